@@ -1,0 +1,40 @@
+# Everything from nothing: `make demo` and `make test` build .venv on first use.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check format zoo bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/fuelline demo
+
+test: $(VENV)/.dev
+	$(BIN)/pytest -q -n 2
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+zoo: $(VENV)/.dev
+	$(BIN)/python -m bench.zoo
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) bench/out
+
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt -e . torch numpy pillow
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.demo requirements-dev.txt
+	$(BIN)/pip install -q -r requirements-dev.txt
+	touch $@

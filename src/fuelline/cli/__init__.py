@@ -1,0 +1,6 @@
+"""Commands."""
+
+
+def main() -> int:
+    """Start."""
+    return 0

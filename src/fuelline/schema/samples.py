@@ -1,0 +1,160 @@
+"""What the observer writes down: rows of its journal, one tagged struct a row.
+
+The journal is append-only: frames of `<u32 length><u32 crc32>` and a MessagePack array of rows.
+A frame that was cut off at the end is dropped when it is read. Times are CLOCK_MONOTONIC ns.
+Counters are cumulative as the kernel gives them; differences are taken after `ingest`.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+JOURNAL_NAME = "observer.journal"
+
+State = Literal[
+    "running", "read", "metadata", "fault", "socket", "pipe", "lock", "sleep", "write", "other"
+]
+"""What a thread was doing at a sample.
+
+`running` has a core or waits for one (schedstat tells which). `read` and `write` are blocked on a
+file; `metadata` in open, stat, getdents and the like; `fault` outside any system call, so in a page
+fault; `socket` in any call on a socket; `pipe` on a pipe, eventfd or in poll over them; `lock` in
+futex; `sleep` in nanosleep. `other` is blocked elsewhere.
+"""
+
+
+class ThreadState(Struct, frozen=True, array_like=True, gc=False, tag="state"):
+    """How often one thread was seen in one state during one window, by the trainer's phase."""
+
+    window_ns: int
+    """Start of the window; windows are one second long."""
+    pid: int
+    tid: int
+    phase: int
+    """`wire.Phase` of the trainer that this process is or descends from; -1 if there is none."""
+    state: str
+    syscall: str
+    """Name of the system call it was blocked in; empty when running or in a fault."""
+    place: int
+    """`Place.id` of what it was blocked on; 0 if unknown or none."""
+    count: int
+
+
+class Place(Struct, frozen=True, array_like=True, tag="place"):
+    """A file, directory or socket that something was blocked on, with its mount."""
+
+    id: int
+    path: str
+    """As seen; long lists of files are folded to their directory once there are many."""
+    mount: str
+    fstype: str
+    device: str
+    """major:minor of the mount."""
+
+
+class ThreadClock(Struct, frozen=True, array_like=True, gc=False, tag="clock"):
+    """schedstat of one thread, cumulative."""
+
+    at_ns: int
+    pid: int
+    tid: int
+    oncpu_ns: int
+    runq_ns: int
+
+
+class ProcessClock(Struct, frozen=True, array_like=True, gc=False, tag="io"):
+    """Counters of one process of the job, cumulative; -1 where the kernel refused."""
+
+    at_ns: int
+    pid: int
+    cpu_ns: int
+    rchar_bytes: int
+    disk_read_bytes: int
+    read_calls: int
+    wchar_bytes: int
+    disk_write_bytes: int
+    major_faults: int
+    rss_bytes: int
+
+
+class ProcessSeen(Struct, frozen=True, array_like=True, tag="process"):
+    """A process of the job, when it was first seen."""
+
+    at_ns: int
+    pid: int
+    ppid: int
+    name: str
+
+
+class HostSample(Struct, frozen=True, array_like=True, tag="host"):
+    """Named values at one moment: cumulative counters and gauges of host and cgroup.
+
+    Names are dotted paths with the unit last, for example `psi.io.some_us`, `cpu.busy_ns`,
+    `cpu.others_ns`, `disk.254:0.read_bytes`, `disk.254:0.busy_ms`, `cgroup.cpu.throttled_us`,
+    `memory.refault_file_pages`, `others.read_bytes`.
+    """
+
+    at_ns: int
+    values: dict[str, float]
+
+
+class StackSample(Struct, frozen=True, array_like=True, tag="stack"):
+    """How often one Python stack was seen in one thread during a burst of stack sampling."""
+
+    from_ns: int
+    until_ns: int
+    pid: int
+    tid: int
+    frames: list[str]
+    """Outermost first, each `function (file:line)`."""
+    count: int
+
+
+class OtherProcess(Struct, frozen=True, array_like=True, tag="other"):
+    """A process outside the job that did noticeable work in an interval."""
+
+    at_ns: int
+    interval_ns: int
+    pid: int
+    name: str
+    cpu_ns: int
+    disk_read_bytes: int
+    disk_write_bytes: int
+    calls: int
+    """Read and write calls together; -1 if the kernel refused."""
+    place: int
+    """`Place.id` where it was last seen blocked or working; 0 unknown."""
+
+
+class Limits(Struct, frozen=True, array_like=True, tag="limits"):
+    """What the job may use: affinity and cgroup limits; None where there is no limit."""
+
+    at_ns: int
+    cpus_allowed: int
+    host_cpus: int
+    quota_cores: float | None
+    memory_limit_bytes: int | None
+    io_limits: dict[str, dict[str, float]]
+    """Device `major:minor` to {`read_bps`, `read_iops`, `write_bps`, `write_iops`} as set."""
+
+
+class Blind(Struct, frozen=True, array_like=True, tag="blind"):
+    """Something the observer could not see. Becomes a `Blindspot` of the recording."""
+
+    what: str
+    why: str
+    forbids: str
+
+
+Row = (
+    ThreadState
+    | Place
+    | ThreadClock
+    | ProcessClock
+    | ProcessSeen
+    | HostSample
+    | StackSample
+    | OtherProcess
+    | Limits
+    | Blind
+)

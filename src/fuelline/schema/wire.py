@@ -1,0 +1,97 @@
+"""The spool's binary layout: what hooks write inside the job and `ingest` reads afterwards.
+
+Standard library only: this file is imported by the user's training process.
+
+A spool is one file per process: a header page, then records of 64 bytes until the first run of
+zeros that reaches the end of the file. `kind` is the last field of a record, so a record that was
+cut off by `kill -9` has kind 0 and is skipped. All times are CLOCK_MONOTONIC nanoseconds.
+"""
+
+import struct
+from enum import IntEnum, IntFlag
+
+MAGIC = b"FUELSPL1"
+VERSION = 1
+SUFFIX = ".spool"
+
+HEADER_BYTES = 4096
+HEADER = struct.Struct("<8sIIIIQQ")
+"""magic, version, pid, parent pid, python version (hex), monotonic ns, realtime ns at creation."""
+
+WORD = struct.Struct("<Q")
+PHASE_OFFSET = 64
+"""Live word: the `Phase` that the trainer thread is in right now. The observer reads it."""
+PHASE_TID_OFFSET = 72
+"""Live word: native id of the thread that the phase speaks of; 0 before the first phase."""
+DROPPED_OFFSET = 80
+"""Live word: records that could not be kept (cap reached, disk full)."""
+FAULTS_OFFSET = 88
+"""Live word: exceptions that a hook's guard caught; each is also a BLINDSPOT while there is room."""
+STEPS_OFFSET = 96
+"""Live word: optimizer steps so far."""
+
+RECORD = struct.Struct("<QQqqqqqIHH")
+"""start_ns, dur_ns, a, b, c, d, e, tid, flags, kind."""
+RECORD_BYTES = RECORD.size
+TEXT_RECORD = struct.Struct("<QQ40sIHH")
+"""The same 64 bytes for TEXT: text id, total bytes, 40 bytes of UTF-8, tid, chunk number, kind."""
+TEXT_CHUNK = 40
+
+FIRST_SEGMENT_BYTES = 8 * 1024
+SECOND_SEGMENT_BYTES = 64 * 1024
+SEGMENT_BYTES = 512 * 1024
+"""Growth: small first, because a loader may start thousands of short-lived workers."""
+CAP_BYTES = 256 * 1024 * 1024
+"""At most this much spool per process, about 4 million records; then records are counted, not kept."""
+
+RUN_DIR_VARIABLE = "FUELLINE_RUN_DIR"
+"""Environment variable that tells the hooks where the run is; they write to its `spool/` folder."""
+OBSERVER_PID_VARIABLE = "FUELLINE_OBSERVER_PID"
+"""Environment variable with the observer's pid, which Yama must be told about (ptrace_scope 1)."""
+
+
+class Kind(IntEnum):
+    """What a record is; the comment names its five integer fields a..e (0 where unused)."""
+
+    NEXT = 1  # loader id, samples, bytes, thread cpu ns, position in this epoch (0 = first batch)
+    ITER = 2  # loader id: the loader's iterator was built (workers started)
+    FETCH = 3  # worker id (-1: in the trainer), samples, thread cpu ns, run-queue ns, collate ns
+    WORKER = 4  # loader id, worker id, worker pid: written by the trainer for fork and spawn alike
+    FETCH_IO = 5  # rchar bytes, bytes from the block layer, read calls, major faults, system cpu ns
+    HANDOFF = 6  # pickled bytes, thread cpu ns, worker id: a worker serialises one batch
+    PIN = 7  # bytes
+    COPY = 8  # bytes, device index
+    BACKWARD = 9  # autograd graph nodes (0: not counted this time), thread cpu ns
+    OPTIMIZER = 10  # optimizer id, thread cpu ns
+    SAVE = 11  # bytes on disk (-1 unknown), text id of the target
+    SYNC = 12  # device index
+    GC = 13  # generation, objects collected
+    TEXT = 14  # see TEXT_RECORD
+    LOADER = 15  # loader id, text id of its settings as JSON
+    BLINDSPOT = 16  # text id of {"what", "why", "forbids"} as JSON
+    PROCESS = 17  # text id of {"framework", "version", "threads", "devices", ...} as JSON
+
+
+class Flag(IntFlag):
+    """Bits of a record's `flags`, by kind."""
+
+    GRAD = 1  # NEXT: gradients were enabled, so this is probably a training loader
+    END = 2  # NEXT, FETCH: StopIteration
+    ERROR = 4  # any: another exception passed through
+    NON_BLOCKING = 8  # COPY
+    PINNED = 16  # COPY
+
+
+class Phase(IntEnum):
+    """What the trainer thread is doing; set by the hooks, read by the observer with every sample."""
+
+    OUTSIDE = 0  # before the first hook, or after the last
+    WAIT = 1  # inside next() of a loader, gradients enabled
+    FORWARD = 2  # between a batch and backward
+    BACKWARD = 3
+    OPTIMIZER = 4
+    LOOP = 5  # after the optimizer step, before the next batch is asked for
+    SAVE = 6
+    EVAL_WAIT = 7  # inside next() of a loader, gradients disabled
+    EVAL = 8  # between a batch taken with gradients disabled and the next hook
+    ITER = 9  # building a loader's iterator
