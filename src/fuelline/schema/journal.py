@@ -1,0 +1,95 @@
+"""The observer's journal as bytes: frames in, rows out. Pure functions, no files.
+
+A frame is `<u32 length><u32 crc32>` followed by `length` bytes of MessagePack, an array of rows
+(`samples.Row`). What must stay true: any prefix of a journal decodes to a prefix of its rows, and
+damage in the middle costs the frames it touches, never the ones behind them. Both kinds of loss
+are counted, so that a reader can say what is missing.
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+
+import msgspec
+
+from fuelline.schema.samples import Row
+
+HEADER = struct.Struct("<II")
+MAX_FRAME_BYTES = 4 * 1024 * 1024
+"""Longer frames are never written; a longer length is damage. One second of rows is some 10 kB."""
+
+_ARRAY_LEAD = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
+"""First bytes of a MessagePack array: a cheap test before a checksum is spent on a guess."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Row])
+
+
+class Decoded(msgspec.Struct, frozen=True, kw_only=True):
+    """What could be read from a journal, and what could not."""
+
+    rows: list[Row]
+    damaged: int
+    """Stretches in the middle whose checksum or content is wrong; 0 in an intact journal."""
+    torn_bytes: int
+    """Bytes of a last frame that was cut off; more than 0 when the observer was killed."""
+
+
+def encode_frame(rows: Sequence[Row]) -> bytes:
+    """One frame with these rows."""
+    payload = _encoder.encode(rows)
+    return HEADER.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def decode_frames(journal: bytes) -> Decoded:
+    """All rows of a journal that are whole; never raises on damaged input."""
+    rows: list[Row] = []
+    damaged = offset = 0
+    while offset < len(journal):
+        start = _find_frame(journal, offset)
+        if start is None:
+            torn = len(journal) - offset if _is_cut_off(journal, offset) else 0
+            return Decoded(rows=rows, damaged=damaged + (not torn), torn_bytes=torn)
+        end = _frame_end(journal, start)
+        batch = _decode_payload(journal[start + HEADER.size : end])
+        damaged += (start > offset) + (batch is None)
+        rows += batch or []
+        offset = end
+    return Decoded(rows=rows, damaged=damaged, torn_bytes=0)
+
+
+def _find_frame(journal: bytes, offset: int) -> int | None:
+    """The first place at or after `offset` where a frame with a right checksum begins."""
+    last = len(journal) - HEADER.size
+    return next((at for at in range(offset, last) if _is_frame(journal, at)), None)
+
+
+def _is_frame(journal: bytes, offset: int) -> bool:
+    if journal[offset + HEADER.size] not in _ARRAY_LEAD:
+        return False
+    length, checksum = map(int, HEADER.unpack_from(journal, offset))
+    end = offset + HEADER.size + length
+    if not 0 < length <= MAX_FRAME_BYTES or end > len(journal):
+        return False
+    return zlib.crc32(journal[offset + HEADER.size : end]) == checksum
+
+
+def _frame_end(journal: bytes, offset: int) -> int:
+    length, _ = HEADER.unpack_from(journal, offset)
+    return offset + HEADER.size + int(length)
+
+
+def _is_cut_off(journal: bytes, offset: int) -> bool:
+    """Whether the rest is the beginning of a frame whose end was never written."""
+    if len(journal) - offset < HEADER.size:
+        return True
+    length, _ = HEADER.unpack_from(journal, offset)
+    return int(length) <= MAX_FRAME_BYTES and _frame_end(journal, offset) > len(journal)
+
+
+def _decode_payload(payload: bytes) -> list[Row] | None:
+    """The rows, or None for a whole frame that we do not understand (a newer row, say)."""
+    try:
+        return _decoder.decode(payload)
+    except msgspec.DecodeError:
+        return None
