@@ -29,6 +29,8 @@ FAULTS_OFFSET = 88
 """Live word: exceptions that a hook's guard caught; each is also a BLINDSPOT while there is room."""
 STEPS_OFFSET = 96
 """Live word: optimizer steps so far."""
+STOPPED_OFFSET = 104
+"""Live word: errno for which nothing more is kept (EFBIG: a cap, ENOSPC: disk full); 0 while it is."""
 
 RECORD = struct.Struct("<QQqqqqqIHH")
 """start_ns, dur_ns, a, b, c, d, e, tid, flags, kind."""

@@ -1,0 +1,246 @@
+"""The spool: one append-only, memory-mapped file per process, laid out as `schema.wire` says.
+
+A guest in someone's training job, so: standard library only, no thread, no lock on the way of a
+record, and nothing here ever raises because of the disk. Space is allocated before it is mapped
+(writing to a hole on a full disk would be SIGBUS, which kills the training); when there is no more,
+records are counted instead of kept. A forked child gets a file of its own at its first record.
+
+Price of `append`: 64 bytes and under a microsecond (bench/overhead.py).
+"""
+
+import errno
+import itertools
+import mmap
+import os
+import resource
+import sys
+import threading
+import time
+import weakref
+from _thread import get_native_id
+
+from fuelline.schema import wire
+
+__all__ = ["Spool"]
+
+TEXT_CAP_BYTES = 4096
+"""Settings as JSON take 400 bytes; a longer text is cut rather than allowed to fill the spool."""
+
+_RECORD_BYTES = wire.RECORD_BYTES
+_pack_record = wire.RECORD.pack_into
+_pack_text = wire.TEXT_RECORD.pack_into
+_TEXT = int(wire.Kind.TEXT)
+_NO_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
+
+_PHASE, _PHASE_TID, _DROPPED, _FAULTS, _STEPS, _STOPPED = (
+    offset // wire.WORD.size
+    for offset in (
+        wire.PHASE_OFFSET,
+        wire.PHASE_TID_OFFSET,
+        wire.DROPPED_OFFSET,
+        wire.FAULTS_OFFSET,
+        wire.STEPS_OFFSET,
+        wire.STOPPED_OFFSET,
+    )
+)
+
+Buffer = mmap.mmap | bytearray
+Segment = tuple[int, int, Buffer]
+"""File offset of the buffer's first byte, file offset of its end, the buffer."""
+
+
+class _Thread(threading.local):
+    """Remembers each thread's kernel id: a system call, a third of the price of a record."""
+
+    def __init__(self) -> None:
+        self.tid = get_native_id()
+
+
+class Spool:
+    """Writes this process's records to a file in `folder`, made at the first of them."""
+
+    def __init__(self, folder: str, cap_bytes: int = wire.CAP_BYTES) -> None:
+        self._folder = folder
+        self._cap_bytes = cap_bytes
+        self._start()
+        start = weakref.WeakMethod(self._start)
+        os.register_at_fork(after_in_child=lambda: (alive := start()) and alive())
+
+    def _start(self) -> None:
+        """Begin with no file; in a forked child this lets go of the parent's, unwritten."""
+        self.path: str | None = None
+        self._closed = False
+        # Offsets in the file are handed out by a counter, whose step is atomic under the GIL.
+        self._reserve = itertools.count(wire.HEADER_BYTES, _RECORD_BYTES).__next__
+        self._text_id = itertools.count(1).__next__
+        self._dropped = itertools.count(1).__next__
+        # Re-entrant: a garbage collection, whose hook appends, may run while the spool grows.
+        self._growing = threading.RLock()
+        self._thread = _Thread()
+        self._segment: Segment = (0, 0, bytearray())
+        self._previous: Segment = self._segment
+        self._words = memoryview(bytearray(wire.HEADER_BYTES)).cast("Q")
+
+    def append(  # noqa: PLR0913, PLR0917 - the fields of a record
+        self,
+        kind: int,
+        start_ns: int,
+        dur_ns: int,
+        a: int = 0,
+        b: int = 0,
+        c: int = 0,
+        d: int = 0,
+        e: int = 0,
+        flags: int = 0,
+    ) -> None:
+        """Keep one record; `kind` and `flags` are plain ints, as enums would double the price."""
+        offset = self._reserve()
+        base, end, buffer = self._segment
+        if not base <= offset < end:
+            found = self._find(offset)
+            if found is None:
+                self._drop()
+                return
+            base, end, buffer = found
+        tid = self._thread.tid
+        _pack_record(buffer, offset - base, start_ns, dur_ns, a, b, c, d, e, tid, flags, kind)
+
+    def text(self, value: str) -> int:
+        """Keep a text in chunks and return the id by which other records name it."""
+        data = value.encode("utf-8", "replace")[:TEXT_CAP_BYTES]
+        text_id = self._text_id()
+        for number, at in enumerate(range(0, len(data) or 1, wire.TEXT_CHUNK)):
+            offset = self._reserve()
+            found = self._find(offset)
+            if found is None:
+                self._drop()
+                continue
+            base, _, buffer = found
+            chunk = data[at : at + wire.TEXT_CHUNK]
+            tid = self._thread.tid
+            _pack_text(buffer, offset - base, text_id, len(data), chunk, tid, number, _TEXT)
+        return text_id
+
+    def set_phase(self, phase: int) -> None:
+        """Say what the trainer thread does from now on."""
+        if self.path is None:
+            self._find(wire.HEADER_BYTES)
+        self._words[_PHASE] = phase
+
+    def set_trainer(self, tid: int) -> None:
+        """Say which thread the phase speaks of."""
+        if self.path is None:
+            self._find(wire.HEADER_BYTES)
+        self._words[_PHASE_TID] = tid
+
+    def count_fault(self) -> None:
+        """Count an exception that a hook's guard caught."""
+        self._words[_FAULTS] += 1
+
+    def count_step(self) -> None:
+        """Count an optimizer step."""
+        self._words[_STEPS] += 1
+
+    def _drop(self) -> None:
+        self._words[_DROPPED] = self._dropped()
+
+    def _find(self, offset: int) -> Segment | None:
+        """The segment that holds `offset`, made now if need be; None if it cannot be had."""
+        with self._growing:
+            while offset >= self._segment[1] and not self._closed:
+                self._grow()
+            for segment in (self._segment, self._previous):
+                if segment[0] <= offset < segment[1]:
+                    return segment
+        return None
+
+    def _grow(self) -> None:
+        try:
+            if self.path is None:
+                self._open()
+            else:
+                self._extend(self.path)
+        except OSError as refusal:
+            self._closed = True
+            self._words[_STOPPED] = refusal.errno or errno.EIO
+
+    def _open(self) -> None:
+        path = _fresh_path(self._folder)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            segment = _map(fd, 0, wire.HEADER_BYTES + wire.FIRST_SEGMENT_BYTES)
+            _write_header(segment[2])
+        except OSError:
+            os.unlink(path)  # noqa: PTH108 - pathlib is not loaded in every job
+            raise
+        finally:
+            os.close(fd)
+        self._words = memoryview(segment[2]).cast("Q")
+        self._segment = self._previous = segment
+        self.path = path
+
+    def _extend(self, path: str) -> None:
+        start = self._segment[1]
+        is_second = start == wire.HEADER_BYTES + wire.FIRST_SEGMENT_BYTES
+        end = start + (wire.SECOND_SEGMENT_BYTES if is_second else wire.SEGMENT_BYTES)
+        if end > self._cap_bytes:
+            raise OSError(errno.EFBIG, "the spool's own cap")
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            segment = _map(fd, start, end)
+        finally:
+            os.close(fd)
+        self._previous, self._segment = self._segment, segment
+
+
+def _fresh_path(folder: str) -> str:
+    """A name of its own for this process; the folder is made, but not the run it belongs to."""
+    try:
+        os.mkdir(folder)  # noqa: PTH102 - pathlib is not loaded in every job
+    except FileExistsError:
+        pass
+    return f"{folder}/{os.getpid()}-{time.monotonic_ns()}{wire.SUFFIX}"
+
+
+def _write_header(buffer: Buffer) -> None:
+    wire.HEADER.pack_into(
+        buffer,
+        0,
+        wire.MAGIC,
+        wire.VERSION,
+        os.getpid(),
+        os.getppid(),
+        sys.hexversion,
+        time.monotonic_ns(),
+        time.time_ns(),
+    )
+
+
+def _map(fd: int, start: int, end: int) -> Segment:
+    _allocate(fd, start, end)
+    base = start - start % mmap.ALLOCATIONGRANULARITY
+    if sys.version_info >= (3, 13):  # older ones keep a descriptor open for each mapping
+        return base, end, mmap.mmap(fd, end - base, offset=base, trackfd=False)
+    return base, end, mmap.mmap(fd, end - base, offset=base)
+
+
+def _allocate(fd: int, start: int, end: int) -> None:
+    """Claim disk blocks for the range, or raise OSError; afterwards it can be written safely."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY and end > limit:
+        # Asking the kernel would also send SIGXFSZ, which a job may not ignore.
+        raise OSError(errno.EFBIG, "RLIMIT_FSIZE")
+    try:
+        os.posix_fallocate(fd, start, end - start)
+    except OSError as refusal:
+        if refusal.errno not in _NO_FALLOCATE:
+            raise
+        _fill_with_zeros(fd, start, end)
+
+
+def _fill_with_zeros(fd: int, start: int, end: int) -> None:
+    while start < end:
+        written = os.pwrite(fd, bytes(end - start), start)
+        if not written:
+            raise OSError(errno.ENOSPC, "no progress")
+        start += written
