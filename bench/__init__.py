@@ -1,0 +1,1 @@
+"""Measurements of Fuelline, on its own and side by side with its peers."""

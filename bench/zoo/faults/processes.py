@@ -1,0 +1,40 @@
+"""Processes that are part of a fault, never of the job: started here, ended here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.zoo.fault import Planted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REPOSITORY = Path(__file__).parents[3]
+END_S = 5.0
+
+
+@contextlib.contextmanager
+def python(arguments: list[str], groups: tuple[Path, ...] = ()) -> Iterator[subprocess.Popen[bytes]]:
+    """A Python process that runs for as long as the context, in these control groups."""
+    command = Planted(Path(), groups).command([sys.executable, *arguments])
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process, kindly first."""
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

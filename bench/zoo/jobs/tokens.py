@@ -1,0 +1,36 @@
+"""Windows of token ids from one memory-mapped file, as small language-model trainers read them."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import trainer
+from torch import Tensor
+from torch.utils.data import Dataset
+
+
+class Windows(Dataset[tuple[Tensor, int]]):
+    def __init__(self, folder: Path, length: int, count: int | None) -> None:
+        self.tokens = np.memmap(folder / "tokens.bin", np.uint16, mode="r")
+        self.length = length
+        self.count = count or len(self.tokens) // length
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        window = self.tokens[index * self.length : (index + 1) * self.length]
+        return torch.from_numpy(window.astype(np.int32)), index % 10
+
+
+def main() -> None:
+    parser = trainer.options(__doc__)
+    parser.add_argument("--length", type=int, default=1024, help="tokens in a window")
+    parser.add_argument("--count", type=int, default=None, help="windows in an epoch")
+    args = parser.parse_args()
+    dataset = Windows(args.data, args.length, args.count)
+    trainer.train(trainer.make_loader(dataset, args, shuffle=True), args)
+
+
+if __name__ == "__main__":
+    main()
