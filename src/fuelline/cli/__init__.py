@@ -1,6 +1,30 @@
-"""Commands."""
+"""The command line: one file a command, listed here in the order of the data."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fuelline.cli.parser import build_parser
+from fuelline.schema.errors import FuellineError
+
+__all__ = ["main"]
 
 
-def main() -> int:
-    """Start."""
-    return 0
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; the exit codes are those of `schema.errors`."""
+    words = sys.argv[1:] if argv is None else argv
+    options = build_parser().parse_args(words)
+    try:
+        return int(options.act(options))
+    except FuellineError as error:
+        if options.debug:
+            raise
+        print(f"fuelline: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader of our output has left; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return 130

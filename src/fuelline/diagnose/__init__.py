@@ -1,1 +1,5 @@
-"""Room."""
+"""Facts in, Diagnosis out."""
+
+from fuelline.diagnose.engine import cannot_tell, diagnose
+
+__all__ = ["cannot_tell", "diagnose"]

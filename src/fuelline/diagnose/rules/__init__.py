@@ -1,1 +1,43 @@
-"""Room."""
+"""Every root cause that can be named, one file each.
+
+Within a stage the more specific rule stands first, and the first that fires speaks for the stage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.diagnose.rules.checkpoint_pause import CheckpointPause
+from fuelline.diagnose.rules.collection_pause import CollectionPause
+from fuelline.diagnose.rules.epoch_restart import EpochRestart
+from fuelline.diagnose.rules.loop_pause import LoopPause
+from fuelline.diagnose.rules.page_cache import PageCacheThrash
+from fuelline.diagnose.rules.slow_function import SlowFunction
+from fuelline.diagnose.rules.slow_handoff import SlowHandoff
+from fuelline.diagnose.rules.slow_reads import SlowReads
+from fuelline.diagnose.rules.small_batches import SmallBatches
+from fuelline.diagnose.rules.small_files import SmallFiles
+from fuelline.diagnose.rules.storage_bandwidth import StorageBandwidth
+from fuelline.diagnose.rules.storage_contention import StorageContention
+from fuelline.diagnose.rules.too_few_workers import TooFewWorkers
+from fuelline.diagnose.rules.too_little_cpu import TooLittleCpu
+from fuelline.diagnose.rules.validation_pause import ValidationPause
+
+if TYPE_CHECKING:
+    from fuelline.diagnose.rule import Rule
+
+RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
+    (PageCacheThrash(), StorageContention(), StorageBandwidth(), SmallFiles(), SlowReads()),
+    (SlowFunction(), TooLittleCpu(), TooFewWorkers()),
+    (SlowHandoff(),),
+    (SmallBatches(),),
+    (CheckpointPause(),),
+    (ValidationPause(),),
+    (LoopPause(),),
+    (CollectionPause(),),
+    (EpochRestart(),),
+)
+
+RULES: tuple[Rule, ...] = tuple(
+    sorted((rule for group in RULE_GROUPS for rule in group), key=lambda rule: rule.code)
+)

@@ -1,0 +1,145 @@
+"""`fuelline run`: record an unmodified job and say what it waited for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuelline.cli.store import new_run_dir
+from fuelline.record.launch import Outcome, launch
+from fuelline.schema.errors import FuellineError, InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_EPILOG = """\
+examples:
+  fuelline run train.py --epochs 2
+  fuelline run -m pkg.train --config base.yaml
+  fuelline run torchrun --nproc-per-node 2 train.py
+  fuelline run --price 2.5 -- bash start.sh
+
+The job's output, exit code, signals and standard input are its own. The report goes to standard
+error when the job has ended.
+"""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "run",
+        help="record an unmodified job; diagnosis at the end",
+        description="Record an unmodified job and say what its accelerator waited for.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="fuelline run [options] SCRIPT.py | -m MODULE | COMMAND ...",
+    )
+    parser.add_argument(
+        "--run-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder for this recording; must not exist yet (default: a new one in the run store)",
+    )
+    add_price(parser)
+    parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
+    parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(act=act)
+
+
+def add_price(parser: argparse.ArgumentParser) -> None:
+    """`--price`, the same in every command that states a loss."""
+    parser.add_argument(
+        "--price",
+        type=_price,
+        metavar="USD",
+        help="price of one accelerator-hour in USD (default: none, so losses are shown in time "
+        "only)",
+    )
+
+
+def _price(word: str) -> float:
+    value = float(word)
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{word} is not a price per hour between 0 and 1,000,000")
+    return value
+
+
+def act(options: argparse.Namespace) -> int:
+    """Run the job, then report; leave exactly as the job left."""
+    command = resolve_command(options.job)
+    run_dir = options.run_dir or new_run_dir(options.job)
+    if run_dir.exists():
+        raise UsageError(
+            f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "
+            "Name a new folder with --run-dir, or leave it out."
+        )
+    outcome = launch(command, run_dir)
+    if outcome.problem is not None:
+        print(
+            f"fuelline: not recorded: {outcome.problem}. The job itself was not affected. "
+            "`fuelline run --run-dir DIR ...` records to another place.",
+            file=sys.stderr,
+        )
+    elif not options.quiet:
+        _report(run_dir, options.price)
+    return _leave_like(outcome)
+
+
+def resolve_command(job: Sequence[str]) -> list[str]:
+    """Turn what the user typed into a command: scripts and modules get a python."""
+    words = list(job[1:] if job[:1] == ["--"] else job)
+    if not words:
+        raise UsageError("There is no job to run. Try `fuelline run train.py`.")
+    if words[0] == "-m":
+        return [_python(), *words]
+    path = Path(words[0])
+    if path.suffix == ".py" or (path.is_file() and not os.access(path, os.X_OK)):
+        if not path.is_file():
+            raise InputError(
+                f"{path} does not exist. Nothing was started. Check the path from {Path.cwd()}."
+            )
+        return [_python(), *words]
+    if shutil.which(words[0]) is None:
+        raise InputError(
+            f"{words[0]} is neither a script here nor a command on PATH. Nothing was started. "
+            "`fuelline run --help` shows the forms that work."
+        )
+    return words
+
+
+def _python() -> str:
+    """The python of the environment that is active in the user's shell, else our own."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        candidate = Path(os.environ.get(variable, "/nonexistent")) / "bin" / "python"
+        if candidate.exists():
+            return str(candidate)
+    return sys.executable
+
+
+def _report(run_dir: Path, price: float | None) -> None:
+    from fuelline import pipeline  # noqa: PLC0415 - polars takes 0.3 s to import: after the job, not before
+
+    try:
+        pipeline.show_report(run_dir, price=price, stream=sys.stderr)
+    except (FuellineError, OSError) as error:
+        print(f"fuelline: no diagnosis: {error}", file=sys.stderr)
+
+
+def _leave_like(outcome: Outcome) -> int:
+    """Give the caller what the job gave us: its exit code, or death by the same signal."""
+    if outcome.returncode >= 0:
+        return outcome.returncode
+    number = -outcome.returncode
+    sys.stdout.flush()
+    sys.stderr.flush()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the job's core dump is the one that counts
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number

@@ -1,0 +1,64 @@
+"""Where runs are kept, and how the user's word for one becomes a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+from fuelline.schema.errors import NotARecordingError
+from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
+
+HOME_VARIABLE = "FUELLINE_HOME"
+
+
+def runs_folder() -> Path:
+    """`$FUELLINE_HOME/runs`, or the user's data folder."""
+    home = os.environ.get(HOME_VARIABLE)
+    if home:
+        return Path(home).expanduser() / "runs"
+    data = os.environ.get("XDG_DATA_HOME")
+    base = Path(data) if data else Path("~/.local/share").expanduser()
+    return base / "fuelline" / "runs"
+
+
+def new_run_dir(command: list[str]) -> Path:
+    """A fresh folder name that sorts by time and says what ran: `20260412-093015-train-4711`."""
+    script = next((word for word in command[1:] if not word.startswith("-")), command[0])
+    name = re.sub(r"[^A-Za-z0-9_.]+", "_", Path(script).stem)[:40] or "run"
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return runs_folder() / f"{stamp}-{name}-{os.getpid()}"
+
+
+def list_runs() -> list[Path]:
+    """All runs in the store, oldest first."""
+    folder = runs_folder()
+    found = folder.iterdir() if folder.is_dir() else iter(())
+    return sorted(path for path in found if _is_run(path))
+
+
+def find_run(word: str | None) -> Path:
+    """A folder, a run id or a unique beginning of one; the last run without a word."""
+    runs = list_runs()
+    if word is None:
+        if runs:
+            return runs[-1]
+        raise NotARecordingError(
+            f"No run was recorded yet in {runs_folder()}. There is nothing to show. "
+            "`fuelline run train.py` records one, `fuelline demo` shows one."
+        )
+    path = Path(word)
+    if path.exists():
+        return path
+    matches = [run for run in runs if run.name.startswith(word)]
+    if len(matches) == 1:
+        return matches[0]
+    what = f"fits {len(matches)} runs" if matches else "is neither a folder nor a recorded run"
+    raise NotARecordingError(
+        f"{word!r} {what}. Nothing was read. `fuelline runs` lists the runs there are."
+    )
+
+
+def _is_run(path: Path) -> bool:
+    return (path / RUN_FILE).exists() or (path / MANIFEST_FILE).exists()

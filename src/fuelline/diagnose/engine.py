@@ -1,0 +1,142 @@
+"""Asks every rule, ranks what they found by the time it cost, and names one verdict or none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fuelline import __version__
+from fuelline.diagnose.rule import VERDICT_SHARE
+from fuelline.diagnose.rules import RULE_GROUPS
+from fuelline.diagnose.split import split_input
+from fuelline.schema.findings import Diagnosis, Finding, StepStats, Verdict
+from fuelline.schema.readings import Missing, value_of
+from fuelline.schema.units import percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.facts import Facts
+    from fuelline.schema.findings import RunSummary
+    from fuelline.schema.recording import Blindspot
+
+HEALTHY_CODE = "CP400"
+_FEW_STEPS = 5
+"""Fewer steps than this carry no verdict: the first ones after start are never typical."""
+
+
+def diagnose(
+    facts: Facts,
+    run: RunSummary,
+    blindspots: list[Blindspot],
+    price_usd_per_hour: float | None = None,
+) -> Diagnosis:
+    """Facts in, Diagnosis out."""
+    findings = [
+        _with_price(finding, price_usd_per_hour)
+        for group in RULE_GROUPS
+        if (finding := next((hit for rule in group if (hit := rule.check(facts))), None))
+        is not None
+    ]
+    findings.sort(key=lambda finding: (-finding.lost_share, finding.code))
+    diagnosis = Diagnosis(
+        fuelline_version=__version__,
+        run=run,
+        verdict=_verdict(facts, findings),
+        budget=facts.budget,
+        findings=findings,
+        steps=facts.steps,
+        window=facts.window,
+        blindspots=blindspots,
+        price_usd_per_hour=price_usd_per_hour,
+    )
+    diagnosis.check()
+    return diagnosis
+
+
+def cannot_tell(run: RunSummary, blindspots: list[Blindspot], reason: str) -> Diagnosis:
+    """A run without steps: nothing to judge, and why."""
+    return Diagnosis(
+        fuelline_version=__version__,
+        run=run,
+        verdict=_no_verdict(reason),
+        budget=[],
+        findings=[],
+        steps=StepStats(count=0),
+        window=None,
+        blindspots=blindspots,
+    )
+
+
+def _with_price(finding: Finding, price: float | None) -> Finding:
+    if price is None:
+        return finding
+    return msgspec.structs.replace(finding, lost_usd=finding.lost_seconds / 3600 * price)
+
+
+def _no_verdict(reason: str) -> Verdict:
+    return Verdict(
+        code=None,
+        stage=None,
+        limit=None,
+        share_of_wall=None,
+        sentence=f"Cannot tell: {reason}",
+        reason=reason,
+    )
+
+
+def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
+    if facts.steps.count < _FEW_STEPS:
+        return _no_verdict(
+            f"only {facts.steps.count} steps after the first were seen. Record at least "
+            f"{_FEW_STEPS}; "
+            "a minute of training is better."
+        )
+    unknown = _unknown_share(facts)
+    if findings and findings[0].lost_share >= max(VERDICT_SHARE, unknown):
+        top = findings[0]
+        return Verdict(
+            code=top.code,
+            stage=top.stage,
+            limit=top.limit,
+            share_of_wall=top.lost_share,
+            sentence=top.sentence,
+        )
+    if unknown >= VERDICT_SHARE:
+        return _no_verdict(_why_unknown(facts, unknown))
+    return _healthy(facts)
+
+
+def _unknown_share(facts: Facts) -> float:
+    """Time that was lost but that no rule can name."""
+    split = split_input(facts)
+    waited = facts.share_of("input") if split is None else split.unknown
+    return waited + facts.share_of("unexplained")
+
+
+def _why_unknown(facts: Facts, share: float) -> str:
+    missing = {
+        signal.reason
+        for signal in (facts.input.exposed_share, facts.input.cpu_share, facts.input.read_share)
+        if isinstance(signal, Missing)
+    }
+    because = (
+        "; ".join(sorted(missing)) or "the fetching threads were in no state that names a cause"
+    )
+    return (
+        f"{percent(share)} of the time is not accounted for: {because}. `fuelline doctor` shows "
+        f"what "
+        "can be measured on this machine."
+    )
+
+
+def _healthy(facts: Facts) -> Verdict:
+    compute = value_of(facts.compute.compute_share) or 0.0
+    waiting = value_of(facts.input.exposed_share) or 0.0
+    return Verdict(
+        code=HEALTHY_CODE,
+        stage="compute",
+        limit="math",
+        share_of_wall=compute,
+        sentence=f"Healthy: {percent(compute)} of the time goes to the steps themselves, "
+        f"{percent(waiting)} to waiting for input.",
+    )

@@ -1,0 +1,124 @@
+"""What a rule is, and the small words that rules share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+from fuelline.schema.findings import Evidence, Finding, Limit, Remedy, Stage
+from fuelline.schema.readings import Reading, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fuelline.schema.facts import Facts, HotLine, PlaceFacts
+
+LISTED_SHARE = 0.05
+"""A loss below one twentieth of the window is not listed: the same job differs by that much from
+run to run on a shared machine (see bench/RESULTS.md, healthy controls)."""
+VERDICT_SHARE = 0.10
+"""A loss must reach this to be the verdict; MLPerf Storage calls a device fed at 90 % utilisation."""
+
+
+class Rule(Protocol):
+    """One root cause."""
+
+    @property
+    def code(self) -> str:
+        """For machines; never reused."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        ...
+
+    @property
+    def stage(self) -> Stage:
+        """Of its findings, unless the evidence names a sister stage."""
+        ...
+
+    @property
+    def limit(self) -> Limit:
+        """Of its findings."""
+        ...
+
+    def check(self, facts: Facts) -> Finding | None:
+        """The finding, if the evidence carries it; None also when a needed signal is Missing."""
+        ...
+
+
+def found(
+    rule: Rule,
+    facts: Facts,
+    share: float,
+    *,
+    sentence: str,
+    evidence: list[Evidence],
+    remedies: list[Remedy],
+    stage: Stage | None = None,
+    confidence: Literal["high", "medium", "low"] = "high",
+) -> Finding:
+    """A finding of a rule that costs `share` of the window; money is added by the engine."""
+    return Finding(
+        code=rule.code,
+        name=rule.name,
+        stage=stage or rule.stage,
+        limit=rule.limit,
+        sentence=sentence,
+        lost_seconds=share * facts.window.seconds,
+        lost_share=share,
+        confidence=confidence,
+        evidence=evidence,
+        remedies=[
+            msgspec.structs.replace(remedy, at_most_speedup=speedup_if_gone(share))
+            for remedy in remedies
+        ],
+    )
+
+
+def fact(sentence: Callable[[float], str], signal: Signal) -> list[Evidence]:
+    """One line of evidence from a signal; none if it is missing."""
+    if isinstance(signal, Reading):
+        return [Evidence(what=sentence(signal.value), signal=signal)]
+    return []
+
+
+def place_fact(place: PlaceFacts | None) -> list[Evidence]:
+    """Where threads were blocked: file, mount, file system, system call."""
+    if place is None:
+        return []
+    return [
+        Evidence(
+            what=f"blocked in {place.syscall or 'a page fault'} on {place.path}",
+            path=place.path,
+            mount=place.mount,
+            fstype=place.fstype,
+            syscall=place.syscall or None,
+        )
+    ]
+
+
+def line_fact(lines: list[HotLine], words: str) -> list[Evidence]:
+    """The hottest line of user code."""
+    if not lines:
+        return []
+    top = lines[0]
+    return [
+        Evidence(
+            what=f"{100 * top.share:.0f} % of {words} are in {top.function}",
+            line=top.line,
+            source=top.source,
+        )
+    ]
+
+
+def where(place: PlaceFacts | None) -> str:
+    """`/data (nfs4)`, or `storage` if it could not be resolved."""
+    return f"{place.mount} ({place.fstype})" if place is not None else "storage"
+
+
+def speedup_if_gone(lost_share: float) -> float | None:
+    """Upper bound of the gain if the whole loss vanished."""
+    return 1 / (1 - lost_share) if lost_share < 0.99 else None

@@ -1,0 +1,60 @@
+"""PA503 loop-pause: the training loop's own code stands between the steps.
+
+What: time after an optimizer step and before the next batch is asked for, outside of saving,
+validation and synchronisation with the device: logging, metrics, printing, file writes, sleeping.
+Told by: the hooks' clock; the line comes from stack samples of the training thread. Samples that
+show the thread waiting for the device (synchronize, .item()) are taken off: that is compute.
+Fix: do it less often, or in another thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fuelline.diagnose.rule import LISTED_SHARE, found, line_fact
+from fuelline.schema.findings import Evidence, Remedy
+from fuelline.schema.units import duration, percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.facts import Facts
+    from fuelline.schema.findings import Finding
+
+
+class LoopPause:
+    """Pause x code, in the loop itself."""
+
+    code: Final = "PA503"
+    name: Final = "loop-pause"
+    stage: Final = "pause"
+    limit: Final = "code"
+
+    def check(self, facts: Facts) -> Finding | None:
+        """Fires on the time between steps that is not spent waiting for the device."""
+        lines = [line for line in facts.loop_lines if line.stage == "loop"]
+        waiting = sum(line.share for line in facts.loop_lines if line.stage == "sync")
+        working = sum(line.share for line in lines)
+        device = waiting / (waiting + working) if waiting + working > 0 else 0.0
+        share = facts.share_of("loop") * (1 - device)
+        if share < LISTED_SHARE:
+            return None
+        place = f", most of it in {lines[0].function}() at {lines[0].line}" if lines else ""
+        seconds = share * facts.window.seconds
+        return found(
+            self,
+            facts,
+            share,
+            sentence=f"{percent(share)} of the time the accelerator waits between steps for the "
+            f"training "
+            f"loop's own code{place}.",
+            evidence=[
+                Evidence(what=f"{duration(seconds)} between an optimizer step and the next batch"),
+                *line_fact(lines, "the stack samples between steps"),
+            ],
+            remedies=[
+                Remedy(
+                    setting="do it every 100 steps instead of every step, or in another thread",
+                    why="the accelerator has nothing queued while the loop does this",
+                    applicability="display",
+                )
+            ],
+        )

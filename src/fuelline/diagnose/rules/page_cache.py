@@ -1,0 +1,69 @@
+"""IN104 page-cache-thrash: the data was in memory, was dropped, and is read again.
+
+What: fetches are blocked in reads although the same bytes were read before; the kernel counts them
+as refaults: pages that it evicted and soon needed back.
+Told by: refaulted bytes are at least half of the bytes that the job read from the device.
+Why half: a first epoch has no refaults at all, an epoch that fits in memory has none either.
+Fix: a higher memory limit, a smaller data set per host, fewer workers that hold copies, sequential
+shards.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fuelline.diagnose.rule import LISTED_SHARE, fact, found, where
+from fuelline.diagnose.split import split_input
+from fuelline.diagnose.storage_words import packed_data, read_evidence
+from fuelline.schema.findings import Remedy
+from fuelline.schema.readings import at_least
+from fuelline.schema.units import percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.facts import Facts
+    from fuelline.schema.findings import Finding
+
+_MOSTLY_REFAULTS = 0.5
+
+
+class PageCacheThrash:
+    """Read x memory."""
+
+    code: Final = "IN104"
+    name: Final = "page-cache-thrash"
+    stage: Final = "read"
+    limit: Final = "memory"
+
+    def check(self, facts: Facts) -> Finding | None:
+        """Fires when reads dominate the wait and most of them are refaults."""
+        split = split_input(facts)
+        if split is None or split.read < LISTED_SHARE:
+            return None
+        if not at_least(facts.storage.refault_share, _MOSTLY_REFAULTS):
+            return None
+        return found(
+            self,
+            facts,
+            split.read,
+            sentence=f"{percent(split.read)} of the time the accelerator waits for data from "
+            f"{where(facts.input.place)} that was in memory before and had to be dropped.",
+            evidence=[
+                *fact(
+                    lambda v: f"{percent(v)} of the bytes from disk had been cached before",
+                    facts.storage.refault_share,
+                ),
+                *fact(
+                    lambda v: f"{percent(v)} of the memory limit is in use",
+                    facts.storage.memory_use,
+                ),
+                *read_evidence(facts),
+            ],
+            remedies=[
+                Remedy(
+                    setting="raise the job's memory limit above the size of the data set",
+                    why="epochs after the first then come from memory",
+                    applicability="display",
+                ),
+                packed_data(),
+            ],
+        )

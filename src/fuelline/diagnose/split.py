@@ -1,0 +1,92 @@
+"""How the wait for input divides among stages: read, prepare, handoff, and what nobody can tell.
+
+The trainer's own CPU time inside next() is hand-off (unpickling). The rest of the wait is owed to
+the threads that fetch: what they did meanwhile decides. Small shares are folded into the largest
+one, because a sample of a few per cent in another state is noise, not a second cause.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from fuelline.schema.readings import value_of
+
+if TYPE_CHECKING:
+    from fuelline.schema.facts import Facts
+
+_FOLDED_SHARE = 0.2
+"""A stage with less than a fifth of the wait is not a cause of its own."""
+_IDLE_SHARE = 0.6
+"""Workers that are idle this much while the trainer waits are not what it waits for."""
+_COLLATE_SHARE = 0.5
+"""Collate is the stage if it takes more than half of a fetch."""
+
+
+class InputSplit(Struct, frozen=True, kw_only=True):
+    """Shares of the window that the accelerator lost to each stage of input; they sum to the exposed wait."""
+
+    read: float = 0.0
+    prepare: float = 0.0
+    """decode and transform."""
+    handoff: float = 0.0
+    """collate, pickling, unpickling."""
+    unknown: float = 0.0
+
+
+def split_input(facts: Facts) -> InputSplit | None:
+    """None if the exposed wait itself is unknown."""
+    exposed = value_of(facts.input.exposed_share)
+    if exposed is None:
+        return None
+    weights = _fold(_weights(facts))
+    return InputSplit(**{stage: exposed * weight for stage, weight in weights.items()})
+
+
+def _weights(facts: Facts) -> dict[str, float]:
+    own = min(1.0, value_of(facts.input.unpickle_share) or 0.0)
+    fetched = _fetch_weights(facts)
+    weights = {stage: (1 - own) * weight for stage, weight in fetched.items()}
+    weights["handoff"] = weights.get("handoff", 0.0) + own
+    return weights
+
+
+def _fetch_weights(facts: Facts) -> dict[str, float]:
+    """What the fetching threads did while the trainer waited, by stage."""
+    signals = facts.input
+    cpu, queued = value_of(signals.cpu_share), value_of(signals.core_wait_share)
+    read, metadata = value_of(signals.read_share), value_of(signals.metadata_share)
+    if cpu is None or queued is None or read is None or metadata is None:
+        return {"unknown": 1.0}
+    if (value_of(signals.idle_share) or 0.0) >= _IDLE_SHARE:
+        return {"handoff": 1.0} if _serialises(facts) else {"unknown": 1.0}
+    storage = read + metadata
+    prepare = cpu + queued + (value_of(signals.sleep_share) or 0.0)
+    unknown = max(0.0, 1 - storage - prepare)
+    collate = value_of(signals.collate_share) or 0.0
+    if collate > _COLLATE_SHARE and prepare > storage:
+        return {"read": storage, "handoff": prepare, "unknown": unknown}
+    return {"read": storage, "prepare": prepare, "unknown": unknown}
+
+
+def _serialises(facts: Facts) -> bool:
+    """Idle workers are explained by the hand-off only if someone is seen serialising."""
+    return (value_of(facts.input.pickle_share) or 0.0) > 0.25 or (
+        value_of(facts.input.unpickle_share) or 0.0
+    ) > 0.25
+
+
+def _fold(weights: dict[str, float]) -> dict[str, float]:
+    total = sum(weights.values())
+    if total <= 0:
+        return {"unknown": 1.0}
+    shares = {stage: weight / total for stage, weight in weights.items()}
+    largest = max(shares, key=lambda stage: shares[stage])
+    kept = {
+        stage: share
+        for stage, share in shares.items()
+        if share >= _FOLDED_SHARE or stage == largest
+    }
+    kept[largest] += 1 - sum(kept.values())
+    return kept

@@ -1,0 +1,64 @@
+"""Evidence and remedies that the rules about reading share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.diagnose.rule import fact, line_fact, place_fact
+from fuelline.schema.findings import Evidence, Remedy
+from fuelline.schema.units import duration, number, percent, rate
+
+if TYPE_CHECKING:
+    from fuelline.schema.facts import Facts
+
+
+def read_evidence(facts: Facts) -> list[Evidence]:
+    """What every finding about reading shows."""
+    return [
+        *place_fact(facts.input.place),
+        *fact(lambda v: f"{percent(v)} of fetching is blocked in reads", facts.input.read_share),
+        *fact(
+            lambda v: f"{percent(v)} of fetching is blocked in open, stat ...",
+            facts.input.metadata_share,
+        ),
+        *fact(
+            lambda v: f"{number(v)} threads blocked on storage at a time", facts.storage.in_flight
+        ),
+        *fact(lambda v: f"{duration(v)} blocked per read call", facts.storage.request_seconds),
+        *fact(lambda v: f"{rate(v)} read by the fetchers", facts.storage.read_bytes_per_s),
+        *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
+    ]
+
+
+def more_in_flight(facts: Facts) -> Remedy:
+    """Waiting workers need no core: start more of them."""
+    workers = (
+        facts.loader.num_workers if facts.loader is not None and facts.loader.num_workers else 0
+    )
+    more = max(4, 2 * workers)
+    return Remedy(
+        setting=f"DataLoader(..., num_workers={more}, prefetch_factor=4)",
+        why="each request waits for a round trip, so more in flight bring more; blocked workers "
+        "need no core",
+        applicability="safe",
+        risk=f"{more - workers} more processes in memory",
+    )
+
+
+def nearer_data() -> Remedy:
+    """Get rid of the slow storage."""
+    return Remedy(
+        setting="copy the data set to a local disk before training",
+        why="a local read takes microseconds where this one takes milliseconds",
+        applicability="display",
+    )
+
+
+def packed_data() -> Remedy:
+    """Get rid of the many files."""
+    return Remedy(
+        setting="pack the samples into shards of 100 MB or more (tar, parquet, memory-mapped "
+        "arrays)",
+        why="one open and sequential reads replace thousands of opens",
+        applicability="display",
+    )

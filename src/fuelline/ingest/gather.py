@@ -1,0 +1,190 @@
+"""The raw remains of a run in (spools, journal), the tables of a Timeline out.
+
+Nothing here fails on one bad file: what cannot be read is a Blindspot, the rest is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import polars as pl
+
+from fuelline.schema import samples, wire
+from fuelline.schema.errors import InputError
+from fuelline.schema.journal import decode_frames
+from fuelline.schema.recording import SPOOL_DIR, Blindspot, LoaderFacts, ProcessFacts
+from fuelline.timeline.tables import TABLES, empty_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from fuelline.ingest.spool import SpoolContent
+
+from fuelline.ingest.spool import read_spool
+
+
+@dataclass
+class Remains:
+    """What could be read of a run that was not compacted yet."""
+
+    tables: dict[str, pl.DataFrame] = field(default_factory=dict)
+    loaders: list[LoaderFacts] = field(default_factory=list)
+    processes: list[ProcessFacts] = field(default_factory=list)
+    limits: list[samples.Limits] = field(default_factory=list)
+    blindspots: list[Blindspot] = field(default_factory=list)
+
+
+class _ProcessNote(msgspec.Struct):
+    framework: str = ""
+    version: str = ""
+    threads: int | None = None
+
+
+def gather(run_dir: Path) -> Remains:
+    """Read all spools and the observer's journal of a run."""
+    remains = Remains()
+    _gather_spools(run_dir / SPOOL_DIR, remains)
+    _gather_journal(run_dir / samples.JOURNAL_NAME, remains)
+    return remains
+
+
+def _gather_spools(folder: Path, remains: Remains) -> None:
+    frames = [empty_table("events")]
+    for path in sorted(folder.glob(f"*{wire.SUFFIX}")) if folder.is_dir() else []:
+        try:
+            content = read_spool(path)
+        except (InputError, OSError) as error:
+            remains.blindspots.append(
+                Blindspot(
+                    what=f"the spool {path.name}",
+                    why=str(error),
+                    forbids="anything about that process",
+                )
+            )
+            continue
+        if content is not None:
+            frames.append(content.events)
+            _note_process(content, remains)
+    events = pl.concat(frames).filter(
+        ~pl.col("kind").is_in([wire.Kind.BLINDSPOT, wire.Kind.LOADER])
+    )
+    remains.tables["events"] = events.filter(pl.col("kind") != wire.Kind.PROCESS).sort(
+        "pid", "tid", "start_ns"
+    )
+
+
+def _note_process(content: SpoolContent, remains: Remains) -> None:
+    """Turn the texts of one spool into facts: process, loaders, blindspots."""
+    note = _ProcessNote()
+    notes = content.events.filter(
+        pl.col("kind").is_in([wire.Kind.PROCESS, wire.Kind.LOADER, wire.Kind.BLINDSPOT])
+    )
+    for kind, first, second in notes.select("kind", "a", "b").iter_rows():
+        if kind == wire.Kind.PROCESS:
+            note = _decode(content.texts.get(first), _ProcessNote) or note
+        elif kind == wire.Kind.LOADER:
+            facts = _decode(content.texts.get(second), LoaderFacts) or LoaderFacts()
+            remains.loaders.append(msgspec.structs.replace(facts, pid=content.pid, loader_id=first))
+        else:
+            _append_new(remains.blindspots, _decode(content.texts.get(first), Blindspot))
+    for number, what in ((content.dropped, "dropped"), (content.damaged, "damaged")):
+        if number:
+            remains.blindspots.append(_lost_records(content.pid, number, what))
+    remains.processes.append(
+        ProcessFacts(
+            pid=content.pid,
+            ppid=content.ppid,
+            created_ns=content.created_ns,
+            records=content.events.height,
+            dropped=content.dropped,
+            faults=content.faults,
+            framework=note.framework,
+            version=note.version,
+            threads=note.threads,
+        )
+    )
+
+
+def _lost_records(pid: int, number: int, what: str) -> Blindspot:
+    reasons = {
+        "dropped": "the spool reached its cap or its disk was full",
+        "damaged": "the records cannot have been written by the recorder",
+    }
+    return Blindspot(
+        what=f"{number} records of process {pid}",
+        why=f"{what}: {reasons[what]}",
+        forbids="totals over the whole run for that process",
+    )
+
+
+def _decode(text: str | None, kind: type[Any]) -> Any:
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _append_new(blindspots: list[Blindspot], found: Blindspot | None) -> None:
+    """Every worker reports the same refusal; once is enough."""
+    if found is not None and found not in blindspots:
+        blindspots.append(found)
+
+
+def _gather_journal(path: Path, remains: Remains) -> None:
+    rows: list[samples.Row] = []
+    if path.exists():
+        decoded = decode_frames(path.read_bytes())
+        rows = decoded.rows
+        if decoded.damaged:
+            remains.blindspots.append(
+                Blindspot(
+                    what=f"{decoded.damaged} frames of the observer's journal",
+                    why="their checksum is wrong",
+                    forbids="what the observer saw in those seconds",
+                )
+            )
+    if not rows:
+        remains.blindspots.append(
+            Blindspot(
+                what="thread states, host and cgroup counters",
+                why="the observer left nothing behind",
+                forbids="telling slow storage from slow CPU, and any cause outside the job",
+            )
+        )
+    for name, kind in _ROW_TABLES.items():
+        remains.tables[name] = _frame(name, (row for row in rows if isinstance(row, kind)))
+    remains.tables["host"] = _host_frame(row for row in rows if isinstance(row, samples.HostSample))
+    remains.limits = [row for row in rows if isinstance(row, samples.Limits)]
+    for row in rows:
+        if isinstance(row, samples.Blind):
+            _append_new(
+                remains.blindspots, Blindspot(what=row.what, why=row.why, forbids=row.forbids)
+            )
+
+
+_ROW_TABLES: dict[str, type[msgspec.Struct]] = {
+    "states": samples.ThreadState,
+    "places": samples.Place,
+    "clocks": samples.ThreadClock,
+    "processes": samples.ProcessClock,
+    "seen": samples.ProcessSeen,
+    "stacks": samples.StackSample,
+    "others": samples.OtherProcess,
+}
+
+
+def _frame(name: str, rows: Iterable[msgspec.Struct]) -> pl.DataFrame:
+    schema = dict(TABLES[name])
+    return pl.DataFrame([msgspec.structs.astuple(row) for row in rows], schema=schema, orient="row")
+
+
+def _host_frame(rows: Iterable[samples.HostSample]) -> pl.DataFrame:
+    triples = [
+        (row.at_ns, name, float(value)) for row in rows for name, value in row.values.items()
+    ]
+    return pl.DataFrame(triples, schema=dict(TABLES["host"]), orient="row")

@@ -1,0 +1,193 @@
+"""Our own recording as a Timeline: compacted, raw, crashed or copied from elsewhere.
+
+A run starts as spools and a journal. Compaction turns them into Parquet tables, writes the manifest
+last and only then deletes the raw files, so that at every moment one of the two is whole. A run
+that cannot be compacted (full disk, read-only copy) is read raw.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+import polars as pl
+
+from fuelline.ingest.gather import Remains, gather
+from fuelline.ingest.source import read_source_lines
+from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError, NotARecordingError
+from fuelline.schema.recording import (
+    FORMAT,
+    MANIFEST_FILE,
+    RECORDING_VERSION,
+    RUN_FILE,
+    SPOOL_DIR,
+    Manifest,
+    RunFacts,
+    TableFacts,
+)
+from fuelline.schema.samples import JOURNAL_NAME
+from fuelline.timeline import Timeline
+from fuelline.timeline.tables import TABLES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class _Stamp(msgspec.Struct):
+    """The part of run.json and manifest.json that every version will have."""
+
+    format: str = ""
+    version: int = 0
+
+
+def load_recording(run_dir: Path) -> Timeline:
+    """Read a run; compacts it first if it has ended and was not compacted yet."""
+    if not run_dir.is_dir():
+        raise NotARecordingError(
+            f"{run_dir} is not a folder. Nothing was read. `fuelline run train.py` makes a "
+            f"recording."
+        )
+    if (run_dir / MANIFEST_FILE).exists():
+        return _load_compacted(run_dir)
+    return _timeline(_run_facts(run_dir), gather(run_dir), {})
+
+
+def compact_recording(run_dir: Path) -> Timeline:
+    """Turn the raw files of an ended run into tables and a manifest; returns the Timeline.
+
+    Raises OSError if there is no room; the raw files are then still there.
+    """
+    if (run_dir / MANIFEST_FILE).exists():
+        return _load_compacted(run_dir)
+    run = _run_facts(run_dir)
+    remains = gather(run_dir)
+    lines = read_source_lines(remains.tables["stacks"])
+    tables = {
+        name: _write_table(run_dir / f"{name}.parquet", frame)
+        for name, frame in remains.tables.items()
+    }
+    manifest = Manifest(
+        run=run,
+        loaders=remains.loaders,
+        processes=remains.processes,
+        blindspots=remains.blindspots,
+        limits=remains.limits,
+        source_lines=lines,
+        tables=tables,
+    )
+    write_atomically(run_dir / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(manifest)))
+    shutil.rmtree(run_dir / SPOOL_DIR, ignore_errors=True)
+    (run_dir / JOURNAL_NAME).unlink(missing_ok=True)
+    return _timeline(run, remains, lines)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write all of it or nothing: a reader never sees half a file."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_bytes(data)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write_table(path: Path, frame: pl.DataFrame) -> TableFacts:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        frame.write_parquet(draft, compression="zstd", compression_level=9, statistics=False)
+        data = draft.read_bytes()
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    return TableFacts(rows=frame.height, size_bytes=len(data), crc32=zlib.crc32(data))
+
+
+def _run_facts(run_dir: Path) -> RunFacts:
+    path = run_dir / RUN_FILE
+    if not path.exists():
+        raise NotARecordingError(
+            f"{run_dir} holds no {RUN_FILE} or {MANIFEST_FILE}, so it is not a recording. "
+            f"Nothing was read. "
+            "`fuelline runs` lists what there is."
+        )
+    return _decode(path, RunFacts)
+
+
+def _load_compacted(run_dir: Path) -> Timeline:
+    manifest = _decode(run_dir / MANIFEST_FILE, Manifest)
+    tables = {
+        name: _read_table(run_dir / f"{name}.parquet", facts)
+        for name, facts in manifest.tables.items()
+        if name in TABLES
+    }
+    return Timeline(
+        run=manifest.run,
+        tables=tables,
+        loaders=tuple(manifest.loaders),
+        processes=tuple(manifest.processes),
+        limits=tuple(manifest.limits),
+        blindspots=(*manifest.run.blindspots, *manifest.blindspots),
+        source_lines=manifest.source_lines,
+    )
+
+
+def _read_table(path: Path, facts: TableFacts) -> pl.DataFrame:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise DamagedRecordingError(f"{path} is missing. {_DAMAGE}") from None
+    if len(data) != facts.size_bytes or zlib.crc32(data) != facts.crc32:
+        raise DamagedRecordingError(
+            f"{path} was altered or cut short: {len(data)} bytes of {facts.size_bytes}, "
+            f"checksum {zlib.crc32(data):08x} instead of {facts.crc32:08x}. {_DAMAGE}"
+        )
+    frame = pl.read_parquet(data)
+    if dict(frame.schema) != dict(TABLES[path.stem]):
+        raise DamagedRecordingError(
+            f"{path} has unknown columns {sorted(frame.columns)}. {_DAMAGE}"
+        )
+    return frame
+
+
+_DAMAGE = (
+    "The run cannot be diagnosed from this copy, and nothing was changed. Copy the folder again, "
+    "or record again with `fuelline run`."
+)
+_T = TypeVar("_T", RunFacts, Manifest)
+
+
+def _decode(path: Path, kind: type[_T]) -> _T:
+    data = path.read_bytes()
+    try:
+        stamp = msgspec.json.decode(data, type=_Stamp)
+    except msgspec.MsgspecError as error:
+        raise DamagedRecordingError(f"{path} is not readable JSON ({error}). {_DAMAGE}") from None
+    if stamp.format != FORMAT:
+        raise NotARecordingError(
+            f"{path} was not written by fuelline (format {stamp.format!r}). Nothing was read."
+        )
+    if stamp.version > RECORDING_VERSION:
+        raise NewerRecordingError(
+            f"{path} has recording version {stamp.version}; this fuelline reads up to "
+            f"{RECORDING_VERSION}. "
+            "Nothing was changed. `pip install -U fuelline` brings a version that reads it."
+        )
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise DamagedRecordingError(f"{path} lacks something ({error}). {_DAMAGE}") from None
+
+
+def _timeline(run: RunFacts, remains: Remains, lines: dict[str, str]) -> Timeline:
+    return Timeline(
+        run=run,
+        tables=remains.tables,
+        loaders=tuple(remains.loaders),
+        processes=tuple(remains.processes),
+        limits=tuple(remains.limits),
+        blindspots=(*run.blindspots, *remains.blindspots),
+        source_lines=lines,
+    )

@@ -1,0 +1,205 @@
+"""Starts the job as a child, unchanged but for its environment, and the observer beside it.
+
+The child keeps our terminal, process group, standard streams and working directory. A signal that
+the terminal sends reaches it directly; one that was sent to us alone is passed on. Whatever fails
+here costs the recording, never the job.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fuelline import __version__
+from fuelline.record.hooks import SITE_DIR
+from fuelline.schema.errors import InputError
+from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, Blindspot, RunFacts
+from fuelline.schema.wire import OBSERVER_PID_VARIABLE, RUN_DIR_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+_PASSED_ON = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_FROM_KERNEL = 0x80
+"""si_code of a signal that the terminal sent to the whole foreground group (SI_KERNEL)."""
+_OBSERVER_GRACE_S = 3.0
+"""How long the observer may take to write its last samples; it needs milliseconds."""
+_SECRET_WORDS = ("key", "token", "secret", "password", "passwd", "credential")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the job ended, and what kept it from being recorded, if anything did."""
+
+    returncode: int
+    """As `subprocess` gives it: negative is the signal that ended the job."""
+    problem: str | None = None
+
+
+def launch(command: list[str], run_dir: Path) -> Outcome:
+    """Run the job to its end and record it into `run_dir`."""
+    facts = _describe_run(command, run_dir)
+    problem = _prepare(run_dir, facts)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
+    try:
+        job = _start_job(command, _job_environment(run_dir) if problem is None else None, mask)
+        observer = _start_observer(run_dir, job.pid, mask) if problem is None else None
+        returncode = _wait(job)
+        observer_code = _stop(observer)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if problem is None:
+        problem = _finish(run_dir, facts, returncode, observer_code)
+    return Outcome(returncode, problem)
+
+
+def _describe_run(command: list[str], run_dir: Path) -> RunFacts:
+    return RunFacts(
+        run_id=run_dir.name,
+        command=hide_secrets(command),
+        host=socket.gethostname(),
+        started_wall_ns=time.time_ns(),
+        started_ns=time.monotonic_ns(),
+        fuelline_version=__version__,
+        python_version=platform.python_version(),
+        kernel=platform.release(),
+    )
+
+
+def hide_secrets(command: Iterable[str]) -> list[str]:
+    """Replace the values of options whose name looks like a secret's: a recording gets copied.
+
+    `["train.py", "--api-key", "x", "--token=y"]` -> `["train.py", "--api-key", "***", "--
+    token=***"]`
+    """
+    shown: list[str] = []
+    hide_next = False
+    for word in command:
+        name, equals, _ = word.partition("=")
+        secret = name.startswith("-") and any(part in name.lower() for part in _SECRET_WORDS)
+        shown.append("***" if hide_next else f"{name}=***" if secret and equals else word)
+        hide_next = secret and not equals and not hide_next
+    return shown
+
+
+def _prepare(run_dir: Path, facts: RunFacts) -> str | None:
+    """Make the run's folder; returns what went wrong, if anything."""
+    try:
+        (run_dir / SPOOL_DIR).mkdir(parents=True)
+        (run_dir / RUN_FILE).write_bytes(msgspec.json.encode(facts))
+    except OSError as error:
+        return f"{run_dir} cannot be written ({error.strerror})"
+    return None
+
+
+def _job_environment(run_dir: Path) -> Mapping[str, str]:
+    """Ours plus the hooks' folder. The observer is our child, so our pid covers it and py-spy."""
+    path = os.environ.get("PYTHONPATH")
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{SITE_DIR}{os.pathsep}{path}" if path else str(SITE_DIR),
+        RUN_DIR_VARIABLE: str(run_dir.absolute()),
+        OBSERVER_PID_VARIABLE: str(os.getpid()),
+    }
+
+
+def _start_job(
+    command: list[str], environment: Mapping[str, str] | None, mask: set[signal.Signals]
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            close_fds=False,
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
+        )
+    except OSError as error:
+        raise InputError(
+            f"{command[0]} could not be started ({error.strerror}). Nothing ran. "
+            "Check the command; `fuelline run --help` shows the forms that work."
+        ) from None
+
+
+def _start_observer(
+    run_dir: Path, job_pid: int, mask: set[signal.Signals]
+) -> subprocess.Popen[bytes] | None:
+    command = [sys.executable, "-m", "fuelline.record.observer"]
+    command += ["--run-dir", str(run_dir.absolute()), "--root-pid", str(job_pid)]
+    try:
+        with (run_dir / "observer.log").open("wb") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
+            )
+    except OSError:
+        return None  # reported by `_finish`, which finds no exit code
+
+
+def _wait(job: subprocess.Popen[bytes]) -> int:
+    """Wait for the job, passing on signals that were meant for it but sent to us alone."""
+    while (returncode := job.poll()) is None:
+        info = signal.sigwaitinfo({*_PASSED_ON, signal.SIGCHLD})
+        if info.si_signo != signal.SIGCHLD and info.si_code != _FROM_KERNEL:
+            job.send_signal(info.si_signo)
+    return returncode
+
+
+def _stop(observer: subprocess.Popen[bytes] | None) -> int | None:
+    """Ask the observer to write its last samples and leave."""
+    if observer is None:
+        return None
+    if observer.poll() is None:
+        observer.terminate()
+        try:
+            observer.wait(_OBSERVER_GRACE_S)
+        except subprocess.TimeoutExpired:
+            observer.kill()
+            observer.wait()
+    return observer.returncode
+
+
+def _finish(
+    run_dir: Path, facts: RunFacts, returncode: int, observer_code: int | None
+) -> str | None:
+    """Write down how it ended; returns what went wrong with the recording, if anything."""
+    blindspots = list(facts.blindspots)
+    if observer_code != 0:
+        how = "did not start" if observer_code is None else f"ended with code {observer_code}"
+        blindspots.append(
+            Blindspot(
+                what="everything outside the job after that moment",
+                why=f"the observer {how} (see observer.log in the run's folder)",
+                forbids="conclusions from thread states, host and cgroup counters over the "
+                "whole run",
+            )
+        )
+    ended = msgspec.structs.replace(
+        facts, ended_ns=time.monotonic_ns(), exit_code=returncode, blindspots=blindspots
+    )
+    try:
+        draft = run_dir / f".{RUN_FILE}"
+        draft.write_bytes(msgspec.json.encode(ended))
+        draft.replace(run_dir / RUN_FILE)
+    except OSError as error:
+        return f"{run_dir} could not be completed ({error.strerror})"
+    return None

@@ -1,0 +1,64 @@
+"""A renderer-neutral report: what is said, not how it looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The title of what follows."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One sentence that must be read; `label` is the small print beside it."""
+
+    text: str
+    label: str = ""
+    alarm: bool = False
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One share of a whole."""
+
+    label: str
+    share: float
+    detail: str
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Shares of one whole, in order."""
+
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A point with details below it."""
+
+    text: str
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Items:
+    """Points; numbered when their order is advice."""
+
+    items: tuple[Item, ...]
+    numbered: bool = False
+
+
+Block = Heading | Statement | Bars | Items
+
+
+@dataclass(frozen=True)
+class Document:
+    """Blocks from top to bottom."""
+
+    blocks: tuple[Block, ...] = field(default_factory=tuple)

@@ -1,0 +1,100 @@
+"""The report on a terminal, at most 80 columns; plain and stable when it goes to a pipe.
+
+Names from a recording are untrusted: control characters are shown as escapes, markup as text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from fuelline.report.document import Bars, Block, Document, Heading, Items, Statement
+
+if TYPE_CHECKING:
+    from fuelline.report.document import Bar, Item
+
+WIDTH = 80
+_BAR_WIDTH = 32
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def render_terminal(document: Document, stream: TextIO) -> None:
+    """Draw the document."""
+    # soft_wrap stays off: rich folds long words, so that nothing runs past the last column.
+    console = Console(
+        file=stream, width=None if stream.isatty() else WIDTH, highlight=False, emoji=False
+    )
+    console.width = min(console.width, WIDTH)
+    plain = not _speaks_unicode(stream)
+    for block in document.blocks:
+        _draw(console, block, plain=plain)
+
+
+def clean(text: str) -> str:
+    """Show control and direction characters as escapes; they must not reach the terminal."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def _speaks_unicode(stream: TextIO) -> bool:
+    try:
+        "█·".encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _draw(console: Console, block: Block, *, plain: bool) -> None:
+    if isinstance(block, Heading):
+        console.print()
+        console.print(_text(block.text, "bold", plain=plain))
+    elif isinstance(block, Statement):
+        _draw_statement(console, block, plain=plain)
+    elif isinstance(block, Bars):
+        for bar in block.bars:
+            console.print(_bar_line(bar, plain=plain))
+    else:
+        _draw_items(console, block, plain=plain)
+
+
+def _draw_statement(console: Console, block: Statement, *, plain: bool) -> None:
+    console.print()
+    style = "bold red" if block.alarm else "bold green" if block.label else ""
+    console.print(_text(block.text, style, plain=plain))
+    if block.label:
+        console.print(_text(block.label, "dim", plain=plain))
+
+
+def _bar_line(bar: Bar, *, plain: bool) -> Text:
+    full, empty = ("#", ".") if plain else ("█", "·")
+    filled = round(bar.share * _BAR_WIDTH)
+    style = "red" if bar.marked else "green"
+    line = Text(f"  {clean(bar.label):<19}")
+    line.append(full * filled, style)
+    line.append(empty * (_BAR_WIDTH - filled), "dim")
+    line.append(f" {100 * bar.share:5.1f} %  {clean(bar.detail)}")
+    line.truncate(WIDTH)
+    return line
+
+
+def _draw_items(console: Console, block: Items, *, plain: bool) -> None:
+    for position, item in enumerate(block.items, start=1):
+        mark = f"{position}." if block.numbered else "-"
+        _draw_item(console, item, mark, plain=plain)
+
+
+def _draw_item(console: Console, item: Item, mark: str, *, plain: bool) -> None:
+    text = _text(item.text, "bold" if mark != "-" else "", plain=plain)
+    console.print(Padding(Text(f"{mark} ").append(text), (0, 0, 0, 2), expand=False))
+    for detail in item.details:
+        console.print(Padding(_text(detail, "dim", plain=plain), (0, 0, 0, 5), expand=False))
+
+
+def _text(words: str, style: str, *, plain: bool) -> Text:
+    cleaned = clean(words)
+    return Text(cleaned.replace("·", "|") if plain else cleaned, style=style)

@@ -1,0 +1,171 @@
+"""Diagnosis in, Document out: what a person reads, in the order in which it matters."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
+from fuelline.schema.units import duration, number
+
+if TYPE_CHECKING:
+    from fuelline.schema.findings import BudgetPart, Diagnosis, Evidence, Finding, Remedy
+
+_MOST_EVIDENCE = 8
+_HEALTHY_LIMIT = "math"
+_PART_WORDS = {
+    "input": "wait for input",
+    "loop": "between steps",
+    "transfer": "copy to device",
+    "sync": "synchronise",
+}
+_WAITING_PARTS = (
+    "input",
+    "epoch start",
+    "checkpoint",
+    "validation",
+    "garbage collection",
+    "loop",
+    "unexplained",
+)
+
+
+def write_document(diagnosis: Diagnosis) -> Document:
+    """The whole report."""
+    top = _verdict_finding(diagnosis)
+    others = [finding for finding in diagnosis.findings if finding is not top]
+    return Document(
+        (
+            Statement(_run_line(diagnosis)),
+            *_verdict(diagnosis),
+            *_budget(diagnosis),
+            *(_evidence(top) if top is not None else ()),
+            *(_remedies(top) if top is not None else ()),
+            *_also_found(others),
+            *_unseen(diagnosis),
+            Statement(_next_command(diagnosis)),
+        )
+    )
+
+
+def _verdict_finding(diagnosis: Diagnosis) -> Finding | None:
+    return next(
+        (found for found in diagnosis.findings if found.code == diagnosis.verdict.code), None
+    )
+
+
+def _run_line(diagnosis: Diagnosis) -> str:
+    run = diagnosis.run
+    words = [Path(run.command[0]).name, *run.command[1:]] if run.command else [run.run_id]
+    parts = [shlex.join(words)]
+    if run.seconds is not None:
+        parts.append(duration(run.seconds))
+    if run.exit_code:
+        parts.append(
+            f"ended with {'signal ' if run.exit_code < 0 else 'exit code '}{abs(run.exit_code)}"
+        )
+    return "  ·  ".join(parts)
+
+
+def _verdict(diagnosis: Diagnosis) -> list[Block]:
+    verdict = diagnosis.verdict
+    label = f"{verdict.code}  {verdict.stage} x {verdict.limit}" if verdict.code else ""
+    return [Statement(verdict.sentence, label, alarm=verdict.limit != _HEALTHY_LIMIT)]
+
+
+def _budget(diagnosis: Diagnosis) -> list[Block]:
+    window, steps = diagnosis.window, diagnosis.steps
+    if window is None or not diagnosis.budget:
+        return []
+    kind = "steps" if steps.kind == "train" else "batches"
+    title = f"Where the time went: {duration(window.seconds)}, {number(steps.count)} {kind}"
+    if steps.mean is not None and steps.p95 is not None:
+        title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
+    count = max(1, steps.count)
+    bars = tuple(_bar(part, count) for part in diagnosis.budget if part.share >= 0.001)
+    before = f"Not counted: {duration(window.before_seconds)} before the end of the first step"
+    return [
+        Heading(title),
+        Bars(bars),
+        Statement(f"{before}, {duration(window.after_seconds)} after the last."),
+    ]
+
+
+def _bar(part: BudgetPart, steps: int) -> Bar:
+    return Bar(
+        label=_PART_WORDS.get(part.part, part.part),
+        share=part.share,
+        detail=f"{duration(part.seconds / steps)} a step",
+        marked=part.part in _WAITING_PARTS,
+    )
+
+
+def _evidence(finding: Finding) -> list[Block]:
+    items = [
+        Item(entry.what, tuple(_details(entry))) for entry in finding.evidence[:_MOST_EVIDENCE]
+    ]
+    title = f"Evidence (confidence: {finding.confidence})"
+    return [Heading(title), Items(tuple(items))] if items else []
+
+
+def _details(entry: Evidence) -> list[str]:
+    details = []
+    if entry.mount is not None:
+        details.append(f"mount {entry.mount}, file system {entry.fstype}")
+    if entry.line is not None:
+        details.append(f"{entry.line}" + (f":  {entry.source}" if entry.source else ""))
+    return details
+
+
+def _remedies(finding: Finding) -> list[Block]:
+    items = tuple(
+        Item(remedy.setting, tuple(_remedy_details(remedy))) for remedy in finding.remedies
+    )
+    return [Heading("What to try next"), Items(items, numbered=True)] if items else []
+
+
+def _remedy_details(remedy: Remedy) -> list[str]:
+    words = {
+        "safe": "safe: same samples, same order, same numbers",
+        "unsafe": "check first: may change results or memory",
+        "display": "needs a change outside the script",
+    }
+    details = [
+        remedy.why,
+        words[remedy.applicability] + (f" ({remedy.risk})" if remedy.risk else ""),
+    ]
+    if remedy.at_most_speedup is not None:
+        details.append(f"at most {remedy.at_most_speedup:.1f}x as fast, if the whole loss vanished")
+    return details
+
+
+def _also_found(findings: list[Finding]) -> list[Block]:
+    if not findings:
+        return []
+    items = tuple(
+        Item(
+            f"{finding.code}  {finding.sentence}",
+            (finding.remedies[0].setting,) if finding.remedies else (),
+        )
+        for finding in findings
+    )
+    return [Heading("Also found"), Items(items)]
+
+
+def _unseen(diagnosis: Diagnosis) -> list[Block]:
+    items = tuple(
+        Item(f"{spot.what}: {spot.why}", (f"forbids: {spot.forbids}",))
+        for spot in diagnosis.blindspots
+    )
+    return [Heading("What could not be seen"), Items(items)] if items else []
+
+
+def _next_command(diagnosis: Diagnosis) -> str:
+    losses = [finding.lost_usd for finding in diagnosis.findings if finding.lost_usd is not None]
+    price = diagnosis.price_usd_per_hour
+    money = ""
+    if price is not None and losses and diagnosis.window is not None:
+        hourly = losses[0] / diagnosis.window.seconds * 3600
+        money = f"At {price:g} USD an hour this costs {hourly:.2f} USD an hour per accelerator. "
+    return f"{money}Next: fuelline diagnose {shlex.quote(diagnosis.run.path)} --json"

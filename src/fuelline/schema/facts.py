@@ -1,0 +1,169 @@
+"""What a diagnosis may know: every signal that a rule reads, by name. Timeline in, Facts out.
+
+Rules see nothing else, so a case file for a rule is a page of numbers. A signal that could not be
+measured is Missing and keeps its rules silent.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from fuelline.schema.findings import BudgetPart, StepStats, Window  # noqa: TC001 - msgspec needs it
+from fuelline.schema.readings import Missing, Signal
+from fuelline.schema.recording import LoaderFacts  # noqa: TC001
+
+_NOT_MEASURED = Missing(reason="not measured")
+
+
+class PlaceFacts(Struct, frozen=True, kw_only=True):
+    """Where threads were blocked most."""
+
+    path: str
+    mount: str
+    fstype: str
+    device: str
+    syscall: str
+    share: float
+    """Of all samples that were blocked on storage."""
+
+
+class HotLine(Struct, frozen=True, kw_only=True):
+    """A line of user code that stack samples hit."""
+
+    line: str
+    """`file:line`."""
+    function: str
+    source: str | None
+    share: float
+    """Of the samples of its kind: of a worker's fetches, or of the trainer's own loop."""
+    samples: int
+    own: bool
+    """True if the sample was in this line itself, not in a library that it called."""
+    stage: str
+    """decode, transform or collate for a worker's line; read if it reads a file; loop, sync."""
+
+
+class InputFacts(Struct, frozen=True, kw_only=True):
+    """Waiting for input, and what those who prepare it did meanwhile.
+
+    Shares marked "of fetching" are parts of the time of the threads that prepare batches (workers,
+    or the trainer itself with 0 workers) while the trainer waited; idle threads are not counted.
+    """
+
+    exposed_share: Signal = _NOT_MEASURED
+    """Of the window: the accelerator had nothing to do because a batch was not there. Waiting that
+    an asynchronous device hides behind its queue is taken off."""
+    wait_share: Signal = _NOT_MEASURED
+    """Of the window: the trainer sat in next(). At least `exposed_share`."""
+    cpu_share: Signal = _NOT_MEASURED
+    """Of fetching: on a core. High means decoding and transforming, not storage."""
+    core_wait_share: Signal = _NOT_MEASURED
+    """Of fetching: ready to run, no core free. High means too few cores for what wants to run."""
+    read_share: Signal = _NOT_MEASURED
+    """Of fetching: blocked in read, in a page fault or on a socket. High means slow storage."""
+    metadata_share: Signal = _NOT_MEASURED
+    """Of fetching: blocked in open, stat and the like. High means many small files."""
+    sleep_share: Signal = _NOT_MEASURED
+    """Of fetching: in a deliberate sleep."""
+    lock_share: Signal = _NOT_MEASURED
+    """Of fetching: waiting for a lock."""
+    idle_share: Signal = _NOT_MEASURED
+    """Of all worker time while the trainer waited: nothing to do. High means the hand-off is slow."""
+    collate_share: Signal = _NOT_MEASURED
+    """Of fetching: in collate."""
+    pickle_share: Signal = _NOT_MEASURED
+    """Time that workers serialised batches, over the time they fetched them."""
+    unpickle_share: Signal = _NOT_MEASURED
+    """Of the wait: the trainer's own CPU time in next(), with workers."""
+    system_share: Signal = _NOT_MEASURED
+    """Of the CPU time of fetching: spent in the kernel."""
+    fetchers: Signal = _NOT_MEASURED
+    """Fetches in progress, on average while the trainer waited."""
+    fetch_seconds: Signal = _NOT_MEASURED
+    """Mean duration of one fetch of one batch."""
+    batch_bytes: Signal = _NOT_MEASURED
+    """Mean size of a batch as the trainer gets it."""
+    place: PlaceFacts | None = None
+
+
+class StorageFacts(Struct, frozen=True, kw_only=True):
+    """What the storage did for the fetchers."""
+
+    in_flight: Signal = _NOT_MEASURED
+    """Threads blocked on storage at one time while the trainer waited."""
+    request_seconds: Signal = _NOT_MEASURED
+    """Blocked time per read call of a fetch."""
+    read_bytes_per_s: Signal = _NOT_MEASURED
+    """What the fetchers read, from cache or not."""
+    disk_bytes_per_s: Signal = _NOT_MEASURED
+    """What the job's processes had to get from a block device."""
+    bytes_per_call: Signal = _NOT_MEASURED
+    saturation: Signal = _NOT_MEASURED
+    """How blocked time per byte grows with fetches in progress: 0 not at all, so more in flight
+    bring more; 1 in proportion, so they do not."""
+    limit_use: Signal = _NOT_MEASURED
+    """Achieved rate over the job's own cgroup limit for that device; 1 is at the limit."""
+    limit_text: str | None = None
+    device_busy: Signal = _NOT_MEASURED
+    """Share of time that the block device had work."""
+    others_share: Signal = _NOT_MEASURED
+    """Of the work of the device or mount: done for processes outside the job."""
+    others_name: str | None = None
+    refault_share: Signal = _NOT_MEASURED
+    """Bytes read again after the kernel dropped them, over bytes read from the device."""
+    memory_use: Signal = _NOT_MEASURED
+    """Of the memory limit: in use. Near 1 the page cache is squeezed."""
+
+
+class CoreFacts(Struct, frozen=True, kw_only=True):
+    """What cores the job may use and what it got."""
+
+    allowed: Signal = _NOT_MEASURED
+    """Cores that affinity and quota allow."""
+    host: Signal = _NOT_MEASURED
+    used: Signal = _NOT_MEASURED
+    """Cores that the job kept busy."""
+    idle: Signal = _NOT_MEASURED
+    """Cores of the host that nobody used."""
+    others: Signal = _NOT_MEASURED
+    """Cores that processes outside the job kept busy."""
+    throttled_share: Signal = _NOT_MEASURED
+    """Of the window: the job's cgroup was stopped by its CPU quota."""
+
+
+class ComputeFacts(Struct, frozen=True, kw_only=True):
+    """The step without its input."""
+
+    compute_share: Signal = _NOT_MEASURED
+    """Of the window: forward, backward, optimizer, synchronisation."""
+    graph_nodes: Signal = _NOT_MEASURED
+    """Operators in one backward pass."""
+    node_seconds: Signal = _NOT_MEASURED
+    """Forward and backward time per operator. Microseconds mean that launching is the work."""
+    dispatch_share: Signal = _NOT_MEASURED
+    """Of compute: optimizer and the framework's own cost per operator, whatever the batch."""
+    fixed_share: Signal = _NOT_MEASURED
+    """Of compute: what a batch of size 0 would still cost, from batches of different sizes."""
+    host_cpu_share: Signal = _NOT_MEASURED
+    """Of backward: the trainer thread was on a core. Near 1 means that the host is the pace maker."""
+    batch_samples: Signal = _NOT_MEASURED
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """Everything that rules may read."""
+
+    window: Window
+    steps: StepStats
+    budget: list[BudgetPart]
+    loader: LoaderFacts | None = None
+    input: InputFacts = field(default_factory=InputFacts)
+    storage: StorageFacts = field(default_factory=StorageFacts)
+    cores: CoreFacts = field(default_factory=CoreFacts)
+    compute: ComputeFacts = field(default_factory=ComputeFacts)
+    fetch_lines: list[HotLine] = field(default_factory=list)
+    """Hottest first."""
+    loop_lines: list[HotLine] = field(default_factory=list)
+
+    def share_of(self, part: str) -> float:
+        """Share of the window that went to one part of the budget."""
+        return sum(entry.share for entry in self.budget if entry.part == part)

@@ -1,0 +1,161 @@
+"""What a diagnosis says. Encoded as JSON these structs are the contract of `diagnose --json`.
+
+The schema is generated into docs/diagnosis.schema.json; a test keeps the two equal. New fields go
+last with a default; a field is never renamed or given another meaning within one `schema_version`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
+from fuelline.schema.recording import Blindspot  # noqa: TC001
+
+DIAGNOSIS_VERSION = 1
+
+Stage = Literal[
+    "read", "decode", "transform", "collate", "handoff", "transfer", "compute", "sync", "pause"
+]
+"""The station of the assembly line that the accelerator waits for; compute if it does not wait."""
+
+Limit = Literal[
+    "bandwidth",
+    "latency",
+    "contention",
+    "memory",
+    "parallelism",
+    "cores",
+    "code",
+    "math",
+    "launch",
+]
+"""What keeps that station from being faster, and so what would help."""
+
+Applicability = Literal["safe", "unsafe", "display"]
+"""safe: same samples, order and numbers. unsafe: may change results or memory. display: shown only."""
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """One measured fact that carries a finding."""
+
+    what: str
+    """A plain sentence with the number in it."""
+    signal: Signal | None = None
+    path: str | None = None
+    mount: str | None = None
+    fstype: str | None = None
+    syscall: str | None = None
+    line: str | None = None
+    """`file:line` of user code."""
+    source: str | None = None
+    """The text of that line, as it was when the job ran."""
+
+
+class Remedy(Struct, frozen=True, kw_only=True):
+    """A proposal: what to set, why it should help, what it may cost."""
+
+    setting: str
+    """Exactly what to write or type."""
+    why: str
+    applicability: Applicability
+    risk: str = ""
+    at_most_speedup: float | None = None
+    """If the whole loss vanished; an upper bound from the budget, not a prediction."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One bottleneck that the evidence carries."""
+
+    code: str
+    name: str
+    stage: Stage
+    limit: Limit
+    sentence: str
+    lost_seconds: float
+    """Accelerator time inside the window that this cost; removing it gives back at most this much."""
+    lost_share: float
+    """The same as a share of the window."""
+    lost_usd: float | None = None
+    """At the price given by --price; null without one."""
+    confidence: Literal["high", "medium", "low"] = "high"
+    evidence: list[Evidence] = field(default_factory=list)
+    remedies: list[Remedy] = field(default_factory=list)
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """The one root cause, or why none can be named."""
+
+    code: str | None
+    stage: Stage | None
+    limit: Limit | None
+    share_of_wall: float | None
+    sentence: str
+    reason: str | None = None
+    """Set if and only if `code` is null: what is missing and which measurement would tell."""
+
+
+class BudgetPart(Struct, frozen=True, kw_only=True):
+    """One thing that the trainer's time went to."""
+
+    part: str
+    seconds: float
+    share: float
+
+
+class StepStats(Struct, frozen=True, kw_only=True):
+    """Steps inside the window, in seconds from boundary to boundary."""
+
+    count: int
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    kind: Literal["train", "batch"] = "train"
+    """train: an optimizer step. batch: a batch taken from the loader, in jobs without an optimizer."""
+    samples_per_s: float | None = None
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """The stretch of the run that is judged: the end of the first step to the last event."""
+
+    seconds: float
+    before_seconds: float
+    """Start of the job to the window: imports, building the model, the first batch and step."""
+    after_seconds: float
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """The run that was diagnosed."""
+
+    run_id: str
+    command: list[str]
+    host: str
+    exit_code: int | None
+    seconds: float | None
+    path: str = ""
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """The whole answer."""
+
+    schema_version: int = DIAGNOSIS_VERSION
+    fuelline_version: str = ""
+    run: RunSummary
+    verdict: Verdict
+    budget: list[BudgetPart]
+    """Where the window went; shares sum to 1. Empty if there was no window."""
+    findings: list[Finding]
+    steps: StepStats
+    window: Window | None
+    blindspots: list[Blindspot]
+    price_usd_per_hour: float | None = None
+
+    def check(self) -> None:
+        """Raise if the parts contradict each other."""
+        if self.budget and abs(sum(part.share for part in self.budget) - 1) > 1e-6:
+            raise ValueError("budget shares do not sum to 1")
+        if any(part.seconds < 0 for part in self.budget):
+            raise ValueError("a budget part is negative")
+        if (self.verdict.code is None) != (self.verdict.reason is not None):
+            raise ValueError("a verdict has either a code or a reason")

@@ -1,0 +1,103 @@
+"""What a recording says about itself: the run, its processes, its loaders, what could not be seen."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from fuelline.schema.samples import Limits  # noqa: TC001 - msgspec resolves it at run time
+
+FORMAT = "fuelline-recording"
+RECORDING_VERSION = 1
+RUN_FILE = "run.json"
+"""Written by the launcher before the job starts and again when it has ended."""
+MANIFEST_FILE = "manifest.json"
+"""Written last by compaction: where it is, the tables are whole."""
+SPOOL_DIR = "spool"
+
+
+class Blindspot(Struct, frozen=True, kw_only=True):
+    """Something that could not be seen, and which conclusions that forbids."""
+
+    what: str
+    why: str
+    forbids: str
+
+
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """One run of `fuelline run`."""
+
+    format: str = FORMAT
+    version: int = RECORDING_VERSION
+    run_id: str
+    command: list[str]
+    """As started; values of options that look like secrets are replaced."""
+    host: str
+    started_wall_ns: int
+    """CLOCK_REALTIME, for people."""
+    started_ns: int
+    """CLOCK_MONOTONIC, the recording's clock."""
+    ended_ns: int | None = None
+    """None while the job runs, and for ever if the launcher was killed."""
+    exit_code: int | None = None
+    """Of the job; negative is the signal that ended it."""
+    fuelline_version: str = ""
+    python_version: str = ""
+    kernel: str = ""
+    blindspots: list[Blindspot] = field(default_factory=list)
+
+
+class LoaderFacts(Struct, frozen=True, kw_only=True):
+    """Settings of one loader of one process, as the hooks saw them; None is unknown."""
+
+    pid: int = 0
+    loader_id: int = 0
+    loader_class: str = "DataLoader"
+    dataset_class: str = ""
+    num_workers: int | None = None
+    batch_size: int | None = None
+    prefetch_factor: int | None = None
+    pin_memory: bool | None = None
+    persistent_workers: bool | None = None
+    context: str | None = None
+    drop_last: bool | None = None
+    in_order: bool | None = None
+    dataset_length: int | None = None
+    iterable: bool | None = None
+    custom_collate: bool | None = None
+
+
+class ProcessFacts(Struct, frozen=True, kw_only=True):
+    """One process that wrote a spool."""
+
+    pid: int
+    ppid: int
+    created_ns: int
+    records: int
+    dropped: int
+    faults: int
+    framework: str = ""
+    version: str = ""
+    threads: int | None = None
+
+
+class TableFacts(Struct, frozen=True, kw_only=True):
+    """One Parquet file of a recording, so that damage is noticed before it is believed."""
+
+    rows: int
+    size_bytes: int
+    crc32: int
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """The table of contents of a compacted recording."""
+
+    format: str = FORMAT
+    version: int = RECORDING_VERSION
+    run: RunFacts
+    loaders: list[LoaderFacts] = field(default_factory=list)
+    processes: list[ProcessFacts] = field(default_factory=list)
+    blindspots: list[Blindspot] = field(default_factory=list)
+    limits: list[Limits] = field(default_factory=list)
+    source_lines: dict[str, str] = field(default_factory=dict)
+    """`file:line` to the text of that line, for the lines that stack samples hit most."""
+    tables: dict[str, TableFacts] = field(default_factory=dict)

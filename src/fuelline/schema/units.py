@@ -1,0 +1,46 @@
+"""Numbers for people. Inside the code a number keeps its base unit; only sentences use these."""
+
+from __future__ import annotations
+
+_BYTE_STEPS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+_TIME_STEPS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+
+
+def percent(frac: float) -> str:
+    """`0.614` -> `61 %`; small shares keep a digit."""
+    value = 100 * frac
+    return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """`0.0112` -> `11 ms`, `95` -> `1 min 35 s`, `7260` -> `2 h 1 min`."""
+    if seconds >= 3600:
+        return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
+    if seconds >= 60:
+        return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+    for unit, step in _TIME_STEPS:
+        if seconds >= step:
+            return f"{_three_digits(seconds / step)} {unit}"
+    return f"{seconds * 1e9:.0f} ns" if seconds > 0 else "0 s"
+
+
+def size(size_bytes: float) -> str:
+    """`131072` -> `131 kB`."""
+    for unit, step in _BYTE_STEPS:
+        if size_bytes >= step:
+            return f"{_three_digits(size_bytes / step)} {unit}"
+    return f"{size_bytes:.0f} bytes"
+
+
+def rate(bytes_per_s: float) -> str:
+    """`10485760` -> `10.5 MB/s`."""
+    return f"{size(bytes_per_s)}/s"
+
+
+def number(value: float) -> str:
+    """`2.04` -> `2.0`, `1843.2` -> `1,843`."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2g}"

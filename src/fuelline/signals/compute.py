@@ -1,0 +1,128 @@
+"""The step without its input: how much of it would stay if the batch were empty."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.facts import ComputeFacts
+from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.wire import Kind
+from fuelline.signals.budget import COMPUTE_PARTS, step_table, training_batches
+from fuelline.signals.estimate import ratio, total
+
+if TYPE_CHECKING:
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.tiles import Tiling
+    from fuelline.timeline.trainer import Trainer
+
+NODE_FLOOR_NS = 16_000
+"""Forward plus backward cost of one operator on an empty tensor in eager PyTorch on one CPU core;
+measured by bench/dispatch_floor.py. A faster core has a lower floor, so the estimate is cautious
+there."""
+_SMALLER = 0.75
+"""A batch is called smaller if it has at most this share of the usual number of samples."""
+_FEW_SMALLER = 2
+
+
+def measure_compute(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> ComputeFacts:
+    """All that is known about the compute part of a step."""
+    steps = step_table(tiling)
+    mine = timeline.table("events").filter(
+        (pl.col("pid") == trainer.pid)
+        & (pl.col("tid") == trainer.tid)
+        & (pl.col("start_ns") >= tiling.start_ns)
+    )
+    backward = mine.filter(pl.col("kind") == Kind.BACKWARD)
+    nodes = _graph_nodes(timeline, trainer)
+    batches = _samples_by_step(timeline, trainer, tiling)
+    return ComputeFacts(
+        compute_share=ratio(
+            steps["compute_ns"], steps["wall_ns"], "frac", "budget.compute over steps"
+        ),
+        graph_nodes=nodes,
+        node_seconds=_node_seconds(tiling, nodes, backward.height),
+        dispatch_share=_dispatch_share(tiling, nodes, backward.height),
+        fixed_share=_fixed_share(steps, batches),
+        host_cpu_share=ratio(
+            backward["b"], backward["dur_ns"], "frac", "backward.cpu over backward"
+        ),
+        batch_samples=_batch_samples(batches),
+    )
+
+
+def _graph_nodes(timeline: Timeline, trainer: Trainer) -> Signal:
+    counted = timeline.table("events").filter(
+        (pl.col("pid") == trainer.pid) & (pl.col("kind") == Kind.BACKWARD) & (pl.col("a") > 0)
+    )
+    if not counted.height:
+        return Missing(reason="no backward pass was counted: fewer than five, or none")
+    return total(float(counted["a"].median()), "count", "backward.nodes", counted.height)  # type: ignore[arg-type]
+
+
+def _spent_ns(tiling: Tiling, *parts: str) -> float:
+    tiles = tiling.tiles.filter(pl.col("part").is_in(parts))
+    return float((tiles["end_ns"] - tiles["start_ns"]).sum())
+
+
+def _node_seconds(tiling: Tiling, nodes: Signal, backwards: int) -> Signal:
+    if isinstance(nodes, Missing) or not backwards:
+        return Missing(reason="the graph was not counted")
+    spent = _spent_ns(tiling, "forward", "backward")
+    return total(
+        spent / (nodes.value * backwards) / 1e9, "s", "forward and backward per node", backwards
+    )
+
+
+def _dispatch_share(tiling: Tiling, nodes: Signal, backwards: int) -> Signal:
+    if isinstance(nodes, Missing) or not backwards:
+        return Missing(reason="the graph was not counted")
+    compute = _spent_ns(tiling, *COMPUTE_PARTS)
+    fixed = _spent_ns(tiling, "optimizer") + min(
+        nodes.value * NODE_FLOOR_NS * backwards, _spent_ns(tiling, "forward", "backward")
+    )
+    return total(fixed / compute, "frac", "optimizer and operator floor over compute", backwards)
+
+
+def _samples_by_step(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
+    """Samples that each step consumed: | step | samples |."""
+    batches = training_batches(timeline, trainer).filter(pl.col("end_ns") > tiling.start_ns)
+    index = tiling.boundaries.search_sorted(batches["end_ns"], side="left").cast(pl.Int64) - 1
+    return (
+        batches.with_columns(index.alias("step"))
+        .group_by("step")
+        .agg(pl.col("b").sum().alias("samples"))
+        .filter(pl.col("samples") > 0)
+    )
+
+
+def _batch_samples(batches: pl.DataFrame) -> Signal:
+    if not batches.height:
+        return Missing(reason="no batch size was seen")
+    return total(float(batches["samples"].median()), "count", "samples per step", batches.height)  # type: ignore[arg-type]
+
+
+def _fixed_share(steps: pl.DataFrame, batches: pl.DataFrame) -> Signal:
+    """Intercept of compute time over batch size, as a share of a usual step's compute time.
+
+    Uses medians of the usual and of the smaller steps (the last batch of an epoch), because a
+    least squares line would follow the few slow steps that every job has.
+    """
+    joined = steps.join(batches, on="step")
+    usual_size = joined["samples"].median() if joined.height else None
+    if not isinstance(usual_size, (int, float)) or usual_size <= 1:
+        return Missing(reason="no batch sizes to compare")
+    smaller = joined.filter(pl.col("samples") <= _SMALLER * usual_size)
+    usual = joined.filter((pl.col("samples") - usual_size).abs() <= 0.05 * usual_size)
+    if smaller.height < _FEW_SMALLER or usual.height < _FEW_SMALLER:
+        return Missing(reason="all batches had the same size")
+    size_small, time_small = _median(smaller["samples"]), _median(smaller["compute_ns"])
+    time_usual = _median(usual["compute_ns"])
+    per_sample = (time_usual - time_small) / (usual_size - size_small)
+    share = min(1.0, max(0.0, 1 - per_sample * usual_size / time_usual))
+    return Reading(value=share, unit="frac", count=smaller.height, origin="compute over batch size")
+
+
+def _median(series: pl.Series) -> float:
+    return float(series.median() or 0.0)  # type: ignore[arg-type]

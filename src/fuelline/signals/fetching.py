@@ -1,0 +1,244 @@
+"""What the threads that prepare batches did, and what they did while the trainer waited for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.facts import HotLine, InputFacts, PlaceFacts
+from fuelline.schema.readings import Missing, Signal
+from fuelline.schema.wire import Flag, Kind, Phase
+from fuelline.signals.budget import measure_exposed_wait, measure_wait, training_batches
+from fuelline.signals.estimate import proportion, ratio, total
+
+if TYPE_CHECKING:
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.tiles import Tiling
+    from fuelline.timeline.trainer import Trainer
+
+STORAGE_STATES = ("read", "fault", "socket")
+_FEW_SAMPLES = 20
+"""Fewer samples of waiting than this do not carry a decomposition: 1 s at 20 per second."""
+
+
+@dataclass(frozen=True)
+class Fetches:
+    """The fetches of training batches inside the window, one row each, and thread states meanwhile."""
+
+    rows: pl.DataFrame
+    """FETCH joined with FETCH_IO: pid, start_ns, dur_ns, samples, cpu_ns, runq_ns, collate_ns,
+    read_bytes, disk_bytes, calls, faults, system_ns. -1 where the kernel refused."""
+    states: pl.DataFrame
+    """Samples of the fetching threads while the trainer waited."""
+    waiting_samples: int
+    """How often the waiting trainer itself was sampled."""
+
+
+def collect_fetches(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Fetches:
+    """Pick out what concerns the training loader."""
+    states = timeline.table("states").filter(
+        pl.col("phase").is_in(_wait_phases(trainer))
+        & (pl.col("window_ns") >= tiling.start_ns - 10**9)
+        & (pl.col("window_ns") <= tiling.end_ns)
+    )
+    waiting = states.filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.reader_tid))
+    fetching = (
+        states.filter(pl.col("pid").is_in(trainer.worker_pids) & (pl.col("tid") == pl.col("pid")))
+        if trainer.worker_pids
+        else waiting
+    )
+    return Fetches(
+        rows=fetch_table(timeline, trainer).filter(
+            (pl.col("start_ns") + pl.col("dur_ns")).is_between(tiling.start_ns, tiling.end_ns)
+        ),
+        states=fetching,
+        waiting_samples=int(waiting["count"].sum()),
+    )
+
+
+def fetch_table(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
+    """All fetches of training batches of the run, with their I/O."""
+    pids = trainer.worker_pids or (trainer.pid,)
+    events = timeline.table("events").filter(
+        pl.col("pid").is_in(pids)
+        & (pl.col("flags").cast(pl.Int64) & int(Flag.END | Flag.ERROR) == 0)
+    )
+    fetches = events.filter(pl.col("kind") == Kind.FETCH).select(
+        "pid",
+        "tid",
+        "start_ns",
+        "dur_ns",
+        pl.col("b").alias("samples"),
+        pl.col("c").alias("cpu_ns"),
+        pl.col("d").alias("runq_ns"),
+        pl.col("e").alias("collate_ns"),
+    )
+    traffic = events.filter(pl.col("kind") == Kind.FETCH_IO).select(
+        "pid",
+        "tid",
+        "start_ns",
+        pl.col("a").alias("read_bytes"),
+        pl.col("b").alias("disk_bytes"),
+        pl.col("c").alias("calls"),
+        pl.col("d").alias("faults"),
+        pl.col("e").alias("system_ns"),
+    )
+    return fetches.join(traffic, on=["pid", "tid", "start_ns"], how="left").sort("start_ns")
+
+
+def measure_input(
+    timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetches, lines: list[HotLine]
+) -> InputFacts:
+    """Waiting for input and its decomposition."""
+    shares = _state_shares(fetches, lines)
+    rows = fetches.rows
+    wall = rows["dur_ns"]
+    batches = training_batches(timeline, trainer).filter(
+        pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
+    )
+    return InputFacts(
+        exposed_share=measure_exposed_wait(tiling),
+        wait_share=measure_wait(tiling),
+        **shares,
+        collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
+        pickle_share=_pickle_share(timeline, trainer, tiling, rows),
+        unpickle_share=_unpickle_share(trainer, batches),
+        system_share=_known_ratio(rows, "system_ns", "cpu_ns", "fetch.system over cpu"),
+        fetchers=_fetchers(fetches, trainer),
+        fetch_seconds=total(_mean(wall) / 1e9, "s", "fetch.dur", rows.height)
+        if rows.height
+        else Missing(reason="no fetch ended inside the window"),
+        batch_bytes=total(_mean(batches["c"]), "bytes", "next.bytes", batches.height)
+        if batches.height
+        else Missing(reason="no batch inside the window"),
+        place=_top_place(timeline, fetches.states),
+    )
+
+
+def _wait_phases(trainer: Trainer) -> list[int]:
+    phases = [Phase.WAIT] if trainer.step_kind == "train" else [Phase.WAIT, Phase.EVAL_WAIT]
+    return [int(phase) for phase in phases]
+
+
+def _state_shares(fetches: Fetches, lines: list[HotLine]) -> dict[str, Signal]:
+    """Decompose the fetching threads' time while the trainer waited.
+
+    `running` covers having a core and waiting for one; the fetches' own CPU and run-queue clocks,
+    which are exact, tell the two apart. A sleep inside a line that reads a file is a delayed read.
+    """
+    names = ("cpu", "core_wait", "read", "metadata", "sleep", "lock", "idle")
+    counts = dict(fetches.states.group_by("state").agg(pl.col("count").sum()).iter_rows())
+    seen = sum(counts.values())
+    busy = seen - counts.get("pipe", 0)
+    if seen < _FEW_SAMPLES:
+        reason = f"only {seen} samples of fetching threads while the trainer waited"
+        return {f"{name}_share": Missing(reason=reason) for name in names}
+    cpu_part = _cpu_part(fetches.rows)
+    sleeping = counts.get("sleep", 0)
+    reading = sum(counts.get(state, 0) for state in STORAGE_STATES)
+    if sleeping and _sleeps_in_reads(lines):
+        reading, sleeping = reading + sleeping, 0
+    running = counts.get("running", 0)
+    origin = "states while waiting"
+    return {
+        "cpu_share": proportion(running * cpu_part, busy, f"{origin}: cpu"),
+        "core_wait_share": proportion(running * (1 - cpu_part), busy, f"{origin}: run queue"),
+        "read_share": proportion(reading, busy, f"{origin}: read, fault, socket"),
+        "metadata_share": proportion(counts.get("metadata", 0), busy, f"{origin}: metadata"),
+        "sleep_share": proportion(sleeping, busy, f"{origin}: sleep"),
+        "lock_share": proportion(counts.get("lock", 0), busy, f"{origin}: lock"),
+        "idle_share": proportion(counts.get("pipe", 0), seen, f"{origin}: pipe"),
+    }
+
+
+def _cpu_part(rows: pl.DataFrame) -> float:
+    """Of the time that fetches were ready to run: they had a core."""
+    known = rows.filter((pl.col("cpu_ns") >= 0) & (pl.col("runq_ns") >= 0))
+    cpu, queued = float(known["cpu_ns"].sum()), float(known["runq_ns"].sum())
+    return cpu / (cpu + queued) if cpu + queued > 0 else 1.0
+
+
+def _sleeps_in_reads(lines: list[HotLine]) -> bool:
+    """Sleeping threads are at lines that read files, not at lines that call sleep()."""
+    reads = sum(line.share for line in lines if line.stage in ("read", "decode"))
+    return reads > sum(line.share for line in lines if line.stage == "sleep")
+
+
+def _known_ratio(rows: pl.DataFrame, part: str, whole: str, origin: str) -> Signal:
+    known = rows.filter((pl.col(part) >= 0) & (pl.col(whole) >= 0))
+    return ratio(known[part], known[whole], "frac", origin)
+
+
+def _fetchers(fetches: Fetches, trainer: Trainer) -> Signal:
+    if not trainer.worker_pids:
+        return total(1.0, "count", "the trainer fetches itself")
+    if not fetches.waiting_samples:
+        return Missing(reason="the waiting trainer was never sampled")
+    busy = fetches.states.filter(pl.col("state") != "pipe")["count"].sum()
+    return total(
+        float(busy) / fetches.waiting_samples,
+        "count",
+        "states while waiting",
+        fetches.waiting_samples,
+    )
+
+
+def _pickle_share(
+    timeline: Timeline, trainer: Trainer, tiling: Tiling, rows: pl.DataFrame
+) -> Signal:
+    if not trainer.worker_pids:
+        return Missing(reason="no workers, nothing is pickled")
+    pickled = timeline.table("events").filter(
+        (pl.col("kind") == Kind.HANDOFF)
+        & pl.col("pid").is_in(trainer.worker_pids)
+        & pl.col("start_ns").is_between(tiling.start_ns, tiling.end_ns)
+    )
+    fetched = float(rows["dur_ns"].sum())
+    if fetched <= 0:
+        return Missing(reason="no fetch ended inside the window")
+    return total(
+        float(pickled["dur_ns"].sum()) / fetched, "frac", "handoff over fetch", pickled.height
+    )
+
+
+def _unpickle_share(trainer: Trainer, batches: pl.DataFrame) -> Signal:
+    if not trainer.worker_pids:
+        return Missing(reason="no workers, nothing is unpickled")
+    return ratio(batches["d"], batches["dur_ns"], "frac", "next.cpu over next")
+
+
+def _top_place(timeline: Timeline, states: pl.DataFrame) -> PlaceFacts | None:
+    blocked = states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"]))
+    seen = int(blocked["count"].sum())
+    known = blocked.filter(pl.col("place") > 0).join(
+        timeline.table("places"), left_on="place", right_on="id", how="inner"
+    )
+    if not known.height:
+        return None
+    mount = (
+        known.group_by("mount")
+        .agg(pl.col("count").sum())
+        .sort("count", "mount", descending=[True, False])["mount"][0]
+    )
+    top = (
+        known.filter(pl.col("mount") == mount)
+        .group_by("path", "mount", "fstype", "device", "syscall")
+        .agg(pl.col("count").sum())
+        .sort("count", "path", descending=[True, False])
+    )
+    row = top.row(0, named=True)
+    share = float(top["count"].sum()) / seen
+    return PlaceFacts(
+        path=row["path"],
+        mount=row["mount"],
+        fstype=row["fstype"],
+        device=row["device"],
+        syscall=row["syscall"],
+        share=share,
+    )
+
+
+def _mean(series: pl.Series) -> float:
+    return float(series.mean() or 0.0)  # type: ignore[arg-type]

@@ -1,0 +1,49 @@
+"""A Timeline in, Facts out: the list of everything that is measured, in the order of the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.schema.facts import Facts
+from fuelline.signals.budget import measure_budget, measure_steps, measure_window
+from fuelline.signals.compute import measure_compute
+from fuelline.signals.cores import measure_cores
+from fuelline.signals.fetching import collect_fetches, measure_input
+from fuelline.signals.hotspots import find_fetch_lines, find_loop_lines
+from fuelline.signals.storage import measure_storage
+
+if TYPE_CHECKING:
+    from fuelline.schema.recording import LoaderFacts
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.tiles import Tiling
+    from fuelline.timeline.trainer import Trainer
+
+
+def measure(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Facts:
+    """Measure everything that rules may ask for."""
+    fetches = collect_fetches(timeline, trainer, tiling)
+    fetch_lines = find_fetch_lines(timeline, trainer, tiling)
+    waiting = measure_input(timeline, trainer, tiling, fetches, fetch_lines)
+    return Facts(
+        window=measure_window(timeline, tiling),
+        steps=measure_steps(timeline, trainer, tiling),
+        budget=measure_budget(tiling),
+        loader=_training_loader(timeline, trainer),
+        input=waiting,
+        storage=measure_storage(timeline, trainer, tiling, fetches, waiting.place),
+        cores=measure_cores(timeline, tiling),
+        compute=measure_compute(timeline, trainer, tiling),
+        fetch_lines=fetch_lines,
+        loop_lines=find_loop_lines(timeline, trainer, tiling),
+    )
+
+
+def _training_loader(timeline: Timeline, trainer: Trainer) -> LoaderFacts | None:
+    return next(
+        (
+            loader
+            for loader in timeline.loaders
+            if loader.pid == trainer.pid and loader.loader_id in trainer.train_loaders
+        ),
+        None,
+    )

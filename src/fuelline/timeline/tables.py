@@ -1,0 +1,91 @@
+"""The tables of a Timeline and their columns. Times are integer nanoseconds on the run's clock.
+
+A table that nothing was recorded for is empty, never absent, so that readers need no special case.
+"""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+TABLES: Mapping[str, Mapping[str, pl.DataType]] = {
+    "events": {
+        "pid": pl.Int32(),
+        "tid": pl.Int32(),
+        "kind": pl.UInt8(),
+        "flags": pl.UInt16(),
+        "start_ns": pl.Int64(),
+        "dur_ns": pl.Int64(),
+        "a": pl.Int64(),
+        "b": pl.Int64(),
+        "c": pl.Int64(),
+        "d": pl.Int64(),
+        "e": pl.Int64(),
+    },
+    "states": {
+        "window_ns": pl.Int64(),
+        "pid": pl.Int32(),
+        "tid": pl.Int32(),
+        "phase": pl.Int8(),
+        "state": pl.String(),
+        "syscall": pl.String(),
+        "place": pl.Int32(),
+        "count": pl.Int32(),
+    },
+    "places": {
+        "id": pl.Int32(),
+        "path": pl.String(),
+        "mount": pl.String(),
+        "fstype": pl.String(),
+        "device": pl.String(),
+    },
+    "clocks": {
+        "at_ns": pl.Int64(),
+        "pid": pl.Int32(),
+        "tid": pl.Int32(),
+        "oncpu_ns": pl.Int64(),
+        "runq_ns": pl.Int64(),
+    },
+    "processes": {
+        "at_ns": pl.Int64(),
+        "pid": pl.Int32(),
+        "cpu_ns": pl.Int64(),
+        "rchar_bytes": pl.Int64(),
+        "disk_read_bytes": pl.Int64(),
+        "read_calls": pl.Int64(),
+        "wchar_bytes": pl.Int64(),
+        "disk_write_bytes": pl.Int64(),
+        "major_faults": pl.Int64(),
+        "rss_bytes": pl.Int64(),
+    },
+    "seen": {
+        "at_ns": pl.Int64(),
+        "pid": pl.Int32(),
+        "ppid": pl.Int32(),
+        "name": pl.String(),
+    },
+    "host": {"at_ns": pl.Int64(), "name": pl.String(), "value": pl.Float64()},
+    "stacks": {
+        "from_ns": pl.Int64(),
+        "until_ns": pl.Int64(),
+        "pid": pl.Int32(),
+        "tid": pl.Int32(),
+        "frames": pl.List(pl.String()),
+        "count": pl.Int32(),
+    },
+    "others": {
+        "at_ns": pl.Int64(),
+        "interval_ns": pl.Int64(),
+        "pid": pl.Int32(),
+        "name": pl.String(),
+        "cpu_ns": pl.Int64(),
+        "disk_read_bytes": pl.Int64(),
+        "disk_write_bytes": pl.Int64(),
+        "calls": pl.Int64(),
+        "place": pl.Int32(),
+    },
+}
+
+
+def empty_table(name: str) -> pl.DataFrame:
+    """A table with its columns and no row."""
+    return pl.DataFrame(schema=dict(TABLES[name]))

@@ -1,0 +1,42 @@
+"""The Timeline: immutable columns of everything a run left behind, wherever it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.timeline.tables import TABLES, empty_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fuelline.schema.recording import Blindspot, LoaderFacts, ProcessFacts, RunFacts
+    from fuelline.schema.samples import Limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """All events and samples of one run on one clock, with what the run says about itself."""
+
+    run: RunFacts
+    tables: Mapping[str, pl.DataFrame]
+    loaders: tuple[LoaderFacts, ...] = ()
+    processes: tuple[ProcessFacts, ...] = ()
+    limits: tuple[Limits, ...] = ()
+    blindspots: tuple[Blindspot, ...] = ()
+    source_lines: Mapping[str, str] = field(default_factory=dict)
+
+    def table(self, name: str) -> pl.DataFrame:
+        """One of `TABLES`, empty if nothing was recorded for it."""
+        found = self.tables.get(name)
+        return empty_table(name) if found is None else found
+
+    def check(self) -> None:
+        """Raise if a table lacks a column or an event ends before it starts."""
+        for name, frame in self.tables.items():
+            if dict(frame.schema) != dict(TABLES[name]):
+                raise ValueError(f"table {name} has columns {frame.schema}")
+        if self.table("events").filter(pl.col("dur_ns") < 0).height:
+            raise ValueError("an event ends before it starts")
