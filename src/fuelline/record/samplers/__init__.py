@@ -1,1 +1,1 @@
-"""Room."""
+"""Samplers: one small file a source that the observer reads."""

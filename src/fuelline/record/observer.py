@@ -1,0 +1,302 @@
+"""The observer: a process beside the job that watches it through /proc and writes a journal.
+
+    python -m fuelline.record.observer --run-dir DIR --root-pid PID
+
+It ends when the job's processes are gone, on SIGTERM, or when its own parent dies. It never sends a
+signal to the job, never stops or traces it, and never writes anything but its journal. A task that
+fails is written down as a blindspot and given up; the others go on.
+"""
+
+import argparse
+import os
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from fuelline.record.journal import Writer
+from fuelline.record.pace import Task
+from fuelline.record.samplers.blocked import Resolver
+from fuelline.record.samplers.cgroup import Counters, Group, find_groups
+from fuelline.record.samplers.clocks import Clocks
+from fuelline.record.samplers.descriptors import Descriptors
+from fuelline.record.samplers.host import Host, allowed_cpus
+from fuelline.record.samplers.limits import read_limits
+from fuelline.record.samplers.mounts import MountTable
+from fuelline.record.samplers.others import Others
+from fuelline.record.samplers.phases import Phases
+from fuelline.record.samplers.places import Places
+from fuelline.record.samplers.procfs import find_text
+from fuelline.record.samplers.stacks import Stacks, find_py_spy
+from fuelline.record.samplers.threads import ThreadStates, is_python
+from fuelline.record.samplers.tree import Process, Tree
+from fuelline.schema.samples import JOURNAL_NAME, Blind, Limits
+
+MS = 1_000_000
+S = 1000 * MS
+FAILURES_TO_GIVE_UP = 3
+STACKS_WITHOUT_TRAINER_NS = 8 * S
+"""A job that shows no training for so long gets its stacks taken all the same."""
+
+
+class Observer:
+    """All samplers of one job, and the order in which they take turns."""
+
+    def __init__(self, run_dir: Path, root_pid: int) -> None:
+        self._started_ns = time.monotonic_ns()
+        self._root_pid = root_pid
+        self._journal = Writer(run_dir / JOURNAL_NAME)
+        self._mounts = MountTable()
+        self._places = Places()
+        self._tree = Tree(root_pid, _raise_descriptor_limit())
+        self._phases = Phases(run_dir / "spool")
+        descriptors = Descriptors(self._places, self._mounts)
+        resolver = Resolver(descriptors)
+        self._threads = ThreadStates(self._tree, self._phases, resolver)
+        self._clocks = Clocks(self._tree)
+        has_nfs = any(mount.fstype.startswith("nfs") for mount in self._mounts.mounts)
+        self._host = Host(allowed_cpus(root_pid), has_nfs=has_nfs)
+        self._cgroup = Counters()
+        self._others = Others(self._tree, resolver, descriptors)
+        self._stacks = Stacks(find_py_spy())
+        self._limits: Limits | None = None
+        self._cpu_base_ns: float | None = None
+        self._others_cpu_ns = 0.0
+        self.tasks = self._list_tasks()
+
+    def _list_tasks(self) -> list[Task]:
+        """The rates, and shares of a core that add up to 0.8 % at worst."""
+        return [
+            Task("threads", self._threads.sample, 50 * MS, 0.003, jitter_frac=0.3),
+            Task("children", self._look_for_children, 250 * MS, 0.0007),
+            Task("processes", self._sample_processes, 1 * S, 0.0013),
+            Task("host", self._sample_host, 1 * S, 0.001),
+            Task("others", self._sample_others, 2 * S, 0.0007),
+            Task("limits", self._check_limits, 10 * S, 0.0003),
+            Task("stacks", self._sample_stacks, 250 * MS, 0.0005),
+            Task("journal", self._flush, 1 * S, 0.0005),
+        ]
+
+    @property
+    def sees_the_job(self) -> bool:
+        """Whether any process of the job is left."""
+        return bool(self._tree.processes)
+
+    def start(self) -> None:
+        """Meet the job's first process."""
+        self._look_for_children(time.monotonic_ns())
+
+    def take_turns(self) -> int:
+        """Run the tasks that are due; gives the time until the next one."""
+        for task in self.tasks:
+            now_ns = time.monotonic_ns()
+            if task.due_ns <= now_ns and task.failures < FAILURES_TO_GIVE_UP:
+                self._run_guarded(task, now_ns)
+        due_ns = min(task.due_ns for task in self.tasks if task.failures < FAILURES_TO_GIVE_UP)
+        return max(due_ns - time.monotonic_ns(), 0)
+
+    def _run_guarded(self, task: Task, now_ns: int) -> None:
+        try:
+            task.run(now_ns)
+        except Exception:  # noqa: BLE001  one sampler's surprise must not end the others
+            task.failures += 1
+            traceback.print_exc()
+            if task.failures == FAILURES_TO_GIVE_UP:
+                why = f"{sys.exc_info()[1]!r}, three times; see observer.log"
+                self._journal.add([Blind(f"what the observer's task '{task.name}' sees", why, "")])
+
+    def note_end_of(self) -> None:
+        """Look at once who is left, when the first process has ended."""
+        self._tree.refresh()
+        self._threads.choose_helpers()
+
+    def finish(self) -> None:
+        """Write down everything that was seen until now."""
+        now_ns = time.monotonic_ns()
+        self._journal.add(self._stacks.stop(now_ns))
+        self._sample_host(now_ns)
+        self._threads.finish()
+        self._flush(now_ns)
+        self._journal.close()
+
+    def _look_for_children(self, now_ns: int) -> None:
+        new = self._tree.look_for_children()
+        if new:
+            self._journal.add(self._clocks.introduce(new, now_ns))
+            self._phases.assign(self._tree)
+
+    def _sample_processes(self, now_ns: int) -> None:
+        self._tree.refresh()
+        self._tree.offer(self._phases.look_for_spools())
+        self._journal.add(
+            self._clocks.introduce(self._tree.look_for_children(of_all_threads=True), now_ns)
+        )
+        self._phases.assign(self._tree)
+        self._journal.add(self._clocks.sample(now_ns))
+        self._threads.choose_helpers()
+
+    def _sample_host(self, now_ns: int) -> None:
+        self._journal.add([self._host.sample(now_ns, self._own_values())])
+
+    def _own_values(self) -> Iterator[tuple[str, float]]:
+        """What the host's counters do not hold: the job's cgroups, the others, ourselves."""
+        yield from self._cgroup.read(self._find_groups())
+        yield "job.cpu_ns", self._tree.cpu_ns()
+        yield from self._others_values()
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        yield "observer.cpu_ns", time.process_time_ns()
+        yield "observer.stacks_cpu_ns", int((usage.ru_utime + usage.ru_stime) * S)
+        yield "observer.interval_ns", self.tasks[0].interval_ns
+
+    def _others_values(self) -> Iterator[tuple[str, float]]:
+        """Busy time of the machine less the job's and ours, since we began to look."""
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        ours_ns = time.process_time_ns() + int((usage.ru_utime + usage.ru_stime) * S)
+        busy_ns = self._host.find_last("cpu.busy_ns")
+        if busy_ns is not None:
+            rest_ns = busy_ns - self._tree.cpu_ns() - ours_ns
+            self._cpu_base_ns = rest_ns if self._cpu_base_ns is None else self._cpu_base_ns
+            self._others_cpu_ns = max(self._others_cpu_ns, rest_ns - self._cpu_base_ns)
+            yield "others.cpu_ns", self._others_cpu_ns
+        if self._others.read_bytes is not None and self._others.write_bytes is not None:
+            yield "others.read_bytes", self._others.read_bytes
+            yield "others.write_bytes", self._others.write_bytes
+
+    def _sample_others(self, now_ns: int) -> None:
+        own = frozenset({os.getpid(), os.getppid(), *self._stacks.pids})
+        self._journal.add(self._others.sample(now_ns, own))
+
+    def _check_limits(self, now_ns: int) -> None:
+        self._mounts.refresh()
+        pids = [process.pid for process in self._list_members()]
+        if not pids:
+            return
+        limits = read_limits(now_ns, pids, self._find_groups())
+        self._host.allowed_cpus = allowed_cpus(pids[0])
+        if self._limits is None or not _is_same(self._limits, limits):
+            self._limits = limits
+            self._journal.add([limits])
+
+    def _sample_stacks(self, now_ns: int) -> None:
+        self._journal.add(self._stacks.collect(now_ns))
+        trainers, workers = self._list_trainers(), self._list_workers()
+        if not trainers and now_ns - self._started_ns > STACKS_WITHOUT_TRAINER_NS:
+            trainers, workers = workers[:1], workers[1:]
+        elif not trainers:
+            workers = []
+        self._stacks.start_if_due(
+            now_ns, [each.pid for each in trainers], [each.pid for each in workers]
+        )
+
+    def _flush(self, _now_ns: int) -> None:
+        states = self._threads.drain()
+        self._journal.add(self._places.drain())
+        self._journal.add(states)
+        self._journal.flush()
+
+    def _list_trainers(self) -> list[Process]:
+        return [each for each in self._tree.processes.values() if each.has_own_phase]
+
+    def _list_workers(self) -> list[Process]:
+        """Python processes that follow a trainer without being one."""
+        return [
+            each
+            for each in self._tree.processes.values()
+            if is_python(each) and not each.has_own_phase
+        ]
+
+    def _list_members(self) -> list[Process]:
+        """The processes whose cgroups stand for the job: a trainer and its newest worker."""
+        everyone = list(self._tree.processes.values())
+        return [*(self._list_trainers() or everyone)[:1], *self._list_workers()[-1:]]
+
+    def _find_groups(self) -> list[Group]:
+        texts = {find_text("cgroup", each.dir_fd) or "" for each in self._list_members()}
+        return [group for text in texts for group in find_groups(text, self._mounts.mounts)]
+
+
+def _is_same(one: Limits, other: Limits) -> bool:
+    return (
+        one.cpus_allowed == other.cpus_allowed
+        and one.host_cpus == other.host_cpus
+        and one.quota_cores == other.quota_cores
+        and one.memory_limit_bytes == other.memory_limit_bytes
+        and one.io_limits == other.io_limits
+    )
+
+
+def _raise_descriptor_limit() -> int:
+    """Allow ourselves as many descriptors as we may have; each watched thread needs two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard if hard != resource.RLIM_INFINITY else 8192, 8192)
+    if wanted > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(wanted, soft)
+
+
+class Bell:
+    """Sleeps until it is time, a signal asks us to leave, or the job's first process ends."""
+
+    def __init__(self, root_pid: int) -> None:
+        self.must_leave = False
+        self._parent_pid = os.getppid()
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._leave)
+        for deaf in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(deaf, signal.SIG_IGN)  # they go to the whole group; we outlive the job
+        self._poll = select.poll()
+        self._poll.register(reader, select.POLLIN)
+        self._root_fd = _open_pid(root_pid)
+        if self._root_fd is not None:
+            self._poll.register(self._root_fd, select.POLLIN)
+
+    def sleep(self, duration_ns: int) -> bool:
+        """Wait; true if the job's first process has just ended."""
+        events = self._poll.poll(duration_ns / MS)
+        if os.getppid() != self._parent_pid:
+            self.must_leave = True
+        if self._root_fd is None or all(fd != self._root_fd for fd, _ in events):
+            return False
+        self._poll.unregister(self._root_fd)
+        self._root_fd = None
+        return True
+
+    def _leave(self, _number: int, _frame: object) -> None:
+        self.must_leave = True
+
+
+def _open_pid(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def observe(run_dir: Path, root_pid: int) -> None:
+    """Watch the job until it is over."""
+    bell = Bell(root_pid)
+    observer = Observer(run_dir, root_pid)
+    observer.start()
+    while observer.sees_the_job and not bell.must_leave:
+        if bell.sleep(observer.take_turns()):
+            observer.note_end_of()
+    observer.finish()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry of the process."""
+    parser = argparse.ArgumentParser(prog="fuelline-observer", description=__doc__)
+    parser.add_argument("--run-dir", type=Path, required=True)
+    parser.add_argument("--root-pid", type=int, required=True)
+    options = parser.parse_args(arguments)
+    observe(options.run_dir, options.root_pid)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

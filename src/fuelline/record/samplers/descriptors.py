@@ -1,0 +1,147 @@
+"""What a descriptor of the job is: a file on a mount, a pipe, a socket and its peer, a device.
+
+Only links under /proc/PID are read, never the files themselves, so that a hung filesystem cannot
+hang the observer. A descriptor number is reused for every file a job opens: nothing is kept by
+number, only by the name it leads to.
+"""
+
+import os
+import socket
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from fuelline.record.samplers.mounts import MountTable
+from fuelline.record.samplers.places import Places
+from fuelline.record.samplers.procfs import find_link, find_text
+from fuelline.record.samplers.tree import Process
+
+_DELETED = " (deleted)"
+_MAX_PEERS = 4096
+
+
+class Sort(Enum):
+    """What kind of thing a descriptor leads to."""
+
+    FILE = auto()
+    PIPE = auto()  # also eventfd and AF_UNIX sockets: another process of this machine
+    SOCKET = auto()
+    DEVICE = auto()
+    UNKNOWN = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a descriptor leads to, and its place."""
+
+    sort: Sort
+    place: int = 0
+
+
+UNKNOWN = Target(Sort.UNKNOWN)
+_PIPE = Target(Sort.PIPE)
+_DEVICE = Target(Sort.DEVICE)
+
+
+class Descriptors:
+    """Follows descriptors and paths of the job's processes to places."""
+
+    def __init__(self, places: Places, mounts: MountTable) -> None:
+        self._places = places
+        self._mounts = mounts
+        self._foreign: dict[str, MountTable] = {}
+        self._peers: dict[str, Target] = {}
+        self._own_namespace = find_link("/proc/self/ns/mnt")
+
+    def follow(self, process: Process, fd: int) -> Target:
+        """What descriptor `fd` of a process leads to at this moment."""
+        link = find_link(f"fd/{fd}", process.dir_fd)
+        if link is None:
+            return UNKNOWN
+        if link.startswith("/"):
+            return self._file(process, link, fd)
+        if link.startswith("socket:"):
+            return self._socket(process.pid, fd, link)
+        if link.startswith(("pipe:", "anon_inode:[eventfd]")):
+            return _PIPE
+        return _DEVICE if link.startswith("anon_inode:") else UNKNOWN
+
+    def follow_path(self, process: Process, directory_fd: int, path: str) -> Target:
+        """The file that a path argument names, relative to a directory descriptor or the cwd."""
+        if not path.startswith("/"):
+            base = "cwd" if directory_fd < 0 else f"fd/{directory_fd}"
+            above = find_link(base, process.dir_fd)
+            if above is None:
+                return UNKNOWN
+            path = f"{above}/{path}"
+        return self._file(process, os.path.normpath(path), None)
+
+    def _file(self, process: Process, path: str, fd: int | None) -> Target:
+        path = path.removesuffix(_DELETED)
+        if path.startswith("/dev/") and not path.startswith("/dev/shm/"):
+            return _DEVICE
+        if path.startswith("/memfd:"):
+            return Target(Sort.FILE)
+        known = self._places.find(path)
+        if known is not None:
+            return Target(Sort.FILE, known)
+        mounts = self._table_of(process)
+        mount = None if fd is None else mounts.find_by_id(_mount_id(process, fd))
+        if mount is None:
+            resolved = mounts.resolve_links(path) if mounts is self._mounts else path
+            mount = mounts.find_by_path(resolved)
+            return Target(Sort.FILE, self._places.add_file(resolved, mount, asked=path))
+        return Target(Sort.FILE, self._places.add_file(path, mount))
+
+    def _table_of(self, process: Process) -> MountTable:
+        """The mounts as the process sees them: it may live in a mount namespace of its own."""
+        namespace = find_link("ns/mnt", process.dir_fd)
+        if namespace is None or namespace == self._own_namespace:
+            return self._mounts
+        if namespace not in self._foreign:
+            self._foreign[namespace] = MountTable(f"/proc/{process.pid}/mountinfo")
+        return self._foreign[namespace]
+
+    def _socket(self, pid: int, fd: int, link: str) -> Target:
+        if link not in self._peers:
+            if len(self._peers) >= _MAX_PEERS:
+                self._peers.clear()
+            self._peers[link] = self._look_up_socket(pid, fd, link[len("socket:[") : -1])
+        return self._peers[link]
+
+    def _look_up_socket(self, pid: int, fd: int, inode: str) -> Target:
+        try:
+            protocol = os.getxattr(f"/proc/{pid}/fd/{fd}", "system.sockprotoname")
+        except OSError:
+            return Target(Sort.SOCKET)
+        name = protocol.rstrip(b"\0").decode("ascii", "replace")
+        if name.startswith("UNIX"):
+            return _PIPE
+        peer = _find_peer(pid, inode) if name.startswith("TCP") else None
+        label = name.removesuffix("v6").lower()
+        return Target(Sort.SOCKET, self._places.add_peer(f"{label} {peer}" if peer else label))
+
+
+def _mount_id(process: Process, fd: int) -> int:
+    """`mnt_id` of /proc/PID/fdinfo/N, or -1."""
+    for line in (find_text(f"fdinfo/{fd}", process.dir_fd) or "").splitlines():
+        if line.startswith("mnt_id:"):
+            return int(line.split()[1])
+    return -1
+
+
+def _find_peer(pid: int, inode: str) -> str | None:
+    """The remote address of a TCP socket, from `sl local rem st ... inode` lines."""
+    for family, table in ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6")):
+        for line in (find_text(f"/proc/{pid}/net/{table}") or "").splitlines()[1:]:
+            fields = line.split()
+            if len(fields) > 9 and fields[9] == inode:
+                return parse_address(family, fields[2])
+    return None
+
+
+def parse_address(family: int, text: str) -> str:
+    """Parse `0100007F:0801` (words in host byte order, here little endian) to `127.0.0.1:2049`."""
+    address, _, port = text.partition(":")
+    words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
+    host = socket.inet_ntop(family, b"".join(words))
+    return f"{host}:{int(port, 16)}" if family == socket.AF_INET else f"[{host}]:{int(port, 16)}"

@@ -1,0 +1,227 @@
+"""Counters of the whole machine, once a second: pressure, CPU, memory, disks, network, NFS.
+
+Each source is one generator of (name, value) over kept descriptors; a source that the kernel does
+not have is left out. Only values that changed since the last sample are written: absent means
+unchanged. Counters are cumulative; gauges of memory are rounded to 1 MiB to keep recordings small.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from fuelline.record.samplers.nfs import parse_mountstats
+from fuelline.record.samplers.procfs import (
+    NS_PER_TICK,
+    find_field,
+    open_kept,
+    parse_fields,
+    read_kept_whole,
+)
+from fuelline.schema.samples import HostSample
+
+Values = Iterable[tuple[str, float]]
+Parse = Callable[[bytes], Values]
+
+SECTOR_BYTES = 512
+"""The unit of diskstats whatever the device says (Documentation/admin-guide/iostats.rst)."""
+_MIB = 1024 * 1024
+_VMSTAT = {
+    "workingset_refault_file": "memory.refault_file_pages",
+    "workingset_refault ": "memory.refault_file_pages",
+    "pgmajfault": "memory.major_faults",
+    "pgpgin": "memory.paged_in_kb",
+    "pgpgout": "memory.paged_out_kb",
+    "pswpin": "memory.swapped_in_pages",
+    "pswpout": "memory.swapped_out_pages",
+    "pgscan_direct ": "memory.direct_scan_pages",
+}
+_MEMINFO = {
+    "MemAvailable": "memory.available_bytes",
+    "Cached": "memory.cached_bytes",
+    "Dirty": "memory.dirty_bytes",
+}
+_DISK_FIELDS = (
+    ("reads", 3, 1),
+    ("read_bytes", 5, SECTOR_BYTES),
+    ("read_ms", 6, 1),
+    ("writes", 7, 1),
+    ("write_bytes", 9, SECTOR_BYTES),
+    ("write_ms", 10, 1),
+    ("inflight", 11, 1),
+    ("busy_ms", 12, 1),
+    ("weighted_ms", 13, 1),
+)
+_NET_FIELDS = (
+    ("rx_bytes", 0),
+    ("rx_errors", 2),
+    ("rx_dropped", 3),
+    ("tx_bytes", 8),
+    ("tx_errors", 10),
+    ("tx_dropped", 11),
+)
+
+
+class Host:
+    """Reads the machine's counters and gives what changed."""
+
+    def __init__(self, allowed_cpus: Iterable[int], *, has_nfs: bool) -> None:
+        self._last: dict[str, float] = {}
+        self.allowed_cpus = frozenset(allowed_cpus)
+        sources: list[tuple[str, Parse]] = [
+            *((f"/proc/pressure/{name}", _psi_parser(f"psi.{name}")) for name in PRESSURES),
+            ("/proc/stat", lambda content: parse_cpu(content, self.allowed_cpus)),
+            ("/proc/loadavg", _parse_load),
+            ("/proc/meminfo", _parse_meminfo),
+            ("/proc/vmstat", _parse_vmstat),
+            ("/proc/diskstats", parse_disks),
+            ("/proc/net/dev", parse_network),
+            ("/proc/net/snmp", _parse_tcp),
+        ]
+        if has_nfs:
+            sources.append(("/proc/self/mountstats", parse_mountstats))
+        self._sources = [
+            (fd, parse) for path, parse in sources if (fd := _open_if_there(path)) is not None
+        ]
+
+    def sample(self, now_ns: int, more: Values = ()) -> HostSample:
+        """What changed since the last call, `more` values from elsewhere included."""
+        changed = {name: value for name, value in self._read(more) if self._is_news(name, value)}
+        return HostSample(now_ns, changed)
+
+    def find_last(self, name: str) -> float | None:
+        """The last value of a name, written or not."""
+        return self._last.get(name)
+
+    def _read(self, more: Values) -> Iterator[tuple[str, float]]:
+        for fd, parse in self._sources:
+            try:
+                content = read_kept_whole(fd)
+            except OSError:  # PSI answers EOPNOTSUPP where it is compiled in but switched off
+                continue
+            yield from parse(content)
+        yield from more
+
+    def _is_news(self, name: str, value: float) -> bool:
+        if self._last.get(name) == value:
+            return False
+        self._last[name] = value
+        return True
+
+
+PRESSURES = ("cpu", "io", "memory")
+
+
+def parse_psi(content: bytes, prefix: str) -> Values:
+    """Parse `some avg10=0.00 avg60=0.00 avg300=0.00 total=123` to `{prefix}.some_us`."""
+    for line in content.splitlines():
+        kind, _, rest = line.partition(b" ")
+        _, _, total = rest.rpartition(b"total=")
+        if total.isdigit():
+            yield f"{prefix}.{kind.decode()}_us", int(total)
+
+
+def _psi_parser(prefix: str) -> Parse:
+    return lambda content: parse_psi(content, prefix)
+
+
+def parse_cpu(content: bytes, allowed: frozenset[int]) -> Values:
+    """Parse `cpu3 user nice system idle iowait irq softirq steal ...`; guests are part of user.
+
+    `cpu.*` is the whole machine, `cpu_allowed.*` the cores that the job may use.
+    """
+    allowed_ticks = [0, 0, 0, 0]
+    for line in content.splitlines():
+        if not line.startswith(b"cpu"):
+            break
+        name, *fields = line.split()
+        user, nice, system, idle, iowait, irq, softirq, steal = map(int, fields[:8])
+        ticks = (user + nice + system + irq + softirq, idle, iowait, steal)
+        if name == b"cpu":
+            yield from _name_cpu("cpu", ticks)
+        elif int(name[3:]) in allowed:
+            allowed_ticks = [a + b for a, b in zip(allowed_ticks, ticks, strict=True)]
+    yield from _name_cpu("cpu_allowed", allowed_ticks)
+
+
+def _name_cpu(prefix: str, ticks: Iterable[int]) -> Values:
+    for name, count in zip(("busy", "idle", "iowait", "steal"), ticks, strict=True):
+        yield f"{prefix}.{name}_ns", count * NS_PER_TICK
+
+
+def _parse_load(content: bytes) -> Values:
+    """Parse `0.5 0.4 0.3 2/345 6789`: threads that run or want to, ourselves included."""
+    yield "load.runnable_threads", int(content.split()[3].partition(b"/")[0])
+
+
+def _parse_meminfo(content: bytes) -> Values:
+    fields = parse_fields(content)
+    for field, name in _MEMINFO.items():
+        if field in fields:
+            yield name, fields[field] * 1024 // _MIB * _MIB
+
+
+def _parse_vmstat(content: bytes) -> Values:
+    for field, name in _VMSTAT.items():
+        value = find_field(content, field)
+        if value is not None:
+            yield name, value
+
+
+def parse_disks(content: bytes) -> Values:
+    """Parse `254 0 vda 10685 5866 2464842 13142 ...`: whole devices that were ever used."""
+    for line in content.splitlines():
+        fields = line.split()
+        if len(fields) < 14 or not _is_real_disk(fields):
+            continue
+        prefix = f"disk.{fields[0].decode()}:{fields[1].decode()}"
+        for name, index, unit in _DISK_FIELDS:
+            yield f"{prefix}.{name}", int(fields[index]) * unit
+
+
+def _is_real_disk(fields: list[bytes]) -> bool:
+    if fields[2].startswith((b"loop", b"ram", b"zram", b"fd", b"sr")):
+        return False
+    was_used = fields[3] != b"0" or fields[7] != b"0"
+    return was_used and not _is_partition(f"{fields[0].decode()}:{fields[1].decode()}")
+
+
+@lru_cache(maxsize=256)
+def _is_partition(number: str) -> bool:
+    return Path(f"/sys/dev/block/{number}/partition").exists()
+
+
+def parse_network(content: bytes) -> Values:
+    """Parse `eth0: rx_bytes packets errs drop ... tx_bytes packets errs drop ...`, `lo` too."""
+    for line in content.splitlines()[2:]:
+        name, _, rest = line.rpartition(b":")
+        fields = rest.split()
+        if len(fields) < 12 or fields[0] == fields[8] == b"0":
+            continue
+        for field, index in _NET_FIELDS:
+            yield f"net.{name.strip().decode('utf-8', 'replace')}.{field}", int(fields[index])
+
+
+def _parse_tcp(content: bytes) -> Values:
+    """Two lines begin with `Tcp:`: names, then values."""
+    lines = [line.split() for line in content.splitlines() if line.startswith(b"Tcp:")]
+    if len(lines) == 2:
+        values = dict(zip(*lines, strict=False))
+        for field, name in ((b"RetransSegs", "retransmits"), (b"OutSegs", "sent_segments")):
+            if field in values:
+                yield f"net.tcp.{name}", int(values[field])
+
+
+def _open_if_there(path: str) -> int | None:
+    try:
+        return open_kept(path)
+    except OSError:
+        return None
+
+
+def allowed_cpus(pid: int) -> frozenset[int]:
+    """The cores that a process may run on; our own where it has ended already."""
+    try:
+        return frozenset(os.sched_getaffinity(pid))
+    except ProcessLookupError:
+        return frozenset(os.sched_getaffinity(0))

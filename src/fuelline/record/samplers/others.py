@@ -1,0 +1,167 @@
+"""What processes outside the job do: CPU and I/O in total, and the few that are noticeable.
+
+All of the machine's processes are looked at in turns, `stat` only; a process that used no CPU since
+its last turn did no I/O worth mentioning and costs nothing more. The total CPU of others does not
+come from this list but from the machine's busy time less the job's and our own: that also counts
+neighbours in other containers, whom /proc does not show.
+"""
+
+import os
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from fuelline.record.samplers.blocked import Resolver
+from fuelline.record.samplers.descriptors import Descriptors, Sort
+from fuelline.record.samplers.procfs import (
+    Stat,
+    find_field,
+    list_numbers,
+    open_kept,
+    parse_stat,
+    read_kept,
+    read_once,
+)
+from fuelline.record.samplers.tree import Process, Tree
+from fuelline.schema.samples import OtherProcess
+
+MAX_LOOKS = 250
+"""Processes looked at per call, at 7 us each; more take turns."""
+MAX_ROWS = 5
+NOTICEABLE_CPU_SHARE = 0.05
+NOTICEABLE_BYTES_PER_S = 1_000_000
+NOTICEABLE_CALLS_PER_S = 1000
+_MAX_FDS = 64
+
+
+@dataclass(slots=True)
+class _Known:
+    stat_fd: int
+    at_ns: int
+    stat: Stat
+    io: tuple[int, int, int] | None
+
+
+class Others:
+    """Follows the processes that are not the job's, nor ours."""
+
+    def __init__(self, tree: Tree, resolver: Resolver, descriptors: Descriptors) -> None:
+        self._tree = tree
+        self._resolver = resolver
+        self._descriptors = descriptors
+        self._known: dict[int, _Known] = {}
+        self._turn = 0
+        self.read_bytes: int | None = None
+        """Bytes that others read from devices so far; None until the kernel told us any."""
+        self.write_bytes: int | None = None
+
+    def sample(self, now_ns: int, own_pids: frozenset[int]) -> list[OtherProcess]:
+        """The noticeable processes since each one's last turn, busiest first."""
+        pids = sorted(list_numbers("/proc"))
+        self._forget(frozenset(pids))
+        start = self._turn if len(pids) > MAX_LOOKS else 0
+        self._turn = (start + MAX_LOOKS) % max(len(pids), 1)
+        rows = []
+        for pid in (pids[start:] + pids[:start])[:MAX_LOOKS]:
+            if pid not in own_pids and pid not in self._tree.processes:
+                row = self._look_at(pid, now_ns)
+                if row is not None and _is_noticeable(row):
+                    rows.append(row)
+        rows.sort(key=lambda row: row.cpu_ns + row.disk_read_bytes + row.disk_write_bytes)
+        return [self._locate(row) for row in rows[: -MAX_ROWS - 1 : -1]]
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        self._forget(frozenset())
+
+    def _forget(self, alive: frozenset[int]) -> None:
+        for pid in [pid for pid in self._known if pid not in alive]:
+            os.close(self._known.pop(pid).stat_fd)
+
+    def _look_at(self, pid: int, now_ns: int) -> OtherProcess | None:
+        known = self._known.get(pid)
+        try:
+            if known is None:
+                self._meet(pid, now_ns)
+                return None
+            stat = parse_stat(read_kept(known.stat_fd))
+        except OSError:
+            self._forget(frozenset(self._known) - {pid})
+            return None
+        if stat.ppid in self._tree.processes:
+            self._tree.offer([pid])
+        if stat.cpu_ns == known.stat.cpu_ns:
+            return None
+        return self._compare(pid, known, stat, now_ns)
+
+    def _meet(self, pid: int, now_ns: int) -> None:
+        fd = open_kept(f"/proc/{pid}/stat")
+        try:
+            self._known[pid] = _Known(fd, now_ns, parse_stat(read_kept(fd)), _read_io(pid))
+        except OSError:
+            os.close(fd)
+
+    def _compare(self, pid: int, known: _Known, stat: Stat, now_ns: int) -> OtherProcess:
+        io = _read_io(pid)
+        moved = (0, 0, -1)
+        if io is not None and known.io is not None:
+            moved = (io[0] - known.io[0], io[1] - known.io[1], io[2] - known.io[2])
+            self.read_bytes = (self.read_bytes or 0) + max(moved[0], 0)
+            self.write_bytes = (self.write_bytes or 0) + max(moved[1], 0)
+        row = OtherProcess(
+            at_ns=now_ns,
+            interval_ns=now_ns - known.at_ns,
+            pid=pid,
+            name=stat.name,
+            cpu_ns=stat.cpu_ns - known.stat.cpu_ns,
+            disk_read_bytes=moved[0],
+            disk_write_bytes=moved[1],
+            calls=moved[2],
+            place=0,
+        )
+        known.at_ns, known.stat, known.io = now_ns, stat, io
+        return row
+
+    def _locate(self, row: OtherProcess) -> OtherProcess:
+        """Add where it works: what it is blocked on now, else its newest open file."""
+        try:
+            process = Process(row.pid)
+        except OSError:
+            return row
+        try:
+            process.refresh_threads(4)
+            return replace(row, place=self._find_place(process, row.at_ns))
+        except OSError:
+            return row
+        finally:
+            process.close()
+
+    def _find_place(self, process: Process, now_ns: int) -> int:
+        for thread in process.threads.values():
+            line = read_kept(thread.syscall_fd)
+            place = self._resolver.explain(process, thread, line, now_ns)[2] if line else 0
+            if place:
+                return place
+        fds = sorted(list_numbers(f"/proc/{process.pid}/fd"), reverse=True)
+        targets = (self._descriptors.follow(process, fd) for fd in fds[:_MAX_FDS])
+        return next((each.place for each in targets if each.sort is Sort.FILE and each.place), 0)
+
+
+def _read_io(pid: int) -> tuple[int, int, int] | None:
+    """Bytes read from and written to devices, and calls; None if the kernel refuses."""
+    try:
+        content = b"\n" + read_once(f"/proc/{pid}/io")
+    except OSError:
+        return None
+    names = ("read_bytes:", "write_bytes:", "syscr:", "syscw:")
+    read, write, syscr, syscw = (find_field(content, name) or 0 for name in names)
+    return read, write, syscr + syscw
+
+
+def _is_noticeable(row: OtherProcess) -> bool:
+    seconds = row.interval_ns / 1e9
+    return (
+        row.cpu_ns >= NOTICEABLE_CPU_SHARE * row.interval_ns
+        or row.disk_read_bytes + row.disk_write_bytes >= NOTICEABLE_BYTES_PER_S * seconds
+        or row.calls >= NOTICEABLE_CALLS_PER_S * seconds
+    )

@@ -1,0 +1,203 @@
+"""Which line of Python the job's threads are in: py-spy, in short bursts within a CPU budget.
+
+One py-spy a process, for the trainer and a few workers in turns: that costs 0.03 s of CPU for 25
+samples of one process, whatever the size of the job, while `--subprocesses` costs 0.3 s for nine
+processes and more with each (bench/observer_cost.py). It never stops the job (`--nonblocking`).
+
+py-spy runs at low priority: its bursts are the only heavy thing we do, and a late stack is still a
+stack. The observer itself does not: it would then sample only when a core is free, and so miss the
+very moments in which cores are short.
+"""
+
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fuelline.schema.samples import Blind, StackSample
+
+SAMPLES_PER_S = 12
+BURST_S = 2
+MAX_PROCESSES = 5
+MAX_TRAINERS = 2
+FIRST_DELAY_NS = 2_000_000_000
+"""From the first sign of training to the first burst: caches and workers warm up meanwhile."""
+BUDGET_FIRST_S = 0.2
+BUDGET_SHARE = 0.002
+"""CPU seconds allowed at once, and per second of the job after that."""
+FAILURES_TO_GIVE_UP = 6
+
+_NICENESS = 10
+_OVERDUE_NS = 15_000_000_000
+_NS = 1_000_000_000
+_RECORD = re.compile(r"^thread \((?P<tid>\w+)\)[^;]*;(?P<frames>.*) (?P<count>\d+)$", re.DOTALL)
+_BETWEEN_RECORDS = re.compile(r"\n(?=thread \()")
+_BETWEEN_FRAMES = re.compile(r"(?<=\d\));")
+_FORBIDS = "naming the line of user code that the time goes to"
+
+
+def find_py_spy() -> str | None:
+    """The binary that came with our own interpreter, else the one on PATH."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+@dataclass(frozen=True, slots=True)
+class _Burst:
+    pid: int
+    process: subprocess.Popen[bytes]
+    output_fd: int
+    errors_fd: int
+    from_ns: int
+
+
+class Stacks:
+    """Starts bursts when they are due and affordable; gives their stacks when they are done."""
+
+    def __init__(self, binary: str | None) -> None:
+        self._binary = binary
+        self._bursts: list[_Burst] = []
+        self._first_ns: int | None = None
+        self._turn = 0
+        self._price_s = 0.0
+        self._spent_s = 0.0
+        self._spent_before_s = 0.0
+        self._failures = 0
+        self._is_over = False
+        self._blind: list[Blind] = []
+
+    @property
+    def pids(self) -> frozenset[int]:
+        """The py-spy processes that run now."""
+        return frozenset(burst.process.pid for burst in self._bursts)
+
+    def start_if_due(self, now_ns: int, trainers: list[int], workers: list[int]) -> None:
+        """Begin a burst over trainers and the next few workers, if it is time."""
+        if self._bursts or self._is_over or not (trainers or workers):
+            return
+        if self._first_ns is None:
+            self._first_ns = now_ns + FIRST_DELAY_NS
+        budget_s = BUDGET_FIRST_S + BUDGET_SHARE * (now_ns - self._first_ns) / _NS
+        if now_ns < self._first_ns or self._spent_s + self._price_s > budget_s:
+            return
+        self._spent_before_s = self._spent_s
+        for pid in self._choose(trainers, workers):
+            self._start(pid, now_ns)
+
+    def collect(self, now_ns: int) -> list[StackSample | Blind]:
+        """The stacks of bursts that have ended."""
+        rows: list[StackSample | Blind] = []
+        for burst in list(self._bursts):
+            if burst.process.poll() is not None:
+                rows += self._finish(burst, now_ns)
+                self._settle()
+            elif now_ns - burst.from_ns > _OVERDUE_NS:
+                burst.process.kill()
+        blind, self._blind = self._blind, []
+        return [*rows, *blind]
+
+    def stop(self, now_ns: int) -> list[StackSample | Blind]:
+        """End running bursts and keep what they have: py-spy writes its stacks on SIGINT."""
+        for burst in self._bursts:
+            burst.process.send_signal(signal.SIGINT)
+        for burst in self._bursts:
+            _wait_or_kill(burst.process)
+        return self.collect(now_ns)
+
+    def _choose(self, trainers: list[int], workers: list[int]) -> list[int]:
+        chosen = _rotate(trainers, self._turn, MAX_TRAINERS if workers else MAX_PROCESSES)
+        chosen += _rotate(workers, self._turn, MAX_PROCESSES - len(chosen))
+        self._turn += MAX_PROCESSES
+        return chosen
+
+    def _start(self, pid: int, now_ns: int) -> None:
+        if self._binary is None:
+            self._give_up("py-spy is not installed beside this interpreter")
+            return
+        output_fd, errors_fd = os.memfd_create("stacks"), os.memfd_create("errors")
+        try:
+            process = subprocess.Popen(  # memory, not the disk: it may be full, and is the user's
+                [*_command(self._binary, pid), "--output", f"/proc/self/fd/{output_fd}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors_fd,
+                pass_fds=(output_fd,),
+            )
+        except OSError as error:
+            os.close(output_fd)
+            os.close(errors_fd)
+            self._give_up(f"py-spy does not start: {error.strerror}")
+            return
+        self._bursts.append(_Burst(pid, process, output_fd, errors_fd, now_ns))
+        try:
+            os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
+        except OSError:  # it has ended already
+            return
+
+    def _finish(self, burst: _Burst, now_ns: int) -> Iterator[StackSample]:
+        self._bursts.remove(burst)
+        output, errors = _drain(burst.output_fd), _drain(burst.errors_fd)
+        if output:
+            self._failures = 0
+            until_ns = min(now_ns, burst.from_ns + BURST_S * 2 * _NS)
+            yield from parse_raw(output, burst.pid, burst.from_ns, until_ns)
+            return
+        self._failures += 1
+        if "ermission" in errors or "not permitted" in errors:
+            self._give_up("the kernel does not let py-spy read the job's memory (ptrace scope)")
+        elif self._failures == FAILURES_TO_GIVE_UP:
+            self._give_up(f"py-spy failed {self._failures} times: {errors.strip()[:200]}")
+
+    def _give_up(self, why: str) -> None:
+        if not self._is_over:
+            self._blind.append(Blind("Python stacks", why, _FORBIDS))
+        self._is_over = True
+
+    def _settle(self) -> None:
+        """Note what the burst has cost so far: the estimate for the next one."""
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self._spent_s = usage.ru_utime + usage.ru_stime
+        self._price_s = self._spent_s - self._spent_before_s
+
+
+def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(timeout=1)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _rotate(pids: list[int], turn: int, count: int) -> list[int]:
+    return [pids[(turn + step) % len(pids)] for step in range(min(count, len(pids)))]
+
+
+def _command(binary: str, pid: int) -> list[str]:
+    rates = ["--rate", str(SAMPLES_PER_S), "--duration", str(BURST_S)]
+    shape = ["--format", "raw", "--threads", "--idle", "--full-filenames"]
+    return [binary, "record", "--nonblocking", "--pid", str(pid), *rates, *shape]
+
+
+def _drain(fd: int) -> str:
+    with os.fdopen(fd, "rb") as file:
+        file.seek(0)
+        return file.read().decode("utf-8", "replace")
+
+
+def parse_raw(text: str, pid: int, from_ns: int, until_ns: int) -> Iterator[StackSample]:
+    """Parse lines `thread (12): MainThread;main (/a.py:3);load (/b c.py:7) 5`.
+
+    Names of threads, functions and files are the user's: spaces, semicolons and line breaks occur.
+    """
+    for record in _BETWEEN_RECORDS.split(text.rstrip("\n")):
+        match = _RECORD.match(record)
+        if match is not None:
+            tid = int(match["tid"]) if match["tid"].isdigit() else 0
+            frames = _BETWEEN_FRAMES.split(match["frames"])
+            yield StackSample(from_ns, until_ns, pid, tid, frames, int(match["count"]))

@@ -1,0 +1,212 @@
+"""The job's processes and threads: the first process, everything below it, and nothing else.
+
+Children are found through /proc/PID/task/TID/children a few times a second. A child is adopted
+when it is seen for the second time: a job that starts thousands of short-lived processes must cost
+us a list of numbers, not an inspection each. Who was adopted stays in the tree until it is gone,
+even when its parent goes first.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+
+from fuelline.record.samplers.procfs import (
+    REFUSED,
+    VANISHED,
+    Read,
+    find_text,
+    list_numbers,
+    open_kept,
+    parse_stat,
+    read_kept,
+)
+
+MAX_ADOPTIONS = 16
+"""New processes inspected per look; one inspection costs about 0.1 ms."""
+MAX_PARENT_THREADS = 64
+"""Threads per process and look that are asked for children besides the main thread."""
+OWN_DESCRIPTORS = 96
+"""Kept back for ourselves when threads are given descriptors."""
+
+
+class Thread:
+    """One thread with the two files that are read again and again."""
+
+    __slots__ = (
+        "blocked_line", "blocked_until_ns", "blocked_verdict", "is_busy", "last_state",
+        "oncpu_ns", "pid", "runq_ns", "schedstat_fd", "syscall_fd", "tid",
+    )  # fmt: skip
+
+    def __init__(self, pid: int, tid: int, task_fd: int) -> None:
+        self.pid = pid
+        self.tid = tid
+        self.syscall_fd = open_kept(f"{tid}/syscall", task_fd)
+        try:
+            self.schedstat_fd = open_kept(f"{tid}/schedstat", task_fd)
+        except OSError:
+            os.close(self.syscall_fd)
+            raise
+        self.oncpu_ns = self.runq_ns = -1
+        self.is_busy = True
+        self.last_state = ""
+        self.blocked_line = b""
+        self.blocked_until_ns = 0
+        self.blocked_verdict: tuple[str, str, int] = ("other", "", 0)
+
+    def close(self) -> None:
+        """Give the descriptors back; a late reader must not find another file behind them."""
+        os.close(self.syscall_fd)
+        os.close(self.schedstat_fd)
+        self.syscall_fd = self.schedstat_fd = -1
+
+
+class Process:
+    """One process of the job; its descriptors outlive neither it nor us."""
+
+    def __init__(self, pid: int, read: Read = read_kept) -> None:
+        self._read = read
+        self.dir_fd = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._fds = [self.dir_fd]
+        self.threads: dict[int, Thread] = {}
+        try:
+            self.stat_fd = self._keep("stat")
+            self.task_fd = self._keep("task")
+            self.io_fd = self._keep_if_allowed("io")
+            self.stat = parse_stat(read(self.stat_fd))
+        except OSError:
+            self.close()
+            raise
+        self.pid = pid
+        self.ppid = self.stat.ppid
+        self.phase_fd: int | None = None
+        self.has_own_phase = False
+        self.refusals = 0
+
+    def _keep(self, name: str) -> int:
+        self._fds.append(open_kept(name, self.dir_fd))
+        return self._fds[-1]
+
+    def _keep_if_allowed(self, name: str) -> int:
+        try:
+            return self._keep(name)
+        except REFUSED:
+            return -1
+
+    def refresh(self) -> None:
+        """Read `stat` again; raises ProcessLookupError once the process has ended."""
+        self.stat = parse_stat(self._read(self.stat_fd))
+        if self.stat.has_ended:
+            raise ProcessLookupError(self.pid)
+
+    def refresh_threads(self, room: int) -> int:
+        """Note which threads there are, with at most `room` new ones; how many were left out."""
+        tids = set(list_numbers(self.task_fd))
+        for tid in self.threads.keys() - tids:
+            self.threads.pop(tid).close()
+        new = sorted(tids - self.threads.keys())
+        for tid in new[: max(room, 0)]:
+            self._meet_thread(tid)
+        return max(0, len(new) - max(room, 0))
+
+    def _meet_thread(self, tid: int) -> None:
+        try:
+            self.threads[tid] = Thread(self.pid, tid, self.task_fd)
+        except VANISHED:
+            return
+
+    def find_children(self, *, of_all_threads: bool) -> Iterator[int]:
+        """Children by the thread that started them; the main thread's alone if asked quickly."""
+        tids = [self.pid]
+        if of_all_threads:
+            tids += [tid for tid in self.threads if tid != self.pid][:MAX_PARENT_THREADS]
+        for tid in tids:
+            yield from map(int, (find_text(f"{tid}/children", self.task_fd) or "").split())
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        for thread in self.threads.values():
+            thread.close()
+        for fd in self._fds:
+            os.close(fd)
+
+
+class Tree:
+    """All processes of the job that are alive, by pid."""
+
+    def __init__(self, root_pid: int, max_descriptors: int, read: Read = read_kept) -> None:
+        self.processes: dict[int, Process] = {}
+        self.threads_left_out = 0
+        self._max_threads = max(16, (max_descriptors - OWN_DESCRIPTORS) // 3)
+        self._candidates: set[int] = set()
+        self._offered = {root_pid}
+        self._cpu_ns = 0
+        self._read = read
+
+    def offer(self, pids: Iterable[int]) -> None:
+        """Processes that belong to the job for another reason, for example their spool."""
+        self._offered.update(pid for pid in pids if pid not in self.processes)
+
+    def look_for_children(self, *, of_all_threads: bool = False) -> list[Process]:
+        """Adopt the children that were there at the last look too; gives the new processes."""
+        found: set[int] = set()
+        for process in self.processes.values():
+            found.update(process.find_children(of_all_threads=of_all_threads))
+        lasting = sorted((self._candidates & found) - self.processes.keys())
+        due = (*self._offered, *lasting)[:MAX_ADOPTIONS]
+        adopted = [self._adopt(pid) for pid in due]
+        self._candidates = found - self.processes.keys()
+        self._offered.difference_update(due)
+        return [process for process in adopted if process is not None]
+
+    def refresh(self) -> None:
+        """Drop processes that have ended and note their threads; once a second."""
+        self.threads_left_out = 0
+        room = self._room()
+        for pid, process in list(self.processes.items()):
+            known = len(process.threads)
+            try:
+                process.refresh()
+                self.threads_left_out += process.refresh_threads(room)
+            except VANISHED:
+                self.processes.pop(pid).close()
+            room -= len(process.threads) - known
+
+    def list_ancestors(self, process: Process) -> Iterator[Process]:
+        """The process itself, its parent, and so on up to the job's first process."""
+        seen: set[int] = set()
+        above: Process | None = process
+        while above is not None and above.pid not in seen:
+            yield above
+            seen.add(above.pid)
+            above = self.processes.get(above.ppid)
+
+    def cpu_ns(self) -> int:
+        """CPU of the job so far, children that have ended included; never goes back."""
+        stats = [process.stat for process in self.processes.values()]
+        now_ns = sum(stat.cpu_ns + stat.reaped_cpu_ns for stat in stats)
+        self._cpu_ns = max(self._cpu_ns, now_ns)
+        return self._cpu_ns
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        while self.processes:
+            self.processes.popitem()[1].close()
+
+    def _room(self) -> int:
+        return self._max_threads - sum(len(each.threads) for each in self.processes.values())
+
+    def _adopt(self, pid: int) -> Process | None:
+        try:
+            process = Process(pid, self._read)
+        except OSError:
+            return None
+        try:
+            process.refresh()
+            process.refresh_threads(self._room())
+        except OSError:
+            process.close()
+            return None
+        if pid not in self._offered and process.ppid not in self.processes:
+            process.close()
+            return None
+        self.processes[pid] = process
+        return process
