@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
+import importlib.util
+from pathlib import Path
 
-if TYPE_CHECKING:
-    import argparse
+from fuelline.cli import run
+from fuelline.schema.errors import RefusedError
+
+_JOB = Path(__file__).parent / "assets" / "starved.py"
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -13,11 +17,23 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser = commands.add_parser(
         "demo",
         help="a starved job, recorded and diagnosed, in a minute",
-        description="Record and diagnose a small starved job.",
+        description="Record and diagnose a small starved job. Needs torch and numpy, no GPU, no data.",
     )
     parser.set_defaults(act=act)
 
 
 def act(_: argparse.Namespace) -> int:
-    """Run it."""
-    return 0
+    """Record the job that comes with the package, as the user would."""
+    for package in ("torch", "numpy"):
+        if importlib.util.find_spec(package) is None:
+            raise RefusedError(
+                f"The demo trains with {package}, which this Python does not have. Nothing was run. "
+                f"`pip install {package}` brings it; `fuelline run` itself works without."
+            )
+    print(f"$ fuelline run {_JOB.name}      # {_JOB}\n", flush=True)
+    options = argparse.Namespace(
+        job=[str(_JOB)], run_dir=None, price=None, quiet=False, debug=False
+    )
+    code = run.act(options)
+    print("\nYours next: fuelline run train.py")
+    return code

@@ -9,7 +9,6 @@ import re
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from fuelline.report.document import Bars, Block, Document, Heading, Items, Statement
@@ -26,7 +25,6 @@ _CONTROL = re.compile(
 
 def render_terminal(document: Document, stream: TextIO) -> None:
     """Draw the document."""
-    # soft_wrap stays off: rich folds long words, so that nothing runs past the last column.
     console = Console(
         file=stream, width=None if stream.isatty() else WIDTH, highlight=False, emoji=False
     )
@@ -52,7 +50,7 @@ def _speaks_unicode(stream: TextIO) -> bool:
 def _draw(console: Console, block: Block, *, plain: bool) -> None:
     if isinstance(block, Heading):
         console.print()
-        console.print(_text(block.text, "bold", plain=plain))
+        _print(console, block.text, "bold", plain=plain)
     elif isinstance(block, Statement):
         _draw_statement(console, block, plain=plain)
     elif isinstance(block, Bars):
@@ -65,9 +63,9 @@ def _draw(console: Console, block: Block, *, plain: bool) -> None:
 def _draw_statement(console: Console, block: Statement, *, plain: bool) -> None:
     console.print()
     style = "bold red" if block.alarm else "bold green" if block.label else ""
-    console.print(_text(block.text, style, plain=plain))
+    _print(console, block.text, style, plain=plain)
     if block.label:
-        console.print(_text(block.label, "dim", plain=plain))
+        _print(console, block.label, "dim", plain=plain)
 
 
 def _bar_line(bar: Bar, *, plain: bool) -> Text:
@@ -89,10 +87,20 @@ def _draw_items(console: Console, block: Items, *, plain: bool) -> None:
 
 
 def _draw_item(console: Console, item: Item, mark: str, *, plain: bool) -> None:
-    text = _text(item.text, "bold" if mark != "-" else "", plain=plain)
-    console.print(Padding(Text(f"{mark} ").append(text), (0, 0, 0, 2), expand=False))
+    style = "bold" if mark != "-" else ""
+    _print(console, item.text, style, first=f"  {mark} ", rest="    ", plain=plain)
     for detail in item.details:
-        console.print(Padding(_text(detail, "dim", plain=plain), (0, 0, 0, 5), expand=False))
+        _print(console, detail, "dim", first="      ", rest="      ", plain=plain)
+
+
+def _print(
+    console: Console, words: str, style: str, *, first: str = "", rest: str = "", plain: bool
+) -> None:
+    """Wrap to the console's width with a hanging indent and no trailing blanks."""
+    lines = _text(words, style, plain=plain).wrap(console, console.width - len(first))
+    for position, line in enumerate(lines):
+        line.rstrip()
+        console.print(Text(rest if position else first).append(line), soft_wrap=True)
 
 
 def _text(words: str, style: str, *, plain: bool) -> Text:

@@ -23,12 +23,18 @@ _SURE_ERROR = 0.25
 """Standard error of the slope below which hidden waiting is believed."""
 
 
-def measure_budget(tiling: Tiling) -> list[BudgetPart]:
-    """Share of each part, in the order of a step; parts that took no time are left out."""
+def measure_budget(tiling: Tiling, *, watched: bool) -> list[BudgetPart]:
+    """Share of each part, in the order of a step; parts that took no time are left out.
+
+    The hooks say when the loop's own code ran, only the observer says what it did. Without the observer
+    (`watched` is false) that time is unexplained.
+    """
     spent = tiling.tiles.group_by("part").agg(
         (pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns")
     )
     by_part = dict(spent.iter_rows())
+    if not watched:
+        by_part["unexplained"] = by_part.get("unexplained", 0) + by_part.pop("loop", 0)
     # Tiles cover the window by construction; anything else is said, not spread over the parts.
     by_part["unexplained"] = by_part.get("unexplained", 0) + tiling.wall_ns - sum(by_part.values())
     return [

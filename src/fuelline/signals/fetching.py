@@ -49,6 +49,7 @@ def collect_fetches(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Fet
         if trainer.worker_pids
         else waiting
     )
+    fetching = _behind_locks(states, fetching)
     return Fetches(
         rows=fetch_table(timeline, trainer).filter(
             (pl.col("start_ns") + pl.col("dur_ns")).is_between(tiling.start_ns, tiling.end_ns)
@@ -56,6 +57,21 @@ def collect_fetches(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Fet
         states=fetching,
         waiting_samples=int(waiting["count"].sum()),
     )
+
+
+def _behind_locks(states: pl.DataFrame, fetching: pl.DataFrame) -> pl.DataFrame:
+    """A fetching thread that waits for a lock has helpers: what those do is what it waits for."""
+    locked = fetching.filter(pl.col("state") == "lock")["count"].sum()
+    idle = fetching.filter(pl.col("state") == "pipe")["count"].sum()
+    if locked <= 0.5 * (fetching["count"].sum() - idle):
+        return fetching
+    helpers = states.filter(
+        pl.col("pid").is_in(fetching["pid"].unique().implode())
+        & ~pl.col("state").is_in(["lock", "pipe"])
+        & ~pl.col("tid").is_in(fetching["tid"].unique().implode())
+    )
+    working = fetching.filter(pl.col("state") != "lock")
+    return pl.concat([working, helpers]) if helpers.height else fetching
 
 
 def fetch_table(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:

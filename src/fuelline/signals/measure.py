@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from fuelline.schema.facts import Facts
 from fuelline.signals.budget import measure_budget, measure_steps, measure_window
 from fuelline.signals.compute import measure_compute
@@ -27,7 +29,7 @@ def measure(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Facts:
     return Facts(
         window=measure_window(timeline, tiling),
         steps=measure_steps(timeline, trainer, tiling),
-        budget=measure_budget(tiling),
+        budget=measure_budget(tiling, watched=_is_watched(timeline, trainer)),
         loader=_training_loader(timeline, trainer),
         input=waiting,
         storage=measure_storage(timeline, trainer, tiling, fetches, waiting.place),
@@ -35,6 +37,13 @@ def measure(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Facts:
         compute=measure_compute(timeline, trainer, tiling),
         fetch_lines=fetch_lines,
         loop_lines=find_loop_lines(timeline, trainer, tiling),
+    )
+
+
+def _is_watched(timeline: Timeline, trainer: Trainer) -> bool:
+    states = timeline.table("states")
+    return bool(
+        states.filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid)).height
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from fuelline.schema.facts import PlaceFacts, StorageFacts
-from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.readings import Missing, Reading, Signal, at_least
 from fuelline.schema.units import number, rate
 from fuelline.signals.counters import growth, latest, process_growth, sampled_seconds
 from fuelline.signals.estimate import slope, total
@@ -29,8 +30,9 @@ _OPERATION_BYTES = 64 * 1024
 """A large read reaches the device as operations of about this size; used to bound the job's own
 operations from above, and so the others' from below."""
 _PAGE_BYTES = 4096
-_LITTLE_TRAFFIC = 1.0
-"""Operations per second on a device below which nobody is keeping it busy."""
+_BUSY = 0.7
+"""Use of a device or of a limit from which its users wait for each other: at 70 % of a single server
+the mean queue is more than two requests long."""
 
 
 def measure_storage(
@@ -40,17 +42,20 @@ def measure_storage(
     rows = fetches.rows.filter(pl.col("read_bytes") >= 0)
     seconds = tiling.wall_ns / 1e9
     limit_use, limit_text = _limit_use(timeline, tiling, place)
-    others_share, others_name = _others(timeline, tiling, place)
-    calls = float(rows["calls"].sum())
+    others_share, others_name = _others(timeline, tiling, place, limit_use)
+    calls = float(rows["calls"].sum() + rows["faults"].clip(0, None).sum())
     blocked_ns = float((rows["dur_ns"] - rows["cpu_ns"] - rows["runq_ns"].clip(0, None)).sum())
     disk = _disk_rate(timeline, tiling)
     return StorageFacts(
         in_flight=_in_flight(fetches),
         request_seconds=total(
-            max(0.0, blocked_ns) / calls / 1e9, "s", "fetch blocked over read calls", int(calls)
+            max(0.0, blocked_ns) / calls / 1e9,
+            "s",
+            "fetch blocked over read calls and major faults",
+            int(calls),
         )
         if calls > 0
-        else Missing(reason="no read call was counted"),
+        else Missing(reason="no read call or major fault was counted"),
         read_bytes_per_s=total(
             float(rows["read_bytes"].sum()) / seconds, "bytes/s", "fetch.read_bytes"
         )
@@ -61,7 +66,7 @@ def measure_storage(
             float(rows["read_bytes"].sum()) / calls, "bytes", "fetch.read_bytes over calls"
         )
         if calls > 0
-        else Missing(reason="no read call was counted"),
+        else Missing(reason="no read call or major fault was counted"),
         saturation=_saturation(fetch_table(timeline, trainer)),
         limit_use=limit_use,
         limit_text=limit_text,
@@ -130,27 +135,40 @@ def _saturation(rows: pl.DataFrame) -> Signal:
 def _limit_use(
     timeline: Timeline, tiling: Tiling, place: PlaceFacts | None
 ) -> tuple[Signal, str | None]:
-    """Achieved rate over the tightest read limit that the job's cgroup sets for any device it reads."""
+    """Achieved rate over the tightest read limit that the job's cgroup sets for a device.
+
+    The cgroup's own counters are used where there are any: the limit is shared with its other members.
+    """
     limits: Limits | None = timeline.limits[-1] if timeline.limits else None
-    seconds = sampled_seconds(timeline, tiling)
-    if limits is None or not limits.io_limits or seconds <= 0:
+    uses = [
+        (use, f"{text} that its cgroup sets for {device}")
+        for device, caps in (limits.io_limits if limits else {}).items()
+        if place is None or place.device in (device, "") or place.device.startswith("0:")
+        for use, text in _cap_uses(timeline, tiling, device, caps)
+    ]
+    if not uses:
         return Missing(reason="no I/O limit is set for the job"), None
-    read = process_growth(timeline, tiling, "disk_read_bytes")
-    best: tuple[float, str] | None = None
-    for device, caps in limits.io_limits.items():
-        if place is not None and place.device != device and not place.device.startswith("0:"):
-            continue
+    use, text = max(uses)
+    return total(use, "frac", "achieved over cgroup limit"), text
+
+
+def _cap_uses(
+    timeline: Timeline, tiling: Tiling, device: str, caps: dict[str, float]
+) -> list[tuple[float, str]]:
+    seconds = tiling.wall_ns / 1e9
+    moved = growth(timeline, tiling, f"cgroup.io.{device}.read_bytes")
+    if moved is None:
+        moved = process_growth(timeline, tiling, "disk_read_bytes")
+    operations = growth(timeline, tiling, f"cgroup.io.{device}.read_operations")
+    if operations is None:
         operations = growth(timeline, tiling, f"disk.{device}.reads")
-        for name, achieved, text in (
-            ("read_bps", read, rate(caps.get("read_bps", 0.0))),
-            ("read_iops", operations, f"{number(caps.get('read_iops', 0.0))} operations/s"),
-        ):
-            if caps.get(name) and achieved is not None:
-                use = achieved / seconds / caps[name]
-                best = max(best or (0.0, ""), (use, f"of {text} that its cgroup sets for {device}"))
-    if best is None:
-        return Missing(reason="no I/O limit is set for the device"), None
-    return total(best[0], "frac", "achieved over cgroup limit"), best[1]
+    uses = []
+    if caps.get("read_bps") and moved is not None:
+        uses.append((moved / seconds / caps["read_bps"], rate(caps["read_bps"])))
+    if caps.get("read_iops") and operations is not None:
+        use = operations / seconds / caps["read_iops"]
+        uses.append((use, f"{number(caps['read_iops'])} reads/s"))
+    return uses
 
 
 def _device_busy(timeline: Timeline, tiling: Tiling, place: PlaceFacts | None) -> Signal:
@@ -161,46 +179,71 @@ def _device_busy(timeline: Timeline, tiling: Tiling, place: PlaceFacts | None) -
 
 
 def _others(
-    timeline: Timeline, tiling: Tiling, place: PlaceFacts | None
+    timeline: Timeline, tiling: Tiling, place: PlaceFacts | None, limit_use: Signal
 ) -> tuple[Signal, str | None]:
-    """How much of the device's work is not the job's: by bytes or by operations, whichever is more."""
+    """How much of the work of what limits the job is done for others, and the busiest of them.
+
+    Where the job's cgroup is at its I/O limit, only members of that cgroup compete; otherwise the device
+    must be busy before its other users matter. Neighbours in the same directory compete for its locks.
+    """
     if place is None:
         return Missing(reason="no place was seen where fetches block"), None
-    name, busy_there = _neighbour(timeline, tiling, place)
-    signals = [
-        signal
-        for signal in (_device_others(timeline, tiling, place), busy_there)
-        if isinstance(signal, Reading)
+    if at_least(limit_use, _BUSY):
+        shared = _share_of_others(
+            timeline, tiling, place, f"cgroup.io.{place.device}", "read_operations"
+        )
+    elif at_least(_device_busy(timeline, tiling, place), _BUSY):
+        shared = _share_of_others(timeline, tiling, place, f"disk.{place.device}", "reads")
+    else:
+        shared = Missing(reason="neither the device nor an I/O limit is busy")
+    crowd, name = _crowd_in_directory(timeline, tiling, place)
+    known = [signal for signal in (shared, crowd) if isinstance(signal, Reading)]
+    if not known:
+        return Missing(reason="no other user of this storage was seen"), None
+    return max(known, key=lambda signal: signal.value), name
+
+
+def _share_of_others(
+    timeline: Timeline, tiling: Tiling, place: PlaceFacts, prefix: str, operation_counter: str
+) -> Signal:
+    """By bytes or by operations, whichever is more; the job's own operations are bounded from above."""
+    operations = growth(timeline, tiling, f"{prefix}.{operation_counter}")
+    moved = growth(timeline, tiling, f"{prefix}.read_bytes")
+    own = [
+        process_growth(timeline, tiling, name)
+        for name in ("disk_read_bytes", "read_calls", "major_faults")
     ]
-    if not signals:
-        return Missing(reason="nothing is known about other users of this mount"), None
-    return max(signals, key=lambda signal: signal.value), name
-
-
-def _device_others(timeline: Timeline, tiling: Tiling, place: PlaceFacts) -> Signal:
-    operations = growth(timeline, tiling, f"disk.{place.device}.reads")
-    moved = growth(timeline, tiling, f"disk.{place.device}.read_bytes")
-    own_bytes = process_growth(timeline, tiling, "disk_read_bytes")
-    own_calls = process_growth(timeline, tiling, "read_calls")
-    own_faults = process_growth(timeline, tiling, "major_faults")
-    if (
-        operations is None
-        or moved is None
-        or own_bytes is None
-        or own_calls is None
-        or own_faults is None
-    ):
-        return Missing(reason="not a local block device")
-    if operations < _LITTLE_TRAFFIC * tiling.wall_ns / 1e9:
-        return Missing(reason="the device had nothing to do")
+    if not operations or not moved or None in own:
+        return Missing(reason=f"{place.mount} has no counters, or the kernel refused the job's")
+    own_bytes, own_calls, own_faults = (value or 0.0 for value in own)
     own_operations = own_calls + own_faults + own_bytes / _OPERATION_BYTES
-    share = max(1 - own_bytes / moved if moved else 0.0, 1 - own_operations / operations)
-    return total(max(0.0, share), "frac", "disk counters minus the job's")
+    share = max(1 - own_bytes / moved, 1 - own_operations / operations)
+    return total(max(0.0, share), "frac", f"{prefix} minus the job's")
 
 
-def _neighbour(timeline: Timeline, tiling: Tiling, place: PlaceFacts) -> tuple[str | None, Signal]:
-    """The process outside the job that works most on the same mount, and its part of the work there."""
-    return None, Missing(reason="no other process was seen on this mount")
+def _crowd_in_directory(
+    timeline: Timeline, tiling: Tiling, place: PlaceFacts
+) -> tuple[Signal, str | None]:
+    """Processes outside the job that work in the directory where the job is blocked.
+
+    Their part of the work there is taken from CPU time: what they do is in the kernel, in that directory.
+    """
+    folder = str(PurePath(place.path).parent)
+    there = (
+        timeline.table("others")
+        .filter(pl.col("at_ns").is_between(tiling.start_ns, tiling.end_ns))
+        .join(
+            timeline.table("places"), left_on="place", right_on="id", how="inner", suffix="_place"
+        )
+        .filter(pl.col("path").str.starts_with(folder) & (pl.lit(folder) != "/"))
+    )
+    if not there.height:
+        return Missing(reason="no other process was seen in this directory"), None
+    by_name = there.group_by("name").agg(pl.col("cpu_ns").sum()).sort("cpu_ns", descending=True)
+    own = process_growth(timeline, tiling, "cpu_ns") or 0.0
+    theirs = float(by_name["cpu_ns"].sum())
+    share = theirs / (theirs + own) if theirs + own > 0 else 0.0
+    return total(share, "frac", "CPU time of others in the directory"), by_name["name"][0]
 
 
 def _refault_share(timeline: Timeline, tiling: Tiling) -> Signal:
