@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format zoo bench clean
+.PHONY: demo test check format docs zoo bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
@@ -20,6 +20,9 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/generate.py
 
 zoo: $(VENV)/.dev
 	$(BIN)/python -m bench.zoo

@@ -8,6 +8,7 @@ import msgspec
 
 from fuelline.schema.findings import Evidence, Finding, Limit, Remedy, Stage
 from fuelline.schema.readings import Reading, Signal
+from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,17 +102,16 @@ def place_fact(place: PlaceFacts | None) -> list[Evidence]:
 
 
 def line_fact(lines: list[HotLine], words: str) -> list[Evidence]:
-    """The hottest line of user code."""
+    """The function of user code that samples hit most, and its hottest line."""
     if not lines:
         return []
-    top = lines[0]
-    return [
-        Evidence(
-            what=f"{100 * top.share:.0f} % of {words} are in {top.function}",
-            line=top.line,
-            source=top.source,
-        )
-    ]
+    by_function: dict[str, float] = {}
+    for line in lines:
+        by_function[line.function] = by_function.get(line.function, 0.0) + line.share
+    function = max(by_function, key=lambda name: by_function[name])
+    top = next(line for line in lines if line.function == function)
+    what = f"{percent(by_function[function])} of {words} are in {function}"
+    return [Evidence(what=what, line=top.line, source=top.source)]
 
 
 def where(place: PlaceFacts | None) -> str:

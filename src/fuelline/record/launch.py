@@ -121,7 +121,7 @@ def _job_environment(run_dir: Path) -> Mapping[str, str]:
 
 
 def _start_job(
-    command: list[str], environment: Mapping[str, str] | None, mask: set[signal.Signals]
+    command: list[str], environment: Mapping[str, str] | None, mask: set[int | signal.Signals]
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
@@ -138,7 +138,7 @@ def _start_job(
 
 
 def _start_observer(
-    run_dir: Path, job_pid: int, mask: set[signal.Signals]
+    run_dir: Path, job_pid: int, mask: set[int | signal.Signals]
 ) -> subprocess.Popen[bytes] | None:
     command = [sys.executable, "-m", "fuelline.record.observer"]
     command += ["--run-dir", str(run_dir.absolute()), "--root-pid", str(job_pid)]

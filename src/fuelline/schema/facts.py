@@ -163,7 +163,13 @@ class Facts(Struct, frozen=True, kw_only=True):
     fetch_lines: list[HotLine] = field(default_factory=list)
     """Hottest first."""
     loop_lines: list[HotLine] = field(default_factory=list)
+    hidden_frac: dict[str, float] = field(default_factory=dict)
+    """Part of the budget to how much of it an asynchronous device hides behind its queue, 0 to 1."""
 
     def share_of(self, part: str) -> float:
         """Share of the window that went to one part of the budget."""
         return sum(entry.share for entry in self.budget if entry.part == part)
+
+    def exposed_share_of(self, part: str) -> float:
+        """The same, less what an asynchronous device hides."""
+        return self.share_of(part) * (1 - self.hidden_frac.get(part, 0.0))

@@ -30,7 +30,7 @@ FAULTS_OFFSET = 88
 STEPS_OFFSET = 96
 """Live word: optimizer steps so far."""
 STOPPED_OFFSET = 104
-"""Live word: errno for which nothing more is kept (EFBIG: a cap, ENOSPC: disk full); 0 while it is."""
+"""Live word: errno for which nothing more is kept (EFBIG: a cap, ENOSPC: disk full), else 0."""
 
 RECORD = struct.Struct("<QQqqqqqIHH")
 """start_ns, dur_ns, a, b, c, d, e, tid, flags, kind."""
@@ -53,18 +53,22 @@ OBSERVER_PID_VARIABLE = "FUELLINE_OBSERVER_PID"
 
 
 class Kind(IntEnum):
-    """What a record is; the comment names its five integer fields a..e (0 where unused)."""
+    """What a record is; the comment names its five integer fields a..e (0 where unused).
 
-    NEXT = 1  # loader id, samples, bytes, thread cpu ns, position in this epoch (0 = first batch)
+    Numbers are -1 where unknown. (*) is measured at every fourth call of its hook and -1 at the
+    others: that clock costs the training more than all the rest of a record.
+    """
+
+    NEXT = 1  # loader id, samples, bytes, thread cpu ns*, position in this epoch (0 = first batch)
     ITER = 2  # loader id: the loader's iterator was built (workers started)
     FETCH = 3  # worker id (-1: in the trainer), samples, thread cpu ns, run-queue ns, collate ns
     WORKER = 4  # loader id, worker id, worker pid: written by the trainer for fork and spawn alike
     FETCH_IO = 5  # rchar bytes, bytes from the block layer, read calls, major faults, system cpu ns
-    HANDOFF = 6  # pickled bytes, thread cpu ns, worker id: a worker serialises one batch
+    HANDOFF = 6  # pickled bytes, thread cpu ns, worker id, bytes of the batch: a worker serialises
     PIN = 7  # bytes
     COPY = 8  # bytes, device index
-    BACKWARD = 9  # autograd graph nodes (0: not counted this time), thread cpu ns
-    OPTIMIZER = 10  # optimizer id, thread cpu ns
+    BACKWARD = 9  # autograd graph nodes (0: not counted this time), thread cpu ns*
+    OPTIMIZER = 10  # optimizer id, thread cpu ns*
     SAVE = 11  # bytes on disk (-1 unknown), text id of the target
     SYNC = 12  # device index
     GC = 13  # generation, objects collected

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from fuelline.schema.findings import BudgetPart, StepStats, Window
-from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Flag, Kind
 from fuelline.signals.estimate import ratio, slope
 from fuelline.timeline.tiles import PARTS, Tiling
 
 if TYPE_CHECKING:
+    from fuelline.schema.facts import HotLine
+    from fuelline.schema.readings import Signal
     from fuelline.timeline import Timeline
     from fuelline.timeline.trainer import Trainer
 
 COMPUTE_PARTS = ("transfer", "forward", "backward", "optimizer", "sync")
-_HIDDEN_BLOCK_STEPS = 4
-"""Steps summed before comparing wait with compute: an asynchronous queue settles over a few steps."""
+_SETTLING_STEPS = 4
+"""A launch queue holds a few steps; a stall is paid back within about as many."""
 _SURE_ERROR = 0.25
 """Standard error of the slope below which hidden waiting is believed."""
 
 
-def measure_budget(tiling: Tiling, *, watched: bool) -> list[BudgetPart]:
+def measure_budget(tiling: Tiling, loop_lines: list[HotLine], *, watched: bool) -> list[BudgetPart]:
     """Share of each part, in the order of a step; parts that took no time are left out.
 
-    The hooks say when the loop's own code ran, only the observer says what it did. Without the observer
-    (`watched` is false) that time is unexplained.
+    The hooks say when the loop's own code ran, stack samples say how much of that was waiting for the
+    device. Without the observer (`watched` is false) nobody saw what the loop did: unexplained.
     """
     spent = tiling.tiles.group_by("part").agg(
         (pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns")
     )
     by_part = dict(spent.iter_rows())
+    waiting = device_wait_frac(loop_lines)
+    by_part["sync"] = by_part.get("sync", 0) + int(by_part.get("loop", 0) * waiting)
+    by_part["loop"] = by_part.get("loop", 0) - int(by_part.get("loop", 0) * waiting)
     if not watched:
         by_part["unexplained"] = by_part.get("unexplained", 0) + by_part.pop("loop", 0)
     # Tiles cover the window by construction; anything else is said, not spread over the parts.
@@ -42,6 +47,13 @@ def measure_budget(tiling: Tiling, *, watched: bool) -> list[BudgetPart]:
         for part in PARTS
         if by_part.get(part, 0) > 0 or part == "unexplained"
     ]
+
+
+def device_wait_frac(loop_lines: list[HotLine]) -> float:
+    """Of the samples between steps: waiting for the device (synchronize, .item() and the like)."""
+    waiting = sum(line.share for line in loop_lines if line.stage == "sync")
+    working = sum(line.share for line in loop_lines if line.stage == "loop")
+    return waiting / (waiting + working) if waiting + working > 0 else 0.0
 
 
 def measure_window(timeline: Timeline, tiling: Tiling) -> Window:
@@ -87,13 +99,17 @@ def training_batches(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
     )
 
 
+STALLS = ("input", "epoch start", "loop")
+"""Parts in which the host does nothing for the device while the device may still have work queued."""
+
+
 def step_table(tiling: Tiling) -> pl.DataFrame:
-    """One row a step: wait_ns for input, compute_ns for the rest of the step proper, wall_ns."""
+    """One row a step: nanoseconds of each stall, compute_ns for the step proper, wall_ns."""
     length = pl.col("end_ns") - pl.col("start_ns")
     return (
         tiling.tiles.group_by("step")
         .agg(
-            length.filter(pl.col("part") == "input").sum().alias("wait_ns"),
+            *(length.filter(pl.col("part") == part).sum().alias(part) for part in STALLS),
             length.filter(pl.col("part").is_in(COMPUTE_PARTS)).sum().alias("compute_ns"),
             length.sum().alias("wall_ns"),
         )
@@ -101,54 +117,31 @@ def step_table(tiling: Tiling) -> pl.DataFrame:
     )
 
 
-def measure_wait(tiling: Tiling) -> Signal:
-    """Share of the window that the trainer sat in next() of a training loader."""
-    steps = step_table(tiling)
-    return ratio(steps["wait_ns"], steps["wall_ns"], "frac", "budget.wait over steps")
+def measure_hidden(tiling: Tiling) -> dict[str, float]:
+    """For each stall: how much of it an asynchronous device hides behind its queue, 0 to 1.
 
-
-def measure_exposed_wait(tiling: Tiling) -> Signal:
-    """Share of the window that the accelerator really lacked input.
-
-    With an asynchronous device the host may wait for a batch while the device still works through
-    its queue; then a longer wait makes the following compute shorter, one for one, and the step as
-    a whole does not change. The slope of compute on wait tells: 0 means that every wait is felt, -1
-    that none is.
+    While the host waits for a batch the device may still work through what was queued before; then a longer
+    wait makes the compute that follows shorter, one for one, and the step as a whole does not change. The
+    slope of compute on the stall tells: 0 means that every wait is felt, -1 that none is.
     """
-    wait = measure_wait(tiling)
-    if isinstance(wait, Missing):
-        return wait
-    hidden = _hidden_fraction(step_table(tiling))
-    if hidden == 0:
-        return Reading(
-            value=wait.value,
-            unit="frac",
-            low=wait.low,
-            high=wait.high,
-            count=wait.count,
-            origin="budget.exposed_wait",
-        )
-    keep = 1 - hidden
-    return Reading(
-        value=wait.value * keep,
-        unit="frac",
-        low=None if wait.low is None else wait.low * keep,
-        high=None if wait.high is None else wait.high * keep,
-        count=wait.count,
-        origin="budget.exposed_wait",
-    )
+    steps = step_table(tiling)
+    return {part: _hidden_fraction(steps[part], steps["compute_ns"]) for part in STALLS}
 
 
-def _hidden_fraction(steps: pl.DataFrame) -> float:
-    """How much of the waiting an asynchronous device hides, 0 to 1."""
-    blocks = (
-        steps.with_columns(block=pl.col("step") // _HIDDEN_BLOCK_STEPS)
-        .group_by("block")
-        .agg(pl.col("wait_ns").sum(), pl.col("compute_ns").sum(), pl.len().alias("n"))
-        .filter(pl.col("n") == _HIDDEN_BLOCK_STEPS)
-    )
-    fitted = slope(blocks["wait_ns"].cast(pl.Float64), blocks["compute_ns"].cast(pl.Float64))
-    if fitted is None or fitted[1] > _SURE_ERROR:
+def measure_wait(tiling: Tiling, hidden_frac: float = 0.0) -> Signal:
+    """Share of the window that the trainer sat in next() of a training loader, less what was hidden."""
+    steps = step_table(tiling)
+    felt = steps["input"] * (1 - hidden_frac)
+    return ratio(felt, steps["wall_ns"], "frac", "budget.wait over steps")
+
+
+def _hidden_fraction(stall_ns: pl.Series, compute_ns: pl.Series) -> float:
+    """Compares sums over a few steps: the queue takes that long to settle after a stall."""
+    x = stall_ns.cast(pl.Float64).rolling_sum(_SETTLING_STEPS).drop_nulls()
+    y = compute_ns.cast(pl.Float64).rolling_sum(_SETTLING_STEPS).drop_nulls()
+    fitted = slope(x, y)
+    # Sums that overlap repeat each other, so the error is larger than least squares believes.
+    if fitted is None or fitted[1] * math.sqrt(_SETTLING_STEPS) > _SURE_ERROR:
         return 0.0
     return min(1.0, max(0.0, -fitted[0]))
 

@@ -74,8 +74,8 @@ def slope(x: pl.Series, y: pl.Series) -> tuple[float, float] | None:
     count = x.len()
     if count < 5:
         return None
-    dx = x - x.mean()  # type: ignore[operator]
-    dy = y - y.mean()  # type: ignore[operator]
+    dx = x - x.mean()
+    dy = y - y.mean()
     spread = float((dx * dx).sum())
     if spread <= 0:
         return None

@@ -10,7 +10,7 @@ import polars as pl
 from fuelline.schema.facts import HotLine, InputFacts, PlaceFacts
 from fuelline.schema.readings import Missing, Signal
 from fuelline.schema.wire import Flag, Kind, Phase
-from fuelline.signals.budget import measure_exposed_wait, measure_wait, training_batches
+from fuelline.signals.budget import measure_wait, training_batches
 from fuelline.signals.estimate import proportion, ratio, total
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 STORAGE_STATES = ("read", "fault", "socket")
+_MOSTLY_LOCKED = 0.5
 _FEW_SAMPLES = 20
 """Fewer samples of waiting than this do not carry a decomposition: 1 s at 20 per second."""
 
@@ -61,9 +62,9 @@ def collect_fetches(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Fet
 
 def _behind_locks(states: pl.DataFrame, fetching: pl.DataFrame) -> pl.DataFrame:
     """A fetching thread that waits for a lock has helpers: what those do is what it waits for."""
-    locked = fetching.filter(pl.col("state") == "lock")["count"].sum()
-    idle = fetching.filter(pl.col("state") == "pipe")["count"].sum()
-    if locked <= 0.5 * (fetching["count"].sum() - idle):
+    counts = dict(fetching.group_by("state").agg(pl.col("count").sum()).iter_rows())
+    busy = sum(counts.values()) - counts.get("pipe", 0)
+    if counts.get("lock", 0) <= _MOSTLY_LOCKED * busy:
         return fetching
     helpers = states.filter(
         pl.col("pid").is_in(fetching["pid"].unique().implode())
@@ -105,7 +106,13 @@ def fetch_table(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
 
 
 def measure_input(
-    timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetches, lines: list[HotLine]
+    timeline: Timeline,
+    trainer: Trainer,
+    tiling: Tiling,
+    fetches: Fetches,
+    *,
+    lines: list[HotLine],
+    hidden_frac: float,
 ) -> InputFacts:
     """Waiting for input and its decomposition."""
     shares = _state_shares(fetches, lines)
@@ -115,7 +122,7 @@ def measure_input(
         pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
     return InputFacts(
-        exposed_share=measure_exposed_wait(tiling),
+        exposed_share=measure_wait(tiling, hidden_frac),
         wait_share=measure_wait(tiling),
         **shares,
         collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),

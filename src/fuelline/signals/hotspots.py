@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _FRAME = re.compile(r"^(?P<function>.*) \((?P<file>.*):(?P<line>\d+)\)$", re.DOTALL)
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|/fuelline/record/hooks/")
+_TOOLKIT = re.compile(r"/(numpy|torch|fuelline)/")
+"""Array operations are how users write transforms: time in them is the calling line's own time."""
 _FETCH = re.compile(r"/torch/utils/data/_utils/fetch\.py$")
 _COLLATE = re.compile(r"/torch/utils/data/_utils/collate\.py$")
 _DECODER_FILE = re.compile(
@@ -45,7 +47,6 @@ _SLEEP_TEXT = re.compile(r"\bsleep\(")
 _SYNC_NAME = re.compile(r"^(synchronize|wait_for_device|block_until_ready)$")
 _SYNC_TEXT = re.compile(r"\.item\(\)|\.cpu\(\)|\.tolist\(\)|synchronize\(")
 _HOOKED = re.compile(r"/torch/(utils/data|autograd|_tensor|optim|serialization)")
-MOST_LINES = 5
 
 
 class _Frame(NamedTuple):
@@ -112,7 +113,7 @@ def _deepest_user_line(frames: list[_Frame]) -> _Key | None:
     for depth in range(len(frames) - 1, -1, -1):
         frame = frames[depth]
         if not _LIBRARY.search(frame.file):
-            inner = [other for other in frames[depth + 1 :] if "/fuelline/" not in other.file]
+            inner = [other for other in frames[depth + 1 :] if not _TOOLKIT.search(other.file)]
             return _Key(frame.place, frame.function, own=not inner, stage="")
     return None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.facts import Facts
-from fuelline.signals.budget import measure_budget, measure_steps, measure_window
+from fuelline.signals.budget import measure_budget, measure_hidden, measure_steps, measure_window
 from fuelline.signals.compute import measure_compute
 from fuelline.signals.cores import measure_cores
 from fuelline.signals.fetching import collect_fetches, measure_input
@@ -25,18 +25,23 @@ def measure(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Facts:
     """Measure everything that rules may ask for."""
     fetches = collect_fetches(timeline, trainer, tiling)
     fetch_lines = find_fetch_lines(timeline, trainer, tiling)
-    waiting = measure_input(timeline, trainer, tiling, fetches, fetch_lines)
+    loop_lines = find_loop_lines(timeline, trainer, tiling)
+    hidden = measure_hidden(tiling)
+    waiting = measure_input(
+        timeline, trainer, tiling, fetches, lines=fetch_lines, hidden_frac=hidden["input"]
+    )
     return Facts(
         window=measure_window(timeline, tiling),
         steps=measure_steps(timeline, trainer, tiling),
-        budget=measure_budget(tiling, watched=_is_watched(timeline, trainer)),
+        budget=measure_budget(tiling, loop_lines, watched=_is_watched(timeline, trainer)),
+        hidden_frac=hidden,
         loader=_training_loader(timeline, trainer),
         input=waiting,
         storage=measure_storage(timeline, trainer, tiling, fetches, waiting.place),
         cores=measure_cores(timeline, tiling),
         compute=measure_compute(timeline, trainer, tiling),
         fetch_lines=fetch_lines,
-        loop_lines=find_loop_lines(timeline, trainer, tiling),
+        loop_lines=loop_lines,
     )
 
 

@@ -43,7 +43,7 @@ def measure_storage(
     seconds = tiling.wall_ns / 1e9
     limit_use, limit_text = _limit_use(timeline, tiling, place)
     others_share, others_name = _others(timeline, tiling, place, limit_use)
-    calls = float(rows["calls"].sum() + rows["faults"].clip(0, None).sum())
+    calls = float((rows["calls"] + rows["faults"].clip(0, None)).sum())
     blocked_ns = float((rows["dur_ns"] - rows["cpu_ns"] - rows["runq_ns"].clip(0, None)).sum())
     disk = _disk_rate(timeline, tiling)
     return StorageFacts(

@@ -39,4 +39,5 @@ def mean_overlap(starts_ns: pl.Series, ends_ns: pl.Series) -> pl.Series:
         starts_ns.rename("at").to_frame().join(area, on="at", how="left", maintain_order="left")
     )
     closed = ends_ns.rename("at").to_frame().join(area, on="at", how="left", maintain_order="left")
-    return (closed["area"] - opened["area"]) / (ends_ns - starts_ns)
+    shares: pl.Series = (closed["area"] - opened["area"]) / (ends_ns - starts_ns)
+    return shares

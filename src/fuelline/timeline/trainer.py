@@ -95,7 +95,7 @@ def _training_loaders(mine: pl.DataFrame) -> list[int]:
         .group_by("a")
         .agg(pl.col("followed").mean())
     )
-    return followed.filter(pl.col("followed") >= _TRAINED_SHARE)["a"].sort().to_list()
+    return list(followed.filter(pl.col("followed") >= _TRAINED_SHARE)["a"].sort())
 
 
 def _busiest_loader(batches: pl.DataFrame) -> list[int]:
@@ -104,4 +104,4 @@ def _busiest_loader(batches: pl.DataFrame) -> list[int]:
     if not counts.height:
         return []
     most = counts["len"][0]
-    return counts.filter(pl.col("len") >= _TRAINED_SHARE * most)["a"].sort().to_list()
+    return list(counts.filter(pl.col("len") >= _TRAINED_SHARE * most)["a"].sort())

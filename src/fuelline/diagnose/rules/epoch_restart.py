@@ -30,7 +30,7 @@ class EpochRestart:
 
     def check(self, facts: Facts) -> Finding | None:
         """Fires on the time that epochs take to begin and end."""
-        share = facts.share_of("epoch start")
+        share = facts.exposed_share_of("epoch start")
         if share < LISTED_SHARE:
             return None
         seconds = share * facts.window.seconds

@@ -31,10 +31,7 @@ class LoopPause:
     def check(self, facts: Facts) -> Finding | None:
         """Fires on the time between steps that is not spent waiting for the device."""
         lines = [line for line in facts.loop_lines if line.stage == "loop"]
-        waiting = sum(line.share for line in facts.loop_lines if line.stage == "sync")
-        working = sum(line.share for line in lines)
-        device = waiting / (waiting + working) if waiting + working > 0 else 0.0
-        share = facts.share_of("loop") * (1 - device)
+        share = facts.exposed_share_of("loop")
         if share < LISTED_SHARE:
             return None
         place = f", most of it in {lines[0].function}() at {lines[0].line}" if lines else ""

@@ -52,8 +52,9 @@ class SlowReads:
 
 def _sentence(facts: Facts, share: float) -> str:
     flight, each = value_of(facts.storage.in_flight), value_of(facts.storage.request_seconds)
-    known = flight is not None and each is not None
-    detail = f": {number(flight)} in flight, {duration(each)} each" if known else ""
+    detail = ""
+    if flight is not None and each is not None:
+        detail = f": {number(flight)} in flight, {duration(each)} each"
     return (
         f"{percent(share)} of the time the accelerator waits for reads from "
         f"{where(facts.input.place)}{detail}."
