@@ -77,7 +77,7 @@ class DeviceTensor(Tensor):
     )
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: D105
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in cls._READS:
             cls.device_queue.synchronize()
         return super().__torch_function__(func, types, args, kwargs or {})
@@ -86,7 +86,9 @@ class DeviceTensor(Tensor):
 class Net(nn.Module):
     """A real little network whose layers each take their share of the device's time."""
 
-    def __init__(self, device: Device, classes: int = 10, features: int = 64, depth: int = 4) -> None:
+    def __init__(
+        self, device: Device, classes: int = 10, features: int = 64, depth: int = 4
+    ) -> None:
         super().__init__()
         self.device = device
         self._result = type("Result", (DeviceTensor,), {"device_queue": device})

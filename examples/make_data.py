@@ -21,7 +21,9 @@ import numpy as np
 from PIL import Image
 
 SEED = 20
-WORDS = [f"{a}{b}{c}" for a in "bcdfgklmnprst" for b in ("a", "e", "i", "o", "ou") for c in "lmnrstx"]
+WORDS = [
+    f"{a}{b}{c}" for a in "bcdfgklmnprst" for b in ("a", "e", "i", "o", "ou") for c in "lmnrstx"
+]
 
 
 def make_images(folder: Path, count: int, width: int = 500, height: int = 375) -> None:

@@ -1,1 +1,1 @@
-"""The bottleneck zoo: real training jobs with a fault planted by real means, and its known truth."""
+"""The bottleneck zoo: real jobs, faults planted by real means, known truths."""

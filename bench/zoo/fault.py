@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ENTER = 'for group in $ZOO_GROUPS; do echo $$ > "$group/cgroup.procs" || exit 90; done; exec "$@"'
-"""A shell that enters the groups and becomes the job: only the job is throttled, not its observer."""
+"""A shell that enters the groups and becomes the job, so that no observer is throttled with it."""
 
 
 class NotPlanted(Exception):  # noqa: N818  a finding about this machine, not an error of the bench
@@ -64,6 +64,9 @@ class Nothing:
     def plant(self, data: Path) -> Iterator[Planted]:
         """The data as it is."""
         yield Planted(data)
+
+
+NOTHING = Nothing()
 
 
 @dataclass(frozen=True)

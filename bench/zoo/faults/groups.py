@@ -176,10 +176,7 @@ def _remove(folder: Path) -> None:
     """Remove a group; those still in it (a killed job's leftovers) go to the parent first."""
     for _ in range(REMOVE_TRIES):
         for pid in _get(folder / "cgroup.procs").split():
-            try:
-                _set(folder.parent / "cgroup.procs", pid)
-            except OSError:  # it has ended in the meantime
-                continue
+            _move(pid, folder.parent)
         try:
             folder.rmdir()
         except OSError:
@@ -187,6 +184,13 @@ def _remove(folder: Path) -> None:
         else:
             return
     raise RuntimeError(f"cannot remove the group {folder}: remove it by hand with rmdir")
+
+
+def _move(pid: str, group: Path) -> None:
+    try:
+        _set(group / "cgroup.procs", pid)
+    except ProcessLookupError:
+        return  # it has ended in the meantime, as it should
 
 
 def _set(file: Path, value: str) -> None:

@@ -28,8 +28,10 @@ class SlowMount:
     read_ms: float = 0.0
     open_ms: float = 0.0
     getattr_ms: float = 0.0
+    serial: bool = False
+    """Calls are served one at a time, as by a metadata server that many share."""
     storm_clients: int = 0
-    """With clients, calls are served one at a time and these many others ask for metadata too."""
+    """So many others ask for metadata all the time."""
 
     def missing(self) -> str | None:
         """FUSE: the device, the library and its Python binding."""
@@ -55,7 +57,7 @@ class SlowMount:
     @contextlib.contextmanager
     def _served(self, data: Path, mount: Path) -> Iterator[None]:
         delays = [str(ms) for ms in (self.read_ms, self.open_ms, self.getattr_ms)]
-        serial = "serial" if self.storm_clients else "parallel"
+        serial = "serial" if self.serial else "parallel"
         server = ["-m", "bench.zoo.faults.slow_mount", str(data), str(mount), *delays, serial]
         with processes.python(server) as process:
             try:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.zoo.fault import Planted
 from bench.zoo.faults import processes
-from bench.zoo.faults.groups import ReadRate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from bench.zoo.fault import Planted
+    from bench.zoo.faults.groups import ReadRate
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,15 @@ END_S = 5.0
 
 
 @contextlib.contextmanager
-def python(arguments: list[str], groups: tuple[Path, ...] = ()) -> Iterator[subprocess.Popen[bytes]]:
+def python(
+    arguments: list[str], groups: tuple[Path, ...] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
     """A Python process that runs for as long as the context, in these control groups."""
     command = Planted(Path(), groups).command([sys.executable, *arguments])
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
     try:
         yield process
     finally:

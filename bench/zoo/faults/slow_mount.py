@@ -1,4 +1,6 @@
-"""A read-only FUSE passthrough with delays: `slow_mount SOURCE MOUNT READ_MS OPEN_MS GETATTR_MS MODE`.
+"""A read-only FUSE passthrough with delays.
+
+    python -m bench.zoo.faults.slow_mount SOURCE MOUNT READ_MS OPEN_MS GETATTR_MS MODE
 
 In mode `parallel` every call waits its own delay, like a distant server. In mode `serial` one call
 is served at a time, like a metadata server that many clients share.
@@ -23,7 +25,9 @@ class Passthrough(mfusepy.Operations):
 
     use_ns = True
 
-    def __init__(self, source: Path, delays_ms: tuple[float, float, float], *, serial: bool) -> None:
+    def __init__(
+        self, source: Path, delays_ms: tuple[float, float, float], *, serial: bool
+    ) -> None:
         self._source = source
         self._read_s, self._open_s, self._getattr_s = (ms / 1000 for ms in delays_ms)
         self._turn = threading.Lock() if serial else contextlib.nullcontext()
@@ -40,7 +44,7 @@ class Passthrough(mfusepy.Operations):
 
     def readdir(self, path: str, fh: int) -> list[str]:
         """Names in a folder, without delay."""
-        return [".", "..", *os.listdir(self._real(path))]
+        return [".", "..", *(entry.name for entry in Path(self._real(path)).iterdir())]
 
     def open(self, path: str, flags: int) -> int:
         """A descriptor of the real file, late."""

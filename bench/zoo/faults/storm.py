@@ -18,7 +18,7 @@ def ask_forever(files: list[Path], seed: int) -> None:
 
 def main() -> None:
     folder, clients = Path(sys.argv[1]), int(sys.argv[2])
-    files = [folder / name for name in os.listdir(folder)]
+    files = list(folder.iterdir())
     threads = [threading.Thread(target=ask_forever, args=(files, n)) for n in range(clients)]
     for thread in threads:
         thread.start()

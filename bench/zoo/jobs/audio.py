@@ -13,9 +13,9 @@ CLIP_BYTES = 256 * 1024
 
 
 class Clips(Dataset[tuple[Tensor, int]]):
-    def __init__(self, folder: Path, windows: list[int]) -> None:
+    def __init__(self, folder: Path, windows: list[int], limit: int | None) -> None:
         self.path = folder / "records.bin"
-        self.count = self.path.stat().st_size // CLIP_BYTES
+        self.count = limit or self.path.stat().st_size // CLIP_BYTES
         self.windows = windows
         self.file = -1
 
@@ -27,7 +27,9 @@ class Clips(Dataset[tuple[Tensor, int]]):
             self.file = os.open(self.path, os.O_RDONLY)
         clip = np.frombuffer(os.pread(self.file, CLIP_BYTES, index * CLIP_BYTES), np.int16)
         features = [spectrum(clip, window) for window in self.windows]
-        return torch.from_numpy(np.concatenate([clip[:128].astype(np.float32), *features])), index % 10
+        return torch.from_numpy(
+            np.concatenate([clip[:128].astype(np.float32), *features])
+        ), index % 10
 
 
 def spectrum(clip: np.ndarray, window: int) -> np.ndarray:
@@ -41,8 +43,10 @@ def spectrum(clip: np.ndarray, window: int) -> np.ndarray:
 def main() -> None:
     parser = trainer.options(__doc__)
     parser.add_argument("--windows", type=int, nargs="*", default=[], help="spectrogram sizes")
+    parser.add_argument("--limit", type=int, default=None, help="use only so many clips")
     args = parser.parse_args()
-    trainer.train(trainer.make_loader(Clips(args.data, args.windows), args, shuffle=True), args)
+    clips = Clips(args.data, args.windows, args.limit)
+    trainer.train(trainer.make_loader(clips, args, shuffle=True), args)
 
 
 if __name__ == "__main__":

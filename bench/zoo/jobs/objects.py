@@ -17,7 +17,10 @@ class Annotated(Dataset[Sample]):
     def __init__(self, count: int, boxes: int) -> None:
         rng = random.Random(0)
         self.boxes = [
-            [{"xy": (rng.random(), rng.random()), "tags": [f"tag{rng.randrange(10**9)}"]} for _ in range(boxes)]
+            [
+                {"xy": (rng.random(), rng.random()), "tags": [f"tag{rng.randrange(10**9)}"]}
+                for _ in range(boxes)
+            ]
             for _ in range(64)
         ]
         self.count = count
@@ -26,7 +29,11 @@ class Annotated(Dataset[Sample]):
         return self.count
 
     def __getitem__(self, index: int) -> Sample:
-        return {"vector": torch.full((64,), index % 7), "boxes": self.boxes[index % 64], "label": index % 10}
+        return {
+            "vector": torch.full((64,), index % 7),
+            "boxes": self.boxes[index % 64],
+            "label": index % 10,
+        }
 
 
 def keep_objects(samples: list[Sample]) -> tuple["Batch", Tensor]:

@@ -34,7 +34,11 @@ class Validation:
     @torch.no_grad()
     def __call__(self, step: int, model: nn.Module) -> None:
         model.eval()
-        scores = [(float(s), int(y)) for x, ys in self.loader for s, y in zip(model(x)[:, 0], ys, strict=True)]
+        scores = [
+            (float(s), int(y))
+            for x, ys in self.loader
+            for s, y in zip(model(x)[:, 0], ys, strict=True)
+        ]
         wins = sum(a > b for a, ya in scores * 12 for b, yb in scores * 12 if ya > yb)
         model.train()
         print(f"step {step} ranking {wins / 144 / len(scores) ** 2:.3f}", flush=True)
@@ -48,7 +52,9 @@ class Logging:
         self.history: list[dict[str, list[float]]] = []
 
     def __call__(self, step: int, model: nn.Module) -> None:
-        named = {name: weight.detach().flatten().tolist() for name, weight in model.named_parameters()}
+        named = {
+            name: weight.detach().flatten().tolist() for name, weight in model.named_parameters()
+        }
         self.history = [*self.history[-3:], named]
         with (self.folder / "metrics.partial").open("w") as file:
             json.dump({"step": step, "history": self.history}, file)

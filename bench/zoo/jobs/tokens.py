@@ -1,5 +1,6 @@
 """Windows of token ids from one memory-mapped file, as small language-model trainers read them."""
 
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,13 @@ from torch.utils.data import Dataset
 
 
 class Windows(Dataset[tuple[Tensor, int]]):
-    def __init__(self, folder: Path, length: int, count: int | None) -> None:
+    def __init__(
+        self, folder: Path, length: int, count: int | None, *, sparse: bool = False
+    ) -> None:
         self.tokens = np.memmap(folder / "tokens.bin", np.uint16, mode="r")
         self.length = length
+        if sparse:  # no read-ahead: windows are far apart
+            self.tokens._mmap.madvise(mmap.MADV_RANDOM)
         self.count = count or len(self.tokens) // length
 
     def __len__(self) -> int:
@@ -27,8 +32,9 @@ def main() -> None:
     parser = trainer.options(__doc__)
     parser.add_argument("--length", type=int, default=1024, help="tokens in a window")
     parser.add_argument("--count", type=int, default=None, help="windows in an epoch")
+    parser.add_argument("--sparse", action="store_true", help="ask for no read-ahead")
     args = parser.parse_args()
-    dataset = Windows(args.data, args.length, args.count)
+    dataset = Windows(args.data, args.length, args.count, sparse=args.sparse)
     trainer.train(trainer.make_loader(dataset, args, shuffle=True), args)
 
 

@@ -2,7 +2,7 @@
 
 The loop is an ordinary one and knows nothing of any recorder. Its last line of output is the truth
 as the job saw it: steps, rate, the busy share of the emulated device, and with ZOO_MEASURE=1 the
-time spent in `next()`. Two lines under `ZOO_TRACER=traceml` are what that peer asks its users to add.
+time spent in `next()`. Under ZOO_TRACER=traceml it has the two lines that this peer asks for.
 """
 
 import argparse
@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from examples.emulated import Device, Net
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
-
-from examples.emulated import Device, Net
 
 PRINT_EVERY = 25
 AfterStep = Callable[[int, nn.Module], None]

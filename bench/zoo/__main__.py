@@ -1,0 +1,118 @@
+"""`python -m bench.zoo`: run the zoo, print as it goes, keep the outcomes in bench/out/zoo.json.
+
+python -m bench.zoo --only read-iops-files --runs 1
+python -m bench.zoo --check          are the faults really there? no recorder involved
+python -m bench.zoo --report         the last outcomes as a section of bench/RESULTS.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+import msgspec
+
+from bench.zoo import outcome, report
+from bench.zoo.cases import CASES
+from bench.zoo.check import check
+from bench.zoo.load import LOADS, background
+from bench.zoo.outcome import Outcome
+from bench.zoo.record import run_case
+
+OUTCOMES = Path(__file__).parents[1] / "out" / "zoo.json"
+
+
+def main(argv: list[str] | None = None) -> dict[str, object]:
+    """Run what was asked for; the figures of the outcomes that are kept afterwards."""
+    options = _options(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that faults are undone
+    if options.check:
+        return {"passed": check(_chosen(options.only))}
+    if not options.report:
+        run(options)
+    told = load_outcomes()
+    report.write_report(told)
+    ours = outcome.summary([o for o in told if o.tool == "fuelline"])
+    print(report.confusion_table([o for o in told if o.tool == "fuelline"]))
+    print(ours)
+    return ours
+
+
+def run(options: argparse.Namespace) -> None:
+    """Each repetition under another load; outcomes are kept after every case."""
+    loads = [options.load] if options.load else [LOADS[n % len(LOADS)] for n in range(options.runs)]
+    for load in loads:
+        with background(load):
+            for case in _chosen(options.only):
+                told = [run_case(case, load)]
+                if "traceml" in options.peers and load == loads[0]:
+                    from bench.zoo.peers import traceml
+
+                    told.append(traceml.run_case(case, load))
+                for one in told:
+                    _print(one)
+                keep(told)
+
+
+def keep(fresh: list[Outcome]) -> None:
+    """Replace the outcomes of the same case, tool and load."""
+    replaced = {(o.case, o.tool, o.load) for o in fresh}
+    kept = [o for o in load_outcomes() if (o.case, o.tool, o.load) not in replaced]
+    order = {case.name: place for place, case in enumerate(CASES)}
+    kept = sorted(
+        (o for o in [*kept, *fresh] if o.case in order),
+        key=lambda o: (o.tool, order[o.case], LOADS.index(o.load)),
+    )
+    OUTCOMES.parent.mkdir(parents=True, exist_ok=True)
+    OUTCOMES.write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
+
+
+def load_outcomes() -> list[Outcome]:
+    """What was kept so far."""
+    if not OUTCOMES.exists():
+        return []
+    return msgspec.json.decode(OUTCOMES.read_bytes(), type=list[Outcome])
+
+
+def _chosen(names: list[str]) -> list[object]:
+    unknown = set(names) - {case.name for case in CASES}
+    if unknown:
+        sys.exit(f"no such case: {', '.join(sorted(unknown))}; see bench/zoo/cases.py")
+    return [case for case in CASES if not names or case.name in names]
+
+
+def _print(told: Outcome) -> None:
+    said = " x ".join(told.said) if told.said else "-"
+    truth = " x ".join(told.truth[0])
+    alarm = " FALSE ALARM" if told.false_alarm else ""
+    unexplained = "-" if told.unexplained_frac is None else f"{told.unexplained_frac:.1%}"
+    print(
+        f"{told.status:11} {told.tool:8} {told.case:30} {told.load:8} truth {truth:22} said {said:22}"
+        f" unexplained {unexplained:>6}{alarm}"
+    )
+    if told.status != "right":
+        print(f"            {told.words[:300]}")
+    sys.stdout.flush()
+
+
+def _options(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.zoo", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="only these cases")
+    parser.add_argument(
+        "--runs", type=int, default=1, help="repetitions, each under another load (default 1)"
+    )
+    parser.add_argument("--load", choices=LOADS, help="one repetition under this load")
+    parser.add_argument(
+        "--peers", nargs="*", default=[], choices=["traceml"], help="also run these"
+    )
+    parser.add_argument("--check", action="store_true", help="only see that faults are real")
+    parser.add_argument("--report", action="store_true", help="only write the report again")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if main()["passed"] else 1)

@@ -1,0 +1,61 @@
+"""Is each fault really there? Runs every job with and without its fault, unrecorded, and compares.
+
+A fault counts as planted when the device then waits for a third of the time at least, or more; the
+same job without it must be clearly faster. A control's device must hardly wait at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.zoo.fault import NotPlanted
+from bench.zoo.job import Account, JobError, run_job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from bench.zoo.case import Case
+
+IDLE_WHEN_FAULTY = 0.30
+IDLE_WHEN_HEALTHY = 0.03
+
+
+def check(cases: Iterable[Case]) -> bool:
+    """Print a line a case; True if all of them are as they should be."""
+    print(f"{'case':32} {'samples/s':>17} {'device idle':>15} {'in next()':>15} {'steps':>6}")
+    checked = [_check_one(case) for case in cases]
+    return all(checked)
+
+
+def _check_one(case: Case) -> bool:
+    missing = case.missing()
+    if missing:
+        print(f"{case.name:32} not planted: needs {missing}")
+        return False
+    try:
+        planted = run_job(case, faulty=True, measure=True)
+    except (NotPlanted, JobError) as reason:
+        print(f"{case.name:32} not planted: {reason}")
+        return False
+    alone = planted if case.healthy else run_job(case, faulty=False, measure=True)
+    good = _as_it_should_be(case, planted)
+    print(f"{case.name:32} {_row(alone, planted)} {'' if good else '  <- weak'}", flush=True)
+    return good
+
+
+def _as_it_should_be(case: Case, account: Account) -> bool:
+    idle_frac = 1 - account.busy_frac
+    if account.busy_frac < 0 or case.truth == (("compute", "launch"),):
+        return account.steps >= 60
+    if case.healthy:
+        return idle_frac < IDLE_WHEN_HEALTHY
+    return idle_frac >= IDLE_WHEN_FAULTY and account.steps >= 60
+
+
+def _row(alone: Account, planted: Account) -> str:
+    pairs = (
+        f"{alone.samples_per_s:8.1f}>{planted.samples_per_s:8.1f}",
+        f"{1 - alone.busy_frac:7.0%}>{1 - planted.busy_frac:7.1%}",
+        f"{alone.wait_frac or 0:7.0%}>{planted.wait_frac or 0:7.0%}",
+    )
+    return " ".join(pairs) + f" {planted.steps:6}"

@@ -1,0 +1,68 @@
+"""Runs a case's job once, planted or healthy, alone or under a recorder, and reads its account."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.zoo.faults.processes import REPOSITORY, end
+
+if TYPE_CHECKING:
+    from bench.zoo.case import Case
+
+JOB_TIMEOUT_S = 150.0
+
+
+class JobError(RuntimeError):
+    """The job itself did not end well; the message has the end of its output."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """What a job says of itself in its last line."""
+
+    steps: int
+    samples_per_s: float
+    busy_frac: float
+    """Share of the time the emulated device was busy; -1 where the job has none."""
+    wait_frac: float | None
+    """Share of the time spent in `next()`, if it was asked to measure that."""
+
+
+def run_job(case: Case, *, faulty: bool, measure: bool, recorder: tuple[str, ...] = ()) -> Account:
+    """Plant the fault, run the job to its end, undo the fault."""
+    data = case.prepare()
+    fault = case.fault if faulty else case.ambient
+    with fault.plant(data or Path()) as planted:
+        script = case.command(planted.data if data else None, faulty=faulty)
+        command = [*recorder, *planted.command([sys.executable, *script])]
+        env = {**os.environ, "PYTHONPATH": str(REPOSITORY), **planted.env}
+        env["ZOO_MEASURE"] = "1" if measure else "0"
+        return read_account(_output(command, env))
+
+
+def read_account(output: str) -> Account:
+    """The account in a job's output."""
+    for line in reversed(output.splitlines()):
+        if line.startswith('{"zoo":'):
+            return Account(**json.loads(line)["zoo"])
+    raise JobError(f"the job gave no account of itself; its output ends: {output[-2000:]!r}")
+
+
+def _output(command: list[str], env: dict[str, str]) -> str:
+    process = subprocess.Popen(
+        command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        output, _ = process.communicate(timeout=JOB_TIMEOUT_S)
+    except BaseException:
+        end(process)
+        raise
+    if process.returncode != 0:
+        raise JobError(f"exit code {process.returncode}; its output ends: {output[-2000:]!r}")
+    return output

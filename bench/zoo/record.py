@@ -1,0 +1,67 @@
+"""Runs a case under Fuelline and takes down what it says: recorded, diagnosed, judged."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.zoo.fault import NotPlanted
+from bench.zoo.job import Account, JobError, run_job
+from bench.zoo.outcome import Outcome, judge
+
+if TYPE_CHECKING:
+    from bench.zoo.case import Case
+
+RUNS = Path(__file__).parents[1] / "out" / "runs"
+FUELLINE = (sys.executable, "-m", "fuelline")
+
+
+def run_case(case: Case, load: str) -> Outcome:
+    """One outcome; the recording stays in `bench/out/runs` until the case is run again."""
+    base = {
+        "case": case.name,
+        "tool": "fuelline",
+        "load": load,
+        "truth": list(case.truth),
+        "healthy": case.healthy,
+    }
+    missing = case.missing()
+    if missing:
+        return Outcome(**base, status="not-planted", words=f"needs {missing}")
+    run_dir = RUNS / f"{case.name}.{load}"
+    shutil.rmtree(run_dir, ignore_errors=True)
+    run_dir.parent.mkdir(parents=True, exist_ok=True)
+    recorder = (*FUELLINE, "run", "--quiet", "--run-dir", str(run_dir), "--")
+    try:
+        account = run_job(case, faulty=True, measure=False, recorder=recorder)
+        diagnosis, diagnose_s = diagnose(run_dir)
+    except NotPlanted as reason:
+        return Outcome(**base, status="not-planted", words=f"needs {reason}")
+    except JobError as reason:
+        return Outcome(**base, status="failed", words=str(reason))
+    return Outcome(
+        **base, **judge(case, diagnosis), **describe(account), diagnose_s=round(diagnose_s, 2)
+    )
+
+
+def diagnose(run_dir: Path) -> tuple[dict[str, Any], float]:
+    """The diagnosis as JSON, and how long the command took."""
+    start_s = time.perf_counter()
+    told = subprocess.run(
+        [*FUELLINE, "diagnose", str(run_dir), "--json"], capture_output=True, text=True, check=False
+    )
+    took_s = time.perf_counter() - start_s
+    if told.returncode not in (0, 1):
+        raise JobError(f"diagnose ended with {told.returncode}: {told.stderr[-1500:]}")
+    return json.loads(told.stdout), took_s
+
+
+def describe(account: Account) -> dict[str, Any]:
+    """The job's own account as fields of an outcome."""
+    idle = None if account.busy_frac < 0 else round(1 - account.busy_frac, 3)
+    return {"device_idle_frac": idle, "steps": account.steps}
