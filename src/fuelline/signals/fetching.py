@@ -229,7 +229,7 @@ def _pickle_share(
 def _unpickle_share(trainer: Trainer, batches: pl.DataFrame) -> Signal:
     if not trainer.worker_pids:
         return Missing(reason="no workers, nothing is unpickled")
-    return ratio(batches["d"], batches["dur_ns"], "frac", "next.cpu over next")
+    return _known_ratio(batches, "d", "dur_ns", "next.cpu over next")
 
 
 def _top_place(timeline: Timeline, states: pl.DataFrame) -> PlaceFacts | None:
