@@ -8,6 +8,7 @@ fails is written down as a blindspot and given up; the others go on.
 """
 
 import argparse
+import gc
 import os
 import resource
 import select
@@ -39,6 +40,8 @@ from fuelline.schema.samples import JOURNAL_NAME, Blind, Limits
 MS = 1_000_000
 S = 1000 * MS
 FAILURES_TO_GIVE_UP = 3
+CGROUP_EVERY_S = 2
+"""Reading memory.stat makes the kernel add up all cores' counters."""
 STACKS_WITHOUT_TRAINER_NS = 8 * S
 """A job that shows no training for so long gets its stacks taken all the same."""
 
@@ -64,21 +67,22 @@ class Observer:
         self._others = Others(self._tree, resolver, descriptors)
         self._stacks = Stacks(find_py_spy())
         self._limits: Limits | None = None
+        self._seconds = 0
         self._cpu_base_ns: float | None = None
         self._others_cpu_ns = 0.0
         self.tasks = self._list_tasks()
 
     def _list_tasks(self) -> list[Task]:
-        """The rates, and shares of a core that add up to 0.8 % at worst."""
+        """The rates, and shares of a core that add up to 0.5 % at worst."""
         return [
-            Task("threads", self._threads.sample, 50 * MS, 0.003, jitter_frac=0.3),
-            Task("children", self._look_for_children, 250 * MS, 0.0007),
-            Task("processes", self._sample_processes, 1 * S, 0.0013),
-            Task("host", self._sample_host, 1 * S, 0.001),
-            Task("others", self._sample_others, 2 * S, 0.0007),
-            Task("limits", self._check_limits, 10 * S, 0.0003),
-            Task("stacks", self._sample_stacks, 250 * MS, 0.0005),
-            Task("journal", self._flush, 1 * S, 0.0005),
+            Task("threads", self._threads.sample, 50 * MS, 0.0022, jitter_frac=0.3, slack_frac=0),
+            Task("children", self._look_for_children, 250 * MS, 0.0004),
+            Task("processes", self._sample_processes, 1 * S, 0.0008),
+            Task("host", self._sample_host, 1 * S, 0.0007),
+            Task("others", self._sample_others, 2 * S, 0.0004),
+            Task("limits", self._check_limits, 10 * S, 0.0002),
+            Task("stacks", self._sample_stacks, 500 * MS, 0.0002),
+            Task("journal", self._flush, 1 * S, 0.0003),
         ]
 
     @property
@@ -96,8 +100,8 @@ class Observer:
             now_ns = time.monotonic_ns()
             if task.due_ns <= now_ns and task.failures < FAILURES_TO_GIVE_UP:
                 self._run_guarded(task, now_ns)
-        due_ns = min(task.due_ns for task in self.tasks if task.failures < FAILURES_TO_GIVE_UP)
-        return max(due_ns - time.monotonic_ns(), 0)
+        wake_ns = min(task.wake_ns for task in self.tasks if task.failures < FAILURES_TO_GIVE_UP)
+        return max(wake_ns - time.monotonic_ns(), 0)
 
     def _run_guarded(self, task: Task, now_ns: int) -> None:
         try:
@@ -112,7 +116,7 @@ class Observer:
     def note_end_of(self) -> None:
         """Look at once who is left, when the first process has ended."""
         self._tree.refresh()
-        self._threads.choose_helpers()
+        self._threads.sort_threads()
 
     def finish(self) -> None:
         """Write down everything that was seen until now."""
@@ -128,23 +132,24 @@ class Observer:
         if new:
             self._journal.add(self._clocks.introduce(new, now_ns))
             self._phases.assign(self._tree)
+            self._threads.sort_threads()
 
     def _sample_processes(self, now_ns: int) -> None:
         self._tree.refresh()
         self._tree.offer(self._phases.look_for_spools())
-        self._journal.add(
-            self._clocks.introduce(self._tree.look_for_children(of_all_threads=True), now_ns)
-        )
-        self._phases.assign(self._tree)
+        self._journal.add(self._clocks.introduce(self._tree.look_for_children(), now_ns))
         self._journal.add(self._clocks.sample(now_ns))
-        self._threads.choose_helpers()
+        self._phases.assign(self._tree)
+        self._threads.sort_threads()
 
     def _sample_host(self, now_ns: int) -> None:
         self._journal.add([self._host.sample(now_ns, self._own_values())])
 
     def _own_values(self) -> Iterator[tuple[str, float]]:
         """What the host's counters do not hold: the job's cgroups, the others, ourselves."""
-        yield from self._cgroup.read(self._find_groups())
+        self._seconds += 1
+        if self._seconds % CGROUP_EVERY_S == 1:
+            yield from self._cgroup.read(self._find_groups())
         yield "job.cpu_ns", self._tree.cpu_ns()
         yield from self._others_values()
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -281,6 +286,7 @@ def observe(run_dir: Path, root_pid: int) -> None:
     """Watch the job until it is over."""
     bell = Bell(root_pid)
     observer = Observer(run_dir, root_pid)
+    gc.freeze()  # what lives now lives to the end: no collection needs to walk it again
     observer.start()
     while observer.sees_the_job and not bell.must_leave:
         if bell.sleep(observer.take_turns()):

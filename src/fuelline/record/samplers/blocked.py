@@ -25,8 +25,8 @@ _POLLFD = struct.Struct("<ihh")
 _MAX_POLLED = 64
 _MAX_PATH_BYTES = 4096
 _MEMORY_PAGE_BYTES = 4096
-_SAME_LINE_NS = 1_000_000_000
-"""A thread that shows the same call and arguments is not looked into again for so long."""
+_SAME_LINE_NS = 5_000_000_000
+"""A thread that polls with the same arguments is not looked into again for so long."""
 
 _PIPE_LOOKS = 3
 """How often a new place is tested for being a named pipe; one look may come too late."""
@@ -63,31 +63,26 @@ class Resolver:
         """What a thread does that shows this line."""
         if line.startswith(b"running"):
             return RUNNING
+        if line == thread.blocked_line and now_ns < thread.blocked_until_ns:
+            return thread.blocked_verdict
         number, _, arguments = line.partition(b" ")
         if number == b"-1":
             return FAULT
-        call = self._calls.get(int(number))
-        if call is None:
-            return ("other", number.decode(), 0)
+        call = self._calls.get(int(number), Call(number.decode(), Shape.OTHER))
+        verdict = self._explain_call(process, thread, call, arguments)
+        if call.shape in _POLLS:
+            thread.blocked_verdict = verdict
+            thread.blocked_line, thread.blocked_until_ns = line, now_ns + _SAME_LINE_NS
+        return verdict
+
+    def _explain_call(
+        self, process: Process, thread: Thread, call: Call, arguments: bytes
+    ) -> Verdict:
         if call.shape in _SIMPLE:
             return (_SIMPLE[call.shape], call.name, 0)
-        return self._explain_pointed(process, thread, call, arguments, now_ns)
-
-    def _explain_pointed(
-        self, process: Process, thread: Thread, call: Call, arguments: bytes, now_ns: int
-    ) -> Verdict:
-        if (
-            call.shape in _POLLS
-            and arguments == thread.blocked_line
-            and (now_ns < thread.blocked_until_ns)
-        ):
-            return thread.blocked_verdict
         words = [int(word, 16) for word in arguments.split()[:6]]
         if call.shape in _POLLS:
-            verdict = self._explain_poll(process, call, words)
-            thread.blocked_line, thread.blocked_verdict = arguments, verdict
-            thread.blocked_until_ns = now_ns + _SAME_LINE_NS
-            return verdict
+            return self._explain_poll(process, call, words)
         if call.shape in _FILE_STATES:
             return self._explain_descriptor(process, thread, call, words)
         return self._explain_path(process, thread, call, words)

@@ -6,20 +6,25 @@ since the last one of the same thread or process: absent means unchanged.
 
 from collections.abc import Iterator
 
-from fuelline.record.samplers.procfs import Read, parse_fields, read_kept
+from fuelline.record.samplers.procfs import Read, read_kept
 from fuelline.record.samplers.tree import Process, Thread, Tree
 from fuelline.schema.samples import Blind, ProcessClock, ProcessSeen, Row, ThreadClock
 
 MAX_THREADS = 200
 """Threads read per second; more take turns. One costs about 3 us."""
-BUSY_NS = 100_000
-"""A helper thread with as much CPU in a second did something."""
+IDLE_EVERY = 4
+"""Seconds between two looks at a thread that did nothing when it was last looked at."""
+BUSY_NS = 200_000
+"""A thread with as much CPU since the last look did something."""
 
 BLIND_IO = Blind(
     "bytes that the job's processes read and write",
     "the kernel refuses /proc/PID/io",
     "telling reads that come from the page cache from reads that reach the disk",
 )
+
+
+_NO_IO = (-1, -1, -1, -1, -1)
 
 
 class Clocks:
@@ -54,7 +59,7 @@ class Clocks:
         stat = process.stat
         counters = (
             stat.cpu_ns,
-            *(io or (-1, -1, -1, -1, -1)),
+            *(io or _NO_IO),
             stat.major_faults,
             stat.rss_bytes,
         )
@@ -63,16 +68,16 @@ class Clocks:
             yield ProcessClock(now_ns, process.pid, *counters)
 
     def _read_io(self, process: Process) -> tuple[int, ...] | None:
+        """Five of `rchar: 1`, `wchar: 2`, `syscr: 3`, `syscw: 4`, `read_bytes: 5`, ..."""
         if process.io_fd < 0:
             return None
         try:
-            fields = parse_fields(self._read(process.io_fd))
+            rchar, wchar, syscr, _, read, write, _ = self._read(process.io_fd).split()[1::2]
         except PermissionError:
             return None
-        except OSError:
-            fields = {}
-        names = ("rchar", "read_bytes", "syscr", "wchar", "write_bytes")
-        return tuple(fields.get(name, -1) for name in names)
+        except (OSError, ValueError):  # it has ended
+            return _NO_IO
+        return int(rchar), int(read), int(syscr), int(wchar), int(write)
 
     def _next_threads(self) -> list[Thread]:
         threads = [
@@ -80,9 +85,12 @@ class Clocks:
             for process in self._tree.processes.values()
             for thread in process.threads.values()
         ]
-        start = self._turn if len(threads) > MAX_THREADS else 0
-        self._turn = (start + MAX_THREADS) % max(len(threads), 1)
-        return (threads[start:] + threads[:start])[:MAX_THREADS]
+        self._turn += 1
+        due = [
+            each for each in threads if each.is_busy or (each.tid + self._turn) % IDLE_EVERY == 0
+        ]
+        start = self._turn * MAX_THREADS % len(due) if len(due) > MAX_THREADS else 0
+        return (due[start:] + due[:start])[:MAX_THREADS]
 
     def _thread_rows(self, thread: Thread, now_ns: int) -> Iterator[ThreadClock]:
         try:

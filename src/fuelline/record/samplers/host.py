@@ -15,7 +15,6 @@ from fuelline.record.samplers.procfs import (
     NS_PER_TICK,
     find_field,
     open_kept,
-    parse_fields,
     read_kept_whole,
 )
 from fuelline.schema.samples import HostSample
@@ -23,6 +22,8 @@ from fuelline.schema.samples import HostSample
 Values = Iterable[tuple[str, float]]
 Parse = Callable[[bytes], Values]
 
+SLOW_EVERY = 2
+"""Turns between two readings of what is long to read and slow to change."""
 SECTOR_BYTES = 512
 """The unit of diskstats whatever the device says (Documentation/admin-guide/iostats.rst)."""
 _MIB = 1024 * 1024
@@ -37,9 +38,9 @@ _VMSTAT = {
     "pgscan_direct ": "memory.direct_scan_pages",
 }
 _MEMINFO = {
-    "MemAvailable": "memory.available_bytes",
-    "Cached": "memory.cached_bytes",
-    "Dirty": "memory.dirty_bytes",
+    "MemAvailable:": "memory.available_bytes",
+    "Cached:": "memory.cached_bytes",
+    "Dirty:": "memory.dirty_bytes",
 }
 _DISK_FIELDS = (
     ("reads", 3, 1),
@@ -72,17 +73,19 @@ class Host:
             *((f"/proc/pressure/{name}", _psi_parser(f"psi.{name}")) for name in PRESSURES),
             ("/proc/stat", lambda content: parse_cpu(content, self.allowed_cpus)),
             ("/proc/loadavg", _parse_load),
+            ("/proc/diskstats", parse_disks),
+        ]
+        slow_sources: list[tuple[str, Parse]] = [
             ("/proc/meminfo", _parse_meminfo),
             ("/proc/vmstat", _parse_vmstat),
-            ("/proc/diskstats", parse_disks),
             ("/proc/net/dev", parse_network),
             ("/proc/net/snmp", _parse_tcp),
         ]
         if has_nfs:
-            sources.append(("/proc/self/mountstats", parse_mountstats))
-        self._sources = [
-            (fd, parse) for path, parse in sources if (fd := _open_if_there(path)) is not None
-        ]
+            slow_sources.append(("/proc/self/mountstats", parse_mountstats))
+        self._sources = _open_those_there(sources)
+        self._slow_sources = _open_those_there(slow_sources)
+        self._turn = 0
 
     def sample(self, now_ns: int, more: Values = ()) -> HostSample:
         """What changed since the last call, `more` values from elsewhere included."""
@@ -94,12 +97,10 @@ class Host:
         return self._last.get(name)
 
     def _read(self, more: Values) -> Iterator[tuple[str, float]]:
-        for fd, parse in self._sources:
-            try:
-                content = read_kept_whole(fd)
-            except OSError:  # PSI answers EOPNOTSUPP where it is compiled in but switched off
-                continue
-            yield from parse(content)
+        self._turn += 1
+        is_slow_turn = self._turn % SLOW_EVERY == 1
+        for fd, parse in self._sources + (self._slow_sources if is_slow_turn else []):
+            yield from parse(_read_if_on(fd))
         yield from more
 
     def _is_news(self, name: str, value: float) -> bool:
@@ -151,14 +152,16 @@ def _name_cpu(prefix: str, ticks: Iterable[int]) -> Values:
 
 def _parse_load(content: bytes) -> Values:
     """Parse `0.5 0.4 0.3 2/345 6789`: threads that run or want to, ourselves included."""
-    yield "load.runnable_threads", int(content.split()[3].partition(b"/")[0])
+    words = content.split()
+    if len(words) > 3:
+        yield "load.runnable_threads", int(words[3].partition(b"/")[0])
 
 
 def _parse_meminfo(content: bytes) -> Values:
-    fields = parse_fields(content)
     for field, name in _MEMINFO.items():
-        if field in fields:
-            yield name, fields[field] * 1024 // _MIB * _MIB
+        value_kb = find_field(content, field)
+        if value_kb is not None:
+            yield name, value_kb * 1024 // _MIB * _MIB
 
 
 def _parse_vmstat(content: bytes) -> Values:
@@ -212,11 +215,16 @@ def _parse_tcp(content: bytes) -> Values:
                 yield f"net.tcp.{name}", int(values[field])
 
 
-def _open_if_there(path: str) -> int | None:
+def _open_those_there(sources: list[tuple[str, Parse]]) -> list[tuple[int, Parse]]:
+    return [(open_kept(path), parse) for path, parse in sources if Path(path).exists()]
+
+
+def _read_if_on(fd: int) -> bytes:
+    """The content; none if PSI is compiled in but switched off (EOPNOTSUPP)."""
     try:
-        return open_kept(path)
+        return read_kept_whole(fd)
     except OSError:
-        return None
+        return b""
 
 
 def allowed_cpus(pid: int) -> frozenset[int]:

@@ -7,7 +7,8 @@ up two processes. Price: 1 to 5 us a read, against 10 us and more with open and 
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 VANISHED = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 """What the kernel answers for a process or thread that has ended."""
@@ -73,8 +74,7 @@ def find_link(path: str, dir_fd: int | None = None) -> str | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(Struct, frozen=True, gc=False):
     """The fields of /proc/PID/stat that we use."""
 
     name: str

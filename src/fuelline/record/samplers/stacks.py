@@ -22,14 +22,14 @@ from pathlib import Path
 
 from fuelline.schema.samples import Blind, StackSample
 
-SAMPLES_PER_S = 12
+SAMPLES_PER_S = 10
 BURST_S = 2
-MAX_PROCESSES = 5
-MAX_TRAINERS = 2
+MAX_PROCESSES = 4
+MAX_TRAINERS = 1
 FIRST_DELAY_NS = 2_000_000_000
 """From the first sign of training to the first burst: caches and workers warm up meanwhile."""
-BUDGET_FIRST_S = 0.2
-BUDGET_SHARE = 0.002
+BUDGET_FIRST_S = 0.12
+BUDGET_SHARE = 0.001
 """CPU seconds allowed at once, and per second of the job after that."""
 FAILURES_TO_GIVE_UP = 6
 

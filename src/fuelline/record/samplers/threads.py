@@ -1,9 +1,10 @@
 """Thread states, some tens of times a second: who runs, who is blocked, in what and on what.
 
-Main threads are sampled in every round. Helper threads share a few samples a round: those that
-used CPU or were blocked on input in the last second first, the idle ones now and then. The choice
-is made anew once a second, never from one sample to the next, so that within a window each thread
-is sampled evenly and its shares are unbiased; counts of different threads are not comparable.
+Trainers' main threads are sampled in every round; those of other processes (loader workers) take
+turns, as do helper threads: those that used CPU or were blocked on input in the last second first,
+the idle ones now and then. Who is in which group is settled once a second, never from one sample to
+the next, so that within a window each thread is sampled evenly and its shares are unbiased. Counts
+of different threads are not comparable. Price of a round: about 15 us a thread with cold caches.
 """
 
 from collections import Counter
@@ -16,8 +17,10 @@ from fuelline.record.samplers.tree import Process, Thread, Tree
 from fuelline.schema.samples import Blind, ThreadState
 
 WINDOW_NS = 1_000_000_000
-BUSY_HELPERS = 12
-"""Samples a round for helper threads that did something in the last second."""
+TRAINERS = 4
+WORKERS = 4
+BUSY_HELPERS = 2
+"""Samples a round for trainers, for other main threads and for helper threads that do something."""
 IDLE_EVERY = 4
 """Rounds between two samples of idle helper threads."""
 REFUSED_ROUNDS = 60
@@ -30,6 +33,7 @@ BLIND = Blind(
     "naming files and mounts; slow storage is told from slow CPU only by scheduler state",
 )
 
+_Pair = tuple[Process, Thread]
 _Key = tuple[int, int, int, str, str, int]
 
 
@@ -45,22 +49,26 @@ class ThreadStates:
         self._read = read
         self._window_ns = 0
         self._counts: Counter[_Key] = Counter()
-        self._busy: list[tuple[Process, Thread]] = []
-        self._idle: list[tuple[Process, Thread]] = []
+        self._trainers: list[_Pair] = []
+        self._workers: list[_Pair] = []
+        self._busy: list[_Pair] = []
+        self._idle: list[_Pair] = []
         self._round = 0
         self._is_blind = False
         self._rows: list[ThreadState | Blind] = []
 
-    def choose_helpers(self) -> None:
-        """Sort helper threads into busy and idle ones; once a second."""
-        helpers = [
-            (process, thread)
-            for process in self._tree.processes.values()
-            for thread in process.threads.values()
-            if thread.tid != process.pid
-        ]
-        self._busy = [pair for pair in helpers if _is_worth_a_look(pair[1])]
-        self._idle = [pair for pair in helpers if not _is_worth_a_look(pair[1])]
+    def sort_threads(self) -> None:
+        """Settle who takes turns with whom; whenever the tree or the phases have changed."""
+        self._trainers, self._workers, self._busy, self._idle = [], [], [], []
+        for process in self._tree.processes.values():
+            for thread in process.threads.values():
+                self._group_of(process, thread).append((process, thread))
+
+    def _group_of(self, process: Process, thread: Thread) -> list[_Pair]:
+        if thread.tid == process.pid:
+            return self._trainers if process.has_own_phase else self._workers
+        is_busy = thread.is_busy or thread.last_state in _INPUT_STATES
+        return self._busy if is_busy else self._idle
 
     def sample(self, now_ns: int) -> None:
         """One round over the job."""
@@ -68,12 +76,11 @@ class ThreadStates:
         if window_ns != self._window_ns:
             self._close_window()
             self._window_ns = window_ns
-        for process in self._tree.processes.values():
-            main = process.threads.get(process.pid)
-            if main is not None:
-                self._count(process, main, now_ns)
-        for process, thread in self._next_helpers():
-            self._count(process, thread, now_ns)
+        phases: dict[int | None, int] = {}
+        for process, thread in self._next_threads():
+            if process.phase_fd not in phases:
+                phases[process.phase_fd] = self._phases.read(process)
+            self._count(process, thread, phases[process.phase_fd], now_ns)
         self._round += 1
 
     def drain(self) -> list[ThreadState | Blind]:
@@ -88,8 +95,7 @@ class ThreadStates:
             if process.refusals:
                 self._note_refusal(process)
 
-    def _count(self, process: Process, thread: Thread, now_ns: int) -> None:
-        phase = self._phases.read(process)
+    def _count(self, process: Process, thread: Thread, phase: int, now_ns: int) -> None:
         try:
             state, call, place = self._explain(process, thread, now_ns)
         except OSError:  # the thread has ended
@@ -114,7 +120,9 @@ class ThreadStates:
             self._is_blind = True
             self._rows.append(BLIND)
 
-    def _next_helpers(self) -> Iterator[tuple[Process, Thread]]:
+    def _next_threads(self) -> Iterator[_Pair]:
+        yield from _rotate(self._trainers, self._round * TRAINERS, TRAINERS)
+        yield from _rotate(self._workers, self._round * WORKERS, WORKERS)
         yield from _rotate(self._busy, self._round * BUSY_HELPERS, BUSY_HELPERS)
         if self._round % IDLE_EVERY == 0:
             yield from _rotate(self._idle, self._round // IDLE_EVERY, 1)
@@ -131,13 +139,7 @@ def is_python(process: Process) -> bool:
     return process.stat.name.startswith(("python", "pt_"))
 
 
-def _is_worth_a_look(thread: Thread) -> bool:
-    return thread.is_busy or thread.last_state in _INPUT_STATES
-
-
-def _rotate(
-    pairs: list[tuple[Process, Thread]], start: int, count: int
-) -> Iterator[tuple[Process, Thread]]:
+def _rotate(pairs: list[_Pair], start: int, count: int) -> Iterator[_Pair]:
     """`count` of the pairs, each at most once, beginning where the last round ended."""
     for step in range(min(count, len(pairs))):
         yield pairs[(start + step) % len(pairs)]

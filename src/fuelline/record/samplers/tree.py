@@ -24,6 +24,8 @@ MAX_ADOPTIONS = 16
 """New processes inspected per look; one inspection costs about 0.1 ms."""
 MAX_PARENT_THREADS = 64
 """Threads per process and look that are asked for children besides the main thread."""
+THOROUGH_EVERY_S = 5
+"""Seconds between two looks at what seldom changes and costs a file per thread."""
 OWN_DESCRIPTORS = 96
 """Kept back for ourselves when threads are given descriptors."""
 
@@ -70,6 +72,7 @@ class Process:
         try:
             self.stat_fd = self._keep("stat")
             self.task_fd = self._keep("task")
+            self.children_fd = self._keep_if_allowed(f"task/{pid}/children")
             self.io_fd = self._keep_if_allowed("io")
             self.stat = parse_stat(read(self.stat_fd))
         except OSError:
@@ -80,6 +83,7 @@ class Process:
         self.phase_fd: int | None = None
         self.has_own_phase = False
         self.refusals = 0
+        self.is_parent = False
 
     def _keep(self, name: str) -> int:
         self._fds.append(open_kept(name, self.dir_fd))
@@ -88,7 +92,7 @@ class Process:
     def _keep_if_allowed(self, name: str) -> int:
         try:
             return self._keep(name)
-        except REFUSED:
+        except (*REFUSED, FileNotFoundError):
             return -1
 
     def refresh(self) -> None:
@@ -98,7 +102,7 @@ class Process:
             raise ProcessLookupError(self.pid)
 
     def refresh_threads(self, room: int) -> int:
-        """Note which threads there are, with at most `room` new ones; how many were left out."""
+        """Note which threads there are, with at most `room` new ones; gives the rest."""
         tids = set(list_numbers(self.task_fd))
         for tid in self.threads.keys() - tids:
             self.threads.pop(tid).close()
@@ -113,12 +117,18 @@ class Process:
         except VANISHED:
             return
 
-    def find_children(self, *, of_all_threads: bool) -> Iterator[int]:
-        """Children by the thread that started them; the main thread's alone if asked quickly."""
-        tids = [self.pid]
-        if of_all_threads:
-            tids += [tid for tid in self.threads if tid != self.pid][:MAX_PARENT_THREADS]
-        for tid in tids:
+    def find_children(self) -> list[int]:
+        """The processes that the main thread has started."""
+        try:
+            found = self._read(self.children_fd).split()
+        except OSError:  # it has ended, or the kernel has no such file
+            return []
+        self.is_parent = self.is_parent or bool(found)
+        return list(map(int, found))
+
+    def find_children_of_helpers(self) -> Iterator[int]:
+        """The processes that other threads have started; a file each, so not to be asked often."""
+        for tid in [tid for tid in self.threads if tid != self.pid][:MAX_PARENT_THREADS]:
             yield from map(int, (find_text(f"{tid}/children", self.task_fd) or "").split())
 
     def close(self) -> None:
@@ -136,8 +146,12 @@ class Tree:
         self.processes: dict[int, Process] = {}
         self.threads_left_out = 0
         self._max_threads = max(16, (max_descriptors - OWN_DESCRIPTORS) // 3)
+        self._root_pid = root_pid
+        self._seconds = 0
         self._candidates: set[int] = set()
         self._offered = {root_pid}
+        self._children_of_helpers: set[int] = set()
+        self._is_new_second = True
         self._cpu_ns = 0
         self._read = read
 
@@ -145,11 +159,16 @@ class Tree:
         """Processes that belong to the job for another reason, for example their spool."""
         self._offered.update(pid for pid in pids if pid not in self.processes)
 
-    def look_for_children(self, *, of_all_threads: bool = False) -> list[Process]:
-        """Adopt the children that were there at the last look too; gives the new processes."""
-        found: set[int] = set()
+    def look_for_children(self) -> list[Process]:
+        """Adopt the children that were there at the last look too; gives the new processes.
+
+        Asks those that are known to start processes each time, the others once a second.
+        """
+        found: set[int] = set(self._children_of_helpers)
         for process in self.processes.values():
-            found.update(process.find_children(of_all_threads=of_all_threads))
+            if process.is_parent or process.pid == self._root_pid or self._is_new_second:
+                found.update(process.find_children())
+        self._is_new_second = False
         lasting = sorted((self._candidates & found) - self.processes.keys())
         due = (*self._offered, *lasting)[:MAX_ADOPTIONS]
         adopted = [self._adopt(pid) for pid in due]
@@ -159,16 +178,25 @@ class Tree:
 
     def refresh(self) -> None:
         """Drop processes that have ended and note their threads; once a second."""
+        self._seconds += 1
+        self._is_new_second = True
+        is_thorough = self._seconds % THOROUGH_EVERY_S == 0
         self.threads_left_out = 0
-        room = self._room()
-        for pid, process in list(self.processes.items()):
-            known = len(process.threads)
-            try:
-                process.refresh()
-                self.threads_left_out += process.refresh_threads(room)
-            except VANISHED:
-                self.processes.pop(pid).close()
-            room -= len(process.threads) - known
+        for process in list(self.processes.values()):
+            self._refresh_process(process, is_thorough=is_thorough)
+        if is_thorough:
+            everyone = self.processes.values()
+            self._children_of_helpers = {
+                pid for process in everyone for pid in process.find_children_of_helpers()
+            }
+
+    def _refresh_process(self, process: Process, *, is_thorough: bool) -> None:
+        try:
+            process.refresh()
+            if is_thorough or process.stat.threads != len(process.threads):
+                self.threads_left_out += process.refresh_threads(self._room())
+        except VANISHED:
+            self.processes.pop(process.pid).close()
 
     def list_ancestors(self, process: Process) -> Iterator[Process]:
         """The process itself, its parent, and so on up to the job's first process."""
