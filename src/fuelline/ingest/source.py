@@ -12,7 +12,7 @@ import re
 import polars as pl
 
 MOST_LINES = 200
-FRAME = re.compile(r"^(?P<function>.*) \((?P<file>.*):(?P<line>\d+)\)$")
+FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$")
 """`function (file:line)`, as py-spy prints it."""
 
 

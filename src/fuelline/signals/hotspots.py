@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
 
-_FRAME = re.compile(r"^(?P<function>.*) \((?P<file>.*):(?P<line>\d+)\)$", re.DOTALL)
+_FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$", re.DOTALL)
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|/fuelline/record/hooks/")
 _TOOLKIT = re.compile(r"/(numpy|torch|fuelline)/")
 """Array operations are how users write transforms: time in them is the calling line's own time."""
 _FETCH = re.compile(r"/torch/utils/data/_utils/fetch\.py$")
 _COLLATE = re.compile(r"/torch/utils/data/_utils/collate\.py$")
+_COLLATE_HOOK = "/fuelline/record/hooks/worker.py"
 _DECODER_FILE = re.compile(
     r"/PIL/\w*ImagePlugin\.py$|/PIL/ImageFile\.py$|/(gzip|bz2|lzma|zipfile|tarfile|_compression)(/__init__|/_path)?\.py$"
     r"|/(zstandard|imageio|tifffile|soundfile|librosa|av|decord|h5py|pydicom|nibabel)/"
@@ -119,7 +120,7 @@ def _deepest_user_line(frames: list[_Frame]) -> _Key | None:
 
 
 def _fetch_stage(frames: list[_Frame], source: str, *, own: bool) -> str:
-    if any(_COLLATE.search(frame.file) or frame.function == "timed_collate" for frame in frames):
+    if any(_COLLATE.search(frame.file) or _is_timed_collate(frame) for frame in frames):
         return "collate"
     if any(_DECODER_FILE.search(frame.file) for frame in frames):
         return "decode"
@@ -130,6 +131,11 @@ def _fetch_stage(frames: list[_Frame], source: str, *, own: bool) -> str:
     if own and _READER_TEXT.search(source):
         return "read"
     return "transform"
+
+
+def _is_timed_collate(frame: _Frame) -> bool:
+    """The hook's stand-in for the loader's collate function, the user's own one included."""
+    return frame.function == "__call__" and frame.file.endswith(_COLLATE_HOOK)
 
 
 def _loop_stage(frames: list[_Frame], sources: Mapping[str, str]) -> str:
