@@ -13,6 +13,7 @@ import itertools
 import mmap
 import os
 import resource
+import struct
 import sys
 import threading
 import time
@@ -21,18 +22,18 @@ from _thread import get_native_id
 
 from fuelline.schema import wire
 
-__all__ = ["Spool"]
+__all__ = ["PHASE", "Spool"]
 
 TEXT_CAP_BYTES = 4096
 """Settings as JSON take 400 bytes; a longer text is cut rather than allowed to fill the spool."""
 
-_RECORD_BYTES = wire.RECORD_BYTES
 _pack_record = wire.RECORD.pack_into
-_pack_text = wire.TEXT_RECORD.pack_into
 _TEXT = int(wire.Kind.TEXT)
+_TEXT_FIELDS = struct.Struct("<5q")
+"""A chunk of text as the five integers that stand in its place in other records."""
 _NO_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 
-_PHASE, _PHASE_TID, _DROPPED, _FAULTS, _STEPS, _STOPPED = (
+PHASE, _PHASE_TID, _DROPPED, _FAULTS, _STEPS, _STOPPED = (
     offset // wire.WORD.size
     for offset in (
         wire.PHASE_OFFSET,
@@ -44,8 +45,7 @@ _PHASE, _PHASE_TID, _DROPPED, _FAULTS, _STEPS, _STOPPED = (
     )
 )
 
-Buffer = mmap.mmap | bytearray
-Segment = tuple[int, int, Buffer]
+Segment = tuple[int, int, mmap.mmap | bytearray]
 """File offset of the buffer's first byte, file offset of its end, the buffer."""
 
 
@@ -57,7 +57,11 @@ class _Thread(threading.local):
 
 
 class Spool:
-    """Writes this process's records to a file in `folder`, made at the first of them."""
+    """Writes this process's records to a file in `folder`, made at the first of them.
+
+    `live` are the words of the header that change; hooks that must be quick write the phase to
+    `live[PHASE]` themselves.
+    """
 
     def __init__(self, folder: str, cap_bytes: int = wire.CAP_BYTES) -> None:
         self._folder = folder
@@ -71,15 +75,15 @@ class Spool:
         self.path: str | None = None
         self._closed = False
         # Offsets in the file are handed out by a counter, whose step is atomic under the GIL.
-        self._reserve = itertools.count(wire.HEADER_BYTES, _RECORD_BYTES).__next__
+        self._reserve = itertools.count(wire.HEADER_BYTES, wire.RECORD_BYTES).__next__
         self._text_id = itertools.count(1).__next__
         self._dropped = itertools.count(1).__next__
         # Re-entrant: a garbage collection, whose hook appends, may run while the spool grows.
         self._growing = threading.RLock()
         self._thread = _Thread()
+        self.live = memoryview(bytearray(wire.HEADER_BYTES)).cast("Q")
         self._segment: Segment = (0, 0, bytearray())
         self._previous: Segment = self._segment
-        self._words = memoryview(bytearray(wire.HEADER_BYTES)).cast("Q")
 
     def append(  # noqa: PLR0913, PLR0917 - the fields of a record
         self,
@@ -92,65 +96,53 @@ class Spool:
         d: int = 0,
         e: int = 0,
         flags: int = 0,
+        tid: int = 0,
     ) -> None:
         """Keep one record; `kind` and `flags` are plain ints, as enums would double the price."""
-        offset = self._reserve()
+        at = self._reserve()
         base, end, buffer = self._segment
-        if not base <= offset < end:
-            found = self._find(offset)
+        if not base <= at < end:
+            found = self._find(at)
             if found is None:
                 self._drop()
                 return
             base, end, buffer = found
-        tid = self._thread.tid
-        _pack_record(buffer, offset - base, start_ns, dur_ns, a, b, c, d, e, tid, flags, kind)
+        tid = tid or self._thread.tid
+        _pack_record(buffer, at - base, start_ns, dur_ns, a, b, c, d, e, tid, flags, kind)
 
     def text(self, value: str) -> int:
         """Keep a text in chunks and return the id by which other records name it."""
         data = value.encode("utf-8", "replace")[:TEXT_CAP_BYTES]
         text_id = self._text_id()
         for number, at in enumerate(range(0, len(data) or 1, wire.TEXT_CHUNK)):
-            offset = self._reserve()
-            found = self._find(offset)
-            if found is None:
-                self._drop()
-                continue
-            base, _, buffer = found
-            chunk = data[at : at + wire.TEXT_CHUNK]
-            tid = self._thread.tid
-            _pack_text(buffer, offset - base, text_id, len(data), chunk, tid, number, _TEXT)
+            chunk = data[at : at + wire.TEXT_CHUNK].ljust(wire.TEXT_CHUNK, b"\0")
+            a, b, c, d, e = _TEXT_FIELDS.unpack(chunk)
+            self.append(_TEXT, text_id, len(data), a, b, c, d, e, number)
         return text_id
 
-    def set_phase(self, phase: int) -> None:
-        """Say what the trainer thread does from now on."""
-        if self.path is None:
-            self._find(wire.HEADER_BYTES)
-        self._words[_PHASE] = phase
-
     def set_trainer(self, tid: int) -> None:
-        """Say which thread the phase speaks of."""
-        if self.path is None:
-            self._find(wire.HEADER_BYTES)
-        self._words[_PHASE_TID] = tid
+        """Say which thread the phase speaks of; from then on `live` is the file's."""
+        self._find(wire.HEADER_BYTES)
+        self.live[_PHASE_TID] = tid
 
     def count_fault(self) -> None:
         """Count an exception that a hook's guard caught."""
-        self._words[_FAULTS] += 1
+        self.live[_FAULTS] += 1
 
     def count_step(self) -> None:
         """Count an optimizer step."""
-        self._words[_STEPS] += 1
+        self.live[_STEPS] += 1
 
     def _drop(self) -> None:
-        self._words[_DROPPED] = self._dropped()
+        self.live[_DROPPED] = self._dropped()
 
-    def _find(self, offset: int) -> Segment | None:
-        """The segment that holds `offset`, made now if need be; None if it cannot be had."""
+    def _find(self, at: int) -> Segment | None:
+        """The segment that holds offset `at`, made now if need be; None if it cannot be had."""
         with self._growing:
-            while offset >= self._segment[1] and not self._closed:
+            while at >= self._segment[1] and not self._closed:
                 self._grow()
             for segment in (self._segment, self._previous):
-                if segment[0] <= offset < segment[1]:
+                if segment[0] <= at < segment[1]:
                     return segment
         return None
 
@@ -162,7 +154,7 @@ class Spool:
                 self._extend(self.path)
         except OSError as refusal:
             self._closed = True
-            self._words[_STOPPED] = refusal.errno or errno.EIO
+            self.live[_STOPPED] = refusal.errno or errno.EIO
 
     def _open(self) -> None:
         path = _fresh_path(self._folder)
@@ -175,7 +167,7 @@ class Spool:
             raise
         finally:
             os.close(fd)
-        self._words = memoryview(segment[2]).cast("Q")
+        self.live = memoryview(segment[2])[: wire.HEADER_BYTES].cast("Q")
         self._segment = self._previous = segment
         self.path = path
 
@@ -202,7 +194,7 @@ def _fresh_path(folder: str) -> str:
     return f"{folder}/{os.getpid()}-{time.monotonic_ns()}{wire.SUFFIX}"
 
 
-def _write_header(buffer: Buffer) -> None:
+def _write_header(buffer: mmap.mmap | bytearray) -> None:
     wire.HEADER.pack_into(
         buffer,
         0,
@@ -220,8 +212,10 @@ def _map(fd: int, start: int, end: int) -> Segment:
     _allocate(fd, start, end)
     base = start - start % mmap.ALLOCATIONGRANULARITY
     if sys.version_info >= (3, 13):  # older ones keep a descriptor open for each mapping
-        return base, end, mmap.mmap(fd, end - base, offset=base, trackfd=False)
-    return base, end, mmap.mmap(fd, end - base, offset=base)
+        mapping = mmap.mmap(fd, end - base, offset=base, trackfd=False)
+    else:
+        mapping = mmap.mmap(fd, end - base, offset=base)
+    return base, end, mapping
 
 
 def _allocate(fd: int, start: int, end: int) -> None:

@@ -1,0 +1,102 @@
+"""Our presence in one process of the job: its spool, its trainer thread, what each thread is in.
+
+All hooks share one `Guest`. It decides which thread is the trainer, whose phase is published for
+the observer. A forked child starts afresh: it inherits the hooks, but neither the spool nor the
+state of a thread that was half-way through a hook when it forked.
+
+The hooks on the way of every step look into its public fields directly: the training has just
+emptied the caches, and then calling a function costs more than what it does.
+"""
+
+import itertools
+import json
+import os
+import threading
+from _thread import get_ident, get_native_id
+from collections.abc import Callable
+
+from fuelline.record.hooks.threadclock import ThreadClock
+from fuelline.record.spool import PHASE, Spool
+from fuelline.schema.wire import Kind
+
+__all__ = ["Guest", "Lane"]
+
+KEPT_CLOCKS = 8
+"""Threads whose clocks keep descriptors; a job with hundreds of threads needs them itself."""
+
+_BLINDSPOT = int(Kind.BLINDSPOT)
+
+
+class Lane(threading.local):
+    """What is kept for each thread by the hooks that are not on the way of every step."""
+
+    pinning = False
+
+    def __init__(self, threads: "itertools.count[int]") -> None:
+        self.clock = ThreadClock(is_kept=next(threads) < KEPT_CLOCKS)
+
+
+class Guest:
+    """The recorder as the hooks see it."""
+
+    def __init__(self, spool: Spool, introduce: Callable[[], None] | None = None) -> None:
+        self.spool = spool
+        self.append = spool.append
+        self._introduce = introduce
+        self._fork_actions: list[Callable[[], None]] = []
+        self.waiting: set[int] = set()
+        """Threads in `next()` of a loader."""
+        self.fetching: set[int] = set()
+        """Threads in a fetcher; whatever loaders a dataset uses itself are part of its fetch."""
+        self.stepping: dict[int, tuple[int, int, int]] = {}
+        """By thread, the optimizer step under way: optimizer id, thread cpu ns, start ns."""
+        self._forget()
+        os.register_at_fork(after_in_child=self._forget)
+
+    def on_fork(self, action: Callable[[], None]) -> None:
+        """Add something that a forked child has to forget as well."""
+        self._fork_actions.append(action)
+
+    def _forget(self) -> None:
+        self.lane = Lane(itertools.count())
+        self.trainer = 0
+        """The thread whose phase is published; 0 before there is one."""
+        self.is_proven = False
+        """Whether the trainer was seen in backward, so that no other thread takes its place."""
+        self.backward = 0
+        """The thread that is in backward; 0 if none is."""
+        self._blindspots: set[str] = set()
+        for state in (self.waiting, self.fetching, self.stepping):
+            state.clear()
+        for action in self._fork_actions:
+            action()
+
+    def appoint(self) -> None:
+        """Make the current thread the trainer."""
+        is_first = not self.trainer
+        self.trainer = get_ident()
+        self.spool.set_trainer(get_native_id())
+        if is_first and self._introduce is not None:
+            self._introduce()
+
+    def prove(self) -> None:
+        """The current thread runs backward, which outranks merely taking batches."""
+        self.is_proven = True
+        if self.trainer != get_ident():
+            self.appoint()
+
+    def enter(self, phase: int) -> int | None:
+        """Enter a phase and return the one before; None if this thread is not the trainer."""
+        if get_ident() != self.trainer:
+            return None
+        before = self.spool.live[PHASE]
+        self.spool.live[PHASE] = phase
+        return before
+
+    def report_blindspot(self, what: str, why: str, forbids: str) -> None:
+        """Write down, once for each `what`, something that cannot be seen in this process."""
+        if what in self._blindspots:
+            return
+        self._blindspots.add(what)
+        text = json.dumps({"what": what, "why": why, "forbids": forbids})
+        self.append(_BLINDSPOT, 0, 0, self.spool.text(text))

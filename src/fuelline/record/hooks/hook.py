@@ -1,0 +1,116 @@
+"""The one way in which anything of the framework is wrapped, and the one guard around our own code.
+
+A hook says what to do before (`begin`) and after (`end`) a call. An exception of the hook is
+counted, told once as a blindspot, and after a few the hook switches itself off; the call goes on.
+Exceptions of the job pass through untouched, also one that a signal handler of the job raises while
+our code happens to run. Our frame shows once in their traceback.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ClassVar
+
+import torch
+
+from fuelline.record.hooks.guest import Guest
+
+__all__ = ["CPU_EVERY", "Hook", "is_tracing"]
+
+CPU_EVERY = 4
+"""The hooks of every step read the thread's CPU clock at each fourth call: 3 us when cold."""
+
+FAULTS_UNTIL_OFF = 3
+"""A hook that failed thrice meets something it was not written for; more tries tell nothing."""
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - no pathlib here
+_OUR_ROOT = os.path.dirname(os.path.dirname(_PACKAGE)) + os.sep  # noqa: PTH120 - as above
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # noqa: PTH100, PTH120 - as above
+
+is_tracing: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", lambda: False)
+
+
+class Hook:
+    """One point of the framework that is watched."""
+
+    name: ClassVar[str]
+    forbids: ClassVar[str]
+    """What cannot be concluded when this hook is off; part of its blindspot."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+        self.is_on = True
+        self._faults = 0
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the start of a call; None means that this call is not of interest."""
+        raise NotImplementedError
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record the call that `begin` gave the ticket for."""
+        raise NotImplementedError
+
+    def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The callable to put in the original's place."""
+
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            # A compiler that traces through us must see the original call and nothing else.
+            if is_tracing() or not self.is_on:
+                return original(*args, **kwargs)
+            ticket = None
+            try:
+                ticket = self.begin(args, kwargs)
+            except Exception as fault:  # noqa: BLE001 - the guard
+                self.answer_for(fault)
+            if ticket is None:
+                return original(*args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                self.close(ticket, None, error)
+                raise
+            try:
+                self.end(ticket, result, None)
+            except Exception as fault:  # noqa: BLE001 - the guard
+                self.answer_for(fault)
+            return result
+
+        return watched
+
+    def close(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """`end`, guarded."""
+        try:
+            self.end(ticket, result, error)
+        except Exception as fault:  # noqa: BLE001 - the guard
+            self.answer_for(fault)
+
+    def answer_for(self, fault: Exception) -> None:
+        """Count a fault of ours; raise it again if it is the job's."""
+        place = _place_of(fault.__traceback__)
+        if place is None:
+            raise fault  # not ours: raised by code of the job that interrupted us
+        self._faults += 1
+        self.is_on = self._faults < FAULTS_UNTIL_OFF
+        self.guest.spool.count_fault()
+        why = f"{type(fault).__name__} at {place}"
+        self.guest.report_blindspot(f"hook {self.name}", why, self.forbids)
+
+
+def _place_of(traceback: TracebackType | None) -> str | None:
+    """Where we failed; None if any frame belongs neither to us nor to the standard library.
+
+    A signal handler is called from whatever frame is interrupted, so its frame stands in the
+    traceback after ours.
+    """
+    place = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        is_stdlib = code.co_filename.startswith(_STDLIB) and "-packages" not in code.co_filename
+        if code.co_filename.startswith(_OUR_ROOT):
+            place = f"{code.co_name}:{traceback.tb_lineno}"
+        elif not is_stdlib:
+            return None
+        traceback = traceback.tb_next
+    return place

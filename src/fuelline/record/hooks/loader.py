@@ -1,0 +1,187 @@
+"""The trainer's side of data loading: how long it waits for each batch, and from which loader.
+
+`__next__` of the iterator is wrapped, and `__iter__` of the loader by a plain function, so the job
+gets the very iterator it would get without us. Our note on an iterator lives in its own dictionary:
+iterators cannot be pickled, and the note dies with them. Loaders are left untouched.
+"""
+
+from _thread import get_ident
+from time import monotonic_ns, thread_time_ns
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import dataloader
+
+from fuelline.record.hooks.batches import measure
+from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.hook import CPU_EVERY, Hook
+from fuelline.record.hooks.identities import Identities
+from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.settings import describe, describe_iterator
+from fuelline.record.spool import PHASE
+from fuelline.schema.wire import Flag, Kind, Phase
+
+__all__ = ["install"]
+
+NOTE = "_fuelline_note"
+
+_NEXT, _ITER = int(Kind.NEXT), int(Kind.ITER)
+_LOADER, _WORKER = int(Kind.LOADER), int(Kind.WORKER)
+_GRAD, _END, _ERROR = int(Flag.GRAD), int(Flag.END), int(Flag.ERROR)
+_WAIT, _FORWARD, _LOOP = int(Phase.WAIT), int(Phase.FORWARD), int(Phase.LOOP)
+_EVAL_WAIT, _EVAL, _BUILDING = int(Phase.EVAL_WAIT), int(Phase.EVAL), int(Phase.ITER)
+
+_is_grad_enabled = torch.is_grad_enabled
+_workers = dataloader._utils.worker
+
+
+def install(guest: Guest, patches: Patches) -> list[Hook]:
+    """Watch all loaders of the process."""
+    book = _Book(guest)
+    build, take = Build(guest, book), Take(guest, book)
+    owner = dataloader.DataLoader
+    patches.replace(owner, "__iter__", build.wrap(owner.__iter__))
+    owner = dataloader._BaseDataLoaderIter
+    patches.replace(owner, "__next__", take.wrap(owner.__next__))
+    return [build, take]
+
+
+class _Note(NamedTuple):
+    loader_id: int
+    batch_size: int | None
+
+
+class _Book:
+    """Which loader an iterator belongs to; writes down each loader once."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+        self._loaders = Identities()
+        self._told: set[int] = set()
+        guest.on_fork(self._told.clear)
+
+    def enter(self, loader: Any, iterator: Any) -> _Note:
+        """Note the loader on an iterator that it has built or reset."""
+        note: _Note | None = vars(iterator).get(NOTE)
+        if note is None:
+            note = self._note_for(loader)
+            vars(iterator)[NOTE] = note
+            self._tell_workers(note.loader_id, iterator)
+        return note
+
+    def enter_nameless(self, iterator: Any) -> _Note:
+        """Note an iterator that was built around `DataLoader.__iter__`."""
+        note = _Note(self._loaders.add_nameless(), None)
+        vars(iterator)[NOTE] = note
+        self._tell(note.loader_id, describe_iterator(iterator))
+        self._tell_workers(note.loader_id, iterator)
+        return note
+
+    def _note_for(self, loader: Any) -> _Note:
+        loader_id = self._loaders.find(loader) or self._loaders.add(loader)
+        if loader_id not in self._told:
+            self._told.add(loader_id)
+            self._tell(loader_id, describe(loader))
+        batch_size = vars(loader).get("batch_size")
+        return _Note(loader_id, batch_size if type(batch_size) is int else None)
+
+    def _tell(self, loader_id: int, settings: str) -> None:
+        self._guest.append(_LOADER, monotonic_ns(), 0, loader_id, self._guest.spool.text(settings))
+
+    def _tell_workers(self, loader_id: int, iterator: Any) -> None:
+        now_ns = monotonic_ns()
+        for worker_id, process in enumerate(vars(iterator).get("_workers", ())):
+            self._guest.append(_WORKER, now_ns, 0, loader_id, worker_id, process.pid or 0)
+
+
+class Build(Hook):
+    """`iter(loader)`: workers are started here, or told to begin again."""
+
+    name = "loader iterator"
+    forbids = "telling loaders apart, and knowing their settings and workers"
+
+    def __init__(self, guest: Guest, book: _Book) -> None:
+        super().__init__(guest)
+        self._book = book
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the start, unless a dataset uses a loader itself."""
+        guest, ident = self.guest, get_ident()
+        is_inner = ident in guest.waiting or ident in guest.fetching
+        if is_inner or _workers._worker_info is not None:
+            return None
+        before = guest.enter(_BUILDING)
+        return args[0], before, monotonic_ns()
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record it, with the settings when the loader is new."""
+        loader, before, start_ns = ticket
+        dur_ns = monotonic_ns() - start_ns
+        if before is not None:
+            self.guest.enter(before)
+        if error is None:
+            note = self._book.enter(loader, result)
+            self.guest.append(_ITER, start_ns, dur_ns, note.loader_id)
+
+
+class Take(Hook):
+    """`next(iterator)`: the wait for a batch."""
+
+    name = "loader wait"
+    forbids = "saying how long the training waited for data"
+
+    def __init__(self, guest: Guest, book: _Book) -> None:
+        super().__init__(guest)
+        self._book = book
+        self._calls = 0
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the start, unless a dataset uses a loader itself."""
+        guest = self.guest
+        ident = get_ident()
+        if ident in guest.waiting or ident in guest.fetching:
+            return None
+        if ident != guest.trainer and not self._is_first():
+            return None
+        if guest.stepping:
+            guest.stepping.pop(ident, None)  # that step has raised
+        iterator = args[0]
+        note = iterator.__dict__.get(NOTE) or self._book.enter_nameless(iterator)
+        position = iterator._num_yielded
+        is_training = _is_grad_enabled()
+        if ident == guest.trainer:
+            guest.spool.live[PHASE] = _WAIT if is_training else _EVAL_WAIT
+        self._calls += 1
+        guest.waiting.add(ident)
+        cpu_ns = thread_time_ns() if self._calls % CPU_EVERY == 0 else 0
+        return ident, note, is_training, position, cpu_ns, monotonic_ns()
+
+    def _is_first(self) -> bool:
+        """Whether a thread that is not the trainer counts; makes it the trainer if none is."""
+        if _workers._worker_info is not None:
+            return False
+        if not self.guest.trainer:
+            self.guest.appoint()
+        return True
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record the wait and the size of the batch."""
+        now_ns = monotonic_ns()
+        ident, note, is_training, position, cpu_ns, start_ns = ticket
+        used_ns = thread_time_ns() - cpu_ns if cpu_ns else -1
+        guest = self.guest
+        guest.waiting.discard(ident)
+        flags = _GRAD if is_training else 0
+        if error is None:
+            samples, size_bytes = measure(result, note[1])
+            phase = _FORWARD if is_training else _EVAL
+        else:
+            samples = size_bytes = 0
+            flags |= _END if isinstance(error, StopIteration) else _ERROR
+            phase = _LOOP
+        if ident == guest.trainer:
+            guest.spool.live[PHASE] = phase
+        guest.append(
+            _NEXT, start_ns, now_ns - start_ns, note[0], samples, size_bytes, used_ns, position,
+            flags,
+        )  # fmt: skip

@@ -1,0 +1,135 @@
+"""What stops a training between its steps: checkpoints, explicit synchronisation, collections."""
+
+import gc
+import io
+import os
+from time import monotonic_ns
+from typing import Any
+
+import torch
+
+from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.hook import Hook
+from fuelline.record.hooks.patches import Patches
+from fuelline.schema.wire import Flag, Kind, Phase
+
+__all__ = ["install"]
+
+SHORTEST_COLLECTION_NS = 1_000_000
+"""Young collections take microseconds and come a hundred times a second; nobody waits for those."""
+
+_SAVE_KIND, _SYNC, _GC = int(Kind.SAVE), int(Kind.SYNC), int(Kind.GC)
+_SAVE = int(Phase.SAVE)
+_ERROR = int(Flag.ERROR)
+_UNKNOWN_BYTES = -1
+_CURRENT_DEVICE = -1
+
+
+def install(guest: Guest, patches: Patches) -> list[Hook]:
+    """Watch `torch.save`, the synchronisations of all backends, and the garbage collector."""
+    save, sync, collection = Save(guest), Sync(guest), Collection(guest)
+    watched_save = save.wrap(torch.serialization.save)
+    for owner in (torch.serialization, torch):
+        patches.replace(owner, "save", watched_save)
+    for backend in ("cuda", "xpu", "mps", "accelerator"):
+        synchronize = getattr(getattr(torch, backend, None), "synchronize", None)
+        if synchronize is not None:
+            patches.replace(getattr(torch, backend), "synchronize", sync.wrap(synchronize))
+    gc.callbacks.append(collection.notice)
+    patches.on_undo(lambda: gc.callbacks.remove(collection.notice))
+    return [save, sync, collection]
+
+
+class Save(Hook):
+    """`torch.save`: a checkpoint."""
+
+    name = "checkpoint"
+    forbids = "telling how long checkpoints keep the training"
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the start."""
+        target = args[1] if len(args) > 1 else kwargs.get("f")
+        before = self.guest.enter(_SAVE)
+        return target, _position(target), before, monotonic_ns()
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record it with its size and, if there is one, its path."""
+        target, position, before, start_ns = ticket
+        dur_ns = monotonic_ns() - start_ns
+        if before is not None:
+            self.guest.enter(before)
+        path = _path(target)
+        size_bytes = _size(target, path, position) if error is None else _UNKNOWN_BYTES
+        text_id = self.guest.spool.text(path) if path else 0
+        flags = 0 if error is None else _ERROR
+        self.guest.append(_SAVE_KIND, start_ns, dur_ns, size_bytes, text_id, flags=flags)
+
+
+def _path(target: Any) -> str:
+    """Where a checkpoint goes; empty if it is not a file that can be named without running code."""
+    if isinstance(target, str):
+        return target
+    if type(target) is io.BufferedWriter:
+        return target.name if isinstance(target.name, str) else ""
+    if isinstance(target, os.PathLike) and type(target).__module__.startswith("pathlib"):
+        return str(target)
+    return ""
+
+
+def _position(target: Any) -> int:
+    if type(target) in {io.BytesIO, io.BufferedWriter} and target.seekable():
+        return int(target.tell())
+    return _UNKNOWN_BYTES
+
+
+def _size(target: Any, path: str, position: int) -> int:
+    if position >= 0:
+        return max(_position(target) - position, _UNKNOWN_BYTES)
+    try:
+        return os.stat(path).st_size if path else _UNKNOWN_BYTES  # noqa: PTH116 - no pathlib here
+    except OSError:
+        return _UNKNOWN_BYTES
+
+
+class Sync(Hook):
+    """The job waits for the device by name. What `.item()` waits for is not seen here."""
+
+    name = "explicit synchronisation"
+    forbids = "telling how long explicit synchronisations take"
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the start."""
+        device = args[0] if args else kwargs.get("device")
+        return device, monotonic_ns()
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record it."""
+        device, start_ns = ticket
+        dur_ns = monotonic_ns() - start_ns
+        index = device.index if isinstance(device, torch.device) else device
+        number = index if type(index) is int else _CURRENT_DEVICE
+        flags = 0 if error is None else _ERROR
+        self.guest.append(_SYNC, start_ns, dur_ns, number, flags=flags)
+
+
+class Collection(Hook):
+    """A garbage collection; they do not nest, so one start time is enough."""
+
+    name = "garbage collection"
+    forbids = "telling how long garbage collections keep the training"
+
+    def __init__(self, guest: Guest) -> None:
+        super().__init__(guest)
+        self._start_ns = 0
+
+    def notice(self, phase: str, details: dict[str, int]) -> None:
+        """Python calls this before and after each collection."""
+        if phase == "start":
+            self._start_ns = monotonic_ns()
+        elif monotonic_ns() - self._start_ns >= SHORTEST_COLLECTION_NS and self.is_on:
+            self.close(details, None, None)
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record one that took long."""
+        dur_ns = monotonic_ns() - self._start_ns
+        self.guest.append(_GC, self._start_ns, dur_ns, ticket["generation"], ticket["collected"])

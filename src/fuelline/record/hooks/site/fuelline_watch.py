@@ -1,0 +1,135 @@
+"""Waits for modules to be imported, and acts once they are: how the hooks learn of `import torch`.
+
+The watcher finds nothing itself. It lets the other finders answer and puts a one-time
+`exec_module` on the answer's loader *instance*, so specs, loaders, reloads and lazy imports stay
+what they are. An action that fails leaves a note in the run's folder; the import that triggered it
+succeeds anyway.
+"""
+# ruff: noqa: PTH100, PTH118, PTH120, PTH123 - pathlib is not loaded at startup
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+YAMA = "/proc/sys/kernel/yama/ptrace_scope"
+PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+
+
+class Watcher:
+    """A finder for `sys.meta_path` that runs an action after a named module was imported."""
+
+    def __init__(self, run_dir: str) -> None:
+        self._run_dir = run_dir
+        self._actions: dict[str, Callable[[], None]] = {}
+
+    def watch(self, name: str, action: "Callable[[], None]") -> None:
+        """Run `action` when the module has been imported: now, if it already is."""
+        self._actions[name] = action
+        module = sys.modules.get(name)
+        if module is not None and not getattr(module.__spec__, "_initializing", False):
+            self._act(name)
+
+    def find_spec(
+        self,
+        name: str,
+        path: "Sequence[str] | None" = None,
+        target: "ModuleType | None" = None,
+    ) -> "ModuleSpec | None":
+        """Answer for watched names only, with what the other finders answer."""
+        if name not in self._actions:
+            return None
+        for finder in sys.meta_path:
+            if finder is not self:
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    self._follow(spec.loader, name)
+                    return spec
+        return None
+
+    def _follow(self, loader: "Any", name: str) -> None:
+        own = getattr(loader, "__dict__", None)
+        if type(own) is not dict or "exec_module" in own:
+            return  # a loader that is a class or a C type, or one that is followed already
+
+        def exec_module(module: "ModuleType") -> None:
+            own.pop("exec_module", None)
+            loader.exec_module(module)
+            self._act(name)
+
+        own["exec_module"] = exec_module
+
+    def _act(self, name: str) -> None:
+        action = self._actions.pop(name, None)
+        if action is None:
+            return
+        try:
+            action()
+        except Exception as failure:  # noqa: BLE001 - the guard of this hook
+            _leave_note(self._run_dir, f"{name}: {failure!r}")
+
+
+def start(run_dir: str) -> None:
+    """Begin to wait for the frameworks that the hooks know; called once, at interpreter start."""
+    _allow_observer()
+    run_dir = os.path.abspath(run_dir)
+    watcher = Watcher(run_dir)
+    sys.meta_path.insert(0, watcher)
+    watcher.watch("torch", lambda: _hook_torch(run_dir, watcher))
+
+
+def _hook_torch(run_dir: str, watcher: Watcher) -> None:
+    _load_package()
+    from fuelline.record.hooks.install import install  # noqa: PLC0415 - exists only from here on
+
+    install(run_dir, watcher.watch)
+
+
+def _load_package() -> None:
+    """Make `fuelline` importable from its own folder; the job's environment may not have it."""
+    from importlib import util  # noqa: PLC0415 - only a process that uses torch pays for it
+
+    init = os.path.join(PACKAGE, "__init__.py")
+    known = sys.modules.get("fuelline")
+    if known is not None:
+        if known.__file__ != init:
+            raise ImportError(f"the job has imported another fuelline: {known.__file__}")
+        return
+    spec = util.spec_from_file_location("fuelline", init, submodule_search_locations=[PACKAGE])
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no package at {PACKAGE}")
+    module = util.module_from_spec(spec)
+    sys.modules["fuelline"] = module
+    spec.loader.exec_module(module)
+
+
+def _allow_observer() -> None:
+    """Where Yama restricts ptrace to ancestors, name the observer, which is none of the job's."""
+    observer = os.environ.get("FUELLINE_OBSERVER_PID", "")
+    if observer.isdecimal() and _read(YAMA).strip() == b"1":
+        # Found in this folder; loads ctypes, so only where it is needed.
+        import fuelline_ptrace  # type: ignore[import-not-found]  # noqa: PLC0415
+
+        fuelline_ptrace.allow(int(observer))
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _leave_note(run_dir: str, text: str) -> None:
+    path = f"{run_dir}/hooks-failed-{os.getpid()}.txt"
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text + "\n")
+    except OSError:
+        return  # a folder that cannot be written has no spool either; the reader will say so
