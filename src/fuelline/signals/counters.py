@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def growth(timeline: Timeline, tiling: Tiling, name: str) -> float | None:
-    """How much a host counter grew inside the window; None if it was never read.
+    """How much a host counter grew inside the window; None if it was never read by then.
 
     Only changes were written down, so the value at a moment is the last one before it.
     """
@@ -22,7 +22,7 @@ def growth(timeline: Timeline, tiling: Tiling, name: str) -> float | None:
     before = rows.filter(pl.col("at_ns") <= tiling.start_ns)["value"]
     inside = rows.filter(pl.col("at_ns") <= tiling.end_ns)["value"]
     if not inside.len():
-        return 0.0
+        return None
     first = before[-1] if before.len() else rows["value"][0]
     return max(0.0, float(inside[-1]) - float(first))
 
