@@ -37,8 +37,13 @@ class Fetches:
     """How often the waiting trainer itself was sampled."""
 
 
-def collect_fetches(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Fetches:
-    """Pick out what concerns the training loader."""
+def collect_fetches(
+    timeline: Timeline, trainer: Trainer, tiling: Tiling, lines: list[HotLine]
+) -> Fetches:
+    """Pick out what concerns the training loader.
+
+    A sleep inside a line that reads a file is a delayed read: some file systems and shims wait that way.
+    """
     states = timeline.table("states").filter(
         pl.col("phase").is_in(_wait_phases(trainer))
         & (pl.col("window_ns") >= tiling.start_ns - 10**9)
@@ -51,6 +56,8 @@ def collect_fetches(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Fet
         else waiting
     )
     fetching = _behind_locks(states, fetching)
+    if _sleeps_in_reads(lines):
+        fetching = fetching.with_columns(pl.col("state").replace("sleep", "read"))
     return Fetches(
         rows=fetch_table(timeline, trainer).filter(
             (pl.col("start_ns") + pl.col("dur_ns")).is_between(tiling.start_ns, tiling.end_ns)
@@ -110,12 +117,10 @@ def measure_input(
     trainer: Trainer,
     tiling: Tiling,
     fetches: Fetches,
-    *,
-    lines: list[HotLine],
     hidden_frac: float,
 ) -> InputFacts:
     """Waiting for input and its decomposition."""
-    shares = _state_shares(fetches, lines)
+    shares = _state_shares(fetches)
     rows = fetches.rows
     wall = rows["dur_ns"]
     batches = training_batches(timeline, trainer).filter(
@@ -145,11 +150,11 @@ def _wait_phases(trainer: Trainer) -> list[int]:
     return [int(phase) for phase in phases]
 
 
-def _state_shares(fetches: Fetches, lines: list[HotLine]) -> dict[str, Signal]:
+def _state_shares(fetches: Fetches) -> dict[str, Signal]:
     """Decompose the fetching threads' time while the trainer waited.
 
     `running` covers having a core and waiting for one; the fetches' own CPU and run-queue clocks,
-    which are exact, tell the two apart. A sleep inside a line that reads a file is a delayed read.
+    which are exact, tell the two apart.
     """
     names = ("cpu", "core_wait", "read", "metadata", "sleep", "lock", "idle")
     counts = dict(fetches.states.group_by("state").agg(pl.col("count").sum()).iter_rows())
@@ -159,10 +164,7 @@ def _state_shares(fetches: Fetches, lines: list[HotLine]) -> dict[str, Signal]:
         reason = f"only {seen} samples of fetching threads while the trainer waited"
         return {f"{name}_share": Missing(reason=reason) for name in names}
     cpu_part = _cpu_part(fetches.rows)
-    sleeping = counts.get("sleep", 0)
     reading = sum(counts.get(state, 0) for state in STORAGE_STATES)
-    if sleeping and _sleeps_in_reads(lines):
-        reading, sleeping = reading + sleeping, 0
     running = counts.get("running", 0)
     origin = "states while waiting"
     return {
@@ -170,7 +172,7 @@ def _state_shares(fetches: Fetches, lines: list[HotLine]) -> dict[str, Signal]:
         "core_wait_share": proportion(running * (1 - cpu_part), busy, f"{origin}: run queue"),
         "read_share": proportion(reading, busy, f"{origin}: read, fault, socket"),
         "metadata_share": proportion(counts.get("metadata", 0), busy, f"{origin}: metadata"),
-        "sleep_share": proportion(sleeping, busy, f"{origin}: sleep"),
+        "sleep_share": proportion(counts.get("sleep", 0), busy, f"{origin}: sleep"),
         "lock_share": proportion(counts.get("lock", 0), busy, f"{origin}: lock"),
         "idle_share": proportion(counts.get("pipe", 0), seen, f"{origin}: pipe"),
     }

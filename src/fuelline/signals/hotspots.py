@@ -107,7 +107,9 @@ def _stacks(
 
 def _fetch_key(below: list[_Frame], fetch: _Frame, sources: Mapping[str, str]) -> _Key:
     key = _deepest_user_line(below) or _Key(fetch.place, fetch.function, own=False, stage="")
-    return key._replace(stage=_fetch_stage(below, sources.get(key.place, ""), own=key.own))
+    innermost = sources.get(below[-1].place, "") if below else ""
+    text = sources.get(key.place, "") if key.own else innermost
+    return key._replace(stage=_fetch_stage(below, text))
 
 
 def _deepest_user_line(frames: list[_Frame]) -> _Key | None:
@@ -119,17 +121,15 @@ def _deepest_user_line(frames: list[_Frame]) -> _Key | None:
     return None
 
 
-def _fetch_stage(frames: list[_Frame], source: str, *, own: bool) -> str:
+def _fetch_stage(frames: list[_Frame], text: str) -> str:
+    """The stage of one stack below fetch; `text` is the innermost line and the user's line."""
     if any(_COLLATE.search(frame.file) or _is_timed_collate(frame) for frame in frames):
         return "collate"
     if any(_DECODER_FILE.search(frame.file) for frame in frames):
         return "decode"
-    if own and _SLEEP_TEXT.search(source):
-        return "sleep"
-    if own and _DECODER_TEXT.search(source):
-        return "decode"
-    if own and _READER_TEXT.search(source):
-        return "read"
+    for stage, words in (("sleep", _SLEEP_TEXT), ("decode", _DECODER_TEXT), ("read", _READER_TEXT)):
+        if words.search(text):
+            return stage
     return "transform"
 
 

@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
 def measure(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Facts:
     """Measure everything that rules may ask for."""
-    fetches = collect_fetches(timeline, trainer, tiling)
     fetch_lines = find_fetch_lines(timeline, trainer, tiling)
+    fetches = collect_fetches(timeline, trainer, tiling, fetch_lines)
     loop_lines = find_loop_lines(timeline, trainer, tiling)
     hidden = measure_hidden(tiling)
-    waiting = measure_input(
-        timeline, trainer, tiling, fetches, lines=fetch_lines, hidden_frac=hidden["input"]
-    )
+    waiting = measure_input(timeline, trainer, tiling, fetches, hidden["input"])
     return Facts(
         window=measure_window(timeline, tiling),
         steps=measure_steps(timeline, trainer, tiling),

@@ -228,16 +228,16 @@ def _crowd_in_directory(
 
     Their part of the work there is taken from CPU time: what they do is in the kernel, in that directory.
     """
-    folder = str(PurePath(place.path).parent)
+    folder = place.path if place.path.endswith("/") else f"{PurePath(place.path).parent}/"
     there = (
         timeline.table("others")
         .filter(pl.col("at_ns").is_between(tiling.start_ns, tiling.end_ns))
         .join(
             timeline.table("places"), left_on="place", right_on="id", how="inner", suffix="_place"
         )
-        .filter(pl.col("path").str.starts_with(folder) & (pl.lit(folder) != "/"))
+        .filter(pl.col("path").str.starts_with(folder))
     )
-    if not there.height:
+    if folder == "/" or not there.height:
         return Missing(reason="no other process was seen in this directory"), None
     by_name = there.group_by("name").agg(pl.col("cpu_ns").sum()).sort("cpu_ns", descending=True)
     own = process_growth(timeline, tiling, "cpu_ns") or 0.0

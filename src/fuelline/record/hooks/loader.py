@@ -14,7 +14,7 @@ from torch.utils.data import dataloader
 
 from fuelline.record.hooks.batches import measure
 from fuelline.record.hooks.guest import Guest
-from fuelline.record.hooks.hook import CPU_EVERY, Hook
+from fuelline.record.hooks.hook import CPU_BELOW, GOLDEN, Hook
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.settings import describe, describe_iterator
@@ -153,7 +153,7 @@ class Take(Hook):
             guest.spool.live[PHASE] = _WAIT if is_training else _EVAL_WAIT
         self._calls += 1
         guest.waiting.add(ident)
-        cpu_ns = thread_time_ns() if self._calls % CPU_EVERY == 0 else 0
+        cpu_ns = thread_time_ns() if self._calls * GOLDEN & 0xFFFFFFFF < CPU_BELOW else 0
         return ident, note, is_training, position, cpu_ns, monotonic_ns()
 
     def _is_first(self) -> bool:

@@ -15,7 +15,7 @@ from torch.optim import optimizer as optimizers
 
 from fuelline.record.hooks.graph import count_nodes
 from fuelline.record.hooks.guest import Guest
-from fuelline.record.hooks.hook import CPU_EVERY, Hook, is_tracing
+from fuelline.record.hooks.hook import CPU_BELOW, GOLDEN, Hook, is_tracing
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.spool import PHASE
@@ -74,7 +74,7 @@ class Backward(Hook):
             before = live[PHASE]
             live[PHASE] = _BACKWARD
         guest.backward = ident
-        cpu_ns = thread_time_ns() if self._calls % CPU_EVERY == 0 else 0
+        cpu_ns = thread_time_ns() if self._calls * GOLDEN & 0xFFFFFFFF < CPU_BELOW else 0
         return nodes, before, cpu_ns, monotonic_ns()
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
@@ -114,7 +114,7 @@ class Step(Hook):
             if ident == guest.trainer:
                 guest.spool.live[PHASE] = _OPTIMIZER
             self._calls += 1
-            cpu_ns = thread_time_ns() if self._calls % CPU_EVERY == 0 else 0
+            cpu_ns = thread_time_ns() if self._calls * GOLDEN & 0xFFFFFFFF < CPU_BELOW else 0
             guest.stepping[ident] = number, cpu_ns, monotonic_ns()
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
