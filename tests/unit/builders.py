@@ -12,13 +12,11 @@ states, stacks, counters) is given as plain rows in the order of the table's col
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import polars as pl
 
-from fuelline.schema.facts import Facts
 from fuelline.schema.recording import RunFacts
 from fuelline.schema.wire import Flag, Kind
 from fuelline.signals import measure
@@ -26,6 +24,11 @@ from fuelline.timeline import Timeline
 from fuelline.timeline.tables import TABLES
 from fuelline.timeline.tiles import Tiling, cut_tiles
 from fuelline.timeline.trainer import Trainer, find_trainer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fuelline.schema.facts import Facts
 
 MS = 1_000_000
 START_NS = 1_000_000_000_000
@@ -74,7 +77,6 @@ class Lane:
         *,
         loader: int = 1,
         samples: int = 32,
-        size_bytes: int = 1000,
         cpu_ns: int = 0,
         grad: bool = True,
     ) -> Lane:
@@ -82,7 +84,7 @@ class Lane:
         position = self._position.get(loader, 0)
         self._position[loader] = position + 1
         flags = Flag.GRAD if grad else Flag(0)
-        return self.add(Kind.NEXT, ms, loader, samples, size_bytes, cpu_ns, position, flags=flags)
+        return self.add(Kind.NEXT, ms, loader, samples, 1000, cpu_ns, position, flags=flags)
 
     def epoch_end(self, ms: float, *, loader: int = 1) -> Lane:
         """next() raised StopIteration."""
@@ -117,15 +119,17 @@ class Lane:
         ms: float,
         *,
         samples: int = 32,
-        cpu_ms: float = 0,
-        runq_ms: float = 0,
-        collate_ms: float = 0,
+        clocks_ms: tuple[float, float, float] = (0, 0, 0),
         io: tuple[int, int, int, int, int] | None = None,
     ) -> Lane:
-        """A fetch; `io` is bytes read, bytes from disk, read calls, major faults, system CPU ns."""
+        """A fetch.
+
+        `clocks_ms` are CPU, run queue and collate; `io` is bytes read, bytes from disk, read calls,
+        major faults, system CPU ns.
+        """
         start_ns = self.now_ns
-        clocks = (int(part * MS) for part in (cpu_ms, runq_ms, collate_ms))
-        self.add(Kind.FETCH, ms, 0, samples, *clocks)
+        clocks_ns = (int(part * MS) for part in clocks_ms)
+        self.add(Kind.FETCH, ms, 0, samples, *clocks_ns)
         if io is not None:
             self.put(Kind.FETCH_IO, start_ns, int(ms * MS), *io)
         return self

@@ -1,0 +1,100 @@
+"""What of a step would stay if the batch were empty."""
+
+import pytest
+
+from fuelline.schema.readings import Missing
+from tests.unit.builders import MS, Lane, facts_of, make_timeline
+
+
+def epochs(fixed_ms: float, per_sample_ms: float, *, last: int = 4, epochs: int = 5) -> Lane:
+    """Epochs of six batches of 16 and a smaller last one."""
+    lane = Lane()
+    for _ in range(epochs):
+        for samples in (*(16,) * 6, last):
+            lane.batch(2, samples=samples).gap(1).backward(fixed_ms + per_sample_ms * samples - 2)
+            lane.optimizer(1)
+        lane.epoch_end(1)
+    return lane
+
+
+def compute_of(lane: Lane):
+    return facts_of(make_timeline(lane)).compute
+
+
+def test_a_step_that_costs_the_same_for_any_batch_is_all_fixed() -> None:
+    assert compute_of(epochs(20, 0)).fixed_share.value == pytest.approx(1)
+
+
+def test_a_step_in_proportion_to_its_batch_has_no_fixed_cost() -> None:
+    assert compute_of(epochs(0, 3)).fixed_share.value == pytest.approx(0, abs=0.01)
+
+
+def test_half_fixed_is_measured_as_half() -> None:
+    assert compute_of(epochs(16, 1)).fixed_share.value == pytest.approx(0.5)
+
+
+def test_the_fixed_share_does_not_follow_a_few_slow_steps() -> None:
+    lane = epochs(16, 1)
+    lane.batch(2, samples=16).gap(1).backward(5000).optimizer(1)
+    assert compute_of(lane).fixed_share.value == pytest.approx(0.5, abs=0.05)
+
+
+def test_equal_batches_give_no_fixed_share() -> None:
+    assert isinstance(compute_of(epochs(16, 1, last=16)).fixed_share, Missing)
+
+
+def test_one_smaller_batch_is_not_enough() -> None:
+    assert isinstance(compute_of(epochs(16, 1, epochs=1)).fixed_share, Missing)
+
+
+def test_the_usual_batch_is_counted_a_step_not_a_batch() -> None:
+    lane = Lane()
+    for _ in range(6):
+        lane.batch(2, samples=8).gap(1).backward(9).batch(2, samples=8).gap(1).backward(9)
+        lane.optimizer(1)
+    assert compute_of(lane).batch_samples.value == 16
+
+
+def test_operators_and_their_time_come_from_the_backward_passes_that_were_counted() -> None:
+    lane = Lane().step()
+    for step in range(10):
+        lane.batch(2).gap(4).backward(6, nodes=100 if step % 5 == 0 else 0).optimizer(1)
+    compute = compute_of(lane)
+    assert compute.graph_nodes.value == 100
+    assert compute.node_seconds.value == pytest.approx(100e-6)
+
+
+def test_dispatch_share_is_optimizer_and_operator_floor_and_never_more_than_all() -> None:
+    lane = Lane().step()
+    for _ in range(10):
+        lane.batch(2).backward(8, nodes=10_000).optimizer(2)
+    assert compute_of(lane).dispatch_share.value == pytest.approx(1)
+
+
+def test_an_uncounted_graph_gives_no_dispatch_share() -> None:
+    compute = compute_of(Lane().step().step().step())
+    assert isinstance(compute.graph_nodes, Missing)
+    assert isinstance(compute.dispatch_share, Missing)
+    assert isinstance(compute.node_seconds, Missing)
+
+
+def test_compute_share_is_the_step_without_waiting() -> None:
+    lane = Lane()
+    for _ in range(10):
+        lane.step(wait=50, forward=20, backward=20, opt=10)
+    assert compute_of(lane).compute_share.value == pytest.approx(0.5)
+
+
+def test_host_cpu_share_is_taken_from_the_passes_whose_clock_was_read() -> None:
+    # The hooks read the CPU clock at every fourth call only; -1 is unknown, not zero.
+    lane = Lane().step()
+    for step in range(20):
+        lane.batch(2).gap(1).backward(10, cpu_ns=8 * MS if step % 4 == 0 else -1).optimizer(1)
+    assert compute_of(lane).host_cpu_share.value == pytest.approx(0.8)
+
+
+def test_host_cpu_share_is_missing_when_no_clock_was_read() -> None:
+    lane = Lane().step()
+    for _ in range(20):
+        lane.batch(2).gap(1).backward(10, cpu_ns=-1).optimizer(1)
+    assert isinstance(compute_of(lane).host_cpu_share, Missing)

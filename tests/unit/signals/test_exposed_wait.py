@@ -1,0 +1,86 @@
+"""Does a wait hurt? Only if the step as a whole gets longer by it."""
+
+import random
+
+import pytest
+
+from fuelline.schema.readings import Reading
+from tests.unit.builders import Lane, facts_of, make_timeline
+
+STEPS = 120
+
+
+def exposed_and_total(lane: Lane) -> tuple[float, float]:
+    waiting = facts_of(make_timeline(lane)).input
+    assert isinstance(waiting.exposed_share, Reading)
+    assert isinstance(waiting.wait_share, Reading)
+    return waiting.exposed_share.value, waiting.wait_share.value
+
+
+def waits(seed: int = 7) -> list[float]:
+    """Mostly short, now and then long: what a loader with few workers gives."""
+    dice = random.Random(seed)
+    return [dice.choice([2.0, 3.0, 5.0, 40.0]) for _ in range(STEPS)]
+
+
+def test_a_synchronous_device_feels_every_wait() -> None:
+    lane = Lane()
+    for wait in waits():
+        lane.step(wait=wait, forward=20, backward=40, opt=5)
+    exposed, total = exposed_and_total(lane)
+    assert exposed == pytest.approx(total)
+    assert total > 0.1
+
+
+def test_an_asynchronous_device_hides_a_wait_that_its_queue_covers() -> None:
+    # The host runs ahead: what it waited for the batch, it does not wait for the device later.
+    lane = Lane()
+    for wait in waits():
+        lane.step(wait=wait, forward=5, backward=60 - wait, opt=5)
+    exposed, total = exposed_and_total(lane)
+    assert total > 0.1
+    assert exposed < 0.02
+
+
+def test_a_queue_that_covers_half_of_the_waiting_leaves_the_other_half() -> None:
+    lane = Lane()
+    for wait in waits():
+        lane.step(wait=wait, forward=5, backward=60 - wait / 2, opt=5)
+    exposed, total = exposed_and_total(lane)
+    assert exposed == pytest.approx(total / 2, rel=0.1)
+
+
+def test_a_wait_that_never_changes_is_felt() -> None:
+    lane = Lane()
+    for _ in range(STEPS):
+        lane.step(wait=30, forward=20, backward=40, opt=10)
+    exposed, total = exposed_and_total(lane)
+    assert exposed == pytest.approx(total) == pytest.approx(0.3)
+
+
+def test_compute_that_scatters_on_its_own_does_not_hide_the_wait() -> None:
+    dice = random.Random(3)
+    lane = Lane()
+    for wait in waits():
+        lane.step(wait=wait, forward=20, backward=dice.uniform(30, 50), opt=5)
+    exposed, total = exposed_and_total(lane)
+    assert exposed > 0.75 * total
+
+
+def test_a_handful_of_steps_does_not_prove_that_waiting_is_hidden() -> None:
+    lane = Lane()
+    for wait in (5, 40, 5, 40):
+        lane.step(wait=wait, forward=5, backward=60 - wait, opt=5)
+    exposed, total = exposed_and_total(lane)
+    assert exposed == total
+
+
+def test_the_interval_of_the_wait_widens_with_its_spread() -> None:
+    steady, bursty = Lane(), Lane()
+    for step in range(STEPS):
+        steady.step(wait=20)
+        bursty.step(wait=200 if step % 30 < 3 else 1)
+    steady_wait = facts_of(make_timeline(steady)).input.wait_share
+    bursty_wait = facts_of(make_timeline(bursty)).input.wait_share
+    assert steady_wait.high - steady_wait.low < 0.01
+    assert bursty_wait.high - bursty_wait.low > 0.1
