@@ -75,6 +75,9 @@ def _measure(journal: Path, wall_s: float, usage: resource.struct_rusage) -> dic
         "observer_core_share": (cpu_s - stacks_s) / wall_s,
         "py_spy_core_share": stacks_s / wall_s,
         "together_core_share": cpu_s / wall_s,
+        "startup_cpu_s": next(
+            row.values["observer.cpu_ns"] / 1e9 for row in rows if isinstance(row, HostSample)
+        ),
         "rss_bytes": usage.ru_maxrss * 1024,
         "journal_bytes_per_hour": len(content) / wall_s * 3600,
         "thread_samples_per_s": sum(r.count for r in rows if isinstance(r, ThreadState)) / wall_s,

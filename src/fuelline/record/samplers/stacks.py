@@ -12,7 +12,6 @@ very moments in which cores are short.
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -44,8 +43,9 @@ _FORBIDS = "naming the line of user code that the time goes to"
 
 def find_py_spy() -> str | None:
     """The binary that came with our own interpreter, else the one on PATH."""
-    beside = Path(sys.executable).with_name("py-spy")
-    return str(beside) if beside.exists() else shutil.which("py-spy")
+    folders = [Path(sys.executable).parent, *map(Path, os.get_exec_path())]
+    found = (folder / "py-spy" for folder in folders)
+    return next((str(path) for path in found if os.access(path, os.X_OK)), None)
 
 
 @dataclass(frozen=True, slots=True)
