@@ -1,7 +1,7 @@
 """Writes the parts of the documentation that the code already knows: `make docs`.
 
-docs/rules.md from the rules' docstrings, docs/diagnosis.schema.json from the structs, and the table of
-findings in README.md. A test fails when what is in the tree differs from what this would write.
+docs/rules.md from the rules' docstrings, docs/diagnosis.schema.json from the structs, and the table
+of findings in README.md. A test fails when what is in the tree differs from what this would write.
 """
 
 from __future__ import annotations
@@ -38,11 +38,14 @@ def generate() -> dict[Path, str]:
 def _rules_page() -> str:
     parts = [
         "# What Fuelline can name\n",
-        "Generated from the rules themselves by `make docs`. Within a stage the more specific rule speaks.\n",
+        "Generated from the rules themselves by `make docs`. Within a stage the more specific "
+        "rule speaks.\n",
     ]
     for rule in RULES:
         summary, _, body = _docstring(rule).partition("\n\n")
-        parts.append(f"## {summary}\n\nstage `{rule.stage}`, limit `{rule.limit}`\n\n{_paragraphs(body)}\n")
+        parts.append(
+            f"## {summary}\n\nstage `{rule.stage}`, limit `{rule.limit}`\n\n{_paragraphs(body)}\n"
+        )
     parts.append(
         f"## {HEALTHY_CODE} healthy\n\nstage `compute`, limit `math`\n\n"
         "No finding costs a tenth of the window: the steps themselves are what takes the time.\n"

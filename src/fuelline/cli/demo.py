@@ -17,7 +17,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser = commands.add_parser(
         "demo",
         help="a starved job, recorded and diagnosed, in a minute",
-        description="Record and diagnose a small starved job. Needs torch and numpy, no GPU, no data.",
+        description="Record and diagnose a small starved job. Needs torch and numpy, no GPU.",
     )
     parser.set_defaults(act=act)
 
@@ -27,7 +27,8 @@ def act(_: argparse.Namespace) -> int:
     for package in ("torch", "numpy"):
         if importlib.util.find_spec(package) is None:
             raise RefusedError(
-                f"The demo trains with {package}, which this Python does not have. Nothing was run. "
+                f"The demo trains with {package}, which this Python does not have. Nothing was "
+                f"run. "
                 f"`pip install {package}` brings it; `fuelline run` itself works without."
             )
     print(f"$ fuelline run {_JOB.name}      # {_JOB}\n", flush=True)

@@ -5,40 +5,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.diagnose.rule import fact, line_fact
-from fuelline.schema.findings import Evidence, Stage
 from fuelline.schema.readings import value_of
 from fuelline.schema.units import duration, number, percent
 
 if TYPE_CHECKING:
     from fuelline.schema.facts import Facts, HotLine
+    from fuelline.schema.findings import Evidence, Stage
 
-CORE_WAIT = 0.25
-"""Share of ready time spent waiting for a core above which cores are short: a thread that gets
-three quarters of a core is slowed by a third. Tuners use the same figure as their cap."""
 THROTTLED = 0.05
-CORES_FULL = 0.85
-"""Use of the allowed cores above which none is free: averages over a second hide short gaps."""
+CORES_FULL = 0.95
+"""Use of the allowed cores above which none is free for one more worker."""
 DEPRIVED = 0.75
 """Others that use this much of what the job itself gets are taking its cores."""
 ONE_FUNCTION = 0.5
 
 
-def core_wait_of_ready(facts: Facts) -> float | None:
-    """Of the time that fetching threads were ready to run: without a core."""
-    cpu, queued = value_of(facts.input.cpu_share), value_of(facts.input.core_wait_share)
-    if cpu is None or queued is None:
-        return None
-    return queued / (cpu + queued) if cpu + queued > 0 else 0.0
-
-
 def cores_are_short(facts: Facts) -> bool | None:
-    """No core is free for one more worker; None if that could not be seen."""
-    queued = core_wait_of_ready(facts)
-    used, allowed = value_of(facts.cores.used), value_of(facts.cores.allowed)
-    if queued is None or used is None or allowed is None:
+    """More cores would help more than more workers; None if that could not be seen.
+
+    With more workers the fetches could at best fill the allowed cores: a gain of allowed / fetches in
+    progress. With a core for each of them they would lose their time in the run queue: a gain of
+    (cpu + queued) / cpu. A quota that stops the job settles it.
+    """
+    cpu, queued = value_of(facts.input.cpu_share), value_of(facts.input.core_wait_share)
+    fetchers, allowed = value_of(facts.input.fetchers), value_of(facts.cores.allowed)
+    used = value_of(facts.cores.used)
+    if cpu is None or queued is None or fetchers is None or allowed is None or used is None:
         return None
-    throttled = value_of(facts.cores.throttled_share) or 0.0
-    return queued >= CORE_WAIT or throttled >= THROTTLED or used >= CORES_FULL * allowed
+    if (value_of(facts.cores.throttled_share) or 0.0) >= THROTTLED or used >= CORES_FULL * allowed:
+        return True
+    gain_from_workers = allowed / max(1.0, fetchers)
+    gain_from_cores = (cpu + queued) / cpu if cpu > 0 else 1.0
+    return gain_from_cores >= gain_from_workers
 
 
 def cores_are_taken(facts: Facts) -> bool:

@@ -19,7 +19,7 @@ LISTED_SHARE = 0.05
 """A loss below one twentieth of the window is not listed: the same job differs by that much from
 run to run on a shared machine (see bench/RESULTS.md, healthy controls)."""
 VERDICT_SHARE = 0.10
-"""A loss must reach this to be the verdict; MLPerf Storage calls a device fed at 90 % utilisation."""
+"""A loss must reach this to be the verdict: MLPerf Storage calls a device fed at 90 %."""
 
 
 class Rule(Protocol):

@@ -25,7 +25,7 @@ _COLLATE_SHARE = 0.5
 
 
 class InputSplit(Struct, frozen=True, kw_only=True):
-    """Shares of the window that the accelerator lost to each stage of input; they sum to the exposed wait."""
+    """Shares of the window lost to each stage of input; they sum to the exposed wait."""
 
     read: float = 0.0
     prepare: float = 0.0

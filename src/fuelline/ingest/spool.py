@@ -34,7 +34,7 @@ class SpoolContent:
     dropped: int
     faults: int
     damaged: int
-    """Records that cannot have been written by us: their number is reported, their content is not used."""
+    """Records that cannot have been written by us: counted, not used."""
 
 
 def read_spool(path: Path) -> SpoolContent | None:

@@ -128,7 +128,7 @@ def _start_job(
             command,
             env=environment,
             close_fds=False,
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509 - no threads here
         )
     except OSError as error:
         raise InputError(
@@ -149,7 +149,7 @@ def _start_observer(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509 - no threads here
             )
     except OSError:
         return None  # reported by `_finish`, which finds no exit code

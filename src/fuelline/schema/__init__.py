@@ -1,1 +1,1 @@
-"""The nouns everyone speaks. Import them from their files: `wire` must stay free of dependencies."""
+"""The nouns everyone speaks. Import them from their files: `wire` must load nothing else."""

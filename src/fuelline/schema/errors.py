@@ -1,5 +1,4 @@
-"""What can go wrong, as one family. Each error knows the exit code that the command line leaves
-with.
+"""What can go wrong, as one family; each error knows the exit code of the command line.
 
 FuellineError
 ├── UsageError          2  the command line makes no sense

@@ -68,7 +68,7 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     lock_share: Signal = _NOT_MEASURED
     """Of fetching: waiting for a lock."""
     idle_share: Signal = _NOT_MEASURED
-    """Of all worker time while the trainer waited: nothing to do. High means the hand-off is slow."""
+    """Of all worker time while the trainer waited: nothing to do. High: the hand-off is slow."""
     collate_share: Signal = _NOT_MEASURED
     """Of fetching: in collate."""
     pickle_share: Signal = _NOT_MEASURED
@@ -145,7 +145,7 @@ class ComputeFacts(Struct, frozen=True, kw_only=True):
     fixed_share: Signal = _NOT_MEASURED
     """Of compute: what a batch of size 0 would still cost, from batches of different sizes."""
     host_cpu_share: Signal = _NOT_MEASURED
-    """Of backward: the trainer thread was on a core. Near 1 means that the host is the pace maker."""
+    """Of backward: the trainer thread was on a core. Near 1: the host is the pace maker."""
     batch_samples: Signal = _NOT_MEASURED
 
 
@@ -164,7 +164,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Hottest first."""
     loop_lines: list[HotLine] = field(default_factory=list)
     hidden_frac: dict[str, float] = field(default_factory=dict)
-    """Part of the budget to how much of it an asynchronous device hides behind its queue, 0 to 1."""
+    """Part of the budget to how much of it an asynchronous device hides, 0 to 1."""
 
     def share_of(self, part: str) -> float:
         """Share of the window that went to one part of the budget."""

@@ -34,7 +34,7 @@ Limit = Literal[
 """What keeps that station from being faster, and so what would help."""
 
 Applicability = Literal["safe", "unsafe", "display"]
-"""safe: same samples, order and numbers. unsafe: may change results or memory. display: shown only."""
+"""safe: same samples, order, numbers. unsafe: may change results or memory. display: only shown."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     limit: Limit
     sentence: str
     lost_seconds: float
-    """Accelerator time inside the window that this cost; removing it gives back at most this much."""
+    """Accelerator time inside the window that this cost; removing it gives back at most so much."""
     lost_share: float
     """The same as a share of the window."""
     lost_usd: float | None = None
@@ -112,7 +112,7 @@ class StepStats(Struct, frozen=True, kw_only=True):
     p50: float | None = None
     p95: float | None = None
     kind: Literal["train", "batch"] = "train"
-    """train: an optimizer step. batch: a batch taken from the loader, in jobs without an optimizer."""
+    """train: an optimizer step. batch: a batch from the loader, in jobs without an optimizer."""
     samples_per_s: float | None = None
 
 

@@ -1,4 +1,4 @@
-"""What a recording says about itself: the run, its processes, its loaders, what could not be seen."""
+"""What a recording says about itself: run, processes, loaders, what could not be seen."""
 
 from __future__ import annotations
 

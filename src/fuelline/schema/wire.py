@@ -26,7 +26,7 @@ PHASE_TID_OFFSET = 72
 DROPPED_OFFSET = 80
 """Live word: records that could not be kept (cap reached, disk full)."""
 FAULTS_OFFSET = 88
-"""Live word: exceptions that a hook's guard caught; each is also a BLINDSPOT while there is room."""
+"""Live word: exceptions that a hook's guard caught; each is a BLINDSPOT while there is room."""
 STEPS_OFFSET = 96
 """Live word: optimizer steps so far."""
 STOPPED_OFFSET = 104
@@ -44,7 +44,7 @@ SECOND_SEGMENT_BYTES = 64 * 1024
 SEGMENT_BYTES = 512 * 1024
 """Growth: small first, because a loader may start thousands of short-lived workers."""
 CAP_BYTES = 256 * 1024 * 1024
-"""At most this much spool per process, about 4 million records; then records are counted, not kept."""
+"""Most spool per process, about 4 million records; then records are counted, not kept."""
 
 RUN_DIR_VARIABLE = "FUELLINE_RUN_DIR"
 """Environment variable that tells the hooks where the run is; they write to its `spool/` folder."""
@@ -90,7 +90,7 @@ class Flag(IntFlag):
 
 
 class Phase(IntEnum):
-    """What the trainer thread is doing; set by the hooks, read by the observer with every sample."""
+    """What the trainer thread is doing; set by hooks, read by the observer with every sample."""
 
     OUTSIDE = 0  # before the first hook, or after the last
     WAIT = 1  # inside next() of a loader, gradients enabled

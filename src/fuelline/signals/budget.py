@@ -1,4 +1,4 @@
-"""Where the window went: parts that sum to the whole, steps, and how much of the wait really hurt."""
+"""Where the window went: parts that sum to the whole, steps, how much of the wait was felt."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _SURE_ERROR = 0.25
 def measure_budget(tiling: Tiling, loop_lines: list[HotLine], *, watched: bool) -> list[BudgetPart]:
     """Share of each part, in the order of a step; parts that took no time are left out.
 
-    The hooks say when the loop's own code ran, stack samples say how much of that was waiting for the
-    device. Without the observer (`watched` is false) nobody saw what the loop did: unexplained.
+    The hooks say when the loop's own code ran, stack samples say how much of that was waiting for
+    the device. Without the observer (`watched` is false) nobody saw what the loop did: unexplained.
     """
     spent = tiling.tiles.group_by("part").agg(
         (pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns")
@@ -100,7 +100,7 @@ def training_batches(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
 
 
 STALLS = ("input", "epoch start", "loop")
-"""Parts in which the host does nothing for the device while the device may still have work queued."""
+"""Parts in which the host does nothing for the device, which may still have work queued."""
 
 
 def step_table(tiling: Tiling) -> pl.DataFrame:
@@ -120,16 +120,17 @@ def step_table(tiling: Tiling) -> pl.DataFrame:
 def measure_hidden(tiling: Tiling) -> dict[str, float]:
     """For each stall: how much of it an asynchronous device hides behind its queue, 0 to 1.
 
-    While the host waits for a batch the device may still work through what was queued before; then a longer
-    wait makes the compute that follows shorter, one for one, and the step as a whole does not change. The
-    slope of compute on the stall tells: 0 means that every wait is felt, -1 that none is.
+    While the host waits for a batch the device may still work through what was queued before; then
+    a longer wait makes the compute that follows shorter, one for one, and the step as a whole does
+    not change. The slope of compute on the stall tells: 0 means that every wait is felt, -1 that
+    none is.
     """
     steps = step_table(tiling)
     return {part: _hidden_fraction(steps[part], steps["compute_ns"]) for part in STALLS}
 
 
 def measure_wait(tiling: Tiling, hidden_frac: float = 0.0) -> Signal:
-    """Share of the window that the trainer sat in next() of a training loader, less what was hidden."""
+    """Share of the window that the trainer sat in next() for training, less what was hidden."""
     steps = step_table(tiling)
     felt = steps["input"] * (1 - hidden_frac)
     return ratio(felt, steps["wall_ns"], "frac", "budget.wait over steps")

@@ -1,4 +1,4 @@
-"""Rates from cumulative counters: how much a named host value or a process grew inside the window."""
+"""Growth of cumulative counters inside the window: of the host, of the job's processes."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def total(value: float, unit: str, origin: str, count: int | None = None) -> Rea
 
 
 def slope(x: pl.Series, y: pl.Series) -> tuple[float, float] | None:
-    """Least squares slope of y on x and its standard error; None without spread or with few rows."""
+    """Least squares slope of y on x and its standard error; None without spread or rows."""
     count = x.len()
     if count < 5:
         return None

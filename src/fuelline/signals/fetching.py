@@ -1,4 +1,4 @@
-"""What the threads that prepare batches did, and what they did while the trainer waited for them."""
+"""What the threads that prepare batches did while the trainer waited for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FEW_SAMPLES = 20
 
 @dataclass(frozen=True)
 class Fetches:
-    """The fetches of training batches inside the window, one row each, and thread states meanwhile."""
+    """The fetches of training batches inside the window, and thread states meanwhile."""
 
     rows: pl.DataFrame
     """FETCH joined with FETCH_IO: pid, start_ns, dur_ns, samples, cpu_ns, runq_ns, collate_ns,
@@ -42,7 +42,8 @@ def collect_fetches(
 ) -> Fetches:
     """Pick out what concerns the training loader.
 
-    A sleep inside a line that reads a file is a delayed read: some file systems and shims wait that way.
+    A sleep inside a line that reads a file is a delayed read: some file systems and shims wait that
+    way.
     """
     states = timeline.table("states").filter(
         pl.col("phase").is_in(_wait_phases(trainer))

@@ -79,7 +79,7 @@ def find_fetch_lines(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> li
 
 
 def find_loop_lines(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> list[HotLine]:
-    """Hottest lines of the trainer's own loop: outside the loader, backward, optimizer and saving."""
+    """Hottest lines of the trainer's own loop: outside loader, backward, optimizer, saving."""
     hits: Counter[_Key] = Counter()
     for frames, count in _stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid):
         if not any(_HOOKED.search(frame.file) for frame in frames):

@@ -1,4 +1,4 @@
-"""What the storage did for the fetchers, and whether more requests would have brought more bytes."""
+"""What the storage did for the fetchers; would more requests have brought more bytes?"""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _OPERATION_BYTES = 64 * 1024
 operations from above, and so the others' from below."""
 _PAGE_BYTES = 4096
 _BUSY = 0.7
-"""Use of a device or of a limit from which its users wait for each other: at 70 % of a single server
-the mean queue is more than two requests long."""
+"""Use of a device or of a limit from which its users wait for each other: at 70 % of a single
+server the mean queue is more than two requests long."""
 
 
 def measure_storage(
@@ -137,7 +137,8 @@ def _limit_use(
 ) -> tuple[Signal, str | None]:
     """Achieved rate over the tightest read limit that the job's cgroup sets for a device.
 
-    The cgroup's own counters are used where there are any: the limit is shared with its other members.
+    The cgroup's own counters are used where there are any: the limit is shared with its other
+    members.
     """
     limits: Limits | None = timeline.limits[-1] if timeline.limits else None
     uses = [
@@ -183,8 +184,9 @@ def _others(
 ) -> tuple[Signal, str | None]:
     """How much of the work of what limits the job is done for others, and the busiest of them.
 
-    Where the job's cgroup is at its I/O limit, only members of that cgroup compete; otherwise the device
-    must be busy before its other users matter. Neighbours in the same directory compete for its locks.
+    Where the job's cgroup is at its I/O limit, only members of that cgroup compete; otherwise the
+    device must be busy before its other users matter. Neighbours in the same directory compete for
+    its locks.
     """
     if place is None:
         return Missing(reason="no place was seen where fetches block"), None
@@ -206,7 +208,7 @@ def _others(
 def _share_of_others(
     timeline: Timeline, tiling: Tiling, place: PlaceFacts, prefix: str, operation_counter: str
 ) -> Signal:
-    """By bytes or by operations, whichever is more; the job's own operations are bounded from above."""
+    """By bytes or operations, whichever is more; the job's own operations are an upper bound."""
     operations = growth(timeline, tiling, f"{prefix}.{operation_counter}")
     moved = growth(timeline, tiling, f"{prefix}.read_bytes")
     own = [
@@ -226,7 +228,8 @@ def _crowd_in_directory(
 ) -> tuple[Signal, str | None]:
     """Processes outside the job that work in the directory where the job is blocked.
 
-    Their part of the work there is taken from CPU time: what they do is in the kernel, in that directory.
+    Their part of the work there is taken from CPU time: what they do is in the kernel, in that
+    directory.
     """
     folder = place.path if place.path.endswith("/") else f"{PurePath(place.path).parent}/"
     there = (

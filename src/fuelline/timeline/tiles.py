@@ -54,7 +54,7 @@ class Tiling:
     """Tiles of the window, and the window itself."""
 
     tiles: pl.DataFrame
-    """start_ns, end_ns, part, kind (0 for a gap), step (index of the step that the tile ends in)."""
+    """start_ns, end_ns, part, kind (0 for a gap), step (index of the step it starts in)."""
     start_ns: int
     end_ns: int
     boundaries: pl.Series
@@ -141,7 +141,7 @@ def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
 
 
 def _outermost(events: pl.DataFrame) -> pl.DataFrame:
-    """Drop events that lie inside an earlier one: a collection during backward is part of backward."""
+    """Drop events that lie inside an earlier one: a collection in backward is part of it."""
     reached = pl.col("end_ns").cum_max().shift(1).fill_null(0)
     return events.filter(pl.col("end_ns") > reached)
 

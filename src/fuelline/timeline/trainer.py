@@ -36,7 +36,7 @@ class Trainer:
 
 
 def find_trainer(timeline: Timeline) -> Trainer | None:
-    """The process with the most optimizer steps, or failing that the most batches; None if neither."""
+    """The process with the most optimizer steps, else the most batches; None if neither."""
     events = timeline.table("events")
     workers = events.filter(pl.col("kind") == Kind.WORKER)["c"].unique()
     own = events.filter(~pl.col("pid").is_in(workers.implode()))

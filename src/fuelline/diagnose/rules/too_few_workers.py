@@ -1,10 +1,11 @@
 """PR201 too-few-workers: samples are prepared by too few processes while cores are free.
 
-What: while the accelerator waits, the fetching threads compute, they get a core whenever they want
-one, and the cores that the job may use are not full.
-Threshold: see `cpu_words`: less than 25 % of ready time without a core, less than 85 % of the cores
-used.
-Fix: more workers, up to the number of free cores.
+What: while the accelerator waits, the fetching threads compute, and there are fewer of them than
+cores that the job may use.
+Told apart from: too little CPU (PR202), by which remedy would gain more. More workers could fill
+the allowed cores; more cores could take away the time in the run queue. The larger gain is the
+limit.
+Fix: more workers, up to the number of cores.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.diagnose.split import split_input
 from fuelline.schema.findings import Remedy
 from fuelline.schema.readings import value_of
-from fuelline.schema.units import percent
+from fuelline.schema.units import number, percent
 
 if TYPE_CHECKING:
     from fuelline.schema.facts import Facts
@@ -44,9 +45,8 @@ class TooFewWorkers:
             facts,
             split.prepare,
             stage=stage,
-            sentence=f"{percent(split.prepare)} of the time the accelerator waits for "
-            f"{_crew(workers)} to "
-            f"{stage} samples while cores are free.",
+            sentence=f"{percent(split.prepare)} of the time the accelerator waits for {_crew(workers)} "
+            f"to {stage} samples{_room(facts)}.",
             evidence=cpu_evidence(facts),
             remedies=[_more_workers(facts, workers or 0)],
         )
@@ -62,6 +62,11 @@ def _crew(workers: int | None) -> str:
     )
 
 
+def _room(facts: Facts) -> str:
+    allowed = value_of(facts.cores.allowed)
+    return f"; it may use {number(allowed)} cores" if allowed is not None else ""
+
+
 def _more_workers(facts: Facts, workers: int) -> Remedy:
     """Enough to keep pace with the accelerator, as far as cores go.
 
@@ -74,11 +79,10 @@ def _more_workers(facts: Facts, workers: int) -> Remedy:
     wanted = max(workers + 1, 2)
     if fetch and step and compute:
         wanted = max(wanted, math.ceil(1.15 * fetch / (step * compute)))
-    number = max(workers + 1, min(wanted, math.ceil(allowed)))
+    best = max(workers + 1, min(wanted, math.ceil(allowed)))
     return Remedy(
-        setting=f"DataLoader(..., num_workers={number}, persistent_workers=True)",
-        why=f"{number} workers prepare batches side by side; {math.floor(allowed)} cores are "
-        f"allowed",
+        setting=f"DataLoader(..., num_workers={best}, persistent_workers=True)",
+        why=f"{best} workers prepare batches side by side; {math.floor(allowed)} cores are allowed",
         applicability="safe",
-        risk=f"{number - workers} more processes in memory",
+        risk=f"{best - workers} more processes in memory",
     )

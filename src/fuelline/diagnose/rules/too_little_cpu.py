@@ -3,9 +3,9 @@
 What: while the accelerator waits, the fetching threads compute or want to, but no core is free: a
 CPU quota stops them, affinity confines them, other processes take the cores, or there are too few
 cores.
-Thresholds: see `cpu_words`. Throttling counts from 5 % of the window: medians hide it, the tail
-pays.
-Told apart from: one slow function (PR203), when the job has all cores to itself.
+Told apart from: too few workers (PR201), by which remedy would gain more; throttling by a quota
+counts from 5 % of the window: medians hide it, the tail pays. And from one slow function (PR203),
+when the job has all cores to itself.
 Fix: a higher quota or more cores per accelerator; not more workers, which only queue.
 """
 
