@@ -120,7 +120,7 @@ def _texts(body: memoryview, rows: pl.DataFrame) -> dict[int, str]:
     whole = {}
     for text_id, parts in chunks.items():
         wanted = -(-sizes[text_id] // wire.TEXT_CHUNK)
-        if sorted(parts) == list(range(wanted)):
+        if len(parts) == wanted and max(parts) == wanted - 1:
             data = b"".join(parts[number] for number in range(wanted))[: sizes[text_id]]
             whole[text_id] = data.decode("utf-8", "replace")
     return whole
