@@ -89,8 +89,8 @@ def _print(told: Outcome) -> None:
     alarm = " FALSE ALARM" if told.false_alarm else ""
     unexplained = "-" if told.unexplained_frac is None else f"{told.unexplained_frac:.1%}"
     print(
-        f"{told.status:11} {told.tool:8} {told.case:30} {told.load:8} truth {truth:22} said {said:22}"
-        f" unexplained {unexplained:>6}{alarm}"
+        f"{told.status:11} {told.tool:8} {told.case:30} {told.load:8}"
+        f" truth {truth:22} said {said:22} unexplained {unexplained:>6}{alarm}"
     )
     if told.status != "right":
         print(f"            {told.words[:300]}")

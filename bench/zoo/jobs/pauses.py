@@ -39,9 +39,9 @@ class Validation:
             for x, ys in self.loader
             for s, y in zip(model(x)[:, 0], ys, strict=True)
         ]
-        wins = sum(a > b for a, ya in scores * 12 for b, yb in scores * 12 if ya > yb)
+        wins = sum(a > b for a, ya in scores * 24 for b, yb in scores * 24 if ya > yb)
         model.train()
-        print(f"step {step} ranking {wins / 144 / len(scores) ** 2:.3f}", flush=True)
+        print(f"step {step} ranking {wins / 576 / len(scores) ** 2:.3f}", flush=True)
 
 
 class Logging:
