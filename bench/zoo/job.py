@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import subprocess
@@ -13,9 +15,13 @@ from typing import TYPE_CHECKING
 from bench.zoo.faults.processes import REPOSITORY, end
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bench.zoo.case import Case
+    from bench.zoo.fault import Planted
 
 JOB_TIMEOUT_S = 150.0
+LOCK = REPOSITORY / "bench" / "out" / "zoo.lock"
 
 
 class JobError(RuntimeError):
@@ -36,14 +42,36 @@ class Account:
 
 def run_job(case: Case, *, faulty: bool, measure: bool, recorder: tuple[str, ...] = ()) -> Account:
     """Plant the fault, run the job to its end, undo the fault."""
-    data = case.prepare()
     fault = case.fault if faulty else case.ambient
-    with fault.plant(data or Path()) as planted:
-        script = case.command(planted.data if data else None, faulty=faulty)
-        command = [*recorder, *planted.command([sys.executable, *script])]
-        env = {**os.environ, "PYTHONPATH": str(REPOSITORY), **planted.env}
-        env["ZOO_MEASURE"] = "1" if measure else "0"
-        return read_account(_output(command, env))
+    with my_turn():
+        data = case.prepare()
+        with fault.plant(data or Path()) as planted:
+            return _run(case, planted, data, faulty=faulty, measure=measure, recorder=recorder)
+
+
+@contextlib.contextmanager
+def my_turn() -> Iterator[None]:
+    """One job at a time on this machine: two zoos at once would spoil each other's faults."""
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(
+    case: Case,
+    planted: Planted,
+    data: Path | None,
+    *,
+    faulty: bool,
+    measure: bool,
+    recorder: tuple[str, ...],
+) -> Account:
+    script = case.command(planted.data if data else None, faulty=faulty)
+    command = [*recorder, *planted.command([sys.executable, *script])]
+    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), **planted.env}
+    env["ZOO_MEASURE"] = "1" if measure else "0"
+    return read_account(_output(command, env))
 
 
 def read_account(output: str) -> Account:
@@ -60,6 +88,9 @@ def _output(command: list[str], env: dict[str, str]) -> str:
     )
     try:
         output, _ = process.communicate(timeout=JOB_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        end(process)
+        raise JobError(f"not done after {JOB_TIMEOUT_S:.0f} s") from None
     except BaseException:
         end(process)
         raise
