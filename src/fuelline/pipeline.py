@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
-from fuelline.ingest import compact_recording, load_recording
+from fuelline.ingest import compact_recording, has_ended, load_recording
 from fuelline.report import render_terminal, write_document
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.recording import Blindspot
@@ -47,8 +47,8 @@ def show_report(run_dir: Path, *, price: float | None, stream: TextIO) -> None:
 
 def _read(run_dir: Path) -> Timeline:
     timeline = load_recording(run_dir)
-    if timeline.run.ended_ns is None:
-        return timeline  # still running, or its launcher was killed: read what is there
+    if not has_ended(timeline.run, run_dir):
+        return timeline  # still being written: read what is there, leave it alone
     try:
         return compact_recording(run_dir)
     except OSError:
@@ -82,6 +82,14 @@ def _why_no_steps(timeline: Timeline, trainer: Trainer | None) -> str:
 def _structural_blindspots(timeline: Timeline, trainer: Trainer | None) -> list[Blindspot]:
     """What the way the job is built hides from us."""
     found = []
+    if timeline.run.ended_ns is None:
+        found.append(
+            Blindspot(
+                what="how the job ended",
+                why="it is still running, or its launcher was killed",
+                forbids="its exit code and total time",
+            )
+        )
     if trainer is not None and trainer.others:
         found.append(
             Blindspot(

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import zlib
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import polars as pl
@@ -32,9 +34,6 @@ from fuelline.schema.samples import JOURNAL_NAME
 from fuelline.timeline import Timeline
 from fuelline.timeline.tables import TABLES
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 class _Stamp(msgspec.Struct):
     """The part of run.json and manifest.json that every version will have."""
@@ -52,7 +51,19 @@ def load_recording(run_dir: Path) -> Timeline:
         )
     if (run_dir / MANIFEST_FILE).exists():
         return _load_compacted(run_dir)
-    return _timeline(_run_facts(run_dir), gather(run_dir), {})
+    run, remains = _run_facts(run_dir), gather(run_dir)
+    return _timeline(run, remains, read_source_lines(remains.tables["stacks"]))
+
+
+def has_ended(run: RunFacts, run_dir: Path) -> bool:
+    """Whether nobody writes to this run any more, also if its launcher was killed.
+
+    A run that was copied from another host has ended there or is a copy of its past.
+    """
+    if run.ended_ns is not None or run.host != socket.gethostname():
+        return True
+    writers = {path.name.partition("-")[0] for path in (run_dir / SPOOL_DIR).glob("*")}
+    return not any(Path(f"/proc/{pid}").exists() for pid in writers)
 
 
 def compact_recording(run_dir: Path) -> Timeline:
@@ -135,10 +146,7 @@ def _load_compacted(run_dir: Path) -> Timeline:
 
 
 def _read_table(path: Path, facts: TableFacts) -> pl.DataFrame:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise DamagedRecordingError(f"{path} is missing. {_DAMAGE}") from None
+    data = _read_bytes(path)
     if len(data) != facts.size_bytes or zlib.crc32(data) != facts.crc32:
         raise DamagedRecordingError(
             f"{path} was altered or cut short: {len(data)} bytes of {facts.size_bytes}, "
@@ -152,6 +160,13 @@ def _read_table(path: Path, facts: TableFacts) -> pl.DataFrame:
     return frame
 
 
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DamagedRecordingError(f"{path}: {error.strerror}. {_DAMAGE}") from None
+
+
 _DAMAGE = (
     "The run cannot be diagnosed from this copy, and nothing was changed. Copy the folder again, "
     "or record again with `fuelline run`."
@@ -160,14 +175,15 @@ _T = TypeVar("_T", RunFacts, Manifest)
 
 
 def _decode(path: Path, kind: type[_T]) -> _T:
-    data = path.read_bytes()
+    data = _read_bytes(path)
     try:
         stamp = msgspec.json.decode(data, type=_Stamp)
     except msgspec.MsgspecError as error:
         raise DamagedRecordingError(f"{path} is not readable JSON ({error}). {_DAMAGE}") from None
     if stamp.format != FORMAT:
         raise NotARecordingError(
-            f"{path} was not written by fuelline (format {stamp.format!r}). Nothing was read."
+            f"{path} was not written by fuelline (format {stamp.format!r}). Nothing was read. "
+            "`fuelline runs` lists what there is."
         )
     if stamp.version > RECORDING_VERSION:
         raise NewerRecordingError(

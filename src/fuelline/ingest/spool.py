@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _WORDS = wire.RECORD_BYTES // 8
 _LONGEST_NS = 30 * 24 * 3600 * 10**9
 """An event longer than a month is a damaged record, not an event."""
+_LARGEST_PID = 2**22
+"""PID_MAX_LIMIT of Linux."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ def read_spool(path: Path) -> SpoolContent | None:
         raise NewerRecordingError(
             f"{path} has spool version {version}; this fuelline reads up to {wire.VERSION}."
         )
+    if pid > _LARGEST_PID:
+        raise DamagedRecordingError(f"{path} claims to be of process {pid}, which cannot exist.")
     body = memoryview(raw)[wire.HEADER_BYTES :]
     body = body[: len(body) // wire.RECORD_BYTES * wire.RECORD_BYTES]
     rows = _columns(body)
