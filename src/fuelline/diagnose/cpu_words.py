@@ -23,9 +23,9 @@ ONE_FUNCTION = 0.5
 def cores_are_short(facts: Facts) -> bool | None:
     """More cores would help more than more workers; None if that could not be seen.
 
-    With more workers the fetches could at best fill the allowed cores: a gain of allowed / fetches in
-    progress. With a core for each of them they would lose their time in the run queue: a gain of
-    (cpu + queued) / cpu. A quota that stops the job settles it.
+    With more workers the fetches could at best fill the allowed cores: a gain of allowed over
+    fetches in progress. With a core for each of them they would lose their time in the run queue: a
+    gain of (cpu + queued) / cpu. A quota that stops the job settles it.
     """
     cpu, queued = value_of(facts.input.cpu_share), value_of(facts.input.core_wait_share)
     fetchers, allowed = value_of(facts.input.fetchers), value_of(facts.cores.allowed)

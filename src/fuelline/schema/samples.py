@@ -124,6 +124,8 @@ class OtherProcess(Struct, frozen=True, array_like=True, tag="other"):
     """Read and write calls together; -1 if the kernel refused."""
     place: int
     """`Place.id` where it was last seen blocked or working; 0 unknown."""
+    blocked: int = 0
+    """Its threads that were blocked on storage there at that moment."""
 
 
 class Limits(Struct, frozen=True, array_like=True, tag="limits"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -30,6 +29,8 @@ _OPERATION_BYTES = 64 * 1024
 """A large read reaches the device as operations of about this size; used to bound the job's own
 operations from above, and so the others' from below."""
 _PAGE_BYTES = 4096
+_LOOK_NS = 2 * 10**9
+"""The observer looks at other processes this often."""
 _BUSY = 0.7
 """Use of a device or of a limit from which its users wait for each other: at 70 % of a single
 server the mean queue is more than two requests long."""
@@ -42,12 +43,15 @@ def measure_storage(
     rows = fetches.rows.filter(pl.col("read_bytes") >= 0)
     seconds = tiling.wall_ns / 1e9
     limit_use, limit_text = _limit_use(timeline, tiling, place)
-    others_share, others_name = _others(timeline, tiling, place, limit_use)
+    in_flight = _in_flight(fetches)
+    others_share, others_name = _others(
+        timeline, tiling, place, limit_use=limit_use, in_flight=in_flight
+    )
     calls = float((rows["calls"] + rows["faults"].clip(0, None)).sum())
     blocked_ns = float((rows["dur_ns"] - rows["cpu_ns"] - rows["runq_ns"].clip(0, None)).sum())
     disk = _disk_rate(timeline, tiling)
     return StorageFacts(
-        in_flight=_in_flight(fetches),
+        in_flight=in_flight,
         request_seconds=total(
             max(0.0, blocked_ns) / calls / 1e9,
             "s",
@@ -180,7 +184,12 @@ def _device_busy(timeline: Timeline, tiling: Tiling, place: PlaceFacts | None) -
 
 
 def _others(
-    timeline: Timeline, tiling: Tiling, place: PlaceFacts | None, limit_use: Signal
+    timeline: Timeline,
+    tiling: Tiling,
+    place: PlaceFacts | None,
+    *,
+    limit_use: Signal,
+    in_flight: Signal,
 ) -> tuple[Signal, str | None]:
     """How much of the work of what limits the job is done for others, and the busiest of them.
 
@@ -198,7 +207,7 @@ def _others(
         shared = _share_of_others(timeline, tiling, place, f"disk.{place.device}", "reads")
     else:
         shared = Missing(reason="neither the device nor an I/O limit is busy")
-    crowd, name = _crowd_in_directory(timeline, tiling, place)
+    crowd, name = _crowd(timeline, tiling, place, in_flight)
     known = [signal for signal in (shared, crowd) if isinstance(signal, Reading)]
     if not known:
         return Missing(reason="no other user of this storage was seen"), None
@@ -223,30 +232,24 @@ def _share_of_others(
     return total(max(0.0, share), "frac", f"{prefix} minus the job's")
 
 
-def _crowd_in_directory(
-    timeline: Timeline, tiling: Tiling, place: PlaceFacts
+def _crowd(
+    timeline: Timeline, tiling: Tiling, place: PlaceFacts, in_flight: Signal
 ) -> tuple[Signal, str | None]:
-    """Processes outside the job that work in the directory where the job is blocked.
-
-    Their part of the work there is taken from CPU time: what they do is in the kernel, in that
-    directory.
-    """
-    folder = place.path if place.path.endswith("/") else f"{PurePath(place.path).parent}/"
-    there = (
-        timeline.table("others")
-        .filter(pl.col("at_ns").is_between(tiling.start_ns, tiling.end_ns))
-        .join(
-            timeline.table("places"), left_on="place", right_on="id", how="inner", suffix="_place"
-        )
-        .filter(pl.col("path").str.starts_with(folder))
+    """Threads outside the job that are blocked on the same mount, against the job's own."""
+    others = timeline.table("others").filter(
+        pl.col("at_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
-    if folder == "/" or not there.height:
-        return Missing(reason="no other process was seen in this directory"), None
-    by_name = there.group_by("name").agg(pl.col("cpu_ns").sum()).sort("cpu_ns", descending=True)
-    own = process_growth(timeline, tiling, "cpu_ns") or 0.0
-    theirs = float(by_name["cpu_ns"].sum())
-    share = theirs / (theirs + own) if theirs + own > 0 else 0.0
-    return total(share, "frac", "CPU time of others in the directory"), by_name["name"][0]
+    mounts = timeline.table("places").select("id", "mount")
+    there = others.join(mounts, left_on="place", right_on="id", how="inner").filter(
+        (pl.col("mount") == place.mount) & (pl.col("blocked") > 0)
+    )
+    if not there.height or isinstance(in_flight, Missing):
+        return Missing(reason="no other process was seen blocked on this mount"), None
+    looks = max(others["at_ns"].n_unique(), tiling.wall_ns / _LOOK_NS)
+    theirs = float(there["blocked"].sum()) / looks
+    by_name = there.group_by("name").agg(pl.col("blocked").sum()).sort("blocked", descending=True)
+    share = theirs / (theirs + in_flight.value)
+    return total(share, "frac", "threads blocked on the mount", there.height), by_name["name"][0]
 
 
 def _refault_share(timeline: Timeline, tiling: Tiling) -> Signal:

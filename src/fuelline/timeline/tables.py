@@ -82,6 +82,7 @@ TABLES: Mapping[str, Mapping[str, pl.DataType]] = {
         "disk_write_bytes": pl.Int64(),
         "calls": pl.Int64(),
         "place": pl.Int32(),
+        "blocked": pl.Int32(),
     },
 }
 

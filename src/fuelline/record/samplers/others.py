@@ -7,6 +7,7 @@ neighbours in other containers, whom /proc does not show.
 """
 
 import os
+from collections import Counter
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -27,7 +28,10 @@ from fuelline.schema.samples import OtherProcess
 
 MAX_LOOKS = 250
 """Processes looked at per call, at 7 us each; more take turns."""
-MAX_ROWS = 5
+MAX_ROWS = 16
+MAX_THREADS = 64
+"""Threads of one process that are looked at for what they are blocked on."""
+_STORAGE = ("read", "metadata", "write")
 NOTICEABLE_CPU_SHARE = 0.05
 NOTICEABLE_BYTES_PER_S = 1_000_000
 NOTICEABLE_CALLS_PER_S = 1000
@@ -65,10 +69,11 @@ class Others:
         for pid in (pids[start:] + pids[:start])[:MAX_LOOKS]:
             if pid not in own_pids and pid not in self._tree.processes:
                 row = self._look_at(pid, now_ns)
-                if row is not None and _is_noticeable(row):
+                if row is not None:
                     rows.append(row)
         rows.sort(key=lambda row: row.cpu_ns + row.disk_read_bytes + row.disk_write_bytes)
-        return [self._locate(row) for row in rows[: -MAX_ROWS - 1 : -1]]
+        located = (self._locate(row) for row in rows[: -MAX_ROWS - 1 : -1])
+        return [row for row in located if row.blocked or _is_noticeable(row)]
 
     def close(self) -> None:
         """Give all descriptors back."""
@@ -129,22 +134,28 @@ class Others:
         except OSError:
             return row
         try:
-            process.refresh_threads(4)
-            return replace(row, place=self._find_place(process, row.at_ns))
+            process.refresh_threads(MAX_THREADS)
+            place, blocked = self._find_place(process, row.at_ns)
+            return replace(row, place=place, blocked=blocked)
         except OSError:
             return row
         finally:
             process.close()
 
-    def _find_place(self, process: Process, now_ns: int) -> int:
+    def _find_place(self, process: Process, now_ns: int) -> tuple[int, int]:
+        """The place that most threads are blocked on and how many; else the newest open file."""
+        places: Counter[int] = Counter()
         for thread in process.threads.values():
             line = read_kept(thread.syscall_fd)
-            place = self._resolver.explain(process, thread, line, now_ns)[2] if line else 0
-            if place:
-                return place
+            state, _, place = self._resolver.explain(process, thread, line, now_ns)
+            if place and state in _STORAGE:
+                places[place] += 1
+        if places:
+            return places.most_common(1)[0]
         fds = sorted(list_numbers(f"/proc/{process.pid}/fd"), reverse=True)
         targets = (self._descriptors.follow(process, fd) for fd in fds[:_MAX_FDS])
-        return next((each.place for each in targets if each.sort is Sort.FILE and each.place), 0)
+        newest = (each.place for each in targets if each.sort is Sort.FILE and each.place)
+        return next(newest, 0), 0
 
 
 def _read_io(pid: int) -> tuple[int, int, int] | None:
