@@ -153,11 +153,17 @@ def _read_table(path: Path, facts: TableFacts) -> pl.DataFrame:
             f"checksum {zlib.crc32(data):08x} instead of {facts.crc32:08x}. {_DAMAGE}"
         )
     frame = pl.read_parquet(data)
-    if dict(frame.schema) != dict(TABLES[path.stem]):
+    columns = TABLES[path.stem]
+    if not set(frame.columns) <= set(columns):
         raise DamagedRecordingError(
             f"{path} has unknown columns {sorted(frame.columns)}. {_DAMAGE}"
         )
-    return frame
+    added = [
+        pl.lit(None, kind).alias(name)
+        for name, kind in columns.items()
+        if name not in frame.columns
+    ]
+    return frame.with_columns(added).select(*columns).cast(dict(columns))
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.schema.facts import CoreFacts
 from fuelline.schema.readings import Missing, Signal
-from fuelline.signals.counters import growth, process_growth, sampled_seconds
+from fuelline.signals.counters import growth, process_growth
 from fuelline.signals.estimate import total
 
 if TYPE_CHECKING:
@@ -42,10 +42,9 @@ def measure_cores(timeline: Timeline, tiling: Tiling) -> CoreFacts:
 
 def _job_cores(timeline: Timeline, tiling: Tiling) -> Signal:
     cpu_ns = process_growth(timeline, tiling, "cpu_ns")
-    seconds = sampled_seconds(timeline, tiling)
-    if cpu_ns is None or seconds <= 0:
+    if cpu_ns is None:
         return _UNSEEN
-    return total(cpu_ns / 1e9 / seconds, "cores", "processes.cpu_ns")
+    return total(cpu_ns / tiling.wall_ns, "cores", "processes.cpu_ns")
 
 
 def _others(used: Signal, busy_ns: float | None, wall_ns: int) -> Signal:

@@ -12,19 +12,28 @@ if TYPE_CHECKING:
 
 
 def growth(timeline: Timeline, tiling: Tiling, name: str) -> float | None:
-    """How much a host counter grew inside the window; None if it was never read by then.
+    """How much a host counter grew over the window; None if its source was not read twice.
 
-    Only changes were written down, so the value at a moment is the last one before it.
+    Only changes were written down, so the value at a moment is the last one before it, and a source
+    was read when any of its names changed. The growth between readings stands for the window.
     """
-    rows = timeline.table("host").filter(pl.col("name") == name).sort("at_ns")
-    if not rows.height:
+    host = timeline.table("host")
+    source = name.partition(".")[0]
+    looks = host.filter(pl.col("name").str.starts_with(f"{source}."))["at_ns"].unique().sort()
+    rows = host.filter(pl.col("name") == name).sort("at_ns")
+    looks = looks.filter(looks >= rows["at_ns"].min()) if rows.height else looks.clear()
+    before, until = looks.filter(looks <= tiling.start_ns), looks.filter(looks <= tiling.end_ns)
+    if until.len() < 2:
         return None
-    before = rows.filter(pl.col("at_ns") <= tiling.start_ns)["value"]
-    inside = rows.filter(pl.col("at_ns") <= tiling.end_ns)["value"]
-    if not inside.len():
+    first_ns, last_ns = int(before[-1] if before.len() else until[0]), int(until[-1])
+    if last_ns <= first_ns:
         return None
-    first = before[-1] if before.len() else rows["value"][0]
-    return max(0.0, float(inside[-1]) - float(first))
+    grown = _value_at(rows, last_ns) - _value_at(rows, first_ns)
+    return max(0.0, grown) * tiling.wall_ns / (last_ns - first_ns)
+
+
+def _value_at(rows: pl.DataFrame, at_ns: int) -> float:
+    return float(rows.filter(pl.col("at_ns") <= at_ns)["value"][-1])
 
 
 def latest(timeline: Timeline, name: str) -> float | None:
@@ -34,29 +43,17 @@ def latest(timeline: Timeline, name: str) -> float | None:
 
 
 def process_growth(timeline: Timeline, tiling: Tiling, column: str) -> float | None:
-    """How much a counter grew over all processes of the job; None if the kernel refused it.
+    """How much a counter grew over the window in all processes; None if the kernel refused it.
 
-    Per process the growth between its first and last row inside the window: a worker that lived
-    shorter than two samples is not seen here.
+    A process that was first seen inside the window had its counters at zero when it began; one that
+    lived shorter than a sample is not seen. The growth until the last sample stands for the window.
     """
     rows = timeline.table("processes").filter(
-        pl.col("at_ns").is_between(tiling.start_ns, tiling.end_ns) & (pl.col(column) >= 0)
+        (pl.col("at_ns") <= tiling.end_ns) & (pl.col(column) >= 0)
     )
-    if not rows.height:
+    last_ns = rows["at_ns"].max()
+    if not isinstance(last_ns, int) or last_ns <= tiling.start_ns:
         return None
-    grown = (
-        rows.sort("at_ns")
-        .group_by("pid")
-        .agg((pl.col(column).last() - pl.col(column).first()).alias("n"))
-    )
-    return float(grown["n"].sum())
-
-
-def sampled_seconds(timeline: Timeline, tiling: Tiling) -> float:
-    """Time between the first and the last process sample inside the window."""
-    rows = timeline.table("processes").filter(
-        pl.col("at_ns").is_between(tiling.start_ns, tiling.end_ns)
-    )
-    if not rows.height:
-        return 0.0
-    return float(rows["at_ns"].max() - rows["at_ns"].min()) / 1e9  # type: ignore[operator, arg-type]
+    before = pl.col(column).filter(pl.col("at_ns") <= tiling.start_ns).last().fill_null(0)
+    grown = rows.sort("at_ns").group_by("pid").agg((pl.col(column).last() - before).alias("grown"))
+    return float(grown["grown"].sum()) * tiling.wall_ns / (last_ns - tiling.start_ns)

@@ -10,7 +10,7 @@ import polars as pl
 from fuelline.schema.facts import PlaceFacts, StorageFacts
 from fuelline.schema.readings import Missing, Reading, Signal, at_least
 from fuelline.schema.units import number, rate
-from fuelline.signals.counters import growth, latest, process_growth, sampled_seconds
+from fuelline.signals.counters import growth, latest, process_growth
 from fuelline.signals.estimate import slope, total
 from fuelline.signals.fetching import STORAGE_STATES, Fetches, fetch_table
 from fuelline.timeline.intervals import mean_overlap
@@ -98,10 +98,9 @@ def _in_flight(fetches: Fetches) -> Signal:
 
 def _disk_rate(timeline: Timeline, tiling: Tiling) -> Signal:
     read = process_growth(timeline, tiling, "disk_read_bytes")
-    seconds = sampled_seconds(timeline, tiling)
-    if read is None or seconds <= 0:
+    if read is None:
         return Missing(reason="the kernel gave no I/O counters of the job's processes")
-    return total(read / seconds, "bytes/s", "processes.disk_read_bytes")
+    return total(read / (tiling.wall_ns / 1e9), "bytes/s", "processes.disk_read_bytes")
 
 
 def _saturation(rows: pl.DataFrame) -> Signal:

@@ -45,8 +45,8 @@ class TooFewWorkers:
             facts,
             split.prepare,
             stage=stage,
-            sentence=f"{percent(split.prepare)} of the time the accelerator waits for {_crew(workers)} "
-            f"to {stage} samples{_room(facts)}.",
+            sentence=f"{percent(split.prepare)} of the time the accelerator waits for "
+            f"{_crew(workers)} to {stage} samples{_room(facts)}.",
             evidence=cpu_evidence(facts),
             remedies=[_more_workers(facts, workers or 0)],
         )
