@@ -298,7 +298,11 @@ def main(arguments: list[str]) -> int:
     if options.keys() != {"--run-dir", "--root-pid"} or not options["--root-pid"].isdigit():
         sys.stderr.write("usage: python -m fuelline.record.observer --run-dir DIR --root-pid PID\n")
         return 2
-    observe(Path(options["--run-dir"]), int(options["--root-pid"]))
+    try:
+        observe(Path(options["--run-dir"]), int(options["--root-pid"]))
+    except OSError as error:
+        sys.stderr.write(f"The observer cannot work here: {error}\n")
+        return 4
     return 0
 
 

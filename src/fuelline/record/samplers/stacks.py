@@ -15,6 +15,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ BUDGET_FIRST_S = 0.12
 BUDGET_SHARE = 0.001
 """CPU seconds allowed at once, and per second of the job after that."""
 FAILURES_TO_GIVE_UP = 6
+STOP_S = 1.0
+"""How long the bursts of a job that has ended may take to write what they have."""
 
 _NICENESS = 10
 _OVERDUE_NS = 15_000_000_000
@@ -106,8 +109,9 @@ class Stacks:
         """End running bursts and keep what they have: py-spy writes its stacks on SIGINT."""
         for burst in self._bursts:
             burst.process.send_signal(signal.SIGINT)
+        deadline_s = time.monotonic() + STOP_S
         for burst in self._bursts:
-            _wait_or_kill(burst.process)
+            _wait_or_kill(burst.process, deadline_s - time.monotonic())
         return self.collect(now_ns)
 
     def _choose(self, trainers: list[int], workers: list[int]) -> list[int]:
@@ -166,9 +170,9 @@ class Stacks:
         self._price_s = self._spent_s - self._spent_before_s
 
 
-def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
+def _wait_or_kill(process: subprocess.Popen[bytes], timeout_s: float) -> None:
     try:
-        process.wait(timeout=1)
+        process.wait(timeout=max(timeout_s, 0))
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -1,0 +1,48 @@
+"""Turns come as often as asked, and further apart when they are expensive."""
+
+import pytest
+
+from fuelline.record.pace import Task
+
+S = 1_000_000_000
+
+
+def make(every_ns: int = S, share: float = 0.01, jitter: float = 0.0) -> Task:
+    return Task("t", lambda _now_ns: None, every_ns, share, jitter_frac=jitter)
+
+
+def test_a_cheap_task_keeps_its_rate() -> None:
+    task = make()
+    task.run(5 * S)
+    assert task.due_ns == 6 * S
+
+
+def test_an_expensive_task_is_stretched_to_its_share() -> None:
+    task = make()
+    task.cost_ns = 0.1 * S
+    assert task.interval_ns == 10 * S
+
+
+def test_jitter_moves_turns_both_ways_but_not_beyond_its_bounds() -> None:
+    task = make(jitter=0.3)
+    gaps = []
+    for _ in range(200):
+        task.run(0)
+        gaps.append(task.due_ns / task.interval_ns)
+    assert 0.7 <= min(gaps) < 1 < max(gaps) <= 1.3
+
+
+def test_a_task_that_raises_still_gets_its_next_turn_settled() -> None:
+    def fail(_now_ns: int) -> None:
+        raise ZeroDivisionError
+
+    task = Task("t", fail, S, 0.01)
+    with pytest.raises(ZeroDivisionError):
+        task.run(S)
+    assert task.due_ns >= 2 * S
+
+
+def test_slow_tasks_wait_for_a_faster_one_to_wake_them() -> None:
+    task = make()
+    task.run(0)
+    assert task.due_ns < task.wake_ns < 2 * task.due_ns

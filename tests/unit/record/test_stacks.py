@@ -1,0 +1,62 @@
+"""py-spy's raw lines, and what happens where there is no py-spy."""
+
+from fuelline.record.samplers.stacks import FIRST_DELAY_NS, Stacks, parse_raw
+from fuelline.schema.samples import Blind
+
+
+def parse(text: str) -> list[tuple[int, list[str], int]]:
+    return [(row.tid, row.frames, row.count) for row in parse_raw(text, 7, 1, 2)]
+
+
+def test_frames_come_outermost_first_with_their_count() -> None:
+    assert parse("thread (12): MainThread;main (/a.py:3);load (/b.py:7) 5\n") == [
+        (12, ["main (/a.py:3)", "load (/b.py:7)"], 5)
+    ]
+
+
+def test_spaces_and_semicolons_in_names_stay_within_their_frame() -> None:
+    text = "thread (1): a b;f (/my data/x;y.py:3);<lambda> (/z (1).py:4) 2"
+    assert parse(text) == [(1, ["f (/my data/x;y.py:3)", "<lambda> (/z (1).py:4)"], 2)]
+
+
+def test_a_line_break_in_a_name_does_not_split_the_record() -> None:
+    text = "thread (1): odd\nname;f (/a\nb.py:3) 2\nthread (2): n;g (/c.py:1) 1\n"
+    assert parse(text) == [(1, ["f (/a\nb.py:3)"], 2), (2, ["g (/c.py:1)"], 1)]
+
+
+def test_a_thread_without_a_kernel_id_is_unknown_not_guessed() -> None:
+    assert parse("thread (0x7F12): n;f (/a.py:3) 2") == [(0, ["f (/a.py:3)"], 2)]
+
+
+def test_lines_that_are_not_stacks_are_left_out() -> None:
+    assert parse("py-spy> Sampling process\n\nthread (3): n;f (/a.py:3) x\n") == []
+
+
+def test_a_missing_py_spy_is_told_once_and_not_tried_again() -> None:
+    stacks = Stacks(None)
+    told = []
+    for turn in range(5):
+        now_ns = turn * FIRST_DELAY_NS
+        stacks.start_if_due(now_ns, [1], [])
+        told += stacks.collect(now_ns)
+    assert len(told) == 1
+    assert isinstance(told[0], Blind)
+    assert "py-spy" in told[0].why
+
+
+def test_no_burst_starts_before_there_is_something_to_look_at() -> None:
+    stacks = Stacks("/bin/false")
+    stacks.start_if_due(10 * FIRST_DELAY_NS, [], [])
+    stacks.start_if_due(11 * FIRST_DELAY_NS, [1], [])
+    assert stacks.pids == frozenset()
+
+
+def test_a_py_spy_that_fails_again_and_again_is_given_up() -> None:
+    stacks = Stacks("/bin/false")
+    told: list[object] = []
+    for turn in range(200):
+        now_ns = turn * FIRST_DELAY_NS
+        stacks.start_if_due(now_ns, [1, 2, 3, 4], [])
+        told += stacks.stop(now_ns)
+    assert len(told) == 1
+    assert stacks.pids == frozenset()
