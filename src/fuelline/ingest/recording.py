@@ -63,7 +63,8 @@ def has_ended(run: RunFacts, run_dir: Path) -> bool:
     if run.ended_ns is not None or run.host != socket.gethostname():
         return True
     writers = {path.name.partition("-")[0] for path in (run_dir / SPOOL_DIR).glob("*")}
-    return not any(Path(f"/proc/{pid}").exists() for pid in writers)
+    # A job that has not loaded its framework yet has no spool, but it has a launcher.
+    return not any(Path(f"/proc/{pid}").exists() for pid in {*writers, run.launcher_pid})
 
 
 def compact_recording(run_dir: Path) -> Timeline:

@@ -80,6 +80,7 @@ def _describe_run(command: list[str], run_dir: Path) -> RunFacts:
         fuelline_version=__version__,
         python_version=platform.python_version(),
         kernel=platform.release(),
+        launcher_pid=os.getpid(),
     )
 
 

@@ -44,6 +44,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     python_version: str = ""
     kernel: str = ""
     blindspots: list[Blindspot] = field(default_factory=list)
+    launcher_pid: int | None = None
+    """Of `fuelline run` on its host; while it lives the run goes on."""
 
 
 class LoaderFacts(Struct, frozen=True, kw_only=True):
