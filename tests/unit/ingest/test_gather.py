@@ -1,0 +1,148 @@
+"""The raw remains of a run: one bad file costs that file and is said."""
+
+from pathlib import Path
+
+from fuelline.ingest.gather import Remains, gather
+from fuelline.schema import wire
+from fuelline.schema.journal import encode_frame
+from fuelline.schema.recording import SPOOL_DIR
+from fuelline.schema.samples import JOURNAL_NAME, HostSample, ThreadState
+from fuelline.schema.wire import Kind
+from fuelline.timeline.tables import TABLES
+from tests.unit.ingest.remains import (
+    CREATED_NS,
+    JOURNAL,
+    PID,
+    header,
+    record,
+    text,
+    training_records,
+    write_run,
+)
+
+
+def whats(remains: Remains) -> str:
+    return " | ".join(spot.what for spot in remains.blindspots)
+
+
+def test_all_tables_are_there_with_their_columns(tmp_path: Path) -> None:
+    tables = gather(write_run(tmp_path / "run")).tables
+    for name, columns in TABLES.items():
+        assert dict(tables[name].schema) == dict(columns)
+
+
+def test_an_empty_run_has_empty_tables_and_says_so(tmp_path: Path) -> None:
+    remains = gather(write_run(tmp_path / "run", records=[], journal=[]))
+    assert all(frame.height == 0 for frame in remains.tables.values())
+    assert "thread states" in whats(remains)
+
+
+def test_a_folder_without_anything_is_read_as_well(tmp_path: Path) -> None:
+    assert gather(tmp_path).tables["events"].height == 0
+
+
+def test_texts_become_facts_and_no_events(tmp_path: Path) -> None:
+    remains = gather(write_run(tmp_path / "run"))
+    (loader,) = remains.loaders
+    assert (loader.pid, loader.loader_id, loader.num_workers) == (PID, 1, 2)
+    assert loader.dataset_class == "Photos"
+    (process,) = remains.processes
+    assert (process.framework, process.version, process.threads) == ("torch", "2.13.0", 4)
+    noted = {Kind.LOADER, Kind.PROCESS, Kind.BLINDSPOT, Kind.TEXT}
+    assert not noted & set(remains.tables["events"]["kind"])
+
+
+def test_a_loader_whose_settings_were_lost_is_still_a_loader(tmp_path: Path) -> None:
+    records = [
+        *text(1, '{"num_workers": "many"}'),
+        record(Kind.LOADER, 3, 1),
+        record(Kind.LOADER, 4, 9),
+    ]
+    remains = gather(write_run(tmp_path / "run", records=records))
+    assert [(loader.loader_id, loader.num_workers) for loader in remains.loaders] == [
+        (3, None),
+        (4, None),
+    ]
+
+
+def test_fields_of_a_newer_recorder_are_ignored(tmp_path: Path) -> None:
+    records = [*text(1, '{"num_workers": 2, "colour": "red"}'), record(Kind.LOADER, 3, 1)]
+    (loader,) = gather(write_run(tmp_path / "run", records=records)).loaders
+    assert loader.num_workers == 2
+
+
+def test_the_same_blindspot_of_many_workers_is_said_once(tmp_path: Path) -> None:
+    spot = '{"what": "run-queue delay", "why": "no schedstat", "forbids": "PR202"}'
+    run = write_run(tmp_path / "run", records=[*text(1, spot), record(Kind.BLINDSPOT, 1)])
+    for pid in (5001, 5002):
+        body = b"".join([*text(1, spot), record(Kind.BLINDSPOT, 1)])
+        (run / SPOOL_DIR / f"{pid}.spool").write_bytes(header(pid=pid) + body)
+    assert whats(gather(run)).count("run-queue delay") == 1
+
+
+def test_dropped_and_damaged_records_are_blindspots_with_their_number(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    page = bytearray(header(pid=6000))
+    wire.WORD.pack_into(page, wire.DROPPED_OFFSET, 12)
+    (run / SPOOL_DIR / "6000.spool").write_bytes(bytes(page) + record(99) + record(98))
+    said = whats(gather(run))
+    assert "12 records of process 6000" in said
+    assert "2 records of process 6000" in said
+
+
+def test_a_foreign_and_a_newer_spool_cost_only_themselves(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    whole = gather(run).tables["events"].height
+    (run / SPOOL_DIR / "foreign.spool").write_bytes(b"PK\3\4" + bytes(9000))
+    (run / SPOOL_DIR / "newer.spool").write_bytes(header(version=99))
+    (run / SPOOL_DIR / "folder.spool").mkdir()
+    (run / SPOOL_DIR / "notes.txt").write_text("not a spool")
+    remains = gather(run)
+    assert remains.tables["events"].height == whole
+    said = whats(remains)
+    assert all(name in said for name in ("foreign.spool", "newer.spool", "folder.spool"))
+    assert "notes.txt" not in said
+
+
+def test_events_of_all_processes_are_in_one_table_in_order(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    body = b"".join(training_records(3))
+    (run / SPOOL_DIR / "5000.spool").write_bytes(header(pid=5000) + body)
+    events = gather(run).tables["events"]
+    assert set(events["pid"]) == {PID, 5000}
+    assert events.equals(events.sort("pid", "tid", "start_ns"))
+
+
+def test_host_values_become_one_row_each(tmp_path: Path) -> None:
+    host = gather(write_run(tmp_path / "run")).tables["host"]
+    assert sorted(host.iter_rows()) == [
+        (CREATED_NS + 1, "cpu.busy_ns", 12.0),
+        (CREATED_NS + 1, "psi.io.some_us", 4.0),
+    ]
+
+
+def test_a_journal_cut_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    state = ThreadState(CREATED_NS, PID, PID, 1, "read", "read", 0, 7)
+    journal = encode_frame(JOURNAL) + encode_frame([state])
+    for cut in range(0, len(journal), 13):
+        (run / JOURNAL_NAME).write_bytes(journal[:cut])
+        assert gather(run).tables["states"].height <= 1
+    (run / JOURNAL_NAME).write_bytes(journal)
+    assert gather(run).tables["states"]["count"].sum() == 27
+
+
+def test_a_damaged_frame_is_said_and_the_rest_is_kept(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    frame = bytearray(encode_frame([HostSample(1, {"x": 1.0})]))
+    frame[-1] ^= 0xFF
+    (run / JOURNAL_NAME).write_bytes(bytes(frame) + encode_frame(JOURNAL))
+    remains = gather(run)
+    assert "1 frames of the observer's journal" in whats(remains)
+    assert remains.tables["states"].height == 1
+
+
+def test_what_the_observer_could_not_see_is_a_blindspot(tmp_path: Path) -> None:
+    remains = gather(write_run(tmp_path / "run"))
+    assert "wchan" in whats(remains)
+    assert remains.limits[0].quota_cores == 1.5

@@ -1,0 +1,317 @@
+"""A recording is whole at every moment, can be copied, and says what is wrong with it."""
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import polars as pl
+import pytest
+
+from fuelline import pipeline
+from fuelline.ingest import compact_recording, load_recording, recording
+from fuelline.schema.errors import (
+    DamagedRecordingError,
+    InputError,
+    NewerRecordingError,
+    NotARecordingError,
+)
+from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, SPOOL_DIR, RunFacts
+from fuelline.schema.samples import JOURNAL_NAME
+from fuelline.timeline import Timeline
+from tests.unit.ingest.remains import RUN, snapshot, write_run
+
+
+def assert_equal(one: Timeline, two: Timeline) -> None:
+    assert one.tables.keys() == two.tables.keys()
+    for name in one.tables:
+        assert one.table(name).equals(two.table(name)), name
+    for field in ("run", "loaders", "processes", "limits", "blindspots"):
+        assert getattr(one, field) == getattr(two, field), field
+    assert dict(one.source_lines) == dict(two.source_lines)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run")
+
+
+@pytest.fixture
+def compacted(run: Path) -> Path:
+    compact_recording(run)
+    return run
+
+
+def test_raw_and_compacted_give_equal_timelines(run: Path) -> None:
+    raw = load_recording(run)
+    raw.check()
+    assert_equal(raw, compact_recording(run))
+    assert_equal(raw, load_recording(run))
+
+
+def test_compaction_replaces_the_raw_files(compacted: Path) -> None:
+    assert (compacted / MANIFEST_FILE).exists()
+    assert not (compacted / SPOOL_DIR).exists()
+    assert not (compacted / JOURNAL_NAME).exists()
+    assert not list(compacted.glob(".*"))
+
+
+def test_compacting_twice_changes_nothing(compacted: Path) -> None:
+    before = snapshot(compacted)
+    assert_equal(load_recording(compacted), compact_recording(compacted))
+    assert snapshot(compacted) == before
+
+
+def test_reading_raw_changes_nothing(run: Path) -> None:
+    before = snapshot(run)
+    load_recording(run)
+    assert snapshot(run) == before
+
+
+def test_raw_files_go_only_after_the_manifest_exists(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    real = shutil.rmtree
+
+    def watched(path: Path, **options: bool) -> None:
+        seen.append((run / MANIFEST_FILE).exists())
+        real(path, **options)
+
+    monkeypatch.setattr(recording.shutil, "rmtree", watched)
+    compact_recording(run)
+    assert seen == [True]
+
+
+def test_a_crash_between_tables_and_manifest_is_repaired_by_the_next_read(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = load_recording(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(recording, "write_atomically", _raise(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            compact_recording(run)
+    assert (run / "events.parquet").exists()
+    assert (run / SPOOL_DIR).exists()
+    (run / "events.parquet").write_bytes(b"half a tab")
+    assert_equal(raw, load_recording(run))
+    assert_equal(raw, compact_recording(run))
+    assert_equal(raw, load_recording(run))
+
+
+def _raise(error: BaseException) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("table", ["events", "stacks"])
+def test_without_room_the_raw_files_are_still_read(
+    run: Path, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    real = pl.DataFrame.write_parquet
+
+    def full(self: pl.DataFrame, path: Path, **options: object) -> None:
+        if table in path.name:
+            path.write_bytes(b"PAR1")
+            raise OSError(28, "No space left on device")
+        real(self, path, **options)
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    diagnosis = pipeline.diagnose_run(run)
+    assert diagnosis.steps.count == 7
+    assert (run / SPOOL_DIR).exists()
+    assert not (run / MANIFEST_FILE).exists()
+    assert not list(run.glob(".*"))
+
+
+def test_a_diagnosis_compacts_a_run_that_has_ended(run: Path) -> None:
+    first = pipeline.diagnose_run(run)
+    assert (run / MANIFEST_FILE).exists()
+    assert pipeline.diagnose_run(run) == first
+
+
+def running(**changes: object) -> RunFacts:
+    here = socket.gethostname()
+    return msgspec.structs.replace(RUN, host=here, ended_ns=None, exit_code=None, **changes)
+
+
+def test_a_run_whose_job_still_writes_is_read_and_left_alone(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", run=running())
+    (run / SPOOL_DIR / f"{os.getpid()}-1.spool").write_bytes(b"")
+    before = snapshot(run)
+    diagnosis = pipeline.diagnose_run(run)
+    assert (diagnosis.steps.count, diagnosis.run.seconds) == (7, None)
+    assert "how the job ended" in [spot.what for spot in diagnosis.blindspots]
+    assert snapshot(run) == before
+
+
+def test_a_run_whose_job_has_not_written_yet_is_left_alone(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", run=running(launcher_pid=os.getpid()))
+    before = snapshot(run)
+    assert pipeline.diagnose_run(run).steps.count == 7
+    assert snapshot(run) == before
+
+
+def test_the_run_of_a_killed_launcher_is_compacted_when_it_is_read(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", run=running(launcher_pid=2**22 + 1))
+    assert pipeline.diagnose_run(run).steps.count == 7
+    assert (run / MANIFEST_FILE).exists()
+
+
+def test_a_copied_folder_gives_the_same_timeline(compacted: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere" / "renamed"
+    shutil.copytree(compacted, copy)
+    original = load_recording(compacted)
+    shutil.rmtree(compacted)
+    assert_equal(original, load_recording(copy))
+
+
+def test_the_text_of_sampled_lines_travels_with_the_recording(compacted: Path) -> None:
+    lines = load_recording(compacted).source_lines
+    assert list(lines.values()) == [
+        '"""Spools, journals and run folders made by hand, straight from the wire format."""'
+    ]
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def _restamp(**stamp: object) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        content = msgspec.json.decode(path.read_bytes())
+        path.write_bytes(msgspec.json.encode(content | stamp))
+
+    return change
+
+
+def _replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _write(content: bytes) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(content) and None
+
+
+DAMAGE = {
+    "a missing table": ("events.parquet", Path.unlink, DamagedRecordingError),
+    "a truncated table": ("host.parquet", _cut, DamagedRecordingError),
+    "an altered table": ("states.parquet", _flip, DamagedRecordingError),
+    "a folder for a table": ("states.parquet", _replace_by_folder, DamagedRecordingError),
+    "a cut manifest": (MANIFEST_FILE, _cut, DamagedRecordingError),
+    "an empty manifest": (MANIFEST_FILE, _write(b""), DamagedRecordingError),
+    "a manifest that is no JSON": (MANIFEST_FILE, _write(b"\xff\xfe\x00"), DamagedRecordingError),
+    "a manifest without a run": (
+        MANIFEST_FILE,
+        _write(b'{"format": "fuelline-recording", "version": 1}'),
+        DamagedRecordingError,
+    ),
+    "a folder for a manifest": (MANIFEST_FILE, _replace_by_folder, DamagedRecordingError),
+    "a foreign manifest": (MANIFEST_FILE, _write(b'{"name": "my-package"}'), NotARecordingError),
+    "a JSON list": (MANIFEST_FILE, _write(b"[1, 2]"), DamagedRecordingError),
+    "a newer manifest": (MANIFEST_FILE, _restamp(version=99), NewerRecordingError),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_named_with_its_path_and_a_next_step(compacted: Path, damage: str) -> None:
+    name, harm, error = DAMAGE[damage]
+    harm(compacted / name)
+    before = snapshot(compacted)
+    with pytest.raises(InputError) as raised:
+        pipeline.diagnose_run(compacted)
+    assert type(raised.value) is error
+    assert str(compacted / name) in str(raised.value)
+    assert _has_next_step(str(raised.value)), str(raised.value)
+    assert snapshot(compacted) == before
+
+
+@pytest.mark.parametrize(
+    ("harm", "error"),
+    [
+        (_cut, DamagedRecordingError),
+        (_write(b"{}"), NotARecordingError),
+        (_restamp(format="other"), NotARecordingError),
+        (_restamp(version=2), NewerRecordingError),
+        (_restamp(started_ns="soon"), DamagedRecordingError),
+    ],
+)
+def test_a_bad_run_file_of_a_raw_run_is_named_too(
+    run: Path, harm: Callable[[Path], None], error: type[InputError]
+) -> None:
+    harm(run / RUN_FILE)
+    before = snapshot(run)
+    with pytest.raises(error) as raised:
+        pipeline.diagnose_run(run)
+    assert str(run / RUN_FILE) in str(raised.value)
+    assert _has_next_step(str(raised.value)), str(raised.value)
+    assert snapshot(run) == before
+
+
+def test_every_truncation_of_a_manifest_is_damage_and_no_crash(compacted: Path) -> None:
+    manifest = compacted / MANIFEST_FILE
+    whole = manifest.read_bytes()
+    for cut in range(0, len(whole) - 1, 37):
+        manifest.write_bytes(whole[:cut])
+        with pytest.raises(DamagedRecordingError):
+            load_recording(compacted)
+
+
+def test_every_flipped_byte_of_a_table_is_noticed(compacted: Path) -> None:
+    table = compacted / "states.parquet"
+    whole = table.read_bytes()
+    for at in range(0, len(whole), 29):
+        table.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        with pytest.raises(DamagedRecordingError, match="altered"):
+            load_recording(compacted)
+
+
+def test_a_flipped_byte_of_the_manifest_is_refused_or_read_but_never_a_crash(
+    compacted: Path,
+) -> None:
+    manifest = compacted / MANIFEST_FILE
+    whole = manifest.read_bytes()
+    refused = 0
+    for at in range(0, len(whole), 11):
+        manifest.write_bytes(whole[:at] + bytes([whole[at] ^ 0x04]) + whole[at + 1 :])
+        try:
+            load_recording(compacted).check()
+        except InputError:
+            refused += 1
+    assert refused
+
+
+def test_a_folder_of_something_else_is_no_recording(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print()")
+    with pytest.raises(NotARecordingError, match="fuelline runs"):
+        load_recording(tmp_path)
+
+
+def test_a_file_and_a_missing_path_are_no_recordings(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "absent"):
+        with pytest.raises(NotARecordingError, match=str(path)):
+            load_recording(path)
+
+
+def test_an_unknown_table_of_a_manifest_is_ignored(compacted: Path) -> None:
+    manifest = compacted / MANIFEST_FILE
+    content = msgspec.json.decode(manifest.read_bytes())
+    content["tables"]["weather"] = {"rows": 1, "size_bytes": 1, "crc32": 1}
+    manifest.write_bytes(msgspec.json.encode(content))
+    load_recording(compacted).check()
+
+
+def _has_next_step(message: str) -> bool:
+    return any(f"`{command}" in message for command in ("fuelline ", "pip install"))
