@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -29,6 +30,8 @@ _OPERATION_BYTES = 64 * 1024
 """A large read reaches the device as operations of about this size; used to bound the job's own
 operations from above, and so the others' from below."""
 _PAGE_BYTES = 4096
+_FROM_DEVICE = 0.3
+"""Share of the bytes read that must come from a device before re-reading can be the cause."""
 _LOOK_NS = 2 * 10**9
 """The observer looks at other processes this often."""
 _BUSY = 0.7
@@ -160,9 +163,10 @@ def _cap_uses(
     timeline: Timeline, tiling: Tiling, device: str, caps: dict[str, float]
 ) -> list[tuple[float, str]]:
     seconds = tiling.wall_ns / 1e9
-    moved = growth(timeline, tiling, f"cgroup.io.{device}.read_bytes")
-    if moved is None:
-        moved = process_growth(timeline, tiling, "disk_read_bytes")
+    moved = _largest(
+        growth(timeline, tiling, f"cgroup.io.{device}.read_bytes"),
+        process_growth(timeline, tiling, "disk_read_bytes"),
+    )
     operations = growth(timeline, tiling, f"cgroup.io.{device}.read_operations")
     if operations is None:
         operations = growth(timeline, tiling, f"disk.{device}.reads")
@@ -173,6 +177,11 @@ def _cap_uses(
         use = operations / seconds / caps["read_iops"]
         uses.append((use, f"{number(caps['read_iops'])} reads/s"))
     return uses
+
+
+def _largest(*values: float | None) -> float | None:
+    """The largest of several lower bounds for the same thing."""
+    return max((value for value in values if value is not None), default=None)
 
 
 def _device_busy(timeline: Timeline, tiling: Tiling, place: PlaceFacts | None) -> Signal:
@@ -252,12 +261,16 @@ def _crowd(
 
 
 def _refault_share(timeline: Timeline, tiling: Tiling) -> Signal:
-    pages = growth(timeline, tiling, "cgroup.memory.refault_file_pages")
+    """Over the second half of the window: nothing can be refaulted before it was read once."""
+    settled = replace(tiling, start_ns=(tiling.start_ns + tiling.end_ns) // 2)
+    pages = growth(timeline, settled, "cgroup.memory.refault_file_pages")
     if pages is None:
-        pages = growth(timeline, tiling, "memory.refault_file_pages")
-    read = process_growth(timeline, tiling, "disk_read_bytes")
+        pages = growth(timeline, settled, "memory.refault_file_pages")
+    read = process_growth(timeline, settled, "disk_read_bytes")
     if pages is None or not read:
         return Missing(reason="nothing was read from a device, or refaults are not counted")
+    if read < _FROM_DEVICE * (process_growth(timeline, settled, "rchar_bytes") or 0.0):
+        return Missing(reason="most reads did not reach a local device")
     return total(min(1.0, pages * _PAGE_BYTES / read), "frac", "refaults over disk reads")
 
 
