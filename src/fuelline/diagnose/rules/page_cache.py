@@ -2,8 +2,10 @@
 
 What: fetches are blocked in reads although the same bytes were read before; the kernel counts them
 as refaults: pages that it evicted and soon needed back.
-Told by: refaulted bytes are at least half of the bytes that the job read from the device.
-Why half: a first epoch has no refaults at all, an epoch that fits in memory has none either.
+Told by: refaulted bytes are at least 30 % of the bytes that the job read from the device, in the
+second half of the window.
+Why so much: a first epoch has no refaults, an epoch that fits in memory has none either; below a
+third, getting rid of them would not be the remedy.
 Fix: a higher memory limit, a smaller data set per host, fewer workers that hold copies, sequential
 shards.
 """
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from fuelline.schema.facts import Facts
     from fuelline.schema.findings import Finding
 
-_MOSTLY_REFAULTS = 0.5
+_REFAULTS = 0.3
 
 
 class PageCacheThrash:
@@ -39,7 +41,7 @@ class PageCacheThrash:
         split = split_input(facts)
         if split is None or split.read < LISTED_SHARE:
             return None
-        if not at_least(facts.storage.refault_share, _MOSTLY_REFAULTS):
+        if not at_least(facts.storage.refault_share, _REFAULTS):
             return None
         return found(
             self,
