@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -20,6 +21,9 @@ LISTED_SHARE = 0.05
 run to run on a shared machine (see bench/RESULTS.md, healthy controls)."""
 VERDICT_SHARE = 0.10
 """A loss must reach this to be the verdict: MLPerf Storage calls a device fed at 90 %."""
+
+
+_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3")
 
 
 class Rule(Protocol):
@@ -103,13 +107,14 @@ def place_fact(place: PlaceFacts | None) -> list[Evidence]:
 
 def line_fact(lines: list[HotLine], words: str) -> list[Evidence]:
     """The function of user code that samples hit most, and its hottest line."""
-    if not lines:
+    users = [line for line in lines if not _LIBRARY.search(line.line)]
+    if not users:
         return []
     by_function: dict[str, float] = {}
-    for line in lines:
+    for line in users:
         by_function[line.function] = by_function.get(line.function, 0.0) + line.share
     function = max(by_function, key=lambda name: by_function[name])
-    top = next(line for line in lines if line.function == function)
+    top = next(line for line in users if line.function == function)
     what = f"{percent(by_function[function])} of {words} are in {function}"
     return [Evidence(what=what, line=top.line, source=top.source)]
 

@@ -41,7 +41,7 @@ def more_in_flight(facts: Facts) -> Remedy:
         why="each request waits for a round trip, so more in flight bring more; blocked workers "
         "need no core",
         applicability="safe",
-        risk=f"{more - workers} more processes in memory",
+        risk=f"more processes in memory: {more - workers}",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -21,8 +20,11 @@ if TYPE_CHECKING:
 COMPUTE_PARTS = ("transfer", "forward", "backward", "optimizer", "sync")
 _SETTLING_STEPS = 4
 """A launch queue holds a few steps; a stall is paid back within about as many."""
-_SURE_ERROR = 0.25
-"""Standard error of the slope below which hidden waiting is believed."""
+_USUAL_STALLS = 0.9
+_CLEARLY_HIDDEN = 0.6
+_CLEARLY_BOUND = 0.5
+"""Slope and share of variance from which a device is believed to hide stalls. On a crowded host the
+compute of the trainer and the waits for its workers are loosely related for other reasons."""
 
 
 def measure_budget(tiling: Tiling, loop_lines: list[HotLine], *, watched: bool) -> list[BudgetPart]:
@@ -137,14 +139,23 @@ def measure_wait(tiling: Tiling, hidden_frac: float = 0.0) -> Signal:
 
 
 def _hidden_fraction(stall_ns: pl.Series, compute_ns: pl.Series) -> float:
-    """Compares sums over a few steps: the queue takes that long to settle after a stall."""
-    x = stall_ns.cast(pl.Float64).rolling_sum(_SETTLING_STEPS).drop_nulls()
-    y = compute_ns.cast(pl.Float64).rolling_sum(_SETTLING_STEPS).drop_nulls()
-    fitted = slope(x, y)
-    # Sums that overlap repeat each other, so the error is larger than least squares believes.
-    if fitted is None or fitted[1] * math.sqrt(_SETTLING_STEPS) > _SURE_ERROR:
+    """How much shorter compute gets per stall; 0 unless the two are clearly bound to each other.
+
+    Compares sums over a few steps: the queue takes that long to settle after a stall. The longest
+    stalls are left out: a queue that ran dry hides nothing, whatever it does otherwise.
+    """
+    sums = pl.DataFrame(
+        {
+            "stall": stall_ns.cast(pl.Float64).rolling_sum(_SETTLING_STEPS),
+            "compute": compute_ns.cast(pl.Float64).rolling_sum(_SETTLING_STEPS),
+        }
+    ).drop_nulls()
+    usual = sums.filter(pl.col("stall") <= pl.col("stall").quantile(_USUAL_STALLS))
+    fitted = slope(usual["stall"], usual["compute"])
+    if fitted is None or fitted[0] > -_CLEARLY_HIDDEN:
         return 0.0
-    return min(1.0, max(0.0, -fitted[0]))
+    explained = usual.select(pl.corr("stall", "compute") ** 2).item()
+    return min(1.0, -fitted[0]) if explained >= _CLEARLY_BOUND else 0.0
 
 
 def _number(value: object) -> float | None:

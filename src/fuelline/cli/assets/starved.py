@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-SIDE = 160
+SIDE = 96
 
 
 class PackedImages(Dataset):
@@ -36,7 +36,7 @@ class PackedImages(Dataset):
 def augment(image: np.ndarray) -> np.ndarray:
     """Blur and normalise, the slow way."""
     blurred = image.astype(np.float32)
-    for axis in (0, 1) * 8:
+    for axis in (0, 1) * 16:
         blurred = (np.roll(blurred, 1, axis) + blurred + np.roll(blurred, -1, axis)) / 3
     return ((blurred - blurred.mean()) / (blurred.std() + 1e-6)).transpose(2, 0, 1)
 

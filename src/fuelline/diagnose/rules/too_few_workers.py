@@ -84,5 +84,5 @@ def _more_workers(facts: Facts, workers: int) -> Remedy:
         setting=f"DataLoader(..., num_workers={best}, persistent_workers=True)",
         why=f"{best} workers prepare batches side by side; {math.floor(allowed)} cores are allowed",
         applicability="safe",
-        risk=f"{best - workers} more processes in memory",
+        risk=f"more processes in memory: {best - workers}",
     )
