@@ -63,6 +63,8 @@ class Resolver:
         """What a thread does that shows this line."""
         if line.startswith(b"running"):
             return RUNNING
+        if not line:  # the thread is just ending
+            return NOWHERE
         if line == thread.blocked_line and now_ns < thread.blocked_until_ns:
             return thread.blocked_verdict
         number, _, arguments = line.partition(b" ")

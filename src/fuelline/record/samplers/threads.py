@@ -10,7 +10,7 @@ of different threads are not comparable. Price of a round: about 15 us a thread 
 from collections import Counter
 from collections.abc import Iterator
 
-from fuelline.record.samplers.blocked import NOWHERE, Resolver, Verdict, explain_without_call
+from fuelline.record.samplers.blocked import Resolver, Verdict, explain_without_call
 from fuelline.record.samplers.phases import Phases
 from fuelline.record.samplers.procfs import REFUSED, Read, read_kept
 from fuelline.record.samplers.tree import Process, Thread, Tree
@@ -112,7 +112,7 @@ class ThreadStates:
                 self._note_refusal(process)
             return explain_without_call(process, thread)
         process.refusals = 0
-        return self._resolver.explain(process, thread, line, now_ns) if line else NOWHERE
+        return self._resolver.explain(process, thread, line, now_ns)
 
     def _note_refusal(self, process: Process) -> None:
         """Say it once, and only of a process whose work matters, not of a wrapper script."""
