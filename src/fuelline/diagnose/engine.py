@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline import __version__
-from fuelline.diagnose.rule import VERDICT_SHARE
+from fuelline.diagnose.rule import LISTED_SHARE, VERDICT_SHARE
 from fuelline.diagnose.rules import RULE_GROUPS
 from fuelline.diagnose.split import split_input
 from fuelline.schema.findings import Diagnosis, Finding, StepStats, Verdict
@@ -91,7 +91,7 @@ def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
             f"{_FEW_STEPS}; "
             "a minute of training is better."
         )
-    unknown = _unknown_share(facts)
+    unknown = _unknown_share(facts, findings)
     if findings and findings[0].lost_share >= max(VERDICT_SHARE, unknown):
         top = findings[0]
         return Verdict(
@@ -106,17 +106,27 @@ def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
     return _healthy(facts)
 
 
-def _unknown_share(facts: Facts) -> float:
+def _unknown_share(facts: Facts, findings: list[Finding]) -> float:
     """Time that was lost but that no rule can name."""
     split = split_input(facts)
-    waited = facts.share_of("input") if split is None else split.unknown
-    return waited + facts.share_of("unexplained")
+    if split is None:
+        return facts.share_of("input") + facts.share_of("unexplained")
+    # Preparing is told apart by what is known about cores; without that its rules are silent.
+    named = any(finding.stage in ("decode", "transform") for finding in findings)
+    unnamed = 0.0 if named or split.prepare < LISTED_SHARE else split.prepare
+    return split.unknown + unnamed + facts.share_of("unexplained")
 
 
 def _why_unknown(facts: Facts, share: float) -> str:
     missing = {
         signal.reason
-        for signal in (facts.input.exposed_share, facts.input.cpu_share, facts.input.read_share)
+        for signal in (
+            facts.input.exposed_share,
+            facts.input.cpu_share,
+            facts.input.read_share,
+            facts.cores.allowed,
+            facts.cores.used,
+        )
         if isinstance(signal, Missing)
     }
     because = (

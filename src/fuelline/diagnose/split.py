@@ -55,12 +55,12 @@ def _weights(facts: Facts) -> dict[str, float]:
 def _fetch_weights(facts: Facts) -> dict[str, float]:
     """What the fetching threads did while the trainer waited, by stage."""
     signals = facts.input
+    if (value_of(signals.idle_share) or 0.0) >= _IDLE_SHARE:
+        return {"handoff": 1.0} if _serialises(facts) else {"unknown": 1.0}
     cpu, queued = value_of(signals.cpu_share), value_of(signals.core_wait_share)
     read, metadata = value_of(signals.read_share), value_of(signals.metadata_share)
     if cpu is None or queued is None or read is None or metadata is None:
         return {"unknown": 1.0}
-    if (value_of(signals.idle_share) or 0.0) >= _IDLE_SHARE:
-        return {"handoff": 1.0} if _serialises(facts) else {"unknown": 1.0}
     storage = read + metadata
     prepare = cpu + queued + (value_of(signals.sleep_share) or 0.0)
     unknown = max(0.0, 1 - storage - prepare)

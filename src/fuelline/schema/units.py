@@ -13,7 +13,7 @@ def percent(frac: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.0112` -> `11 ms`, `95` -> `1 min 35 s`, `7260` -> `2 h 1 min`."""
+    """`0.0112` -> `11.2 ms`, `95` -> `1 min 35 s`, `7260` -> `2 h 1 min`."""
     if seconds >= 3600:
         return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
     if seconds >= 60:
