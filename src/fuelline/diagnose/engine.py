@@ -103,6 +103,11 @@ def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
         )
     if unknown >= VERDICT_SHARE:
         return _no_verdict(_why_unknown(facts, unknown))
+    if isinstance(facts.input.exposed_share, Missing):
+        return _no_verdict(
+            "nothing else slows the steps, but how long they wait for input is not known: "
+            f"{facts.input.exposed_share.reason}."
+        )
     return _healthy(facts)
 
 

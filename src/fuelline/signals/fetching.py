@@ -128,8 +128,8 @@ def measure_input(
         pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
     return InputFacts(
-        exposed_share=measure_wait(tiling, hidden_frac),
-        wait_share=measure_wait(tiling),
+        exposed_share=_unseen_wait(trainer) or measure_wait(tiling, hidden_frac),
+        wait_share=_unseen_wait(trainer) or measure_wait(tiling),
         **shares,
         collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
         pickle_share=_pickle_share(timeline, trainer, tiling, rows),
@@ -144,6 +144,15 @@ def measure_input(
         else Missing(reason="no batch inside the window"),
         place=_top_place(timeline, fetches.states),
     )
+
+
+def _unseen_wait(trainer: Trainer) -> Missing | None:
+    """Why the training thread's waiting cannot be seen, if it cannot."""
+    if not trainer.train_loaders:
+        return Missing(reason="no DataLoader feeds the steps")
+    if trainer.reader_tid != trainer.tid:
+        return Missing(reason="another thread takes the batches from the loader")
+    return None
 
 
 def _wait_phases(trainer: Trainer) -> list[int]:
