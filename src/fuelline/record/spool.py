@@ -20,6 +20,7 @@ import time
 import weakref
 from _thread import get_native_id
 
+from fuelline.record.mapping import map_shared
 from fuelline.schema import wire
 
 __all__ = ["PHASE", "Spool"]
@@ -45,7 +46,7 @@ PHASE, _PHASE_TID, _DROPPED, _FAULTS, _STEPS, _STOPPED = (
     )
 )
 
-Segment = tuple[int, int, mmap.mmap | bytearray]
+Segment = tuple[int, int, memoryview]
 """File offset of the buffer's first byte, file offset of its end, the buffer."""
 
 
@@ -81,11 +82,12 @@ class Spool:
         # Re-entrant: a garbage collection, whose hook appends, may run while the spool grows.
         self._growing = threading.RLock()
         self._thread = _Thread()
-        self.live = memoryview(bytearray(wire.HEADER_BYTES)).cast("Q")
-        self._segment: Segment = (0, 0, bytearray())
+        nothing = memoryview(bytearray(wire.HEADER_BYTES))
+        self.live = nothing.cast("Q")
+        self._segment: Segment = (0, 0, nothing)
         self._previous: Segment = self._segment
 
-    def append(  # noqa: PLR0913, PLR0917 - the fields of a record
+    def append(  # noqa: PLR0917 - the fields of a record
         self,
         kind: int,
         start_ns: int,
@@ -167,7 +169,7 @@ class Spool:
             raise
         finally:
             os.close(fd)
-        self.live = memoryview(segment[2])[: wire.HEADER_BYTES].cast("Q")
+        self.live = segment[2][: wire.HEADER_BYTES].cast("Q")
         self._segment = self._previous = segment
         self.path = path
 
@@ -194,7 +196,7 @@ def _fresh_path(folder: str) -> str:
     return f"{folder}/{os.getpid()}-{time.monotonic_ns()}{wire.SUFFIX}"
 
 
-def _write_header(buffer: mmap.mmap | bytearray) -> None:
+def _write_header(buffer: memoryview) -> None:
     wire.HEADER.pack_into(
         buffer,
         0,
@@ -211,11 +213,7 @@ def _write_header(buffer: mmap.mmap | bytearray) -> None:
 def _map(fd: int, start: int, end: int) -> Segment:
     _allocate(fd, start, end)
     base = start - start % mmap.ALLOCATIONGRANULARITY
-    if sys.version_info >= (3, 13):  # older ones keep a descriptor open for each mapping
-        mapping = mmap.mmap(fd, end - base, offset=base, trackfd=False)
-    else:
-        mapping = mmap.mmap(fd, end - base, offset=base)
-    return base, end, mapping
+    return base, end, map_shared(fd, base, end - base)
 
 
 def _allocate(fd: int, start: int, end: int) -> None:

@@ -20,9 +20,9 @@ __all__ = ["CPU_BELOW", "GOLDEN", "Hook", "is_tracing"]
 
 GOLDEN = 0x9E3779B1
 CPU_BELOW = 1 << 30
-"""The hooks of every step read the thread's CPU clock at one call in four: 3 us when cold. Call n is
-chosen if n * GOLDEN mod 2**32 is below this. Every fourth call would always meet the same worker of
-four, and so always the long wait or never."""
+"""The hooks of every step read the thread's CPU clock at one call in four: 3 us when cold. Call n
+is chosen if n * GOLDEN mod 2**32 is below this. Every fourth call would always meet the same worker
+of four, and so always the long wait or never."""
 
 FAULTS_UNTIL_OFF = 3
 """A hook that failed thrice meets something it was not written for; more tries tell nothing."""

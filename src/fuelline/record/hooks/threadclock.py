@@ -12,7 +12,7 @@ import os
 import resource
 from typing import NamedTuple
 
-__all__ = ["UNCOUNTED", "Counters", "ThreadClock", "difference"]
+__all__ = ["UNCOUNTED", "Counters", "ThreadClock"]
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 _IO = "/proc/thread-self/io"
@@ -29,6 +29,9 @@ class Counters(NamedTuple):
     system_ns: int
 
 
+UNCOUNTED = Counters(-1, -1, -1, -1, -1, -1)
+
+
 class ThreadClock:
     """Reads the counters of the thread that it is used in."""
 
@@ -38,18 +41,33 @@ class ThreadClock:
         self._own_bytes = 0
         self._own_calls = 0
 
-    def read(self) -> Counters:
-        """The counters now."""
+    def start(self) -> Counters:
+        """The counters before something; the one that our own reading may delay comes last."""
         if self._files is None:
             self._files = (
                 _ProcFile(_SCHEDSTAT, is_kept=self._is_kept),
                 _ProcFile(_IO, is_kept=self._is_kept),
             )
-        queued_ns = self._queued_ns(self._files[0].read())
-        rchar_bytes, disk_bytes, read_calls = self._io(self._files[1].read())
-        usage = resource.getrusage(resource.RUSAGE_THREAD)
-        system_ns = int(usage.ru_stime * 1e9)
-        return Counters(queued_ns, rchar_bytes, disk_bytes, read_calls, usage.ru_majflt, system_ns)
+        schedstat, io = self._files
+        read, usage = self._io(io.read()), resource.getrusage(resource.RUSAGE_THREAD)
+        queued_ns = self._queued_ns(schedstat.read())
+        return Counters(queued_ns, *read, usage.ru_majflt, int(usage.ru_stime * 1e9))
+
+    def stop(self, start: Counters, dur_ns: int) -> Counters:
+        """What was added since the start; no thread queues or computes longer than time passes."""
+        if self._files is None:
+            return UNCOUNTED
+        schedstat, io = self._files
+        queued_ns = _added(self._queued_ns(schedstat.read()), start.queued_ns)
+        usage, read = resource.getrusage(resource.RUSAGE_THREAD), self._io(io.read())
+        return Counters(
+            min(queued_ns, dur_ns),
+            _added(read[0], start.rchar_bytes),
+            _added(read[1], start.disk_bytes),
+            _added(read[2], start.read_calls),
+            usage.ru_majflt - start.major_faults,
+            min(int(usage.ru_stime * 1e9) - start.system_ns, dur_ns),
+        )
 
     def _queued_ns(self, schedstat: bytes) -> int:
         self._own_bytes += len(schedstat)
@@ -69,15 +87,7 @@ class ThreadClock:
         return answer
 
 
-UNCOUNTED = Counters(-1, -1, -1, -1, -1, -1)
-
-
-def difference(now: Counters, before: Counters) -> Counters:
-    """What was added between two readings."""
-    return Counters(*map(_subtract, now, before))
-
-
-def _subtract(now: int, before: int) -> int:
+def _added(now: int, before: int) -> int:
     return now - before if now >= 0 and before >= 0 else -1
 
 

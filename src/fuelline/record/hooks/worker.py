@@ -17,7 +17,7 @@ from fuelline.record.hooks.batches import measure
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
-from fuelline.record.hooks.threadclock import UNCOUNTED, difference
+from fuelline.record.hooks.threadclock import UNCOUNTED
 from fuelline.schema.wire import Flag, Kind
 
 __all__ = ["install"]
@@ -84,7 +84,7 @@ class Fetch(Hook):
         collate.dur_ns = collate.samples = 0
         self._calls += 1
         is_counted = worker is not None or self._calls % COUNT_EVERY == 0
-        before = guest.lane.clock.read() if is_counted else None
+        before = guest.lane.clock.start() if is_counted else None
         guest.fetching.add(ident)
         worker_id = -1 if worker is None else worker.id
         return worker_id, collate, before, thread_time_ns(), monotonic_ns()
@@ -96,7 +96,7 @@ class Fetch(Hook):
         guest.fetching.discard(get_ident())
         worker_id, collate, before, cpu_ns, start_ns = ticket
         dur_ns = now_ns - start_ns
-        used = UNCOUNTED if before is None else difference(guest.lane.clock.read(), before)
+        used = UNCOUNTED if before is None else guest.lane.clock.stop(before, dur_ns)
         flags = 0
         if error is not None:
             flags = _END if isinstance(error, StopIteration) else _ERROR
@@ -144,6 +144,8 @@ class Handoff(Hook):
         """Note the start if this is a numbered batch and not some other message."""
         message = args[1]
         if type(message) is not tuple or len(message) != 2 or type(message[0]) is not int:
+            return None
+        if type(message[1]) is workers._IterableDatasetStopIteration:
             return None
         return message[1], thread_time_ns(), monotonic_ns()
 
