@@ -5,7 +5,7 @@ import pytest
 from fuelline.schema.facts import CoreFacts
 from fuelline.schema.readings import Missing
 from fuelline.schema.samples import Limits
-from fuelline.signals.counters import growth, latest, process_growth, sampled_seconds
+from fuelline.signals.counters import growth, latest, process_growth
 from tests.unit.builders import START_NS, Lane, facts_of, judge, make_timeline
 
 S = 10**9
@@ -24,8 +24,12 @@ def timeline_with(**tables):
     return timeline, judge(timeline)[1]
 
 
-def counter(*rows: tuple[float, float], name: str = "x") -> list[tuple]:
+def counter(*rows: tuple[float, float], name: str = "disk.x") -> list[tuple]:
     return [(START_NS + int(second * S), name, float(value)) for second, value in rows]
+
+
+BEAT = counter(*((second, second) for second in range(12)), name="disk.beat")
+"""Another value of the same source changes every second: so often was the source read."""
 
 
 @pytest.mark.parametrize(
@@ -36,49 +40,74 @@ def counter(*rows: tuple[float, float], name: str = "x") -> list[tuple]:
         ([(0.2, 3), (0.9, 7), (5, 20)], 13),  # the last value before the window is its beginning
         ([(0, 5)], 0),  # never written again: it did not change
         ([(0, 5), (30, 50)], 0),  # changed only after the window
-        ([(3, 100), (8, 140)], 40),  # first read inside the window
+        ([(3, 100), (8, 140)], 50),  # seen for 8 of 10 seconds, which stand for all of them
         ([(0, 50), (5, 10)], 0),  # a counter that was reset did not grow
     ],
 )
 def test_growth_knows_that_only_changes_were_written(rows: list, grown: float) -> None:
-    assert growth(*timeline_with(host=counter(*rows)), "x") == grown
+    assert growth(*timeline_with(host=counter(*rows) + BEAT), "disk.x") == pytest.approx(grown)
 
 
 def test_growth_does_not_depend_on_the_order_of_the_rows() -> None:
-    rows = counter((0, 5), (5, 15), (10, 25))
-    assert growth(*timeline_with(host=rows[::-1]), "x") == 20
+    rows = counter((0, 5), (5, 15), (10, 25)) + BEAT
+    assert growth(*timeline_with(host=rows[::-1]), "disk.x") == pytest.approx(20)
 
 
 def test_a_counter_that_was_never_read_is_unknown() -> None:
-    assert growth(*timeline_with(host=counter((0, 5), name="y")), "x") is None
+    assert growth(*timeline_with(host=BEAT), "disk.x") is None
+
+
+def test_a_counter_that_was_read_once_is_unknown() -> None:
+    assert growth(*timeline_with(host=counter((5, 3))), "disk.x") is None
 
 
 def test_a_counter_that_was_first_read_after_the_window_is_unknown() -> None:
-    assert growth(*timeline_with(host=counter((20, 5))), "x") is None
+    assert growth(*timeline_with(host=counter((20, 5)) + BEAT), "disk.x") is None
+
+
+def test_another_source_does_not_tell_when_a_counter_was_read() -> None:
+    beat = counter((1, 1), (11, 2), name="psi.io.some_us")
+    assert growth(*timeline_with(host=counter((5, 3)) + beat), "disk.x") is None
 
 
 def test_latest_is_the_last_value_of_a_gauge() -> None:
     timeline, _ = timeline_with(host=counter((5, 2), (1, 1)))
-    assert latest(timeline, "x") == 2
-    assert latest(timeline, "y") is None
+    assert latest(timeline, "disk.x") == 2
+    assert latest(timeline, "disk.y") is None
 
 
 def process(second: float, pid: int, cpu_ns: float) -> tuple:
     return (START_NS + int(second * S), pid, int(cpu_ns), *(0,) * 7)
 
 
-def test_process_growth_sums_over_processes_inside_the_window() -> None:
-    rows = [process(0, 1, 0), *(process(s, 1, s * S) for s in (2, 6, 10))]
-    rows += [process(4, 2, 3 * S), process(8, 2, 5 * S), process(9, 3, 77 * S)]
-    timeline, tiling = timeline_with(processes=rows)
-    assert process_growth(timeline, tiling, "cpu_ns") == 8 * S + 2 * S
-    assert sampled_seconds(timeline, tiling) == 8
+def grown_s(rows: list[tuple]) -> float:
+    grown = process_growth(*timeline_with(processes=rows), "cpu_ns")
+    assert grown is not None
+    return grown / S
 
 
-def test_process_growth_leaves_out_what_the_kernel_refused() -> None:
-    timeline, tiling = timeline_with(processes=[process(2, 1, -1), process(6, 1, -1)])
-    assert process_growth(timeline, tiling, "cpu_ns") is None
-    assert sampled_seconds(*timeline_with()) == 0
+def test_a_process_that_was_there_before_the_window_counts_from_its_beginning() -> None:
+    assert grown_s([process(s, 1, (s + 7) * S) for s in (0, 1, 6, 11)]) == pytest.approx(10)
+
+
+def test_a_process_that_began_inside_the_window_counts_in_full() -> None:
+    old = [process(s, 1, 0) for s in (0, 1, 11)]
+    assert grown_s([*old, process(4, 2, 3 * S), process(8, 2, 5 * S)]) == pytest.approx(5)
+
+
+def test_the_growth_until_the_last_sample_stands_for_the_window() -> None:
+    assert grown_s([process(s, 1, s * S) for s in (1, 3, 6)]) == pytest.approx(10)
+
+
+def test_samples_from_before_or_after_the_window_alone_say_nothing() -> None:
+    for seconds in ((0, 0.5), (20, 21)):
+        rows = [process(s, 1, s * S) for s in seconds]
+        assert process_growth(*timeline_with(processes=rows), "cpu_ns") is None
+
+
+def test_what_the_kernel_refused_is_unknown() -> None:
+    rows = [process(2, 1, -1), process(6, 1, -1)]
+    assert process_growth(*timeline_with(processes=rows), "cpu_ns") is None
 
 
 def cores_of(quota: float | None = None, **tables) -> CoreFacts:

@@ -189,11 +189,26 @@ def test_others_matter_only_when_the_device_is_busy() -> None:
     assert isinstance(shared(300).others_share, Missing)
 
 
-def test_a_neighbour_in_the_same_directory_is_named() -> None:
-    others = [(START_NS + 2 * 10**9, 10**9, 900, "indexer", 3 * 10**9, 0, 0, 10, 1)]
-    storage = limited(others=others, processes=processes(cpu_ns=0.1e9))
+def crowd(mount_of_others: str) -> StorageFacts:
+    """The job has 1 thread blocked on /data, the others have 3, at each of five looks."""
+    waiting = (START_NS, TRAINER, TRAINER, int(Phase.WAIT), "pipe", "poll", 0, 100)
+    there = (2, "/data/tmp/x", mount_of_others, "ext4", "8:1")
+    others = [
+        (START_NS + second * 10**9, 2 * 10**9, 900, name, 0, 0, 0, 10, 2, blocked)
+        for second in (1, 3, 5, 7, 9)
+        for name, blocked in (("indexer", 2), ("rsync", 1))
+    ]
+    return limited(states=[waiting, blocked()], places=[DATA, there], others=others)
+
+
+def test_neighbours_that_are_blocked_on_the_same_mount_are_counted_and_named() -> None:
+    storage = crowd("/data")
     assert storage.others_name == "indexer"
-    assert storage.others_share.value == pytest.approx(0.75, rel=0.05)
+    assert storage.others_share.value == pytest.approx(0.75, rel=0.02)
+
+
+def test_neighbours_on_another_mount_do_not_matter() -> None:
+    assert isinstance(crowd("/scratch").others_share, Missing)
 
 
 def test_refaults_are_compared_with_what_came_from_disk() -> None:
@@ -202,6 +217,14 @@ def test_refaults_are_compared_with_what_came_from_disk() -> None:
         processes=processes(disk_read=8 * 1000 * 4096),
     )
     assert storage.refault_share.value == pytest.approx(0.125, rel=0.12)
+
+
+def test_refaults_do_not_matter_when_reads_are_served_elsewhere() -> None:
+    storage = limited(
+        host=counter("cgroup.memory.refault_file_pages", 1000),
+        processes=processes(disk_read=1000 * 4096, rchar=10 * 1000 * 4096),
+    )
+    assert isinstance(storage.refault_share, Missing)
 
 
 def test_refaults_are_unknown_when_nothing_came_from_disk() -> None:
