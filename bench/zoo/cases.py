@@ -107,7 +107,7 @@ READ = [
         sentence="A neighbour streams from the disk that the JPEGs are on, 24 MB/s for both.",
         job="images",
         data="images",
-        args="--workers 2 --batch 8 --sample-ms 5",
+        args="--workers 2 --batch 4 --sample-ms 5",
         fault=Neighbour(
             ReadRate(bytes_per_s=24 * MB), in_flight=2, file=NEIGHBOURS_FILE, request_bytes=1 << 16
         ),
@@ -138,12 +138,12 @@ READ = [
     ),
     Case(
         name="read-memory-memmap",
-        sentence="64 MB of a memory-mapped file, re-read in every epoch; the cache gets 35 MB.",
+        sentence="100 MB of a memory-mapped file, re-read in every epoch; the cache gets 60 MB.",
         job="tokens",
         data="tokens",
-        args="--workers 2 --batch 16 --length 8192 --count 4000 --sparse --sample-ms 0.4",
-        fault=Both(ReadRate(bytes_per_s=12 * MB), MemoryLimit(230 * MB)),
-        ambient=ReadRate(bytes_per_s=12 * MB),
+        args="--workers 2 --batch 16 --length 8192 --count 6000 --scan --sparse --sample-ms 0.6",
+        fault=Both(ReadRate(requests_per_s=800), MemoryLimit(260 * MB)),
+        ambient=ReadRate(requests_per_s=800),
         cold=True,
         truth=(("read", "memory"),),
     ),
@@ -292,10 +292,10 @@ PAUSE = [
     ),
     Case(
         name="pause-validation",
-        sentence="Every eight steps a validation loop computes a ranking metric in Python.",
+        sentence="Every five steps a validation loop computes a ranking metric in Python.",
         job="pauses",
         data="tokens",
-        args="--workers 2 --batch 16 --sample-ms 2 --pause validation --every 8",
+        args="--workers 2 --batch 16 --sample-ms 2 --pause validation --every 5",
         truth=(("pause", "code"),),
         without="--pause none",
     ),
@@ -310,7 +310,7 @@ PAUSE = [
     ),
     Case(
         name="pause-garbage",
-        sentence="Garbage is collected by hand after every step, over a million live objects.",
+        sentence="Garbage is collected by hand after every step, over half a million live objects.",
         job="pauses",
         data="tokens",
         args="--workers 0 --batch 16 --sample-ms 3 --pause garbage",

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from bench.zoo.case import Case
-    from bench.zoo.fault import Planted
 
 JOB_TIMEOUT_S = 150.0
 LOCK = REPOSITORY / "bench" / "out" / "zoo.lock"
@@ -40,13 +39,30 @@ class Account:
     """Share of the time spent in `next()`, if it was asked to measure that."""
 
 
-def run_job(case: Case, *, faulty: bool, measure: bool, recorder: tuple[str, ...] = ()) -> Account:
-    """Plant the fault, run the job to its end, undo the fault."""
+def run_job(
+    case: Case,
+    *,
+    faulty: bool,
+    measure: bool,
+    recorder: tuple[str, ...] = (),
+    launcher: tuple[str, ...] = (sys.executable,),
+    between: tuple[str, ...] = (),
+    env: dict[str, str] | None = None,
+) -> Account:
+    """Plant the fault, run the job to its end, undo the fault.
+
+    The command is `recorder [enter the fault] launcher script between arguments`.
+    """
     fault = case.fault if faulty else case.ambient
+    measures = {"ZOO_MEASURE": "1" if measure else "0"}
     with my_turn():
         data = case.prepare()
         with fault.plant(data or Path()) as planted:
-            return _run(case, planted, data, faulty=faulty, measure=measure, recorder=recorder)
+            script, *arguments = case.command(planted.data if data else None, faulty=faulty)
+            inside = planted.command([*launcher, script, *between, *arguments])
+            path = {"PYTHONPATH": str(REPOSITORY)}
+            environment = {**os.environ, **path, **measures, **planted.env, **(env or {})}
+            return read_account(_output([*recorder, *inside], environment))
 
 
 @contextlib.contextmanager
@@ -56,22 +72,6 @@ def my_turn() -> Iterator[None]:
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _run(
-    case: Case,
-    planted: Planted,
-    data: Path | None,
-    *,
-    faulty: bool,
-    measure: bool,
-    recorder: tuple[str, ...],
-) -> Account:
-    script = case.command(planted.data if data else None, faulty=faulty)
-    command = [*recorder, *planted.command([sys.executable, *script])]
-    env = {**os.environ, "PYTHONPATH": str(REPOSITORY), **planted.env}
-    env["ZOO_MEASURE"] = "1" if measure else "0"
-    return read_account(_output(command, env))
 
 
 def read_account(output: str) -> Account:
@@ -84,7 +84,12 @@ def read_account(output: str) -> Account:
 
 def _output(command: list[str], env: dict[str, str]) -> str:
     process = subprocess.Popen(
-        command, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     try:
         output, _ = process.communicate(timeout=JOB_TIMEOUT_S)

@@ -19,6 +19,7 @@ Status = Literal["right", "wrong", "no-verdict", "not-planted", "failed"]
 ALARM_LOST_FRAC = 0.10
 """A finding on a healthy job is a false alarm if it claims at least this share of the window."""
 UNEXPLAINED_BAR = 0.03
+INPUT_STAGES = {"input", "read", "decode", "transform", "collate", "handoff"}
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +65,11 @@ def judge_pair(truth: tuple[Pair, ...], said: Pair | None) -> Status:
     return "right" if said in truth else "wrong"
 
 
+def right_area(truth: list[Pair], said: Pair | None) -> bool:
+    """Whether a verdict at least looks in the right place: input, compute or pauses."""
+    return said is not None and any(_area(said[0]) == _area(stage) for stage, _ in truth)
+
+
 def is_alarm(diagnosis: dict[str, Any], said: Pair | None, truth: tuple[Pair, ...]) -> bool:
     """Whether a healthy job was told that something is wrong with it."""
     if said is not None and said not in truth:
@@ -100,6 +106,7 @@ def summary(outcomes: list[Outcome]) -> dict[str, Any]:
         "cases": len({o.case for o in outcomes}),
         "runs": len(outcomes),
         "right": sum(o.status == "right" for o in outcomes),
+        "right_area": sum(right_area(o.truth, o.said) for o in outcomes),
         "not_planted": sum(o.status == "not-planted" for o in outcomes),
         "failed": sum(o.status == "failed" for o in outcomes),
         "controls": len(controls),
@@ -115,6 +122,10 @@ def _passes(outcome: Outcome) -> bool:
         outcome.unexplained_frac <= UNEXPLAINED_BAR
     )
     return outcome.status == "right" and not outcome.false_alarm and explained
+
+
+def _area(stage: str) -> str:
+    return "input" if stage in INPUT_STAGES else stage
 
 
 def _told(outcome: Outcome) -> str:

@@ -33,6 +33,7 @@ def figures(outcomes: list[Outcome]) -> str:
     unexplained = told["unexplained_max_frac"]
     rows = [
         ("stage and limit both right", f"{told['right']} of {told['runs']} runs", "all"),
+        ("at least the right area: input, compute, pause", f"{told['right_area']}", "all"),
         ("false alarms on healthy controls", f"{told['false_alarms']} of {told['controls']}", "0"),
         ("unexplained share of wall time, worst", _percent(unexplained), _percent(UNEXPLAINED_BAR)),
         ("not planted", str(told["not_planted"]), ""),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.zoo.fault import Planted
 
@@ -26,7 +27,11 @@ def python(
     command = Planted(Path(), groups).command([sys.executable, *arguments])
     env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     process = subprocess.Popen(
-        command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         yield process
@@ -34,11 +39,15 @@ def python(
         end(process)
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process, kindly first."""
+def end(process: subprocess.Popen[Any]) -> None:
+    """End a process and all of its group, kindly first. It must be a session of its own."""
     process.terminate()
     try:
         process.wait(END_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return  # nobody is left, as it should be

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bench.zoo import record
+from bench.zoo import job, record
 from bench.zoo.case import HEALTHY, Case
 from bench.zoo.fault import NotPlanted
-from bench.zoo.outcome import Outcome, confusion, is_alarm, judge, summary
+from bench.zoo.outcome import Outcome, confusion, is_alarm, judge, right_area, summary
 
 READ = ("read", "latency")
 
@@ -46,6 +46,7 @@ def test_a_case_that_cannot_be_planted_is_reported_so_and_never_passes(
     early: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     monkeypatch.setattr(record, "RUNS", tmp_path)
+    monkeypatch.setattr(job, "LOCK", tmp_path / "lock")
 
     told = record.run_case(make_case(fault=Unplantable(early=early)), "none")
 
@@ -128,3 +129,12 @@ def test_the_confusion_matrix_counts_truth_against_verdict_of_runs_that_took_pla
         ("read x latency", "read x bandwidth"): 1,
         ("read x latency", "cannot tell"): 1,
     }
+
+
+def test_a_verdict_that_names_no_limit_can_have_the_right_area_but_never_pass() -> None:
+    told = outcome("wrong", said=("input", "unnamed"))
+
+    assert right_area(told.truth, told.said)
+    assert not right_area([HEALTHY], told.said)
+    assert not right_area([READ], None)
+    assert summary([told])["right"] == 0

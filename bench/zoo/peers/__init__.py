@@ -1,0 +1,1 @@
+"""Other tools on the same cases: each is run as its users run it, and its words are kept."""
