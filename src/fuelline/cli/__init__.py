@@ -6,6 +6,7 @@ import os
 import sys
 
 from fuelline.cli.parser import build_parser
+from fuelline.cli.run import separate_job
 from fuelline.schema.errors import FuellineError
 
 __all__ = ["main"]
@@ -14,7 +15,7 @@ __all__ = ["main"]
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit codes are those of `schema.errors`."""
     words = sys.argv[1:] if argv is None else argv
-    options = build_parser().parse_args(words)
+    options = build_parser().parse_args(separate_job(words))
     try:
         return int(options.act(options))
     except FuellineError as error:

@@ -30,4 +30,5 @@ def act(_: argparse.Namespace) -> int:
         if not capability.ok:
             print(f"      without it: {capability.enables}")
             print(f"      to get it:  {capability.how_to_enable}")
+    print("\nNext: fuelline run train.py")
     return 0

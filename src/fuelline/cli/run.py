@@ -52,6 +52,20 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.set_defaults(act=act)
 
 
+def separate_job(words: list[str]) -> list[str]:
+    """Put `--` before a job that starts with `-m`, which argparse would take for an option of ours."""
+    own = words.index("run") if "run" in words else len(words)
+    takes_value = False
+    for at in range(own + 1, len(words)):
+        word = words[at]
+        if word == "-m" and not takes_value:
+            return [*words[:at], "--", *words[at:]]
+        if not word.startswith("-") and not takes_value:
+            break
+        takes_value = word in ("--run-dir", "--price") and not takes_value
+    return words
+
+
 def add_price(parser: argparse.ArgumentParser) -> None:
     """`--price`, the same in every command that states a loss."""
     parser.add_argument(
@@ -64,9 +78,12 @@ def add_price(parser: argparse.ArgumentParser) -> None:
 
 
 def _price(word: str) -> float:
-    value = float(word)
+    try:
+        value = float(word)
+    except ValueError:
+        value = -1.0
     if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"{word} is not a price per hour between 0 and 1,000,000")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a price in USD between 0 and 1,000,000")
     return value
 
 
