@@ -176,6 +176,8 @@ def _stop(observer: subprocess.Popen[bytes] | None) -> int | None:
         except subprocess.TimeoutExpired:
             observer.kill()
             observer.wait()
+        if observer.returncode == -signal.SIGTERM:
+            return 0  # the job was over before the observer could do more than start
     return observer.returncode
 
 
