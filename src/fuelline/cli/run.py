@@ -53,7 +53,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def separate_job(words: list[str]) -> list[str]:
-    """Put `--` before a job that starts with `-m`: argparse would take that for an option of ours."""
+    """Put `--` before a job that starts with `-m`, which is no option of ours."""
     own = words.index("run") if "run" in words else len(words)
     takes_value = False
     for at in range(own + 1, len(words)):

@@ -164,7 +164,7 @@ def _read_table(path: Path, facts: TableFacts) -> pl.DataFrame:
         for name, kind in columns.items()
         if name not in frame.columns
     ]
-    return frame.with_columns(added).select(*columns).cast(dict(columns))
+    return frame.with_columns(added).select(*columns)
 
 
 def _read_bytes(path: Path) -> bytes:
