@@ -5,6 +5,7 @@ Names from a recording are untrusted: control characters are shown as escapes, m
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import TYPE_CHECKING, TextIO
 
@@ -41,10 +42,9 @@ def clean(text: str) -> str:
 
 def _speaks_unicode(stream: TextIO) -> bool:
     try:
-        "█·".encode(stream.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
+        return codecs.lookup(stream.encoding or "ascii").name.startswith("utf")
+    except LookupError:
         return False
-    return True
 
 
 def _draw(console: Console, block: Block, *, plain: bool) -> None:
@@ -72,10 +72,10 @@ def _bar_line(bar: Bar, *, plain: bool) -> Text:
     full, empty = ("#", ".") if plain else ("█", "·")
     filled = round(bar.share * _BAR_WIDTH)
     style = "red" if bar.marked else "green"
-    line = Text(f"  {clean(bar.label):<19}")
+    line = Text(f"  {_shown(bar.label, plain=plain):<19}")
     line.append(full * filled, style)
     line.append(empty * (_BAR_WIDTH - filled), "dim")
-    line.append(f" {100 * bar.share:5.1f} %  {clean(bar.detail)}")
+    line.append(f" {100 * bar.share:5.1f} %  {_shown(bar.detail, plain=plain)}")
     line.truncate(WIDTH)
     return line
 
@@ -104,5 +104,11 @@ def _print(
 
 
 def _text(words: str, style: str, *, plain: bool) -> Text:
-    cleaned = clean(words)
-    return Text(cleaned.replace("·", "|") if plain else cleaned, style=style)
+    return Text(_shown(words, plain=plain), style=style)
+
+
+def _shown(words: str, *, plain: bool) -> str:
+    """Clean, and with escapes for what a stream that only knows ASCII cannot show."""
+    if not plain:
+        return clean(words)
+    return clean(words).replace("·", "|").encode("ascii", "backslashreplace").decode("ascii")

@@ -14,10 +14,11 @@ def percent(frac: float) -> str:
 
 def duration(seconds: float) -> str:
     """`0.0112` -> `11.2 ms`, `95` -> `1 min 35 s`, `7260` -> `2 h 1 min`."""
-    if seconds >= 3600:
-        return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
-    if seconds >= 60:
-        return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    if seconds >= 59.95:  # rounds to 60.0
+        return f"{whole // 60} min {whole % 60} s"
     for unit, step in _TIME_STEPS:
         if seconds >= step:
             return f"{_three_digits(seconds / step)} {unit}"
