@@ -1,0 +1,114 @@
+"""Case files of rules, and the Facts they stand for.
+
+A rule's folder holds four files, each a list of cases:
+
+    {"case": "what this is", "base": "reading",
+     "facts": {"storage": {"saturation": 0.8}},
+     "finding": {"stage": "read", "limit": "bandwidth", "lost_share": 0.61, "words": ["10 MB/s"]},
+     "verdict": "IN102"}
+
+`base` is one of the jobs in bases.json; `facts` is what differs from it. A number is a Reading,
+null is Missing; `budget` gives shares of parts, and `forward` takes the rest of the whole.
+`finding` is what the rule itself must say, null for nothing. `verdict` is what the engine must say
+when all rules are asked: it shows which rule speaks for a stage, and null means "cannot tell".
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fuelline.diagnose.rules import RULES
+from fuelline.schema.facts import (
+    ComputeFacts,
+    CoreFacts,
+    Facts,
+    HotLine,
+    InputFacts,
+    PlaceFacts,
+    StorageFacts,
+)
+from fuelline.schema.findings import BudgetPart, RunSummary, StepStats, Window
+from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.recording import LoaderFacts
+from fuelline.timeline.tiles import PARTS
+
+HERE = Path(__file__).parent
+BASES = json.loads((HERE / "bases.json").read_text())
+KINDS = ("fires", "stays_silent", "near_miss", "blind")
+ROOMS = {"storage": StorageFacts, "cores": CoreFacts, "compute": ComputeFacts}
+RUN = RunSummary(run_id="case", command=["train.py"], host="here", exit_code=0, seconds=70)
+
+
+def load_cases() -> list[Any]:
+    """All cases of all rules, each with its rule and kind."""
+    return [
+        pytest.param(rule, kind, case, id=f"{rule.code}-{kind}-{case['case']}")
+        for rule in RULES
+        for kind in KINDS
+        if (HERE / rule.code / f"{kind}.json").exists()
+        for case in json.loads((HERE / rule.code / f"{kind}.json").read_text())
+    ]
+
+
+def build_facts(case: dict[str, Any]) -> Facts:
+    """The base with the case's changes on top, as the structs that rules read."""
+    plain = _merge(BASES["healthy"], BASES[case["base"]])
+    plain = _merge(plain, case.get("facts", {}))
+    waiting = _signals(plain["input"]) | {"place": _struct(PlaceFacts, plain["place"])}
+    step_s = plain["step_seconds"]
+    return Facts(
+        window=Window(seconds=plain["window_seconds"], before_seconds=8, after_seconds=0),
+        steps=StepStats(count=plain["steps"], mean=step_s, p50=step_s, p95=step_s),
+        budget=_budget(plain["budget"], plain["window_seconds"]),
+        loader=_struct(LoaderFacts, plain["loader"]),
+        input=InputFacts(**waiting),
+        **{name: kind(**_signals(plain[name])) for name, kind in ROOMS.items()},
+        fetch_lines=[_line(line) for line in plain["fetch_lines"]],
+        loop_lines=[_line(line) for line in plain["loop_lines"]],
+        hidden_frac=plain["hidden_frac"],
+    )
+
+
+def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in changes.items():
+        assert name in base, f"{name} is not a fact of the healthy base"
+        both = isinstance(value, dict) and isinstance(base[name], dict)
+        free = name in ("budget", "hidden_frac")  # these replace: their keys are parts, not facts
+        merged[name] = _merge(base[name], value) if both and not free else value
+    return merged
+
+
+def _signals(values: dict[str, Any]) -> dict[str, Any]:
+    units = {
+        name: "frac" if name.endswith(("share", "use", "busy")) else "count" for name in values
+    }
+    return {
+        name: value
+        if isinstance(value, str) or name.endswith(("_text", "_name"))
+        else Missing(reason=f"{name} was not measured")
+        if value is None
+        else Reading(value=value, unit=units[name], origin=name)
+        for name, value in values.items()
+    }
+
+
+def _struct(kind: type[Any], values: dict[str, Any] | None) -> Any:
+    return None if values is None else msgspec.convert(values, kind)
+
+
+def _line(values: dict[str, Any]) -> HotLine:
+    return msgspec.convert({"source": None, "samples": 100, "own": False, **values}, HotLine)
+
+
+def _budget(shares: dict[str, float], seconds: float) -> list[BudgetPart]:
+    whole = {**shares, "forward": 1 - sum(shares.values())}
+    return [
+        BudgetPart(part=part, seconds=whole[part] * seconds, share=whole[part])
+        for part in sorted(whole, key=PARTS.index)
+    ]

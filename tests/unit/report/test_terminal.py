@@ -1,0 +1,143 @@
+"""What reaches the screen: at most 80 columns, no control characters, no markup, any encoding."""
+
+import io
+import re
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from fuelline.report.document import Bar, Bars, Document, Heading, Item, Items, Statement
+from fuelline.report.terminal import WIDTH, clean, render_terminal
+from fuelline.report.writer import write_document
+from tests.golden.freeze import draw, make_diagnoses
+
+LONG = "/a/very/long/path/" + "x" * 300 + "/train.py"
+TEXT = st.text(max_size=300)
+
+
+def rendered(document: Document, encoding: str = "utf-8", errors: str = "strict") -> str:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=encoding, errors=errors, newline="\n")
+    render_terminal(document, stream)
+    stream.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def everywhere(text: str) -> Document:
+    """The same words in every place that words can have."""
+    return Document(
+        (
+            Statement(text, text, alarm=True),
+            Heading(text),
+            Bars((Bar(text, 0.5, text, marked=True), Bar("input", 1.0, text))),
+            Items((Item(text, (text, text)),)),
+            Items(tuple(Item(text, (text,)) for _ in range(11)), numbered=True),
+        )
+    )
+
+
+@given(TEXT)
+def test_nothing_runs_past_the_last_column(text: str) -> None:
+    lines = rendered(everywhere(text)).split("\n")
+    assert max(map(cell_len, lines)) <= WIDTH
+
+
+@pytest.mark.parametrize("text", [LONG, f"python {LONG} --flag", "word " * 80, "漢字" * 90])
+def test_long_words_and_long_sentences_are_folded_and_nothing_is_lost(text: str) -> None:
+    output = rendered(Document((Statement(text),)))
+    assert max(map(cell_len, output.split("\n"))) <= WIDTH
+    assert re.sub(r"\s", "", output) == re.sub(r"\s", "", text)
+
+
+@given(TEXT)
+def test_no_control_character_reaches_the_screen(text: str) -> None:
+    output = rendered(everywhere(text))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", output)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a\x1b[31mred", r"a\x1b[31mred"),
+        ("bell\a", r"bell\x07"),
+        ("two\nlines", r"two\x0alines"),
+        ("\u202egnp.exe", r"\x202egnp.exe"),
+        ("half\udc80", r"half\xdc80"),
+        ("\x9b2J", r"\x9b2J"),
+    ],
+)
+def test_control_characters_are_shown_as_escapes(name: str, shown: str) -> None:
+    assert clean(name) == shown
+    assert shown in rendered(everywhere(name))
+
+
+@pytest.mark.parametrize("name", ["[bold]x[/bold]", "[/]", "[link=http://x]y", ":smile:", "[[]"])
+def test_markup_in_a_name_is_shown_as_it_is(name: str) -> None:
+    assert name in rendered(Document((Statement(name), Heading(name), Items((Item(name),)))))
+
+
+def test_output_to_a_pipe_has_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    for diagnosis in make_diagnoses().values():
+        assert "\x1b" not in draw(diagnosis)
+
+
+def test_a_terminal_gets_colour_but_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+    class Terminal(io.StringIO):
+        encoding = "utf-8"
+
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    diagnosis = make_diagnoses()["starved"]
+    render_terminal(write_document(diagnosis), stream)
+    assert "\x1b[" in stream.getvalue()
+    assert re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()) == draw(diagnosis)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_stream_that_cannot_draw_blocks_gets_plain_signs(encoding: str) -> None:
+    output = rendered(write_document(make_diagnoses()["starved"]), encoding)
+    assert "####" in output
+    assert "wait for input" in output
+
+
+@given(TEXT)
+def test_any_name_can_be_written_to_an_ascii_stream(text: str) -> None:
+    rendered(everywhere(text), "ascii").encode("ascii")
+
+
+def test_a_name_that_the_stream_cannot_show_is_escaped() -> None:
+    assert r"/donn\xe9es" in rendered(Document((Statement("/données"),)), "ascii")
+
+
+def test_a_report_with_hostile_names_keeps_its_shape() -> None:
+    diagnosis = make_diagnoses()["starved"]
+    (finding, *_) = diagnosis.findings
+    evil = f"\x1b]0;owned\a[red]{LONG}\r\n"
+    hostile = msgspec.structs.replace(
+        diagnosis,
+        run=msgspec.structs.replace(diagnosis.run, command=["python", evil], path=evil),
+        findings=[
+            msgspec.structs.replace(
+                finding,
+                sentence=evil,
+                evidence=[
+                    msgspec.structs.replace(entry, what=evil, mount=evil, line=evil, source=evil)
+                    for entry in finding.evidence
+                ],
+            )
+        ],
+    )
+    lines = draw(hostile).split("\n")
+    assert max(map(len, lines)) <= WIDTH
+    assert not any("\x1b" in line or "\a" in line or "\r" in line for line in lines)
+    assert any("[red]" in line for line in lines)
