@@ -169,7 +169,9 @@ class Spool:
             raise
         finally:
             os.close(fd)
-        self.live = segment[2][: wire.HEADER_BYTES].cast("Q")
+        live = segment[2][: wire.HEADER_BYTES].cast("Q")
+        live[PHASE:] = self.live[PHASE:]  # what was counted while there was no file
+        self.live = live
         self._segment = self._previous = segment
         self.path = path
 

@@ -36,29 +36,34 @@ def measure(batch: Any, batch_size: int | None) -> tuple[int, int]:
         parts = batch
     else:
         return _measure_any(batch, batch_size)
-    samples, size_bytes = UNKNOWN, 0
-    for part in parts:
-        if type(part) is not _Tensor or part.is_nested:
-            return _measure_any(batch, batch_size)
-        size_bytes += part.nbytes
-        if samples == UNKNOWN:
-            shape = part.shape
-            samples = shape[0] if shape else 1
-    if len(parts) == batch_size != samples:
-        samples = batch_size
+    samples, size_bytes, count = UNKNOWN, 0, len(parts)
+    if not 0 < count < LEAVES:
+        return _measure_any(batch, batch_size)
+    try:
+        for part in parts:
+            if type(part) is not _Tensor:
+                return _measure_any(batch, batch_size)
+            size_bytes += part.nbytes
+            if samples == UNKNOWN:
+                shape = part.shape
+                samples = shape[0] if shape else 1
+    except RuntimeError:  # a layout without a plain size: sparse, nested
+        return _measure_any(batch, batch_size)
+    if count == batch_size != samples:
+        samples = count
     return samples, size_bytes
 
 
 def _measure_any(batch: Any, batch_size: int | None) -> tuple[int, int]:
     tally = _Tally(batch_size)
     tally.visit(batch)
-    if tally.leaves >= LEAVES or not tally.is_seen:
+    if tally.leaves >= LEAVES or tally.is_odd or not tally.is_seen:
         return tally.samples, UNKNOWN
     return tally.samples, tally.size_bytes
 
 
 class _Tally:
-    __slots__ = ("batch_size", "is_seen", "leaves", "samples", "size_bytes")
+    __slots__ = ("batch_size", "is_odd", "is_seen", "leaves", "samples", "size_bytes")
 
     def __init__(self, batch_size: int | None) -> None:
         self.batch_size = batch_size
@@ -66,6 +71,7 @@ class _Tally:
         self.size_bytes = 0
         self.leaves = 0
         self.is_seen = False
+        self.is_odd = False
 
     def visit(self, item: Any) -> None:
         kind = type(item)
@@ -103,10 +109,11 @@ class _Tally:
 
     def _add_array(self, array: Any) -> None:
         try:
-            self.size_bytes += array.nbytes
             length = array.shape[0] if array.ndim else 1
+            self.size_bytes += array.nbytes
         except (RuntimeError, NotImplementedError):
-            return  # a layout without a plain size, such as nested tensors
+            self.is_odd = True
+            return
         self.is_seen = True
         if self.samples == UNKNOWN or length == self.batch_size:
             self.samples = length
