@@ -1,0 +1,203 @@
+"""The way into the job is not noticed: paths, imports, other sitecustomizes, other environments."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fuelline.record.hooks import SITE_DIR
+from fuelline.schema import wire
+from tests.integration.harness import environment, read_spools
+
+FAKE_TORCH = "VALUE = 42\n"
+
+
+def python(
+    *arguments: str, run_dir: Path | None, path: Path | None = None, program: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
+    env = environment(run_dir)
+    folders = [env.get("PYTHONPATH"), str(path) if path else None]
+    env["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
+    command = [program, *arguments]
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def both(
+    *arguments: str, run_dir: Path, path: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Assert that all that can be seen is the same with and without us."""
+    plain = python(*arguments, run_dir=None, path=path)
+    hooked = python(*arguments, run_dir=run_dir, path=path)
+    seen = (hooked.returncode, hooked.stdout, hooked.stderr)
+    assert seen == (plain.returncode, plain.stdout, plain.stderr)
+    return hooked
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of the job's on PYTHONPATH."""
+    (tmp_path / "job").mkdir()
+    return tmp_path / "job"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+def test_the_site_folder_holds_the_entry() -> None:
+    assert (Path(SITE_DIR) / "sitecustomize.py").is_file()
+
+
+def test_the_path_is_as_without_us_and_children_inherit_the_entry(run_dir: Path) -> None:
+    script = "import sys; print(sys.path)"
+    both("-c", script, run_dir=run_dir)
+    nested = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {script!r}])"
+    both("-c", nested, run_dir=run_dir)
+    child = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import fuelline_watch'])"
+    )
+    assert python("-c", child, run_dir=run_dir).stderr == ""
+    assert "ModuleNotFoundError" in python("-c", child, run_dir=None).stderr
+
+
+def test_a_python_without_torch_loads_one_small_module_and_leaves_nothing(run_dir: Path) -> None:
+    script = "import sys; print(sorted(sys.modules))"
+    plain = python("-c", script, run_dir=None).stdout
+    hooked = python("-c", script, run_dir=run_dir).stdout
+    assert set(eval(hooked)) - set(eval(plain)) == {"fuelline_watch", "sitecustomize"}
+    assert list(run_dir.iterdir()) == []
+
+
+def test_the_shadowed_sitecustomize_runs(run_dir: Path, folder: Path) -> None:
+    (folder / "sitecustomize.py").write_text("import sys; sys.marked = __file__\n")
+    script = "import sys, sitecustomize; print(sys.marked, sitecustomize.__file__)"
+    assert str(folder) in both("-c", script, run_dir=run_dir, path=folder).stdout
+
+
+@pytest.mark.parametrize(
+    "line", ["1 / 0", "import not_there", "raise SystemExit(3)", "import os; os._exit(4)"]
+)
+def test_its_errors_are_python_s_as_without_us(run_dir: Path, folder: Path, line: str) -> None:
+    (folder / "sitecustomize.py").write_text(line + "\n")
+    plain = python("-c", "print('on')", run_dir=None, path=folder)
+    hooked = python("-c", "print('on')", run_dir=run_dir, path=folder)
+    assert (hooked.returncode, hooked.stdout) == (plain.returncode, plain.stdout)
+    assert hooked.stderr.splitlines()[:2] == plain.stderr.splitlines()[:2]
+
+
+def test_without_a_run_folder_nothing_is_watched() -> None:
+    hooked = python("-c", "import sys; print(sys.meta_path)", run_dir=None, path=Path(SITE_DIR))
+    assert "Watcher" not in hooked.stdout
+    assert hooked.stderr == ""
+
+
+def test_modules_and_zip_files_run_as_programs(run_dir: Path, folder: Path) -> None:
+    (folder / "torch.py").write_text("import sys\nprint(__name__, __spec__.name, sys.argv[1:])\n")
+    both("-m", "torch", "a", run_dir=run_dir, path=folder)
+    archive = folder / "job.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("torch.py", FAKE_TORCH)
+        file.writestr("__main__.py", "import torch; print(torch.VALUE, torch.__loader__)")
+    both(str(archive), run_dir=run_dir)
+
+
+IMPORTS = """
+import importlib, importlib.util, sys, pkgutil, inspect
+spec = importlib.util.find_spec("torch")
+print(spec.name, spec.origin, type(spec.loader).__name__)
+loader = importlib.util.LazyLoader(spec.loader)
+spec.loader = loader
+lazy = importlib.util.module_from_spec(spec)
+sys.modules["torch"] = lazy
+loader.exec_module(lazy)
+print(lazy.VALUE)
+del sys.modules["torch"]
+import torch
+print(torch.VALUE, vars(torch.__loader__), inspect.getsource(torch), importlib.reload(torch).VALUE)
+print(pkgutil.get_data("torch", "torch.py"))
+"""
+
+
+def test_every_way_to_import_works_and_leaves_the_loader_as_it_was(
+    run_dir: Path, folder: Path
+) -> None:
+    (folder / "torch.py").write_text(FAKE_TORCH)
+    both("-c", IMPORTS, run_dir=run_dir, path=folder)
+
+
+def test_a_torch_that_fails_to_import_fails_the_same_way(run_dir: Path, folder: Path) -> None:
+    (folder / "torch.py").write_text("raise ImportError('no libcuda here')\n")
+    for program in ("import torch", "try: import torch\nexcept ImportError as e: print(e)"):
+        plain = python("-c", program, run_dir=None, path=folder)
+        hooked = python("-c", program, run_dir=run_dir, path=folder)
+        assert (hooked.returncode, hooked.stdout) == (plain.returncode, plain.stdout)
+        assert hooked.stderr.splitlines()[-1:] == plain.stderr.splitlines()[-1:]
+    assert list(run_dir.iterdir()) == []
+
+
+def test_a_torch_that_is_none_leaves_a_note_and_the_job_goes_on(
+    run_dir: Path, folder: Path
+) -> None:
+    (folder / "torch.py").write_text(FAKE_TORCH)
+    both("-c", "import torch; print(torch.VALUE)", run_dir=run_dir, path=folder)
+    (note,) = run_dir.iterdir()
+    assert note.name.startswith("hooks-failed-")
+    assert note.read_text().startswith("torch: ")
+
+
+def test_a_job_with_another_fuelline_keeps_it(run_dir: Path, folder: Path) -> None:
+    (folder / "torch.py").write_text(FAKE_TORCH)
+    (folder / "fuelline.py").write_text("VALUE = 'theirs'\n")
+    script = "import fuelline, torch; print(fuelline.VALUE, torch.VALUE)"
+    both("-c", script, run_dir=run_dir, path=folder)
+    (note,) = run_dir.iterdir()
+    assert "another fuelline" in note.read_text()
+
+
+def test_an_environment_that_has_torch_but_not_fuelline_is_recorded(
+    run_dir: Path, tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    (site,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (site / "torch.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    script = """
+import importlib.util, sys
+print(importlib.util.find_spec("fuelline"))
+import torch
+torch.ones(1, requires_grad=True).sum().backward()
+print("msgspec" in sys.modules, [entry for entry in sys.path if "fuelline" in entry])
+"""
+    program = str(tmp_path / "venv/bin/python")
+    hooked = python("-c", script, run_dir=run_dir, program=program)
+    assert (hooked.stdout, hooked.stderr) == ("None\nFalse []\n", "")
+    (left,) = read_spools(run_dir)
+    assert left.of(wire.Kind.BACKWARD)
+
+
+def test_the_observer_is_named_to_yama_where_it_must_be(run_dir: Path, tmp_path: Path) -> None:
+    scope = tmp_path / "ptrace_scope"
+    scope.write_text("1\n")
+    script = f"""
+import os, sys
+sys.path.insert(0, {SITE_DIR!r})
+import fuelline_watch, fuelline_ptrace
+asked = []
+fuelline_ptrace.allow = asked.append
+fuelline_watch._allow_observer()
+fuelline_watch.YAMA = {str(scope)!r}
+fuelline_watch._allow_observer()
+os.environ["{wire.OBSERVER_PID_VARIABLE}"] = "77"
+fuelline_watch._allow_observer()
+print(asked)
+"""
+    assert python("-c", script, run_dir=run_dir).stdout == "[77]\n"
+    real = f"import sys; sys.path.insert(0, {SITE_DIR!r}); import fuelline_ptrace as p; p.allow(1)"
+    assert python("-c", real, run_dir=None).stderr == ""
