@@ -10,6 +10,7 @@ from fuelline.diagnose import cannot_tell, diagnose
 from fuelline.ingest import compact_recording, has_ended, load_recording
 from fuelline.report import render_terminal, write_document
 from fuelline.schema.findings import Diagnosis, RunSummary
+from fuelline.schema.names import encodable
 from fuelline.schema.recording import Blindspot
 from fuelline.signals import measure
 from fuelline.timeline.tiles import cut_tiles
@@ -63,7 +64,7 @@ def _summarise(timeline: Timeline, run_dir: Path) -> RunSummary:
         host=run.host,
         exit_code=run.exit_code,
         seconds=None if run.ended_ns is None else (run.ended_ns - run.started_ns) / 1e9,
-        path=str(run_dir),
+        path=encodable(str(run_dir)),
     )
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.store import new_run_dir
 from fuelline.record.launch import Outcome, launch
-from fuelline.schema.errors import FuellineError, InputError, UsageError
+from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,8 +145,8 @@ def _report(run_dir: Path, price: float | None) -> None:
 
     try:
         pipeline.show_report(run_dir, price=price, stream=sys.stderr)
-    except (FuellineError, OSError) as error:
-        print(f"fuelline: no diagnosis: {error}", file=sys.stderr)
+    except Exception as error:  # noqa: BLE001 - whatever fails here, the job's exit code counts
+        print(f"fuelline: no diagnosis: {clean(str(error))}", file=sys.stderr)
 
 
 def _leave_like(outcome: Outcome) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.cli.store import list_runs, runs_folder
+from fuelline.schema.names import clean
 from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, Manifest, RunFacts
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def act(_: argparse.Namespace) -> int:
     """Print one line a run."""
     runs = list_runs()
     for path in runs:
-        print(_line(path))
+        print(clean(_line(path)))
     if not runs:
         print(f"No runs in {runs_folder()}. `fuelline run train.py` records one.")
     return 0

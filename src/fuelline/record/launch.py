@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +24,7 @@ import msgspec
 from fuelline import __version__
 from fuelline.record.hooks import SITE_DIR
 from fuelline.schema.errors import InputError
+from fuelline.schema.names import encodable
 from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, Blindspot, RunFacts
 from fuelline.schema.wire import OBSERVER_PID_VARIABLE, RUN_DIR_VARIABLE
 
@@ -41,6 +44,7 @@ _FROM_KERNEL = 0x80
 """si_code of a signal that the terminal sent to the whole foreground group (SI_KERNEL)."""
 _OBSERVER_GRACE_S = 3.0
 """How long the observer may take to write its last samples; it needs milliseconds."""
+_LOGIN = re.compile(r"://[^/@\s]+@")
 _SECRET_WORDS = ("key", "token", "secret", "password", "passwd", "credential")
 
 
@@ -63,6 +67,10 @@ def launch(command: list[str], run_dir: Path) -> Outcome:
         observer = _start_observer(run_dir, job.pid, mask) if problem is None else None
         returncode = _wait(job)
         observer_code = _stop(observer)
+    except InputError:
+        if problem is None:  # made a moment ago: a run of nothing must not become the last run
+            shutil.rmtree(run_dir, ignore_errors=True)
+        raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if problem is None:
@@ -72,8 +80,8 @@ def launch(command: list[str], run_dir: Path) -> Outcome:
 
 def _describe_run(command: list[str], run_dir: Path) -> RunFacts:
     return RunFacts(
-        run_id=run_dir.name,
-        command=hide_secrets(command),
+        run_id=encodable(run_dir.name),
+        command=[encodable(word) for word in hide_secrets(command)],
         host=socket.gethostname(),
         started_wall_ns=time.time_ns(),
         started_ns=time.monotonic_ns(),
@@ -85,18 +93,18 @@ def _describe_run(command: list[str], run_dir: Path) -> RunFacts:
 
 
 def hide_secrets(command: Iterable[str]) -> list[str]:
-    """Replace the values of options whose name looks like a secret's: a recording gets copied.
+    """Replace values whose name looks like a secret's: a recording gets copied.
 
-    `["train.py", "--api-key", "x", "--token=y"]` -> `["train.py", "--api-key", "***", "--
-    token=***"]`
+    `train.py --api-key x TOKEN=y s3://me:z@host` -> `train.py --api-key *** TOKEN=*** s3://***@host`
     """
     shown: list[str] = []
     hide_next = False
     for word in command:
         name, equals, _ = word.partition("=")
-        secret = name.startswith("-") and any(part in name.lower() for part in _SECRET_WORDS)
-        shown.append("***" if hide_next else f"{name}=***" if secret and equals else word)
-        hide_next = secret and not equals and not hide_next
+        secret = any(part in name.lower() for part in _SECRET_WORDS)
+        masked = f"{name}=***" if secret and equals else _LOGIN.sub("://***@", word)
+        shown.append("***" if hide_next else masked)
+        hide_next = secret and name.startswith("-") and not equals and not hide_next
     return shown
 
 

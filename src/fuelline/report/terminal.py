@@ -6,22 +6,19 @@ Names from a recording are untrusted: control characters are shown as escapes, m
 from __future__ import annotations
 
 import codecs
-import re
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
 from rich.text import Text
 
 from fuelline.report.document import Bars, Block, Document, Heading, Items, Statement
+from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
     from fuelline.report.document import Bar, Item
 
 WIDTH = 80
 _BAR_WIDTH = 32
-_CONTROL = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
 
 
 def render_terminal(document: Document, stream: TextIO) -> None:
@@ -33,11 +30,6 @@ def render_terminal(document: Document, stream: TextIO) -> None:
     plain = not _speaks_unicode(stream)
     for block in document.blocks:
         _draw(console, block, plain=plain)
-
-
-def clean(text: str) -> str:
-    """Show control and direction characters as escapes; they must not reach the terminal."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def _speaks_unicode(stream: TextIO) -> bool:
