@@ -1,0 +1,285 @@
+"""The command line: one message on standard error, the right exit code, no traceback."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fuelline import pipeline
+from fuelline.cli import main, run
+from fuelline.record.launch import Outcome
+from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
+from tests.unit.ingest.remains import RUN, snapshot, write_run
+
+Capture = pytest.CaptureFixture[str]
+
+
+def refuse(capsys: Capture, *words: str) -> tuple[int, str]:
+    """Run a command that must fail; returns its exit code and what it said."""
+    try:
+        code = main(list(words))
+    except SystemExit as left:  # argparse leaves this way
+        code = int(left.code or 0)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    return code, said.err
+
+
+def is_next_step(message: str) -> bool:
+    return "`fuelline " in message or "--" in message
+
+
+@pytest.fixture
+def recorded(store: Path) -> Path:
+    """A finished run in the store."""
+    return write_run(store / "runs" / RUN.run_id)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["run", "missing.py"], 3, "missing.py does not exist"),
+        (["run", "no-such-command-here"], 3, "neither a script here nor a command"),
+        (["run"], 2, "no job to run"),
+        (["run", "--"], 2, "no job to run"),
+        (["diagnose", "no-such-run"], 3, "neither a folder nor a recorded run"),
+        (["diagnose"], 3, "No run was recorded yet"),
+        (["fly"], 2, "invalid choice"),
+        ([], 2, "COMMAND"),
+        (["run", "--price", "cheap", "train.py"], 2, "cheap"),
+        (["run", "--price", "-1", "train.py"], 2, "price"),
+        (["run", "--price", "nan", "train.py"], 2, "nan"),
+        (["diagnose", "--price", "inf"], 2, "inf"),
+        (["diagnose", "--price", "0"], 2, "not a price"),
+        (["diagnose", "--colour"], 2, "--colour"),
+    ],
+)
+@pytest.mark.usefixtures("store")
+def test_a_command_that_makes_no_sense_says_so(
+    capsys: Capture, words: list[str], code: int, said: str
+) -> None:
+    found, message = refuse(capsys, *words)
+    assert found == code
+    assert said in message
+
+
+def test_a_missing_script_starts_nothing_and_leaves_nothing(capsys: Capture, store: Path) -> None:
+    refuse(capsys, "run", "missing.py")
+    assert not store.exists()
+
+
+def test_an_existing_run_dir_is_never_written_to(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "launch", lambda *_: pytest.fail("the job was started"))
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "precious").write_text("data")
+    (tmp_path / "train.py").write_text("")
+    before = snapshot(tmp_path)
+    folder = str(tmp_path / "old")
+    code, message = refuse(capsys, "run", "--run-dir", folder, str(tmp_path / "train.py"))
+    assert code == 2
+    assert folder in message
+    assert "--run-dir" in message
+    assert snapshot(tmp_path) == before
+
+
+def test_a_folder_that_is_no_recording_is_named(capsys: Capture, tmp_path: Path) -> None:
+    code, message = refuse(capsys, "diagnose", str(tmp_path))
+    assert code == 3
+    assert str(tmp_path) in message
+    assert is_next_step(message)
+
+
+def test_a_newer_recording_is_refused(capsys: Capture, recorded: Path) -> None:
+    newer = msgspec.json.decode((recorded / RUN_FILE).read_bytes()) | {"version": 99}
+    (recorded / RUN_FILE).write_bytes(msgspec.json.encode(newer))
+    code, message = refuse(capsys, "diagnose", str(recorded))
+    assert code == 3
+    assert "99" in message
+    assert "pip install -U fuelline" in message
+
+
+def test_a_damaged_recording_is_refused_and_left_as_it_is(capsys: Capture, recorded: Path) -> None:
+    assert main(["diagnose", str(recorded)]) == 0
+    capsys.readouterr()
+    (recorded / "events.parquet").write_bytes(b"PAR1")
+    before = snapshot(recorded)
+    for words in (["diagnose"], ["diagnose", "--json"]):
+        code, message = refuse(capsys, *words)
+        assert code == 3
+        assert "events.parquet" in message
+    assert snapshot(recorded) == before
+
+
+@pytest.mark.usefixtures("store")
+def test_debug_shows_the_traceback() -> None:
+    with pytest.raises(Exception, match="No run was recorded"):
+        main(["--debug", "diagnose"])
+
+
+def test_diagnose_prints_json_for_scripts(capsys: Capture, recorded: Path) -> None:
+    assert main(["diagnose", "--json", "--price", "2.5"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema_version"] == 1
+    assert answer["run"]["path"] == str(recorded)
+    assert answer["steps"]["count"] == 7
+    assert answer["price_usd_per_hour"] == 2.5
+    assert sum(part["share"] for part in answer["budget"]) == pytest.approx(1)
+
+
+def test_diagnose_prints_a_report_for_people(capsys: Capture, recorded: Path) -> None:
+    assert main(["diagnose"]) == 0
+    output = capsys.readouterr().out
+    assert "Where the time went" in output
+    assert str(recorded) in output.replace("\n", "")
+
+
+@pytest.mark.parametrize("word", [RUN.run_id, RUN.run_id[:12]])
+def test_a_run_is_found_by_its_id_or_the_beginning_of_it(
+    capsys: Capture, recorded: Path, word: str
+) -> None:
+    assert main(["diagnose", "--json", word]) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["path"] == str(recorded)
+
+
+def test_a_word_that_fits_two_runs_is_refused(capsys: Capture, recorded: Path) -> None:
+    write_run(recorded.with_name(f"{RUN.run_id}2"))
+    code, message = refuse(capsys, "diagnose", RUN.run_id[:5])
+    assert code == 3
+    assert "fits 2 runs" in message
+
+
+def test_the_last_run_is_the_default(capsys: Capture, recorded: Path) -> None:
+    later = write_run(recorded.with_name("20270101-000000-train-2"))
+    assert main(["diagnose", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["path"] == str(later)
+
+
+def test_runs_with_none_says_how_to_make_one(capsys: Capture, store: Path) -> None:
+    assert main(["runs"]) == 0
+    output = capsys.readouterr().out
+    assert str(store) in output
+    assert "fuelline run" in output
+
+
+def test_runs_lists_finished_unfinished_and_unreadable_ones(
+    capsys: Capture, recorded: Path
+) -> None:
+    unfinished = msgspec.structs.replace(RUN, ended_ns=None, exit_code=None)
+    write_run(recorded.with_name("20260102-unfinished"), run=unfinished)
+    broken = recorded.with_name("20260103-broken")
+    broken.mkdir()
+    (broken / MANIFEST_FILE).write_text("{")
+    recorded.with_name("not-a-run").mkdir()
+    assert main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [RUN.run_id, "20260102-unfinished", broken.name]
+    assert "exit 0" in lines[0]
+    assert "60 s" in lines[0]
+    assert "unfinished" in lines[1].split("  ", 1)[1]
+    assert "unreadable" in lines[2]
+
+
+def test_names_of_runs_are_shown_without_their_control_characters(
+    capsys: Capture, recorded: Path
+) -> None:
+    write_run(recorded.with_name("20280101-\x1b[2J\x07evil"))
+    assert main(["runs"]) == 0
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    assert "evil" in output
+    _, message = refuse(capsys, "diagnose", "\x1b]0;owned\x07")
+    assert "\x1b" not in message
+
+
+def test_a_reader_that_leaves_early_is_no_error(recorded: Path) -> None:
+    command = f"{sys.executable} -m fuelline diagnose {recorded} | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert "Broken" not in done.stderr
+
+
+@pytest.mark.usefixtures("store")
+def test_a_bug_of_ours_in_the_report_leaves_the_jobs_exit_code(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a bug of ours")
+
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.setattr(run, "launch", lambda *_: Outcome(returncode=7))
+    monkeypatch.setattr(pipeline, "show_report", fail)
+    assert main(["run", str(tmp_path / "train.py")]) == 7
+    assert "a bug of ours" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "job"),
+    [
+        (["run", "-m", "pkg.train", "-v"], ["-m", "pkg.train", "-v"]),
+        (["run", "--quiet", "-m", "pkg"], ["-m", "pkg"]),
+        (["run", "--price", "2", "-m", "pkg"], ["-m", "pkg"]),
+        (["run", "--run-dir", "new", "-m", "pkg"], ["-m", "pkg"]),
+    ],
+)
+def test_a_module_is_run_by_python(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], job: list[str]
+) -> None:
+    assert started_by(monkeypatch, words)[1:] == job
+
+
+def started_by(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> list[str]:
+    """The command that `fuelline run` would start."""
+    commands: list[list[str]] = []
+
+    def catch(command: list[str], _: Path) -> Outcome:
+        commands.append(command)
+        return Outcome(returncode=0, problem="not started")
+
+    monkeypatch.setattr(run, "launch", catch)
+    assert main(words) == 0
+    return commands[0]
+
+
+@pytest.mark.usefixtures("store")
+def test_words_after_the_script_are_the_scripts_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    own = ["--quiet", "--price", "x", "-m", "--", "--run-dir"]
+    assert started_by(monkeypatch, ["run", str(script), *own])[1:] == [str(script), *own]
+
+
+@pytest.mark.usefixtures("store")
+def test_a_script_that_is_not_executable_gets_a_python_and_a_command_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train"
+    script.write_text("")
+    assert started_by(monkeypatch, ["run", str(script)])[1:] == [str(script)]
+    assert started_by(monkeypatch, ["run", "--", "env", "A=1"]) == ["env", "A=1"]
+
+
+@pytest.mark.usefixtures("store")
+def test_the_python_of_the_active_environment_runs_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("")
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
+    assert started_by(monkeypatch, ["run", "-m", "pkg"])[0] == str(python)
+
+
+def test_help_fits_the_screen_and_names_every_command(capsys: Capture) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    output = capsys.readouterr().out
+    for command in ("demo", "run", "diagnose", "runs", "doctor"):
+        assert command in output
