@@ -8,13 +8,12 @@ The bars (issue 2): at most 1 % of one core together on average, at most 80 MB.
 
 import argparse
 import os
-import resource
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from fuelline.record.launch import launch
 from fuelline.schema.journal import decode_frames
 from fuelline.schema.samples import JOURNAL_NAME, HostSample, StackSample, ThreadState
 
@@ -23,6 +22,7 @@ WORKERS = 8
 JOB = """
 import sys, time, torch
 from torch.utils.data import DataLoader, Dataset
+
 
 class Samples(Dataset):
     def __len__(self):
@@ -34,55 +34,51 @@ class Samples(Dataset):
 
 if __name__ == "__main__":
     end = time.monotonic() + float(sys.argv[1])
+    model = torch.nn.Linear(1000, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for batch in DataLoader(Samples(), batch_size=16, num_workers=int(sys.argv[2])):
         time.sleep(0.02)
+        model(batch).sum().backward()
+        optimizer.step()
         if time.monotonic() > end:
             break
 """
 
 
 def main(seconds: float = 60.0) -> dict[str, float]:
-    """Run the job and the observer; gives the figures."""
+    """Record the job as `fuelline run` does; gives the figures."""
     with tempfile.TemporaryDirectory() as folder:
-        run_dir = Path(folder)
-        script = run_dir / "job.py"
+        script = Path(folder) / "job.py"
         script.write_text(JOB)
-        job = subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(script), str(seconds), str(WORKERS)]
-        )
+        run_dir = Path(folder) / "run"
+        command = [sys.executable, "-W", "ignore", str(script), str(seconds), str(WORKERS)]
         start = time.monotonic()
-        command = [sys.executable, "-m", "fuelline.record.observer", "--run-dir", folder]
-        observer = subprocess.Popen([*command, "--root-pid", str(job.pid)])
-        job.wait()
-        _, _, usage = os.wait4(observer.pid, 0)
-        observer.returncode = 0
-        return _measure(run_dir / JOURNAL_NAME, time.monotonic() - start, usage)
+        outcome = launch(command, run_dir)
+        wall_s = time.monotonic() - start
+        if outcome.returncode or outcome.problem:
+            raise RuntimeError(f"the job was not recorded: {outcome}")
+        return _measure((run_dir / JOURNAL_NAME).read_bytes(), wall_s)
 
 
-def _measure(journal: Path, wall_s: float, usage: resource.struct_rusage) -> dict[str, float]:
-    content = journal.read_bytes()
-    rows = decode_frames(content).rows
-    host = {
-        name: value
-        for row in rows
-        if isinstance(row, HostSample)
-        for name, value in row.values.items()
-    }
-    cpu_s = usage.ru_utime + usage.ru_stime
-    stacks_s = host.get("observer.stacks_cpu_ns", 0.0) / 1e9
+def _measure(journal: bytes, wall_s: float) -> dict[str, float]:
+    """The observer weighs itself; its last sample is taken just before it leaves."""
+    rows = decode_frames(journal).rows
+    hosts = [row.values for row in rows if isinstance(row, HostSample)]
+    last = {name: value for values in hosts for name, value in values.items()}
+    own_s, stacks_s = last["observer.cpu_ns"] / 1e9, last["observer.stacks_cpu_ns"] / 1e9
+    states = [row for row in rows if isinstance(row, ThreadState)]
     return {
         "wall_s": wall_s,
-        "observer_core_share": (cpu_s - stacks_s) / wall_s,
+        "observer_core_share": own_s / wall_s,
         "py_spy_core_share": stacks_s / wall_s,
-        "together_core_share": cpu_s / wall_s,
-        "startup_cpu_s": next(
-            row.values["observer.cpu_ns"] / 1e9 for row in rows if isinstance(row, HostSample)
-        ),
-        "rss_bytes": usage.ru_maxrss * 1024,
-        "journal_bytes_per_hour": len(content) / wall_s * 3600,
-        "thread_samples_per_s": sum(r.count for r in rows if isinstance(r, ThreadState)) / wall_s,
-        "stack_samples": sum(r.count for r in rows if isinstance(r, StackSample)),
-        "sampling_interval_ms": host.get("observer.interval_ns", 0.0) / 1e6,
+        "together_core_share": (own_s + stacks_s) / wall_s,
+        "startup_cpu_s": hosts[0]["observer.cpu_ns"] / 1e9,
+        "peak_rss_bytes": last["observer.peak_rss_bytes"],
+        "journal_bytes_per_hour": len(journal) / wall_s * 3600,
+        "thread_samples_per_s": sum(row.count for row in states) / wall_s,
+        "stack_samples": sum(row.count for row in rows if isinstance(row, StackSample)),
+        "sampling_interval_ms": last["observer.interval_ns"] / 1e6,
+        "looks_at_others": last["others.looks"],
         "load_average": os.getloadavg()[0],
     }
 

@@ -65,6 +65,12 @@ class Descriptors:
             return _PIPE
         return _DEVICE if link.startswith("anon_inode:") else UNKNOWN
 
+    def follow_if_file(self, process: Process, fd: int) -> Target:
+        """The same for files alone; looking up a socket's peer has its price."""
+        link = find_link(f"fd/{fd}", process.dir_fd)
+        is_file = link is not None and link.startswith("/")
+        return self._file(process, link, fd) if link and is_file else UNKNOWN
+
     def follow_path(self, process: Process, directory_fd: int, path: str) -> Target:
         """The file that a path argument names, relative to a directory descriptor or the cwd."""
         if not path.startswith("/"):

@@ -1,13 +1,15 @@
 """What processes outside the job do: CPU and I/O in total, and the few that are noticeable.
 
 All of the machine's processes are looked at in turns, `stat` only; a process that used no CPU since
-its last turn did no I/O worth mentioning and costs nothing more. The total CPU of others does not
-come from this list but from the machine's busy time less the job's and our own: that also counts
-neighbours in other containers, whom /proc does not show.
+its last turn did no I/O worth mentioning, costs nothing more and gets fewer turns. Kernel threads
+work for someone else and are left out. The total CPU of others does not come from this list, but is
+the machine's busy time less the job's and our own: that also counts neighbours in other containers,
+whom /proc does not show.
 """
 
 import os
 from collections import Counter
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -29,8 +31,13 @@ from fuelline.schema.samples import OtherProcess
 MAX_LOOKS = 250
 """Processes looked at per call, at 7 us each; more take turns."""
 MAX_ROWS = 16
-MAX_THREADS = 64
-"""Threads of one process that are looked at for what they are blocked on."""
+MAX_THREADS = 256
+"""Threads of all busy processes together that are looked at for what they are blocked on."""
+IDLE_LOOKS = 3
+IDLE_EVERY = 4
+"""A process that was idle in so many looks is looked at in every fourth one only."""
+_KTHREADD = 2
+"""The parent of all kernel threads."""
 _STORAGE = ("read", "metadata", "write")
 NOTICEABLE_CPU_SHARE = 0.05
 NOTICEABLE_BYTES_PER_S = 1_000_000
@@ -44,6 +51,11 @@ class _Known:
     at_ns: int
     stat: Stat
     io: tuple[int, int, int] | None
+    idle_looks: int = 0
+
+    @property
+    def is_kernel_thread(self) -> bool:
+        return self.stat.ppid == _KTHREADD
 
 
 class Others:
@@ -54,34 +66,53 @@ class Others:
         self._resolver = resolver
         self._descriptors = descriptors
         self._known: dict[int, _Known] = {}
+        self._suspects: dict[int, Process] = {}
         self._turn = 0
+        self.looks = 0
+        """Calls of `sample` so far; counts of blocked threads are per look."""
         self.read_bytes: int | None = None
         """Bytes that others read from devices so far; None until the kernel told us any."""
         self.write_bytes: int | None = None
 
     def sample(self, now_ns: int, own_pids: frozenset[int]) -> list[OtherProcess]:
         """The noticeable processes since each one's last turn, busiest first."""
+        self.looks += 1
         pids = sorted(list_numbers("/proc"))
         self._forget(frozenset(pids))
         start = self._turn if len(pids) > MAX_LOOKS else 0
         self._turn = (start + MAX_LOOKS) % max(len(pids), 1)
         rows = []
         for pid in (pids[start:] + pids[:start])[:MAX_LOOKS]:
-            if pid not in own_pids and pid not in self._tree.processes:
+            if pid not in own_pids and pid not in self._tree.processes and self._is_due(pid):
                 row = self._look_at(pid, now_ns)
                 if row is not None:
                     rows.append(row)
         rows.sort(key=lambda row: row.cpu_ns + row.disk_read_bytes + row.disk_write_bytes)
-        located = (self._locate(row) for row in rows[: -MAX_ROWS - 1 : -1])
+        busiest = rows[: -MAX_ROWS - 1 : -1]
+        self._drop_suspects(self._suspects.keys() - {row.pid for row in busiest})
+        located = [self._locate(row) for row in busiest]
         return [row for row in located if row.blocked or _is_noticeable(row)]
 
     def close(self) -> None:
         """Give all descriptors back."""
         self._forget(frozenset())
+        self._drop_suspects(set(self._suspects))
 
     def _forget(self, alive: frozenset[int]) -> None:
         for pid in [pid for pid in self._known if pid not in alive]:
             os.close(self._known.pop(pid).stat_fd)
+
+    def _drop_suspects(self, pids: AbstractSet[int]) -> None:
+        for pid in pids:
+            self._suspects.pop(pid).close()
+
+    def _is_due(self, pid: int) -> bool:
+        known = self._known.get(pid)
+        if known is None:
+            return True
+        if known.is_kernel_thread:
+            return False
+        return known.idle_looks < IDLE_LOOKS or (pid + self.looks) % IDLE_EVERY == 0
 
     def _look_at(self, pid: int, now_ns: int) -> OtherProcess | None:
         known = self._known.get(pid)
@@ -96,15 +127,20 @@ class Others:
         if stat.ppid in self._tree.processes:
             self._tree.offer([pid])
         if stat.cpu_ns == known.stat.cpu_ns:
+            known.idle_looks += 1
             return None
+        known.idle_looks = 0
         return self._compare(pid, known, stat, now_ns)
 
     def _meet(self, pid: int, now_ns: int) -> None:
         fd = open_kept(f"/proc/{pid}/stat")
         try:
-            self._known[pid] = _Known(fd, now_ns, parse_stat(read_kept(fd)), _read_io(pid))
+            stat = parse_stat(read_kept(fd))
         except OSError:
             os.close(fd)
+            return
+        io = None if stat.ppid == _KTHREADD else _read_io(pid)
+        self._known[pid] = _Known(fd, now_ns, stat, io)
 
     def _compare(self, pid: int, known: _Known, stat: Stat, now_ns: int) -> OtherProcess:
         io = _read_io(pid)
@@ -130,17 +166,22 @@ class Others:
     def _locate(self, row: OtherProcess) -> OtherProcess:
         """Add where it works: what it is blocked on now, else its newest open file."""
         try:
-            process = Process(row.pid)
+            process = self._suspects.get(row.pid) or Process(row.pid)
         except OSError:
             return row
+        self._suspects[row.pid] = process
         try:
-            process.refresh_threads(MAX_THREADS)
+            process.refresh()
+            if process.stat.threads != len(process.threads):
+                process.refresh_threads(self._room())
             place, blocked = self._find_place(process, row.at_ns)
-            return replace(row, place=place, blocked=blocked)
         except OSError:
+            self._drop_suspects({row.pid})
             return row
-        finally:
-            process.close()
+        return replace(row, place=place, blocked=blocked)
+
+    def _room(self) -> int:
+        return MAX_THREADS - sum(len(each.threads) for each in self._suspects.values())
 
     def _find_place(self, process: Process, now_ns: int) -> tuple[int, int]:
         """The place that most threads are blocked on and how many; else the newest open file."""
@@ -153,7 +194,7 @@ class Others:
         if places:
             return places.most_common(1)[0]
         fds = sorted(list_numbers(f"/proc/{process.pid}/fd"), reverse=True)
-        targets = (self._descriptors.follow(process, fd) for fd in fds[:_MAX_FDS])
+        targets = (self._descriptors.follow_if_file(process, fd) for fd in fds[:_MAX_FDS])
         newest = (each.place for each in targets if each.sort is Sort.FILE and each.place)
         return next(newest, 0), 0
 

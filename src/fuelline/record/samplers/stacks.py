@@ -22,14 +22,14 @@ from pathlib import Path
 
 from fuelline.schema.samples import Blind, StackSample
 
-SAMPLES_PER_S = 10
+SAMPLES_PER_S = 8
 BURST_S = 2
 MAX_PROCESSES = 4
 MAX_TRAINERS = 1
 FIRST_DELAY_NS = 2_000_000_000
 """From the first sign of training to the first burst: caches and workers warm up meanwhile."""
 BUDGET_FIRST_S = 0.12
-BUDGET_SHARE = 0.001
+BUDGET_SHARE = 0.0007
 """CPU seconds allowed at once, and per second of the job after that."""
 FAILURES_TO_GIVE_UP = 6
 STOP_S = 1.0
