@@ -24,8 +24,23 @@ SECOND_NS = 10**9
 EDGE_NS = 4 * SECOND_NS
 """Start and end of the short run that are not repeated: workers come and go there."""
 RECORD = np.dtype(
-    [("start_ns", "<i8"), ("rest", "V48"), ("tid", "<u4"), ("flags", "<u2"), ("kind", "<u2")]
+    [
+        *((name, "<i8") for name in ("start_ns", "dur_ns", "a", "b", "c", "d", "e")),
+        ("tid", "<u4"),
+        ("flags", "<u2"),
+        ("kind", "<u2"),
+    ]
 )
+NOISY = {
+    wire.Kind.NEXT: "d",
+    wire.Kind.FETCH: "cde",
+    wire.Kind.FETCH_IO: "e",
+    wire.Kind.HANDOFF: "b",
+    wire.Kind.BACKWARD: "b",
+    wire.Kind.OPTIMIZER: "b",
+}
+"""Fields that hold a time, by kind: varied, because exact repeats would compress too well."""
+NOISE_FRAC = 0.1
 FRAME_ROWS = 2000
 COUNTERS: dict[type[samples.Row], tuple[str, ...]] = {
     samples.ThreadClock: ("oncpu_ns", "runq_ns"),
@@ -83,7 +98,7 @@ def _stretch_spool(raw: bytes, middle: tuple[int, int], repeats: int) -> bytes:
     period_ns = middle[1] - middle[0]
     parts = [
         records[~inside & ~after],
-        *(_shifted(records[inside], repeat * period_ns) for repeat in range(repeats)),
+        *(_varied(_shifted(records[inside], n * period_ns), n) for n in range(repeats)),
         _shifted(records[after], (repeats - 1) * period_ns),
     ]
     return raw[: wire.HEADER_BYTES] + np.concatenate(parts).tobytes()
@@ -92,6 +107,17 @@ def _stretch_spool(raw: bytes, middle: tuple[int, int], repeats: int) -> bytes:
 def _shifted(records: np.ndarray, shift_ns: int) -> np.ndarray:
     records = records.copy()
     records["start_ns"] += shift_ns
+    return records
+
+
+def _varied(records: np.ndarray, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    factors = rng.uniform(1 - NOISE_FRAC, 1, len(records))
+    records["dur_ns"] = records["dur_ns"] * factors
+    for kind, names in NOISY.items():
+        chosen = records["kind"] == kind
+        for name in names:
+            records[name][chosen] = records[name][chosen] * factors[chosen]
     return records
 
 

@@ -310,7 +310,7 @@ PAUSE = [
     ),
     Case(
         name="pause-garbage",
-        sentence="Garbage is collected by hand after every step, over half a million live objects.",
+        sentence="Garbage is collected by hand after every step, over 300,000 live objects.",
         job="pauses",
         data="tokens",
         args="--workers 0 --batch 16 --sample-ms 3 --pause garbage",

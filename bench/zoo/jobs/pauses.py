@@ -64,10 +64,10 @@ class Logging:
 
 
 class Garbage:
-    """Keeps half a million small objects alive and collects garbage by hand after each step."""
+    """Keeps hundreds of thousands of objects alive and collects garbage by hand after each step."""
 
     def __init__(self, _folder: Path, _data: Path) -> None:
-        self.alive = [[n] for n in range(500_000)]
+        self.alive = [[n] for n in range(300_000)]
 
     def __call__(self, step: int, model: nn.Module) -> None:
         gc.collect()
