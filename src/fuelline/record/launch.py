@@ -149,6 +149,8 @@ def _start_job(
 def _start_observer(
     run_dir: Path, job_pid: int, mask: set[int | signal.Signals]
 ) -> subprocess.Popen[bytes] | None:
+    # What is sent to the whole group is for the job; the observer must not die of it as it starts.
+    deaf = {*mask, *_PASSED_ON} - {signal.SIGTERM}
     command = [sys.executable, "-m", "fuelline.record.observer"]
     command += ["--run-dir", str(run_dir.absolute()), "--root-pid", str(job_pid)]
     try:
@@ -158,7 +160,7 @@ def _start_observer(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509 - no threads here
+                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, deaf),  # noqa: PLW1509 - no threads here
             )
     except OSError:
         return None  # reported by `_finish`, which finds no exit code
