@@ -1,0 +1,43 @@
+"""The command line is a contract: an option is added here on purpose or not at all."""
+
+import argparse
+import json
+from pathlib import Path
+
+from fuelline.cli.parser import build_parser
+
+FROZEN = Path(__file__).with_name("cli_options.json")
+
+
+def find_commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    (group,) = (act for act in parser._actions if isinstance(act, argparse._SubParsersAction))
+    return dict(group.choices)
+
+
+def find_options(parser: argparse.ArgumentParser) -> list[str]:
+    """Options as they are typed; positional words in brackets."""
+    found = []
+    for action in parser._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            found += action.option_strings or [f"[{action.dest}]"]
+    return sorted(found)
+
+
+def test_commands_and_options_are_the_frozen_ones() -> None:
+    parser = build_parser()
+    options = {"fuelline": find_options(parser)}
+    options |= {name: find_options(command) for name, command in find_commands(parser).items()}
+    assert options == json.loads(FROZEN.read_text())
+
+
+def test_every_option_says_what_it_does_and_its_default() -> None:
+    for command in find_commands(build_parser()).values():
+        for action in command._actions:
+            if action.dest not in ("help", "job"):
+                assert action.help, action
+                assert "default" in action.help, action
+
+
+def test_every_command_is_described() -> None:
+    for command in find_commands(build_parser()).values():
+        assert command.description

@@ -1,0 +1,61 @@
+"""Codes are never reused, and a rule's own file explains it."""
+
+import re
+import sys
+
+import pytest
+
+from fuelline.diagnose.engine import HEALTHY_CODE
+from fuelline.diagnose.rule import Rule
+from fuelline.diagnose.rules import RULE_GROUPS, RULES
+
+FROZEN = {
+    "IN101": "slow-reads",
+    "IN102": "storage-bandwidth",
+    "IN103": "storage-contention",
+    "IN104": "page-cache-thrash",
+    "IN105": "small-files",
+    "PR201": "too-few-workers",
+    "PR202": "too-little-cpu",
+    "PR203": "slow-function",
+    "HO301": "slow-handoff",
+    "CP401": "small-batches",
+    "PA501": "checkpoint-pause",
+    "PA502": "validation-pause",
+    "PA503": "loop-pause",
+    "PA504": "collection-pause",
+    "PA505": "epoch-restart",
+}
+"""Codes that were given away; a rule may go, its code may not come back with another meaning."""
+
+
+def test_codes_and_names_are_unique() -> None:
+    codes = [rule.code for rule in RULES]
+    assert len(set(codes)) == len(codes)
+    assert HEALTHY_CODE not in codes
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+def test_codes_keep_their_meaning() -> None:
+    assert {rule.code: rule.name for rule in RULES} == FROZEN
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_a_rules_file_explains_the_rule(rule: Rule) -> None:
+    module = sys.modules[type(rule).__module__]
+    doc = module.__doc__ or ""
+    assert doc.startswith(f"{rule.code} {rule.name}: ")
+    assert re.search(r"^What: ", doc, re.MULTILINE), "says what it looks at"
+    assert len(doc.splitlines()) >= 4
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_a_rule_has_a_file_of_its_own(rule: Rule) -> None:
+    modules = [type(other).__module__ for other in RULES]
+    assert modules.count(type(rule).__module__) == 1
+
+
+def test_a_group_of_rules_speaks_for_one_stage() -> None:
+    sisters = {"decode": "transform"}
+    for group in RULE_GROUPS:
+        assert len({sisters.get(rule.stage, rule.stage) for rule in group}) == 1
