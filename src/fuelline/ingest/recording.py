@@ -7,6 +7,8 @@ that cannot be compacted (full disk, read-only copy) is read raw.
 
 from __future__ import annotations
 
+import fcntl
+import io
 import os
 import shutil
 import socket
@@ -75,6 +77,14 @@ def compact_recording(run_dir: Path) -> Timeline:
     if (run_dir / MANIFEST_FILE).exists():
         return _load_compacted(run_dir)
     run = _run_facts(run_dir)
+    with (run_dir / RUN_FILE).open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two readers at once: the second finds it done
+        if (run_dir / MANIFEST_FILE).exists():
+            return _load_compacted(run_dir)
+        return _compact(run_dir, run)
+
+
+def _compact(run_dir: Path, run: RunFacts) -> Timeline:
     remains = gather(run_dir)
     lines = read_source_lines(remains.tables["stacks"])
     tables = {
@@ -107,13 +117,11 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _write_table(path: Path, frame: pl.DataFrame) -> TableFacts:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        frame.write_parquet(draft, compression="zstd", compression_level=9, statistics=False)
-        data = draft.read_bytes()
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    # Through memory: polars takes no path that is not UTF-8.
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd", compression_level=9, statistics=False)
+    data = buffer.getvalue()
+    write_atomically(path, data)
     return TableFacts(rows=frame.height, size_bytes=len(data), crc32=zlib.crc32(data))
 
 
