@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import polars as pl
 import pytest
 
 from fuelline import pipeline
@@ -90,7 +89,7 @@ def test_a_crash_between_tables_and_manifest_is_repaired_by_the_next_read(
 ) -> None:
     raw = load_recording(run)
     with monkeypatch.context() as patch:
-        patch.setattr(recording, "write_atomically", _raise(KeyboardInterrupt()))
+        patch.setattr(recording, "write_atomically", _fail_at(MANIFEST_FILE, KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             compact_recording(run)
     assert (run / "events.parquet").exists()
@@ -101,31 +100,51 @@ def test_a_crash_between_tables_and_manifest_is_repaired_by_the_next_read(
     assert_equal(raw, load_recording(run))
 
 
-def _raise(error: BaseException) -> Callable[..., None]:
-    def fail(*_: object, **__: object) -> None:
-        raise error
+def _fail_at(name: str, error: BaseException) -> Callable[[Path, bytes], None]:
+    """Write files as usual, but fail at one of them."""
+    real = recording.write_atomically
 
-    return fail
+    def write(path: Path, data: bytes) -> None:
+        if path.name == name:
+            raise error
+        real(path, data)
+
+    return write
 
 
 @pytest.mark.parametrize("table", ["events", "stacks"])
 def test_without_room_the_raw_files_are_still_read(
     run: Path, monkeypatch: pytest.MonkeyPatch, table: str
 ) -> None:
-    real = pl.DataFrame.write_parquet
-
-    def full(self: pl.DataFrame, path: Path, **options: object) -> None:
-        if table in path.name:
-            path.write_bytes(b"PAR1")
-            raise OSError(28, "No space left on device")
-        real(self, path, **options)
-
-    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr(recording, "write_atomically", _fail_at(f"{table}.parquet", full))
     diagnosis = pipeline.diagnose_run(run)
     assert diagnosis.steps.count == 7
     assert (run / SPOOL_DIR).exists()
     assert not (run / MANIFEST_FILE).exists()
     assert not list(run.glob(".*"))
+
+
+def test_half_a_file_is_never_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, _: bytes) -> int:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "manifest.json").write_text("old")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space"):
+        recording.write_atomically(tmp_path / "manifest.json", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+    assert (tmp_path / "manifest.json").read_text() == "old"
+
+
+def test_two_readers_at_once_compact_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The second reader comes while the first one holds the lock, and gets it when all is done.
+    raw = load_recording(run)
+    first = recording._compact
+    monkeypatch.setattr(recording.fcntl, "flock", lambda *_: first(run, raw.run))
+    monkeypatch.setattr(recording, "_compact", lambda *_: pytest.fail("compacted twice"))
+    assert_equal(raw, compact_recording(run))
 
 
 def test_a_diagnosis_compacts_a_run_that_has_ended(run: Path) -> None:

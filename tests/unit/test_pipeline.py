@@ -1,0 +1,94 @@
+"""From the raw files of a run to its diagnosis, and what the shape of a job hides."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fuelline import pipeline
+from fuelline.schema.findings import Diagnosis
+from fuelline.schema.recording import SPOOL_DIR
+from fuelline.schema.wire import Kind
+from tests.unit.ingest.remains import CREATED_NS, header, record, training_records, write_run
+
+
+def diagnosis_of(run: Path, records: list[bytes], **spools: list[bytes]) -> Diagnosis:
+    """Of a run with one main process and further ones by pid."""
+    write_run(run, records=records)
+    for pid, rows in spools.items():
+        content = header(pid=int(pid.strip("_"))) + b"".join(rows)
+        (run / SPOOL_DIR / f"{pid}.spool").write_bytes(content)
+    return pipeline.diagnose_run(run)
+
+
+def hidden(diagnosis: Diagnosis) -> str:
+    return " | ".join(f"{spot.what}: {spot.why}" for spot in diagnosis.blindspots)
+
+
+def steps_without_a_loader(count: int = 8) -> list[bytes]:
+    rows = []
+    for step in range(count):
+        at = CREATED_NS + 10 + step * 90
+        rows += [
+            record(Kind.BACKWARD, 0, -1, start_ns=at + 40, dur_ns=20),
+            record(Kind.OPTIMIZER, 1, -1, start_ns=at + 60, dur_ns=20),
+        ]
+    return rows
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def test_a_job_that_never_loaded_the_framework_is_told_so(run: Path) -> None:
+    write_run(run)
+    (run / SPOOL_DIR / "4711.spool").unlink()
+    diagnosis = pipeline.diagnose_run(run)
+    assert diagnosis.verdict.code is None
+    assert "no process of the job loaded PyTorch" in diagnosis.verdict.reason
+
+
+def test_a_job_that_never_trained_is_told_so(run: Path) -> None:
+    diagnosis = diagnosis_of(run, [record(Kind.GC, 2, 10)])
+    assert "no batch was taken" in diagnosis.verdict.reason
+    assert diagnosis.window is None
+
+
+def test_a_job_with_one_step_is_told_to_train_longer(run: Path) -> None:
+    diagnosis = diagnosis_of(run, training_records(steps=1))
+    assert "fewer than two steps" in diagnosis.verdict.reason
+
+
+def test_further_ranks_are_a_blindspot(run: Path) -> None:
+    diagnosis = diagnosis_of(run, training_records(9), _5000=training_records(8))
+    assert diagnosis.steps.count == 8
+    assert "1 further training processes" in hidden(diagnosis)
+
+
+def test_steps_without_a_loader_forbid_a_verdict_of_health(run: Path) -> None:
+    diagnosis = diagnosis_of(run, steps_without_a_loader())
+    assert diagnosis.verdict.code is None
+    assert "no DataLoader feeds the steps" in diagnosis.verdict.reason
+    assert "where the training data comes from" in hidden(diagnosis)
+
+
+def test_an_unwatched_loop_is_unexplained_and_said(run: Path) -> None:
+    write_run(run, journal=[])
+    diagnosis = pipeline.diagnose_run(run)
+    assert "the observer left nothing behind" in hidden(diagnosis)
+    assert diagnosis.verdict.code is None
+
+
+def test_the_json_is_the_diagnosis(run: Path) -> None:
+    diagnosis = diagnosis_of(run, training_records())
+    answer = json.loads(pipeline.diagnose_as_json(run, price=2.0))
+    assert answer["run"]["run_id"] == diagnosis.run.run_id
+    assert answer["run"]["seconds"] == 60
+    assert answer["price_usd_per_hour"] == 2.0
+
+
+def test_a_folder_of_any_name_can_be_diagnosed(tmp_path: Path) -> None:
+    run = tmp_path / "caf\udce9"
+    write_run(run)
+    assert json.loads(pipeline.diagnose_as_json(run))["run"]["path"].endswith(r"caf\udce9")
