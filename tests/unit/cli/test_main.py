@@ -1,5 +1,6 @@
 """The command line: one message on standard error, the right exit code, no traceback."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import pytest
 
 from fuelline import pipeline
 from fuelline.cli import main, run
+from fuelline.record import capabilities
 from fuelline.record.launch import Outcome
+from fuelline.schema.capabilities import Capability
 from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
 from tests.unit.ingest.remains import RUN, snapshot, write_run
 
@@ -283,3 +286,28 @@ def test_help_fits_the_screen_and_names_every_command(capsys: Capture) -> None:
     output = capsys.readouterr().out
     for command in ("demo", "run", "diagnose", "runs", "doctor"):
         assert command in output
+
+
+def test_doctor_says_what_is_missing_and_how_to_get_it(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Capability(name="clocks", ok=True, detail="fine", enables="e", how_to_enable="h")
+    unseen = Capability(
+        name="system calls", ok=False, detail="refused", enables="IN101", how_to_enable="be root"
+    )
+    monkeypatch.setattr(capabilities, "find_capabilities", lambda _: [seen, unseen])
+    assert main(["doctor"]) == 0
+    output = capsys.readouterr().out
+    assert "ok  clocks: fine" in output
+    assert "NO  system calls: refused" in output
+    assert "IN101" in output
+    assert "be root" in output
+
+
+def test_the_demo_without_torch_says_what_to_install(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    code, message = refuse(capsys, "demo")
+    assert code == 4
+    assert "pip install torch" in message
