@@ -8,6 +8,7 @@ once more than `CROWD` entries of a directory were seen, new ones count for the 
 import posixpath
 
 from fuelline.record.samplers.mounts import UNKNOWN, Mount
+from fuelline.schema.names import encodable
 from fuelline.schema.samples import Place
 
 CROWD = 64
@@ -53,7 +54,9 @@ class Places:
         key = (path, mount.fstype)
         if key not in self._ids:
             self._ids[key] = len(self._ids) + 1
-            self._new.append(Place(self._ids[key], path, mount.point, mount.fstype, mount.device))
+            # A name of any bytes must not cost the journal the frame that it stands in.
+            path, point = encodable(path), encodable(mount.point)
+            self._new.append(Place(self._ids[key], path, point, mount.fstype, mount.device))
         return self._ids[key]
 
     def _fold(self, path: str, mount: Mount) -> str:

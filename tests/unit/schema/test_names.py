@@ -1,0 +1,30 @@
+"""Names of any bytes can be shown, written down and read back."""
+
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuelline.record.samplers.mounts import UNKNOWN
+from fuelline.record.samplers.places import Places
+from fuelline.schema.journal import decode_frames, encode_frame
+from fuelline.schema.names import clean, encodable
+
+
+@given(st.binary(max_size=40))
+def test_a_name_of_any_bytes_can_be_encoded(raw: bytes) -> None:
+    encodable(os.fsdecode(raw)).encode("utf-8")
+    clean(os.fsdecode(raw)).encode("utf-8")
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_a_name_that_can_be_encoded_stays_as_it_is(name: str) -> None:
+    assert encodable(name) == name
+
+
+def test_a_file_that_is_no_utf8_does_not_cost_the_journal_its_frame() -> None:
+    places = Places()
+    assert places.add_file("/data/caf\udce9", UNKNOWN) == 1
+    assert places.add_file("/data/caf\udce9", UNKNOWN) == 1
+    (place,) = decode_frames(encode_frame(places.drain())).rows
+    assert place.path == r"/data/caf\udce9"
