@@ -32,7 +32,7 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     blindspots = [*timeline.blindspots, *_structural_blindspots(timeline, trainer)]
     tiling = cut_tiles(timeline, trainer) if trainer is not None else None
     if trainer is None or tiling is None:
-        return cannot_tell(summary, blindspots, _why_no_steps(timeline, trainer))
+        return cannot_tell(summary, blindspots, _why_no_steps(timeline, trainer), price)
     return diagnose(measure(timeline, trainer, tiling), summary, blindspots, price)
 
 

@@ -86,10 +86,11 @@ class Lane:
         flags = Flag.GRAD if grad else Flag(0)
         return self.add(Kind.NEXT, ms, loader, samples, 1000, cpu_ns, position, flags=flags)
 
-    def epoch_end(self, ms: float, *, loader: int = 1) -> Lane:
+    def epoch_end(self, ms: float, *, loader: int = 1, grad: bool = True) -> Lane:
         """next() raised StopIteration."""
         position = self._position.pop(loader, 0)
-        return self.add(Kind.NEXT, ms, loader, 0, 0, 0, position, flags=Flag.END)
+        flags = Flag.END | Flag.GRAD if grad else Flag.END
+        return self.add(Kind.NEXT, ms, loader, 0, 0, 0, position, flags=flags)
 
     def iterator(self, ms: float, *, loader: int = 1) -> Lane:
         """iter(loader) built its workers."""

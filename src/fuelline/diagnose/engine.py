@@ -53,7 +53,12 @@ def diagnose(
     return diagnosis
 
 
-def cannot_tell(run: RunSummary, blindspots: list[Blindspot], reason: str) -> Diagnosis:
+def cannot_tell(
+    run: RunSummary,
+    blindspots: list[Blindspot],
+    reason: str,
+    price_usd_per_hour: float | None = None,
+) -> Diagnosis:
     """A run without steps: nothing to judge, and why."""
     return Diagnosis(
         fuelline_version=__version__,
@@ -64,6 +69,7 @@ def cannot_tell(run: RunSummary, blindspots: list[Blindspot], reason: str) -> Di
         steps=StepStats(count=0),
         window=None,
         blindspots=blindspots,
+        price_usd_per_hour=price_usd_per_hour,
     )
 
 

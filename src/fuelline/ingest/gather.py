@@ -43,11 +43,14 @@ class _ProcessNote(msgspec.Struct):
     threads: int | None = None
 
 
-def gather(run_dir: Path) -> Remains:
-    """Read all spools and the observer's journal of a run."""
+def gather(run_dir: Path, ended_ns: int | None = None) -> Remains:
+    """Read all spools and the observer's journal of a run; nothing happened after it had ended."""
     remains = Remains()
     _gather_spools(run_dir / SPOOL_DIR, remains)
     _gather_journal(run_dir / samples.JOURNAL_NAME, remains)
+    if ended_ns is not None:
+        events = remains.tables["events"]
+        remains.tables["events"] = events.filter(pl.col("start_ns") <= ended_ns)
     return remains
 
 

@@ -53,7 +53,8 @@ def load_recording(run_dir: Path) -> Timeline:
         )
     if (run_dir / MANIFEST_FILE).exists():
         return _load_compacted(run_dir)
-    run, remains = _run_facts(run_dir), gather(run_dir)
+    run = _run_facts(run_dir)
+    remains = gather(run_dir, run.ended_ns)
     return _timeline(run, remains, read_source_lines(remains.tables["stacks"]))
 
 
@@ -85,7 +86,7 @@ def compact_recording(run_dir: Path) -> Timeline:
 
 
 def _compact(run_dir: Path, run: RunFacts) -> Timeline:
-    remains = gather(run_dir)
+    remains = gather(run_dir, run.ended_ns)
     lines = read_source_lines(remains.tables["stacks"])
     tables = {
         name: _write_table(run_dir / f"{name}.parquet", frame)

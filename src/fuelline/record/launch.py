@@ -45,7 +45,8 @@ _FROM_KERNEL = 0x80
 _OBSERVER_GRACE_S = 3.0
 """How long the observer may take to write its last samples; it needs milliseconds."""
 _LOGIN = re.compile(r"://[^/@\s]+@")
-_SECRET_WORDS = ("key", "token", "secret", "password", "passwd", "credential")
+_SECRET = re.compile(r"(key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
+"""`--api-key` and `HF_TOKEN`, but neither `--tokenizer` nor `--max-tokens`."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def hide_secrets(command: Iterable[str]) -> list[str]:
     hide_next = False
     for word in command:
         name, equals, _ = word.partition("=")
-        secret = any(part in name.lower() for part in _SECRET_WORDS)
+        secret = _SECRET.search(name) is not None
         masked = f"{name}=***" if secret and equals else _LOGIN.sub("://***@", word)
         shown.append("***" if hide_next else masked)
         hide_next = secret and name.startswith("-") and not equals and not hide_next

@@ -1,7 +1,9 @@
 """How often the observer does what: each task at its own rate, and never for more than its share.
 
 A task measures its own CPU. When one turn costs more than the task's share of a core allows, turns
-come further apart; a job with 500 threads gets a coarser picture, not a more expensive one.
+come further apart; a job with 500 threads gets a coarser picture, not a more expensive one. Waking
+up has its price too, which no task sees: the `Governor` weighs the whole process and slows down the
+task that wakes it most.
 """
 
 import os
@@ -9,10 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-WEIGH_EVERY = 4
-"""Only some turns are weighed: reading the CPU clock has its price too."""
-_SMOOTHING = 0.2
+_SMOOTHING = 0.15
 _MAX_INTERVAL_NS = 30_000_000_000
+_MAX_STRETCH = 4.0
 
 
 @dataclass(slots=True)
@@ -30,10 +31,11 @@ class Task:
     slack_frac: float = 0.25
     """Share of the interval that a turn may be late: one wake-up serves several tasks."""
     due_ns: int = 0
+    stretch: float = 1.0
+    """Set by the governor: turns come so much further apart than the task would have them."""
     cost_ns: float = 0.0
     """CPU of one turn, smoothed."""
     failures: int = 0
-    turns: int = 0
 
     @property
     def wake_ns(self) -> int:
@@ -43,20 +45,37 @@ class Task:
     @property
     def interval_ns(self) -> int:
         """Time between two turns that keeps the task within its share."""
-        return int(min(max(self.every_ns, self.cost_ns / self.core_share), _MAX_INTERVAL_NS))
+        own_ns = max(self.every_ns, self.cost_ns / self.core_share)
+        return int(min(own_ns * self.stretch, _MAX_INTERVAL_NS))
 
     def run(self, now_ns: int) -> None:
         """Take a turn, weigh it, and settle when the next one is due."""
-        self.turns += 1
-        start_ns = time.thread_time_ns() if self.turns % WEIGH_EVERY == 1 else None
+        start_ns = time.thread_time_ns()
         try:
             self.action(now_ns)
         finally:
-            if start_ns is not None:
-                self._weigh(time.thread_time_ns() - start_ns)
+            self._weigh(time.thread_time_ns() - start_ns)
             chance = int.from_bytes(os.urandom(2), "little") / 0x8000 - 1
             self.due_ns = now_ns + int(self.interval_ns * (1 + self.jitter_frac * chance))
 
     def _weigh(self, cost_ns: int) -> None:
         share = _SMOOTHING if self.cost_ns else 1.0
         self.cost_ns += (cost_ns - self.cost_ns) * share
+
+
+class Governor:
+    """Keeps the whole process within its share of a core by stretching one task."""
+
+    def __init__(self, task: Task, core_share: float) -> None:
+        self._task = task
+        self._core_share = core_share
+        self._at_ns: int | None = None
+        self._cpu_ns = 0
+
+    def adjust(self, now_ns: int, cpu_ns: int) -> None:
+        """Take the CPU that the process has used so far; a fifth faster or slower each time."""
+        if self._at_ns is not None and now_ns > self._at_ns:
+            used = (cpu_ns - self._cpu_ns) / (now_ns - self._at_ns) / self._core_share
+            stretch = self._task.stretch * min(max(used, 0.8), 1.2)
+            self._task.stretch = min(max(stretch, 1.0), _MAX_STRETCH)
+        self._at_ns, self._cpu_ns = now_ns, cpu_ns

@@ -114,7 +114,15 @@ def _boundaries(events: pl.DataFrame, trainer: Trainer) -> pl.Series:
 def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
     """Give each hook event its part and the mode that follows it."""
     kind = pl.col("kind")
-    training = pl.col("a").is_in(trainer.train_loaders)
+    # One loader may serve both training and validation: a batch is for validation if gradients were
+    # off and no learning follows it.
+    learning = pl.col("flags").cast(pl.Int64) & int(Flag.GRAD) != 0
+    learns = kind.is_in([Kind.BACKWARD, Kind.OPTIMIZER])
+    marks = pl.when(kind == Kind.NEXT).then(pl.lit(0)).when(learns).then(pl.lit(1))
+    followed = marks.shift(-1).backward_fill() == 1
+    training = pl.col("a").is_in(trainer.train_loaders) & (
+        learning | followed | (kind != Kind.NEXT) | (trainer.step_kind == "batch")
+    )
     ended = pl.col("flags").cast(pl.Int64) & int(Flag.END) != 0
     turn = (pl.col("e") == 0) | ended
     is_next = kind == Kind.NEXT

@@ -148,6 +148,17 @@ def test_an_optimizer_that_steps_rarely_does_not_set_the_steps() -> None:
     assert tiling.boundaries.len() == 6
 
 
+def test_a_loader_that_serves_training_and_validation_is_told_apart_by_gradients() -> None:
+    lane = Lane().step().step().epoch_end(4)
+    for _ in range(3):
+        lane.batch(8, grad=False).gap(12)
+    lane.epoch_end(2, grad=False)
+    lane.step(wait=25).step()
+    _, tiling = judge(make_timeline(lane))
+    check_cover(tiling)
+    assert spent_ms(tiling)["validation"] == 3 * 20 + 2
+
+
 def test_validation_between_epochs_is_one_part_with_its_loader() -> None:
     lane = Lane().iterator(50).step().step().epoch_end(4)
     lane.gap(1)

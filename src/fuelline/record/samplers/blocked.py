@@ -17,6 +17,7 @@ from fuelline.record.samplers.tree import Process, Thread
 Verdict = tuple[str, str, int]
 """`samples.State`, system call, place."""
 
+RUNNING_LINE = b"running\n"
 RUNNING: Verdict = ("running", "", 0)
 FAULT: Verdict = ("fault", "", 0)
 NOWHERE: Verdict = ("other", "", 0)
@@ -26,7 +27,7 @@ _MAX_POLLED = 64
 _MAX_PATH_BYTES = 4096
 _MEMORY_PAGE_BYTES = 4096
 _SAME_LINE_NS = 5_000_000_000
-"""A thread that polls with the same arguments is not looked into again for so long."""
+"""A thread that shows the same line is not looked into again for so long."""
 
 _PIPE_LOOKS = 3
 """How often a new place is tested for being a named pipe; one look may come too late."""
@@ -48,6 +49,8 @@ _FILE_STATES = {
 }
 _STATES = {Sort.PIPE: "pipe", Sort.SOCKET: "socket", Sort.DEVICE: "other"}
 _POLLS = frozenset({Shape.POLL, Shape.SELECT, Shape.EPOLL})
+_LASTING = _POLLS | _SIMPLE.keys()
+"""Shapes whose verdict stays right while the line stays the same; descriptors are reused."""
 
 
 class Resolver:
@@ -61,18 +64,18 @@ class Resolver:
 
     def explain(self, process: Process, thread: Thread, line: bytes, now_ns: int) -> Verdict:
         """What a thread does that shows this line."""
-        if line.startswith(b"running"):
+        if line == RUNNING_LINE:
             return RUNNING
-        if not line:  # the thread is just ending
-            return NOWHERE
         if line == thread.blocked_line and now_ns < thread.blocked_until_ns:
             return thread.blocked_verdict
         number, _, arguments = line.partition(b" ")
         if number == b"-1":
             return FAULT
-        call = self._calls.get(int(number), Call(number.decode(), Shape.OTHER))
+        if not number.isdigit():  # the thread is just ending
+            return NOWHERE
+        call = self._calls.get(int(number)) or Call(number.decode(), Shape.OTHER)
         verdict = self._explain_call(process, thread, call, arguments)
-        if call.shape in _POLLS:
+        if call.shape in _LASTING:
             thread.blocked_verdict = verdict
             thread.blocked_line, thread.blocked_until_ns = line, now_ns + _SAME_LINE_NS
         return verdict

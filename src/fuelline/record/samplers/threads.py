@@ -7,7 +7,6 @@ the next, so that within a window each thread is sampled evenly and its shares a
 of different threads are not comparable. Price of a round: about 15 us a thread with cold caches.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 
 from fuelline.record.samplers.blocked import Resolver, Verdict, explain_without_call
@@ -23,6 +22,7 @@ BUSY_HELPERS = 2
 """Samples a round for trainers, for other main threads and for helper threads that do something."""
 IDLE_EVERY = 4
 """Rounds between two samples of idle helper threads."""
+ROUNDS_PLANNED = 8
 REFUSED_ROUNDS = 60
 """Refusals in a row before we call it so: a process may allow us only after it has started."""
 _INPUT_STATES = frozenset({"read", "metadata", "fault", "socket", "write"})
@@ -34,7 +34,7 @@ BLIND = Blind(
 )
 
 _Pair = tuple[Process, Thread]
-_Key = tuple[int, int, int, str, str, int]
+_Key = tuple[Thread, int, Verdict]
 
 
 class ThreadStates:
@@ -48,11 +48,12 @@ class ThreadStates:
         self._resolver = resolver
         self._read = read
         self._window_ns = 0
-        self._counts: Counter[_Key] = Counter()
+        self._counts: dict[_Key, int] = {}
         self._trainers: list[_Pair] = []
         self._workers: list[_Pair] = []
         self._busy: list[_Pair] = []
         self._idle: list[_Pair] = []
+        self._rounds: list[list[_Pair]] = []
         self._round = 0
         self._is_blind = False
         self._rows: list[ThreadState | Blind] = []
@@ -63,6 +64,7 @@ class ThreadStates:
         for process in self._tree.processes.values():
             for thread in process.threads.values():
                 self._group_of(process, thread).append((process, thread))
+        self._rounds = []
 
     def _group_of(self, process: Process, thread: Thread) -> list[_Pair]:
         if thread.tid == process.pid:
@@ -76,12 +78,19 @@ class ThreadStates:
         if window_ns != self._window_ns:
             self._close_window()
             self._window_ns = window_ns
+        if not self._rounds:
+            self._plan_rounds()
         phases: dict[int | None, int] = {}
-        for process, thread in self._next_threads():
+        for process, thread in self._rounds.pop():
             if process.phase_fd not in phases:
                 phases[process.phase_fd] = self._phases.read(process)
-            self._count(process, thread, phases[process.phase_fd], now_ns)
-        self._round += 1
+            try:
+                verdict = self._explain(process, thread, now_ns)
+            except OSError:  # the thread has ended
+                continue
+            thread.last_state = verdict[0]
+            key = (thread, phases[process.phase_fd], verdict)
+            self._counts[key] = self._counts.get(key, 0) + 1
 
     def drain(self) -> list[ThreadState | Blind]:
         """The rows of the windows that have ended."""
@@ -94,14 +103,6 @@ class ThreadStates:
         for process in self._tree.processes.values():
             if process.refusals:
                 self._note_refusal(process)
-
-    def _count(self, process: Process, thread: Thread, phase: int, now_ns: int) -> None:
-        try:
-            state, call, place = self._explain(process, thread, now_ns)
-        except OSError:  # the thread has ended
-            return
-        thread.last_state = state
-        self._counts[process.pid, thread.tid, phase, state, call, place] += 1
 
     def _explain(self, process: Process, thread: Thread, now_ns: int) -> Verdict:
         try:
@@ -120,6 +121,12 @@ class ThreadStates:
             self._is_blind = True
             self._rows.append(BLIND)
 
+    def _plan_rounds(self) -> None:
+        """Settle some rounds at once: choosing with cold caches costs as much as sampling."""
+        for _ in range(ROUNDS_PLANNED):
+            self._rounds.insert(0, list(self._next_threads()))
+            self._round += 1
+
     def _next_threads(self) -> Iterator[_Pair]:
         yield from _rotate(self._trainers, self._round * TRAINERS, TRAINERS)
         yield from _rotate(self._workers, self._round * WORKERS, WORKERS)
@@ -129,7 +136,8 @@ class ThreadStates:
 
     def _close_window(self) -> None:
         self._rows += [
-            ThreadState(self._window_ns, *key, count) for key, count in self._counts.items()
+            ThreadState(self._window_ns, thread.pid, thread.tid, phase, *verdict, count)
+            for (thread, phase, verdict), count in self._counts.items()
         ]
         self._counts.clear()
 
