@@ -17,6 +17,7 @@ import msgspec
 from bench.zoo import outcome, report
 from bench.zoo.cases import CASES
 from bench.zoo.check import check
+from bench.zoo.job import my_turn
 from bench.zoo.load import LOADS, background
 from bench.zoo.outcome import Outcome
 from bench.zoo.record import run_case
@@ -60,14 +61,14 @@ def run(options: argparse.Namespace) -> None:
 def keep(fresh: list[Outcome]) -> None:
     """Replace the outcomes of the same case, tool and load."""
     replaced = {(o.case, o.tool, o.load) for o in fresh}
-    kept = [o for o in load_outcomes() if (o.case, o.tool, o.load) not in replaced]
     order = {case.name: place for place, case in enumerate(CASES)}
-    kept = sorted(
-        (o for o in [*kept, *fresh] if o.case in order),
-        key=lambda o: (o.tool, order[o.case], LOADS.index(o.load)),
-    )
-    OUTCOMES.parent.mkdir(parents=True, exist_ok=True)
-    OUTCOMES.write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
+    with my_turn(OUTCOMES.with_name("outcomes.lock")):
+        kept = [o for o in load_outcomes() if (o.case, o.tool, o.load) not in replaced]
+        kept = sorted(
+            (o for o in [*kept, *fresh] if o.case in order),
+            key=lambda o: (o.tool, order[o.case], LOADS.index(o.load)),
+        )
+        OUTCOMES.write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
 
 
 def load_outcomes() -> list[Outcome]:

@@ -66,10 +66,11 @@ def run_job(
 
 
 @contextlib.contextmanager
-def my_turn() -> Iterator[None]:
+def my_turn(path: Path | None = None) -> Iterator[None]:
     """One job at a time on this machine: two zoos at once would spoil each other's faults."""
-    LOCK.parent.mkdir(parents=True, exist_ok=True)
-    with LOCK.open("w") as lock:
+    path = path or LOCK
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
