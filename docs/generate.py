@@ -38,8 +38,7 @@ def generate() -> dict[Path, str]:
 def _rules_page() -> str:
     parts = [
         "# What Fuelline can name\n",
-        "Generated from the rules themselves by `make docs`. Within a stage the more specific "
-        "rule speaks.\n",
+        "Generated from the rules by `make docs`. Within a stage the more specific rule speaks.\n",
     ]
     for rule in RULES:
         summary, _, body = _docstring(rule).partition("\n\n")
