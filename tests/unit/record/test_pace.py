@@ -2,7 +2,7 @@
 
 import pytest
 
-from fuelline.record.pace import Task
+from fuelline.record.pace import Governor, Task
 
 S = 1_000_000_000
 
@@ -46,3 +46,22 @@ def test_slow_tasks_wait_for_a_faster_one_to_wake_them() -> None:
     task = make()
     task.run(0)
     assert task.due_ns < task.wake_ns < 2 * task.due_ns
+
+
+def test_a_process_over_its_share_slows_its_task_down_and_recovers() -> None:
+    task = make(share=1.0)
+    governor = Governor(task, 0.01)
+    for second in range(20):
+        governor.adjust(second * S, second * S // 50)
+    assert task.interval_ns > 2 * S
+    for second in range(20, 80):
+        governor.adjust(second * S, 20 * S // 50)
+    assert task.interval_ns == S
+
+
+def test_the_governor_never_stops_a_task() -> None:
+    task = make(share=1.0)
+    governor = Governor(task, 0.01)
+    for second in range(500):
+        governor.adjust(second * S, second * S)
+    assert task.interval_ns <= 4 * S
