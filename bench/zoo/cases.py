@@ -310,10 +310,10 @@ PAUSE = [
     ),
     Case(
         name="pause-garbage",
-        sentence="Garbage is collected by hand after every step, over 300,000 live objects.",
+        sentence="Garbage is collected by hand at every other step, over 300,000 live objects.",
         job="pauses",
         data="tokens",
-        args="--workers 0 --batch 16 --sample-ms 3 --pause garbage",
+        args="--workers 0 --batch 16 --sample-ms 3 --pause garbage --every 2",
         truth=(("pause", "code"),),
         without="--pause none",
     ),

@@ -64,7 +64,7 @@ class Logging:
 
 
 class Garbage:
-    """Keeps hundreds of thousands of objects alive and collects garbage by hand after each step."""
+    """Keeps hundreds of thousands of objects alive and collects garbage by hand."""
 
     def __init__(self, _folder: Path, _data: Path) -> None:
         self.alive = [[n] for n in range(300_000)]
