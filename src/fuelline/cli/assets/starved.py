@@ -60,6 +60,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=250)
     parser.add_argument("--step-ms", type=float, default=12.0)
     options = parser.parse_args()
+    torch.set_num_threads(1)  # the accelerator does the work, not the host's cores
     loader = DataLoader(PackedImages(8 * options.steps), batch_size=8, num_workers=options.workers)
     model = EmulatedAccelerator(options.step_ms)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
