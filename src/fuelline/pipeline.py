@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
-from fuelline.ingest import compact_recording, has_ended, load_recording
+from fuelline.ingest import read_recording
 from fuelline.report import render_terminal, write_document
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     """Read a run, compacting it on the way if it has ended, and diagnose it."""
-    timeline = _read(run_dir)
+    timeline = read_recording(run_dir)
     summary = _summarise(timeline, run_dir)
     trainer = find_trainer(timeline)
     blindspots = [*timeline.blindspots, *_structural_blindspots(timeline, trainer)]
@@ -44,16 +44,6 @@ def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
 def show_report(run_dir: Path, *, price: float | None, stream: TextIO) -> None:
     """The diagnosis for people."""
     render_terminal(write_document(diagnose_run(run_dir, price)), stream)
-
-
-def _read(run_dir: Path) -> Timeline:
-    timeline = load_recording(run_dir)
-    if not has_ended(timeline.run, run_dir):
-        return timeline  # still being written: read what is there, leave it alone
-    try:
-        return compact_recording(run_dir)
-    except OSError:
-        return timeline  # no room, or a read-only copy: the raw files serve as well
 
 
 def _summarise(timeline: Timeline, run_dir: Path) -> RunSummary:

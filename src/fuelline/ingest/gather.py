@@ -18,7 +18,6 @@ from fuelline.schema.recording import SPOOL_DIR, Blindspot, LoaderFacts, Process
 from fuelline.timeline.tables import TABLES, empty_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from fuelline.ingest.spool import SpoolContent
@@ -159,15 +158,16 @@ def _gather_journal(path: Path, remains: Remains) -> None:
                 forbids="telling slow storage from slow CPU, and any cause outside the job",
             )
         )
-    for name, kind in _ROW_TABLES.items():
-        remains.tables[name] = _frame(name, (row for row in rows if isinstance(row, kind)))
-    remains.tables["host"] = _host_frame(row for row in rows if isinstance(row, samples.HostSample))
-    remains.limits = [row for row in rows if isinstance(row, samples.Limits)]
+    by_kind: dict[type[msgspec.Struct], list[Any]] = {}
     for row in rows:
-        if isinstance(row, samples.Blind):
-            _append_new(
-                remains.blindspots, Blindspot(what=row.what, why=row.why, forbids=row.forbids)
-            )
+        by_kind.setdefault(type(row), []).append(row)
+    for name, kind in _ROW_TABLES.items():
+        remains.tables[name] = _frame(name, by_kind.get(kind, []))
+    remains.tables["host"] = _host_frame(by_kind.get(samples.HostSample, []))
+    remains.limits = by_kind.get(samples.Limits, [])
+    for blind in by_kind.get(samples.Blind, []):
+        spot = Blindspot(what=blind.what, why=blind.why, forbids=blind.forbids)
+        _append_new(remains.blindspots, spot)
 
 
 _ROW_TABLES: dict[str, type[msgspec.Struct]] = {
@@ -181,13 +181,24 @@ _ROW_TABLES: dict[str, type[msgspec.Struct]] = {
 }
 
 
-def _frame(name: str, rows: Iterable[msgspec.Struct]) -> pl.DataFrame:
-    schema = dict(TABLES[name])
-    return pl.DataFrame([msgspec.structs.astuple(row) for row in rows], schema=schema, orient="row")
+def _frame(name: str, rows: list[Any]) -> pl.DataFrame:
+    return _columns(name, [msgspec.structs.astuple(row) for row in rows])
 
 
-def _host_frame(rows: Iterable[samples.HostSample]) -> pl.DataFrame:
-    triples = [
-        (row.at_ns, name, float(value)) for row in rows for name, value in row.values.items()
-    ]
-    return pl.DataFrame(triples, schema=dict(TABLES["host"]), orient="row")
+def _host_frame(rows: list[samples.HostSample]) -> pl.DataFrame:
+    cells = [(row.at_ns, name, float(value)) for row in rows for name, value in row.values.items()]
+    return _columns("host", cells)
+
+
+def _columns(name: str, cells: list[tuple[Any, ...]]) -> pl.DataFrame:
+    """Rows to columns; handing polars whole columns is ten times as fast as rows."""
+    if not cells:
+        return empty_table(name)
+    kinds = TABLES[name].items()
+    columns = zip(*cells, strict=True)
+    return pl.DataFrame(
+        [
+            pl.Series(column, values, kind)
+            for (column, kind), values in zip(kinds, columns, strict=True)
+        ]
+    )

@@ -44,8 +44,18 @@ class _Stamp(msgspec.Struct):
     version: int = 0
 
 
+def read_recording(run_dir: Path) -> Timeline:
+    """Read a run, and compact it on the way if it has ended and was not compacted yet."""
+    if not (run_dir / RUN_FILE).exists() or not has_ended(_run_facts(run_dir), run_dir):
+        return load_recording(run_dir)  # compacted elsewhere, still being written, or no run
+    try:
+        return compact_recording(run_dir)
+    except OSError:
+        return load_recording(run_dir)  # no room, or a read-only copy: the raw files serve as well
+
+
 def load_recording(run_dir: Path) -> Timeline:
-    """Read a run; compacts it first if it has ended and was not compacted yet."""
+    """Read a run as it is and leave it alone."""
     if not run_dir.is_dir():
         raise NotARecordingError(
             f"{run_dir} is not a folder. Nothing was read. `fuelline run train.py` makes a "
