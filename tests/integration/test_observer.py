@@ -14,6 +14,7 @@ import pytest
 from fuelline.schema.journal import Decoded, decode_frames
 from fuelline.schema.samples import (
     JOURNAL_NAME,
+    Blind,
     HostSample,
     Limits,
     ProcessClock,
@@ -233,6 +234,18 @@ def test_a_job_with_500_busy_threads_gets_a_coarser_picture_not_a_costlier_one(
         for row in states:
             per_window[row.window_ns] = per_window.get(row.window_ns, 0) + row.count
         assert max(per_window.values()) < 500
+
+
+def test_more_threads_than_descriptors_become_a_blindspot(tmp_path: Path) -> None:
+    code = BUSY_THREADS.replace("sleep(8)", "sleep(4)")
+    job = subprocess.Popen([sys.executable, "-c", code])
+    few = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256));"
+    run = "from fuelline.record.observer import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", few + run, *command_for(tmp_path, job.pid)[3:]]
+    assert subprocess.run(command, check=False, timeout=DEADLINE_S).returncode == 0
+    assert job.wait() == 0
+    told = [row for row in read(tmp_path).rows if isinstance(row, Blind)]
+    assert [row.what for row in told if "threads of the job" in row.what]
 
 
 HOT_LINE = """

@@ -33,7 +33,7 @@ from fuelline.record.samplers.procfs import find_text
 from fuelline.record.samplers.stacks import Stacks, find_py_spy
 from fuelline.record.samplers.threads import ThreadStates, is_python
 from fuelline.record.samplers.tree import Process, Tree
-from fuelline.schema.samples import JOURNAL_NAME, Blind, Limits
+from fuelline.schema.samples import JOURNAL_NAME, Blind, HostSample, Limits
 
 MS = 1_000_000
 S = 1000 * MS
@@ -67,7 +67,9 @@ class Observer:
         self._others = Others(self._tree, resolver, descriptors)
         self._stacks = Stacks(find_py_spy())
         self._limits: Limits | None = None
+        self._groups: frozenset[Group] = frozenset()
         self._seconds = 0
+        self._has_told_left_out = False
         self._cpu_base_ns: float | None = None
         self._others_cpu_ns = 0.0
         self.tasks = self._list_tasks()
@@ -138,11 +140,20 @@ class Observer:
     def _sample_processes(self, now_ns: int) -> None:
         self._governor.adjust(now_ns, time.process_time_ns())
         self._tree.refresh()
+        self._journal.add([HostSample(now_ns, dict(self._shares()))])
         self._tree.offer(self._phases.look_for_spools())
         self._journal.add(self._clocks.introduce(self._tree.look_for_children(), now_ns))
         self._journal.add(self._clocks.sample(now_ns))
+        self._tell_left_out()
         self._phases.assign(self._tree)
         self._threads.sort_threads()
+
+    def _tell_left_out(self) -> None:
+        if self._tree.threads_left_out and not self._has_told_left_out:
+            self._has_told_left_out = True
+            why = "each needs two of our file descriptors, and the limit (ulimit -n) is reached"
+            what = f"{self._tree.threads_left_out} threads of the job"
+            self._journal.add([Blind(what, why, "what those threads do; the others are seen")])
 
     def _sample_host(self, now_ns: int) -> None:
         self._journal.add([self._host.sample(now_ns, self._own_values())])
@@ -151,9 +162,11 @@ class Observer:
         """What the host's counters do not hold: the job's cgroups, the others, ourselves."""
         self._seconds += 1
         if self._seconds % CGROUP_EVERY_S == 1:
-            yield from self._cgroup.read(self._find_groups())
-        yield "job.cpu_ns", self._tree.cpu_ns()
-        yield from self._others_values()
+            groups = frozenset(self._find_groups())
+            if groups != self._groups:  # the job has moved: other limits apply from now on
+                self._groups = groups
+                self._check_limits(time.monotonic_ns())
+            yield from self._cgroup.read(groups)
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         yield "observer.cpu_ns", time.process_time_ns()
         yield "observer.stacks_cpu_ns", int((usage.ru_utime + usage.ru_stime) * S)
@@ -161,16 +174,15 @@ class Observer:
         rss_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         yield "observer.peak_rss_bytes", rss_kib * 1024
 
-    def _others_values(self) -> Iterator[tuple[str, float]]:
-        """Busy time of the machine less the job's and ours, since we began to look."""
+    def _shares(self) -> Iterator[tuple[str, float]]:
+        """What the job got, and what others got: busy time less the job's and ours."""
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         ours_ns = time.process_time_ns() + int((usage.ru_utime + usage.ru_stime) * S)
-        busy_ns = self._host.find_last("cpu.busy_ns")
-        if busy_ns is not None:
-            rest_ns = busy_ns - self._tree.cpu_ns() - ours_ns
-            self._cpu_base_ns = rest_ns if self._cpu_base_ns is None else self._cpu_base_ns
-            self._others_cpu_ns = max(self._others_cpu_ns, rest_ns - self._cpu_base_ns)
-            yield "others.cpu_ns", self._others_cpu_ns
+        yield "job.cpu_ns", self._tree.cpu_ns
+        rest_ns = self._host.read_busy_ns() - self._tree.cpu_ns - ours_ns
+        self._cpu_base_ns = rest_ns if self._cpu_base_ns is None else self._cpu_base_ns
+        self._others_cpu_ns = max(self._others_cpu_ns, rest_ns - self._cpu_base_ns)
+        yield "others.cpu_ns", self._others_cpu_ns
         yield "others.looks", self._others.looks
         if self._others.read_bytes is not None and self._others.write_bytes is not None:
             yield "others.read_bytes", self._others.read_bytes

@@ -15,6 +15,7 @@ from fuelline.record.samplers.procfs import (
     NS_PER_TICK,
     find_field,
     open_kept,
+    read_kept,
     read_kept_whole,
 )
 from fuelline.schema.samples import HostSample
@@ -83,6 +84,7 @@ class Host:
         ]
         if has_nfs:
             slow_sources.append(("/proc/self/mountstats", parse_mountstats))
+        self._stat_fd = open_kept("/proc/stat")
         self._sources = _open_those_there(sources)
         self._slow_sources = _open_those_there(slow_sources)
         self._turn = 0
@@ -92,9 +94,10 @@ class Host:
         changed = {name: value for name, value in self._read(more) if self._is_news(name, value)}
         return HostSample(now_ns, changed)
 
-    def find_last(self, name: str) -> float | None:
-        """The last value of a name, written or not."""
-        return self._last.get(name)
+    def read_busy_ns(self) -> float:
+        """Busy time of all cores at this moment."""
+        first_line = read_kept(self._stat_fd).partition(b"\n")[0]
+        return dict(parse_cpu(first_line, frozenset()))["cpu.busy_ns"]
 
     def _read(self, more: Values) -> Iterator[tuple[str, float]]:
         self._turn += 1

@@ -84,6 +84,7 @@ class Process:
         self.has_own_phase = False
         self.refusals = 0
         self.is_parent = False
+        self.counted_cpu_ns = self.counted_reaped_ns = 0
 
     def _keep(self, name: str) -> int:
         self._fds.append(open_kept(name, self.dir_fd))
@@ -97,9 +98,16 @@ class Process:
 
     def refresh(self) -> None:
         """Read `stat` again; raises ProcessLookupError once the process has ended."""
-        self.stat = parse_stat(self._read(self.stat_fd))
-        if self.stat.has_ended:
+        if not self.is_still_there():
             raise ProcessLookupError(self.pid)
+
+    def is_still_there(self) -> bool:
+        """Read `stat` again; what has ended but was not waited for still tells its last CPU."""
+        try:
+            self.stat = parse_stat(self._read(self.stat_fd))
+        except VANISHED:
+            return False
+        return not self.stat.has_ended
 
     def refresh_threads(self, room: int) -> int:
         """Note which threads there are, with at most `room` new ones; gives the rest."""
@@ -152,8 +160,10 @@ class Tree:
         self._offered = {root_pid}
         self._children_of_helpers: set[int] = set()
         self._is_new_second = True
-        self._cpu_ns = 0
+        self._awaited_ns = 0
         self._read = read
+        self.cpu_ns = 0
+        """CPU of the job so far, children that have ended included; as of the last refresh."""
 
     def offer(self, pids: Iterable[int]) -> None:
         """Processes that belong to the job for another reason, for example their spool."""
@@ -177,26 +187,30 @@ class Tree:
         return [process for process in adopted if process is not None]
 
     def refresh(self) -> None:
-        """Drop processes that have ended and note their threads; once a second."""
+        """Drop processes that have ended, note CPU and threads of the others; once a second."""
         self._seconds += 1
         self._is_new_second = True
         is_thorough = self._seconds % THOROUGH_EVERY_S == 0
+        # Parents come before their children, and all are read before any is accounted for: only
+        # then is the CPU of a child that has just ended known when it shows up with its parent.
+        for process in [each for each in self.processes.values() if not each.is_still_there()]:
+            self._drop(process)
         self.threads_left_out = 0
         for process in list(self.processes.values()):
-            self._refresh_process(process, is_thorough=is_thorough)
+            self._account(process)
+            if is_thorough or process.stat.threads != len(process.threads):
+                self.threads_left_out += self._refresh_threads(process)
         if is_thorough:
             everyone = self.processes.values()
             self._children_of_helpers = {
                 pid for process in everyone for pid in process.find_children_of_helpers()
             }
 
-    def _refresh_process(self, process: Process, *, is_thorough: bool) -> None:
+    def _refresh_threads(self, process: Process) -> int:
         try:
-            process.refresh()
-            if is_thorough or process.stat.threads != len(process.threads):
-                self.threads_left_out += process.refresh_threads(self._room())
+            return process.refresh_threads(self._room())
         except VANISHED:
-            self.processes.pop(process.pid).close()
+            return 0
 
     def list_ancestors(self, process: Process) -> Iterator[Process]:
         """The process itself, its parent, and so on up to the job's first process."""
@@ -207,12 +221,24 @@ class Tree:
             seen.add(above.pid)
             above = self.processes.get(above.ppid)
 
-    def cpu_ns(self) -> int:
-        """CPU of the job so far, children that have ended included; never goes back."""
-        stats = [process.stat for process in self.processes.values()]
-        now_ns = sum(stat.cpu_ns + stat.reaped_cpu_ns for stat in stats)
-        self._cpu_ns = max(self._cpu_ns, now_ns)
-        return self._cpu_ns
+    def _account(self, process: Process) -> None:
+        """Add the CPU that a process and its unseen children used since it was last read.
+
+        A watched child's CPU comes a second time when its parent waits for it; `_awaited_ns` is how
+        much of that is still to come.
+        """
+        used_ns = process.stat.cpu_ns - process.counted_cpu_ns
+        reaped_ns = process.stat.reaped_cpu_ns - process.counted_reaped_ns
+        known_ns = min(reaped_ns, self._awaited_ns)
+        self._awaited_ns -= known_ns
+        self.cpu_ns += used_ns + reaped_ns - known_ns
+        process.counted_cpu_ns += used_ns
+        process.counted_reaped_ns += reaped_ns
+
+    def _drop(self, process: Process) -> None:
+        self._account(process)
+        self._awaited_ns += process.counted_cpu_ns + process.counted_reaped_ns
+        self.processes.pop(process.pid).close()
 
     def close(self) -> None:
         """Give all descriptors back."""
