@@ -139,13 +139,13 @@ class ComputeFacts(Struct, frozen=True, kw_only=True):
     graph_nodes: Signal = _NOT_MEASURED
     """Operators in one backward pass."""
     node_seconds: Signal = _NOT_MEASURED
-    """Forward and backward time per operator. Microseconds mean that launching is the work."""
+    """Forward and backward time per operator, less waiting for a core. Microseconds: launching."""
     dispatch_share: Signal = _NOT_MEASURED
     """Of compute: optimizer and the framework's own cost per operator, whatever the batch."""
     fixed_share: Signal = _NOT_MEASURED
     """Of compute: what a batch of size 0 would still cost, from batches of different sizes."""
     host_cpu_share: Signal = _NOT_MEASURED
-    """Of backward: the trainer thread was on a core. Near 1: the host is the pace maker."""
+    """Of backward, less waiting for a core: the trainer computed. Near 1: the host is the limit."""
     batch_samples: Signal = _NOT_MEASURED
 
 

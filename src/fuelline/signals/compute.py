@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
 
-NODE_FLOOR_NS = 16_000
-"""Forward plus backward cost of one operator on an empty tensor in eager PyTorch on one CPU core;
-measured by bench/dispatch_floor.py. A faster core has a lower floor, so the estimate is cautious
-there."""
+NODE_FLOOR_NS = 12_000
+"""CPU time of one operator with next to nothing to compute, forward and backward, in eager PyTorch
+on one core: a chain of small linear layers, measured by bench/dispatch_floor.py, where other
+chains took 7.8 to 19.6 us. A faster core has a lower floor, so that the estimate is high there."""
 _SMALLER = 0.75
 """A batch is called smaller if it has at most this share of the usual number of samples."""
 _FEW_SMALLER = 2
@@ -35,18 +35,21 @@ def measure_compute(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Com
         & (pl.col("start_ns") >= tiling.start_ns)
     )
     backward = mine.filter(pl.col("kind") == Kind.BACKWARD)
-    timed = backward.filter(pl.col("b") >= 0)  # the hooks read this clock at every fourth pass
+    timed = backward.filter(pl.col("b") >= 0)  # the hooks read this clock at some passes only
     nodes = _graph_nodes(timeline, trainer)
+    ran = _ran_when_ready(timeline, trainer, tiling)
     batches = _samples_by_step(timeline, trainer, tiling)
     return ComputeFacts(
         compute_share=ratio(
             steps["compute_ns"], steps["wall_ns"], "frac", "budget.compute over steps"
         ),
         graph_nodes=nodes,
-        node_seconds=_node_seconds(tiling, nodes, backward.height),
-        dispatch_share=_dispatch_share(tiling, nodes, backward.height),
+        node_seconds=_node_seconds(tiling, nodes, backward.height, ran),
+        dispatch_share=_dispatch_share(tiling, nodes, backward.height, ran),
         fixed_share=_fixed_share(steps, batches),
-        host_cpu_share=ratio(timed["b"], timed["dur_ns"], "frac", "backward.cpu over backward"),
+        host_cpu_share=ratio(
+            timed["b"], timed["dur_ns"] * ran, "frac", "backward.cpu over backward"
+        ),
         batch_samples=_batch_samples(batches),
     )
 
@@ -65,21 +68,40 @@ def _spent_ns(tiling: Tiling, *parts: str) -> float:
     return float((tiles["end_ns"] - tiles["start_ns"]).sum())
 
 
-def _node_seconds(tiling: Tiling, nodes: Signal, backwards: int) -> Signal:
+def _ran_when_ready(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> float:
+    """Of the time that the trainer was ready to run: it had a core. 1 if that was not seen.
+
+    On a crowded host a step takes longer without any more work in it; this takes the crowd out.
+    """
+    clocks = timeline.table("clocks").filter(
+        (pl.col("pid") == trainer.pid)
+        & (pl.col("tid") == trainer.tid)
+        & pl.col("at_ns").is_between(tiling.start_ns, tiling.end_ns)
+    )
+    if clocks.height < 2:
+        return 1.0
+    grown = clocks.select(
+        pl.col("oncpu_ns", "runq_ns").max() - pl.col("oncpu_ns", "runq_ns").min()
+    )
+    oncpu, queued = (float(value) for value in grown.row(0))
+    return oncpu / (oncpu + queued) if oncpu > 0 else 1.0
+
+
+def _node_seconds(tiling: Tiling, nodes: Signal, backwards: int, ran: float) -> Signal:
     if isinstance(nodes, Missing) or not backwards:
         return Missing(reason="the graph was not counted")
-    spent = _spent_ns(tiling, "forward", "backward")
+    spent = _spent_ns(tiling, "forward", "backward") * ran
     return total(
         spent / (nodes.value * backwards) / 1e9, "s", "forward and backward per node", backwards
     )
 
 
-def _dispatch_share(tiling: Tiling, nodes: Signal, backwards: int) -> Signal:
+def _dispatch_share(tiling: Tiling, nodes: Signal, backwards: int, ran: float) -> Signal:
     if isinstance(nodes, Missing) or not backwards:
         return Missing(reason="the graph was not counted")
     compute = _spent_ns(tiling, *COMPUTE_PARTS)
     fixed = _spent_ns(tiling, "optimizer") + min(
-        nodes.value * NODE_FLOOR_NS * backwards, _spent_ns(tiling, "forward", "backward")
+        nodes.value * NODE_FLOOR_NS * backwards / ran, _spent_ns(tiling, "forward", "backward")
     )
     return total(fixed / compute, "frac", "optimizer and operator floor over compute", backwards)
 
