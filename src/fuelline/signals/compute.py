@@ -80,9 +80,7 @@ def _ran_when_ready(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> flo
     )
     if clocks.height < 2:
         return 1.0
-    grown = clocks.select(
-        pl.col("oncpu_ns", "runq_ns").max() - pl.col("oncpu_ns", "runq_ns").min()
-    )
+    grown = clocks.select(pl.col("oncpu_ns", "runq_ns").max() - pl.col("oncpu_ns", "runq_ns").min())
     oncpu, queued = (float(value) for value in grown.row(0))
     return oncpu / (oncpu + queued) if oncpu > 0 else 1.0
 

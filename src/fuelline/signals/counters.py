@@ -22,14 +22,20 @@ def growth(timeline: Timeline, tiling: Tiling, name: str) -> float | None:
     looks = host.filter(pl.col("name").str.starts_with(f"{source}."))["at_ns"].unique().sort()
     rows = host.filter(pl.col("name") == name).sort("at_ns")
     looks = looks.filter(looks >= rows["at_ns"].min()) if rows.height else looks.clear()
-    before, until = looks.filter(looks <= tiling.start_ns), looks.filter(looks <= tiling.end_ns)
-    if until.len() < 2:
-        return None
-    first_ns, last_ns = int(before[-1] if before.len() else until[0]), int(until[-1])
+    first_ns, last_ns = _span(looks, tiling)
     if last_ns <= first_ns:
         return None
     grown = _value_at(rows, last_ns) - _value_at(rows, first_ns)
     return max(0.0, grown) * tiling.wall_ns / (last_ns - first_ns)
+
+
+def _span(looks: pl.Series, tiling: Tiling) -> tuple[int, int]:
+    """First and last reading inside the window; with fewer than two, also the last before it."""
+    inside = looks.filter((looks >= tiling.start_ns) & (looks <= tiling.end_ns))
+    if inside.len() < 2:
+        before = looks.filter(looks < tiling.start_ns).tail(1)
+        inside = pl.concat([before, inside])
+    return (int(inside[0]), int(inside[-1])) if inside.len() else (0, 0)
 
 
 def _value_at(rows: pl.DataFrame, at_ns: int) -> float:
