@@ -72,7 +72,9 @@ def _measure(journal: bytes, wall_s: float) -> dict[str, float]:
         "observer_core_share": own_s / wall_s,
         "py_spy_core_share": stacks_s / wall_s,
         "together_core_share": (own_s + stacks_s) / wall_s,
-        "startup_cpu_s": hosts[0]["observer.cpu_ns"] / 1e9,
+        "startup_cpu_s": next(
+            values["observer.cpu_ns"] / 1e9 for values in hosts if "observer.cpu_ns" in values
+        ),
         "peak_rss_bytes": last["observer.peak_rss_bytes"],
         "journal_bytes_per_hour": len(journal) / wall_s * 3600,
         "thread_samples_per_s": sum(row.count for row in states) / wall_s,
