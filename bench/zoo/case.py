@@ -74,11 +74,12 @@ class Case:
         if not self.data:
             return None
         folder = DATA / self.data
-        fresh = not folder.exists()
         make_data.make(self.data, folder, COUNTS[self.data])
-        if fresh:
+        if self.cold:
             os.sync()  # pages not yet on disk cannot be dropped
-        drop_pages(folder) if self.cold else load_pages(folder)
+            drop_pages(folder)
+        else:
+            load_pages(folder)
         return folder
 
 
