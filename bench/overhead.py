@@ -4,7 +4,7 @@ One process takes both measurements, in short blocks that alternate, so that a n
 disturbs both alike. The step is about 2.6 ms of real forward, backward and optimizer on one thread.
 `workers` steps get their batches from a loader worker, `inline` steps fetch them in the trainer,
 which adds the reading of the thread's counters. Medians are compared; the interval is a bootstrap
-over the blocks.
+over the blocks. On a machine with other load the caches are cold and everything costs more.
 """
 
 import json
@@ -25,8 +25,8 @@ from fuelline.record.spool import Spool
 BLOCKS = 60
 STEPS = 40
 WARM_UP = 5
-WIDTH = 440
-"""Sets the length of a step: about 2.6 ms of one core here."""
+WIDTH, LAYERS = 64, 30
+"""About 2.6 ms of one core here, in many small operators, as on the main thread of a GPU job."""
 
 
 class Rows(Dataset[torch.Tensor]):
@@ -39,7 +39,7 @@ class Rows(Dataset[torch.Tensor]):
 
 def make_step(workers: int) -> Callable[[], None]:
     model = torch.nn.Sequential(
-        *(torch.nn.Linear(WIDTH, WIDTH) for _ in range(3)), torch.nn.Linear(WIDTH, 1)
+        *(torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)), torch.nn.Linear(WIDTH, 1)
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     batches = iter(DataLoader(Rows(), batch_size=16, num_workers=workers))

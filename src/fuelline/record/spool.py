@@ -23,10 +23,13 @@ from _thread import get_native_id
 from fuelline.record.mapping import map_shared
 from fuelline.schema import wire
 
-__all__ = ["PHASE", "Spool"]
+__all__ = ["PHASE", "STEPS", "Spool"]
 
 TEXT_CAP_BYTES = 4096
 """Settings as JSON take 400 bytes; a longer text is cut rather than allowed to fill the spool."""
+
+OLDER_SEGMENTS = 3
+"""Kept mapped for threads that were suspended between reserving an offset and writing there."""
 
 _pack_record = wire.RECORD.pack_into
 _TEXT = int(wire.Kind.TEXT)
@@ -34,7 +37,7 @@ _TEXT_FIELDS = struct.Struct("<5q")
 """A chunk of text as the five integers that stand in its place in other records."""
 _NO_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 
-PHASE, _PHASE_TID, _DROPPED, _FAULTS, _STEPS, _STOPPED = (
+PHASE, _PHASE_TID, _DROPPED, _FAULTS, STEPS, _STOPPED = (
     offset // wire.WORD.size
     for offset in (
         wire.PHASE_OFFSET,
@@ -46,8 +49,8 @@ PHASE, _PHASE_TID, _DROPPED, _FAULTS, _STEPS, _STOPPED = (
     )
 )
 
-Segment = tuple[int, int, memoryview]
-"""File offset of the buffer's first byte, file offset of its end, the buffer."""
+Segment = tuple[int, int, memoryview, memoryview]
+"""File offsets of its first byte and of its end, its bytes, and the same as 64-bit words."""
 
 
 class _Thread(threading.local):
@@ -60,9 +63,14 @@ class _Thread(threading.local):
 class Spool:
     """Writes this process's records to a file in `folder`, made at the first of them.
 
-    `live` are the words of the header that change; hooks that must be quick write the phase to
-    `live[PHASE]` themselves.
+    `live` are the words of the header that change. Hooks that must be quick write the phase there
+    themselves, and also records: they `reserve` an offset and fill it if the `segment` has it.
     """
+
+    __slots__ = (
+        "__weakref__", "_cap_bytes", "_closed", "_dropped", "_folder", "_growing", "_is_growing",
+        "_older", "_text_id", "_thread", "live", "path", "reserve", "segment",
+    )  # fmt: skip
 
     def __init__(self, folder: str, cap_bytes: int = wire.CAP_BYTES) -> None:
         self._folder = folder
@@ -72,20 +80,25 @@ class Spool:
         os.register_at_fork(after_in_child=lambda: (alive := start()) and alive())
 
     def _start(self) -> None:
-        """Begin with no file; in a forked child this lets go of the parent's, unwritten."""
-        self.path: str | None = None
-        self._closed = False
-        # Offsets in the file are handed out by a counter, whose step is atomic under the GIL.
-        self._reserve = itertools.count(wire.HEADER_BYTES, wire.RECORD_BYTES).__next__
-        self._text_id = itertools.count(1).__next__
-        self._dropped = itertools.count(1).__next__
-        # Re-entrant: a garbage collection, whose hook appends, may run while the spool grows.
-        self._growing = threading.RLock()
-        self._thread = _Thread()
+        """Begin with no file; in a forked child this lets go of the parent's, unwritten.
+
+        A garbage collection, whose hook appends, may run at any point of this: the parent's
+        mapping goes first, and nothing is opened before the end.
+        """
+        self._closed = True
         nothing = memoryview(bytearray(wire.HEADER_BYTES))
         self.live = nothing.cast("Q")
-        self._segment: Segment = (0, 0, nothing)
-        self._previous: Segment = self._segment
+        self.segment: Segment = (0, 0, nothing, self.live)
+        self._older: tuple[Segment, ...] = ()
+        self.path: str | None = None
+        # Offsets in the file are handed out by a counter, whose step is atomic under the GIL.
+        self.reserve = itertools.count(wire.HEADER_BYTES, wire.RECORD_BYTES).__next__
+        self._text_id = itertools.count(1).__next__
+        self._dropped = itertools.count(1).__next__
+        self._growing = threading.RLock()
+        self._is_growing = False
+        self._thread = _Thread()
+        self._closed = False
 
     def append(  # noqa: PLR0917 - the fields of a record
         self,
@@ -98,18 +111,17 @@ class Spool:
         d: int = 0,
         e: int = 0,
         flags: int = 0,
-        tid: int = 0,
     ) -> None:
         """Keep one record; `kind` and `flags` are plain ints, as enums would double the price."""
-        at = self._reserve()
-        base, end, buffer = self._segment
+        at = self.reserve()
+        base, end, buffer, _ = self.segment
         if not base <= at < end:
             found = self._find(at)
             if found is None:
                 self._drop()
                 return
-            base, end, buffer = found
-        tid = tid or self._thread.tid
+            base, end, buffer, _ = found
+        tid = self._thread.tid
         _pack_record(buffer, at - base, start_ns, dur_ns, a, b, c, d, e, tid, flags, kind)
 
     def text(self, value: str) -> int:
@@ -131,24 +143,22 @@ class Spool:
         """Count an exception that a hook's guard caught."""
         self.live[_FAULTS] += 1
 
-    def count_step(self) -> None:
-        """Count an optimizer step."""
-        self.live[_STEPS] += 1
-
     def _drop(self) -> None:
         self.live[_DROPPED] = self._dropped()
 
     def _find(self, at: int) -> Segment | None:
         """The segment that holds offset `at`, made now if need be; None if it cannot be had."""
         with self._growing:
-            while at >= self._segment[1] and not self._closed:
+            # Growing within growing: a garbage collection in the midst of it has a record.
+            while at >= self.segment[1] and not self._closed and not self._is_growing:
                 self._grow()
-            for segment in (self._segment, self._previous):
+            for segment in (self.segment, *self._older):
                 if segment[0] <= at < segment[1]:
                     return segment
         return None
 
     def _grow(self) -> None:
+        self._is_growing = True
         try:
             if self.path is None:
                 self._open()
@@ -157,6 +167,8 @@ class Spool:
         except OSError as refusal:
             self._closed = True
             self.live[_STOPPED] = refusal.errno or errno.EIO
+        finally:
+            self._is_growing = False
 
     def _open(self) -> None:
         path = _fresh_path(self._folder)
@@ -172,11 +184,11 @@ class Spool:
         live = segment[2][: wire.HEADER_BYTES].cast("Q")
         live[PHASE:] = self.live[PHASE:]  # what was counted while there was no file
         self.live = live
-        self._segment = self._previous = segment
+        self.segment = segment
         self.path = path
 
     def _extend(self, path: str) -> None:
-        start = self._segment[1]
+        start = self.segment[1]
         is_second = start == wire.HEADER_BYTES + wire.FIRST_SEGMENT_BYTES
         end = start + (wire.SECOND_SEGMENT_BYTES if is_second else wire.SEGMENT_BYTES)
         if end > self._cap_bytes:
@@ -186,7 +198,8 @@ class Spool:
             segment = _map(fd, start, end)
         finally:
             os.close(fd)
-        self._previous, self._segment = self._segment, segment
+        self._older = (self.segment, *self._older)[:OLDER_SEGMENTS]
+        self.segment = segment
 
 
 def _fresh_path(folder: str) -> str:
@@ -215,7 +228,8 @@ def _write_header(buffer: memoryview) -> None:
 def _map(fd: int, start: int, end: int) -> Segment:
     _allocate(fd, start, end)
     base = start - start % mmap.ALLOCATIONGRANULARITY
-    return base, end, map_shared(fd, base, end - base)
+    buffer = map_shared(fd, base, end - base)
+    return base, end, buffer, buffer.cast("q")
 
 
 def _allocate(fd: int, start: int, end: int) -> None:

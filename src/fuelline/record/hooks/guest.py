@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from fuelline.record.hooks.threadclock import ThreadClock
 from fuelline.record.spool import PHASE, Spool
-from fuelline.schema.wire import Kind
+from fuelline.schema.wire import Kind, Phase
 
 __all__ = ["Guest", "Lane"]
 
@@ -25,6 +25,7 @@ KEPT_CLOCKS = 8
 """Threads whose clocks keep descriptors; a job with hundreds of threads needs them itself."""
 
 _BLINDSPOT = int(Kind.BLINDSPOT)
+_OUTSIDE = int(Phase.OUTSIDE)
 
 
 class Lane(threading.local):
@@ -45,9 +46,11 @@ class Guest:
         self._introduce = introduce
         self._fork_actions: list[Callable[[], None]] = []
         self.waiting: set[int] = set()
-        """Threads in `next()` of a loader."""
+        """Threads in `next()` of a loader, and so on: all but the trainer in its quick calls."""
         self.fetching: set[int] = set()
         """Threads in a fetcher; whatever loaders a dataset uses itself are part of its fetch."""
+        self.backward: set[int] = set()
+        """Threads in backward."""
         self.stepping: dict[int, tuple[int, int, int]] = {}
         """By thread, the optimizer step under way: optimizer id, thread cpu ns, start ns."""
         self._forget()
@@ -58,15 +61,16 @@ class Guest:
         self._fork_actions.append(action)
 
     def _forget(self) -> None:
+        self.pid = os.getpid()
         self.lane = Lane(itertools.count())
         self.trainer = 0
         """The thread whose phase is published; 0 before there is one."""
+        self.trainer_tid = 0
+        """The same thread as the kernel knows it."""
         self.is_proven = False
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
-        self.backward = 0
-        """The thread that is in backward; 0 if none is."""
         self._blindspots: set[str] = set()
-        for state in (self.waiting, self.fetching, self.stepping):
+        for state in (self.waiting, self.fetching, self.backward, self.stepping):
             state.clear()
         for action in self._fork_actions:
             action()
@@ -75,9 +79,21 @@ class Guest:
         """Make the current thread the trainer."""
         is_first = not self.trainer
         self.trainer = get_ident()
-        self.spool.set_trainer(get_native_id())
+        self.trainer_tid = get_native_id()
+        self.spool.set_trainer(self.trainer_tid)
+        self.spool.live[PHASE] = (
+            _OUTSIDE  # the phase of a trainer before it says nothing of this one
+        )
         if is_first and self._introduce is not None:
             self._introduce()
+
+    def is_trainer(self, ident: int) -> bool:
+        """Whether a thread is the trainer, and not one that got its identifier after it ended."""
+        if ident != self.trainer:
+            return False
+        if get_native_id() != self.trainer_tid:
+            self.appoint()
+        return True
 
     def prove(self) -> None:
         """The current thread runs backward, which outranks merely taking batches."""

@@ -3,7 +3,7 @@
 A hook says what to do before (`begin`) and after (`end`) a call. An exception of the hook is
 counted, told once as a blindspot, and after a few the hook switches itself off; the call goes on.
 Exceptions of the job pass through untouched, also one that a signal handler of the job raises while
-our code happens to run. Our frame shows once in their traceback.
+our code happens to run. A hook shows as one frame in their traceback, a quick one as two at most.
 """
 
 import functools
@@ -16,13 +16,11 @@ import torch
 
 from fuelline.record.hooks.guest import Guest
 
-__all__ = ["CPU_BELOW", "GOLDEN", "Hook", "is_tracing"]
+__all__ = ["Hook", "QuickHook", "is_tracing"]
 
-GOLDEN = 0x9E3779B1
-CPU_BELOW = 1 << 30
-"""The hooks of every step read the thread's CPU clock at one call in four: 3 us when cold. Call n
-is chosen if n * GOLDEN mod 2**32 is below this. Every fourth call would always meet the same worker
-of four, and so always the long wait or never."""
+LONGEST_RUN = 16
+"""Quick calls between two thorough ones, reached after 150 calls. Every 17th call is thorough then:
+a count of workers that divides this would always show the same worker, and 17 is prime."""
 
 FAULTS_UNTIL_OFF = 3
 """A hook that failed thrice meets something it was not written for; more tries tell nothing."""
@@ -89,16 +87,49 @@ class Hook:
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
 
+    def switch_off(self) -> None:
+        """Record nothing more, whoever may still hold on to the wrapper."""
+        self.is_on = False
+
     def answer_for(self, fault: Exception) -> None:
         """Count a fault of ours; raise it again if it is the job's."""
         place = _place_of(fault.__traceback__)
         if place is None:
             raise fault  # not ours: raised by code of the job that interrupted us
         self._faults += 1
-        self.is_on = self._faults < FAULTS_UNTIL_OFF
+        if self._faults >= FAULTS_UNTIL_OFF:
+            self.switch_off()
         self.guest.spool.count_fault()
         why = f"{type(fault).__name__} at {place}"
         self.guest.report_blindspot(f"hook {self.name}", why, self.forbids)
+
+
+class QuickHook(Hook):
+    """A hook on the way of every step, with a quick path for the usual call of the trainer thread.
+
+    The quick path notes when and how long, and nothing else; it is one function, because while the
+    caches are cold each further one costs a microsecond. All other calls are thorough ones: they go
+    through `begin` and `end`, read the CPU clock, and say how many quick calls may follow.
+    """
+
+    def __init__(self, guest: Guest) -> None:
+        super().__init__(guest)
+        self.quick_calls = 0
+        """How many more calls may be quick; 0 also while the hook is off."""
+        self.calls = 0
+        """All calls until the next thorough one."""
+        self._run = 0
+
+    def start_run(self) -> None:
+        """Let some quick calls follow, the more the longer the training has run."""
+        self._run = min(self._run + 1, LONGEST_RUN)
+        self.quick_calls = self._run
+        self.calls += self._run + 1
+
+    def switch_off(self) -> None:
+        """Stop, the quick path included."""
+        super().switch_off()
+        self.quick_calls = 0
 
 
 def _place_of(traceback: TracebackType | None) -> str | None:

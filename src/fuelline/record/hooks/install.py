@@ -77,7 +77,7 @@ class Installation:
     def uninstall(self) -> None:
         """Restore every original; a wrapper that someone else holds on to records no more."""
         for hook in self._hooks:
-            hook.is_on = False
+            hook.switch_off()
         self._patches.undo()
         self._hooks.clear()
 

@@ -5,7 +5,9 @@ gets the very iterator it would get without us. Our note on an iterator lives in
 iterators cannot be pickled, and the note dies with them. Loaders are left untouched.
 """
 
+import functools
 from _thread import get_ident
+from collections.abc import Callable
 from time import monotonic_ns, thread_time_ns
 from typing import Any, NamedTuple
 
@@ -14,7 +16,7 @@ from torch.utils.data import dataloader
 
 from fuelline.record.hooks.batches import measure
 from fuelline.record.hooks.guest import Guest
-from fuelline.record.hooks.hook import CPU_BELOW, GOLDEN, Hook
+from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.settings import describe, describe_iterator
@@ -29,7 +31,12 @@ _NEXT, _ITER = int(Kind.NEXT), int(Kind.ITER)
 _LOADER, _WORKER = int(Kind.LOADER), int(Kind.WORKER)
 _GRAD, _END, _ERROR = int(Flag.GRAD), int(Flag.END), int(Flag.ERROR)
 _WAIT, _FORWARD, _LOOP = int(Phase.WAIT), int(Phase.FORWARD), int(Phase.LOOP)
+_NEXT_WORD = _NEXT << 48
+_GRAD_NEXT = _NEXT << 48 | _GRAD << 32
+"""Kind and flags where they stand in the last word of a record."""
 _EVAL_WAIT, _EVAL, _BUILDING = int(Phase.EVAL_WAIT), int(Phase.EVAL), int(Phase.ITER)
+
+_IN_NEXT = frozenset((_WAIT, _EVAL_WAIT))
 
 _is_grad_enabled = torch.is_grad_enabled
 _workers = dataloader._utils.worker
@@ -108,6 +115,8 @@ class Build(Hook):
         """Note the start, unless a dataset uses a loader itself."""
         guest, ident = self.guest, get_ident()
         is_inner = ident in guest.waiting or ident in guest.fetching
+        if ident == guest.trainer and guest.spool.live[PHASE] in _IN_NEXT:
+            is_inner = True
         if is_inner or _workers._worker_info is not None:
             return None
         before = guest.enter(_BUILDING)
@@ -124,7 +133,7 @@ class Build(Hook):
             self.guest.append(_ITER, start_ns, dur_ns, note.loader_id)
 
 
-class Take(Hook):
+class Take(QuickHook):
     """`next(iterator)`: the wait for a batch."""
 
     name = "loader wait"
@@ -133,7 +142,54 @@ class Take(Hook):
     def __init__(self, guest: Guest, book: _Book) -> None:
         super().__init__(guest)
         self._book = book
-        self._calls = 0
+
+    def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The callable to put in the original's place."""
+        thorough = super().wrap(original)
+        guest, spool = self.guest, self.guest.spool
+
+        @functools.wraps(original)
+        def watched(iterator: Any) -> Any:
+            if self.quick_calls <= 0 or get_ident() != guest.trainer:
+                return thorough(iterator)
+            live, note = spool.live, iterator.__dict__.get(NOTE)
+            if note is None or live[PHASE] in _IN_NEXT:
+                return thorough(iterator)
+            self.quick_calls -= 1
+            is_training, position = _is_grad_enabled(), iterator._num_yielded
+            live[PHASE] = _WAIT if is_training else _EVAL_WAIT
+            start_ns = monotonic_ns()
+            try:
+                batch = original(iterator)
+            except BaseException as error:
+                self.close((guest.trainer, note, is_training, position, 0, start_ns), None, error)
+                raise
+            dur_ns = monotonic_ns() - start_ns
+            try:
+                samples, size_bytes = measure(batch, note[1])
+                live[PHASE] = _FORWARD if is_training else _EVAL
+                at = spool.reserve()
+                base, end, _, words = spool.segment
+                if base <= at < end:
+                    at = at - base >> 3
+                    words[at] = start_ns
+                    words[at + 1] = dur_ns
+                    words[at + 2] = note[0]
+                    words[at + 3] = samples
+                    words[at + 4] = size_bytes
+                    words[at + 5] = -1
+                    words[at + 6] = position
+                    words[at + 7] = guest.trainer_tid | (_GRAD_NEXT if is_training else _NEXT_WORD)
+                else:
+                    flags = _GRAD if is_training else 0
+                    guest.append(
+                        _NEXT, start_ns, dur_ns, note[0], samples, size_bytes, -1, position, flags
+                    )
+            except Exception as fault:  # noqa: BLE001 - the guard
+                self.answer_for(fault)
+            return batch
+
+        return watched
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the start, unless a dataset uses a loader itself."""
@@ -141,20 +197,19 @@ class Take(Hook):
         ident = get_ident()
         if ident in guest.waiting or ident in guest.fetching:
             return None
-        if ident != guest.trainer and not self._is_first():
+        if guest.is_trainer(ident):
+            if guest.spool.live[PHASE] in _IN_NEXT:
+                return None
+            self.start_run()
+        elif not self._is_first():
             return None
-        if guest.stepping:
-            guest.stepping.pop(ident, None)  # that step has raised
+        guest.stepping.pop(ident, None)  # a step that is still noted has raised
         iterator = args[0]
         note = iterator.__dict__.get(NOTE) or self._book.enter_nameless(iterator)
-        position = iterator._num_yielded
-        is_training = _is_grad_enabled()
-        if ident == guest.trainer:
-            guest.spool.live[PHASE] = _WAIT if is_training else _EVAL_WAIT
-        self._calls += 1
+        is_training, position = _is_grad_enabled(), iterator._num_yielded
+        guest.enter(_WAIT if is_training else _EVAL_WAIT)
         guest.waiting.add(ident)
-        cpu_ns = thread_time_ns() if self._calls * GOLDEN & 0xFFFFFFFF < CPU_BELOW else 0
-        return ident, note, is_training, position, cpu_ns, monotonic_ns()
+        return ident, note, is_training, position, thread_time_ns(), monotonic_ns()
 
     def _is_first(self) -> bool:
         """Whether a thread that is not the trainer counts; makes it the trainer if none is."""
@@ -174,13 +229,11 @@ class Take(Hook):
         flags = _GRAD if is_training else 0
         if error is None:
             samples, size_bytes = measure(result, note[1])
-            phase = _FORWARD if is_training else _EVAL
+            guest.enter(_FORWARD if is_training else _EVAL)
         else:
             samples = size_bytes = 0
             flags |= _END if isinstance(error, StopIteration) else _ERROR
-            phase = _LOOP
-        if ident == guest.trainer:
-            guest.spool.live[PHASE] = phase
+            guest.enter(_LOOP)
         guest.append(
             _NEXT, start_ns, now_ns - start_ns, note[0], samples, size_bytes, used_ns, position,
             flags,

@@ -130,6 +130,8 @@ class Collection(Hook):
             self.close(details, None, None)
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
-        """Record one that took long."""
+        """Record one that took long, unless it ran in a child that has only just been forked."""
+        if os.getpid() != self.guest.pid:
+            return
         dur_ns = monotonic_ns() - self._start_ns
         self.guest.append(_GC, self._start_ns, dur_ns, ticket["generation"], ticket["collected"])
