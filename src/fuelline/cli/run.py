@@ -146,7 +146,11 @@ def _report(run_dir: Path, price: float | None) -> None:
     try:
         pipeline.show_report(run_dir, price=price, stream=sys.stderr)
     except Exception as error:  # noqa: BLE001 - whatever fails here, the job's exit code counts
-        print(f"fuelline: no diagnosis: {clean(str(error))}", file=sys.stderr)
+        print(
+            f"fuelline: no diagnosis: {clean(str(error))}. The job was not affected. "
+            f"`fuelline --debug diagnose {run_dir}` shows more.",
+            file=sys.stderr,
+        )
 
 
 def _leave_like(outcome: Outcome) -> int:

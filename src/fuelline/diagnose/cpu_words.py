@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from fuelline.schema.facts import Facts, HotLine
     from fuelline.schema.findings import Evidence, Stage
 
-THROTTLED = 0.05
+THROTTLED = 0.2
+"""Share of the scheduler's periods in which a quota stopped the job: with fewer it is a burst."""
 CORES_FULL = 0.95
 """Use of the allowed cores above which none is free for one more worker."""
 DEPRIVED = 0.75

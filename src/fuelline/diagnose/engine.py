@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from fuelline.schema.recording import Blindspot
 
 HEALTHY_CODE = "CP400"
+_LOW_CONFIDENCE = (
+    "No stack sample shows whether that was its own work or waiting for the accelerator. "
+    "`fuelline doctor` says how to allow stack samples."
+)
 _FEW_STEPS = 5
 """Fewer steps than this carry no verdict: the first ones after start are never typical."""
 
@@ -100,6 +104,8 @@ def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
     unknown = _unknown_share(facts, findings)
     if findings and findings[0].lost_share >= max(VERDICT_SHARE, unknown):
         top = findings[0]
+        if top.confidence == "low":
+            return _no_verdict(f"{top.sentence} {_LOW_CONFIDENCE}")
         return Verdict(
             code=top.code,
             stage=top.stage,
@@ -158,6 +164,6 @@ def _healthy(facts: Facts) -> Verdict:
         stage="compute",
         limit="math",
         share_of_wall=compute,
-        sentence=f"Healthy: {percent(compute)} of the time goes to the steps themselves, "
-        f"{percent(waiting)} to waiting for input.",
+        sentence=f"Healthy: input does not hold it up. {percent(compute)} of the time goes to the "
+        f"steps themselves, {percent(waiting)} to waiting for input.",
     )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fuelline.schema.facts import Facts, HotLine, PlaceFacts
+    from fuelline.schema.recording import LoaderFacts
 
 LISTED_SHARE = 0.05
 """A loss below one twentieth of the window is not listed: the same job differs by that much from
@@ -76,11 +77,16 @@ def found(
         lost_share=share,
         confidence=confidence,
         evidence=evidence,
-        remedies=[
-            msgspec.structs.replace(remedy, at_most_speedup=speedup_if_gone(share))
-            for remedy in remedies
-        ],
+        remedies=[_bounded(remedy, share) for remedy in remedies],
     )
+
+
+def _bounded(remedy: Remedy, share: float) -> Remedy:
+    """No remedy gains more than what was lost, nor more than its own bound if it has one."""
+    bounds = [
+        bound for bound in (remedy.at_most_speedup, speedup_if_gone(share)) if bound is not None
+    ]
+    return msgspec.structs.replace(remedy, at_most_speedup=min(bounds, default=None))
 
 
 def fact(sentence: Callable[[float], str], signal: Signal) -> list[Evidence]:
@@ -117,6 +123,27 @@ def line_fact(lines: list[HotLine], words: str) -> list[Evidence]:
     top = next(line for line in users if line.function == function)
     what = f"{percent(by_function[function])} of {words} are in {function}"
     return [Evidence(what=what, line=top.line, source=top.source)]
+
+
+def risk_of_workers(loader: LoaderFacts | None, workers: int) -> str:
+    """What this number of workers may change."""
+    if loader is not None and loader.style == "iterable":
+        return (
+            "the dataset must split its samples by get_worker_info(), or each comes "
+            f"{workers} times; their order changes"
+        )
+    return "random augmentation draws other numbers; each worker needs memory"
+
+
+def gain_of_workers(loader: LoaderFacts | None, workers: int) -> float | None:
+    """At most this many times as fast with that many workers; None if there is no telling.
+
+    Fetching then takes old / new of its time. The first workers also take it out of the training
+    process, which is worth one more: what it computes overlaps with them.
+    """
+    if loader is None or loader.num_workers is None:
+        return None
+    return workers / loader.num_workers if loader.num_workers else workers + 1.0
 
 
 def where(place: PlaceFacts | None) -> str:

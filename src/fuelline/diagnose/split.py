@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _FOLDED_SHARE = 0.2
 """A stage with less than a fifth of the wait is not a cause of its own."""
-_IDLE_SHARE = 0.6
+IDLE_SHARE = 0.6
 """Workers that are idle this much while the trainer waits are not what it waits for."""
 _COLLATE_SHARE = 0.5
 """Collate is the stage if it takes more than half of a fetch."""
@@ -55,7 +55,7 @@ def _weights(facts: Facts) -> dict[str, float]:
 def _fetch_weights(facts: Facts) -> dict[str, float]:
     """What the fetching threads did while the trainer waited, by stage."""
     signals = facts.input
-    if (value_of(signals.idle_share) or 0.0) >= _IDLE_SHARE:
+    if (value_of(signals.idle_share) or 0.0) >= IDLE_SHARE:
         return {"handoff": 1.0} if _serialises(facts) else {"unknown": 1.0}
     cpu, queued = value_of(signals.cpu_share), value_of(signals.core_wait_share)
     read, metadata = value_of(signals.read_share), value_of(signals.metadata_share)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.diagnose.rule import fact, line_fact, place_fact
+from fuelline.diagnose.rule import fact, gain_of_workers, line_fact, place_fact, risk_of_workers
 from fuelline.schema.findings import Evidence, Remedy
+from fuelline.schema.readings import at_least
 from fuelline.schema.units import duration, number, percent, rate
 
 if TYPE_CHECKING:
-    from fuelline.schema.facts import Facts
+    from fuelline.schema.facts import Facts, PlaceFacts
+
+
+_LOCAL = ("btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "xfs", "zfs")
 
 
 def read_evidence(facts: Facts) -> list[Evidence]:
     """What every finding about reading shows."""
+    speed = facts.storage.read_bytes_per_s
     return [
         *place_fact(facts.input.place),
         *fact(lambda v: f"{percent(v)} of fetching is blocked in reads", facts.input.read_share),
@@ -25,7 +30,7 @@ def read_evidence(facts: Facts) -> list[Evidence]:
             lambda v: f"{number(v)} threads blocked on storage at a time", facts.storage.in_flight
         ),
         *fact(lambda v: f"{duration(v)} blocked per read call", facts.storage.request_seconds),
-        *fact(lambda v: f"{rate(v)} read by the fetchers", facts.storage.read_bytes_per_s),
+        *(fact(lambda v: f"{rate(v)} read by the fetchers", speed) if at_least(speed, 1.0) else []),
         *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
     ]
 
@@ -40,13 +45,21 @@ def more_in_flight(facts: Facts) -> Remedy:
         setting=f"DataLoader(..., num_workers={more}, prefetch_factor=4)",
         why="each request waits for a round trip, so more in flight bring more; blocked workers "
         "need no core",
-        applicability="safe",
-        risk=f"more processes in memory: {more - workers}",
+        applicability="unsafe",
+        risk=risk_of_workers(facts.loader, more),
+        at_most_speedup=gain_of_workers(facts.loader, more),
     )
 
 
-def nearer_data() -> Remedy:
+def nearer_data(place: PlaceFacts | None) -> Remedy:
     """Get rid of the slow storage."""
+    if place is not None and place.fstype in _LOCAL:
+        return Remedy(
+            setting=f"move the data from {place.mount} to a faster disk, or keep it in memory "
+            f"(/dev/shm)",
+            why="this disk, or the limit set for it, gives no more",
+            applicability="display",
+        )
     return Remedy(
         setting="copy the data set to a local disk before training",
         why="a local read takes microseconds where this one takes milliseconds",

@@ -114,7 +114,8 @@ class Observer:
             sys.excepthook(type(error), error, error.__traceback__)
             if task.failures == FAILURES_TO_GIVE_UP:
                 why = f"{error!r}, three times; see observer.log"
-                self._journal.add([Blind(f"what the observer's task '{task.name}' sees", why, "")])
+                what = f"what the observer's task '{task.name}' sees"
+                self._journal.add([Blind(what, why, "conclusions from it")])
 
     def note_end_of(self) -> None:
         """Look at once who is left, when the first process has ended."""
@@ -198,7 +199,9 @@ class Observer:
         if not pids:
             return
         limits = read_limits(now_ns, pids, self._find_groups())
-        self._host.allowed_cpus = allowed_cpus(pids[0])
+        if not limits.cpus_allowed:  # all of them have ended since they were listed
+            return
+        self._host.allowed_cpus = allowed_cpus(pids[0]) or self._host.allowed_cpus
         if self._limits is None or not _is_same(self._limits, limits):
             self._limits = limits
             self._journal.add([limits])

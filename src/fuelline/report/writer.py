@@ -128,15 +128,15 @@ def _remedies(finding: Finding) -> list[Block]:
 def _remedy_details(remedy: Remedy) -> list[str]:
     words = {
         "safe": "safe: same samples, same order, same numbers",
-        "unsafe": "check first: may change results or memory",
-        "display": "needs a change outside the script",
+        "unsafe": "check first",
+        "display": "shown only: yours to decide",
     }
     details = [
         remedy.why,
         words[remedy.applicability] + (f" ({remedy.risk})" if remedy.risk else ""),
     ]
     if remedy.at_most_speedup is not None:
-        details.append(f"at most {remedy.at_most_speedup:.1f}x as fast, if the whole loss vanished")
+        details.append(f"at most {remedy.at_most_speedup:.1f}x as fast")
     return details
 
 

@@ -72,7 +72,7 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     collate_share: Signal = _NOT_MEASURED
     """Of fetching: in collate."""
     pickle_share: Signal = _NOT_MEASURED
-    """Time that workers serialised batches, over the time they fetched them."""
+    """Time that workers serialised batches, over the time that the trainer waited."""
     unpickle_share: Signal = _NOT_MEASURED
     """Of the wait: the trainer's own CPU time in next(), with workers."""
     system_share: Signal = _NOT_MEASURED
@@ -105,7 +105,9 @@ class StorageFacts(Struct, frozen=True, kw_only=True):
     """Achieved rate over the job's own cgroup limit for that device; 1 is at the limit."""
     limit_text: str | None = None
     device_busy: Signal = _NOT_MEASURED
-    """Share of time that the block device had work."""
+    """Share of time that the block device had work. One slow request at a time makes it 1, too."""
+    device_queue: Signal = _NOT_MEASURED
+    """Requests at the block device at a time, on average. Above 1 they wait for each other."""
     others_share: Signal = _NOT_MEASURED
     """Of the work of the device or mount: done for processes outside the job."""
     others_name: str | None = None
@@ -128,7 +130,7 @@ class CoreFacts(Struct, frozen=True, kw_only=True):
     others: Signal = _NOT_MEASURED
     """Cores that processes outside the job kept busy."""
     throttled_share: Signal = _NOT_MEASURED
-    """Of the window: the job's cgroup was stopped by its CPU quota."""
+    """Of the scheduler's periods: the job was stopped because its CPU quota was used up."""
 
 
 class ComputeFacts(Struct, frozen=True, kw_only=True):

@@ -53,8 +53,10 @@ class LoaderFacts(Struct, frozen=True, kw_only=True):
 
     pid: int = 0
     loader_id: int = 0
-    loader_class: str = "DataLoader"
-    dataset_class: str = ""
+    loader: str | None = None
+    """Class of the loader; likewise below."""
+    dataset: str | None = None
+    sampler: str | None = None
     num_workers: int | None = None
     batch_size: int | None = None
     prefetch_factor: int | None = None
@@ -64,8 +66,10 @@ class LoaderFacts(Struct, frozen=True, kw_only=True):
     drop_last: bool | None = None
     in_order: bool | None = None
     dataset_length: int | None = None
-    iterable: bool | None = None
-    custom_collate: bool | None = None
+    style: str | None = None
+    """`map` or `iterable`."""
+    collate: str | None = None
+    """The job's own collate function; None for the framework's."""
 
 
 class ProcessFacts(Struct, frozen=True, kw_only=True):

@@ -23,7 +23,8 @@ def measure_cores(timeline: Timeline, tiling: Tiling) -> CoreFacts:
     wall_ns = tiling.wall_ns
     busy = growth(timeline, tiling, "cpu.busy_ns")
     idle = growth(timeline, tiling, "cpu.idle_ns")
-    throttled_us = growth(timeline, tiling, "cgroup.cpu.throttled_us")
+    periods = growth(timeline, tiling, "cgroup.cpu.periods")
+    throttled = growth(timeline, tiling, "cgroup.cpu.throttled_periods")
     return CoreFacts(
         allowed=_UNSEEN
         if limits is None
@@ -35,8 +36,8 @@ def measure_cores(timeline: Timeline, tiling: Tiling) -> CoreFacts:
         idle=_UNSEEN if idle is None else total(idle / wall_ns, "cores", "cpu.idle_ns"),
         others=_others(used, busy, wall_ns),
         throttled_share=Missing(reason="no CPU quota counter")
-        if throttled_us is None
-        else total(min(1.0, throttled_us * 1000 / wall_ns), "frac", "cgroup.cpu.throttled_us"),
+        if not periods or throttled is None
+        else total(min(1.0, throttled / periods), "frac", "cgroup.cpu.throttled_periods"),
     )
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 STORAGE_STATES = ("read", "fault", "socket")
+BUSY_STATES = (*STORAGE_STATES, "running", "metadata", "lock", "sleep", "write", "other")
+"""All but `pipe`, in which a worker waits for something to do."""
 _MOSTLY_LOCKED = 0.5
 _FEW_SAMPLES = 20
 """Fewer samples of waiting than this do not carry a decomposition: 1 s at 20 per second."""
@@ -33,8 +35,20 @@ class Fetches:
     read_bytes, disk_bytes, calls, faults, system_ns. -1 where the kernel refused."""
     states: pl.DataFrame
     """Samples of the fetching threads while the trainer waited."""
-    waiting_samples: int
-    """How often the waiting trainer itself was sampled."""
+    threads: int
+    """Fetching threads at a time: the workers, or the trainer itself."""
+
+    def at_a_time(self, *states: str) -> Signal:
+        """How many of the threads were in these states at once, on average.
+
+        Not every thread is looked at in every round, so this is their share of all looks times
+        their number.
+        """
+        looks = int(self.states["count"].sum())
+        if not looks:
+            return Missing(reason="no fetching thread was sampled while the trainer waited")
+        hits = int(self.states.filter(pl.col("state").is_in(states))["count"].sum())
+        return total(self.threads * hits / looks, "count", "states while waiting", looks)
 
 
 def collect_fetches(
@@ -64,7 +78,7 @@ def collect_fetches(
             (pl.col("start_ns") + pl.col("dur_ns")).is_between(tiling.start_ns, tiling.end_ns)
         ),
         states=fetching,
-        waiting_samples=int(waiting["count"].sum()),
+        threads=max(1, trainer.workers),
     )
 
 
@@ -132,10 +146,10 @@ def measure_input(
         wait_share=_unseen_wait(trainer) or measure_wait(tiling),
         **shares,
         collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
-        pickle_share=_pickle_share(timeline, trainer, tiling, rows),
+        pickle_share=_pickle_share(timeline, trainer, tiling, batches),
         unpickle_share=_unpickle_share(trainer, batches),
         system_share=_known_ratio(rows, "system_ns", "cpu_ns", "fetch.system over cpu"),
-        fetchers=_fetchers(fetches, trainer),
+        fetchers=fetches.at_a_time(*BUSY_STATES),
         fetch_seconds=total(_mean(wall) / 1e9, "s", "fetch.dur", rows.height)
         if rows.height
         else Missing(reason="no fetch ended inside the window"),
@@ -206,22 +220,8 @@ def _known_ratio(rows: pl.DataFrame, part: str, whole: str, origin: str) -> Sign
     return ratio(known[part], known[whole], "frac", origin)
 
 
-def _fetchers(fetches: Fetches, trainer: Trainer) -> Signal:
-    if not trainer.worker_pids:
-        return total(1.0, "count", "the trainer fetches itself")
-    if not fetches.waiting_samples:
-        return Missing(reason="the waiting trainer was never sampled")
-    busy = fetches.states.filter(pl.col("state") != "pipe")["count"].sum()
-    return total(
-        float(busy) / fetches.waiting_samples,
-        "count",
-        "states while waiting",
-        fetches.waiting_samples,
-    )
-
-
 def _pickle_share(
-    timeline: Timeline, trainer: Trainer, tiling: Tiling, rows: pl.DataFrame
+    timeline: Timeline, trainer: Trainer, tiling: Tiling, batches: pl.DataFrame
 ) -> Signal:
     if not trainer.worker_pids:
         return Missing(reason="no workers, nothing is pickled")
@@ -230,11 +230,11 @@ def _pickle_share(
         & pl.col("pid").is_in(trainer.worker_pids)
         & pl.col("start_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
-    fetched = float(rows["dur_ns"].sum())
-    if fetched <= 0:
-        return Missing(reason="no fetch ended inside the window")
+    waited = float(batches["dur_ns"].sum())
+    if waited <= 0:
+        return Missing(reason="the trainer never waited")
     return total(
-        float(pickled["dur_ns"].sum()) / fetched, "frac", "handoff over fetch", pickled.height
+        float(pickled["dur_ns"].sum()) / waited, "frac", "handoff over wait", pickled.height
     )
 
 

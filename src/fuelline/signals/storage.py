@@ -33,7 +33,7 @@ _PAGE_BYTES = 4096
 _FROM_DEVICE = 0.3
 """Share of the bytes read that must come from a device before re-reading can be the cause."""
 _LOOK_NS = 2 * 10**9
-"""The observer looks at other processes this often."""
+"""The observer looks at other processes this often, unless it says how often it did."""
 _BUSY = 0.7
 """Use of a device or of a limit from which its users wait for each other: at 70 % of a single
 server the mean queue is more than two requests long."""
@@ -44,9 +44,11 @@ def measure_storage(
 ) -> StorageFacts:
     """Everything about storage that rules ask for."""
     rows = fetches.rows.filter(pl.col("read_bytes") >= 0)
-    seconds = tiling.wall_ns / 1e9
+    # In the trainer only some fetches carry I/O counters; they stand for all.
+    counted = rows.height / max(1, fetches.rows.height)
+    seconds = tiling.wall_ns / 1e9 * counted
     limit_use, limit_text = _limit_use(timeline, tiling, place)
-    in_flight = _in_flight(fetches)
+    in_flight = fetches.at_a_time(*STORAGE_STATES, "metadata")
     others_share, others_name = _others(
         timeline, tiling, place, limit_use=limit_use, in_flight=in_flight
     )
@@ -78,24 +80,11 @@ def measure_storage(
         limit_use=limit_use,
         limit_text=limit_text,
         device_busy=_device_busy(timeline, tiling, place),
+        device_queue=_device_queue(timeline, tiling, place),
         others_share=others_share,
         others_name=others_name,
         refault_share=_refault_share(timeline, tiling),
         memory_use=_memory_use(timeline),
-    )
-
-
-def _in_flight(fetches: Fetches) -> Signal:
-    if not fetches.waiting_samples:
-        return Missing(reason="the waiting trainer was never sampled")
-    blocked = fetches.states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"]))[
-        "count"
-    ].sum()
-    return total(
-        float(blocked) / fetches.waiting_samples,
-        "count",
-        "states while waiting",
-        fetches.waiting_samples,
     )
 
 
@@ -191,6 +180,14 @@ def _device_busy(timeline: Timeline, tiling: Tiling, place: PlaceFacts | None) -
     return total(min(1.0, busy_ms * 1e6 / tiling.wall_ns), "frac", "disk.busy_ms")
 
 
+def _device_queue(timeline: Timeline, tiling: Tiling, place: PlaceFacts | None) -> Signal:
+    name = None if place is None else f"disk.{place.device}.weighted_ms"
+    weighted_ms = None if name is None else growth(timeline, tiling, name)
+    if weighted_ms is None:
+        return Missing(reason="not a local block device")
+    return total(weighted_ms * 1e6 / tiling.wall_ns, "count", "disk.weighted_ms")
+
+
 def _others(
     timeline: Timeline,
     tiling: Tiling,
@@ -253,7 +250,7 @@ def _crowd(
     )
     if not there.height or isinstance(in_flight, Missing):
         return Missing(reason="no other process was seen blocked on this mount"), None
-    looks = max(others["at_ns"].n_unique(), tiling.wall_ns / _LOOK_NS)
+    looks = growth(timeline, tiling, "others.looks") or tiling.wall_ns / _LOOK_NS
     theirs = float(there["blocked"].sum()) / looks
     by_name = there.group_by("name").agg(pl.col("blocked").sum()).sort("blocked", descending=True)
     share = theirs / (theirs + in_flight.value)

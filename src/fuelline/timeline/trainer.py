@@ -28,7 +28,9 @@ class Trainer:
     train_loaders: tuple[int, ...]
     """Ids of the loaders that feed steps; the others are validation."""
     worker_pids: tuple[int, ...]
-    """Workers of the training loaders."""
+    """Workers of the training loaders, over the whole run."""
+    workers: int
+    """How many of them there are at a time."""
     others: int
     """How many further processes of the job ran optimizer steps."""
     reader_tid: int
@@ -62,15 +64,14 @@ def _describe(
     batches = mine.filter(pl.col("kind") == Kind.NEXT)
     reader = tid if tid in batches["tid"] or not batches.height else batches["tid"].mode().min()
     loaders = _training_loaders(mine) if step_kind == "train" else _busiest_loader(batches)
-    workers = mine.filter((pl.col("kind") == Kind.WORKER) & pl.col("a").is_in(loaders))[
-        "c"
-    ].unique()
+    workers = mine.filter((pl.col("kind") == Kind.WORKER) & pl.col("a").is_in(loaders))
     return Trainer(
         pid=pid,
         tid=tid,
         step_kind=step_kind,
         train_loaders=tuple(loaders),
-        worker_pids=tuple(workers.sort().to_list()),
+        worker_pids=tuple(workers["c"].unique().sort().to_list()),
+        workers=workers["b"].n_unique(),
         others=others,
         reader_tid=int(reader),  # type: ignore[arg-type]
     )

@@ -1,5 +1,6 @@
 """One verdict or none: by time lost, above a threshold, never against what is unknown."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 from fuelline.diagnose import cannot_tell, diagnose
 from fuelline.schema.findings import Diagnosis
+from fuelline.schema.readings import Reading
 from fuelline.schema.recording import Blindspot
 from tests.rules.cases import RUN, build_facts
 
@@ -30,7 +32,8 @@ def test_equal_losses_are_ranked_by_code() -> None:
 
 
 def test_one_stage_is_named_once() -> None:
-    found = diagnosis_of("reading", storage={"device_busy": 0.99, "refault_share": 0.9})
+    full = {"device_busy": 0.99, "device_queue": 8, "refault_share": 0.9}
+    found = diagnosis_of("reading", storage=full)
     assert [finding.code for finding in found.findings] == ["IN104"]
 
 
@@ -63,6 +66,7 @@ def test_a_healthy_job_says_what_it_does_with_its_time() -> None:
     assert verdict.share_of_wall == pytest.approx(0.95)
     assert "95 %" in verdict.sentence
     assert "2.0 % to waiting" in verdict.sentence
+    assert "input does not hold it up" in verdict.sentence
 
 
 def test_few_steps_carry_no_verdict_but_keep_their_findings() -> None:
@@ -113,8 +117,88 @@ def test_money_is_shown_only_with_a_price() -> None:
 
 
 def test_the_upper_bound_of_a_gain_comes_from_the_budget() -> None:
-    remedies = diagnosis_of("reading").findings[0].remedies
-    assert [remedy.at_most_speedup for remedy in remedies] == pytest.approx([1 / 0.39] * 2)
+    (remedy, *_) = diagnosis_of("healthy", budget={"checkpoint": 0.61}).findings[0].remedies
+    assert remedy.at_most_speedup == pytest.approx(1 / 0.39)
+
+
+@pytest.mark.parametrize("base", ["reading", "preparing"])
+@pytest.mark.parametrize(
+    ("workers", "lost", "bound"),
+    [
+        (4, 0.61, None),
+        (4, 0.15, 1 / 0.85),
+        (0, 0.95, None),
+        (None, 0.61, 1 / 0.39),
+    ],
+)
+def test_more_workers_gain_no_more_than_their_number_grows(
+    base: str, workers: int | None, lost: float, bound: float | None
+) -> None:
+    facts = {"budget": {"input": lost}, "loader": {"num_workers": workers}}
+    found = diagnosis_of(base, **facts, input={"exposed_share": lost, "wait_share": lost})
+    remedy = found.findings[0].remedies[0]
+    count = int(re.search(r"num_workers=(\d+)", remedy.setting)[1])
+    by_number = count / workers if workers else count + 1
+    assert remedy.at_most_speedup == pytest.approx(by_number if bound is None else bound)
+
+
+@pytest.mark.parametrize("base", ["reading", "preparing"])
+def test_more_workers_are_never_called_safe_and_name_their_risk(base: str) -> None:
+    remedy = diagnosis_of(base).findings[0].remedies[0]
+    assert remedy.applicability == "unsafe"
+    assert "augmentation draws other numbers" in remedy.risk
+
+
+@pytest.mark.parametrize("base", ["reading", "preparing"])
+def test_more_workers_may_repeat_the_samples_of_an_iterable_dataset(base: str) -> None:
+    loader = {"style": "iterable", "num_workers": 0}
+    remedy = diagnosis_of(base, loader=loader).findings[0].remedies[0]
+    count = int(re.search(r"num_workers=(\d+)", remedy.setting)[1])
+    assert remedy.applicability == "unsafe"
+    assert "get_worker_info()" in remedy.risk
+    assert f"each comes {count} times" in remedy.risk
+
+
+def test_workers_that_live_on_are_never_called_safe_and_name_their_risk() -> None:
+    remedy = diagnosis_of("healthy", budget={"epoch start": 0.2}).findings[0].remedies[0]
+    assert "persistent_workers" in remedy.setting
+    assert remedy.applicability == "unsafe"
+    assert "set_epoch()" in remedy.risk
+
+
+def test_time_between_steps_that_no_stack_explains_carries_no_verdict() -> None:
+    found = diagnosis_of("healthy", budget={"loop": 0.3})
+    found.check()
+    assert found.verdict.code is None
+    assert "30 %" in found.verdict.reason
+    assert "No stack sample" in found.verdict.reason
+    assert "fuelline doctor" in found.verdict.reason
+    assert [(finding.code, finding.confidence) for finding in found.findings] == [("PA503", "low")]
+
+
+@pytest.mark.parametrize(
+    ("fstype", "words"), [("nfs4", "copy the data set to a local disk"), ("ext4", "a faster disk")]
+)
+def test_nearer_data_is_another_disk_if_it_is_on_a_local_one(fstype: str, words: str) -> None:
+    found = diagnosis_of("reading", place={"fstype": fstype}, storage={"saturation": 0.8})
+    assert words in found.findings[0].remedies[0].setting
+
+
+def test_a_memory_too_small_is_not_blamed_on_many_files() -> None:
+    found = diagnosis_of("reading", storage={"refault_share": 0.9})
+    assert not any("pack" in remedy.setting for remedy in found.findings[0].remedies)
+
+
+def test_a_slope_that_may_be_none_is_no_proof_of_a_full_storage() -> None:
+    facts = build_facts({"base": "reading"})
+
+    def code(low: float) -> str | None:
+        slope = Reading(value=0.8, unit="count", low=low, high=1.6, origin="fetches")
+        storage = msgspec.structs.replace(facts.storage, saturation=slope)
+        return diagnose(msgspec.structs.replace(facts, storage=storage), RUN, []).verdict.code
+
+    assert code(low=-0.1) == "IN101"
+    assert code(low=0.1) == "IN102"
 
 
 def test_a_loss_of_everything_promises_no_infinite_gain() -> None:

@@ -87,7 +87,7 @@ JOURNAL: list[Row] = [
 
 def training_records(steps: int = 8) -> list[bytes]:
     """A loader and a few steps of 90 ns."""
-    settings = text(1, '{"num_workers": 2, "batch_size": 32, "dataset_class": "Photos"}')
+    settings = text(1, '{"num_workers": 2, "batch_size": 32, "dataset": "Photos"}')
     process = text(2, '{"framework": "torch", "version": "2.13.0", "threads": 4}')
     rows = [*settings, *process, record(Kind.PROCESS, 2), record(Kind.LOADER, 1, 1)]
     for step in range(steps):

@@ -45,7 +45,7 @@ def test_texts_become_facts_and_no_events(tmp_path: Path) -> None:
     remains = gather(write_run(tmp_path / "run"))
     (loader,) = remains.loaders
     assert (loader.pid, loader.loader_id, loader.num_workers) == (PID, 1, 2)
-    assert loader.dataset_class == "Photos"
+    assert loader.dataset == "Photos"
     (process,) = remains.processes
     assert (process.framework, process.version, process.threads) == ("torch", "2.13.0", 4)
     noted = {Kind.LOADER, Kind.PROCESS, Kind.BLINDSPOT, Kind.TEXT}

@@ -135,9 +135,16 @@ def test_used_and_others_and_idle_are_cores_on_average() -> None:
     assert cores.idle.value == pytest.approx(3)
 
 
-def test_throttling_is_a_share_of_the_window() -> None:
-    rows = counter(*((s, s * 0.2e6) for s in range(12)), name="cgroup.cpu.throttled_us")
-    assert cores_of(host=rows).throttled_share.value == pytest.approx(0.2)
+def test_throttling_is_a_share_of_the_schedulers_periods() -> None:
+    periods = counter(*((s, s * 10) for s in range(12)), name="cgroup.cpu.periods")
+    stopped = counter(*((s, s * 2) for s in range(12)), name="cgroup.cpu.throttled_periods")
+    assert cores_of(host=[*periods, *stopped]).throttled_share.value == pytest.approx(0.2)
+
+
+def test_throttling_is_unknown_without_a_quota() -> None:
+    none = counter(*((s, 0) for s in range(12)), name="cgroup.cpu.periods")
+    never = counter(*((s, 0) for s in range(12)), name="cgroup.cpu.throttled_periods")
+    assert isinstance(cores_of(host=[*none, *never]).throttled_share, Missing)
     assert isinstance(cores_of().throttled_share, Missing)
 
 

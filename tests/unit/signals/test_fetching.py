@@ -21,8 +21,8 @@ def seen(
 def starved_job(workers: tuple[int, ...] = (WORKER,), fetches: int = 20, **fetch) -> list[Lane]:
     """A trainer that waits, and workers that fetch."""
     trainer = Lane()
-    for pid in workers:
-        trainer.worker(pid)
+    for number, pid in enumerate(workers):
+        trainer.worker(pid, number=number)
     lanes = [Lane(pid) for pid in workers]
     for _ in range(fetches):
         trainer.step(wait=60, forward=10, backward=20, opt=10)
@@ -141,7 +141,7 @@ def test_a_sleep_that_the_code_asks_for_stays_a_sleep() -> None:
     assert values(found, "read", "sleep") == pytest.approx([0.0, 0.8])
 
 
-def test_fetchers_are_busy_threads_per_waiting_trainer() -> None:
+def test_fetchers_are_the_workers_that_do_not_wait_for_work() -> None:
     states = [
         seen("sleep", 50, pid=TRAINER),
         seen("read", 50, pid=200),
@@ -152,8 +152,26 @@ def test_fetchers_are_busy_threads_per_waiting_trainer() -> None:
     assert found.fetchers.value == pytest.approx(1.5)
 
 
-def test_fetchers_are_unknown_when_the_waiting_trainer_was_never_seen() -> None:
-    assert isinstance(input_of([seen("read", 50)]).fetchers, Missing)
+def test_fetchers_are_all_counted_though_only_some_are_looked_at_in_a_round() -> None:
+    # 16 workers of which each round looks at the next 4; in every round 3 of those 4 are busy.
+    workers = tuple(range(200, 216))
+    states = [
+        seen("pipe", 100, pid=TRAINER),
+        *(seen("running" if pid % 4 else "pipe", 25, pid=pid) for pid in workers),
+    ]
+    assert input_of(states, starved_job(workers)).fetchers.value == pytest.approx(12)
+
+
+def test_workers_that_a_new_epoch_replaces_are_not_counted_twice() -> None:
+    trainer, *lanes = starved_job(workers=(200, 201))
+    trainer.worker(202, number=0).worker(203, number=1)
+    states = [seen("running", 25, pid=pid) for pid in (200, 201, 202, 203)]
+    assert input_of(states, [trainer, *lanes]).fetchers.value == pytest.approx(2)
+
+
+def test_fetchers_are_unknown_when_no_worker_was_seen_while_the_trainer_waited() -> None:
+    states = [seen("pipe", 50, pid=TRAINER), seen("read", 50, phase=int(Phase.BACKWARD))]
+    assert isinstance(input_of(states).fetchers, Missing)
 
 
 def test_the_place_is_the_busiest_path_of_the_busiest_mount() -> None:
@@ -182,13 +200,22 @@ def test_no_place_when_nothing_could_be_resolved() -> None:
     assert input_of([seen("read", 50)]).place is None
 
 
-def test_pickling_is_compared_with_fetching() -> None:
+def test_pickling_is_compared_with_the_wait() -> None:
     trainer, worker = starved_job()
     feeder = Lane(WORKER, tid=WORKER + 1)
     for _ in range(20):
         feeder.gap(55).add(Kind.HANDOFF, 45, 10**6)
     found = input_of([seen("running", 50)], [trainer, worker, feeder])
-    assert found.pickle_share.value == pytest.approx(0.5, rel=0.06)
+    assert found.pickle_share.value == pytest.approx(45 / 60, rel=0.06)
+
+
+def test_pickling_says_nothing_about_a_trainer_that_never_waits() -> None:
+    lanes = [Lane().worker(WORKER), Lane(WORKER), Lane(WORKER, tid=WORKER + 1)]
+    for _ in range(20):
+        lanes[0].step(wait=0, forward=70, backward=20, opt=10)
+        lanes[1].fetch(90).gap(10)
+        lanes[2].gap(55).add(Kind.HANDOFF, 45, 10**6)
+    assert isinstance(input_of([seen("running", 50)], lanes).pickle_share, Missing)
 
 
 def test_unpickling_is_the_trainers_own_cpu_time_in_next_where_its_clock_was_read() -> None:

@@ -17,8 +17,8 @@ WALL_S = (STEPS - 1) * 0.1
 def trainer_with(*workers: int) -> Lane:
     """100 ms a step, so the window of 100 steps is 9.9 s long."""
     lane = Lane()
-    for pid in workers:
-        lane.worker(pid)
+    for number, pid in enumerate(workers):
+        lane.worker(pid, number=number)
     for _ in range(STEPS):
         lane.step(wait=60, forward=10, backward=20, opt=10)
     return lane
@@ -98,6 +98,14 @@ def test_request_time_and_rates_come_from_the_fetches() -> None:
     assert storage.read_bytes_per_s.value == pytest.approx(10 * SIZE, rel=0.02)
 
 
+def test_fetches_with_counters_stand_for_those_without() -> None:
+    worker = Lane(200)
+    for number in range(STEPS):
+        worker.fetch(100, io=(-1, -1, -1, -1, -1) if number % 4 else (SIZE, 0, CALLS, 0, 0))
+    storage = storage_of(trainer_with(200), worker)
+    assert storage.read_bytes_per_s.value == pytest.approx(10 * SIZE, rel=0.02)
+
+
 def test_page_faults_count_as_requests_of_a_memory_mapped_file() -> None:
     worker = Lane(200)
     for _ in range(STEPS):
@@ -114,11 +122,20 @@ def test_no_counters_means_missing_rates_not_zero() -> None:
         assert isinstance(getattr(storage, name), Missing), name
 
 
-def test_in_flight_is_blocked_threads_per_waiting_trainer() -> None:
+def test_in_flight_are_the_workers_that_are_blocked_on_storage() -> None:
     waiting = (START_NS, TRAINER, TRAINER, int(Phase.WAIT), "pipe", "poll", 0, 50)
-    states = [waiting, blocked(50, pid=200), blocked(25, pid=201)]
+    computing = (START_NS, 201, 201, int(Phase.WAIT), "running", "", 0, 25)
+    states = [waiting, blocked(50, pid=200), blocked(25, pid=201), computing]
     lanes = [trainer_with(200, 201), reading(Lane(200), 50), reading(Lane(201), 50)]
     assert storage_of(*lanes, states=states).in_flight.value == pytest.approx(1.5)
+
+
+def test_in_flight_counts_all_of_16_workers_though_a_round_looks_at_4() -> None:
+    pids = range(200, 216)
+    waiting = (START_NS, TRAINER, TRAINER, int(Phase.WAIT), "pipe", "poll", 0, 100)
+    states = [waiting, *(blocked(25, pid=pid) for pid in pids)]
+    lanes = [trainer_with(*pids), *(reading(Lane(pid), 50) for pid in pids)]
+    assert storage_of(*lanes, states=states).in_flight.value == pytest.approx(16)
 
 
 def limits(**io: float) -> dict:
@@ -172,6 +189,12 @@ def test_a_busy_device_is_seen_and_an_unknown_one_is_missing() -> None:
     busy = limited(host=counter("disk.8:1.busy_ms", 950)).device_busy
     assert busy.value == pytest.approx(0.95, rel=0.12)
     assert isinstance(limited(places=[(1, "/n/a", "/n", "nfs4", "0:44")]).device_busy, Missing)
+
+
+def test_the_queue_of_a_device_is_how_many_requests_it_has_at_a_time() -> None:
+    queue = limited(host=counter("disk.8:1.weighted_ms", 3000)).device_queue
+    assert queue.value == pytest.approx(3, rel=0.12)
+    assert isinstance(limited(host=counter("disk.8:2.weighted_ms", 3000)).device_queue, Missing)
 
 
 def test_others_matter_only_when_the_device_is_busy() -> None:

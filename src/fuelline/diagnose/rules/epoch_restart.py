@@ -54,8 +54,8 @@ def _remedies(workers: int | None, *, persistent: bool) -> list[Remedy]:
     keep = Remedy(
         setting="DataLoader(..., persistent_workers=True)",
         why="workers and what they have opened then live through all epochs",
-        applicability="safe",
-        risk="worker memory is kept between epochs",
+        applicability="unsafe",
+        risk="workers keep their memory, and the dataset does not see set_epoch() any more",
     )
     longer = Remedy(
         setting="longer epochs: repeat the data set inside the sampler",

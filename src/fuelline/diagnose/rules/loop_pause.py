@@ -16,7 +16,7 @@ from fuelline.schema.findings import Evidence, Remedy
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
-    from fuelline.schema.facts import Facts
+    from fuelline.schema.facts import Facts, HotLine
     from fuelline.schema.findings import Finding
 
 
@@ -34,19 +34,17 @@ class LoopPause:
         share = facts.exposed_share_of("loop")
         if share < LISTED_SHARE:
             return None
-        place = f", most of it in {lines[0].function}() at {lines[0].line}" if lines else ""
         seconds = share * facts.window.seconds
         return found(
             self,
             facts,
             share,
-            sentence=f"{percent(share)} of the time the accelerator waits between steps for the "
-            f"training "
-            f"loop's own code{place}.",
+            sentence=f"{percent(share)} of the time {_what(lines)}.",
             evidence=[
                 Evidence(what=f"{duration(seconds)} between an optimizer step and the next batch"),
                 *line_fact(lines, "the stack samples between steps"),
             ],
+            confidence="high" if lines else "low",
             remedies=[
                 Remedy(
                     setting="do it every 100 steps instead of every step, or in another thread",
@@ -55,3 +53,13 @@ class LoopPause:
                 )
             ],
         )
+
+
+def _what(lines: list[HotLine]) -> str:
+    """Without a stack the time may just as well be a wait for the device: then claim neither."""
+    if not lines:
+        return "passes between steps in the training loop"
+    return (
+        "the accelerator waits between steps for the training loop's own code, most of it in "
+        f"{lines[0].function}() at {lines[0].line}"
+    )

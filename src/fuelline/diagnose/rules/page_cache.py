@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.rule import LISTED_SHARE, fact, found, where
 from fuelline.diagnose.split import split_input
-from fuelline.diagnose.storage_words import packed_data, read_evidence
+from fuelline.diagnose.storage_words import read_evidence
 from fuelline.schema.findings import Remedy
 from fuelline.schema.readings import at_least
 from fuelline.schema.units import percent
@@ -62,10 +62,9 @@ class PageCacheThrash:
             ],
             remedies=[
                 Remedy(
-                    setting="raise the job's memory limit above the size of the data set",
+                    setting="give the job more memory than the data set has, limit included",
                     why="epochs after the first then come from memory",
                     applicability="display",
                 ),
-                packed_data(),
             ],
         )

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.rule import LISTED_SHARE, fact, found, line_fact
-from fuelline.diagnose.split import split_input
+from fuelline.diagnose.split import IDLE_SHARE, split_input
 from fuelline.schema.findings import Remedy
-from fuelline.schema.readings import value_of
+from fuelline.schema.readings import at_least, value_of
 from fuelline.schema.units import percent, size
 
 if TYPE_CHECKING:
@@ -40,16 +40,15 @@ class SlowHandoff:
             self,
             facts,
             split.handoff,
-            sentence=f"{percent(split.handoff)} of the time the accelerator waits for batches "
-            f"that are ready "
-            f"but still being {_action(facts)}.",
+            sentence=f"{percent(split.handoff)} of the time the accelerator waits for "
+            f"{_action(facts)}.",
             evidence=[
                 *fact(
                     lambda v: f"{percent(v)} of the wait the trainer unpickles",
                     facts.input.unpickle_share,
                 ),
                 *fact(
-                    lambda v: f"pickling takes {percent(v)} of the time of fetching",
+                    lambda v: f"pickling takes {percent(v)} of the time of the wait",
                     facts.input.pickle_share,
                 ),
                 *fact(lambda v: f"{percent(v)} of a fetch is collate", facts.input.collate_share),
@@ -60,22 +59,41 @@ class SlowHandoff:
                 *fact(lambda v: f"{size(v)} of tensors in a batch", facts.input.batch_bytes),
                 *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
             ],
-            remedies=[
-                Remedy(
-                    setting="return one tensor per field from collate_fn instead of lists of "
-                    "Python objects",
-                    why="tensors are handed over as shared memory; objects are pickled one by one",
-                    applicability="unsafe",
-                    risk="the training loop must accept the other layout",
-                )
-            ],
+            remedies=[_remedy(facts)],
         )
 
 
-def _action(facts: Facts) -> str:
+def _collates(facts: Facts) -> bool:
+    """Workers that idle while the trainer waits do not keep it waiting by collating."""
+    if at_least(facts.input.idle_share, IDLE_SHARE):
+        return False
     unpickle = value_of(facts.input.unpickle_share) or 0.0
-    pickle = value_of(facts.input.pickle_share) or 0.0
-    collate = value_of(facts.input.collate_share) or 0.0
-    if collate > max(unpickle, pickle, 0.5):
-        return "collated"
-    return "unpickled by the trainer" if unpickle > 0.3 else "pickled by the workers"
+    return (value_of(facts.input.collate_share) or 0.0) > max(unpickle, 0.5)
+
+
+def _action(facts: Facts) -> str:
+    if _collates(facts):
+        return "samples to be joined into batches (collate)"
+    unpickle = value_of(facts.input.unpickle_share) or 0.0
+    who = "unpickled by the trainer" if unpickle > 0.3 else "pickled by the workers"
+    return f"batches that are ready but still being {who}"
+
+
+def _remedy(facts: Facts) -> Remedy:
+    if _collates(facts):
+        name = (
+            facts.loader.collate
+            if facts.loader is not None and facts.loader.collate
+            else "collate_fn"
+        )
+        return Remedy(
+            setting=f"speed up {name}: allocate the batch once and copy each sample into it",
+            why="most of a fetch goes into joining samples, not into making them",
+            applicability="display",
+        )
+    return Remedy(
+        setting="return one tensor per field from collate_fn instead of lists of Python objects",
+        why="tensors are handed over as shared memory; objects are pickled one by one",
+        applicability="unsafe",
+        risk="the training loop must accept the other layout",
+    )

@@ -45,7 +45,7 @@ class SlowReads:
             split.read,
             sentence=_sentence(facts, split.read),
             evidence=read_evidence(facts),
-            remedies=[more_in_flight(facts), nearer_data()],
+            remedies=[more_in_flight(facts), nearer_data(facts.input.place)],
             confidence="medium" if isinstance(facts.storage.saturation, Missing) else "high",
         )
 

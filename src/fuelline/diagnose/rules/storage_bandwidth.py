@@ -2,10 +2,10 @@
 
 What: fetches are blocked in reads, and more requests in flight would not bring more bytes.
 Told by one of: the job's cgroup limits its reads and the rate is at that limit (>= 80 %, because
-token buckets pulse); the block device is busy >= 90 % of the time; the blocked time per byte grows
-with the number of fetches in progress (elasticity >= 0.5, half way between "not at all" and "in
-proportion"). Limits on operations per second count as bandwidth: more requests do not bring more
-either.
+token buckets pulse); the block device is busy >= 90 % of the time with two requests or more at a
+time; the blocked time per byte grows with the number of fetches in progress (elasticity >= 0.5,
+half way between "not at all" and "in proportion"). Limits on operations per second count as
+bandwidth: more requests do not bring more either.
 Fix: fewer bytes (smaller or better compressed files, no needless reading), a faster or local disk,
 a cache.
 """
@@ -18,15 +18,17 @@ from fuelline.diagnose.rule import LISTED_SHARE, fact, found, where
 from fuelline.diagnose.split import split_input
 from fuelline.diagnose.storage_words import nearer_data, read_evidence
 from fuelline.schema.findings import Evidence, Remedy
-from fuelline.schema.readings import at_least, value_of
+from fuelline.schema.readings import Reading, at_least, value_of
 from fuelline.schema.units import percent, rate
 
 if TYPE_CHECKING:
     from fuelline.schema.facts import Facts
     from fuelline.schema.findings import Finding
+    from fuelline.schema.readings import Signal
 
 _AT_LIMIT = 0.8
 _DEVICE_BUSY = 0.9
+_QUEUED = 2.0
 _SATURATED = 0.5
 
 
@@ -54,7 +56,7 @@ class StorageBandwidth:
             f"{where(facts.input.place)}{speed} and no more.",
             evidence=[*proof, *read_evidence(facts)],
             remedies=[
-                nearer_data(),
+                nearer_data(facts.input.place),
                 Remedy(
                     setting="store smaller samples (resized, better compressed) or keep them in "
                     "RAM",
@@ -73,13 +75,18 @@ def _proof(facts: Facts) -> list[Evidence]:
         proof += fact(
             lambda v: f"at {percent(v)} of the limit {storage.limit_text}", storage.limit_use
         )
-    if at_least(storage.device_busy, _DEVICE_BUSY):
+    if at_least(storage.device_busy, _DEVICE_BUSY) and at_least(storage.device_queue, _QUEUED):
         proof += fact(
             lambda v: f"the block device is busy {percent(v)} of the time", storage.device_busy
         )
-    if at_least(storage.saturation, _SATURATED):
+    if at_least(storage.saturation, _SATURATED) and _surely_grows(storage.saturation):
         proof += fact(
             lambda v: f"blocked time per byte grows with fetches in progress (elasticity {v:.2f})",
             storage.saturation,
         )
     return proof
+
+
+def _surely_grows(saturation: Signal) -> bool:
+    """Also the lower end of the interval says that requests slow each other down."""
+    return isinstance(saturation, Reading) and (saturation.low is None or saturation.low > 0)

@@ -64,6 +64,6 @@ class StorageContention:
                     why="the storage serves others while this job waits",
                     applicability="display",
                 ),
-                nearer_data(),
+                nearer_data(facts.input.place),
             ],
         )

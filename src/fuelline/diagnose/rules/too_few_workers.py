@@ -14,7 +14,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.cpu_words import cores_are_short, cpu_evidence, prepare_stage
-from fuelline.diagnose.rule import LISTED_SHARE, found
+from fuelline.diagnose.rule import LISTED_SHARE, found, gain_of_workers, risk_of_workers
 from fuelline.diagnose.split import split_input
 from fuelline.schema.findings import Remedy
 from fuelline.schema.readings import value_of
@@ -83,6 +83,7 @@ def _more_workers(facts: Facts, workers: int) -> Remedy:
     return Remedy(
         setting=f"DataLoader(..., num_workers={best}, persistent_workers=True)",
         why=f"{best} workers prepare batches side by side; {math.floor(allowed)} cores are allowed",
-        applicability="safe",
-        risk=f"more processes in memory: {best - workers}",
+        applicability="unsafe",
+        risk=risk_of_workers(facts.loader, best),
+        at_most_speedup=gain_of_workers(facts.loader, best),
     )

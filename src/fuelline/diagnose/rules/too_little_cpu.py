@@ -49,7 +49,7 @@ class TooLittleCpu:
             f"samples on: {_why(facts)}.",
             evidence=[
                 *fact(
-                    lambda v: f"stopped by its CPU quota {percent(v)} of the time",
+                    lambda v: f"its CPU quota stops it in {percent(v)} of the scheduler's periods",
                     facts.cores.throttled_share,
                 ),
                 *cpu_evidence(facts),

@@ -231,8 +231,8 @@ def _read_if_on(fd: int) -> bytes:
 
 
 def allowed_cpus(pid: int) -> frozenset[int]:
-    """The cores that a process may run on; our own where it has ended already."""
+    """The cores that a process may run on; none if it has ended already."""
     try:
         return frozenset(os.sched_getaffinity(pid))
     except ProcessLookupError:
-        return frozenset(os.sched_getaffinity(0))
+        return frozenset()

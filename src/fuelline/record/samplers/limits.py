@@ -15,11 +15,11 @@ _V2_NAMES = {"rbps": "read_bps", "riops": "read_iops", "wbps": "write_bps", "wio
 
 
 def read_limits(now_ns: int, pids: Iterable[int], groups: Iterable[Group]) -> Limits:
-    """The limits of these processes; the fewest cores among them count."""
+    """The limits of these processes; a job whose workers are pinned may use all their cores."""
     directories = [(group.controller, path) for group in groups for path in group.lineage]
     return Limits(
         at_ns=now_ns,
-        cpus_allowed=min((len(allowed_cpus(pid)) for pid in pids), default=0),
+        cpus_allowed=len(frozenset[int]().union(*map(allowed_cpus, pids))),
         host_cpus=os.cpu_count() or 0,
         quota_cores=min(_list_quotas(directories), default=None),
         memory_limit_bytes=min(_list_memory_limits(directories), default=None),
