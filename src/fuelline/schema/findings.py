@@ -62,7 +62,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     applicability: Applicability
     risk: str = ""
     at_most_speedup: float | None = None
-    """If the whole loss vanished; an upper bound from the budget, not a prediction."""
+    """An upper bound from what was lost and what the setting can change; not a prediction."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
