@@ -56,8 +56,8 @@ class Kind(IntEnum):
     """What a record is; the comment names its five integer fields a..e (0 where unused).
 
     Numbers are -1 where unknown. (*) is measured at some calls of its hook, ever fewer, and -1 at
-    the others: that clock costs the training more than all the rest of a record. A fetch in the trainer
-    (worker id -1) has its run-queue ns and its FETCH_IO at every fourth call, too.
+    the others: that clock costs the training more than all the rest of a record. A fetch in the
+    trainer (worker id -1) has its run-queue ns and its FETCH_IO at every fourth call, too.
     """
 
     NEXT = 1  # loader id, samples, bytes, thread cpu ns*, position in this epoch (0 = first batch)

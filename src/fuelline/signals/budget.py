@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 COMPUTE_PARTS = ("transfer", "forward", "backward", "optimizer", "sync")
-_SETTLING_STEPS = 4
-"""A launch queue holds a few steps; a stall is paid back within about as many."""
+_SETTLING_STEPS = (4, 12)
+"""A launch queue holds a few steps, and many loops read a loss every tenth step: a stall is paid
+back within about as many steps. Both spans are tried."""
+_SPANS = 10
+"""A span must fit this often into the run, or chance decides."""
 _USUAL_STALLS = 0.9
 _CLEARLY_HIDDEN = 0.6
 _CLEARLY_BOUND = 0.5
@@ -119,16 +122,23 @@ def step_table(tiling: Tiling) -> pl.DataFrame:
     )
 
 
-def measure_hidden(tiling: Tiling) -> dict[str, float]:
+def measure_hidden(trainer: Trainer, tiling: Tiling) -> dict[str, float]:
     """For each stall: how much of it an asynchronous device hides behind its queue, 0 to 1.
 
     While the host waits for a batch the device may still work through what was queued before; then
-    a longer wait makes the compute that follows shorter, one for one, and the step as a whole does
-    not change. The slope of compute on the stall tells: 0 means that every wait is felt, -1 that
-    none is.
+    a longer wait makes the rest of the step shorter, one for one, and the step as a whole does not
+    change. The slope of the rest on the stall tells: 0 means that every wait is felt, -1 that none
+    is. A loader with workers that sets the pace shows the same slope, because it makes up for
+    steps of any length; but workers that keep up have batches ready, so that waiting for them is
+    felt as such.
     """
     steps = step_table(tiling)
-    return {part: _hidden_fraction(steps[part], steps["compute_ns"]) for part in STALLS}
+    step_ns = pl.sum_horizontal("compute_ns", *STALLS)
+    return {
+        part: _hidden_fraction(steps[part], steps.select(step_ns - pl.col(part)).to_series())
+        for part in STALLS
+        if part != "input" or not trainer.workers
+    }
 
 
 def measure_wait(tiling: Tiling, hidden_frac: float = 0.0) -> Signal:
@@ -138,23 +148,28 @@ def measure_wait(tiling: Tiling, hidden_frac: float = 0.0) -> Signal:
     return ratio(felt, steps["wall_ns"], "frac", "budget.wait over steps")
 
 
-def _hidden_fraction(stall_ns: pl.Series, compute_ns: pl.Series) -> float:
-    """How much shorter compute gets per stall; 0 unless the two are clearly bound to each other.
+def _hidden_fraction(stall_ns: pl.Series, rest_ns: pl.Series) -> float:
+    """How much shorter the rest of a step gets per stall; 0 unless the two are clearly bound."""
+    spans = [span for span in _SETTLING_STEPS if stall_ns.len() >= _SPANS * span]
+    return max((_paid_back(stall_ns, rest_ns, span) for span in spans), default=0.0)
 
-    Compares sums over a few steps: the queue takes that long to settle after a stall. The longest
-    stalls are left out: a queue that ran dry hides nothing, whatever it does otherwise.
+
+def _paid_back(stall_ns: pl.Series, rest_ns: pl.Series, span: int) -> float:
+    """The same, compared in sums over so many steps.
+
+    The longest stalls are left out: a queue that ran dry hides nothing, whatever it does otherwise.
     """
     sums = pl.DataFrame(
         {
-            "stall": stall_ns.cast(pl.Float64).rolling_sum(_SETTLING_STEPS),
-            "compute": compute_ns.cast(pl.Float64).rolling_sum(_SETTLING_STEPS),
+            "stall": stall_ns.cast(pl.Float64).rolling_sum(span),
+            "rest": rest_ns.cast(pl.Float64).rolling_sum(span),
         }
     ).drop_nulls()
     usual = sums.filter(pl.col("stall") <= pl.col("stall").quantile(_USUAL_STALLS))
-    fitted = slope(usual["stall"], usual["compute"])
+    fitted = slope(usual["stall"], usual["rest"])
     if fitted is None or fitted[0] > -_CLEARLY_HIDDEN:
         return 0.0
-    explained = usual.select(pl.corr("stall", "compute") ** 2).item()
+    explained = usual.select(pl.corr("stall", "rest") ** 2).item()
     return min(1.0, -fitted[0]) if explained >= _CLEARLY_BOUND else 0.0
 
 

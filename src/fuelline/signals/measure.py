@@ -26,8 +26,8 @@ def measure(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Facts:
     fetch_lines = find_fetch_lines(timeline, trainer, tiling)
     fetches = collect_fetches(timeline, trainer, tiling, fetch_lines)
     loop_lines = find_loop_lines(timeline, trainer, tiling)
-    hidden = measure_hidden(tiling)
-    waiting = measure_input(timeline, trainer, tiling, fetches, hidden["input"])
+    hidden = measure_hidden(trainer, tiling)
+    waiting = measure_input(timeline, trainer, tiling, fetches, hidden.get("input", 0.0))
     return Facts(
         window=measure_window(timeline, tiling),
         steps=measure_steps(timeline, trainer, tiling),

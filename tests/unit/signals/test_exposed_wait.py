@@ -50,6 +50,15 @@ def test_a_queue_that_covers_most_of_the_waiting_leaves_the_rest() -> None:
     assert exposed == pytest.approx(0.2 * total, rel=0.1)
 
 
+def test_a_loader_with_workers_that_sets_the_pace_is_felt_though_its_steps_are_all_alike() -> None:
+    # A batch every 70 ms: whatever compute takes, the wait makes up for it.
+    lane = Lane().worker(pid=200).worker(pid=201, number=1)
+    for compute in waits():
+        lane.step(wait=70 - compute, forward=compute - 1, backward=1, opt=0)
+    exposed, total = exposed_and_total(lane)
+    assert exposed == pytest.approx(total)
+
+
 def test_a_loose_relation_hides_nothing() -> None:
     # On a crowded host compute and waiting move together for other reasons.
     lane = Lane()
