@@ -57,7 +57,7 @@ class Kind(IntEnum):
 
     Numbers are -1 where unknown. (*) is measured at some calls of its hook, ever fewer, and -1 at
     the others: that clock costs the training more than all the rest of a record. A fetch in the
-    trainer (worker id -1) has its run-queue ns and its FETCH_IO at every fourth call, too.
+    trainer (worker id -1) has its cpu and run-queue ns and its FETCH_IO at some calls, too.
     """
 
     NEXT = 1  # loader id, samples, bytes, thread cpu ns*, position in this epoch (0 = first batch)

@@ -53,7 +53,7 @@ class Installation:
     def __init__(self, spool: Spool) -> None:
         self.guest = Guest(spool, self.introduce_trainer)
         self._patches = Patches()
-        self._hooks: list[Hook] = []
+        self.hooks: list[Hook] = []
 
     def add_all(self, watch: Watch) -> None:
         """Install everything that fits, now or when its part of torch is imported."""
@@ -68,7 +68,7 @@ class Installation:
         """Install the hooks of one of our files."""
         try:
             module = import_module(f"fuelline.record.hooks.{file}")
-            self._hooks += getattr(module, function)(self.guest, self._patches)
+            self.hooks += getattr(module, function)(self.guest, self._patches)
         except Exception as misfit:  # noqa: BLE001 - the guard of the installation
             self.guest.spool.count_fault()
             why = f"torch {torch.__version__}: {type(misfit).__name__}: {misfit}"
@@ -76,10 +76,10 @@ class Installation:
 
     def uninstall(self) -> None:
         """Restore every original; a wrapper that someone else holds on to records no more."""
-        for hook in self._hooks:
+        for hook in self.hooks:
             hook.switch_off()
         self._patches.undo()
-        self._hooks.clear()
+        self.hooks.clear()
 
     def introduce(self) -> None:
         """Write down which process this is, without asking torch anything that it would set up."""

@@ -15,15 +15,12 @@ from torch.utils.data._utils import worker as workers
 
 from fuelline.record.hooks.batches import measure
 from fuelline.record.hooks.guest import Guest
-from fuelline.record.hooks.hook import Hook
+from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.threadclock import UNCOUNTED
 from fuelline.schema.wire import Flag, Kind
 
 __all__ = ["install"]
-
-COUNT_EVERY = 4
-"""In the trainer itself, reading the counters is time lost: each fourth fetch has to do."""
 
 _FETCH, _FETCH_IO, _HANDOFF = int(Kind.FETCH), int(Kind.FETCH_IO), int(Kind.HANDOFF)
 _END, _ERROR = int(Flag.END), int(Flag.ERROR)
@@ -57,8 +54,11 @@ class TimedCollate:
         return result
 
 
-class Fetch(Hook):
-    """A fetcher makes one batch: the reads, the transforms and the collate of it."""
+class Fetch(QuickHook):
+    """A fetcher makes one batch: the reads, the transforms and the collate of it.
+
+    In the trainer, reading the counters is time lost, so most calls there do without.
+    """
 
     name = "worker fetch"
     forbids = "telling what the loader's workers spend their time on"
@@ -66,7 +66,6 @@ class Fetch(Hook):
     def __init__(self, guest: Guest, on_worker: Callable[[], None]) -> None:
         super().__init__(guest)
         self._on_worker = on_worker
-        self._calls = 0
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the thread's counters, unless this fetch is part of another one."""
@@ -82,27 +81,31 @@ class Fetch(Hook):
             # A fetcher lives and dies in one process and is never pickled.
             collate = fetcher.collate_fn = TimedCollate(collate)
         collate.dur_ns = collate.samples = 0
-        self._calls += 1
-        is_counted = worker is not None or self._calls % COUNT_EVERY == 0
-        before = guest.lane.clock.start() if is_counted else None
         guest.fetching.add(ident)
+        if worker is None and self.quick_calls > 0:
+            self.quick_calls -= 1
+            return -1, collate, None, 0, monotonic_ns()
+        if worker is None:
+            self.start_run()
+        before = guest.lane.clock.start()
         worker_id = -1 if worker is None else worker.id
         return worker_id, collate, before, thread_time_ns(), monotonic_ns()
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record what the fetch took."""
-        now_ns, now_cpu_ns = monotonic_ns(), thread_time_ns()
+        now_ns = monotonic_ns()
         guest = self.guest
         guest.fetching.discard(get_ident())
         worker_id, collate, before, cpu_ns, start_ns = ticket
         dur_ns = now_ns - start_ns
+        used_ns = thread_time_ns() - cpu_ns if cpu_ns else -1
         used = UNCOUNTED if before is None else guest.lane.clock.stop(before, dur_ns)
         flags = 0
         if error is not None:
             flags = _END if isinstance(error, StopIteration) else _ERROR
         samples = collate.samples or (measure(result, None)[0] if error is None else 0)
         guest.append(
-            _FETCH, start_ns, dur_ns, worker_id, samples, now_cpu_ns - cpu_ns, used.queued_ns,
+            _FETCH, start_ns, dur_ns, worker_id, samples, used_ns, used.queued_ns,
             collate.dur_ns, flags,
         )  # fmt: skip
         if before is None:
