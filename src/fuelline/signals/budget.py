@@ -151,7 +151,22 @@ def measure_wait(tiling: Tiling, hidden_frac: float = 0.0) -> Signal:
 def _hidden_fraction(stall_ns: pl.Series, rest_ns: pl.Series) -> float:
     """How much shorter the rest of a step gets per stall; 0 unless the two are clearly bound."""
     spans = [span for span in _SETTLING_STEPS if stall_ns.len() >= _SPANS * span]
-    return max((_paid_back(stall_ns, rest_ns, span) for span in spans), default=0.0)
+    found = [_paid_back(stall_ns, rest_ns, span) for span in spans]
+    return max([_pinned(stall_ns, rest_ns), *found] if found else [0.0])
+
+
+def _pinned(stall_ns: pl.Series, rest_ns: pl.Series) -> float:
+    """How much less the step varies than its stall, by quartiles: the device sets its length.
+
+    Quartiles, because a loop that reads a loss now and then has a few steps of any length.
+    """
+    stall, step = _quartile_range(stall_ns), _quartile_range(stall_ns + rest_ns)
+    hidden = 1 - step / stall if stall > 0 else 0.0
+    return hidden if hidden >= _CLEARLY_HIDDEN else 0.0
+
+
+def _quartile_range(series: pl.Series) -> float:
+    return float((series.quantile(0.75) or 0.0) - (series.quantile(0.25) or 0.0))
 
 
 def _paid_back(stall_ns: pl.Series, rest_ns: pl.Series, span: int) -> float:
