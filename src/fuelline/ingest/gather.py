@@ -47,10 +47,23 @@ def gather(run_dir: Path, ended_ns: int | None = None) -> Remains:
     remains = Remains()
     _gather_spools(run_dir / SPOOL_DIR, remains)
     _gather_journal(run_dir / samples.JOURNAL_NAME, remains)
+    _gather_failures(run_dir, remains)
     if ended_ns is not None:
         events = remains.tables["events"]
         remains.tables["events"] = events.filter(pl.col("start_ns") <= ended_ns)
     return remains
+
+
+def _gather_failures(run_dir: Path, remains: Remains) -> None:
+    """Processes whose hooks could not be installed have no spool; they leave a note instead."""
+    for note in sorted(run_dir.glob("hooks-failed-*.txt")):
+        remains.blindspots.append(
+            Blindspot(
+                what="the steps of " + note.stem.replace("hooks-failed-", "process "),
+                why=note.read_text(errors="replace")[:300].strip(),
+                forbids="anything about that process",
+            )
+        )
 
 
 def _gather_spools(folder: Path, remains: Remains) -> None:

@@ -146,3 +146,9 @@ def test_what_the_observer_could_not_see_is_a_blindspot(tmp_path: Path) -> None:
     remains = gather(write_run(tmp_path / "run"))
     assert "wchan" in whats(remains)
     assert remains.limits[0].quota_cores == 1.5
+
+
+def test_a_process_whose_hooks_failed_is_a_blindspot(tmp_path: Path) -> None:
+    (tmp_path / "hooks-failed-42.txt").write_text("torch: ImportError('odd build')\n")
+    spots = [spot for spot in gather(tmp_path).blindspots if "process 42" in spot.what]
+    assert [spot.why for spot in spots] == ["torch: ImportError('odd build')"]
