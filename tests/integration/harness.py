@@ -44,7 +44,6 @@ class Left:
     phase: int
     dropped: int
     faults: int
-    steps: int
     stopped: int
     records: list[tuple[int, ...]] = field(default_factory=list)
     texts: dict[int, bytes] = field(default_factory=dict)
@@ -52,6 +51,10 @@ class Left:
     def of(self, kind: wire.Kind) -> list[tuple[int, ...]]:
         """Records of a kind: start, dur, a, b, c, d, e, tid, flags, kind."""
         return [record for record in self.records if record[-1] == kind]
+
+    @property
+    def steps(self) -> int:
+        return len(self.of(wire.Kind.OPTIMIZER))
 
     def count(self) -> Counter[str]:
         return Counter(wire.Kind(record[-1]).name for record in self.records)
@@ -102,7 +105,6 @@ def read_spool(data: bytes) -> Left:
         wire.PHASE_OFFSET,
         wire.DROPPED_OFFSET,
         wire.FAULTS_OFFSET,
-        wire.STEPS_OFFSET,
         wire.STOPPED_OFFSET,
     )
     left = Left(pid, parent, *(wire.WORD.unpack_from(data, offset)[0] for offset in offsets))

@@ -303,8 +303,8 @@ def test_a_worker_follows_the_phase_of_the_trainer_above_it(tmp_path: Path) -> N
         while seen != wanted and time.monotonic() < deadline:
             seen = {(row.pid, row.phase) for row in eye.look(5)}
         assert seen == wanted
-        write_spool(tmp_path, trainer.pid, wire.Phase.BACKWARD, trainer.pid)
-        assert {row.phase for row in eye.look(5)} == {wire.Phase.BACKWARD}
+        write_spool(tmp_path, trainer.pid, wire.Phase.COMPUTE, trainer.pid)
+        assert {row.phase for row in eye.look(5)} == {wire.Phase.COMPUTE}
     finally:
         os.kill(worker, 9)
         trainer.kill()

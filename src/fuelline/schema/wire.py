@@ -27,8 +27,6 @@ DROPPED_OFFSET = 80
 """Live word: records that could not be kept (cap reached, disk full)."""
 FAULTS_OFFSET = 88
 """Live word: exceptions that a hook's guard caught; each is a BLINDSPOT while there is room."""
-STEPS_OFFSET = 96
-"""Live word: optimizer steps so far."""
 STOPPED_OFFSET = 104
 """Live word: errno for which nothing more is kept (EFBIG: a cap, ENOSPC: disk full), else 0."""
 
@@ -92,12 +90,9 @@ class Flag(IntFlag):
 class Phase(IntEnum):
     """What the trainer thread is doing; set by hooks, read by the observer with every sample."""
 
-    OUTSIDE = 0  # before the first hook, or after the last
+    OUTSIDE = 0  # before the first batch, or after the last of an epoch
     WAIT = 1  # inside next() of a loader, gradients enabled
-    FORWARD = 2  # between a batch and backward
-    BACKWARD = 3
-    OPTIMIZER = 4
-    LOOP = 5  # after the optimizer step, before the next batch is asked for
+    COMPUTE = 2  # between two batches; the records tell when it was in backward, and so on
     SAVE = 6
     EVAL_WAIT = 7  # inside next() of a loader, gradients disabled
     EVAL = 8  # between a batch taken with gradients disabled and the next hook

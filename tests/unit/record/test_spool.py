@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fuelline.record import spool as spooling
-from fuelline.record.spool import PHASE, STEPS, Spool
+from fuelline.record.spool import PHASE, Spool
 from fuelline.schema import wire
 from tests.integration.harness import Left, read_spool, read_spools
 
@@ -75,12 +75,10 @@ def test_names_that_are_not_text_do_not_stop_it(spool: Spool) -> None:
 
 def test_the_phase_can_be_read_while_the_process_lives(spool: Spool) -> None:
     spool.set_trainer(4711)
-    spool.live[PHASE] = int(wire.Phase.BACKWARD)
-    spool.live[STEPS] += 1
+    spool.live[PHASE] = int(wire.Phase.COMPUTE)
     assert spool.path is not None
     data = Path(spool.path).read_bytes()
-    assert read_spool(data).phase == wire.Phase.BACKWARD
-    assert read_spool(data).steps == 1
+    assert read_spool(data).phase == wire.Phase.COMPUTE
     assert wire.WORD.unpack_from(data, wire.PHASE_TID_OFFSET) == (4711,)
 
 
@@ -223,3 +221,52 @@ def test_old_segments_are_unmapped(spool: Spool) -> None:
     maps = Path("/proc/self/maps").read_text()
     # Eight in all; the header's stays, the current one, and some for stragglers.
     assert maps.count(spool.path) == 2 + spooling.OLDER_SEGMENTS
+
+
+def hold(spool: Spool, count: int, *, pause_ns: int = 1000) -> None:
+    """Hold records as a hook does, one every `pause_ns`."""
+    for number in range(count):
+        now_ns = number * pause_ns
+        spool.held.append((now_ns, 1, number, 0, 0, 0, 0, 7, 0, int(wire.Kind.BACKWARD)))
+        if now_ns >= spool.write_at:
+            spool.write_held()
+
+
+@pytest.mark.parametrize("count", [1, 16, 100, 20_000])
+def test_held_records_are_written_in_order(spool: Spool, count: int) -> None:
+    hold(spool, count)
+    spool.write_held()
+    assert [record[2] for record in read(spool).records] == list(range(count))
+
+
+def test_records_that_come_quickly_are_held_and_slow_ones_written_at_once(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_ns = 0
+    monkeypatch.setattr(spooling.time, "monotonic_ns", lambda: now_ns)
+    quick, slow = spooling.HOLD_NS // 20, spooling.QUICK_NS * 20
+
+    def held_after(pause_ns: int) -> int:
+        nonlocal now_ns
+        now_ns += pause_ns
+        spool.held.append((now_ns, 0, 0, 0, 0, 0, 0, 7, 0, int(wire.Kind.BACKWARD)))
+        if now_ns >= spool.write_at:
+            spool.write_held()
+        return len(spool.held)
+
+    assert {held_after(quick) for _ in range(spooling.UNHELD + 1)} == {0}
+    assert [held_after(quick) for _ in range(22)] == [*range(1, 20), 0, 1, 2]
+    assert [held_after(pause) for pause in (slow, slow, quick, quick)] == [0, 0, 0, 1]
+
+
+def test_a_forked_child_does_not_write_what_its_parent_holds(spool: Spool, tmp_path: Path) -> None:
+    spool.append(1, 2, 3)
+    spool.held.append((0, 1, 0, 0, 0, 0, 0, 7, 0, int(wire.Kind.BACKWARD)))
+    child = os.fork()
+    if not child:
+        spool.write_held()
+        os._exit(len(spool.held))
+    assert os.waitpid(child, 0)[1] == 0
+    spool.write_held()
+    (left,) = read_spools(tmp_path)
+    assert len(left.records) == 2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fuelline.schema.wire import Kind, Phase
 from tests.unit.builders import MS, RUN, START_NS, TRAINER, Lane, facts_of, make_timeline
 
-WATCHED = (START_NS, TRAINER, TRAINER, int(Phase.LOOP), "running", "", 0, 5)
+WATCHED = (START_NS, TRAINER, TRAINER, int(Phase.COMPUTE), "running", "", 0, 5)
 """One row of thread states: somebody watched the trainer."""
 
 

@@ -82,7 +82,7 @@ def test_twenty_samples_are_enough() -> None:
 
 
 def test_what_workers_do_while_the_trainer_computes_does_not_count() -> None:
-    found = input_of([seen("running", 50), seen("read", 500, phase=int(Phase.BACKWARD))])
+    found = input_of([seen("running", 50), seen("read", 500, phase=int(Phase.COMPUTE))])
     assert values(found, "read") == [0]
 
 
@@ -170,7 +170,7 @@ def test_workers_that_a_new_epoch_replaces_are_not_counted_twice() -> None:
 
 
 def test_fetchers_are_unknown_when_no_worker_was_seen_while_the_trainer_waited() -> None:
-    states = [seen("pipe", 50, pid=TRAINER), seen("read", 50, phase=int(Phase.BACKWARD))]
+    states = [seen("pipe", 50, pid=TRAINER), seen("read", 50, phase=int(Phase.COMPUTE))]
     assert isinstance(input_of(states).fetchers, Missing)
 
 

@@ -42,7 +42,6 @@ class Guest:
 
     def __init__(self, spool: Spool, introduce: Callable[[], None] | None = None) -> None:
         self.spool = spool
-        self.append = spool.append
         self._introduce = introduce
         self._fork_actions: list[Callable[[], None]] = []
         self.waiting: set[int] = set()
@@ -53,6 +52,8 @@ class Guest:
         """Threads in backward."""
         self.stepping: dict[int, tuple[int, int, int]] = {}
         """By thread, the optimizer step under way: optimizer id, thread cpu ns, start ns."""
+        self.quick_step = 0
+        """Number of the optimizer that is in a quick step, 0 if none is."""
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
 
@@ -69,6 +70,7 @@ class Guest:
         """The same thread as the kernel knows it."""
         self.is_proven = False
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
+        self.quick_step = 0
         self._blindspots: set[str] = set()
         for state in (self.waiting, self.fetching, self.backward, self.stepping):
             state.clear()
@@ -108,6 +110,23 @@ class Guest:
         before = self.spool.live[PHASE]
         self.spool.live[PHASE] = phase
         return before
+
+    def append(  # noqa: PLR0917 - the fields of a record
+        self,
+        kind: int,
+        start_ns: int,
+        dur_ns: int,
+        a: int = 0,
+        b: int = 0,
+        c: int = 0,
+        d: int = 0,
+        e: int = 0,
+        flags: int = 0,
+    ) -> None:
+        """Keep one record, after those of the same thread that are still held."""
+        if get_ident() == self.trainer:
+            self.spool.write_held()
+        self.spool.append(kind, start_ns, dur_ns, a, b, c, d, e, flags)
 
     def report_blindspot(self, what: str, why: str, forbids: str) -> None:
         """Write down, once for each `what`, something that cannot be seen in this process."""

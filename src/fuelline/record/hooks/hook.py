@@ -18,9 +18,9 @@ from fuelline.record.hooks.guest import Guest
 
 __all__ = ["Hook", "QuickHook", "is_tracing"]
 
-LONGEST_RUN = 16
-"""Quick calls between two thorough ones, reached after 150 calls. Every 17th call is thorough then:
-a count of workers that divides this would always show the same worker, and 17 is prime."""
+LONGEST_RUN = 66
+"""Quick calls between two thorough ones, reached after 2,300 calls. Every 67th is thorough then: a
+count of workers that divides this would always show the same worker, and 67 is prime."""
 
 FAULTS_UNTIL_OFF = 3
 """A hook that failed thrice meets something it was not written for; more tries tell nothing."""

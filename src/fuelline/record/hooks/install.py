@@ -80,6 +80,7 @@ class Installation:
             hook.switch_off()
         self._patches.undo()
         self.hooks.clear()
+        self.guest.spool.write_held()
 
     def introduce(self) -> None:
         """Write down which process this is, without asking torch anything that it would set up."""
@@ -99,7 +100,7 @@ class Installation:
             **more,
         }
         spool = self.guest.spool
-        spool.append(_PROCESS, monotonic_ns(), 0, spool.text(json.dumps(facts)))
+        self.guest.append(_PROCESS, monotonic_ns(), 0, spool.text(json.dumps(facts)))
 
 
 def _can_have_device() -> bool:

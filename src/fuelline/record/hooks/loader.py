@@ -30,10 +30,7 @@ NOTE = "_fuelline_note"
 _NEXT, _ITER = int(Kind.NEXT), int(Kind.ITER)
 _LOADER, _WORKER = int(Kind.LOADER), int(Kind.WORKER)
 _GRAD, _END, _ERROR = int(Flag.GRAD), int(Flag.END), int(Flag.ERROR)
-_WAIT, _FORWARD, _LOOP = int(Phase.WAIT), int(Phase.FORWARD), int(Phase.LOOP)
-_NEXT_WORD = _NEXT << 48
-_GRAD_NEXT = _NEXT << 48 | _GRAD << 32
-"""Kind and flags where they stand in the last word of a record."""
+_WAIT, _COMPUTE, _OUTSIDE = int(Phase.WAIT), int(Phase.COMPUTE), int(Phase.OUTSIDE)
 _EVAL_WAIT, _EVAL, _BUILDING = int(Phase.EVAL_WAIT), int(Phase.EVAL), int(Phase.ITER)
 
 _IN_NEXT = frozenset((_WAIT, _EVAL_WAIT))
@@ -156,6 +153,7 @@ class Take(QuickHook):
             if note is None or live[PHASE] in _IN_NEXT:
                 return thorough(iterator)
             self.quick_calls -= 1
+            guest.quick_step = 0
             is_training, position = _is_grad_enabled(), iterator._num_yielded
             live[PHASE] = _WAIT if is_training else _EVAL_WAIT
             start_ns = monotonic_ns()
@@ -167,24 +165,14 @@ class Take(QuickHook):
             dur_ns = monotonic_ns() - start_ns
             try:
                 samples, size_bytes = measure(batch, note[1])
-                live[PHASE] = _FORWARD if is_training else _EVAL
-                at = spool.reserve()
-                base, end, _, words = spool.segment
-                if base <= at < end:
-                    at = at - base >> 3
-                    words[at] = start_ns
-                    words[at + 1] = dur_ns
-                    words[at + 2] = note[0]
-                    words[at + 3] = samples
-                    words[at + 4] = size_bytes
-                    words[at + 5] = -1
-                    words[at + 6] = position
-                    words[at + 7] = guest.trainer_tid | (_GRAD_NEXT if is_training else _NEXT_WORD)
-                else:
-                    flags = _GRAD if is_training else 0
-                    guest.append(
-                        _NEXT, start_ns, dur_ns, note[0], samples, size_bytes, -1, position, flags
-                    )
+                live[PHASE] = _COMPUTE if is_training else _EVAL
+                flags = _GRAD if is_training else 0
+                spool.held.append((
+                    start_ns, dur_ns, note[0], samples, size_bytes, -1, position,
+                    guest.trainer_tid, flags, _NEXT,
+                ))  # fmt: skip
+                if start_ns + dur_ns >= spool.write_at:
+                    spool.write_held()
             except Exception as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return batch
@@ -204,6 +192,7 @@ class Take(QuickHook):
         elif not self._is_first():
             return None
         guest.stepping.pop(ident, None)  # a step that is still noted has raised
+        guest.quick_step = 0
         iterator = args[0]
         note = iterator.__dict__.get(NOTE) or self._book.enter_nameless(iterator)
         is_training, position = _is_grad_enabled(), iterator._num_yielded
@@ -229,11 +218,11 @@ class Take(QuickHook):
         flags = _GRAD if is_training else 0
         if error is None:
             samples, size_bytes = measure(result, note[1])
-            guest.enter(_FORWARD if is_training else _EVAL)
+            guest.enter(_COMPUTE if is_training else _EVAL)
         else:
             samples = size_bytes = 0
             flags |= _END if isinstance(error, StopIteration) else _ERROR
-            guest.enter(_LOOP)
+            guest.enter(_OUTSIDE)
         guest.append(
             _NEXT, start_ns, now_ns - start_ns, note[0], samples, size_bytes, used_ns, position,
             flags,

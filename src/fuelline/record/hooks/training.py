@@ -19,8 +19,7 @@ from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook, is_tracing
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
-from fuelline.record.spool import PHASE, STEPS
-from fuelline.schema.wire import Flag, Kind, Phase
+from fuelline.schema.wire import Flag, Kind
 
 __all__ = ["install"]
 
@@ -28,10 +27,7 @@ FIRST_COUNT = 5
 """The graph is counted at the first thorough call after as many, then after ten times as many."""
 
 _BACKWARD_KIND, _OPTIMIZER_KIND = int(Kind.BACKWARD), int(Kind.OPTIMIZER)
-_BACKWARD, _OPTIMIZER, _LOOP = int(Phase.BACKWARD), int(Phase.OPTIMIZER), int(Phase.LOOP)
 _ERROR = int(Flag.ERROR)
-_BACKWARD_WORD, _OPTIMIZER_WORD = _BACKWARD_KIND << 48, _OPTIMIZER_KIND << 48
-"""The kind where it stands in the last word of a record."""
 
 _running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
@@ -40,8 +36,8 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch all backward passes, and the steps of all optimizers."""
     backward, step = Backward(guest), Step(guest)
     patches.replace(torch.autograd, "backward", backward.wrap(torch.autograd.backward))
-    before = optimizers.register_optimizer_step_pre_hook(step.before)
-    after = optimizers.register_optimizer_step_post_hook(step.after)
+    before = optimizers.register_optimizer_step_pre_hook(step.make_before())
+    after = optimizers.register_optimizer_step_post_hook(step.make_after())
     patches.on_undo(before.remove)
     patches.on_undo(after.remove)
     return [backward, step]
@@ -56,6 +52,12 @@ class Backward(QuickHook):
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
         self._next_count = FIRST_COUNT
+        self._is_inside = False
+        """Whether the trainer is in a quick call."""
+        guest.on_fork(self._leave)
+
+    def _leave(self) -> None:
+        self._is_inside = False
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
@@ -66,31 +68,24 @@ class Backward(QuickHook):
         def watched(*args: Any, **kwargs: Any) -> Any:
             if self.quick_calls <= 0 or get_ident() != guest.trainer:
                 return thorough(*args, **kwargs)
-            live = spool.live
-            before = live[PHASE]
-            if before == _BACKWARD:
+            if self._is_inside:
                 return original(*args, **kwargs)
             self.quick_calls -= 1
-            live[PHASE] = _BACKWARD
+            self._is_inside = True
             start_ns = monotonic_ns()
             try:
                 result = original(*args, **kwargs)
             except BaseException as error:
-                self.close((0, before, 0, start_ns), None, error)
+                self.close((0, 0, start_ns), None, error)
                 raise
             dur_ns = monotonic_ns() - start_ns
             try:
-                live[PHASE] = before
-                at = spool.reserve()
-                base, end, _, words = spool.segment
-                if base <= at < end:
-                    at = at - base >> 3
-                    words[at] = start_ns
-                    words[at + 1] = dur_ns
-                    words[at + 3] = -1
-                    words[at + 7] = guest.trainer_tid | _BACKWARD_WORD
-                else:
-                    guest.append(_BACKWARD_KIND, start_ns, dur_ns, 0, -1)
+                self._is_inside = False
+                spool.held.append(
+                    (start_ns, dur_ns, 0, -1, 0, 0, 0, guest.trainer_tid, 0, _BACKWARD_KIND)
+                )
+                if start_ns + dur_ns >= spool.write_at:
+                    spool.write_held()
             except Exception as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return result
@@ -111,26 +106,26 @@ class Backward(QuickHook):
         if self.calls >= self._next_count:
             self._next_count *= 10
             nodes = count_nodes(args[0] if args else kwargs.get("tensors"))
-        before = guest.enter(_BACKWARD)
         guest.backward.add(ident)
-        return nodes, before, thread_time_ns(), monotonic_ns()
+        return nodes, thread_time_ns(), monotonic_ns()
 
     def _is_inner(self, ident: int) -> bool:
         """Whether a pass runs already: in this thread, or one for which the engine calls us."""
         guest = self.guest
         if ident in guest.backward or _running_backward() != -1:
             return True
-        return ident == guest.trainer and guest.spool.live[PHASE] == _BACKWARD
+        return self._is_inside and ident == guest.trainer
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
-        """Record it and return to the phase before: what follows may still be part of the step."""
+        """Record it."""
         now_ns = monotonic_ns()
-        nodes, before, cpu_ns, start_ns = ticket
+        nodes, cpu_ns, start_ns = ticket
         used_ns = thread_time_ns() - cpu_ns if cpu_ns else -1
         guest = self.guest
-        guest.backward.discard(get_ident())
-        if before is not None:
-            guest.enter(before)
+        ident = get_ident()
+        guest.backward.discard(ident)
+        if ident == guest.trainer:
+            self._is_inside = False
         flags = 0 if error is None else _ERROR
         guest.append(_BACKWARD_KIND, start_ns, now_ns - start_ns, nodes, used_ns, flags=flags)
 
@@ -144,62 +139,61 @@ class Step(QuickHook):
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
         self._optimizers = Identities()
-        self._number = 0
-        """The trainer's quick step under way: which optimizer, and since when."""
         self._start_ns = 0
+        """When the trainer's quick step began."""
 
-    def before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Torch calls this before each step. The same optimizer twice means that a step raised."""
-        if is_tracing() or not self.is_on:
-            return
-        try:
-            guest = self.guest
-            number = self._optimizers.numbers.get(id(optimizer))
-            if self.quick_calls <= 0 or number is None or get_ident() != guest.trainer:
-                self._start_thoroughly(number or self._optimizers.add(optimizer))
-                return
-            live = guest.spool.live
-            if live[PHASE] == _OPTIMIZER:
-                if number == self._number:
-                    self._start_ns = monotonic_ns()
-                return
-            self.quick_calls -= 1
-            live[PHASE] = _OPTIMIZER
-            self._number = number
-            self._start_ns = monotonic_ns()
-        except Exception as fault:  # noqa: BLE001 - the guard
-            self.answer_for(fault)
+    def make_before(self) -> Callable[[Any, Any, Any], None]:
+        """What torch is to call before each step."""
+        guest, numbers = self.guest, self._optimizers.numbers
 
-    def after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """Torch calls this after each step that did not raise."""
-        if is_tracing() or not self.is_on:
-            return
-        now_ns = monotonic_ns()
-        try:
-            guest = self.guest
-            number = self._optimizers.numbers.get(id(optimizer))
-            if number != self._number or get_ident() != guest.trainer:
-                self._end_thoroughly(number, now_ns)
+        def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if is_tracing():
                 return
-            self._number = 0
-            spool = guest.spool
-            live = spool.live
-            live[PHASE] = _LOOP
-            live[STEPS] += 1
-            at = spool.reserve()
-            base, end, _, words = spool.segment
-            if base <= at < end:
-                at = at - base >> 3
-                words[at] = self._start_ns
-                words[at + 1] = now_ns - self._start_ns
-                words[at + 2] = number
-                words[at + 3] = -1
-                words[at + 7] = guest.trainer_tid | _OPTIMIZER_WORD
-            else:
-                dur_ns = now_ns - self._start_ns
-                guest.append(_OPTIMIZER_KIND, self._start_ns, dur_ns, number, -1)
-        except Exception as fault:  # noqa: BLE001 - the guard
-            self.answer_for(fault)
+            try:
+                number = numbers.get(id(optimizer))
+                if self.quick_calls <= 0 or number is None or get_ident() != guest.trainer:
+                    if self.is_on:
+                        self._start_thoroughly(number or self._optimizers.add(optimizer))
+                    return
+                if guest.quick_step:
+                    # The same optimizer again means that its step raised.
+                    if number == guest.quick_step:
+                        self._start_ns = monotonic_ns()
+                    return
+                self.quick_calls -= 1
+                guest.quick_step = number
+                self._start_ns = monotonic_ns()
+            except Exception as fault:  # noqa: BLE001 - the guard
+                self.answer_for(fault)
+
+        return before
+
+    def make_after(self) -> Callable[[Any, Any, Any], None]:
+        """What torch is to call after each step that did not raise."""
+        guest, spool, numbers = self.guest, self.guest.spool, self._optimizers.numbers
+
+        def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if is_tracing():
+                return
+            now_ns = monotonic_ns()
+            try:
+                number = numbers.get(id(optimizer))
+                if number != guest.quick_step or get_ident() != guest.trainer:
+                    if self.is_on:
+                        self._end_thoroughly(number, now_ns)
+                    return
+                guest.quick_step = 0
+                start_ns = self._start_ns
+                spool.held.append((
+                    start_ns, now_ns - start_ns, number, -1, 0, 0, 0,
+                    guest.trainer_tid, 0, _OPTIMIZER_KIND,
+                ))  # fmt: skip
+                if now_ns >= spool.write_at:
+                    spool.write_held()
+            except Exception as fault:  # noqa: BLE001 - the guard
+                self.answer_for(fault)
+
+        return after
 
     def _start_thoroughly(self, number: int) -> None:
         guest, ident = self.guest, get_ident()
@@ -207,11 +201,10 @@ class Step(QuickHook):
         if under_way is not None and under_way[0] != number:
             return
         if ident == guest.trainer:
-            if guest.spool.live[PHASE] == _OPTIMIZER and self._number not in {0, number}:
+            if guest.quick_step not in {0, number}:
                 return
-            self._number = 0
+            guest.quick_step = 0
             self.start_run()
-        guest.enter(_OPTIMIZER)
         guest.stepping[ident] = number, thread_time_ns(), monotonic_ns()
 
     def _end_thoroughly(self, number: int | None, now_ns: int) -> None:
@@ -222,6 +215,4 @@ class Step(QuickHook):
         del guest.stepping[ident]
         _, cpu_ns, start_ns = under_way
         used_ns = thread_time_ns() - cpu_ns
-        guest.enter(_LOOP)
-        guest.spool.live[STEPS] += 1
         guest.append(_OPTIMIZER_KIND, start_ns, now_ns - start_ns, number, used_ns)

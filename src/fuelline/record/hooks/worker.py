@@ -4,6 +4,7 @@ With `num_workers=0` the same fetchers run in the trainer; their worker id is th
 is watched in worker processes only, where the queue's feeder thread does it.
 """
 
+import functools
 from _thread import get_ident
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
@@ -67,6 +68,41 @@ class Fetch(QuickHook):
         super().__init__(guest)
         self._on_worker = on_worker
 
+    def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The callable to put in the original's place."""
+        thorough = super().wrap(original)
+        guest, spool = self.guest, self.guest.spool
+
+        @functools.wraps(original)
+        def watched(fetcher: Any, indices: Any) -> Any:
+            ident = get_ident()
+            if self.quick_calls <= 0 or ident != guest.trainer:
+                return thorough(fetcher, indices)
+            collate = fetcher.collate_fn
+            if ident in guest.fetching or type(collate) is not TimedCollate:
+                return thorough(fetcher, indices)
+            self.quick_calls -= 1
+            collate.dur_ns = collate.samples = 0
+            guest.fetching.add(ident)
+            start_ns = monotonic_ns()
+            try:
+                batch = original(fetcher, indices)
+            except BaseException as error:
+                self.close((-1, collate, None, 0, start_ns), None, error)
+                raise
+            dur_ns = monotonic_ns() - start_ns
+            try:
+                guest.fetching.discard(ident)
+                spool.held.append((
+                    start_ns, dur_ns, -1, collate.samples, -1, -1, collate.dur_ns,
+                    guest.trainer_tid, 0, _FETCH,
+                ))  # fmt: skip
+            except Exception as fault:  # noqa: BLE001 - the guard
+                self.answer_for(fault)
+            return batch
+
+        return watched
+
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the thread's counters, unless this fetch is part of another one."""
         guest, ident = self.guest, get_ident()
@@ -82,10 +118,7 @@ class Fetch(QuickHook):
             collate = fetcher.collate_fn = TimedCollate(collate)
         collate.dur_ns = collate.samples = 0
         guest.fetching.add(ident)
-        if worker is None and self.quick_calls > 0:
-            self.quick_calls -= 1
-            return -1, collate, None, 0, monotonic_ns()
-        if worker is None:
+        if ident == guest.trainer:
             self.start_run()
         before = guest.lane.clock.start()
         worker_id = -1 if worker is None else worker.id
