@@ -25,6 +25,11 @@ FROZEN = {
     "PA503": "loop-pause",
     "PA504": "collection-pause",
     "PA505": "epoch-restart",
+    "SY601": "straggler",
+    "SY602": "rank-jitter",
+    "SY603": "network-bandwidth",
+    "SY604": "network-latency",
+    "SY605": "network-jitter",
 }
 """Codes that were given away; a rule may go, its code may not come back with another meaning."""
 

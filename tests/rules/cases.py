@@ -26,13 +26,15 @@ from fuelline.diagnose.rules import RULES
 from fuelline.schema.facts import (
     ComputeFacts,
     CoreFacts,
+    ExchangeFacts,
     Facts,
     HotLine,
     InputFacts,
     PlaceFacts,
     StorageFacts,
+    SyncFacts,
 )
-from fuelline.schema.findings import BudgetPart, RunSummary, StepStats, Window
+from fuelline.schema.findings import BudgetPart, LateRank, RunSummary, StepStats, Window
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.recording import LoaderFacts
 from fuelline.timeline.tiles import PARTS
@@ -71,6 +73,18 @@ def build_facts(case: dict[str, Any]) -> Facts:
         fetch_lines=[_line(line) for line in plain["fetch_lines"]],
         loop_lines=[_line(line) for line in plain["loop_lines"]],
         hidden_frac=plain["hidden_frac"],
+        sync=_sync(plain["sync"]),
+    )
+
+
+def _sync(values: dict[str, Any]) -> SyncFacts:
+    signals = {name: values[name] for name in ("wait_share", "straggler_share")}
+    return SyncFacts(
+        ranks=values["ranks"],
+        wait_share_by_rank=values["wait_share_by_rank"],
+        late=[msgspec.convert(late, LateRank) for late in values["late"]],
+        exchange=ExchangeFacts(**_signals(values["exchange"])),
+        **_signals(signals),
     )
 
 
@@ -79,7 +93,11 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     for name, value in changes.items():
         assert name in base, f"{name} is not a fact of the healthy base"
         both = isinstance(value, dict) and isinstance(base[name], dict)
-        free = name in ("budget", "hidden_frac")  # these replace: their keys are parts, not facts
+        free = name in (
+            "budget",
+            "hidden_frac",
+            "wait_share_by_rank",
+        )  # these replace: their keys are parts, not facts
         merged[name] = _merge(base[name], value) if both and not free else value
     return merged
 

@@ -42,6 +42,10 @@ class _ProcessNote(msgspec.Struct):
     threads: int | None = None
 
 
+_NOTES = (wire.Kind.PROCESS, wire.Kind.LOADER, wire.Kind.BLINDSPOT, wire.Kind.RANK)
+"""Records that are facts about a process, not something that took time."""
+
+
 def gather(run_dir: Path, ended_ns: int | None = None) -> Remains:
     """Read all spools and the observer's journal of a run; nothing happened after it had ended."""
     remains = Remains()
@@ -83,23 +87,20 @@ def _gather_spools(folder: Path, remains: Remains) -> None:
         if content is not None:
             frames.append(content.events)
             _note_process(content, remains)
-    events = pl.concat(frames).filter(
-        ~pl.col("kind").is_in([wire.Kind.BLINDSPOT, wire.Kind.LOADER])
-    )
-    remains.tables["events"] = events.filter(pl.col("kind") != wire.Kind.PROCESS).sort(
-        "pid", "tid", "start_ns"
-    )
+    events = pl.concat(frames).filter(~pl.col("kind").is_in(_NOTES))
+    remains.tables["events"] = events.sort("pid", "tid", "start_ns")
 
 
 def _note_process(content: SpoolContent, remains: Remains) -> None:
     """Turn the texts of one spool into facts: process, loaders, blindspots."""
     note = _ProcessNote()
-    notes = content.events.filter(
-        pl.col("kind").is_in([wire.Kind.PROCESS, wire.Kind.LOADER, wire.Kind.BLINDSPOT])
-    )
+    rank: tuple[int | None, int | None] = (None, None)
+    notes = content.events.filter(pl.col("kind").is_in(_NOTES))
     for kind, first, second in notes.select("kind", "a", "b").iter_rows():
         if kind == wire.Kind.PROCESS:
             note = _decode(content.texts.get(first), _ProcessNote) or note
+        elif kind == wire.Kind.RANK:
+            rank = first, second
         elif kind == wire.Kind.LOADER:
             facts = _decode(content.texts.get(second), LoaderFacts) or LoaderFacts()
             remains.loaders.append(msgspec.structs.replace(facts, pid=content.pid, loader_id=first))
@@ -119,6 +120,8 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
             framework=note.framework,
             version=note.version,
             threads=note.threads,
+            rank=rank[0],
+            ranks=rank[1],
         )
     )
 

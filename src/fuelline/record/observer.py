@@ -25,6 +25,7 @@ from fuelline.record.samplers.clocks import Clocks
 from fuelline.record.samplers.descriptors import Descriptors
 from fuelline.record.samplers.host import Host, allowed_cpus
 from fuelline.record.samplers.limits import read_limits
+from fuelline.record.samplers.links import Links
 from fuelline.record.samplers.mounts import MountTable
 from fuelline.record.samplers.others import Others
 from fuelline.record.samplers.phases import Phases
@@ -57,6 +58,7 @@ class Observer:
         self._places = Places()
         self._tree = Tree(root_pid, _raise_descriptor_limit())
         self._phases = Phases(run_dir / "spool")
+        self._links = Links()
         descriptors = Descriptors(self._places, self._mounts)
         resolver = Resolver(descriptors)
         self._threads = ThreadStates(self._tree, self._phases, resolver)
@@ -168,6 +170,7 @@ class Observer:
                 self._groups = groups
                 self._check_limits(time.monotonic_ns())
             yield from self._cgroup.read(groups)
+            yield from self._links.read(each.pid for each in self._list_trainers())
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         yield "observer.cpu_ns", time.process_time_ns()
         yield "observer.stacks_cpu_ns", int((usage.ru_utime + usage.ru_stime) * S)

@@ -30,6 +30,8 @@ Limit = Literal[
     "code",
     "math",
     "launch",
+    "imbalance",
+    "jitter",
 ]
 """What keeps that station from being faster, and so what would help."""
 
@@ -136,6 +138,37 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     path: str = ""
 
 
+class LateRank(Struct, frozen=True, kw_only=True):
+    """A rank that makes the others wait, and why it is late by its own recording."""
+
+    rank: int
+    late_count: int
+    """Steps in which it made the others wait longest."""
+    of: int
+    """Steps whose collectives were matched across ranks."""
+    caused_wait_seconds: float
+    """What the other ranks waited for it, together."""
+    because: str
+    stage: Stage | None = None
+    limit: Limit | None = None
+    part: str = ""
+    """The part of its budget that is longer than the others'."""
+
+
+class Collectives(Struct, frozen=True, kw_only=True):
+    """How ranks wait for each other."""
+
+    ranks: int = 0
+    """Recorded ranks; 0 if the job is not distributed."""
+    wait_share: float | None = None
+    """Of the window, mean over ranks."""
+    exchange_share: float | None = None
+    """Of the window: after the last rank has arrived."""
+    bytes_per_s: Signal | None = None
+    latency_seconds: Signal | None = None
+    culprits: list[LateRank] = field(default_factory=list)
+
+
 class Diagnosis(Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -150,6 +183,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     window: Window | None
     blindspots: list[Blindspot]
     price_usd_per_hour: float | None = None
+    collectives: Collectives = field(default_factory=Collectives)
 
     def check(self) -> None:
         """Raise if the parts contradict each other."""

@@ -84,6 +84,9 @@ class ProcessFacts(Struct, frozen=True, kw_only=True):
     framework: str = ""
     version: str = ""
     threads: int | None = None
+    rank: int | None = None
+    """Of a distributed job; None if the process never took part in a collective."""
+    ranks: int | None = None
 
 
 class TableFacts(Struct, frozen=True, kw_only=True):

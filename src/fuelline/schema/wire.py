@@ -75,6 +75,27 @@ class Kind(IntEnum):
     LOADER = 15  # loader id, text id of its settings as JSON
     BLINDSPOT = 16  # text id of {"what", "why", "forbids"} as JSON
     PROCESS = 17  # text id of {"framework", "version", "threads", "devices", ...} as JSON
+    RANK = 18  # rank, ranks in the job, local rank (-1 unknown), text id of the backend's name
+    COLLECTIVE = (
+        19  # `Collective`, bytes, group, number (-1: not to be matched), ranks in the group
+    )
+    COLLECTIVE_WAIT = 20  # the same, when an asynchronous one is waited for
+
+
+class Collective(IntEnum):
+    """What ranks do together. `start_ns` of its record is the arrival of this rank."""
+
+    ALL_REDUCE = 1
+    BROADCAST = 2
+    REDUCE = 3
+    ALL_GATHER = 4
+    REDUCE_SCATTER = 5
+    ALL_TO_ALL = 6
+    GATHER = 7
+    SCATTER = 8
+    BARRIER = 9
+    GRADIENTS = 10  # DDP's all-reduces of one backward: from the end of this rank's own work in it
+    BUFFERS = 11  # DDP's broadcast of buffers before a forward pass
 
 
 class Flag(IntFlag):
@@ -85,6 +106,7 @@ class Flag(IntFlag):
     ERROR = 4  # any: another exception passed through
     NON_BLOCKING = 8  # COPY
     PINNED = 16  # COPY
+    ASYNC = 32  # COLLECTIVE: the call returned before it was complete; COLLECTIVE_WAIT tells more
 
 
 class Phase(IntEnum):

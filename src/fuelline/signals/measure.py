@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.facts import Facts
+from fuelline.schema.facts import Facts, SyncFacts
 from fuelline.signals.budget import measure_budget, measure_hidden, measure_steps, measure_window
 from fuelline.signals.compute import measure_compute
 from fuelline.signals.cores import measure_cores
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 
-def measure(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Facts:
-    """Measure everything that rules may ask for."""
+def measure(
+    timeline: Timeline, trainer: Trainer, tiling: Tiling, sync: SyncFacts | None = None
+) -> Facts:
+    """Measure everything that rules may ask for; `sync` compares this rank with others."""
     fetch_lines = find_fetch_lines(timeline, trainer, tiling)
     fetches = collect_fetches(timeline, trainer, tiling, fetch_lines)
     loop_lines = find_loop_lines(timeline, trainer, tiling)
@@ -40,6 +42,7 @@ def measure(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Facts:
         compute=measure_compute(timeline, trainer, tiling),
         fetch_lines=fetch_lines,
         loop_lines=loop_lines,
+        sync=sync or SyncFacts(),
     )
 
 

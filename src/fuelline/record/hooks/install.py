@@ -33,6 +33,8 @@ PARTS = (
     ("torch.utils.data._utils.fetch", "worker", "install"),
     ("torch.utils.data._utils.pin_memory", "transfer", "install_pinning"),
     ("torch.utils.data.dataloader", "loader", "install"),
+    ("torch.distributed.distributed_c10d", "collectives", "install"),
+    ("torch.nn.parallel.distributed", "collectives", "install_ddp"),
 )
 """The module to wait for, our file, and the function in it."""
 
