@@ -84,6 +84,7 @@ def _collectives(facts: Facts) -> Collectives:
         bytes_per_s=sync.exchange.bytes_per_s,
         latency_seconds=sync.exchange.latency_seconds,
         culprits=sync.late,
+        jitter=sync.jitter,
     )
 
 

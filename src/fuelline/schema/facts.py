@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from fuelline.schema.findings import (  # noqa: TC001 - msgspec needs them
     BudgetPart,
+    JitterForecast,
     LateRank,
     StepStats,
     Window,
@@ -211,6 +212,7 @@ class SyncFacts(Struct, frozen=True, kw_only=True):
     late: list[LateRank] = field(default_factory=list)
     """The culprits with their own causes, as the engine explains them."""
     exchange: ExchangeFacts = field(default_factory=ExchangeFacts)
+    jitter: list[JitterForecast] = field(default_factory=list)
 
 
 class Facts(Struct, frozen=True, kw_only=True):

@@ -155,6 +155,18 @@ class LateRank(Struct, frozen=True, kw_only=True):
     """The part of its budget that is longer than the others'."""
 
 
+class JitterForecast(Struct, frozen=True, kw_only=True):
+    """What ranks wait in each step for whichever of them is last, with so many ranks."""
+
+    ranks: int
+    is_measured: bool
+    """Whether the job had so many; otherwise it is the expected maximum of independent ranks."""
+    wait_seconds: float
+    low: float
+    """Lower end of the 90 % interval."""
+    high: float
+
+
 class Collectives(Struct, frozen=True, kw_only=True):
     """How ranks wait for each other."""
 
@@ -167,6 +179,8 @@ class Collectives(Struct, frozen=True, kw_only=True):
     bytes_per_s: Signal | None = None
     latency_seconds: Signal | None = None
     culprits: list[LateRank] = field(default_factory=list)
+    jitter: list[JitterForecast] = field(default_factory=list)
+    """Now, and with 2, 4 and 8 times as many ranks. Constant differences are not jitter."""
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):

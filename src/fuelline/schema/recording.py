@@ -12,6 +12,8 @@ RUN_FILE = "run.json"
 """Written by the launcher before the job starts and again when it has ended."""
 MANIFEST_FILE = "manifest.json"
 """Written last by compaction: where it is, the tables are whole."""
+PART_PREFIX = "node-"
+"""A run over several hosts has one recording a host, in folders named after their numbers."""
 SPOOL_DIR = "spool"
 
 
