@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import resource
 import shutil
 import signal
@@ -59,6 +60,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="this host's number in a job over several hosts: each host writes its part of one "
         "--run-dir that all can reach (default: the job runs on this host alone)",
     )
+    parser.add_argument(
+        "--zoom",
+        type=_zoom,
+        metavar="N@STEP",
+        help="profile N steps from STEP on with the framework's profiler and keep the trace beside "
+        "the recording, e.g. 3@100 (default: none)",
+    )
     add_price(parser)
     parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -75,7 +83,7 @@ def separate_job(words: list[str]) -> list[str]:
             return [*words[:at], "--", *words[at:]]
         if not word.startswith("-") and not takes_value:
             break
-        takes_value = word in ("--run-dir", "--price", "--node-rank") and not takes_value
+        takes_value = word in ("--run-dir", "--price", "--node-rank", "--zoom") and not takes_value
     return words
 
 
@@ -109,7 +117,7 @@ def act(options: argparse.Namespace) -> int:
             f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "
             "Name a new folder with --run-dir, or leave it out."
         )
-    outcome = launch(command, run_dir)
+    outcome = launch(command, run_dir, options.zoom)
     if outcome.problem is not None:
         print(
             f"fuelline: not recorded: {outcome.problem}. The job itself was not affected. "
@@ -138,6 +146,12 @@ def _choose_folder(options: argparse.Namespace) -> Path:
             "Try `fuelline run --node-rank 1 --run-dir /shared/run42 ...`."
         )
     return Path(options.run_dir) / f"{PART_PREFIX}{options.node_rank:04d}"
+
+
+def _zoom(word: str) -> str:
+    if not re.fullmatch(r"[1-9]\d{0,2}@\d{1,9}", word):
+        raise argparse.ArgumentTypeError(f"{word!r} is not N@STEP, such as 3@100 (N up to 999)")
+    return word
 
 
 def _node_rank(word: str) -> int:

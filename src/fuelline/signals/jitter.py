@@ -1,8 +1,9 @@
 """What jitter costs with more ranks: the expected maximum over them.
 
-A step takes as long as the slowest rank's. What one rank needs for itself is drawn from the measured
-distribution; ranks are taken as independent. What they have in common (a step that is long for all)
-is taken out first, so that it is not counted as jitter. The interval comes from blocks of steps.
+A step takes as long as the slowest rank's. What one rank needs for itself is drawn from the
+measured distribution; ranks are taken as independent. What they have in common (a step that is long
+for all) is taken out first, so that it is not counted as jitter. The interval comes from blocks of
+steps.
 """
 
 from __future__ import annotations
