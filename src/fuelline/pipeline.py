@@ -12,7 +12,7 @@ from fuelline.report import render_terminal, write_document
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
 from fuelline.schema.recording import Blindspot
-from fuelline.signals import measure
+from fuelline.signals import measure, measure_devices
 from fuelline.timeline.tiles import cut_tiles
 from fuelline.timeline.trainer import find_trainer
 
@@ -32,7 +32,8 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     blindspots = [*timeline.blindspots, *_structural_blindspots(timeline, trainer)]
     tiling = cut_tiles(timeline, trainer) if trainer is not None else None
     if trainer is None or tiling is None:
-        return cannot_tell(summary, blindspots, _why_no_steps(timeline, trainer), price)
+        devices = measure_devices(timeline).devices
+        return cannot_tell(summary, blindspots, _why_no_steps(timeline, trainer), price, devices)
     return diagnose(measure(timeline, trainer, tiling), summary, blindspots, price)
 
 

@@ -32,7 +32,7 @@ class Rate(Enum):
 
     FAST = "cheap and quick to change, up to ten times a second"
     SECOND = "once a second"
-    SLOW = "counters of errors and links, once in ten seconds"
+    SLOW = "counters of errors and links, once in five seconds"
 
 
 class Trouble(Enum):

@@ -50,7 +50,7 @@ class Devices:
         self.tasks = [
             Task("fast device counters", self.read_fast, 100 * _MS, 0.006),
             Task("device counters", self.read_second, 1 * _S, 0.002),
-            Task("device errors and links", self.read_slow, 10 * _S, 0.001),
+            Task("device errors and links", self.read_slow, 5 * _S, 0.001),
             Task("processes on devices", self.look_at_processes, 2 * _S, 0.001),
         ]
         """Together 1 % of a core at most; a slow driver is asked less often instead."""
