@@ -69,7 +69,7 @@ def cannot_tell(
     price_usd_per_hour: float | None = None,
     devices: Sequence[DeviceFacts] = (),
 ) -> Diagnosis:
-    """A run without steps: nothing to judge, and why; what accelerators did is known all the same."""
+    """A run without steps: nothing to judge, and why; what the accelerators did may be known."""
     return Diagnosis(
         fuelline_version=__version__,
         run=run,

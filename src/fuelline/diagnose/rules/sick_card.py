@@ -58,10 +58,8 @@ class SickCard:
             evidence=[*symptoms, *others],
             remedies=[
                 Remedy(
-                    setting=f"drain the node, then `nvidia-smi -r -i {device.device[3:]}`; have the "
-                    "card replaced if the error comes back"
-                    if device.vendor == "NVIDIA"
-                    else "drain the node and reset the card; have it replaced if the error comes back",
+                    setting="drain the node and reset the card (NVIDIA: `nvidia-smi -r -i INDEX`); "
+                    "have it replaced if the error comes back",
                     why="a reset takes bad memory out of use and trains the links anew",
                     applicability="display",
                     risk="ends all work on that card",

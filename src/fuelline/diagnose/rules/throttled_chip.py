@@ -20,12 +20,12 @@ from msgspec import Struct
 
 from fuelline.diagnose.device_words import busy_evidence, wait_words, who
 from fuelline.diagnose.rule import LISTED_SHARE, fact, found
-from fuelline.schema.devices import DeviceFacts
 from fuelline.schema.findings import Evidence, Remedy
 from fuelline.schema.readings import below, value_of
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
+    from fuelline.schema.devices import DeviceFacts
     from fuelline.schema.facts import Facts
     from fuelline.schema.findings import Finding
 
@@ -39,12 +39,12 @@ _WORDS = {
 }
 _REMEDIES = {
     "heat": Remedy(
-        setting="clean and check fans, airflow and neighbours of this card; until then leave it out",
+        setting="check fans, airflow and neighbours of this card; until then leave it out",
         why="it keeps its clock only below its temperature limit",
         applicability="display",
     ),
     "power": Remedy(
-        setting="nvidia-smi -i INDEX -pl WATTS, with the default that `nvidia-smi -q -d POWER` shows",
+        setting="nvidia-smi -i INDEX -pl WATTS; `nvidia-smi -q -d POWER` shows the default",
         why="the clock follows the power that it may draw",
         applicability="display",
         risk="needs root; the rack must supply and cool it",
