@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fuelline.schema.devices import DeviceFacts
     from fuelline.schema.facts import Facts
     from fuelline.schema.findings import Finding
+    from fuelline.schema.readings import Signal
 
 _OFTEN = 0.1
 _LOWERED_CAP = 0.95
@@ -123,9 +124,9 @@ def _evidence(worst: _Held, others: list[_Held]) -> list[Evidence]:
     device = worst.device
     return [
         *fact(lambda v: f"{percent(v)} of its clock while it is held down", device.throttled_clock),
-        *fact(lambda v: f"held down by heat {percent(v)} of the time", device.thermal_share),
-        *fact(lambda v: f"by its board {percent(v)} of the time", device.hardware_share),
-        *fact(lambda v: f"by its power cap {percent(v)} of the time", device.power_limited_share),
+        *_reason("heat", device.thermal_share),
+        *_reason("its board", device.hardware_share),
+        *_reason("its power cap", device.power_limited_share),
         *fact(lambda v: f"up to {v:.0f} degrees Celsius", device.temperature_celsius),
         *fact(
             lambda v: f"it may draw {percent(v)} of the factory's setting", device.power_cap_share
@@ -136,3 +137,9 @@ def _evidence(worst: _Held, others: list[_Held]) -> list[Evidence]:
             for other in others[:3]
         ),
     ]
+
+
+def _reason(what: str, share: Signal) -> list[Evidence]:
+    if (value_of(share) or 0.0) < LISTED_SHARE:
+        return []
+    return fact(lambda v: f"held down by {what} {percent(v)} of the time", share)

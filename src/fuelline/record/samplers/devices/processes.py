@@ -50,7 +50,7 @@ class Occupants:
 
     def why_hidden(self, own_namespace: Path) -> str | None:
         """Why no process of the job was found on any device; None if that can be believed."""
-        if self._has_matched or not self._kept_back or _is_initial(own_namespace):
+        if self._has_matched or not self._kept_back or is_initial_namespace(own_namespace):
             return None
         return (
             "inside this container (pid namespace) the driver's process numbers are not the "
@@ -76,7 +76,8 @@ class Occupants:
                 yield DeviceProcess(now_ns, device, pid, 0, pid in job_pids)
 
 
-def _is_initial(namespace: Path) -> bool:
+def is_initial_namespace(namespace: Path) -> bool:
+    """Whether process numbers here are the host's own."""
     try:
         return namespace.stat().st_ino == INITIAL_NAMESPACE
     except OSError:
