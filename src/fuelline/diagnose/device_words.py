@@ -25,8 +25,7 @@ def pid_words(device: DeviceFacts) -> list[str]:
 
 def wait_words(devices: list[DeviceFacts]) -> str:
     """Ranks that train together go at the pace of the slowest."""
-    others = len(devices) - 1
-    return f"; the {others} others wait for it" if others > 0 else ""
+    return "; devices that train together wait for it" if len(devices) > 1 else ""
 
 
 def busy_evidence(device: DeviceFacts) -> list[Evidence]:

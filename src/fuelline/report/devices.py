@@ -49,12 +49,12 @@ def _bar(devices: list[DeviceFacts], rung: str) -> Bar:
 
 
 def _unknown(devices: list[DeviceFacts]) -> list[Item]:
-    """Rungs that nobody knows, those with the same reason together."""
-    rungs_by_reason: dict[str, list[str]] = {}
-    for rung in devices[0].rungs:
+    """Rungs that not all devices know, those with the same reason together."""
+    rungs_by_reason: dict[str, dict[str, None]] = {}
+    for rung in (rung for device in devices for rung in device.rungs):
         if isinstance(rung.share, Missing):
             name = _WORDS.get(rung.rung, rung.rung)
-            rungs_by_reason.setdefault(rung.share.reason, []).append(name)
+            rungs_by_reason.setdefault(rung.share.reason, {})[name] = None
     return [
         Item(f"{', '.join(rungs)} unknown: {reason}") for reason, rungs in rungs_by_reason.items()
     ]

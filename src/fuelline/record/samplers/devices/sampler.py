@@ -48,7 +48,14 @@ class Devices:
         self._must_stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="devices", daemon=True)
         self.tasks = [
-            Task("fast device counters", self.read_fast, 100 * _MS, 0.006),
+            Task(
+                "fast device counters",
+                self.read_fast,
+                100 * _MS,
+                0.006,
+                jitter_frac=0.3,
+                slack_frac=0,
+            ),
             Task("device counters", self.read_second, 1 * _S, 0.002),
             Task("device errors and links", self.read_slow, 5 * _S, 0.001),
             Task("processes on devices", self.look_at_processes, 2 * _S, 0.001),
