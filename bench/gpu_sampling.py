@@ -11,6 +11,7 @@ The bar (issue 3): at most 1 % of one core.
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -32,7 +33,8 @@ def main(seconds: float = 20.0) -> dict[str, float]:
     if nvml.GCC is None:
         raise RuntimeError("gcc is needed to build the stub of the driver's library")
     with tempfile.TemporaryDirectory() as folder:
-        environment = nvml.environment(nvml.build(Path(folder)), gpus=GPUS, throttled=3)
+        fake = {"gpus": GPUS, "throttled": 3, "processes": Path(folder) / "processes"}
+        environment = nvml.environment(nvml.build(Path(folder)), **fake)
         command = [sys.executable, "-m", "bench.gpu_sampling", "--inside", folder]
         done = subprocess.run(
             [*command, "--seconds", str(seconds)],
@@ -46,6 +48,9 @@ def main(seconds: float = 20.0) -> dict[str, float]:
 def measure(folder: Path, seconds: float) -> dict[str, float]:
     """Sample, write the journal once a second, and weigh this process after it has started."""
     devices, journal = Devices(), Writer(folder / "journal")
+    listed = "".join(f"{index} {os.getpid()}\n" for index in range(GPUS))
+    (folder / "processes").write_text(listed)
+    devices.job_pids = frozenset({os.getpid()})
     fast, turns = devices.tasks[0], []
     read = fast.action
     fast.action = lambda now_ns: (turns.append(now_ns), read(now_ns))[1]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import polars as pl
 import pytest
 
 from fuelline.ingest import compact_recording, load_recording
@@ -180,14 +181,13 @@ def test_processes_of_the_job_are_told_from_others(library: Path, tmp_path: Path
     assert values_of(rows, "gpu1")["job.frac"] == 0
 
 
-def test_of_eight_devices_the_throttled_one_is_the_verdict(library: Path, tmp_path: Path) -> None:
-    """The whole way: a real run with a stub of the driver, recorded, compacted and diagnosed."""
-    script, run_dir = tmp_path / "train.py", tmp_path / "run"
-    script.write_text(TRAINING)
-    fake = {"gpus": 8, "throttled": 3, "processes": tmp_path / "processes"}
+def record(library: Path, folder: Path, script: str, **fake: object) -> Path:
+    """`fuelline run` of a script with the stub in place; returns the run's folder."""
+    (folder / "job.py").write_text(script)
+    run_dir = folder / "run"
     command = [sys.executable, "-m", "fuelline", "run", "--quiet", "--run-dir", str(run_dir)]
     done = subprocess.run(
-        [*command, str(script)],
+        [*command, str(folder / "job.py")],
         env=nvml.environment(library, **fake),
         capture_output=True,
         text=True,
@@ -195,11 +195,37 @@ def test_of_eight_devices_the_throttled_one_is_the_verdict(library: Path, tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert (run_dir / "observer.log").read_text() == ""
+    return run_dir
+
+
+def test_the_observer_outlives_a_device_that_falls_off_the_bus(
+    library: Path, tmp_path: Path
+) -> None:
+    """A job without steps: there is no verdict, but what its accelerators did is told."""
+    lost_file = tmp_path / "lost"
+    script = f"import time; time.sleep(3); open({str(lost_file)!r}, 'w').close(); time.sleep(3)"
+    run_dir = record(library, tmp_path, script, gpus=2, lost=1, lost_file=lost_file)
+    found = diagnose_run(run_dir)
+    assert found.verdict.code is None
+    assert [spot.what for spot in found.blindspots] == ["gpu1 from that moment"]
+    kept, lost = found.devices
+    assert (kept.is_lost, lost.is_lost) == (False, True)
+    assert kept.ladder["reported utilisation"] == pytest.approx(0.95)
+    assert 0 < (lost.ladder["reported utilisation"] or 0) < 0.9
+    last_ns = load_recording(run_dir).table("devices").group_by("device").agg(pl.col("at_ns").max())
+    ends = dict(last_ns.iter_rows())
+    assert ends["gpu0"] > ends["gpu1"]
+
+
+def test_of_eight_devices_the_throttled_one_is_the_verdict(library: Path, tmp_path: Path) -> None:
+    """The whole way: a real run with a stub of the driver, recorded, compacted and diagnosed."""
+    processes = tmp_path / "processes"
+    run_dir = record(library, tmp_path, TRAINING, gpus=8, throttled=3, processes=processes)
     raw = load_recording(run_dir)
     assert compact_recording(run_dir).devices == raw.devices
     found = diagnose_run(run_dir, price=2.0)
     assert found.verdict.code == "CP402", found.verdict.sentence
-    pid = (tmp_path / "processes").read_text().split()[1]
+    pid = processes.read_text().split()[1]
     assert f"gpu3 (NVIDIA H100 80GB HBM3, pid {pid})" in found.verdict.sentence
     assert [device.device for device in found.devices] == [f"gpu{index}" for index in range(8)]
     ladder = found.devices[3].ladder
