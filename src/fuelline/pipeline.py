@@ -14,7 +14,7 @@ from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
 from fuelline.schema.recording import Blindspot
 from fuelline.schema.units import duration
-from fuelline.signals import measure, measure_ranks
+from fuelline.signals import measure, measure_devices, measure_ranks
 from fuelline.timeline.meetings import match_meetings
 from fuelline.timeline.merge import align, merge, shift
 from fuelline.timeline.tiles import cut_tiles
@@ -43,7 +43,8 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     ]
     summary = _summarise(timeline, run_dir)
     if trainer is None or tiling is None:
-        return cannot_tell(summary, blindspots, _why_no_steps(timeline, trainer), price)
+        devices = measure_devices(hosts[0]).devices
+        return cannot_tell(summary, blindspots, _why_no_steps(timeline, trainer), price, devices)
     facts = measure(_host_of(hosts, trainer), trainer, tiling, sync)
     return diagnose(facts, summary, blindspots, price)
 

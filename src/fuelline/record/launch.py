@@ -189,11 +189,19 @@ def _stop(observer: subprocess.Popen[bytes] | None) -> int | None:
         try:
             observer.wait(_OBSERVER_GRACE_S)
         except subprocess.TimeoutExpired:
-            observer.kill()
-            observer.wait()
+            return _kill(observer)
         if observer.returncode == -signal.SIGTERM:
             return 0  # the job was over before the observer could do more than start
     return observer.returncode
+
+
+def _kill(observer: subprocess.Popen[bytes]) -> int:
+    """End it; not even that reaches a process that hangs in a driver, and nobody waits for one."""
+    observer.kill()
+    try:
+        return observer.wait(_OBSERVER_GRACE_S)
+    except subprocess.TimeoutExpired:
+        return -signal.SIGKILL
 
 
 def _finish(

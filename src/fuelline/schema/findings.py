@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from fuelline.schema.devices import DeviceFacts  # noqa: TC001 - likewise
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.recording import Blindspot  # noqa: TC001
 
@@ -32,6 +33,8 @@ Limit = Literal[
     "launch",
     "imbalance",
     "jitter",
+    "throttle",
+    "hardware",
 ]
 """What keeps that station from being faster, and so what would help."""
 
@@ -198,6 +201,10 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     blindspots: list[Blindspot]
     price_usd_per_hour: float | None = None
     collectives: Collectives = field(default_factory=Collectives)
+    devices: list[DeviceFacts] = field(default_factory=list)
+    """The job's accelerators with their utilisation ladder; empty if none could be asked."""
+    unused_devices: list[str] = field(default_factory=list)
+    """Accelerators of the host that the job did not use, if that could be seen."""
 
     def check(self) -> None:
         """Raise if the parts contradict each other."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from fuelline.schema.samples import Limits  # noqa: TC001 - msgspec resolves it at run time
+from fuelline.schema.samples import (  # noqa: TC001 - msgspec resolves them at run time
+    DeviceSeen,
+    Limits,
+)
 
 FORMAT = "fuelline-recording"
 RECORDING_VERSION = 1
@@ -112,3 +115,5 @@ class Manifest(Struct, frozen=True, kw_only=True):
     source_lines: dict[str, str] = field(default_factory=dict)
     """`file:line` to the text of that line, for the lines that stack samples hit most."""
     tables: dict[str, TableFacts] = field(default_factory=dict)
+    devices: list[DeviceSeen] = field(default_factory=list)
+    """The accelerators of the host, one row a device."""
