@@ -10,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from fuelline.schema.chips import link_bytes_per_s
 from fuelline.schema.devices import DeviceFacts
 from fuelline.schema.readings import Missing, Signal, value_of
+from fuelline.schema.wire import Kind
 from fuelline.signals.device_readings import Readings, over
 from fuelline.signals.estimate import total
 from fuelline.signals.ladder import climb
@@ -44,6 +47,28 @@ def measure_devices(timeline: Timeline, window: tuple[int, int] | None = None) -
     return Fleet(facts, [seen.device for seen in whole if used and seen not in used])
 
 
+def _flops_per_s(timeline: Timeline, pids: list[int]) -> Signal:
+    """Operations of the steps of these processes over the whole run, from one step of each."""
+    events = timeline.table("events").filter(pl.col("pid").is_in(pids))
+    a_step = events.filter(pl.col("kind") == Kind.FLOPS).group_by("pid").agg(pl.col("a").last())
+    if not a_step.height:
+        return Missing(
+            reason="operations per step were not counted; `fuelline run --zoom 3@100` counts them"
+        )
+    steps = (
+        events.filter(pl.col("kind") == Kind.OPTIMIZER)
+        .group_by("pid", "a")
+        .len()
+        .group_by("pid")
+        .agg(pl.col("len").max())
+    )
+    done = a_step.join(steps, on="pid").select((pl.col("a") * pl.col("len")).sum()).item()
+    start_ns, end_ns = _run(timeline)
+    return total(
+        float(done) / ((end_ns - start_ns) / 1e9), "count/s", "flops.step x steps over run"
+    )
+
+
 def _pids_by_device(timeline: Timeline) -> dict[str, list[int]]:
     ours = timeline.table("device_processes").filter("of_job")
     by_device: dict[str, list[int]] = {}
@@ -58,7 +83,11 @@ def _measure(
     own = Readings(timeline, seen, window)
     card = _card(timeline, seen)
     board = own if card is seen else Readings(timeline, card, window)
-    rungs = climb(seen, Readings(timeline, seen, _run(timeline)))
+    rungs = climb(
+        seen,
+        Readings(timeline, seen, _run(timeline)),
+        _flops_per_s(timeline, pids.get(seen.device, [])),
+    )
     link_share, link_text, link_use = _measure_link(card, board, own)
     return DeviceFacts(
         device=seen.device,

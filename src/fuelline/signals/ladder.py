@@ -23,8 +23,8 @@ _DCGM_FIELDS = "1001,1002,1004"
 """The same in this order (dcgm_fields.h: GR_ENGINE_ACTIVE, SM_ACTIVE, PIPE_TENSOR_ACTIVE)."""
 
 
-def climb(seen: DeviceSeen, run: Readings) -> list[Rung]:
-    """All rungs from the readings of the whole run."""
+def climb(seen: DeviceSeen, run: Readings, flops_per_s: Signal) -> list[Rung]:
+    """All rungs from the readings of the whole run; `flops_per_s` is what the model asked for."""
     lived = _lived_frac(run)
 
     def rung(name: str, kind: str) -> Signal:
@@ -38,7 +38,7 @@ def climb(seen: DeviceSeen, run: Readings) -> list[Rung]:
         rung("gpm.graphics_frac", "gpm"),
         rung("gpm.sm_frac", "gpm"),
         rung("gpm.tensor_frac", "gpm"),
-        _mfu(seen),
+        _mfu(seen, flops_per_s),
     )
     return [
         Rung(rung=name, share=_with_a_way(seen, name, share))
@@ -51,12 +51,16 @@ def _lived_frac(run: Readings) -> float:
     return 1.0 if run.lost_ns is None else run.elapsed_frac(run.lost_ns)
 
 
-def _mfu(seen: DeviceSeen) -> Signal:
+def _mfu(seen: DeviceSeen, flops_per_s: Signal) -> Signal:
     peak = find_peak_flops(seen.name)
     if peak is None:
         return Missing(reason=f"no peak is known for '{seen.name}', and a guess would mislead")
-    rate = f"{peak / TERA:.0f} TFLOP/s"
-    return Missing(reason=f"operations per step were not counted (peak of this chip: {rate})")
+    if isinstance(flops_per_s, Missing):
+        rate = f"{peak / TERA:.0f} TFLOP/s"
+        return Missing(reason=f"{flops_per_s.reason} (peak of this chip: {rate})")
+    return total(
+        flops_per_s.value / peak, "frac", "model FLOPs over the chip's half-precision peak"
+    )
 
 
 def _with_a_way(seen: DeviceSeen, name: str, share: Signal) -> Signal:

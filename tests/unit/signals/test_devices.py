@@ -10,8 +10,9 @@ import pytest
 from fuelline.schema.devices import RUNGS, DeviceFacts
 from fuelline.schema.readings import Missing, Reading, Signal, value_of
 from fuelline.schema.samples import DeviceSeen
+from fuelline.schema.wire import Kind
 from fuelline.signals.devices import Fleet, measure_devices
-from tests.unit.builders import RUN, START_NS, make_timeline
+from tests.unit.builders import RUN, START_NS, Lane, make_timeline
 
 S = 1_000_000_000
 RUN_S = 20
@@ -45,8 +46,10 @@ def fleet(
     rows: list[Any],
     processes: tuple[Any, ...] = (),
     window: tuple[int, int] | None = None,
+    lanes: tuple[Lane, ...] = (),
 ) -> Fleet:
     timeline = make_timeline(
+        *lanes,
         run=ENDED,
         facts={"devices": devices},
         devices=rows,
@@ -215,3 +218,12 @@ def test_retired_pages_stand_in_where_rows_are_not_remapped() -> None:
 def test_shares_of_an_unknown_whole_are_missing() -> None:
     found = measure_one(each_second(memory__used_bytes=8.0), memory_bytes=None)
     assert "is not known" in reason(found.memory_share)
+
+
+def test_mfu_is_what_the_steps_asked_for_over_the_peak_of_the_named_chip() -> None:
+    lane = Lane(pid=7)
+    for _ in range(40):
+        lane.step()
+    lane.add(Kind.FLOPS, 0, int(98.94e12))  # 40 steps in 20 s: a fifth of 989.4 TFLOP/s
+    (found,) = fleet(seen(), rows=[], processes=(("gpu0", 7, 1, True),), lanes=(lane,)).devices
+    assert found.ladder["MFU"] == pytest.approx(0.2)
