@@ -54,6 +54,8 @@ class Guest:
         """By thread, the optimizer step under way: optimizer id, thread cpu ns, start ns."""
         self.quick_step = 0
         """Number of the optimizer that is in a quick step, 0 if none is."""
+        self.doubted: set[int] = set()
+        """Threads that took a batch since their step began: it has raised, or runs a closure."""
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
 
@@ -72,7 +74,7 @@ class Guest:
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
         self.quick_step = 0
         self._blindspots: set[str] = set()
-        for state in (self.waiting, self.fetching, self.backward, self.stepping):
+        for state in (self.waiting, self.fetching, self.backward, self.doubted, self.stepping):
             state.clear()
         for action in self._fork_actions:
             action()

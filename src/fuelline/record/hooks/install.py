@@ -33,8 +33,12 @@ PARTS = (
     ("torch.utils.data._utils.fetch", "worker", "install"),
     ("torch.utils.data._utils.pin_memory", "transfer", "install_pinning"),
     ("torch.utils.data.dataloader", "loader", "install"),
+    ("torch.distributed.checkpoint.state_dict_saver", "savers", "install_distributed"),
+    ("safetensors.torch", "savers", "install_safetensors"),
+    ("lightning.fabric.utilities.cloud_io", "savers", "install_lightning"),
+    ("lightning_fabric.utilities.cloud_io", "savers", "install_fabric"),
 )
-"""The module to wait for, our file, and the function in it."""
+"""The module to wait for, our file, and the function in it. Nothing is imported to be hooked."""
 
 _PROCESS = int(Kind.PROCESS)
 
