@@ -14,6 +14,7 @@ import os
 import threading
 from _thread import get_ident, get_native_id
 from collections.abc import Callable
+from typing import Any
 
 from fuelline.record.hooks.threadclock import ThreadClock
 from fuelline.record.spool import PHASE, Spool
@@ -56,6 +57,8 @@ class Guest:
         """Number of the optimizer that is in a quick step, 0 if none is."""
         self.doubted: set[int] = set()
         """Threads that took a batch since their step began: it has raised, or runs a closure."""
+        self.build: Any = None
+        """The hook on `iter(loader)`, for loaders that come with other libraries."""
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
 

@@ -33,6 +33,7 @@ PARTS = (
     ("torch.utils.data._utils.fetch", "worker", "install"),
     ("torch.utils.data._utils.pin_memory", "transfer", "install_pinning"),
     ("torch.utils.data.dataloader", "loader", "install"),
+    ("torchdata.stateful_dataloader.stateful_dataloader", "loader", "install_stateful"),
     ("torch.distributed.checkpoint.state_dict_saver", "savers", "install_distributed"),
     ("safetensors.torch", "savers", "install_safetensors"),
     ("lightning.fabric.utilities.cloud_io", "savers", "install_lightning"),
