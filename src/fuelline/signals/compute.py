@@ -51,7 +51,15 @@ def measure_compute(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Com
             timed["b"], timed["dur_ns"] * ran, "frac", "backward.cpu over backward"
         ),
         batch_samples=_batch_samples(timeline, trainer, tiling),
+        core_wait_share=_core_wait_share(timeline, trainer, tiling),
     )
+
+
+def _core_wait_share(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+    grown = _clock_growth(timeline, trainer, tiling)
+    if grown is None:
+        return Missing(reason="the trainer's clocks were not read twice")
+    return total(grown[1] / tiling.wall_ns, "frac", "clocks.runq over window")
 
 
 def _graph_nodes(timeline: Timeline, trainer: Trainer) -> Signal:
@@ -73,16 +81,24 @@ def _ran_when_ready(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> flo
 
     On a crowded host a step takes longer without any more work in it; this takes the crowd out.
     """
+    oncpu, queued = _clock_growth(timeline, trainer, tiling) or (0.0, 0.0)
+    return oncpu / (oncpu + queued) if oncpu > 0 else 1.0
+
+
+def _clock_growth(
+    timeline: Timeline, trainer: Trainer, tiling: Tiling
+) -> tuple[float, float] | None:
+    """Nanoseconds that the trainer ran and that it waited for a core; None if it was not seen."""
     clocks = timeline.table("clocks").filter(
         (pl.col("pid") == trainer.pid)
         & (pl.col("tid") == trainer.tid)
         & pl.col("at_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
     if clocks.height < 2:
-        return 1.0
+        return None
     grown = clocks.select(pl.col("oncpu_ns", "runq_ns").max() - pl.col("oncpu_ns", "runq_ns").min())
-    oncpu, queued = (float(value) for value in grown.row(0))
-    return oncpu / (oncpu + queued) if oncpu > 0 else 1.0
+    oncpu, queued = grown.row(0)
+    return float(oncpu), float(queued)
 
 
 def _node_seconds(tiling: Tiling, nodes: Signal, backwards: int, ran: float) -> Signal:

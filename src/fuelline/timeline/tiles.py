@@ -25,15 +25,19 @@ PARTS = (
     "forward",
     "backward",
     "optimizer",
+    "collectives",
     "sync",
     "loop",
     "validation",
     "checkpoint",
     "garbage collection",
+    "profiler",
     "unexplained",
 )
-"""input: waiting for a training batch. epoch start: building an iterator, its first batch, its end.
-loop: the user's code between an optimizer step and the next batch. unexplained: not even that."""
+"""collectives: in a call that all ranks take part in, whichever part of the step it belongs to.
+input: waiting for a training batch. epoch start: building an iterator, its first batch, its end.
+loop: the user's code between an optimizer step and the next batch. profiler: our own `--zoom`.
+unexplained: not even that."""
 
 _TILED = {
     Kind.ITER: "epoch start",
@@ -44,6 +48,7 @@ _TILED = {
     Kind.SYNC: "sync",
     Kind.SAVE: "checkpoint",
     Kind.GC: "garbage collection",
+    Kind.ZOOM: "profiler",
 }
 _MODE_AFTER = {Kind.BACKWARD: "optimizer", Kind.OPTIMIZER: "loop"}
 """What the thread does after an event, until the next one says otherwise."""
@@ -53,6 +58,7 @@ _MODE_AFTER = {Kind.BACKWARD: "optimizer", Kind.OPTIMIZER: "loop"}
 class Tiling:
     """Tiles of the window, and the window itself."""
 
+    pid: int
     tiles: pl.DataFrame
     """start_ns, end_ns, part, kind (0 for a gap), step (index of the step it starts in)."""
     start_ns: int
@@ -78,7 +84,10 @@ def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
     if boundaries.len() < 2:
         return None
     start_ns = int(boundaries[0])
-    tiles = _with_gaps(_outermost(_named(_after_closures(events), trainer)))
+    tiles = _overlay(
+        _with_gaps(_outermost(_named(_after_closures(events), trainer))),
+        events.filter(pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])),
+    )
     # What is collected when the interpreter ends is no part of the training.
     lasting = tiles.filter(~pl.col("kind").is_in([0, Kind.GC]))
     end_ns = int(lasting["end_ns"].max())  # type: ignore[arg-type]
@@ -88,6 +97,7 @@ def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
         .filter(pl.col("end_ns") > pl.col("start_ns"))
     )
     return Tiling(
+        pid=trainer.pid,
         tiles=_number_steps(inside, boundaries),
         start_ns=start_ns,
         end_ns=end_ns,
@@ -227,6 +237,43 @@ def _with_gaps(events: pl.DataFrame) -> pl.DataFrame:
         pl.max_horizontal("start_ns", reached).alias("start_ns"), "end_ns", "part", "kind"
     )
     return pl.concat([tiles, gaps]).sort("start_ns", "end_ns")
+
+
+def _overlay(tiles: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
+    """Cut collectives out of whatever they lie in: backward, forward, a gap.
+
+    | tile     | 0..10 backward |      | 0..6 backward | 6..9 collectives | 9..10 backward |
+    | collective | 6..9         |  ->
+    """
+    if not collectives.height:
+        return tiles
+    reached = pl.col("end_ns").cum_max().shift(1).fill_null(0)
+    cuts = collectives.select(
+        pl.max_horizontal("start_ns", reached).alias("cut_ns"), pl.col("end_ns").alias("cut_end_ns")
+    ).filter(pl.col("cut_end_ns") > pl.col("cut_ns"))
+    edges = [tiles["start_ns"], tiles["end_ns"], cuts["cut_ns"], cuts["cut_end_ns"]]
+    pieces = (
+        pl.concat([edge.alias("start_ns") for edge in edges])
+        .unique()
+        .sort()
+        .to_frame()
+        .with_columns(piece_end_ns=pl.col("start_ns").shift(-1))
+        .drop_nulls()
+        .set_sorted("start_ns")
+    )
+    tiled = pieces.join_asof(
+        tiles.with_columns(tile_ns=pl.col("start_ns")), on="start_ns", strategy="backward"
+    ).filter(pl.col("end_ns") > pl.col("start_ns"))
+    is_cut = pl.col("cut_end_ns") > pl.col("start_ns")
+    overlaid: pl.DataFrame = tiled.join_asof(
+        cuts, left_on="start_ns", right_on="cut_ns", strategy="backward"
+    ).select(
+        "start_ns",
+        pl.col("piece_end_ns").alias("end_ns"),
+        pl.when(is_cut).then(pl.lit("collectives")).otherwise("part").alias("part"),
+        pl.when(is_cut).then(pl.lit(Kind.COLLECTIVE, pl.UInt8)).otherwise("kind").alias("kind"),
+    )
+    return overlaid
 
 
 def _number_steps(tiles: pl.DataFrame, boundaries: pl.Series) -> pl.DataFrame:

@@ -35,18 +35,23 @@ class Trainer:
     """Workers of the training loaders, over the whole run."""
     workers: int
     """How many of them there are at a time."""
-    others: int
-    """How many further processes of the job ran optimizer steps."""
     reader_tid: int
     """The thread that takes batches; differs from `tid` if the job prefetches in a thread."""
+    rank: int | None = None
+    """Of a distributed job."""
 
 
-def find_trainer(timeline: Timeline) -> Trainer | None:
-    """The process with the most optimizer steps, else the most batches; None if neither."""
+def find_trainers(timeline: Timeline) -> list[Trainer]:
+    """Every process that ran optimizer steps, else that took batches; by rank, then by steps."""
     events = timeline.table("events")
     workers = events.filter(pl.col("kind") == Kind.WORKER)["c"].unique()
     own = events.filter(~pl.col("pid").is_in(workers.implode()))
-    for kind, step_kind in ((Kind.OPTIMIZER, "train"), (Kind.NEXT, "batch")):
+    ranks = {facts.pid: facts.rank for facts in timeline.processes}
+    kinds: tuple[tuple[Kind, Literal["train", "batch"]], ...] = (
+        (Kind.OPTIMIZER, "train"),
+        (Kind.NEXT, "batch"),
+    )
+    for kind, step_kind in kinds:
         counts = (
             own.filter(pl.col("kind") == kind)
             .group_by("pid")
@@ -54,15 +59,20 @@ def find_trainer(timeline: Timeline) -> Trainer | None:
             .sort("n", "pid", descending=[True, False])
         )
         if counts.height:
-            pid, tid = counts["pid"][0], counts["tid"][0]
-            return _describe(
-                own, pid, tid, "train" if step_kind == "train" else "batch", counts.height - 1
-            )
-    return None
+            found = [
+                _describe(own, pid, tid, step_kind, ranks.get(pid))
+                for pid, tid in counts.select("pid", "tid").iter_rows()
+            ]
+            return sorted(found, key=lambda each: (each.rank is None, each.rank or 0))
+    return []
 
 
 def _describe(
-    events: pl.DataFrame, pid: int, tid: int, step_kind: Literal["train", "batch"], others: int
+    events: pl.DataFrame,
+    pid: int,
+    tid: int,
+    step_kind: Literal["train", "batch"],
+    rank: int | None,
 ) -> Trainer:
     mine = events.filter(pl.col("pid") == pid)
     batches = mine.filter(pl.col("kind") == Kind.NEXT)
@@ -76,8 +86,8 @@ def _describe(
         train_loaders=tuple(loaders),
         worker_pids=tuple(workers["c"].unique().sort().to_list()),
         workers=workers["b"].n_unique(),
-        others=others,
         reader_tid=int(reader),  # type: ignore[arg-type]
+        rank=rank,
     )
 
 

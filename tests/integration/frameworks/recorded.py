@@ -21,7 +21,7 @@ from fuelline.ingest import read_recording
 from fuelline.schema.wire import Flag, Kind
 from fuelline.timeline import Timeline
 from fuelline.timeline.tiles import Tiling, cut_tiles
-from fuelline.timeline.trainer import Trainer, find_trainer
+from fuelline.timeline.trainer import Trainer, find_trainers
 
 JOBS = Path(__file__).parent / "jobs"
 BIN = Path(sys.executable).parent
@@ -68,9 +68,7 @@ class Recorded:
 
     @cached_property
     def trainer(self) -> Trainer:
-        found = find_trainer(self.timeline)
-        assert found is not None
-        return found
+        return find_trainers(self.timeline)[0]
 
     @cached_property
     def tiling(self) -> Tiling:

@@ -7,8 +7,16 @@ from hypothesis import strategies as st
 
 from fuelline.schema.wire import Flag, Kind
 from fuelline.timeline.tiles import PARTS, Tiling, cut_tiles
-from fuelline.timeline.trainer import find_trainer
-from tests.unit.builders import MS, START_NS, TRAINER, Lane, judge, make_timeline, spent_ms
+from tests.unit.builders import (
+    MS,
+    START_NS,
+    TRAINER,
+    Lane,
+    first_trainer,
+    judge,
+    make_timeline,
+    spent_ms,
+)
 
 TILED = [
     Kind.NEXT,
@@ -21,6 +29,7 @@ TILED = [
     Kind.GC,
     Kind.PIN,
     Kind.FETCH,
+    Kind.COLLECTIVE,
 ]
 EVENT = st.tuples(
     st.sampled_from(TILED),
@@ -49,7 +58,7 @@ def test_tiles_cover_the_window_whatever_the_events(events: list[tuple]) -> None
     for kind, start, dur, which, flags, position in events:
         lane.put(kind, START_NS + start, dur, which, 8, 0, 0, position, flags=flags)
     timeline = make_timeline(lane)
-    trainer = find_trainer(timeline)
+    trainer = first_trainer(timeline)
     tiling = None if trainer is None else cut_tiles(timeline, trainer)
     if tiling is not None and tiling.wall_ns:
         check_cover(tiling)
@@ -92,7 +101,7 @@ def test_an_event_across_the_start_of_the_window_counts_from_there() -> None:
 
 def test_one_step_is_not_enough_for_a_window() -> None:
     timeline = make_timeline(Lane().step())
-    trainer = find_trainer(timeline)
+    trainer = first_trainer(timeline)
     assert trainer is not None
     assert cut_tiles(timeline, trainer) is None
 

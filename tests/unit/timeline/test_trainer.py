@@ -5,12 +5,12 @@ import pytest
 from fuelline.schema.wire import Kind
 from fuelline.timeline.tables import TABLES, empty_table
 from fuelline.timeline.timeline import Timeline
-from fuelline.timeline.trainer import Trainer, find_trainer
-from tests.unit.builders import RUN, TRAINER, Lane, make_timeline, table
+from fuelline.timeline.trainer import Trainer
+from tests.unit.builders import RUN, TRAINER, Lane, first_trainer, make_timeline, table
 
 
 def trainer_of(*lanes: Lane) -> Trainer:
-    found = find_trainer(make_timeline(*lanes))
+    found = first_trainer(make_timeline(*lanes))
     assert found is not None
     return found
 
@@ -23,16 +23,16 @@ def steps(count: int, pid: int = TRAINER) -> Lane:
 
 
 def test_nothing_recorded_means_no_trainer() -> None:
-    assert find_trainer(make_timeline()) is None
+    assert first_trainer(make_timeline()) is None
 
 
 def test_a_process_that_only_saves_is_no_trainer() -> None:
-    assert find_trainer(make_timeline(Lane().add(Kind.SAVE, 5).add(Kind.GC, 3))) is None
+    assert first_trainer(make_timeline(Lane().add(Kind.SAVE, 5).add(Kind.GC, 3))) is None
 
 
 def test_the_process_with_the_most_steps_is_the_trainer() -> None:
     found = trainer_of(steps(3, pid=10), steps(8, pid=20), steps(5, pid=30))
-    assert (found.pid, found.others, found.step_kind) == (20, 2, "train")
+    assert (found.pid, found.step_kind) == (20, "train")
 
 
 def test_equal_ranks_give_the_lowest_pid_every_time() -> None:
@@ -52,12 +52,11 @@ def test_workers_are_never_taken_for_trainers() -> None:
     found = trainer_of(trainer, steps(50, pid=200), Lane(pid=201).fetch(5))
     assert found.pid == TRAINER
     assert found.worker_pids == (200, 201)
-    assert found.others == 0
 
 
 def test_workers_that_alone_left_events_are_no_trainers_either() -> None:
     lane = Lane().worker(200)
-    assert find_trainer(make_timeline(lane, steps(5, pid=200))) is None
+    assert first_trainer(make_timeline(lane, steps(5, pid=200))) is None
 
 
 def test_workers_of_the_validation_loader_do_not_feed_the_steps() -> None:

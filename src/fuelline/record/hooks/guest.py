@@ -76,6 +76,8 @@ class Guest:
         self.is_proven = False
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
         self.quick_step = 0
+        self.is_ranked = False
+        """Whether it was written down which rank this process is."""
         self._blindspots: set[str] = set()
         for state in (self.waiting, self.fetching, self.backward, self.doubted, self.stepping):
             state.clear()
