@@ -9,24 +9,16 @@ from tests.integration.frameworks.recorded import JOBS, Recorded, needs, record
 
 pytestmark = needs("torch")
 
-LAUNCHERS = {
-    "torchrun": ("torchrun",),
-    "module": ("-m", "torch.distributed.run"),
-    "python-module": ("python", "-m", "torch.distributed.run"),
-}
+LAUNCHERS = {"torchrun": ("torchrun",), "module": ("python", "-m", "torch.distributed.run")}
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_both_ranks_of_a_plain_loop_are_recorded(tmp_path: Path, launcher: str) -> None:
-    job = record(tmp_path, *LAUNCHERS[launcher], "--nproc-per-node", "2", JOBS / "ddp.py")
-    assert job.steps_by_process() == [24, 24] == [job.answer["steps"]] * 2
-    check_parts(job, backwards=24)
-
-
-def test_accumulation_under_ddp_has_several_backwards_a_step(tmp_path: Path) -> None:
-    script = (JOBS / "ddp.py", "--accumulate", "3")
-    job = record(tmp_path, "torchrun", "--nproc-per-node", "2", *script)
-    assert job.steps_by_process() == [8, 8] == [job.answer["steps"]] * 2
+@pytest.mark.parametrize(("launcher", "accumulate"), [("torchrun", 3), ("module", 1)])
+def test_both_ranks_of_a_plain_loop_are_recorded(
+    tmp_path: Path, launcher: str, accumulate: int
+) -> None:
+    script = (JOBS / "ddp.py", "--accumulate", str(accumulate))
+    job = record(tmp_path, *LAUNCHERS[launcher], "--nproc-per-node", "2", *script)
+    assert job.steps_by_process() == [24 // accumulate] * 2 == [job.answer["steps"]] * 2
     check_parts(job, backwards=24)
 
 
