@@ -142,7 +142,11 @@ def _why_no_steps(timeline: Timeline, trainer: Trainer | None) -> str:
             "PyTorch, or a python started "
             "with -S, -I or -E, shows no steps."
         )
-    return "PyTorch was loaded, but no batch was taken from a DataLoader and no optimizer stepped."
+    return (
+        "PyTorch was loaded, but no batch was taken from a DataLoader and no optimizer stepped. "
+        "Processes that the job did not start, such as workers of a Ray cluster that ran before, "
+        "are not seen."
+    )
 
 
 def _structural_blindspots(

@@ -85,12 +85,16 @@ def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
         return None
     start_ns = int(boundaries[0])
     tiles = _overlay(
-        _with_gaps(_outermost(_named(events, trainer))),
+        _with_gaps(_outermost(_named(_after_closures(events), trainer))),
         events.filter(pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])),
     )
-    end_ns = int(tiles["end_ns"].max())  # type: ignore[arg-type]
-    inside = tiles.with_columns(pl.col("start_ns").clip(start_ns, None)).filter(
-        pl.col("end_ns") > pl.col("start_ns")
+    # What is collected when the interpreter ends is no part of the training.
+    lasting = tiles.filter(~pl.col("kind").is_in([0, Kind.GC]))
+    end_ns = int(lasting["end_ns"].max())  # type: ignore[arg-type]
+    inside = (
+        tiles.filter(pl.col("start_ns") < end_ns)
+        .with_columns(pl.col("start_ns").clip(start_ns, None))
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
     )
     return Tiling(
         pid=trainer.pid,
@@ -121,6 +125,25 @@ def _boundaries(events: pl.DataFrame, trainer: Trainer) -> pl.Series:
     )["end_ns"]
 
 
+def _after_closures(events: pl.DataFrame) -> pl.DataFrame:
+    """Let an optimizer step begin after the backward passes inside it.
+
+    A closure runs forward and backward, and maybe takes a batch, before the optimizer does its own
+    work. Lightning hands one to every optimizer.
+    """
+    backward = events.filter(pl.col("kind") == Kind.BACKWARD)
+    passes = backward.select("end_ns", closed_ns=pl.col("end_ns"))
+    inside = (pl.col("kind") == Kind.OPTIMIZER) & (pl.col("closed_ns") > pl.col("start_ns"))
+    return (
+        events.sort("end_ns")
+        .join_asof(passes.sort("end_ns"), on="end_ns")
+        .with_columns(
+            start_ns=pl.when(inside).then("closed_ns").otherwise("start_ns"),
+        )
+        .sort("start_ns", "end_ns", descending=[False, True])
+    )
+
+
 def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
     """Give each hook event its part and the mode that follows it."""
     kind = pl.col("kind")
@@ -130,12 +153,20 @@ def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
     learns = kind.is_in([Kind.BACKWARD, Kind.OPTIMIZER])
     marks = pl.when(kind == Kind.NEXT).then(pl.lit(0)).when(learns).then(pl.lit(1))
     followed = marks.shift(-1).backward_fill() == 1
-    training = pl.col("a").is_in(trainer.train_loaders) & (
+    is_training = pl.col("a").is_in(trainer.train_loaders) & (
         learning | followed | (kind != Kind.NEXT) | (trainer.step_kind == "batch")
     )
     ended = pl.col("flags").cast(pl.Int64) & int(Flag.END) != 0
-    turn = (pl.col("e") == 0) | ended
     is_next = kind == Kind.NEXT
+    told = _with_skipped(
+        events.with_columns(
+            training=is_training,
+            is_batch=is_next & is_training & ~ended,
+            stretch=learns.cum_sum(),
+        )
+    )
+    training = pl.col("training")
+    turn = (pl.col("e") == 0) | ended | pl.col("skipped")
     # An iterator built for validation is part of validation.
     part = (
         pl.when(is_next & training & turn)
@@ -153,9 +184,23 @@ def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
         .then(pl.lit("forward"))
         .when(is_next)
         .then(pl.lit("validation"))
+        .when((kind == Kind.ITER) & training)
+        .then(pl.lit("epoch start"))
         .otherwise(kind.replace_strict(_MODE_AFTER, default=None, return_dtype=pl.String))
     )
-    return events.with_columns(part=part, mode=mode).filter(pl.col("part").is_not_null())
+    return told.with_columns(part=part, mode=mode).filter(pl.col("part").is_not_null())
+
+
+def _with_skipped(events: pl.DataFrame) -> pl.DataFrame:
+    """Mark batches at the start of an epoch beyond those of a usual step: a resumed job skips them.
+
+    A wrapper that fetches one batch ahead takes one more there, too, which is the epoch's first.
+    """
+    batches = pl.col("is_batch")
+    usual = events.filter(batches)["stretch"].value_counts()["count"].median()
+    left = batches.cum_sum(reverse=True).over("stretch")
+    is_first = (batches & (pl.col("e") == 0)).any().over("stretch")
+    return events.with_columns(skipped=batches & is_first & (left > pl.lit(usual)))
 
 
 def _outermost(events: pl.DataFrame) -> pl.DataFrame:

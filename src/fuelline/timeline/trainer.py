@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from fuelline.timeline.timeline import Timeline
 
 _TRAINED_SHARE = 0.1
-"""A loader is a training loader if at least this share of its batches is followed by a backward or
-optimizer step before the next batch: gradient accumulation over ten batches still counts."""
+"""A loader is a training loader if at least this share of the stretches between two learning events
+that have batches of it end with one: an epoch of a validation loader mostly does not."""
+_COMPANION_SHARE = 0.5
+"""Of the stretches that feed a step: a loader with a batch in so many feeds the steps as well."""
+_FAIR_SHARE = 0.1
+"""Without an optimizer: of the batches of the busiest loader."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,23 +94,73 @@ def _describe(
 def _training_loaders(mine: pl.DataFrame) -> list[int]:
     """Ids of the loaders whose batches are followed by learning.
 
-    | kind | a |      | loader | followed |
-    | NEXT | 1 |      | 1      | 1.0      |  training
-    | BACKWARD | | -> | 2      | 0.0      |  validation
-    | NEXT | 2 |
-    | NEXT | 2 |
+    | kind | a |      | stretch | a |
+    | NEXT | 1 |      | 0       | 1 |  the last before learning: training
+    | BACKWARD | | -> | 1       | 2 |
+    | NEXT | 2 |      | 1       | 2 |  validation
+    | NEXT | 2 |      | 1       | 1 |  training
+    | NEXT | 1 |
+    | BACKWARD | |
+
+    A loader that comes to its end before the learning was validated with: frameworks evaluate
+    between taking a batch and learning from it. Only if nothing else feeds the steps it does, as
+    when all batches of an epoch make one step.
     """
+    batches = _in_stretches(mine)
+    lasting = batches.filter(~pl.col("is_over"))
+    found = _feeders(lasting, batches) or _feeders(batches, batches)
+    return sorted({*found, *_companions(lasting, found)})
+
+
+def _in_stretches(mine: pl.DataFrame) -> pl.DataFrame:
+    """Batches by the stretch between two learning events: a, stretch, is_fed, is_over, has_grad."""
     learns = pl.col("kind").is_in([Kind.BACKWARD, Kind.OPTIMIZER])
-    ended = pl.col("flags").cast(pl.Int64) & int(Flag.END) != 0
-    followed = (
-        mine.filter(((pl.col("kind") == Kind.NEXT) & ~ended) | learns)
+    flags = pl.col("flags").cast(pl.Int64)
+    ended = flags & int(Flag.END) != 0
+    return (
+        mine.filter((pl.col("kind") == Kind.NEXT) | learns)
         .sort("start_ns")
-        .with_columns(followed=learns.shift(-1).fill_null(value=False))
+        .with_columns(stretch=learns.cum_sum(), stretches=learns.sum())
         .filter(pl.col("kind") == Kind.NEXT)
-        .group_by("a")
-        .agg(pl.col("followed").mean())
+        .select(
+            "a",
+            "stretch",
+            is_fed=pl.col("stretch") < pl.col("stretches"),
+            is_over=ended.cum_sum(reverse=True).over("stretch", "a") > 0,
+            has_grad=flags & int(Flag.GRAD) != 0,
+            is_batch=~ended,
+        )
+        .filter("is_batch")
     )
-    return list(followed.filter(pl.col("followed") >= _TRAINED_SHARE)["a"].sort())
+
+
+def _feeders(candidates: pl.DataFrame, batches: pl.DataFrame) -> list[int]:
+    """Loaders that mostly give the last batch before learning, taken with gradients if any was."""
+    last = (
+        candidates.filter(pl.col("has_grad") | ~pl.col("has_grad").any().over("stretch"))
+        .group_by("stretch", maintain_order=True)
+        .last()
+        .filter("is_fed")
+        .group_by("a")
+        .agg(pl.len().alias("fed"))
+    )
+    return list(
+        batches.group_by("a")
+        .agg(pl.col("stretch").n_unique().alias("seen"))
+        .join(last, on="a")
+        .filter(pl.col("fed") >= _TRAINED_SHARE * pl.col("seen"))["a"]
+    )
+
+
+def _companions(candidates: pl.DataFrame, feeders: list[int]) -> list[int]:
+    """Loaders that give a batch to nearly every step beside the last one: two that are zipped."""
+    fed = candidates.filter(pl.col("a").is_in(feeders) & pl.col("is_fed"))["stretch"].unique()
+    beside = (
+        candidates.filter(pl.col("has_grad") & pl.col("stretch").is_in(fed.implode()))
+        .group_by("a")
+        .agg(pl.col("stretch").n_unique().alias("n"))
+    )
+    return list(beside.filter(pl.col("n") >= _COMPANION_SHARE * len(fed))["a"])
 
 
 def _busiest_loader(batches: pl.DataFrame) -> list[int]:
@@ -115,4 +169,4 @@ def _busiest_loader(batches: pl.DataFrame) -> list[int]:
     if not counts.height:
         return []
     most = counts["len"][0]
-    return list(counts.filter(pl.col("len") >= _TRAINED_SHARE * most)["a"].sort())
+    return list(counts.filter(pl.col("len") >= _FAIR_SHARE * most)["a"].sort())

@@ -149,3 +149,52 @@ def test_check_refuses_an_event_that_ends_before_it_starts() -> None:
     timeline = Timeline(run=RUN, tables={"events": table("events", rows)})
     with pytest.raises(ValueError, match="ends before"):
         timeline.check()
+
+
+def test_two_loaders_that_are_always_taken_in_the_same_order_both_feed_the_steps() -> None:
+    lane = Lane()
+    for epoch in range(2):
+        for _ in range(6):
+            lane.batch(5, loader=1).batch(5, loader=2).gap(5).backward(10).optimizer(2)
+        for _ in range(3):
+            lane.batch(5, loader=3, grad=epoch == 1)
+        lane.epoch_end(1, loader=3)
+    assert trainer_of(lane).train_loaders == (1, 2)
+
+
+def test_evaluation_between_a_batch_and_learning_from_it_is_no_training() -> None:
+    lane = Lane()
+    for _ in range(6):
+        lane.batch(5)
+        for _ in range(3):
+            lane.batch(5, loader=2).gap(5)
+        lane.epoch_end(1, loader=2).gap(5).backward(10).optimizer(2)
+    assert trainer_of(lane).train_loaders == (1,)
+
+
+def test_evaluation_without_gradients_that_is_broken_off_is_no_training() -> None:
+    lane = Lane()
+    for _ in range(6):
+        lane.batch(5)
+        for _ in range(3):
+            lane.batch(5, loader=2, grad=False).gap(5)
+        lane.gap(5).backward(10).optimizer(2)
+    assert trainer_of(lane).train_loaders == (1,)
+
+
+def test_any_number_of_skipped_batches_leaves_a_loader_a_training_loader() -> None:
+    lane = Lane()
+    for _ in range(500):
+        lane.batch(1)
+    for _ in range(5):
+        lane.step()
+    assert trainer_of(lane).train_loaders == (1,)
+
+
+def test_a_loader_that_is_emptied_for_one_step_feeds_it() -> None:
+    lane = Lane()
+    for _ in range(4):
+        for _ in range(3):
+            lane.batch(5)
+        lane.epoch_end(1).gap(5).backward(10).optimizer(2)
+    assert trainer_of(lane).train_loaders == (1,)

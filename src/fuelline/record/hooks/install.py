@@ -36,8 +36,13 @@ PARTS = (
     ("torch.utils.data.dataloader", "loader", "install"),
     ("torch.distributed.distributed_c10d", "collectives", "install"),
     ("torch.nn.parallel.distributed", "collectives", "install_ddp"),
+    ("torchdata.stateful_dataloader.stateful_dataloader", "loader", "install_stateful"),
+    ("torch.distributed.checkpoint.state_dict_saver", "savers", "install_distributed"),
+    ("safetensors.torch", "savers", "install_safetensors"),
+    ("lightning.fabric.utilities.cloud_io", "savers", "install_lightning"),
+    ("lightning_fabric.utilities.cloud_io", "savers", "install_fabric"),
 )
-"""The module to wait for, our file, and the function in it."""
+"""The module to wait for, our file, and the function in it. Nothing is imported to be hooked."""
 
 _PROCESS = int(Kind.PROCESS)
 
