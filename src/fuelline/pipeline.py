@@ -58,8 +58,8 @@ class Watch:
         self._live = LiveRun(growth)
         self._is_counted = growth.is_counted
 
-    def look(self) -> Snapshot:
-        """What is known by now, and what is new."""
+    def look(self) -> None:
+        """Take in what is new."""
         if self._tail is not None:
             was_live = self._tail
             growth = self._grow()
@@ -68,13 +68,15 @@ class Watch:
             else:  # compacted since: the tables have the end that we may have missed
                 self._live = LiveRun(growth)
             self._is_counted = growth.is_counted
-        return self._live.snapshot()
 
-    def look_at_all(self) -> Snapshot:
-        """The same, when all that was written before the first look has been counted."""
+    def look_at_all(self) -> None:
+        """Take in all that was written before the first look, too."""
         while not self._is_counted:
             self.look()
-        return self._live.snapshot()
+
+    def snapshot(self, *, workers: bool) -> Snapshot:
+        """What is known by now."""
+        return self._live.snapshot(workers=workers)
 
     def _grow(self) -> RunGrowth:
         if (self.run_dir / MANIFEST_FILE).exists():

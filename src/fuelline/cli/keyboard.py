@@ -11,7 +11,7 @@ import select
 import signal
 import termios
 import tty
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -36,7 +36,7 @@ class Keyboard:
         self._fd = keys.fileno()
         self._screen = screen
         self._saved = termios.tcgetattr(self._fd)
-        self._before: dict[int, object] = {}
+        self._before: dict[int, Any] = {}
         self._bell = (-1, -1)
 
     def __enter__(self) -> Self:
@@ -53,14 +53,12 @@ class Keyboard:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            self._give_back()
-        finally:
-            signal.set_wakeup_fd(-1)
-            for number, before in self._before.items():
-                signal.signal(number, before)  # type: ignore[arg-type]
-            for fd in self._bell:
-                os.close(fd)
+        self._give_back()
+        signal.set_wakeup_fd(-1)
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        for fd in self._bell:
+            os.close(fd)
 
     def read(self, timeout_s: float) -> str | None:
         """The next key by its name; None if there was none, or if the window has changed."""
@@ -69,7 +67,10 @@ class Keyboard:
             os.read(self._bell[0], 512)
         if self._fd not in ready:
             return None
-        found = os.read(self._fd, 1)
+        try:
+            found = os.read(self._fd, 1)
+        except OSError:
+            found = b""
         if not found:  # the terminal has gone
             self.signal = signal.SIGHUP
             return None
@@ -100,5 +101,9 @@ class Keyboard:
         try:
             self._screen.write(_SHARED_SCREEN)
             self._screen.flush()
-        finally:
+        except OSError:
+            pass  # it takes no more output, but may still take its settings
+        try:
             termios.tcsetattr(self._fd, termios.TCSANOW, self._saved)
+        except termios.error:
+            pass  # it has gone: there is nothing to give back to

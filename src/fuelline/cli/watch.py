@@ -46,6 +46,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--once", action="store_true", help="print one snapshot and leave (default: off)"
     )
     parser.add_argument(
+        "--workers", action="store_true", help="show the loaders' workers as well (default: off)"
+    )
+    parser.add_argument(
         "--interval",
         type=_interval,
         default=1.0,
@@ -72,21 +75,21 @@ def act(options: argparse.Namespace) -> int:
 
     run_dir = (find_running() if options.run is None else None) or find_run(options.run)
     watch = pipeline.Watch(run_dir)
-    view = View()
+    view = View(workers=options.workers)
     if not options.once and sys.stdin.isatty() and sys.stdout.isatty():
         session = _Session(watch, view, options.interval, follows=options.run is None)
         left_by = session.run()
+        if left_by not in {None, signal.SIGINT}:  # Ctrl-C is a key like the others
+            return _die_of(left_by)
         print_snapshot(session.snapshot, view, sys.stdout, str(session.watch.run_dir))
-        return _leave(left_by)
-    print_snapshot(watch.look_at_all(), view, sys.stdout, str(run_dir))
+        return 0
+    watch.look_at_all()
+    print_snapshot(watch.snapshot(workers=view.workers), view, sys.stdout, str(run_dir))
     return 0
 
 
-def _leave(number: int | None) -> int:
-    """Die of the signal that asked us to; Ctrl-C is a key like the others."""
-    if number in {None, signal.SIGINT}:
-        return 0
-    sys.stdout.flush()
+def _die_of(number: int) -> int:
+    """Let the signal do what it would have done without us."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     return 128 + number
@@ -99,7 +102,7 @@ class _Session:
         from fuelline.report import Painter  # noqa: PLC0415
 
         self.watch = watch
-        self.snapshot: Snapshot = watch.look()
+        self.snapshot: Snapshot = watch.snapshot(workers=view.workers)
         self._view = view
         self._interval_s = interval_s
         self._follows = follows
@@ -111,7 +114,10 @@ class _Session:
         with Keyboard(sys.stdin, sys.stdout) as keyboard:
             due_s = time.monotonic() + self._interval_s
             while True:
-                self._painter.paint(self.snapshot, self._view, str(self.watch.run_dir))
+                try:
+                    self._painter.paint(self.snapshot, self._view, str(self.watch.run_dir))
+                except OSError:  # the terminal has gone
+                    return signal.SIGHUP
                 key = keyboard.read(due_s - time.monotonic())
                 if keyboard.signal is not None or key in _LEAVE:
                     return keyboard.signal
@@ -128,9 +134,12 @@ class _Session:
             from fuelline import pipeline  # noqa: PLC0415
 
             self.watch = pipeline.Watch(newer)
-        fresh = self.watch.look()
+        self.watch.look()
         if not self._view.paused:
-            self.snapshot = fresh
+            self._show()
+
+    def _show(self) -> None:
+        self.snapshot = self.watch.snapshot(workers=self._view.workers)
 
     def _obey(self, key: str | None) -> None:
         view = self._view
@@ -140,6 +149,7 @@ class _Session:
             view.reverse = not view.reverse
         elif key == "w":
             view.workers = not view.workers
+            self._show()
         elif key == "p":
             view.paused = not view.paused
         elif key == "?":

@@ -1,8 +1,8 @@
 """Follows the observer's journal while it grows: each frame is decoded once.
 
 The first look takes the last seconds' frames; the ones before them are read afterwards, in slices,
-and only for what holds for the rest of the run: places, limits, what could not be seen. A frame
-that is cut off is read again when its rest is there.
+and only for what may hold for the rest of the run: places, limits, counters, what could not be
+seen. A frame that is cut off is read again when its rest is there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from fuelline.schema.journal import HEADER, MAX_FRAME_BYTES, decode_frames
-from fuelline.schema.samples import Blind, Limits, Place, Row
+from fuelline.schema.samples import Blind, HostSample, Limits, Place, Row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 FIRST_LOOK_FRAMES = 15
 """One is written about every second."""
 SLICE_BYTES = 1024 * 1024
-_LASTING = (Place, Limits, Blind)
+_LASTING = frozenset({Place, Limits, Blind, HostSample})
+"""Of counters only changes are told, so the last word on one may be old."""
 
 
 class JournalTail:
@@ -81,4 +82,4 @@ class JournalTail:
             decoded, used = decode_frames(found), end - at
         self._past = (at + used, end)
         self.damaged += decoded.damaged
-        return [row for row in decoded.rows if isinstance(row, _LASTING)]
+        return [row for row in decoded.rows if type(row) in _LASTING]

@@ -9,13 +9,14 @@ from __future__ import annotations
 import shlex
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from fuelline.report.live_columns import COLUMNS, UNKNOWN, columns_for, sort_rows
-from fuelline.report.live_workers import worker_lines, worker_title
+from fuelline.report.live_workers import worker_line, worker_title
 from fuelline.report.terminal import shown
 from fuelline.schema.units import duration, number, percent, rate
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fuelline.report.live_columns import Column
-    from fuelline.schema.live import HostLine, RankRow, Snapshot
+    from fuelline.schema.live import HostLine, RankRow, Snapshot, WorkerRow
 
 PHASE_WIDTH = 12
 LEAST_BAR, WIDEST_BAR = 8, 60
@@ -85,21 +86,23 @@ class Paper:
         return self.line(f"{words:<{room}}  {right}", style)
 
 
-def draw_snapshot(snapshot: Snapshot, view: View, paper: Paper) -> tuple[list[Text], list[Text]]:
-    """The head, which is always on the screen, and the table, which may be scrolled."""
+def draw_snapshot(
+    snapshot: Snapshot, view: View, paper: Paper
+) -> tuple[list[Text], list[Callable[[], Text]]]:
+    """The head, which is always on the screen, and the table's lines, drawn when they are seen."""
     head = [*_head(snapshot, paper), paper.line("")]
     if not snapshot.ranks:
-        return head, [paper.line(_why_empty(snapshot))]
+        return head, [partial(paper.line, _why_empty(snapshot))]
     columns = columns_for(snapshot.ranks, paper.width)
     bar_width = _bar_width(columns, paper.width)
     head.append(_title(columns, view, bar_width, snapshot, paper))
     if view.workers:
         head.append(paper.line(worker_title(paper.width), "dim"))
-    body = []
+    body: list[Callable[[], Text]] = []
     for row in sort_rows(snapshot.ranks, COLUMNS[view.sort], reverse=view.reverse):
-        body.append(_row(row, columns, bar_width, paper))
+        body.append(partial(_row, row, columns, bar_width, paper))
         if view.workers:
-            body += [paper.line(words) for words in worker_lines(row, paper.width)]
+            body += [partial(_worker, worker, paper) for worker in row.workers]
     return head, body
 
 
@@ -194,8 +197,8 @@ def _title(
     sign = down if view.reverse else up
     words = ""
     for column in columns:
-        is_sorted = column is COLUMNS[view.sort]
-        words += f"{column.name + (sign if is_sorted else ''):>{column.width}} "
+        words += f"{column.name:>{column.width}}"
+        words += sign if column is COLUMNS[view.sort] else " "
     last = f"last {snapshot.window_s:.0f} s"
     return paper.line(f"{words} {last:<{bar_width}} now".rstrip(), "bold")
 
@@ -212,6 +215,10 @@ def _row(row: RankRow, columns: list[Column], bar_width: int, paper: Paper) -> T
     line.rstrip()
     line.truncate(paper.width)
     return line
+
+
+def _worker(worker: WorkerRow, paper: Paper) -> Text:
+    return paper.line(worker_line(worker, paper.width))
 
 
 def _phase(row: RankRow) -> str:

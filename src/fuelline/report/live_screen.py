@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.text import Text
 
 from fuelline.report.live import Paper, draw_foot, draw_snapshot, next_command
 from fuelline.report.live_columns import COLUMNS
@@ -18,8 +19,6 @@ from fuelline.report.terminal import WIDTH, speaks_unicode
 
 if TYPE_CHECKING:
     from typing import TextIO
-
-    from rich.text import Text
 
     from fuelline.report.live import View
     from fuelline.schema.live import Snapshot
@@ -52,7 +51,7 @@ def print_snapshot(snapshot: Snapshot, view: View, stream: TextIO, path: str) ->
     paper = Paper(width, plain=not speaks_unicode(stream))
     head, body = draw_snapshot(snapshot, view, paper)
     foot = [paper.line(""), *draw_foot(snapshot, paper)]
-    for line in (*head, *body, *foot):
+    for line in (*head, *(draw() for draw in body), *foot):
         line.rstrip()
         console.print(line, soft_wrap=True)
     stream.write(next_command(snapshot, path) + "\n")
@@ -87,7 +86,7 @@ class Painter:
         room = max(1, height - len(head) - len(foot))
         view.first = max(0, min(view.first, len(body) - room))
         hidden = len(body) - room
-        shown = body[view.first : view.first + room]
+        shown = [draw() for draw in body[view.first : view.first + room]]
         if hidden > 0:
             shown[-1] = paper.line(f"  {len(body)} lines, {hidden + 1} not shown: up, down", "dim")
         return [*head, *shown, *foot]
@@ -101,7 +100,7 @@ class Painter:
         return lines
 
     def _ansi(self, lines: list[Text]) -> str:
-        """Lines as the terminal takes them; it may turn newlines into nothing but a line feed."""
+        """Lines as a terminal takes them that does not add the carriage return itself."""
         buffer = io.StringIO()
         console = Console(
             file=buffer,
@@ -111,7 +110,5 @@ class Painter:
             emoji=False,
             legacy_windows=False,
         )
-        for line in lines:
-            console.print(line, end="", soft_wrap=True)
-            buffer.write(_ERASE_LINE + "\r\n")
-        return buffer.getvalue().removesuffix("\r\n")
+        console.print(Text("\n").join(lines), end=_ERASE_LINE, soft_wrap=True)
+        return buffer.getvalue().replace("\n", _ERASE_LINE + "\r\n")

@@ -8,7 +8,7 @@ from fuelline.report.live_columns import UNKNOWN, brief
 from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
-    from fuelline.schema.live import RankRow, WorkerRow
+    from fuelline.schema.live import WorkerRow
 
 _WIDE = 100
 _PATH_WIDTH = 24
@@ -31,12 +31,8 @@ def worker_title(width: int) -> str:
     return words[:19] + fetch + words[19:]
 
 
-def worker_lines(row: RankRow, width: int) -> list[str]:
-    """The training thread itself, then its workers."""
-    return [_line(worker, width) for worker in row.workers]
-
-
-def _line(worker: WorkerRow, width: int) -> str:
+def worker_line(worker: WorkerRow, width: int) -> str:
+    """What one of them did in the last seconds."""
     fracs = {share.part: share.frac for share in worker.mix}
     words = _LINE.format(
         who="trainer" if worker.worker_id is None else _name(worker),

@@ -111,7 +111,7 @@ class RankRow(Struct, frozen=True, kw_only=True):
     phase_s: float | None = None
     """Since the last record, at most for how long."""
     workers: list[WorkerRow] = field(default_factory=list)
-    """The training thread itself first."""
+    """The training thread itself first; empty if they were not asked for."""
 
     def frac(self, part: str) -> float | None:
         """Share of one part; None if nothing is known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 from typing import TYPE_CHECKING
 
 from fuelline.schema.live import HostLine
@@ -21,7 +21,7 @@ class LiveHost:
     """Counters of which only changes are told: absent means unchanged."""
 
     def __init__(self) -> None:
-        self._readings: dict[str, deque[tuple[int, float]]] = {}
+        self._readings: dict[str, list[tuple[int, float]]] = {}
         self._read_ns: dict[str, int] = {}
         """When any counter of a source was last told."""
         self._limits: Limits | None = None
@@ -37,10 +37,10 @@ class LiveHost:
             if source not in _SOURCES or name.startswith(_LOOPBACK):
                 continue
             self._read_ns[source] = max(sample.at_ns, self._read_ns.get(source, 0))
-            readings = self._readings.setdefault(name, deque())
-            readings.append((sample.at_ns, value))
-            while len(readings) > 1 and readings[1][0] <= sample.at_ns - WINDOW_NS:
-                readings.popleft()
+            readings = self._readings.setdefault(name, [])
+            insort(readings, (sample.at_ns, value))  # what was told before we came arrives late
+            while len(readings) > 1 and readings[1][0] <= self._read_ns[source] - WINDOW_NS:
+                del readings[0]
 
     def line(self) -> HostLine:
         """The machine as it is shown."""

@@ -29,13 +29,14 @@ _PART_OF_PHASE = {
     Phase.ITER: "epoch start",
 }
 _PHASE_WORDS = {**_PART_OF_PHASE, Phase.OUTSIDE: "outside"}
-_LEARNS = frozenset({Kind.BACKWARD, Kind.OPTIMIZER})
-_TILED = frozenset({Kind.NEXT, Kind.ITER, Kind.SAVE, *_LEARNS})
+# Plain ints: every record comes by here, and arithmetic on enums takes ten times as long.
+_NEXT, _ITER, _SAVE = int(Kind.NEXT), int(Kind.ITER), int(Kind.SAVE)
+_BACKWARD, _OPTIMIZER = int(Kind.BACKWARD), int(Kind.OPTIMIZER)
+_GRAD, _END, _FAILED = int(Flag.GRAD), int(Flag.END), int(Flag.END | Flag.ERROR)
+_LEARNS = frozenset({_BACKWARD, _OPTIMIZER})
+_TILED = frozenset({_NEXT, _ITER, _SAVE, *_LEARNS})
 """Other records lie inside these or in a gap and take its part."""
-_FAILED = int(Flag.END | Flag.ERROR)
 _SAMPLES = "samples"
-_BATCHES = -1
-"""Stands for an optimizer id where batches are counted."""
 
 
 class LiveTrainer:
@@ -72,7 +73,7 @@ class LiveTrainer:
             self.workers[worker.loader_id, worker.worker_id] = worker
         for record in growth.records:
             kind = record[9]
-            if kind == Kind.NEXT:
+            if kind == _NEXT:
                 self._takes_batches[record[7] == self.tid] = True
             if kind in _TILED and record[7] == self.tid:
                 self._take(record, kind)
@@ -115,22 +116,22 @@ class LiveTrainer:
 
     def _take(self, record: Record, kind: int) -> None:
         start_ns, end_ns = record[0], record[0] + record[1]
-        if kind == Kind.OPTIMIZER:
+        if kind == _OPTIMIZER:
             self._steps.setdefault(record[2], Steps()).add(end_ns)
         start_ns = max(start_ns, self._reached_ns)
         if self._reached_ns:
             self._settle(kind)
             self._tiles.add_span(self._reached_ns, start_ns, self._gap_part(kind))
-        if kind == Kind.NEXT:
+        if kind == _NEXT:
             self._take_batch(record, start_ns, end_ns)
-        elif kind == Kind.SAVE:
+        elif kind == _SAVE:
             self._tiles.add_span(start_ns, end_ns, "checkpoint")
-        elif kind == Kind.ITER:
+        elif kind == _ITER:
             part = "validation" if record[2] in self._evaluated else "epoch start"
             self._tiles.add_span(start_ns, end_ns, part)
         else:
             self._tiles.add_span(start_ns, end_ns, "compute")
-            self._after = "backward" if kind == Kind.BACKWARD else "loop"
+            self._after = "backward" if kind == _BACKWARD else "loop"
         self._reached_ns = max(end_ns, self._reached_ns)
 
     def _take_batch(self, record: Record, start_ns: int, end_ns: int) -> None:
@@ -138,14 +139,14 @@ class LiveTrainer:
         if not flags & _FAILED:
             self._batches.add(end_ns)
             self._tiles.add(end_ns, _SAMPLES, max(0, record[3]))
-        if not flags & Flag.GRAD and self._steps:
+        if not flags & _GRAD and self._steps:
             self._unsure = (start_ns, end_ns)
             self._evaluated.add(record[2])
-            self._after = "loop" if flags & Flag.END else "validation"
+            self._after = "loop" if flags & _END else "validation"
             return
-        is_turn = record[6] == 0 or flags & Flag.END
+        is_turn = record[6] == 0 or flags & _END
         self._tiles.add_span(start_ns, end_ns, "epoch start" if is_turn else "input")
-        self._after = "loop" if flags & Flag.END else "compute"
+        self._after = "loop" if flags & _END else "compute"
 
     def _settle(self, kind: int) -> None:
         """Now it shows what the batch was for."""
@@ -160,7 +161,7 @@ class LiveTrainer:
         if self._after == "backward":
             return "compute" if kind in _LEARNS else "loop"
         if self._after == "loop":
-            return "compute" if kind == Kind.BACKWARD else "loop"
+            return "compute" if kind == _BACKWARD else "loop"
         return self._after or "loop"
 
     def _phase(self) -> Phase:
