@@ -78,10 +78,11 @@ class RunTail:
         spools = list(self._look_at_spools())
         rows = self._journal.look()
         self._note_blindspots(rows)
+        state = self._judge(has_grown=bool(rows) or any(spool.records for spool in spools))
         return RunGrowth(
             run=self._run,
-            state=self._judge(has_grown=bool(rows) or any(spool.records for spool in spools)),
-            now_ns=self._clock() if self._is_here else self._newest_ns,
+            state=state,
+            now_ns=self._clock() if state == "running" else self._newest_ns,
             spools=spools,
             rows=rows,
             blindspots=list(self._blindspots.values()),
@@ -125,7 +126,7 @@ class RunTail:
                 self._blindspots[name] = unreadable_spool(name, error)
                 continue
             if look is not None:
-                self._budget_bytes -= look.read_bytes
+                self._budget_bytes -= look.counted_bytes
                 self._plan_next(spool, look)
                 yield self._tell(spool, look)
 

@@ -69,7 +69,8 @@ class Look:
     past_steps: Counter[int] = field(default_factory=Counter)
     past_batches: int = 0
     notes: Notes = field(default_factory=Notes)
-    read_bytes: int = 0
+    counted_bytes: int = 0
+    """Of the past; the last slice may go beyond the budget."""
 
 
 class SpoolTail:
@@ -125,9 +126,7 @@ class SpoolTail:
 
     def _follow(self, fd: int, look: Look) -> None:
         while True:
-            chunk = os.pread(fd, CHUNK_BYTES, self._at)
-            body = _whole_records(chunk)
-            look.read_bytes += len(chunk)
+            body = _whole_records(os.pread(fd, CHUNK_BYTES, self._at))
             kinds = body[_KIND_AT::_SIZE].rstrip(b"\0")
             if not kinds:
                 return
@@ -168,13 +167,13 @@ class SpoolTail:
 
     def _count_past(self, fd: int, look: Look, budget_bytes: int) -> None:
         at, end = self._past
-        while at < end and look.read_bytes < budget_bytes:
+        while at < end and look.counted_bytes < budget_bytes:
             body = _whole_records(os.pread(fd, min(SLICE_BYTES, end - at), at))
             if not body:  # cut short since
                 at = end
                 break
             self._count(body, look)
-            look.read_bytes += len(body)
+            look.counted_bytes += len(body)
             at += len(body)
         self._past = (at, end)
 

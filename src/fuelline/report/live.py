@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fuelline.report.live_columns import Column
     from fuelline.schema.live import HostLine, RankRow, Snapshot, WorkerRow
 
-PHASE_WIDTH = 12
+PHASE_WIDTH = 16
 LEAST_BAR, WIDEST_BAR = 8, 60
 LONG_PHASE_S = 2.0
 """From here on it is said how long the present phase lasts."""

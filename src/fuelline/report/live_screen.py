@@ -75,7 +75,9 @@ class Painter:
             if view.help
             else self._lines(snapshot, view, paper, height, path)
         )
-        self._stream.write(_HOME + self._ansi(lines[:height]) + _ERASE_BELOW)
+        if len(lines) > height:
+            lines = [*lines[: height - 1], lines[-1]]  # the keys are the last thing to go
+        self._stream.write(_HOME + self._ansi(lines) + _ERASE_BELOW)
         self._stream.flush()
 
     def _lines(

@@ -60,7 +60,7 @@ class RunGrowth(Struct, frozen=True, kw_only=True):
     run: RunFacts
     state: RunState
     now_ns: int
-    """The moment of the look on the run's clock."""
+    """The moment of the look on the run's clock; of the last record if the run cannot be asked."""
     spools: list[SpoolGrowth] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     blindspots: list[Blindspot] = field(default_factory=list)

@@ -45,8 +45,7 @@ class LiveRun:
         for spool in growth.spools:
             self._alive[spool.pid] = spool.is_alive
             if spool.trainer_tid:
-                trainer = self._trainers.setdefault(spool.pid, LiveTrainer(spool.pid))
-                trainer.add(spool)
+                self._take_trainer(spool)
             else:
                 self._take_fetches(spool)
         for row in growth.rows:
@@ -69,6 +68,13 @@ class LiveRun:
             host=self._host.line(),
             blindspots=[*growth.blindspots, *self._hidden_waits()],
         )
+
+    def _take_trainer(self, spool: SpoolGrowth) -> None:
+        trainer = self._trainers.get(spool.pid)
+        if trainer is None:
+            self._trainers[spool.pid] = LiveTrainer(spool)
+        else:
+            trainer.add(spool)
 
     def _take_fetches(self, spool: SpoolGrowth) -> None:
         fetches = self._fetches.setdefault(spool.pid, deque())

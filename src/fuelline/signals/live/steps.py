@@ -45,7 +45,7 @@ class Steps:
 def find_leader(steps: dict[int, Steps]) -> Steps | None:
     """The optimizer that steps most; of several that take turns, the one that steps last."""
     most = max((each.count for each in steps.values()), default=0)
-    leaders = [each for each in steps.values() if each.count >= most - 1 and each.ends_ns]
+    leaders = [each for each in steps.values() if each.count >= most - 1]
     return max(leaders, key=lambda each: each.first_ns, default=None)
 
 

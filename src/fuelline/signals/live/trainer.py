@@ -42,12 +42,12 @@ _SAMPLES = "samples"
 class LiveTrainer:
     """What is known of one training process."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, growth: SpoolGrowth) -> None:
+        self.pid = growth.pid
         self.workers: dict[tuple[int, int], LoaderWorker] = {}
         """The last of each loader and number."""
         self.tid = 0
-        self._growth: SpoolGrowth | None = None
+        self._growth = growth
         self._rank: int | None = None
         self._tiles = Buckets()
         self._reached_ns = 0
@@ -60,6 +60,7 @@ class LiveTrainer:
         self._batches = Steps()
         self._evaluated: set[int] = set()
         self._takes_batches = {True: False, False: False}
+        self.add(growth)
 
     def add(self, growth: SpoolGrowth) -> None:
         """Take in what was written since the last look."""
@@ -85,16 +86,15 @@ class LiveTrainer:
 
     def row(self, now_ns: int, workers: list[WorkerRow]) -> RankRow:
         """The process as it is shown."""
-        growth = self._growth
-        is_gone = growth is not None and growth.is_alive is False
-        is_deaf = growth is not None and growth.stopped_errno != 0
+        is_gone = self._growth.is_alive is False
+        is_deaf = self._growth.stopped_errno != 0
         now_ns = self._reached_ns if is_gone else now_ns
         steps, kind = self._count()
         lengths = steps.lengths_s()
         return RankRow(
             pid=self.pid,
             rank=self._rank,
-            steps=steps.count if growth is not None and growth.is_counted else None,
+            steps=steps.count if self._growth.is_counted else None,
             step_kind=kind,
             steps_per_s=None if is_deaf else steps.per_second(now_ns),
             step_mean_s=sum(lengths) / len(lengths) if lengths else None,
@@ -102,10 +102,8 @@ class LiveTrainer:
             samples_per_s=None if is_deaf else self._samples_per_s(now_ns),
             shares=[] if is_deaf or self.hides_waiting else self._shares(now_ns, is_gone=is_gone),
             phase="ended" if is_gone else "not recorded" if is_deaf else self._phase_words(),
-            phase_s=None
-            if is_gone or is_deaf
-            else max(0, now_ns - self._reached_ns) / 1e9
-            if self._reached_ns
+            phase_s=max(0, now_ns - self._reached_ns) / 1e9
+            if self._reached_ns and not is_gone and not is_deaf
             else None,
             workers=workers,
         )
@@ -167,7 +165,7 @@ class LiveTrainer:
     def _phase(self) -> Phase:
         """The phase of this moment; what inference does is its work, not validation."""
         try:
-            phase = Phase(self._growth.phase if self._growth else 0)
+            phase = Phase(self._growth.phase)
         except ValueError:  # damaged
             return Phase.OUTSIDE
         if self._steps:
