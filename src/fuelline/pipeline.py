@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
-from fuelline.ingest import read_hosts
+from fuelline.ingest import RunTail, read_hosts, read_last
 from fuelline.report import render_terminal, write_document
 from fuelline.schema.facts import SyncFacts
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
-from fuelline.schema.recording import Blindspot
+from fuelline.schema.recording import MANIFEST_FILE, Blindspot
 from fuelline.schema.units import duration
 from fuelline.signals import measure, measure_devices, measure_ranks
+from fuelline.signals.live import LiveRun
 from fuelline.timeline.meetings import match_meetings
 from fuelline.timeline.merge import align, merge, shift
 from fuelline.timeline.tiles import cut_tiles
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
+    from fuelline.schema.live import RunGrowth, Snapshot
     from fuelline.timeline import Timeline
     from fuelline.timeline.merge import Offset
     from fuelline.timeline.tiles import Tiling
@@ -119,6 +121,44 @@ def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
 def show_report(run_dir: Path, *, price: float | None, stream: TextIO) -> None:
     """The diagnosis for people."""
     render_terminal(write_document(diagnose_run(run_dir, price)), stream)
+
+
+class Watch:
+    """A running job from one look to the next: growth of its folder -> state -> snapshot."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self._tail: RunTail | None = None
+        growth = self._grow()
+        self._live = LiveRun(growth)
+        self._is_counted = growth.is_counted
+
+    def look(self) -> None:
+        """Take in what is new."""
+        if self._tail is not None:
+            was_live = self._tail
+            growth = self._grow()
+            if self._tail is was_live:
+                self._live.add(growth)
+            else:  # compacted since: the tables have the end that we may have missed
+                self._live = LiveRun(growth)
+            self._is_counted = growth.is_counted
+
+    def look_at_all(self) -> None:
+        """Take in all that was written before the first look, too."""
+        while not self._is_counted:
+            self.look()
+
+    def snapshot(self, *, workers: bool) -> Snapshot:
+        """What is known by now."""
+        return self._live.snapshot(workers=workers)
+
+    def _grow(self) -> RunGrowth:
+        if (self.run_dir / MANIFEST_FILE).exists():
+            self._tail = None
+            return read_last(self.run_dir)
+        self._tail = self._tail or RunTail(self.run_dir)
+        return self._tail.look()
 
 
 def _summarise(timeline: Timeline, run_dir: Path) -> RunSummary:

@@ -14,6 +14,7 @@ from fuelline.schema.devices import RUNGS, Rung
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.recording import Blindspot
+from tests.golden.watched import draw_watched, make_snapshots
 from tests.rules.cases import build_facts
 
 if TYPE_CHECKING:
@@ -83,3 +84,5 @@ def draw(diagnosis: Diagnosis) -> str:
 if __name__ == "__main__":
     for name, diagnosis in make_diagnoses().items():
         (REPORTS / f"{name}.txt").write_text(draw(diagnosis), encoding="utf-8")
+    for name, (snapshot, view) in make_snapshots().items():
+        (REPORTS / f"{name}.txt").write_text(draw_watched(snapshot, view), encoding="utf-8")

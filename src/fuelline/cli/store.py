@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import time
 from pathlib import Path
 
+import msgspec
+
 from fuelline.schema.errors import NotARecordingError
-from fuelline.schema.recording import MANIFEST_FILE, PART_PREFIX, RUN_FILE
+from fuelline.schema.recording import MANIFEST_FILE, PART_PREFIX, RUN_FILE, RunFacts
 
 HOME_VARIABLE = "FUELLINE_HOME"
+_RECENT = 50
+"""Runs among which a running one is looked for."""
 
 
 def runs_folder() -> Path:
@@ -58,6 +63,19 @@ def find_run(word: str | None) -> Path:
     raise NotARecordingError(
         f"{word!r} {what}. Nothing was read. `fuelline runs` lists the runs there are."
     )
+
+
+def find_running() -> Path | None:
+    """The newest run whose launcher lives on this host; None if there is none."""
+    for path in reversed(list_runs()[-_RECENT:]):
+        try:
+            run = msgspec.json.decode((path / RUN_FILE).read_bytes(), type=RunFacts)
+        except (OSError, msgspec.MsgspecError):
+            continue
+        is_here = run.host == socket.gethostname() and run.launcher_pid is not None
+        if is_here and run.ended_ns is None and Path(f"/proc/{run.launcher_pid}").exists():
+            return path
+    return None
 
 
 def _is_run(path: Path) -> bool:

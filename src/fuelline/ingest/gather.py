@@ -52,23 +52,23 @@ def gather(run_dir: Path, ended_ns: int | None = None) -> Remains:
     remains = Remains()
     _gather_spools(run_dir / SPOOL_DIR, remains)
     _gather_journal(run_dir / samples.JOURNAL_NAME, remains)
-    _gather_failures(run_dir, remains)
+    remains.blindspots += find_failures(run_dir)
     if ended_ns is not None:
         events = remains.tables["events"]
         remains.tables["events"] = events.filter(pl.col("start_ns") <= ended_ns)
     return remains
 
 
-def _gather_failures(run_dir: Path, remains: Remains) -> None:
+def find_failures(run_dir: Path) -> list[Blindspot]:
     """Processes whose hooks could not be installed have no spool; they leave a note instead."""
-    for note in sorted(run_dir.glob("hooks-failed-*.txt")):
-        remains.blindspots.append(
-            Blindspot(
-                what="the steps of " + note.stem.replace("hooks-failed-", "process "),
-                why=note.read_text(errors="replace")[:300].strip(),
-                forbids="anything about that process",
-            )
+    return [
+        Blindspot(
+            what="the steps of " + note.stem.replace("hooks-failed-", "process "),
+            why=note.read_text(errors="replace")[:300].strip(),
+            forbids="anything about that process",
         )
+        for note in sorted(run_dir.glob("hooks-failed-*.txt"))
+    ]
 
 
 def _gather_spools(folder: Path, remains: Remains) -> None:
@@ -77,13 +77,7 @@ def _gather_spools(folder: Path, remains: Remains) -> None:
         try:
             content = read_spool(path)
         except (InputError, OSError) as error:
-            remains.blindspots.append(
-                Blindspot(
-                    what=f"the spool {path.name}",
-                    why=str(error),
-                    forbids="anything about that process",
-                )
-            )
+            remains.blindspots.append(unreadable_spool(path.name, error))
             continue
         if content is not None:
             frames.append(content.events)
@@ -99,17 +93,17 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
     notes = content.events.filter(pl.col("kind").is_in(_NOTES))
     for kind, first, second in notes.select("kind", "a", "b").iter_rows():
         if kind == wire.Kind.PROCESS:
-            note = _decode(content.texts.get(first), _ProcessNote) or note
+            note = decode_note(content.texts.get(first), _ProcessNote) or note
         elif kind == wire.Kind.RANK:
             rank = first, second
         elif kind == wire.Kind.LOADER:
-            facts = _decode(content.texts.get(second), LoaderFacts) or LoaderFacts()
+            facts = decode_note(content.texts.get(second), LoaderFacts) or LoaderFacts()
             remains.loaders.append(msgspec.structs.replace(facts, pid=content.pid, loader_id=first))
         else:
-            _append_new(remains.blindspots, _decode(content.texts.get(first), Blindspot))
+            _append_new(remains.blindspots, decode_note(content.texts.get(first), Blindspot))
     for number, what in ((content.dropped, "dropped"), (content.damaged, "damaged")):
         if number:
-            remains.blindspots.append(_lost_records(content.pid, number, what))
+            remains.blindspots.append(lost_records(content.pid, number, what))
     remains.processes.append(
         ProcessFacts(
             pid=content.pid,
@@ -127,7 +121,15 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
     )
 
 
-def _lost_records(pid: int, number: int, what: str) -> Blindspot:
+def unreadable_spool(name: str, error: Exception) -> Blindspot:
+    """What a spool costs that cannot be read."""
+    return Blindspot(
+        what=f"the spool {name}", why=str(error), forbids="anything about that process"
+    )
+
+
+def lost_records(pid: int, number: int, what: str) -> Blindspot:
+    """What records cost that were `dropped` or are `damaged`."""
     reasons = {
         "dropped": "the spool reached its cap or its disk was full",
         "damaged": "the records cannot have been written by the recorder",
@@ -139,7 +141,17 @@ def _lost_records(pid: int, number: int, what: str) -> Blindspot:
     )
 
 
-def _decode(text: str | None, kind: type[Any]) -> Any:
+def damaged_frames(number: int) -> Blindspot:
+    """What damage in the journal costs."""
+    return Blindspot(
+        what=f"{number} frames of the observer's journal",
+        why="their checksum is wrong",
+        forbids="what the observer saw in those seconds",
+    )
+
+
+def decode_note(text: str | None, kind: type[Any]) -> Any:
+    """A text of a spool as what its JSON says; None if it is not that."""
     if text is None:
         return None
     try:
@@ -160,13 +172,7 @@ def _gather_journal(path: Path, remains: Remains) -> None:
         decoded = decode_frames(path.read_bytes())
         rows = decoded.rows
         if decoded.damaged:
-            remains.blindspots.append(
-                Blindspot(
-                    what=f"{decoded.damaged} frames of the observer's journal",
-                    why="their checksum is wrong",
-                    forbids="what the observer saw in those seconds",
-                )
-            )
+            remains.blindspots.append(damaged_frames(decoded.damaged))
     if not rows:
         remains.blindspots.append(
             Blindspot(

@@ -46,7 +46,7 @@ class _Stamp(msgspec.Struct):
 
 def read_recording(run_dir: Path) -> Timeline:
     """Read a run, and compact it on the way if it has ended and was not compacted yet."""
-    if not (run_dir / RUN_FILE).exists() or not has_ended(_run_facts(run_dir), run_dir):
+    if not (run_dir / RUN_FILE).exists() or not has_ended(read_run_facts(run_dir), run_dir):
         return load_recording(run_dir)  # compacted elsewhere, still being written, or no run
     try:
         return compact_recording(run_dir)
@@ -63,7 +63,7 @@ def load_recording(run_dir: Path) -> Timeline:
         )
     if (run_dir / MANIFEST_FILE).exists():
         return _load_compacted(run_dir)
-    run = _run_facts(run_dir)
+    run = read_run_facts(run_dir)
     remains = gather(run_dir, run.ended_ns)
     return _timeline(run, remains, read_source_lines(remains.tables["stacks"]))
 
@@ -87,7 +87,7 @@ def compact_recording(run_dir: Path) -> Timeline:
     """
     if (run_dir / MANIFEST_FILE).exists():
         return _load_compacted(run_dir)
-    run = _run_facts(run_dir)
+    run = read_run_facts(run_dir)
     with (run_dir / RUN_FILE).open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two readers at once: the second finds it done
         if (run_dir / MANIFEST_FILE).exists():
@@ -137,7 +137,8 @@ def _write_table(path: Path, frame: pl.DataFrame) -> TableFacts:
     return TableFacts(rows=frame.height, size_bytes=len(data), crc32=zlib.crc32(data))
 
 
-def _run_facts(run_dir: Path) -> RunFacts:
+def read_run_facts(run_dir: Path) -> RunFacts:
+    """What run.json says; the launcher writes it again when the job has ended."""
     path = run_dir / RUN_FILE
     if not path.exists():
         raise NotARecordingError(

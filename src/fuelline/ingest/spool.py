@@ -18,10 +18,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _WORDS = wire.RECORD_BYTES // 8
-_LONGEST_NS = 30 * 24 * 3600 * 10**9
+LONGEST_NS = 30 * 24 * 3600 * 10**9
 """An event longer than a month is a damaged record, not an event."""
 _LARGEST_PID = 2**22
 """PID_MAX_LIMIT of Linux."""
+_LIVE_OFFSETS = (
+    wire.PHASE_OFFSET,
+    wire.PHASE_TID_OFFSET,
+    wire.DROPPED_OFFSET,
+    wire.FAULTS_OFFSET,
+    wire.STOPPED_OFFSET,
+)
+LIVE_BYTES = max(_LIVE_OFFSETS) + wire.WORD.size
+"""The part of the header page that has something in it."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +48,23 @@ class SpoolContent:
     """Records that cannot have been written by us: counted, not used."""
 
 
-def read_spool(path: Path) -> SpoolContent | None:
-    """Read one spool; None if the process died before its header was written."""
-    raw = path.read_bytes()
-    if len(raw) < wire.HEADER_BYTES or not any(raw[: wire.HEADER.size]):
+@dataclass(frozen=True)
+class SpoolHeader:
+    """Whose spool it is, and the live words at the moment of reading."""
+
+    pid: int
+    ppid: int
+    created_ns: int
+    phase: int
+    trainer_tid: int
+    dropped: int
+    faults: int
+    stopped_errno: int
+
+
+def read_header(raw: bytes, path: Path) -> SpoolHeader | None:
+    """Read the first page of a spool, or its first LIVE_BYTES; None if it is not written yet."""
+    if len(raw) < LIVE_BYTES or not any(raw[: wire.HEADER.size]):
         return None
     magic, version, pid, ppid, _, created_ns, _ = wire.HEADER.unpack_from(raw)
     if magic != wire.MAGIC:
@@ -53,6 +75,16 @@ def read_spool(path: Path) -> SpoolContent | None:
         )
     if pid > _LARGEST_PID:
         raise DamagedRecordingError(f"{path} claims to be of process {pid}, which cannot exist.")
+    words = (wire.WORD.unpack_from(raw, offset)[0] for offset in _LIVE_OFFSETS)
+    return SpoolHeader(pid, ppid, created_ns, *words)
+
+
+def read_spool(path: Path) -> SpoolContent | None:
+    """Read one spool; None if the process died before its header was written."""
+    raw = path.read_bytes()
+    header = read_header(raw, path) if len(raw) >= wire.HEADER_BYTES else None
+    if header is None:
+        return None
     body = memoryview(raw)[wire.HEADER_BYTES :]
     body = body[: len(body) // wire.RECORD_BYTES * wire.RECORD_BYTES]
     rows = _columns(body)
@@ -60,17 +92,17 @@ def read_spool(path: Path) -> SpoolContent | None:
     written = rows.filter((pl.col("kind") != 0) & (pl.col("kind") != wire.Kind.TEXT))
     events = written.filter(
         pl.col("kind").is_in([int(kind) for kind in wire.Kind])
-        & pl.col("dur_ns").is_between(0, _LONGEST_NS)
+        & pl.col("dur_ns").is_between(0, LONGEST_NS)
         & (pl.col("start_ns") > 0)
     )
     return SpoolContent(
-        pid=pid,
-        ppid=ppid,
-        created_ns=created_ns,
-        events=events.select(pl.lit(pid, pl.Int32).alias("pid"), *_EVENT_COLUMNS),
+        pid=header.pid,
+        ppid=header.ppid,
+        created_ns=header.created_ns,
+        events=events.select(pl.lit(header.pid, pl.Int32).alias("pid"), *_EVENT_COLUMNS),
         texts=texts,
-        dropped=wire.WORD.unpack_from(raw, wire.DROPPED_OFFSET)[0],
-        faults=wire.WORD.unpack_from(raw, wire.FAULTS_OFFSET)[0],
+        dropped=header.dropped,
+        faults=header.faults,
         damaged=written.height - events.height,
     )
 
@@ -112,19 +144,39 @@ def _columns(body: memoryview) -> pl.DataFrame:
 
 def _texts(body: memoryview, rows: pl.DataFrame) -> dict[int, str]:
     """Join the chunks of each text; a text whose chunks are not all there is left out."""
-    chunks: dict[int, dict[int, bytes]] = {}
-    sizes: dict[int, int] = {}
+    texts = Texts()
     at = rows.with_row_index("at").filter(pl.col("kind") == wire.Kind.TEXT)["at"].to_list()
     for index in at:
-        text_id, size, payload, _, number, _ = wire.TEXT_RECORD.unpack_from(
-            body, index * wire.RECORD_BYTES
-        )
-        chunks.setdefault(text_id, {})[number] = payload
-        sizes[text_id] = size
-    whole = {}
-    for text_id, parts in chunks.items():
-        wanted = -(-sizes[text_id] // wire.TEXT_CHUNK)
-        if len(parts) == wanted and max(parts) == wanted - 1:
-            data = b"".join(parts[number] for number in range(wanted))[: sizes[text_id]]
-            whole[text_id] = data.decode("utf-8", "replace")
-    return whole
+        texts.add(body, index * wire.RECORD_BYTES)
+    return {text_id: text for text_id in texts.ids if (text := texts.find(text_id)) is not None}
+
+
+class Texts:
+    """The chunks of a spool's texts as they come."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[int, dict[int, bytes]] = {}
+        self._sizes: dict[int, int] = {}
+
+    @property
+    def ids(self) -> list[int]:
+        """Every text of which any chunk was seen."""
+        return list(self._chunks)
+
+    def add(self, body: bytes | memoryview, offset: int) -> None:
+        """Take the chunk in the TEXT record at an offset."""
+        text_id, size, payload, _, number, _ = wire.TEXT_RECORD.unpack_from(body, offset)
+        self._chunks.setdefault(text_id, {})[number] = payload
+        self._sizes[text_id] = size
+
+    def find(self, text_id: int) -> str | None:
+        """The text; None as long as its chunks are not all there."""
+        parts = self._chunks.get(text_id)
+        if parts is None:
+            return None
+        size = self._sizes[text_id]
+        wanted = -(-size // wire.TEXT_CHUNK)
+        if len(parts) != wanted or max(parts) != wanted - 1:
+            return None
+        data = b"".join(parts[number] for number in range(wanted))[:size]
+        return data.decode("utf-8", "replace")

@@ -27,12 +27,13 @@ def render_terminal(document: Document, stream: TextIO) -> None:
         file=stream, width=None if stream.isatty() else WIDTH, highlight=False, emoji=False
     )
     console.width = min(console.width, WIDTH)
-    plain = not _speaks_unicode(stream)
+    plain = not speaks_unicode(stream)
     for block in document.blocks:
         _draw(console, block, plain=plain)
 
 
-def _speaks_unicode(stream: TextIO) -> bool:
+def speaks_unicode(stream: TextIO) -> bool:
+    """Whether more than ASCII can be written to a stream."""
     try:
         return codecs.lookup(stream.encoding or "ascii").name.startswith("utf")
     except LookupError:
@@ -63,13 +64,13 @@ def _draw_statement(console: Console, block: Statement, *, plain: bool) -> None:
 def _bar_line(bar: Bar, *, plain: bool) -> Text:
     full, empty = ("#", ".") if plain else ("█", "·")
     if bar.share is None:
-        return Text(f"  {_shown(bar.label, plain=plain):<19}unknown", "dim")
+        return Text(f"  {shown(bar.label, plain=plain):<19}unknown", "dim")
     filled = round(bar.share * _BAR_WIDTH)
     style = "red" if bar.marked else "green"
-    line = Text(f"  {_shown(bar.label, plain=plain):<19}")
+    line = Text(f"  {shown(bar.label, plain=plain):<19}")
     line.append(full * filled, style)
     line.append(empty * (_BAR_WIDTH - filled), "dim")
-    line.append(f" {100 * bar.share:5.1f} %  {_shown(bar.detail, plain=plain)}".rstrip())
+    line.append(f" {100 * bar.share:5.1f} %  {shown(bar.detail, plain=plain)}".rstrip())
     line.truncate(WIDTH)
     return line
 
@@ -98,10 +99,10 @@ def _print(
 
 
 def _text(words: str, style: str, *, plain: bool) -> Text:
-    return Text(_shown(words, plain=plain), style=style)
+    return Text(shown(words, plain=plain), style=style)
 
 
-def _shown(words: str, *, plain: bool) -> str:
+def shown(words: str, *, plain: bool) -> str:
     """Clean, and with escapes for what a stream that only knows ASCII cannot show."""
     if not plain:
         return clean(words)

@@ -1,0 +1,195 @@
+"""One training process: its steps, and where its last seconds went.
+
+The parts are those of `timeline.tiles`, with everything between a batch and its optimizer step as
+`compute`. They are cut as records come, in the order in which events ended. Since the last event
+the live phase tells: a checkpoint that still goes on has no record yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fuelline.schema.live import RankRow, Share
+from fuelline.schema.wire import Flag, Kind, Phase
+from fuelline.signals.live.steps import Steps, find_leader, percentile
+from fuelline.signals.live.window import WINDOW_NS, Buckets
+
+if TYPE_CHECKING:
+    from fuelline.schema.live import LoaderWorker, Record, SpoolGrowth, WorkerRow
+
+PARTS = ("input", "epoch start", "compute", "loop", "validation", "checkpoint")
+"""In the order in which a bar shows them."""
+_PART_OF_PHASE = {
+    Phase.OUTSIDE: "loop",
+    Phase.WAIT: "input",
+    Phase.COMPUTE: "compute",
+    Phase.SAVE: "checkpoint",
+    Phase.EVAL_WAIT: "validation",
+    Phase.EVAL: "validation",
+    Phase.ITER: "epoch start",
+}
+_PHASE_WORDS = {**_PART_OF_PHASE, Phase.OUTSIDE: "outside"}
+# Plain ints: every record comes by here, and arithmetic on enums takes ten times as long.
+_NEXT, _ITER, _SAVE = int(Kind.NEXT), int(Kind.ITER), int(Kind.SAVE)
+_BACKWARD, _OPTIMIZER = int(Kind.BACKWARD), int(Kind.OPTIMIZER)
+_GRAD, _END, _FAILED = int(Flag.GRAD), int(Flag.END), int(Flag.END | Flag.ERROR)
+_LEARNS = frozenset({_BACKWARD, _OPTIMIZER})
+_TILED = frozenset({_NEXT, _ITER, _SAVE, *_LEARNS})
+"""Other records lie inside these or in a gap and take its part."""
+_SAMPLES = "samples"
+
+
+class LiveTrainer:
+    """What is known of one training process."""
+
+    def __init__(self, growth: SpoolGrowth) -> None:
+        self.pid = growth.pid
+        self.workers: dict[tuple[int, int], LoaderWorker] = {}
+        """The last of each loader and number."""
+        self.tid = 0
+        self._growth = growth
+        self._rank: int | None = None
+        self._tiles = Buckets()
+        self._reached_ns = 0
+        """End of the last event that was taken in."""
+        self._after = ""
+        """What the thread does since then, until the next event says otherwise."""
+        self._unsure: tuple[int, int] | None = None
+        """A batch taken without gradients: validation, unless learning follows."""
+        self._steps: dict[int, Steps] = {}
+        self._batches = Steps()
+        self._evaluated: set[int] = set()
+        self._takes_batches = {True: False, False: False}
+        self.add(growth)
+
+    def add(self, growth: SpoolGrowth) -> None:
+        """Take in what was written since the last look."""
+        self._growth = growth
+        self.tid = growth.trainer_tid
+        self._rank = growth.rank if growth.rank is not None else self._rank
+        for optimizer, count in growth.past_steps.items():
+            self._steps.setdefault(optimizer, Steps()).count += count
+        self._batches.count += growth.past_batches
+        for worker in growth.workers:
+            self.workers[worker.loader_id, worker.worker_id] = worker
+        for record in growth.records:
+            kind = record[9]
+            if kind == _NEXT:
+                self._takes_batches[record[7] == self.tid] = True
+            if kind in _TILED and record[7] == self.tid:
+                self._take(record, kind)
+
+    @property
+    def hides_waiting(self) -> bool:
+        """Whether another thread takes the batches, so that waiting for them is not seen."""
+        return self._takes_batches[False] and not self._takes_batches[True]
+
+    def row(self, now_ns: int, workers: list[WorkerRow]) -> RankRow:
+        """The process as it is shown."""
+        is_gone = self._growth.is_alive is False
+        is_deaf = self._growth.stopped_errno != 0
+        now_ns = self._reached_ns if is_gone else now_ns
+        steps, kind = self._count()
+        lengths = steps.lengths_s()
+        return RankRow(
+            pid=self.pid,
+            rank=self._rank,
+            steps=steps.count if self._growth.is_counted else None,
+            step_kind=kind,
+            steps_per_s=None if is_deaf else steps.per_second(now_ns),
+            step_mean_s=sum(lengths) / len(lengths) if lengths else None,
+            step_p95_s=percentile(lengths, 0.95),
+            samples_per_s=None if is_deaf else self._samples_per_s(now_ns),
+            shares=[] if is_deaf or self.hides_waiting else self._shares(now_ns, is_gone=is_gone),
+            phase="ended" if is_gone else "not recorded" if is_deaf else self._phase_words(),
+            phase_s=max(0, now_ns - self._reached_ns) / 1e9
+            if self._reached_ns and not is_gone and not is_deaf
+            else None,
+            workers=workers,
+        )
+
+    def _count(self) -> tuple[Steps, Literal["train", "batch"]]:
+        leader = find_leader(self._steps)
+        return (self._batches, "batch") if leader is None else (leader, "train")
+
+    def _take(self, record: Record, kind: int) -> None:
+        start_ns, end_ns = record[0], record[0] + record[1]
+        if kind == _OPTIMIZER:
+            self._steps.setdefault(record[2], Steps()).add(end_ns)
+        start_ns = max(start_ns, self._reached_ns)
+        if self._reached_ns:
+            self._settle(kind)
+            self._tiles.add_span(self._reached_ns, start_ns, self._gap_part(kind))
+        if kind == _NEXT:
+            self._take_batch(record, start_ns, end_ns)
+        elif kind == _SAVE:
+            self._tiles.add_span(start_ns, end_ns, "checkpoint")
+        elif kind == _ITER:
+            part = "validation" if record[2] in self._evaluated else "epoch start"
+            self._tiles.add_span(start_ns, end_ns, part)
+        else:
+            self._tiles.add_span(start_ns, end_ns, "compute")
+            self._after = "backward" if kind == _BACKWARD else "loop"
+        self._reached_ns = max(end_ns, self._reached_ns)
+
+    def _take_batch(self, record: Record, start_ns: int, end_ns: int) -> None:
+        flags = record[8]
+        if not flags & _FAILED:
+            self._batches.add(end_ns)
+            self._tiles.add(end_ns, _SAMPLES, max(0, record[3]))
+        if not flags & _GRAD and self._steps:
+            self._unsure = (start_ns, end_ns)
+            self._evaluated.add(record[2])
+            self._after = "loop" if flags & _END else "validation"
+            return
+        is_turn = record[6] == 0 or flags & _END
+        self._tiles.add_span(start_ns, end_ns, "epoch start" if is_turn else "input")
+        self._after = "loop" if flags & _END else "compute"
+
+    def _settle(self, kind: int) -> None:
+        """Now it shows what the batch was for."""
+        if self._unsure is not None:
+            learns = kind in _LEARNS and self._after == "validation"
+            self._tiles.add_span(*self._unsure, "input" if learns else "validation")
+            self._after = "compute" if learns else self._after
+            self._unsure = None
+
+    def _gap_part(self, kind: int) -> str:
+        """What the time between the last event and this one was."""
+        if self._after == "backward":
+            return "compute" if kind in _LEARNS else "loop"
+        if self._after == "loop":
+            return "compute" if kind == _BACKWARD else "loop"
+        return self._after or "loop"
+
+    def _phase(self) -> Phase:
+        """The phase of this moment; what inference does is its work, not validation."""
+        try:
+            phase = Phase(self._growth.phase)
+        except ValueError:  # damaged
+            return Phase.OUTSIDE
+        if self._steps:
+            return phase
+        return {Phase.EVAL_WAIT: Phase.WAIT, Phase.EVAL: Phase.COMPUTE}.get(phase, phase)
+
+    def _phase_words(self) -> str:
+        return _PHASE_WORDS[self._phase()]
+
+    def _shares(self, now_ns: int, *, is_gone: bool) -> list[Share]:
+        spent = self._tiles.total(now_ns)
+        spent.pop(_SAMPLES, None)
+        if self._unsure is not None:
+            spent["validation"] += self._unsure[1] - self._unsure[0]
+        if self._reached_ns and not is_gone:
+            open_ns = min(now_ns - self._reached_ns, WINDOW_NS)
+            spent[_PART_OF_PHASE[self._phase()]] += max(0, open_ns)
+        whole = sum(spent.values())
+        return [
+            Share(part=part, frac=spent[part] / whole) for part in PARTS if spent[part] and whole
+        ]
+
+    def _samples_per_s(self, now_ns: int) -> float | None:
+        spent = self._tiles.total(now_ns)
+        samples = spent.pop(_SAMPLES, 0)
+        seen_ns = min(WINDOW_NS, sum(spent.values()) + max(0, now_ns - self._reached_ns))
+        return samples / (seen_ns / 1e9) if samples and seen_ns else None

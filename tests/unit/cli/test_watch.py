@@ -1,0 +1,106 @@
+"""`fuelline watch` without a terminal: one plain snapshot, the usual errors, the right run."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from fuelline import pipeline
+from fuelline.cli import main
+from fuelline.cli.store import find_running
+from fuelline.ingest import compact_recording
+from fuelline.schema.recording import RUN_FILE
+from tests.unit.ingest.remains import RUN, write_run
+from tests.unit.ingest.test_follow import HERE, trainer_header
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Capture = pytest.CaptureFixture[str]
+
+
+def make_run(store: Path, name: str, **facts: object) -> Path:
+    run = msgspec.structs.replace(HERE, run_id=name, **facts)
+    folder = write_run(store / "runs" / name, run=run)
+    spool = next((folder / "spool").glob("*"))
+    spool.write_bytes(trainer_header() + spool.read_bytes()[len(trainer_header()) :])
+    return folder
+
+
+def test_into_a_pipe_goes_one_plain_snapshot(capsys: Capture, store: Path) -> None:
+    make_run(store, "20260101-running")
+    assert main(["watch"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "\x1b" not in said.out
+    assert "running for" in said.out
+    assert "4711        8" in said.out
+    assert "fuelline diagnose" in said.out.splitlines()[-1]
+
+
+def test_a_run_that_has_ended_says_so_and_shows_its_last_state(
+    capsys: Capture, store: Path
+) -> None:
+    folder = make_run(store, "20260101-ended", ended_ns=RUN.ended_ns, exit_code=0)
+    for compact in (False, True):
+        if compact:
+            compact_recording(folder)
+        assert main(["watch", "--once", "--workers"]) == 0
+        said = capsys.readouterr().out
+        assert "ended with exit code 0 after 1 min 0 s" in said
+        assert "4711        8" in said
+        assert f"The diagnosis: fuelline diagnose {folder}" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["watch"], 3, "No run was recorded yet"),
+        (["watch", "no-such-run"], 3, "neither a folder nor a recorded run"),
+        (["watch", "."], 3, "not a recording"),
+        (["watch", "--interval", "0.1"], 2, "0.2 to 60"),
+        (["watch", "--interval", "often"], 2, "often"),
+        (["watch", "--interval", "nan"], 2, "nan"),
+    ],
+)
+@pytest.mark.usefixtures("store")
+def test_what_cannot_be_watched_is_said(
+    capsys: Capture, words: list[str], code: int, said: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    try:
+        found = main(words)
+    except SystemExit as left:
+        found = int(left.code or 0)
+    assert found == code
+    assert said in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_is_preferred_to_a_newer_one_that_has_ended(store: Path) -> None:
+    assert find_running() is None
+    running = make_run(store, "20260101-a")
+    make_run(store, "20260102-b", ended_ns=5, exit_code=0)
+    make_run(store, "20260103-c", launcher_pid=2**22 + 1)
+    make_run(store, "20260104-d", host="no-such-host")
+    damaged = make_run(store, "20260105-e")
+    (damaged / RUN_FILE).write_text("{")
+    assert find_running() == running
+
+
+def test_a_watched_run_that_is_compacted_keeps_its_last_state(store: Path) -> None:
+    folder = make_run(store, "20260101-a", launcher_pid=os.getpid(), host=socket.gethostname())
+    watch = pipeline.Watch(folder)
+    (before,) = watch.snapshot(workers=False).ranks
+    ended = msgspec.structs.replace(HERE, ended_ns=RUN.ended_ns, exit_code=7)
+    (folder / RUN_FILE).write_bytes(msgspec.json.encode(ended))
+    compact_recording(folder)
+    for _ in range(2):
+        watch.look()
+        shown = watch.snapshot(workers=False)
+        assert (shown.state, shown.run.exit_code) == ("ended", 7)
+        assert shown.ranks[0].steps == before.steps == 8
