@@ -7,110 +7,105 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
-from fuelline.ingest import RunTail, read_hosts, read_last
+from fuelline.ingest import Hosts, RunTail, compact_recording, read_last
 from fuelline.report import render_terminal, write_document
-from fuelline.schema.facts import SyncFacts
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
-from fuelline.schema.recording import MANIFEST_FILE, Blindspot
-from fuelline.schema.units import duration
-from fuelline.signals import measure, measure_devices, measure_ranks
+from fuelline.schema.recording import MANIFEST_FILE
+from fuelline.signals import (
+    align_hosts,
+    compare_ranks,
+    find_reason,
+    find_unseen,
+    measure,
+    measure_devices,
+    view_host,
+    why_no_steps,
+)
 from fuelline.signals.live import LiveRun
-from fuelline.timeline.meetings import match_meetings
-from fuelline.timeline.merge import align, merge, shift
 from fuelline.timeline.tiles import cut_tiles
-from fuelline.timeline.trainer import find_trainers
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
+    from fuelline.schema.facts import Culprit, SyncFacts
     from fuelline.schema.live import RunGrowth, Snapshot
-    from fuelline.timeline import Timeline
-    from fuelline.timeline.merge import Offset
+    from fuelline.schema.recording import RunFacts
+    from fuelline.signals import Comparison, HostView
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
+
+MOST_COMPARED = 4
+"""Ranks beside a late one whose steps are looked into: what it does differently shows by then."""
 
 
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     """Read a run, compacting it on the way if it has ended, and diagnose it."""
-    hosts, offsets = _read_aligned(run_dir)
-    timeline = merge(hosts)
-    ranks = [(each, cut_tiles(timeline, each)) for each in find_trainers(timeline)]
-    sync, trainer, tiling = _compare_ranks(hosts, timeline, ranks)
+    recordings = Hosts(run_dir)
+    hosts = align_hosts([view_host(timeline) for timeline in recordings])
+    comparison = compare_ranks(hosts)
+    late = {culprit.rank for culprit in comparison.facts.culprits}
+    trainer = _choose_trainer(hosts, late)
+    summary = _summarise(hosts[0].run, run_dir)
     blindspots = [
-        *timeline.blindspots,
-        *_structural_blindspots(timeline, trainer, len(ranks)),
-        *_clock_blindspots(hosts, offsets),
+        *dict.fromkeys(spot for host in hosts for spot in host.blindspots),
+        *recordings.lost,
+        *find_unseen(hosts, trainer),
     ]
-    summary = _summarise(timeline, run_dir)
+    timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
+    tiling = cut_tiles(timeline, trainer) if trainer is not None else None
     if trainer is None or tiling is None:
-        devices = measure_devices(hosts[0]).devices
-        return cannot_tell(summary, blindspots, _why_no_steps(timeline, trainer), price, devices)
-    facts = measure(_host_of(hosts, trainer), trainer, tiling, sync)
+        devices = measure_devices(timeline).devices
+        return cannot_tell(summary, blindspots, why_no_steps(hosts, trainer), price, devices)
+    sync = _explain_lateness(recordings, hosts, comparison)
+    facts = measure(timeline, trainer, tiling, sync)
     return diagnose(facts, summary, blindspots, price)
 
 
-def _read_aligned(run_dir: Path) -> tuple[list[Timeline], list[Offset]]:
-    """The recordings of all hosts on the clock of the first."""
-    hosts = read_hosts(run_dir)
-    offsets = align(hosts)
-    moved = [shift(each, offset.shift_ns) for each, offset in zip(hosts, offsets, strict=True)]
-    return moved, offsets
+def _choose_trainer(hosts: list[HostView], late: set[int]) -> Trainer | None:
+    """The rank to judge: the first that makes nobody wait."""
+    everyone = [trainer for host in hosts for trainer in host.trainers]
+    everyone.sort(key=lambda trainer: (trainer.rank in late, trainer.rank or 0))
+    return everyone[0] if everyone else None
 
 
-def _host_of(hosts: list[Timeline], trainer: Trainer) -> Timeline:
-    """The recording of the host that a rank ran on."""
-    return next(each for each in hosts if any(facts.pid == trainer.pid for facts in each.processes))
+def _host_of(hosts: list[HostView], trainer: Trainer) -> int:
+    return next(number for number, host in enumerate(hosts) if trainer in host.trainers)
 
 
-def _compare_ranks(
-    hosts: list[Timeline], timeline: Timeline, ranks: list[tuple[Trainer, Tiling | None]]
-) -> tuple[SyncFacts, Trainer | None, Tiling | None]:
-    """How ranks wait for each other, and the rank to judge: the first that is no culprit."""
-    if not ranks:
-        return SyncFacts(), None, None
-    stepping = {
-        each.rank: (each, tiles) for each, tiles in ranks if each.rank is not None and tiles
-    }
-    meetings = match_meetings(timeline, [trainer for trainer, _ in ranks])
-    sync = measure_ranks(timeline, meetings, {rank: tiles for rank, (_, tiles) in stepping.items()})
-    own = []
-    for culprit in sync.culprits:
-        trainer, tiling = stepping[culprit.rank]
-        facts = measure(_host_of(hosts, trainer), trainer, tiling)
-        own.append(msgspec.structs.replace(culprit, own=facts))
-    late = {culprit.rank for culprit in sync.culprits}
-    judged = next(((each, tiles) for each, tiles in ranks if each.rank not in late), ranks[0])
-    return msgspec.structs.replace(sync, culprits=own), *judged
+def _explain_lateness(
+    recordings: Hosts, hosts: list[HostView], comparison: Comparison
+) -> SyncFacts:
+    """Give each late rank the part of a step that it is late by, and its own facts."""
+    facts = comparison.facts
+    explained = [_explain(recordings, hosts, comparison, culprit) for culprit in facts.culprits]
+    return msgspec.structs.replace(facts, culprits=explained)
 
 
-def _clock_blindspots(hosts: list[Timeline], offsets: list[Offset]) -> list[Blindspot]:
-    """How well the hosts' clocks agree, where that matters."""
-    known = [offset.error_ns for offset in offsets if offset.error_ns is not None]
-    spots = []
-    if len(known) < len(offsets):
-        lost = [
-            host.run.host
-            for host, each in zip(hosts, offsets, strict=True)
-            if each.error_ns is None
-        ]
-        spots.append(
-            Blindspot(
-                what=f"how the clock of {', '.join(lost)} differs from {hosts[0].run.host}'s",
-                why="no collective of both was recorded; their wall clocks are taken as they are",
-                forbids="saying who waits for whom across them",
-            )
-        )
-    if max(known) > 0:
-        spots.append(
-            Blindspot(
-                what=f"differences under {duration(max(known) / 1e9)} between hosts",
-                why="their clocks are aligned at collectives, to within that",
-                forbids="calling a rank late by less",
-            )
-        )
-    return spots
+def _explain(
+    recordings: Hosts, hosts: list[HostView], comparison: Comparison, culprit: Culprit
+) -> Culprit:
+    late = {each.rank for each in comparison.facts.culprits} - {culprit.rank}
+    tilings: dict[int, Tiling] = {}
+    for number, host in enumerate(hosts):
+        for trainer in host.trainers:
+            is_wanted = trainer.rank == culprit.rank or len(tilings) < MOST_COMPARED
+            if not is_wanted or trainer.rank is None or trainer.rank in late:
+                continue
+            timeline = recordings.read(number)
+            tiling = cut_tiles(timeline, trainer)
+            if tiling is None:
+                continue
+            tilings[trainer.rank] = tiling.shifted(host.offset.shift_ns)
+            if trainer.rank == culprit.rank:
+                culprit = msgspec.structs.replace(culprit, own=measure(timeline, trainer, tiling))
+    return find_reason(comparison, tilings, culprit)
+
+
+def compact_run(run_dir: Path) -> None:
+    """Turn the raw files of a run that has ended into tables; raises OSError if there is no room."""
+    compact_recording(run_dir)
 
 
 def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
@@ -161,8 +156,7 @@ class Watch:
         return self._tail.look()
 
 
-def _summarise(timeline: Timeline, run_dir: Path) -> RunSummary:
-    run = timeline.run
+def _summarise(run: RunFacts, run_dir: Path) -> RunSummary:
     return RunSummary(
         run_id=run.run_id,
         command=run.command,
@@ -171,69 +165,3 @@ def _summarise(timeline: Timeline, run_dir: Path) -> RunSummary:
         seconds=None if run.ended_ns is None else (run.ended_ns - run.started_ns) / 1e9,
         path=encodable(str(run_dir)),
     )
-
-
-def _why_no_steps(timeline: Timeline, trainer: Trainer | None) -> str:
-    if trainer is not None:
-        return "fewer than two steps were seen. Record a longer stretch of training."
-    if not timeline.processes:
-        return (
-            "no process of the job loaded PyTorch with the hooks in place. A job without "
-            "PyTorch, or a python started "
-            "with -S, -I or -E, shows no steps."
-        )
-    return (
-        "PyTorch was loaded, but no batch was taken from a DataLoader and no optimizer stepped. "
-        "Processes that the job did not start, such as workers of a Ray cluster that ran before, "
-        "are not seen."
-    )
-
-
-def _structural_blindspots(
-    timeline: Timeline, trainer: Trainer | None, trainers: int
-) -> list[Blindspot]:
-    """What the way the job is built hides from us."""
-    found = []
-    if timeline.run.ended_ns is None:
-        found.append(
-            Blindspot(
-                what="how the job ended",
-                why="it is still running, or its launcher was killed",
-                forbids="its exit code and total time",
-            )
-        )
-    if trainer is not None and trainer.rank is None and trainers > 1:
-        found.append(
-            Blindspot(
-                what=f"{trainers - 1} further training processes",
-                why="they took part in no collective that was seen; this is the one with the most "
-                "steps",
-                forbids="stragglers and waiting between them",
-            )
-        )
-    ranks = max((facts.ranks or 0 for facts in timeline.processes), default=0)
-    if ranks > trainers:
-        found.append(
-            Blindspot(
-                what=f"{ranks - trainers} of {ranks} ranks",
-                why="they left no steps in this recording",
-                forbids="what they waited for, and blaming them",
-            )
-        )
-    if trainer is not None and trainer.reader_tid != trainer.tid:
-        found.append(
-            Blindspot(
-                what="how long the training thread waits for input",
-                why="another thread takes the batches from the loader",
-                forbids="a verdict about input",
-            )
-        )
-    if trainer is not None and trainer.step_kind == "train" and not trainer.train_loaders:
-        found.append(
-            Blindspot(
-                what="where the training data comes from",
-                why="no DataLoader feeds the steps",
-                forbids="a verdict about input",
-            )
-        )
-    return found

@@ -125,11 +125,7 @@ def act(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     elif options.node_rank is not None:
-        print(
-            f"fuelline: this host's part is in {run_dir}. When all hosts have ended: "
-            f"fuelline diagnose {options.run_dir}",
-            file=sys.stderr,
-        )
+        _close_part(run_dir, options.run_dir)
     elif not options.quiet:
         _report(run_dir, options.price)
     return _leave_like(outcome)
@@ -202,6 +198,21 @@ def _report(run_dir: Path, price: float | None) -> None:
             f"`fuelline --debug diagnose {run_dir}` shows more.",
             file=sys.stderr,
         )
+
+
+def _close_part(part: Path, run_dir: Path) -> None:
+    """Compact this host's part here, so that the reader of all parts need not."""
+    from fuelline import pipeline  # noqa: PLC0415 - as in `_report`
+
+    try:
+        pipeline.compact_run(part)
+    except (OSError, InputError) as error:
+        print(f"fuelline: {part} stays as it was recorded: {clean(str(error))}", file=sys.stderr)
+    print(
+        f"fuelline: this host's part is in {part}. When all hosts have ended: "
+        f"fuelline diagnose {run_dir}",
+        file=sys.stderr,
+    )
 
 
 def _leave_like(outcome: Outcome) -> int:

@@ -5,16 +5,15 @@ A part that cannot be read is a Blindspot; the others are read all the same.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import TYPE_CHECKING
 
 from fuelline.ingest.recording import read_recording
 from fuelline.schema.errors import InputError
 from fuelline.schema.recording import PART_PREFIX, Blindspot
-from fuelline.timeline.merge import keep_apart
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from fuelline.timeline import Timeline
@@ -28,25 +27,45 @@ def find_parts(run_dir: Path) -> list[Path]:
     return sorted(path for path in found if _PART.fullmatch(path.name))
 
 
-def read_hosts(run_dir: Path) -> list[Timeline]:
-    """One Timeline a host, the lowest number first, pids kept apart, clocks as they were."""
-    parts = find_parts(run_dir)
-    if not parts:
-        return [read_recording(run_dir)]
-    read = [(part, _try(part, number)) for number, part in enumerate(parts)]
-    found = [timeline for _, timeline in read if not isinstance(timeline, InputError)]
-    lost = [(part, error) for part, error in read if isinstance(error, InputError)]
-    if not found:
-        raise lost[0][1]
-    spots = (*found[0].blindspots, *(_lost(part, error) for part, error in lost))
-    return [dataclasses.replace(found[0], blindspots=spots), *found[1:]]
+class Hosts:
+    """The recordings of a run's hosts, the lowest number first, each read when it is asked for.
 
+    The last one stays in memory; a run on one host is read once.
+    """
 
-def _try(part: Path, number: int) -> Timeline | InputError:
-    try:
-        return keep_apart(read_recording(part), number)
-    except InputError as error:
-        return error
+    def __init__(self, run_dir: Path) -> None:
+        self._parts = find_parts(run_dir) or [run_dir]
+        self._kept: tuple[Path, Timeline] | None = None
+        self.lost: list[Blindspot] = []
+        """Parts that could not be read, once all of them were tried."""
+
+    def __iter__(self) -> Iterator[Timeline]:
+        """Each that can be read; the others are lost, and if all are, that is an error."""
+        found: list[Path] = []
+        for part in self._parts:
+            timeline = self._try(part)
+            if not isinstance(timeline, InputError):
+                found.append(part)
+                yield timeline
+            elif part == self._parts[-1] and not found:
+                raise timeline
+            else:
+                self.lost.append(_lost(part, timeline))
+        self._parts = found
+
+    def read(self, number: int) -> Timeline:
+        """One of those that could be read, by its place among them."""
+        part = self._parts[number]
+        if self._kept is None or self._kept[0] != part:
+            self._kept = part, read_recording(part)
+        return self._kept[1]
+
+    def _try(self, part: Path) -> Timeline | InputError:
+        try:
+            self._kept = part, read_recording(part)
+        except InputError as error:
+            return error
+        return self._kept[1]
 
 
 def _lost(part: Path, error: InputError) -> Blindspot:

@@ -171,9 +171,9 @@ class Culprit(Struct, frozen=True, kw_only=True):
     caused_wait_seconds: float
     """What the other ranks waited for it, together."""
     share_of_waiting: Signal
-    part: str
+    part: str = "unexplained"
     """The part of its budget that is longer than the others'."""
-    excess_seconds: float
+    excess_seconds: float = 0.0
     """How much longer, over all meetings that it was late at."""
     own: Facts | None = None
     """The facts of that rank by itself."""

@@ -14,15 +14,13 @@ import polars as pl
 from fuelline.schema.facts import ExchangeFacts
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Collective
-from fuelline.signals.counters import growth
 from fuelline.signals.estimate import slope, total
 from fuelline.timeline.meetings import KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
-    from fuelline.timeline import Timeline
-    from fuelline.timeline.tiles import Tiling
+    from fuelline.signals.hosts import HostView
 
 _SIZES_APART = 4.0
 """Sizes must differ by this factor to tell a fixed cost from one per byte."""
@@ -34,9 +32,7 @@ _TWICE = {int(Collective.ALL_REDUCE), int(Collective.GRADIENTS)}
 _WHOLE = {int(Collective.BROADCAST), int(Collective.BUFFERS), int(Collective.REDUCE)}
 
 
-def fit_exchange(
-    timeline: Timeline, meetings: pl.DataFrame, tilings: Mapping[int, Tiling], wall_ns: int
-) -> ExchangeFacts:
+def fit_exchange(hosts: Sequence[HostView], meetings: pl.DataFrame, wall_ns: int) -> ExchangeFacts:
     """Facts about the exchanges of these meetings."""
     exchanges = _exchanges(meetings)
     if not exchanges.height:
@@ -51,8 +47,8 @@ def fit_exchange(
         latency_seconds=alpha,
         bytes_per_s=beta,
         jitter_share=_jitter_share(exchanges),
-        retransmit_share=_retransmit_share(timeline, next(iter(tilings.values()))),
-        core_wait_share=_core_wait_share(timeline, tilings),
+        retransmit_share=_retransmit_share(hosts),
+        core_wait_share=_core_wait_share(hosts),
     )
 
 
@@ -146,34 +142,16 @@ def _jitter_share(exchanges: pl.DataFrame) -> Signal:
     return total(float(above) / everything, "frac", "exchange.time above the usual")
 
 
-def _retransmit_share(timeline: Timeline, tiling: Tiling) -> Signal:
-    """From the ranks' own network namespaces, if they have any, else from the host's counters."""
-    names = timeline.table("host")["name"].unique().to_list()
-    own = [name for name in names if name.startswith("ns.") and name.endswith(".sent_segments")]
-    sent = again = 0.0
-    for name in own or ["net.tcp.sent_segments"]:
-        sent += growth(timeline, tiling, name) or 0.0
-        again += growth(timeline, tiling, name.replace("sent_segments", "retransmits")) or 0.0
+def _retransmit_share(hosts: Sequence[HostView]) -> Signal:
+    sent = sum(host.segments[0] for host in hosts)
     if sent <= 0:
         return Missing(reason="the kernel's TCP counters were not read twice")
-    return total(again / sent, "frac", "net.retransmits over segments")
+    again = sum(host.segments[1] for host in hosts)
+    return total(again / sent, "frac", "net.retransmits over segments", int(sent))
 
 
-def _core_wait_share(timeline: Timeline, tilings: Mapping[int, Tiling]) -> Signal:
-    """Gloo moves data in threads of its own, so the trainer thread alone does not tell."""
-    shares = []
-    for tiling in tilings.values():
-        queued = (
-            timeline.table("clocks")
-            .filter(
-                (pl.col("pid") == tiling.pid)
-                & pl.col("at_ns").is_between(tiling.start_ns, tiling.end_ns)
-            )
-            .group_by("tid")
-            .agg(pl.col("runq_ns").max() - pl.col("runq_ns").min())["runq_ns"]
-        )
-        if queued.len():
-            shares.append(float(queued.max()) / tiling.wall_ns)  # type: ignore[arg-type]
+def _core_wait_share(hosts: Sequence[HostView]) -> Signal:
+    shares = [share for host in hosts for share in host.core_waits]
     if not shares:
         return Missing(reason="the ranks' clocks were not read")
     return total(sum(shares) / len(shares), "frac", "clocks.runq over window", len(shares))

@@ -7,8 +7,10 @@ between two meetings, against the mean of the others'.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
 from fuelline.schema.facts import Culprit, SyncFacts
@@ -16,13 +18,13 @@ from fuelline.schema.readings import Reading
 from fuelline.signals.estimate import proportion, total
 from fuelline.signals.exchange import fit_exchange
 from fuelline.signals.jitter import forecast_jitter
-from fuelline.timeline.meetings import KEY
+from fuelline.timeline.meetings import KEY, match_meetings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from fuelline.timeline import Timeline
-    from fuelline.timeline.tiles import Tiling
+    from fuelline.signals.hosts import HostView
+    from fuelline.timeline.tiles import Span, Tiling
 
 CLEARLY_LATE = 0.6
 """Of two ranks, one is a culprit if at least this share of the waiting, less its sampling error, is
@@ -31,45 +33,58 @@ for it; of more ranks, if it causes twice its share. Below that they take turns.
 _WAITING_PARTS = ("collectives",)
 
 
-def measure_ranks(
-    timeline: Timeline, meetings: pl.DataFrame, tilings: Mapping[int, Tiling]
+@dataclass(frozen=True)
+class Comparison:
+    """How ranks wait for each other, and the meetings that this was read off."""
+
+    facts: SyncFacts
+    meetings: pl.DataFrame
+
+
+def compare_ranks(hosts: Sequence[HostView]) -> Comparison:
+    """Compare all ranks over the stretch that all of them trained in.
+
+    Culprits come without a reason: that needs their tiles, see `find_reason`.
+    """
+    spans = {rank: span for host in hosts for rank, span in host.spans.items()}
+    meetings = match_meetings(pl.concat([host.arrivals for host in hosts]))
+    if len(spans) > 1:
+        start_ns = max(span.start_ns for span in spans.values())
+        end_ns = min(span.end_ns for span in spans.values())
+        inside = meetings.filter((pl.col("arrive_ns") >= start_ns) & (pl.col("last_ns") <= end_ns))
+        if inside.height and end_ns > start_ns:
+            return Comparison(_measure(hosts, inside, spans, end_ns - start_ns), inside)
+    return Comparison(SyncFacts(ranks=len(spans)), meetings)
+
+
+def _measure(
+    hosts: Sequence[HostView], meetings: pl.DataFrame, spans: Mapping[int, Span], wall_ns: int
 ) -> SyncFacts:
-    """Facts about waiting between ranks, over the stretch that all of them trained in."""
-    if len(tilings) < 2 or not meetings.height:
-        return SyncFacts(ranks=len(tilings))
-    start_ns = max(tiling.start_ns for tiling in tilings.values())
-    end_ns = min(tiling.end_ns for tiling in tilings.values())
-    inside = meetings.filter((pl.col("arrive_ns") >= start_ns) & (pl.col("last_ns") <= end_ns))
-    if not inside.height or end_ns <= start_ns:
-        return SyncFacts(ranks=len(tilings))
-    wall_ns = end_ns - start_ns
-    ranks = sorted(tilings)
+    ranks = sorted(spans)
+    blamed = _blame(meetings)
+    waited = dict(meetings.group_by("rank").agg(pl.col("wait_ns").sum()).iter_rows())
     return SyncFacts(
         ranks=len(ranks),
         wait_share=total(
-            float(inside["wait_ns"].sum()) / len(ranks) / wall_ns,
+            sum(waited.values()) / len(ranks) / wall_ns,
             "frac",
             "meetings.wait over ranks and window",
-            inside.height,
+            meetings.height,
         ),
         straggler_share=total(
-            float(_blame(inside)["alone_ns"].sum()) / wall_ns,
+            float(blamed["alone_ns"].sum()) / wall_ns,
             "frac",
             "meetings.last less second last over window",
         ),
-        culprits=_find_culprits(inside, tilings),
-        wait_share_by_rank={
-            str(rank): float(inside.filter(pl.col("rank") == rank)["wait_ns"].sum()) / wall_ns
-            for rank in ranks
-        },
-        exchange=fit_exchange(timeline, inside, tilings, wall_ns),
-        jitter=forecast_jitter(inside, _step_of(inside["last_ns"], tilings[ranks[0]])),
+        culprits=_find_culprits(blamed, spans),
+        wait_share_by_rank={str(rank): waited.get(rank, 0) / wall_ns for rank in ranks},
+        exchange=fit_exchange(hosts, meetings, wall_ns),
+        jitter=forecast_jitter(meetings, _step_of(meetings["last_ns"], spans[ranks[0]])),
     )
 
 
-def _find_culprits(meetings: pl.DataFrame, tilings: Mapping[int, Tiling]) -> list[Culprit]:
-    blamed = _blame(meetings)
-    steps = _worst_of_each_step(blamed, next(iter(tilings.values())))
+def _find_culprits(blamed: pl.DataFrame, spans: Mapping[int, Span]) -> list[Culprit]:
+    steps = _worst_of_each_step(blamed, spans[min(spans)])
     caused = (
         steps.group_by("late")
         .agg(pl.col("caused_ns").sum(), pl.len().alias("times"))
@@ -80,12 +95,11 @@ def _find_culprits(meetings: pl.DataFrame, tilings: Mapping[int, Tiling]) -> lis
         return []
     # Few long waits tell less than many: the number of steps, weighted by what they cost.
     weight = everything**2 / float((steps["caused_ns"].cast(pl.Float64) ** 2).sum())
-    limit = CLEARLY_LATE if len(tilings) == 2 else min(CLEARLY_LATE, 2 / len(tilings))
+    limit = CLEARLY_LATE if len(spans) == 2 else min(CLEARLY_LATE, 2 / len(spans))
     culprits = []
     for rank, caused_ns, times in caused.iter_rows():
         share = proportion(caused_ns / everything * weight, weight, "meetings.caused wait")
-        if isinstance(share, Reading) and (share.low or 0.0) >= limit and rank in tilings:
-            part, excess_ns = _find_reason(blamed.filter(pl.col("late") == rank), tilings, rank)
+        if isinstance(share, Reading) and (share.low or 0.0) >= limit and rank in spans:
             culprits.append(
                 Culprit(
                     rank=rank,
@@ -93,8 +107,6 @@ def _find_culprits(meetings: pl.DataFrame, tilings: Mapping[int, Tiling]) -> lis
                     of=steps.height,
                     caused_wait_seconds=caused_ns / 1e9,
                     share_of_waiting=share,
-                    part=part,
-                    excess_seconds=excess_ns / 1e9,
                 )
             )
     return culprits
@@ -113,10 +125,10 @@ def _blame(meetings: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _worst_of_each_step(blamed: pl.DataFrame, tiling: Tiling) -> pl.DataFrame:
+def _worst_of_each_step(blamed: pl.DataFrame, span: Span) -> pl.DataFrame:
     """Of the collectives of one step, the rank that cost most: | late | caused_ns |."""
     return (
-        blamed.with_columns(_step_of(blamed["last_ns"], tiling).alias("step"))
+        blamed.with_columns(_step_of(blamed["last_ns"], span).alias("step"))
         .group_by("step", "late")
         .agg(pl.col("caused_ns").sum())
         .sort("caused_ns", descending=True)
@@ -125,30 +137,32 @@ def _worst_of_each_step(blamed: pl.DataFrame, tiling: Tiling) -> pl.DataFrame:
     )
 
 
-def _step_of(moments_ns: pl.Series, tiling: Tiling) -> pl.Series:
+def _step_of(moments_ns: pl.Series, span: Span) -> pl.Series:
     """The step of the first rank that each moment lies in."""
-    return tiling.boundaries.search_sorted(moments_ns, side="left")
+    return span.boundaries.search_sorted(moments_ns, side="left")
 
 
-def _find_reason(
-    blamed: pl.DataFrame, tilings: Mapping[int, Tiling], rank: int
-) -> tuple[str, float]:
-    """The part of a step in which the late rank spent longer than the others, and how much.
+def find_reason(comparison: Comparison, tilings: Mapping[int, Tiling], culprit: Culprit) -> Culprit:
+    """The culprit with the part of a step in which it spent longer than the others, and how much.
 
-    Each tile counts for the meeting that follows it. Weighted by cost through plain sums: a long
-    delay adds more than a short one.
+    `tilings` are its own and those of some others. Each tile counts for the meeting that follows
+    it. Weighted by cost through plain sums: a long delay adds more than a short one.
     """
+    rank = culprit.rank
+    blamed = _blame(comparison.meetings).filter(pl.col("late") == rank)
     sums = {each: _parts_before(blamed["last_ns"], tiling) for each, tiling in tilings.items()}
     others = [parts for each, parts in sums.items() if each != rank]
+    if not others:
+        return culprit
     excess = {
         part: sums[rank].get(part, 0.0) - sum(each.get(part, 0.0) for each in others) / len(others)
         for part in {name for parts in sums.values() for name in parts}
         if part not in _WAITING_PARTS
     }
     if not excess:
-        return "unexplained", 0.0
+        return culprit
     part = max(excess, key=lambda name: excess[name])
-    return part, max(0.0, excess[part])
+    return msgspec.structs.replace(culprit, part=part, excess_seconds=max(0.0, excess[part]) / 1e9)
 
 
 def _parts_before(meetings_ns: pl.Series, tiling: Tiling) -> dict[str, float]:

@@ -7,7 +7,7 @@ cover the window from its first to its last nanosecond, so that a budget sums to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -50,17 +50,17 @@ _TILED = {
     Kind.GC: "garbage collection",
     Kind.ZOOM: "profiler",
 }
+_LASTING = [Kind.NEXT, Kind.COLLECTIVE, *(kind for kind in _TILED if kind != Kind.GC)]
+"""What ends the window: what is collected when the interpreter ends is no part of the training."""
 _MODE_AFTER = {Kind.BACKWARD: "optimizer", Kind.OPTIMIZER: "loop"}
 """What the thread does after an event, until the next one says otherwise."""
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """Tiles of the window, and the window itself."""
+class Span:
+    """The stretch of a trainer that is judged: from the end of its first step to its last event."""
 
     pid: int
-    tiles: pl.DataFrame
-    """start_ns, end_ns, part, kind (0 for a gap), step (index of the step it starts in)."""
     start_ns: int
     end_ns: int
     boundaries: pl.Series
@@ -71,15 +71,58 @@ class Tiling:
         """Length of the window."""
         return self.end_ns - self.start_ns
 
+    def shifted(self, shift_ns: int) -> Span:
+        """The same on another clock."""
+        return replace(
+            self,
+            start_ns=self.start_ns + shift_ns,
+            end_ns=self.end_ns + shift_ns,
+            boundaries=self.boundaries + shift_ns,
+        )
 
-def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
-    """Cut the window into tiles; None if there are fewer than two step boundaries."""
-    events = (
+
+@dataclass(frozen=True)
+class Tiling(Span):
+    """A span cut into tiles."""
+
+    tiles: pl.DataFrame
+    """start_ns, end_ns, part, kind (0 for a gap), step (index of the step it starts in)."""
+
+    def shifted(self, shift_ns: int) -> Tiling:
+        """The same on another clock."""
+        moved = super().shifted(shift_ns)
+        tiles = self.tiles.with_columns(pl.col("start_ns", "end_ns") + shift_ns)
+        return replace(moved, tiles=tiles)  # type: ignore[return-value, call-arg]
+
+
+def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
+    """The window alone, for a tenth of the price of its tiles; None as for `cut_tiles`."""
+    events = _events_of(timeline, trainer)
+    boundaries = _boundaries(events, trainer)
+    if boundaries.len() < 2:
+        return None
+    lasting = events.filter(pl.col("kind").is_in(_LASTING))
+    return Span(
+        pid=trainer.pid,
+        start_ns=int(boundaries[0]),
+        end_ns=int(lasting["end_ns"].max()),  # type: ignore[arg-type]
+        boundaries=boundaries,
+    )
+
+
+def _events_of(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
+    """What the trainer thread did, outer events before those inside them."""
+    return (
         timeline.table("events")
         .filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid))
         .with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
         .sort("start_ns", pl.col("dur_ns"), descending=[False, True])
     )
+
+
+def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
+    """Cut the window into tiles; None if there are fewer than two step boundaries."""
+    events = _events_of(timeline, trainer)
     boundaries = _boundaries(events, trainer)
     if boundaries.len() < 2:
         return None
@@ -88,8 +131,7 @@ def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
         _with_gaps(_outermost(_named(_after_closures(events), trainer))),
         events.filter(pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])),
     )
-    # What is collected when the interpreter ends is no part of the training.
-    lasting = tiles.filter(~pl.col("kind").is_in([0, Kind.GC]))
+    lasting = tiles.filter(pl.col("kind").is_in(_LASTING))
     end_ns = int(lasting["end_ns"].max())  # type: ignore[arg-type]
     inside = (
         tiles.filter(pl.col("start_ns") < end_ns)
@@ -98,10 +140,10 @@ def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
     )
     return Tiling(
         pid=trainer.pid,
-        tiles=_number_steps(inside, boundaries),
         start_ns=start_ns,
         end_ns=end_ns,
         boundaries=boundaries,
+        tiles=_number_steps(inside, boundaries),
     )
 
 

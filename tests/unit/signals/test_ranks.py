@@ -3,15 +3,15 @@
 import random
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from fuelline.schema.facts import SyncFacts
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.wire import Collective, Kind
-from fuelline.signals import measure_ranks
-from fuelline.timeline.meetings import match_meetings
+from fuelline.signals import compare_ranks, find_reason, view_host
 from fuelline.timeline.tiles import cut_tiles
-from fuelline.timeline.trainer import find_trainers
+from fuelline.timeline.timeline import Timeline
 from tests.unit.builders import MS, Lane, make_timeline
 from tests.unit.timeline.test_meetings import rank_facts
 
@@ -39,10 +39,19 @@ def story(
             lane.optimizer(2 + extra["optimizer"])
             if extra["checkpoint"]:
                 lane.add(Kind.SAVE, extra["checkpoint"])
-    timeline = make_timeline(*lanes, facts=rank_facts(*(lane.pid for lane in lanes)))
-    trainers = find_trainers(timeline)
-    tilings = {each.rank: cut_tiles(timeline, each) for each in trainers}
-    return measure_ranks(timeline, match_meetings(timeline, trainers), tilings)  # type: ignore[arg-type]
+    return judge_ranks(make_timeline(*lanes, facts=rank_facts(*(lane.pid for lane in lanes))))
+
+
+def judge_ranks(timeline: Timeline) -> SyncFacts:
+    """The comparison, with what each culprit did differently."""
+    host = view_host(timeline)
+    comparison = compare_ranks([host])
+    tilings = {each.rank: cut_tiles(timeline, each) for each in host.trainers}
+    culprits = [
+        find_reason(comparison, tilings, culprit)  # type: ignore[arg-type]
+        for culprit in comparison.facts.culprits
+    ]
+    return msgspec.structs.replace(comparison.facts, culprits=culprits)
 
 
 def value(signal: Reading | Missing) -> float:
@@ -106,10 +115,7 @@ def test_latency_and_bandwidth_come_from_exchanges_of_different_sizes() -> None:
             lane.put(Kind.COLLECTIVE, lane.now_ns, took_ns, *fields)
             lane.now_ns += took_ns
             lane.optimizer(2)
-    timeline = make_timeline(*lanes, facts=rank_facts(100, 101))
-    trainers = find_trainers(timeline)
-    tilings = {each.rank: cut_tiles(timeline, each) for each in trainers}
-    found = measure_ranks(timeline, match_meetings(timeline, trainers), tilings).exchange  # type: ignore[arg-type]
+    found = judge_ranks(make_timeline(*lanes, facts=rank_facts(100, 101))).exchange
     assert value(found.bytes_per_s) == pytest.approx(50e6, rel=0.02)
     assert value(found.latency_seconds) == pytest.approx(0.002, rel=0.05)
 

@@ -4,7 +4,7 @@ import polars as pl
 
 from fuelline.schema.recording import ProcessFacts
 from fuelline.schema.wire import Collective, Flag, Kind
-from fuelline.timeline.meetings import match_meetings
+from fuelline.timeline.meetings import find_arrivals, match_meetings
 from fuelline.timeline.timeline import Timeline
 from fuelline.timeline.trainer import find_trainers
 from tests.unit.builders import MS, START_NS, Lane, make_timeline
@@ -41,7 +41,7 @@ def two(first: Lane, second: Lane) -> Timeline:
 
 
 def waits_ms(timeline: Timeline) -> dict[int, float]:
-    rows = match_meetings(timeline, find_trainers(timeline))
+    rows = match_meetings(find_arrivals(timeline, find_trainers(timeline)))
     waits = rows.group_by("rank").agg(pl.col("wait_ns").sum() / MS)
     return dict(waits.iter_rows())
 
@@ -76,7 +76,7 @@ def test_an_asynchronous_one_ends_when_it_was_waited_for() -> None:
     first.put(Kind.COLLECTIVE, START_NS, MS, ALL_REDUCE, 1000, 7, 0, 2, flags=Flag.ASYNC)
     first.put(Kind.COLLECTIVE_WAIT, START_NS + 10 * MS, 30 * MS, ALL_REDUCE, 1000, 7, 0, 2)
     timeline = two(first, meet(stepping(20), 35, 40))
-    rows = match_meetings(timeline, find_trainers(timeline))
+    rows = match_meetings(find_arrivals(timeline, find_trainers(timeline)))
     assert rows.filter(pl.col("rank") == 0)["done_ns"].item() == START_NS + 40 * MS
     assert waits_ms(timeline) == {0: 35, 1: 0}
 
