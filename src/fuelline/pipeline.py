@@ -104,7 +104,7 @@ def _explain(
 
 
 def compact_run(run_dir: Path) -> None:
-    """Turn the raw files of a run that has ended into tables; raises OSError if there is no room."""
+    """Turn the raw files of an ended run into tables; OSError if there is no room."""
     compact_recording(run_dir)
 
 
