@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ENTER = 'for group in $ZOO_GROUPS; do echo $$ > "$group/cgroup.procs" || exit 90; done; exec "$@"'
+ENTER = 'for group in $ZOO_GROUPS; do echo 0 > "$group/cgroup.procs" || exit 90; done; exec "$@"'
 """A shell that enters the groups and becomes the job, so that no observer is throttled with it."""
 
 
