@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
-from fuelline.ingest import read_recording
+from fuelline.ingest import read_hosts
 from fuelline.report import render_terminal, write_document
 from fuelline.schema.facts import SyncFacts
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
 from fuelline.schema.recording import Blindspot
-from fuelline.signals import measure, measure_ranks
+from fuelline.schema.units import duration
+from fuelline.signals import measure, measure_devices, measure_ranks
 from fuelline.timeline.meetings import match_meetings
+from fuelline.timeline.merge import align, merge, shift
 from fuelline.timeline.tiles import cut_tiles
 from fuelline.timeline.trainer import find_trainers
 
@@ -23,25 +25,45 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from fuelline.timeline import Timeline
+    from fuelline.timeline.merge import Offset
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
 
 
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     """Read a run, compacting it on the way if it has ended, and diagnose it."""
-    timeline = read_recording(run_dir)
-    summary = _summarise(timeline, run_dir)
+    hosts, offsets = _read_aligned(run_dir)
+    timeline = merge(hosts)
     ranks = [(each, cut_tiles(timeline, each)) for each in find_trainers(timeline)]
-    sync, trainer, tiling = _compare_ranks(timeline, ranks)
-    blindspots = [*timeline.blindspots, *_structural_blindspots(timeline, trainer, len(ranks))]
+    sync, trainer, tiling = _compare_ranks(hosts, timeline, ranks)
+    blindspots = [
+        *timeline.blindspots,
+        *_structural_blindspots(timeline, trainer, len(ranks)),
+        *_clock_blindspots(hosts, offsets),
+    ]
+    summary = _summarise(timeline, run_dir)
     if trainer is None or tiling is None:
-        return cannot_tell(summary, blindspots, _why_no_steps(timeline, trainer), price)
-    facts = measure(timeline, trainer, tiling, sync)
+        devices = measure_devices(hosts[0]).devices
+        return cannot_tell(summary, blindspots, _why_no_steps(timeline, trainer), price, devices)
+    facts = measure(_host_of(hosts, trainer), trainer, tiling, sync)
     return diagnose(facts, summary, blindspots, price)
 
 
+def _read_aligned(run_dir: Path) -> tuple[list[Timeline], list[Offset]]:
+    """The recordings of all hosts on the clock of the first."""
+    hosts = read_hosts(run_dir)
+    offsets = align(hosts)
+    moved = [shift(each, offset.shift_ns) for each, offset in zip(hosts, offsets, strict=True)]
+    return moved, offsets
+
+
+def _host_of(hosts: list[Timeline], trainer: Trainer) -> Timeline:
+    """The recording of the host that a rank ran on."""
+    return next(each for each in hosts if any(facts.pid == trainer.pid for facts in each.processes))
+
+
 def _compare_ranks(
-    timeline: Timeline, ranks: list[tuple[Trainer, Tiling | None]]
+    hosts: list[Timeline], timeline: Timeline, ranks: list[tuple[Trainer, Tiling | None]]
 ) -> tuple[SyncFacts, Trainer | None, Tiling | None]:
     """How ranks wait for each other, and the rank to judge: the first that is no culprit."""
     if not ranks:
@@ -51,13 +73,42 @@ def _compare_ranks(
     }
     meetings = match_meetings(timeline, [trainer for trainer, _ in ranks])
     sync = measure_ranks(timeline, meetings, {rank: tiles for rank, (_, tiles) in stepping.items()})
-    own = [
-        msgspec.structs.replace(culprit, own=measure(timeline, *stepping[culprit.rank]))
-        for culprit in sync.culprits
-    ]
+    own = []
+    for culprit in sync.culprits:
+        trainer, tiling = stepping[culprit.rank]
+        facts = measure(_host_of(hosts, trainer), trainer, tiling)
+        own.append(msgspec.structs.replace(culprit, own=facts))
     late = {culprit.rank for culprit in sync.culprits}
     judged = next(((each, tiles) for each, tiles in ranks if each.rank not in late), ranks[0])
     return msgspec.structs.replace(sync, culprits=own), *judged
+
+
+def _clock_blindspots(hosts: list[Timeline], offsets: list[Offset]) -> list[Blindspot]:
+    """How well the hosts' clocks agree, where that matters."""
+    known = [offset.error_ns for offset in offsets if offset.error_ns is not None]
+    spots = []
+    if len(known) < len(offsets):
+        lost = [
+            host.run.host
+            for host, each in zip(hosts, offsets, strict=True)
+            if each.error_ns is None
+        ]
+        spots.append(
+            Blindspot(
+                what=f"how the clock of {', '.join(lost)} differs from {hosts[0].run.host}'s",
+                why="no collective of both was recorded; their wall clocks are taken as they are",
+                forbids="saying who waits for whom across them",
+            )
+        )
+    if max(known) > 0:
+        spots.append(
+            Blindspot(
+                what=f"differences under {duration(max(known) / 1e9)} between hosts",
+                why="their clocks are aligned at collectives, to within that",
+                forbids="calling a rank late by less",
+            )
+        )
+    return spots
 
 
 def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from fuelline.schema.errors import NotARecordingError
-from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
+from fuelline.schema.recording import MANIFEST_FILE, PART_PREFIX, RUN_FILE
 
 HOME_VARIABLE = "FUELLINE_HOME"
 
@@ -61,4 +61,5 @@ def find_run(word: str | None) -> Path:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / RUN_FILE).exists() or (path / MANIFEST_FILE).exists()
+    files = (RUN_FILE, MANIFEST_FILE, f"{PART_PREFIX}*/{RUN_FILE}")
+    return any(True for file in files for _ in path.glob(file))

@@ -16,6 +16,9 @@ from fuelline.schema.readings import Missing, value_of
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuelline.schema.devices import DeviceFacts
     from fuelline.schema.facts import Facts
     from fuelline.schema.findings import RunSummary
     from fuelline.schema.recording import Blindspot
@@ -49,6 +52,8 @@ def diagnose(
         blindspots=blindspots,
         price_usd_per_hour=price_usd_per_hour,
         collectives=_collectives(facts),
+        devices=[price_ladder(device, price_usd_per_hour) for device in facts.devices],
+        unused_devices=facts.unused_devices,
     )
     diagnosis.check()
     return diagnosis
@@ -84,6 +89,7 @@ def _collectives(facts: Facts) -> Collectives:
         bytes_per_s=sync.exchange.bytes_per_s,
         latency_seconds=sync.exchange.latency_seconds,
         culprits=sync.late,
+        jitter=sync.jitter,
     )
 
 
@@ -92,8 +98,9 @@ def cannot_tell(
     blindspots: list[Blindspot],
     reason: str,
     price_usd_per_hour: float | None = None,
+    devices: Sequence[DeviceFacts] = (),
 ) -> Diagnosis:
-    """A run without steps: nothing to judge, and why."""
+    """A run without steps: nothing to judge, and why; what the accelerators did may be known."""
     return Diagnosis(
         fuelline_version=__version__,
         run=run,
@@ -104,7 +111,22 @@ def cannot_tell(
         window=None,
         blindspots=blindspots,
         price_usd_per_hour=price_usd_per_hour,
+        devices=[price_ladder(device, price_usd_per_hour) for device in devices],
     )
+
+
+def price_ladder(device: DeviceFacts, price: float | None) -> DeviceFacts:
+    """What was paid for the time that reached each rung."""
+    if price is None:
+        return device
+    paid = price * device.seconds / 3600
+    rungs = [
+        msgspec.structs.replace(
+            rung, usd=None if (share := value_of(rung.share)) is None else share * paid
+        )
+        for rung in device.rungs
+    ]
+    return msgspec.structs.replace(device, rungs=rungs)
 
 
 def _with_price(finding: Finding, price: float | None) -> Finding:

@@ -34,6 +34,7 @@ class Remains:
     processes: list[ProcessFacts] = field(default_factory=list)
     limits: list[samples.Limits] = field(default_factory=list)
     blindspots: list[Blindspot] = field(default_factory=list)
+    devices: list[samples.DeviceSeen] = field(default_factory=list)
 
 
 class _ProcessNote(msgspec.Struct):
@@ -180,7 +181,10 @@ def _gather_journal(path: Path, remains: Remains) -> None:
     for name, kind in _ROW_TABLES.items():
         remains.tables[name] = _frame(name, by_kind.get(kind, []))
     remains.tables["host"] = _host_frame(by_kind.get(samples.HostSample, []))
+    remains.tables["devices"] = _device_frame(by_kind.get(samples.DeviceSample, []))
     remains.limits = by_kind.get(samples.Limits, [])
+    last_seen = {row.device: row for row in by_kind.get(samples.DeviceSeen, [])}
+    remains.devices = list(last_seen.values())
     for blind in by_kind.get(samples.Blind, []):
         spot = Blindspot(what=blind.what, why=blind.why, forbids=blind.forbids)
         _append_new(remains.blindspots, spot)
@@ -194,6 +198,7 @@ _ROW_TABLES: dict[str, type[msgspec.Struct]] = {
     "seen": samples.ProcessSeen,
     "stacks": samples.StackSample,
     "others": samples.OtherProcess,
+    "device_processes": samples.DeviceProcess,
 }
 
 
@@ -204,6 +209,15 @@ def _frame(name: str, rows: list[Any]) -> pl.DataFrame:
 def _host_frame(rows: list[samples.HostSample]) -> pl.DataFrame:
     cells = [(row.at_ns, name, float(value)) for row in rows for name, value in row.values.items()]
     return _columns("host", cells)
+
+
+def _device_frame(rows: list[samples.DeviceSample]) -> pl.DataFrame:
+    cells = [
+        (row.at_ns, row.device, name, float(value))
+        for row in rows
+        for name, value in row.values.items()
+    ]
+    return _columns("devices", cells)
 
 
 def _columns(name: str, cells: list[tuple[Any, ...]]) -> pl.DataFrame:

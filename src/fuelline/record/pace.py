@@ -8,14 +8,18 @@ the `Governor` weighs the whole process and slows down the task that wakes it mo
 """
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from fuelline.schema.samples import Blind
 
 _SAVED_NS = 10_000_000_000
 """A task may save up the share of as much time, and starts with that."""
 _MAX_INTERVAL_NS = 30_000_000_000
 _MAX_STRETCH = 4.0
+FAILURES_TO_GIVE_UP = 3
 
 
 @dataclass(slots=True)
@@ -69,6 +73,20 @@ class Task:
         earned_ns = (now_ns - self._paid_ns) * self.core_share
         saved_ns = most_ns if self._saved_ns is None else min(most_ns, self._saved_ns + earned_ns)
         self._saved_ns, self._paid_ns = saved_ns - cost_ns, now_ns
+
+
+def run_guarded(task: Task, now_ns: int) -> list[Blind]:
+    """Take a turn; a task that fails again and again is given up and leaves one row behind."""
+    try:
+        task.run(now_ns)
+    except Exception as error:  # noqa: BLE001  one sampler's surprise must not end the others
+        task.failures += 1
+        sys.excepthook(type(error), error, error.__traceback__)
+        if task.failures == FAILURES_TO_GIVE_UP:
+            why = f"{error!r}, three times; see observer.log"
+            what = f"what the observer's task '{task.name}' sees"
+            return [Blind(what, why, "conclusions from it")]
+    return []
 
 
 class Governor:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from fuelline.schema.devices import DeviceFacts  # noqa: TC001
 from fuelline.schema.findings import (  # noqa: TC001 - msgspec needs them
     BudgetPart,
+    JitterForecast,
     LateRank,
     StepStats,
     Window,
@@ -211,6 +213,7 @@ class SyncFacts(Struct, frozen=True, kw_only=True):
     late: list[LateRank] = field(default_factory=list)
     """The culprits with their own causes, as the engine explains them."""
     exchange: ExchangeFacts = field(default_factory=ExchangeFacts)
+    jitter: list[JitterForecast] = field(default_factory=list)
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -231,6 +234,10 @@ class Facts(Struct, frozen=True, kw_only=True):
     """How this rank and the others wait for each other."""
     hidden_frac: dict[str, float] = field(default_factory=dict)
     """Part of the budget to how much of it an asynchronous device hides, 0 to 1."""
+    devices: list[DeviceFacts] = field(default_factory=list)
+    """The job's accelerators; empty if there are none or none could be asked."""
+    unused_devices: list[str] = field(default_factory=list)
+    """Accelerators of the host that no process of the job was on, if that could be seen."""
 
     def share_of(self, part: str) -> float:
         """Share of the window that went to one part of the budget."""

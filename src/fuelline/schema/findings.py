@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from fuelline.schema.devices import DeviceFacts  # noqa: TC001 - likewise
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.recording import Blindspot  # noqa: TC001
 
@@ -32,6 +33,8 @@ Limit = Literal[
     "launch",
     "imbalance",
     "jitter",
+    "throttle",
+    "hardware",
 ]
 """What keeps that station from being faster, and so what would help."""
 
@@ -155,6 +158,18 @@ class LateRank(Struct, frozen=True, kw_only=True):
     """The part of its budget that is longer than the others'."""
 
 
+class JitterForecast(Struct, frozen=True, kw_only=True):
+    """What ranks wait in each step for whichever of them is last, with so many ranks."""
+
+    ranks: int
+    is_measured: bool
+    """Whether the job had so many; otherwise it is the expected maximum of independent ranks."""
+    wait_seconds: float
+    low: float
+    """Lower end of the 90 % interval."""
+    high: float
+
+
 class Collectives(Struct, frozen=True, kw_only=True):
     """How ranks wait for each other."""
 
@@ -167,6 +182,8 @@ class Collectives(Struct, frozen=True, kw_only=True):
     bytes_per_s: Signal | None = None
     latency_seconds: Signal | None = None
     culprits: list[LateRank] = field(default_factory=list)
+    jitter: list[JitterForecast] = field(default_factory=list)
+    """Now, and with 2, 4 and 8 times as many ranks. Constant differences are not jitter."""
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
@@ -184,6 +201,10 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     blindspots: list[Blindspot]
     price_usd_per_hour: float | None = None
     collectives: Collectives = field(default_factory=Collectives)
+    devices: list[DeviceFacts] = field(default_factory=list)
+    """The job's accelerators with their utilisation ladder; empty if none could be asked."""
+    unused_devices: list[str] = field(default_factory=list)
+    """Accelerators of the host that the job did not use, if that could be seen."""
 
     def check(self) -> None:
         """Raise if the parts contradict each other."""

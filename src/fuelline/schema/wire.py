@@ -46,6 +46,8 @@ CAP_BYTES = 256 * 1024 * 1024
 
 RUN_DIR_VARIABLE = "FUELLINE_RUN_DIR"
 """Environment variable that tells the hooks where the run is; they write to its `spool/` folder."""
+ZOOM_VARIABLE = "FUELLINE_ZOOM"
+"""Environment variable with the steps to profile, as `3@100`; absent if none were asked for."""
 OBSERVER_PID_VARIABLE = "FUELLINE_OBSERVER_PID"
 """Environment variable with the observer's pid, which Yama must be told about (ptrace_scope 1)."""
 
@@ -80,6 +82,8 @@ class Kind(IntEnum):
         19  # `Collective`, bytes, group, number (-1: not to be matched), ranks in the group
     )
     COLLECTIVE_WAIT = 20  # the same, when an asynchronous one is waited for
+    ZOOM = 21  # text id of the trace's file name: a profile of some steps is written
+    FLOPS = 22  # floating-point operations of the step that ends here
 
 
 class Collective(IntEnum):

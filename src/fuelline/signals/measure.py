@@ -10,6 +10,7 @@ from fuelline.schema.facts import Facts, SyncFacts
 from fuelline.signals.budget import measure_budget, measure_hidden, measure_steps, measure_window
 from fuelline.signals.compute import measure_compute
 from fuelline.signals.cores import measure_cores
+from fuelline.signals.devices import measure_devices
 from fuelline.signals.fetching import collect_fetches, measure_input
 from fuelline.signals.hotspots import find_fetch_lines, find_loop_lines
 from fuelline.signals.storage import measure_storage
@@ -30,6 +31,7 @@ def measure(
     loop_lines = find_loop_lines(timeline, trainer, tiling)
     hidden = measure_hidden(trainer, tiling)
     waiting = measure_input(timeline, trainer, tiling, fetches, hidden.get("input", 0.0))
+    accelerators = measure_devices(timeline, (tiling.start_ns, tiling.end_ns))
     return Facts(
         window=measure_window(timeline, tiling),
         steps=measure_steps(timeline, trainer, tiling),
@@ -43,6 +45,8 @@ def measure(
         fetch_lines=fetch_lines,
         loop_lines=loop_lines,
         sync=sync or SyncFacts(),
+        devices=accelerators.devices,
+        unused_devices=accelerators.unused,
     )
 
 

@@ -15,6 +15,7 @@ from fuelline.schema.facts import Culprit, SyncFacts
 from fuelline.schema.readings import Reading
 from fuelline.signals.estimate import proportion, total
 from fuelline.signals.exchange import fit_exchange
+from fuelline.signals.jitter import forecast_jitter
 from fuelline.timeline.meetings import KEY
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def measure_ranks(
             for rank in ranks
         },
         exchange=fit_exchange(timeline, inside, tilings, wall_ns),
+        jitter=forecast_jitter(inside, _step_of(inside["last_ns"], tilings[ranks[0]])),
     )
 
 
@@ -113,15 +115,19 @@ def _blame(meetings: pl.DataFrame) -> pl.DataFrame:
 
 def _worst_of_each_step(blamed: pl.DataFrame, tiling: Tiling) -> pl.DataFrame:
     """Of the collectives of one step, the rank that cost most: | late | caused_ns |."""
-    step = tiling.boundaries.search_sorted(blamed["last_ns"], side="left")
     return (
-        blamed.with_columns(step.alias("step"))
+        blamed.with_columns(_step_of(blamed["last_ns"], tiling).alias("step"))
         .group_by("step", "late")
         .agg(pl.col("caused_ns").sum())
         .sort("caused_ns", descending=True)
         .group_by("step", maintain_order=True)
         .agg(pl.col("late").first(), pl.col("caused_ns").first())
     )
+
+
+def _step_of(moments_ns: pl.Series, tiling: Tiling) -> pl.Series:
+    """The step of the first rank that each moment lies in."""
+    return tiling.boundaries.search_sorted(moments_ns, side="left")
 
 
 def _find_reason(

@@ -31,11 +31,13 @@ PARTS = (
     "validation",
     "checkpoint",
     "garbage collection",
+    "profiler",
     "unexplained",
 )
 """collectives: in a call that all ranks take part in, whichever part of the step it belongs to.
 input: waiting for a training batch. epoch start: building an iterator, its first batch, its end.
-loop: the user's code between an optimizer step and the next batch. unexplained: not even that."""
+loop: the user's code between an optimizer step and the next batch. profiler: our own `--zoom`.
+unexplained: not even that."""
 
 _TILED = {
     Kind.ITER: "epoch start",
@@ -46,6 +48,7 @@ _TILED = {
     Kind.SYNC: "sync",
     Kind.SAVE: "checkpoint",
     Kind.GC: "garbage collection",
+    Kind.ZOOM: "profiler",
 }
 _MODE_AFTER = {Kind.BACKWARD: "optimizer", Kind.OPTIMIZER: "loop"}
 """What the thread does after an event, until the next one says otherwise."""

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.schema.findings import Evidence, Remedy
 from fuelline.schema.readings import Missing
-from fuelline.schema.units import percent
+from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
     from fuelline.schema.facts import Facts
-    from fuelline.schema.findings import Finding
+    from fuelline.schema.findings import Finding, JitterForecast
 
 
 class RankJitter:
@@ -44,7 +44,10 @@ class RankJitter:
             share.value,
             sentence=f"{percent(share.value)} of the time ranks wait for whichever of them is last "
             f"this time: they take turns, so no single rank is to blame.",
-            evidence=[Evidence(what=f"waiting for another rank: {by_rank}", signal=share)],
+            evidence=[
+                Evidence(what=f"waiting for another rank: {by_rank}", signal=share),
+                *(_forecast(each) for each in facts.sync.jitter),
+            ],
             remedies=[
                 Remedy(
                     setting="give all ranks samples of equal cost (sort or bucket by length)",
@@ -59,3 +62,12 @@ class RankJitter:
                 ),
             ],
         )
+
+
+def _forecast(jitter: JitterForecast) -> Evidence:
+    span = f"{duration(jitter.low)} to {duration(jitter.high)}"
+    words = "costs" if jitter.is_measured else "would cost"
+    return Evidence(
+        what=f"with {jitter.ranks} ranks jitter {words} {duration(jitter.wait_seconds)} a step "
+        f"({span})"
+    )
