@@ -1,6 +1,6 @@
 """All cases of the zoo, as data: faulty inputs first, then handoff, compute, pauses and controls.
-Those of several ranks are in `rank_cases.py`.
 
+Those of several ranks are in `rank_cases.py`.
 The device's time is chosen against the job's own rate on two cores, so that a fault leaves the
 device waiting for a third of the time at least, and a control for less than three hundredths.
 """

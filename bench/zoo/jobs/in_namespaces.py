@@ -12,26 +12,16 @@ import sys
 import time
 
 PORT = "29517"
+Process = subprocess.Popen[bytes]
 
 
-def start(
-    namespace: str, rank: int, ranks: int, address: str, interface: str, command: list[str]
-) -> subprocess.Popen[bytes]:
-    env = {
-        **os.environ,
-        "RANK": str(rank),
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": address,
-        "MASTER_PORT": PORT,
-        "GLOO_SOCKET_IFNAME": interface,
-        "OMP_NUM_THREADS": "1",
-    }
+def start(namespace: str, rank: int, shared: dict[str, str], command: list[str]) -> Process:
+    env = {**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
     enter = ["ip", "netns", "exec", namespace, sys.executable]
     return subprocess.Popen([*enter, *command], env=env)
 
 
-def wait(processes: list[subprocess.Popen[bytes]]) -> int:
+def wait(processes: list[Process]) -> int:
     """The first exit code that is not 0, after which nobody is left running."""
     try:
         while True:
@@ -51,12 +41,13 @@ def main() -> int:
     names, address, interface, *command = sys.argv[1:]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     namespaces = names.split(",")
-    return wait(
-        [
-            start(namespace, rank, len(namespaces), address, interface, command)
-            for rank, namespace in enumerate(namespaces)
-        ]
-    )
+    shared = {
+        "WORLD_SIZE": str(len(namespaces)),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": PORT,
+        "GLOO_SOCKET_IFNAME": interface,
+    }
+    return wait([start(name, rank, shared, command) for rank, name in enumerate(namespaces)])
 
 
 if __name__ == "__main__":

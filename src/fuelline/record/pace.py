@@ -54,8 +54,8 @@ class Task:
     def interval_ns(self) -> int:
         """Time between two turns that keeps the task within its share."""
         debt_ns = max(0.0, -(self._saved_ns or 0.0))
-        own_ns = max(self.every_ns, debt_ns / self.core_share)
-        return int(min(own_ns * self.stretch, _MAX_INTERVAL_NS))
+        own_ns = max(self.every_ns * self.stretch, debt_ns / self.core_share)
+        return int(min(own_ns, _MAX_INTERVAL_NS))
 
     def run(self, now_ns: int) -> None:
         """Take a turn, weigh it, and settle when the next one is due."""
