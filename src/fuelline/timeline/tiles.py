@@ -80,6 +80,7 @@ def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
         .with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
         .sort("start_ns", pl.col("dur_ns"), descending=[False, True])
     )
+    events = _without_farewell(events)
     boundaries = _boundaries(events, trainer)
     if boundaries.len() < 2:
         return None
@@ -99,6 +100,12 @@ def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
         end_ns=end_ns,
         boundaries=boundaries,
     )
+
+
+def _without_farewell(events: pl.DataFrame) -> pl.DataFrame:
+    """Drop collections after everything else: the interpreter clears up, training is over."""
+    others = events.filter(pl.col("kind") != Kind.GC)
+    return events.filter(pl.col("start_ns") < (others["end_ns"].max() or 0))
 
 
 def _boundaries(events: pl.DataFrame, trainer: Trainer) -> pl.Series:
