@@ -13,10 +13,15 @@ from typing import Any
 from bench import results
 from bench.zoo import __main__ as zoo
 
-PLAIN = {"overhead": "Cost of the hooks", "observer_cost": "Cost of the observer"}
+PLAIN = {
+    "overhead": "Cost of the hooks",
+    "observer_cost": "Cost of the observer",
+    "watch_cost": "Cost of watching, 8 ranks x 8 workers",
+}
 BARS = {
     "overhead": {"workers.hooks_us_per_step": 25.0, "inline.hooks_us_per_step": 25.0},
     "observer_cost": {"together_core_share": 0.01, "rss_bytes": 80e6},
+    "watch_cost": {"core_share": 0.05},
 }
 """At most this much, by figure."""
 OWN_SECTION = ("fixed_cost", "hour")

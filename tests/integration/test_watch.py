@@ -44,7 +44,7 @@ class Terminal:
             stdout=self.slave,
             stderr=self.slave,
             env={**os.environ, HOME_VARIABLE: str(home), "TERM": "xterm"},
-            preexec_fn=os.setpgrp if can_stop else self._own,
+            preexec_fn=os.setpgrp if can_stop else self._own,  # noqa: PLW1509 - no threads here
         )
 
     def _own(self) -> None:

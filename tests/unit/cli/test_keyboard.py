@@ -50,8 +50,8 @@ def test_what_is_typed_becomes_keys(
 
 def test_a_terminal_that_goes_away_is_like_a_hangup() -> None:
     master, slave = pty.openpty()
-    with os.fdopen(slave, "r+b", buffering=0) as raw:
-        with Keyboard(raw, io.StringIO()) as opened:  # type: ignore[arg-type]
-            os.close(master)
-            assert opened.read(5) is None
-            assert opened.signal == signal.SIGHUP
+    raw = os.fdopen(slave, "r+b", buffering=0)
+    with raw, Keyboard(raw, io.StringIO()) as opened:  # type: ignore[arg-type]
+        os.close(master)
+        assert opened.read(5) is None
+        assert opened.signal == signal.SIGHUP
