@@ -53,7 +53,7 @@ def test_a_run_that_has_ended_says_so_and_shows_its_last_state(
         said = capsys.readouterr().out
         assert "ended with exit code 0 after 1 min 0 s" in said
         assert "4711        8" in said
-        assert f"The diagnosis: fuelline diagnose {folder}" in said
+        assert said.endswith("The diagnosis: fuelline diagnose 20260101-ended\n")
 
 
 @pytest.mark.parametrize(
@@ -102,3 +102,11 @@ def test_a_watched_run_that_is_compacted_keeps_its_last_state(store: Path) -> No
         shown = watch.snapshot(workers=False)
         assert (shown.state, shown.run.exit_code) == ("ended", 7)
         assert shown.ranks[0].steps == before.steps == 8
+
+
+def test_a_run_outside_the_store_is_named_by_its_folder(
+    capsys: Capture, store: Path, tmp_path: Path
+) -> None:
+    folder = make_run(store, "20260101-a").rename(tmp_path / "elsewhere")
+    assert main(["watch", str(folder)]) == 0
+    assert capsys.readouterr().out.endswith(f"fuelline diagnose {folder}\n")
