@@ -1,15 +1,19 @@
 # Everything from nothing: `make demo` and `make test` build .venv on first use.
 PYTHON ?= python3
 VENV := .venv
+FRAMEWORKS := .venv-frameworks
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format docs zoo bench clean
+.PHONY: demo test frameworks check format docs zoo bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
 
 test: $(VENV)/.dev
 	$(BIN)/pytest -q -n 2
+
+frameworks: $(FRAMEWORKS)/.installed
+	$(FRAMEWORKS)/bin/pytest -q tests/integration/frameworks
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -31,7 +35,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf $(VENV) bench/out
+	rm -rf $(VENV) $(FRAMEWORKS) bench/out
 
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -40,4 +44,10 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.demo requirements-dev.txt
 	$(BIN)/pip install -q -r requirements-dev.txt
+	touch $@
+
+# Apart from .venv, so that `make test` stays without these heavy packages.
+$(FRAMEWORKS)/.installed: pyproject.toml constraints.txt requirements-dev.txt requirements-frameworks.txt
+	$(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/pip install -q -e . -r requirements-dev.txt -r requirements-frameworks.txt
 	touch $@

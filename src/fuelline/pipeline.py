@@ -7,35 +7,105 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
-from fuelline.ingest import RunTail, read_last, read_recording
+from fuelline.ingest import Hosts, RunTail, compact_recording, read_last
 from fuelline.report import render_terminal, write_document
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
-from fuelline.schema.recording import MANIFEST_FILE, Blindspot
-from fuelline.signals import measure
+from fuelline.schema.recording import MANIFEST_FILE
+from fuelline.signals import (
+    align_hosts,
+    compare_ranks,
+    find_reason,
+    find_unseen,
+    measure,
+    measure_devices,
+    view_host,
+    why_no_steps,
+)
 from fuelline.signals.live import LiveRun
 from fuelline.timeline.tiles import cut_tiles
-from fuelline.timeline.trainer import find_trainer
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
+    from fuelline.schema.facts import Culprit, SyncFacts
     from fuelline.schema.live import RunGrowth, Snapshot
-    from fuelline.timeline import Timeline
+    from fuelline.schema.recording import RunFacts
+    from fuelline.signals import Comparison, HostView
+    from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
+
+MOST_COMPARED = 4
+"""Ranks beside a late one whose steps are looked into: what it does differently shows by then."""
 
 
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     """Read a run, compacting it on the way if it has ended, and diagnose it."""
-    timeline = read_recording(run_dir)
-    summary = _summarise(timeline, run_dir)
-    trainer = find_trainer(timeline)
-    blindspots = [*timeline.blindspots, *_structural_blindspots(timeline, trainer)]
+    recordings = Hosts(run_dir)
+    hosts = align_hosts([view_host(timeline) for timeline in recordings])
+    comparison = compare_ranks(hosts)
+    late = {culprit.rank for culprit in comparison.facts.culprits}
+    trainer = _choose_trainer(hosts, late)
+    summary = _summarise(hosts[0].run, run_dir)
+    blindspots = [
+        *dict.fromkeys(spot for host in hosts for spot in host.blindspots),
+        *recordings.lost,
+        *find_unseen(hosts, trainer),
+    ]
+    timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
     tiling = cut_tiles(timeline, trainer) if trainer is not None else None
     if trainer is None or tiling is None:
-        return cannot_tell(summary, blindspots, _why_no_steps(timeline, trainer), price)
-    return diagnose(measure(timeline, trainer, tiling), summary, blindspots, price)
+        devices = measure_devices(timeline).devices
+        return cannot_tell(summary, blindspots, why_no_steps(hosts, trainer), price, devices)
+    sync = _explain_lateness(recordings, hosts, comparison)
+    facts = measure(timeline, trainer, tiling, sync)
+    return diagnose(facts, summary, blindspots, price)
+
+
+def _choose_trainer(hosts: list[HostView], late: set[int]) -> Trainer | None:
+    """The rank to judge: the first that makes nobody wait."""
+    everyone = [trainer for host in hosts for trainer in host.trainers]
+    everyone.sort(key=lambda trainer: (trainer.rank in late, trainer.rank or 0))
+    return everyone[0] if everyone else None
+
+
+def _host_of(hosts: list[HostView], trainer: Trainer) -> int:
+    return next(number for number, host in enumerate(hosts) if trainer in host.trainers)
+
+
+def _explain_lateness(
+    recordings: Hosts, hosts: list[HostView], comparison: Comparison
+) -> SyncFacts:
+    """Give each late rank the part of a step that it is late by, and its own facts."""
+    facts = comparison.facts
+    explained = [_explain(recordings, hosts, comparison, culprit) for culprit in facts.culprits]
+    return msgspec.structs.replace(facts, culprits=explained)
+
+
+def _explain(
+    recordings: Hosts, hosts: list[HostView], comparison: Comparison, culprit: Culprit
+) -> Culprit:
+    late = {each.rank for each in comparison.facts.culprits} - {culprit.rank}
+    tilings: dict[int, Tiling] = {}
+    for number, host in enumerate(hosts):
+        for trainer in host.trainers:
+            is_wanted = trainer.rank == culprit.rank or len(tilings) < MOST_COMPARED
+            if not is_wanted or trainer.rank is None or trainer.rank in late:
+                continue
+            timeline = recordings.read(number)
+            tiling = cut_tiles(timeline, trainer)
+            if tiling is None:
+                continue
+            tilings[trainer.rank] = tiling.shifted(host.offset.shift_ns)
+            if trainer.rank == culprit.rank:
+                culprit = msgspec.structs.replace(culprit, own=measure(timeline, trainer, tiling))
+    return find_reason(comparison, tilings, culprit)
+
+
+def compact_run(run_dir: Path) -> None:
+    """Turn the raw files of a run that has ended into tables; raises OSError if there is no room."""
+    compact_recording(run_dir)
 
 
 def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
@@ -86,8 +156,7 @@ class Watch:
         return self._tail.look()
 
 
-def _summarise(timeline: Timeline, run_dir: Path) -> RunSummary:
-    run = timeline.run
+def _summarise(run: RunFacts, run_dir: Path) -> RunSummary:
     return RunSummary(
         run_id=run.run_id,
         command=run.command,
@@ -96,53 +165,3 @@ def _summarise(timeline: Timeline, run_dir: Path) -> RunSummary:
         seconds=None if run.ended_ns is None else (run.ended_ns - run.started_ns) / 1e9,
         path=encodable(str(run_dir)),
     )
-
-
-def _why_no_steps(timeline: Timeline, trainer: Trainer | None) -> str:
-    if trainer is not None:
-        return "fewer than two steps were seen. Record a longer stretch of training."
-    if not timeline.processes:
-        return (
-            "no process of the job loaded PyTorch with the hooks in place. A job without "
-            "PyTorch, or a python started "
-            "with -S, -I or -E, shows no steps."
-        )
-    return "PyTorch was loaded, but no batch was taken from a DataLoader and no optimizer stepped."
-
-
-def _structural_blindspots(timeline: Timeline, trainer: Trainer | None) -> list[Blindspot]:
-    """What the way the job is built hides from us."""
-    found = []
-    if timeline.run.ended_ns is None:
-        found.append(
-            Blindspot(
-                what="how the job ended",
-                why="it is still running, or its launcher was killed",
-                forbids="its exit code and total time",
-            )
-        )
-    if trainer is not None and trainer.others:
-        found.append(
-            Blindspot(
-                what=f"{trainer.others} further training processes",
-                why="ranks are not merged yet; this is the one with the most steps",
-                forbids="stragglers and waiting between ranks",
-            )
-        )
-    if trainer is not None and trainer.reader_tid != trainer.tid:
-        found.append(
-            Blindspot(
-                what="how long the training thread waits for input",
-                why="another thread takes the batches from the loader",
-                forbids="a verdict about input",
-            )
-        )
-    if trainer is not None and trainer.step_kind == "train" and not trainer.train_loaders:
-        found.append(
-            Blindspot(
-                what="where the training data comes from",
-                why="no DataLoader feeds the steps",
-                forbids="a verdict about input",
-            )
-        )
-    return found

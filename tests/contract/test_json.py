@@ -17,6 +17,7 @@ PROMISED = {
     "findings": {"code", "stage", "limit", "lost_seconds", "lost_usd", "evidence", "remedies"},
     "steps": {"count", "mean", "p50", "p95"},
     "blindspots": {"what", "why", "forbids"},
+    "devices": {"device", "name", "uuid", "pids", "seconds", "ladder", "rungs"},
 }
 """Keys that scripts may rely on in version 1."""
 
@@ -31,7 +32,7 @@ def test_generated_pages_are_up_to_date(path: Path) -> None:
     assert path.read_text() == generate()[path], "run `make docs` and read the diff"
 
 
-@pytest.mark.parametrize("name", ["starved", "healthy", "cannot_tell"])
+@pytest.mark.parametrize("name", ["starved", "throttled", "healthy", "cannot_tell"])
 def test_every_promised_key_is_there_even_when_it_is_null(name: str) -> None:
     answer = json.loads(msgspec.json.encode(make_diagnoses()[name]))
     assert answer["schema_version"] == DIAGNOSIS_VERSION == 1

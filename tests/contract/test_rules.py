@@ -19,12 +19,20 @@ FROZEN = {
     "PR202": "too-little-cpu",
     "PR203": "slow-function",
     "HO301": "slow-handoff",
+    "TR311": "degraded-link",
     "CP401": "small-batches",
+    "CP402": "throttled-chip",
+    "CP403": "sick-card",
     "PA501": "checkpoint-pause",
     "PA502": "validation-pause",
     "PA503": "loop-pause",
     "PA504": "collection-pause",
     "PA505": "epoch-restart",
+    "SY601": "straggler",
+    "SY602": "rank-jitter",
+    "SY603": "network-bandwidth",
+    "SY604": "network-latency",
+    "SY605": "network-jitter",
 }
 """Codes that were given away; a rule may go, its code may not come back with another meaning."""
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
 from fuelline.report import render_terminal, write_document
+from fuelline.schema.devices import RUNGS, Rung
 from fuelline.schema.findings import Diagnosis, RunSummary
+from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.recording import Blindspot
 from tests.golden.watched import draw_watched, make_snapshots
 from tests.rules.cases import build_facts
+
+if TYPE_CHECKING:
+    from fuelline.schema.facts import Facts
 
 REPORTS = Path(__file__).parent / "reports"
 RUN = RunSummary(
@@ -33,11 +41,36 @@ def make_diagnoses() -> dict[str, Diagnosis]:
     starved = build_facts({"base": "reading", "facts": {"budget": {"input": 0.61, "loop": 0.06}}})
     return {
         "starved": diagnose(starved, RUN, [UNSEEN], price_usd_per_hour=2.5),
+        "throttled": diagnose(_throttled(), RUN, [], price_usd_per_hour=2.5),
         "healthy": diagnose(build_facts({"base": "healthy"}), RUN, []),
         "cannot_tell": cannot_tell(
             RUN, [UNSEEN], "PyTorch was loaded, but no batch was taken and no optimizer stepped."
         ),
     }
+
+
+def _throttled() -> Facts:
+    """Two devices with their ladders, one of them hot and with few counters."""
+    hot = {"thermal_share": 0.9, "throttled_clock": 0.6, "clock_share": 0.62, "pids": [4712]}
+    hot |= {"link_share": 0.5, "link_text": "PCIe 5 x8 of 5 x16", "temperature_celsius": 91}
+    facts = build_facts({"base": "healthy", "facts": {"devices": [{"pids": [4711]}, hot]}})
+    shares = ((1.0, 0.9, 0.85, 0.8, 0.5, 0.2, None), (1.0, 0.9, 0.95, None, None, None, None))
+    devices = [
+        msgspec.structs.replace(
+            device,
+            ladder=dict(zip(RUNGS, known, strict=True)),
+            rungs=[_rung(name, share) for name, share in zip(RUNGS, known, strict=True)],
+        )
+        for device, known in zip(facts.devices, shares, strict=True)
+    ]
+    return msgspec.structs.replace(facts, devices=devices, unused_devices=["gpu2"])
+
+
+def _rung(name: str, share: float | None) -> Rung:
+    if share is None:
+        why = "operations per step were not counted" if name == "MFU" else "this driver has no GPM"
+        return Rung(rung=name, share=Missing(reason=why))
+    return Rung(rung=name, share=Reading(value=share, unit="frac", origin=name))
 
 
 def draw(diagnosis: Diagnosis) -> str:

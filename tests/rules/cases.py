@@ -9,6 +9,7 @@ A rule's folder holds four files, each a list of cases:
 
 `base` is one of the jobs in bases.json; `facts` is what differs from it. A number is a Reading,
 null is Missing; `budget` gives shares of parts, and `forward` takes the rest of the whole.
+`devices` is a list; each entry changes the device in bases.json.
 `finding` is what the rule itself must say, null for nothing. `verdict` is what the engine must say
 when all rules are asked: it shows which rule speaks for a stage, and null means "cannot tell".
 """
@@ -23,16 +24,19 @@ import msgspec
 import pytest
 
 from fuelline.diagnose.rules import RULES
+from fuelline.schema.devices import DeviceFacts
 from fuelline.schema.facts import (
     ComputeFacts,
     CoreFacts,
+    ExchangeFacts,
     Facts,
     HotLine,
     InputFacts,
     PlaceFacts,
     StorageFacts,
+    SyncFacts,
 )
-from fuelline.schema.findings import BudgetPart, RunSummary, StepStats, Window
+from fuelline.schema.findings import BudgetPart, LateRank, RunSummary, StepStats, Window
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.recording import LoaderFacts
 from fuelline.timeline.tiles import PARTS
@@ -41,6 +45,16 @@ HERE = Path(__file__).parent
 BASES = json.loads((HERE / "bases.json").read_text())
 KINDS = ("fires", "stays_silent", "near_miss", "blind")
 ROOMS = {"storage": StorageFacts, "cores": CoreFacts, "compute": ComputeFacts}
+SIGNALS = {
+    name
+    for name, default in zip(
+        DeviceFacts.__struct_fields__[-len(DeviceFacts.__struct_defaults__) :],
+        DeviceFacts.__struct_defaults__,
+        strict=True,
+    )
+    if isinstance(default, Missing)
+}
+"""Fields of a device that are Readings or Missing."""
 RUN = RunSummary(run_id="case", command=["train.py"], host="here", exit_code=0, seconds=70)
 
 
@@ -71,7 +85,26 @@ def build_facts(case: dict[str, Any]) -> Facts:
         fetch_lines=[_line(line) for line in plain["fetch_lines"]],
         loop_lines=[_line(line) for line in plain["loop_lines"]],
         hidden_frac=plain["hidden_frac"],
+        devices=[_device(number, changes) for number, changes in enumerate(plain["devices"])],
+        sync=_sync(plain["sync"]),
     )
+
+
+def _sync(values: dict[str, Any]) -> SyncFacts:
+    signals = {name: values[name] for name in ("wait_share", "straggler_share")}
+    return SyncFacts(
+        ranks=values["ranks"],
+        wait_share_by_rank=values["wait_share_by_rank"],
+        late=[msgspec.convert(late, LateRank) for late in values["late"]],
+        exchange=ExchangeFacts(**_signals(values["exchange"])),
+        **_signals(signals),
+    )
+
+
+def _device(number: int, changes: dict[str, Any]) -> DeviceFacts:
+    plain = _merge(BASES["device"], changes)
+    numbers = {name: plain.pop(name) for name in list(plain) if name in SIGNALS}
+    return DeviceFacts(device=f"gpu{number}", **plain, **_signals(numbers))
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +112,11 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     for name, value in changes.items():
         assert name in base, f"{name} is not a fact of the healthy base"
         both = isinstance(value, dict) and isinstance(base[name], dict)
-        free = name in ("budget", "hidden_frac")  # these replace: their keys are parts, not facts
+        free = name in (
+            "budget",
+            "hidden_frac",
+            "wait_share_by_rank",
+        )  # these replace: their keys are parts, not facts
         merged[name] = _merge(base[name], value) if both and not free else value
     return merged
 

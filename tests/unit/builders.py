@@ -23,7 +23,7 @@ from fuelline.signals import measure
 from fuelline.timeline import Timeline
 from fuelline.timeline.tables import TABLES
 from fuelline.timeline.tiles import Tiling, cut_tiles
-from fuelline.timeline.trainer import Trainer, find_trainer
+from fuelline.timeline.trainer import Trainer, find_trainers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -152,9 +152,14 @@ def make_timeline(
     return timeline
 
 
+def first_trainer(timeline: Timeline) -> Trainer | None:
+    """The one that is judged if nothing speaks against it."""
+    return next(iter(find_trainers(timeline)), None)
+
+
 def judge(timeline: Timeline) -> tuple[Trainer, Tiling]:
     """The trainer and its tiles, which the story must have."""
-    trainer = find_trainer(timeline)
+    trainer = first_trainer(timeline)
     assert trainer is not None
     tiling = cut_tiles(timeline, trainer)
     assert tiling is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import resource
 import shutil
 import signal
@@ -15,15 +16,20 @@ from fuelline.cli.store import new_run_dir
 from fuelline.record.launch import Outcome, launch
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.names import clean
+from fuelline.schema.recording import PART_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+MOST_HOSTS = 500
+"""Pids of several hosts are kept apart by their numbers in 32 bits."""
 
 _EPILOG = """\
 examples:
   fuelline run train.py --epochs 2
   fuelline run -m pkg.train --config base.yaml
   fuelline run torchrun --nproc-per-node 2 train.py
+  fuelline run --node-rank 1 --run-dir /shared/run42 torchrun --nnodes 2 train.py
   fuelline run --price 2.5 -- bash start.sh
 
 The job's output, exit code, signals and standard input are its own. The report goes to standard
@@ -47,6 +53,20 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="DIR",
         help="folder for this recording; must not exist yet (default: a new one in the run store)",
     )
+    parser.add_argument(
+        "--node-rank",
+        type=_node_rank,
+        metavar="N",
+        help="this host's number in a job over several hosts: each host writes its part of one "
+        "--run-dir that all can reach (default: the job runs on this host alone)",
+    )
+    parser.add_argument(
+        "--zoom",
+        type=_zoom,
+        metavar="N@STEP",
+        help="profile N steps from STEP on with the framework's profiler and keep the trace beside "
+        "the recording, e.g. 3@100 (default: none)",
+    )
     add_price(parser)
     parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -63,7 +83,7 @@ def separate_job(words: list[str]) -> list[str]:
             return [*words[:at], "--", *words[at:]]
         if not word.startswith("-") and not takes_value:
             break
-        takes_value = word in ("--run-dir", "--price") and not takes_value
+        takes_value = word in ("--run-dir", "--price", "--node-rank", "--zoom") and not takes_value
     return words
 
 
@@ -91,22 +111,49 @@ def _price(word: str) -> float:
 def act(options: argparse.Namespace) -> int:
     """Run the job, then report; leave exactly as the job left."""
     command = resolve_command(options.job)
-    run_dir = options.run_dir or new_run_dir(options.job)
+    run_dir = _choose_folder(options)
     if run_dir.exists():
         raise UsageError(
             f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "
             "Name a new folder with --run-dir, or leave it out."
         )
-    outcome = launch(command, run_dir)
+    outcome = launch(command, run_dir, options.zoom)
     if outcome.problem is not None:
         print(
             f"fuelline: not recorded: {outcome.problem}. The job itself was not affected. "
             "`fuelline run --run-dir DIR ...` records to another place.",
             file=sys.stderr,
         )
+    elif options.node_rank is not None:
+        _close_part(run_dir, options.run_dir)
     elif not options.quiet:
         _report(run_dir, options.price)
     return _leave_like(outcome)
+
+
+def _choose_folder(options: argparse.Namespace) -> Path:
+    """Where this recording goes; a host of several gets a folder of its own inside."""
+    if options.node_rank is None:
+        return options.run_dir or new_run_dir(options.job)
+    if options.run_dir is None:
+        raise UsageError(
+            f"--node-rank {options.node_rank} needs --run-dir: one folder that all hosts can "
+            "reach. Nothing was started. "
+            "Try `fuelline run --node-rank 1 --run-dir /shared/run42 ...`."
+        )
+    return Path(options.run_dir) / f"{PART_PREFIX}{options.node_rank:04d}"
+
+
+def _zoom(word: str) -> str:
+    if not re.fullmatch(r"[1-9]\d{0,2}@\d{1,9}", word):
+        raise argparse.ArgumentTypeError(f"{word!r} is not N@STEP, such as 3@100 (N up to 999)")
+    return word
+
+
+def _node_rank(word: str) -> int:
+    if not word.isdecimal() or int(word) > MOST_HOSTS:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a host's number from 0 to {MOST_HOSTS}")
+    return int(word)
 
 
 def resolve_command(job: Sequence[str]) -> list[str]:
@@ -151,6 +198,21 @@ def _report(run_dir: Path, price: float | None) -> None:
             f"`fuelline --debug diagnose {run_dir}` shows more.",
             file=sys.stderr,
         )
+
+
+def _close_part(part: Path, run_dir: Path) -> None:
+    """Compact this host's part here, so that the reader of all parts need not."""
+    from fuelline import pipeline  # noqa: PLC0415 - as in `_report`
+
+    try:
+        pipeline.compact_run(part)
+    except (OSError, InputError) as error:
+        print(f"fuelline: {part} stays as it was recorded: {clean(str(error))}", file=sys.stderr)
+    print(
+        f"fuelline: this host's part is in {part}. When all hosts have ended: "
+        f"fuelline diagnose {run_dir}",
+        file=sys.stderr,
+    )
 
 
 def _leave_like(outcome: Outcome) -> int:

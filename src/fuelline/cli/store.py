@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from fuelline.schema.errors import NotARecordingError
-from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, RunFacts
+from fuelline.schema.recording import MANIFEST_FILE, PART_PREFIX, RUN_FILE, RunFacts
 
 HOME_VARIABLE = "FUELLINE_HOME"
 _RECENT = 50
@@ -84,4 +84,5 @@ def find_running() -> Path | None:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / RUN_FILE).exists() or (path / MANIFEST_FILE).exists()
+    files = (RUN_FILE, MANIFEST_FILE, f"{PART_PREFIX}*/{RUN_FILE}")
+    return any(True for file in files for _ in path.glob(file))

@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline import __version__
+from fuelline.diagnose.late import explain
 from fuelline.diagnose.rule import LISTED_SHARE, VERDICT_SHARE
 from fuelline.diagnose.rules import RULE_GROUPS
 from fuelline.diagnose.split import split_input
-from fuelline.schema.findings import Diagnosis, Finding, StepStats, Verdict
+from fuelline.schema.findings import Collectives, Diagnosis, Finding, StepStats, Verdict
 from fuelline.schema.readings import Missing, value_of
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuelline.schema.devices import DeviceFacts
     from fuelline.schema.facts import Facts
     from fuelline.schema.findings import RunSummary
     from fuelline.schema.recording import Blindspot
@@ -35,13 +39,8 @@ def diagnose(
     price_usd_per_hour: float | None = None,
 ) -> Diagnosis:
     """Facts in, Diagnosis out."""
-    findings = [
-        _with_price(finding, price_usd_per_hour)
-        for group in RULE_GROUPS
-        if (finding := next((hit for rule in group if (hit := rule.check(facts))), None))
-        is not None
-    ]
-    findings.sort(key=lambda finding: (-finding.lost_share, finding.code))
+    facts = _explain_culprits(facts)
+    findings = [_with_price(finding, price_usd_per_hour) for finding in _judge(facts)]
     diagnosis = Diagnosis(
         fuelline_version=__version__,
         run=run,
@@ -52,9 +51,46 @@ def diagnose(
         window=facts.window,
         blindspots=blindspots,
         price_usd_per_hour=price_usd_per_hour,
+        collectives=_collectives(facts),
+        devices=[price_ladder(device, price_usd_per_hour) for device in facts.devices],
+        unused_devices=facts.unused_devices,
     )
     diagnosis.check()
     return diagnosis
+
+
+def _judge(facts: Facts) -> list[Finding]:
+    """What every group of rules finds, the greatest loss first."""
+    found = [
+        finding
+        for group in RULE_GROUPS
+        if (finding := next((hit for rule in group if (hit := rule.check(facts))), None))
+        is not None
+    ]
+    return sorted(found, key=lambda finding: (-finding.lost_share, finding.code))
+
+
+def _explain_culprits(facts: Facts) -> Facts:
+    """Give each late rank its own cause, which the rule about it then quotes."""
+    if not facts.sync.culprits:
+        return facts
+    late = [explain(culprit, _judge) for culprit in facts.sync.culprits]
+    return msgspec.structs.replace(facts, sync=msgspec.structs.replace(facts.sync, late=late))
+
+
+def _collectives(facts: Facts) -> Collectives:
+    sync = facts.sync
+    if sync.ranks < 2:
+        return Collectives(ranks=sync.ranks)
+    return Collectives(
+        ranks=sync.ranks,
+        wait_share=value_of(sync.wait_share),
+        exchange_share=value_of(sync.exchange.share),
+        bytes_per_s=sync.exchange.bytes_per_s,
+        latency_seconds=sync.exchange.latency_seconds,
+        culprits=sync.late,
+        jitter=sync.jitter,
+    )
 
 
 def cannot_tell(
@@ -62,8 +98,9 @@ def cannot_tell(
     blindspots: list[Blindspot],
     reason: str,
     price_usd_per_hour: float | None = None,
+    devices: Sequence[DeviceFacts] = (),
 ) -> Diagnosis:
-    """A run without steps: nothing to judge, and why."""
+    """A run without steps: nothing to judge, and why; what the accelerators did may be known."""
     return Diagnosis(
         fuelline_version=__version__,
         run=run,
@@ -74,7 +111,22 @@ def cannot_tell(
         window=None,
         blindspots=blindspots,
         price_usd_per_hour=price_usd_per_hour,
+        devices=[price_ladder(device, price_usd_per_hour) for device in devices],
     )
+
+
+def price_ladder(device: DeviceFacts, price: float | None) -> DeviceFacts:
+    """What was paid for the time that reached each rung."""
+    if price is None:
+        return device
+    paid = price * device.seconds / 3600
+    rungs = [
+        msgspec.structs.replace(
+            rung, usd=None if (share := value_of(rung.share)) is None else share * paid
+        )
+        for rung in device.rungs
+    ]
+    return msgspec.structs.replace(device, rungs=rungs)
 
 
 def _with_price(finding: Finding, price: float | None) -> Finding:

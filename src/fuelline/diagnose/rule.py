@@ -152,5 +152,5 @@ def where(place: PlaceFacts | None) -> str:
 
 
 def speedup_if_gone(lost_share: float) -> float | None:
-    """Upper bound of the gain if the whole loss vanished."""
-    return 1 / (1 - lost_share) if lost_share < 0.99 else None
+    """Upper bound of the gain if the whole loss vanished; None if nothing measured was lost."""
+    return 1 / (1 - lost_share) if 0 < lost_share < 0.99 else None

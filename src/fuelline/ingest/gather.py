@@ -34,12 +34,17 @@ class Remains:
     processes: list[ProcessFacts] = field(default_factory=list)
     limits: list[samples.Limits] = field(default_factory=list)
     blindspots: list[Blindspot] = field(default_factory=list)
+    devices: list[samples.DeviceSeen] = field(default_factory=list)
 
 
 class _ProcessNote(msgspec.Struct):
     framework: str = ""
     version: str = ""
     threads: int | None = None
+
+
+_NOTES = (wire.Kind.PROCESS, wire.Kind.LOADER, wire.Kind.BLINDSPOT, wire.Kind.RANK)
+"""Records that are facts about a process, not something that took time."""
 
 
 def gather(run_dir: Path, ended_ns: int | None = None) -> Remains:
@@ -77,23 +82,20 @@ def _gather_spools(folder: Path, remains: Remains) -> None:
         if content is not None:
             frames.append(content.events)
             _note_process(content, remains)
-    events = pl.concat(frames).filter(
-        ~pl.col("kind").is_in([wire.Kind.BLINDSPOT, wire.Kind.LOADER])
-    )
-    remains.tables["events"] = events.filter(pl.col("kind") != wire.Kind.PROCESS).sort(
-        "pid", "tid", "start_ns"
-    )
+    events = pl.concat(frames).filter(~pl.col("kind").is_in(_NOTES))
+    remains.tables["events"] = events.sort("pid", "tid", "start_ns")
 
 
 def _note_process(content: SpoolContent, remains: Remains) -> None:
     """Turn the texts of one spool into facts: process, loaders, blindspots."""
     note = _ProcessNote()
-    notes = content.events.filter(
-        pl.col("kind").is_in([wire.Kind.PROCESS, wire.Kind.LOADER, wire.Kind.BLINDSPOT])
-    )
+    rank: tuple[int | None, int | None] = (None, None)
+    notes = content.events.filter(pl.col("kind").is_in(_NOTES))
     for kind, first, second in notes.select("kind", "a", "b").iter_rows():
         if kind == wire.Kind.PROCESS:
             note = decode_note(content.texts.get(first), _ProcessNote) or note
+        elif kind == wire.Kind.RANK:
+            rank = first, second
         elif kind == wire.Kind.LOADER:
             facts = decode_note(content.texts.get(second), LoaderFacts) or LoaderFacts()
             remains.loaders.append(msgspec.structs.replace(facts, pid=content.pid, loader_id=first))
@@ -113,6 +115,8 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
             framework=note.framework,
             version=note.version,
             threads=note.threads,
+            rank=rank[0],
+            ranks=rank[1],
         )
     )
 
@@ -183,7 +187,10 @@ def _gather_journal(path: Path, remains: Remains) -> None:
     for name, kind in _ROW_TABLES.items():
         remains.tables[name] = _frame(name, by_kind.get(kind, []))
     remains.tables["host"] = _host_frame(by_kind.get(samples.HostSample, []))
+    remains.tables["devices"] = _device_frame(by_kind.get(samples.DeviceSample, []))
     remains.limits = by_kind.get(samples.Limits, [])
+    last_seen = {row.device: row for row in by_kind.get(samples.DeviceSeen, [])}
+    remains.devices = list(last_seen.values())
     for blind in by_kind.get(samples.Blind, []):
         spot = Blindspot(what=blind.what, why=blind.why, forbids=blind.forbids)
         _append_new(remains.blindspots, spot)
@@ -197,6 +204,7 @@ _ROW_TABLES: dict[str, type[msgspec.Struct]] = {
     "seen": samples.ProcessSeen,
     "stacks": samples.StackSample,
     "others": samples.OtherProcess,
+    "device_processes": samples.DeviceProcess,
 }
 
 
@@ -207,6 +215,15 @@ def _frame(name: str, rows: list[Any]) -> pl.DataFrame:
 def _host_frame(rows: list[samples.HostSample]) -> pl.DataFrame:
     cells = [(row.at_ns, name, float(value)) for row in rows for name, value in row.values.items()]
     return _columns("host", cells)
+
+
+def _device_frame(rows: list[samples.DeviceSample]) -> pl.DataFrame:
+    cells = [
+        (row.at_ns, row.device, name, float(value))
+        for row in rows
+        for name, value in row.values.items()
+    ]
+    return _columns("devices", cells)
 
 
 def _columns(name: str, cells: list[tuple[Any, ...]]) -> pl.DataFrame:

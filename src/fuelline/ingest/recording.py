@@ -110,6 +110,7 @@ def _compact(run_dir: Path, run: RunFacts) -> Timeline:
         limits=remains.limits,
         source_lines=lines,
         tables=tables,
+        devices=remains.devices,
     )
     write_atomically(run_dir / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(manifest)))
     shutil.rmtree(run_dir / SPOOL_DIR, ignore_errors=True)
@@ -163,6 +164,7 @@ def _load_compacted(run_dir: Path) -> Timeline:
         limits=tuple(manifest.limits),
         blindspots=(*manifest.run.blindspots, *manifest.blindspots),
         source_lines=manifest.source_lines,
+        devices=tuple(manifest.devices),
     )
 
 
@@ -233,4 +235,5 @@ def _timeline(run: RunFacts, remains: Remains, lines: dict[str, str]) -> Timelin
         limits=tuple(remains.limits),
         blindspots=(*run.blindspots, *remains.blindspots),
         source_lines=lines,
+        devices=tuple(remains.devices),
     )

@@ -5,7 +5,6 @@ no framework imported. Questions that need a job's process are asked of a short-
 because what a parent may see of its child is what the observer may see of the job.
 """
 
-import ctypes.util
 import os
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
+from fuelline.record.device_capabilities import find_accelerators
 from fuelline.record.samplers.cgroup import V2, Group, find_groups
 from fuelline.record.samplers.limits import read_limits
 from fuelline.record.samplers.mounts import MountTable
@@ -51,7 +51,7 @@ def find_capabilities(runs_folder: Path) -> list[Capability]:
         find_cores_and_memory(),
         find_remote_mounts(),
         find_torch(),
-        find_nvml(),
+        *find_accelerators(),
         find_disk_space(runs_folder),
     ]
 
@@ -283,35 +283,6 @@ def find_torch() -> Capability:
         enables="steps, loader waits, fetches and copies, from hooks inside the job",
         how_to_enable="" if version else "nothing, if the job's own interpreter has it",
     )
-
-
-def find_nvml() -> Capability:
-    """NVIDIA's management library, loaded but asked nothing."""
-    found = _find_library("nvidia-ml", "libnvidia-ml.so.1")
-    return Capability(
-        name="GPU counters (NVML)",
-        ok=found is not None,
-        detail=f"{found} can be loaded" if found else "no NVIDIA driver library: no GPU seen",
-        enables="power, clocks, throttling and PCIe of NVIDIA GPUs",
-        how_to_enable=""
-        if found
-        else "on a GPU machine install the driver; in a container pass --gpus all",
-    )
-
-
-def _find_library(name: str, file: str) -> str | None:
-    for candidate in (file, ctypes.util.find_library(name)):
-        if candidate is not None and _can_load(candidate):
-            return candidate
-    return None
-
-
-def _can_load(file: str) -> bool:
-    try:
-        ctypes.CDLL(file)
-    except OSError:
-        return False
-    return True
 
 
 def find_disk_space(runs_folder: Path) -> Capability:

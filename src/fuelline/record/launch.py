@@ -26,7 +26,7 @@ from fuelline.record.hooks import SITE_DIR
 from fuelline.schema.errors import InputError
 from fuelline.schema.names import encodable
 from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, Blindspot, RunFacts
-from fuelline.schema.wire import OBSERVER_PID_VARIABLE, RUN_DIR_VARIABLE
+from fuelline.schema.wire import OBSERVER_PID_VARIABLE, RUN_DIR_VARIABLE, ZOOM_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -58,13 +58,15 @@ class Outcome:
     problem: str | None = None
 
 
-def launch(command: list[str], run_dir: Path) -> Outcome:
-    """Run the job to its end and record it into `run_dir`."""
+def launch(command: list[str], run_dir: Path, zoom: str | None = None) -> Outcome:
+    """Run the job to its end and record it into `run_dir`; `zoom` is steps to profile."""
     facts = _describe_run(command, run_dir)
     problem = _prepare(run_dir, facts)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
     try:
-        job = _start_job(command, _job_environment(run_dir) if problem is None else None, mask)
+        job = _start_job(
+            command, _job_environment(run_dir, zoom) if problem is None else None, mask
+        )
         observer = _start_observer(run_dir, job.pid, mask) if problem is None else None
         returncode = _wait(job)
         observer_code = _stop(observer)
@@ -119,10 +121,12 @@ def _prepare(run_dir: Path, facts: RunFacts) -> str | None:
     return None
 
 
-def _job_environment(run_dir: Path) -> Mapping[str, str]:
+def _job_environment(run_dir: Path, zoom: str | None) -> Mapping[str, str]:
     """Ours plus the hooks' folder. The observer is our child, so our pid covers it and py-spy."""
     path = os.environ.get("PYTHONPATH")
+    quiet = {"KINETO_LOG_LEVEL": "99"}  # the profiler would write to the job's standard error
     return {
+        **({ZOOM_VARIABLE: zoom, **quiet} if zoom else {}),
         **os.environ,
         "PYTHONPATH": f"{SITE_DIR}{os.pathsep}{path}" if path else str(SITE_DIR),
         RUN_DIR_VARIABLE: str(run_dir.absolute()),
@@ -185,11 +189,19 @@ def _stop(observer: subprocess.Popen[bytes] | None) -> int | None:
         try:
             observer.wait(_OBSERVER_GRACE_S)
         except subprocess.TimeoutExpired:
-            observer.kill()
-            observer.wait()
+            return _kill(observer)
         if observer.returncode == -signal.SIGTERM:
             return 0  # the job was over before the observer could do more than start
     return observer.returncode
+
+
+def _kill(observer: subprocess.Popen[bytes]) -> int:
+    """End it; not even that reaches a process that hangs in a driver, and nobody waits for one."""
+    observer.kill()
+    try:
+        return observer.wait(_OBSERVER_GRACE_S)
+    except subprocess.TimeoutExpired:
+        return -signal.SIGKILL
 
 
 def _finish(

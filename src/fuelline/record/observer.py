@@ -18,13 +18,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fuelline.record.journal import Writer
-from fuelline.record.pace import Governor, Task
+from fuelline.record.pace import FAILURES_TO_GIVE_UP, Governor, Task, run_guarded
 from fuelline.record.samplers.blocked import Resolver
 from fuelline.record.samplers.cgroup import Counters, Group, find_groups
 from fuelline.record.samplers.clocks import Clocks
 from fuelline.record.samplers.descriptors import Descriptors
+from fuelline.record.samplers.devices.sampler import Devices
 from fuelline.record.samplers.host import Host, allowed_cpus
 from fuelline.record.samplers.limits import read_limits
+from fuelline.record.samplers.links import Links
 from fuelline.record.samplers.mounts import MountTable
 from fuelline.record.samplers.others import Others
 from fuelline.record.samplers.phases import Phases
@@ -38,8 +40,8 @@ from fuelline.schema.samples import JOURNAL_NAME, Blind, HostSample, Limits
 MS = 1_000_000
 S = 1000 * MS
 CORE_SHARE = 0.0045
-"""Of one core, without start-up and py-spy; together they stay below 1 % over a minute."""
-FAILURES_TO_GIVE_UP = 3
+"""Of one core, without start-up, py-spy and accelerators; with the first two below 1 % over a
+minute. Accelerators have a share of their own (samplers/devices/sampler.py)."""
 CGROUP_EVERY_S = 2
 """Reading memory.stat makes the kernel add up all cores' counters."""
 STACKS_WITHOUT_TRAINER_NS = 8 * S
@@ -57,6 +59,7 @@ class Observer:
         self._places = Places()
         self._tree = Tree(root_pid, _raise_descriptor_limit())
         self._phases = Phases(run_dir / "spool")
+        self._links = Links()
         descriptors = Descriptors(self._places, self._mounts)
         resolver = Resolver(descriptors)
         self._threads = ThreadStates(self._tree, self._phases, resolver)
@@ -66,6 +69,7 @@ class Observer:
         self._cgroup = Counters()
         self._others = Others(self._tree, resolver, descriptors)
         self._stacks = Stacks(find_py_spy())
+        self._devices = Devices()
         self._limits: Limits | None = None
         self._groups: frozenset[Group] = frozenset()
         self._seconds = 0
@@ -94,28 +98,18 @@ class Observer:
         return bool(self._tree.processes)
 
     def start(self) -> None:
-        """Meet the job's first process."""
+        """Meet the job's first process, and the accelerators."""
         self._look_for_children(time.monotonic_ns())
+        self._devices.start()
 
     def take_turns(self) -> int:
         """Run the tasks that are due; gives the time until the next one."""
         for task in self.tasks:
             now_ns = time.monotonic_ns()
             if task.due_ns <= now_ns and task.failures < FAILURES_TO_GIVE_UP:
-                self._run_guarded(task, now_ns)
+                self._journal.add(run_guarded(task, now_ns))
         wake_ns = min(task.wake_ns for task in self.tasks if task.failures < FAILURES_TO_GIVE_UP)
         return max(wake_ns - time.monotonic_ns(), 0)
-
-    def _run_guarded(self, task: Task, now_ns: int) -> None:
-        try:
-            task.run(now_ns)
-        except Exception as error:  # noqa: BLE001  one sampler's surprise must not end the others
-            task.failures += 1
-            sys.excepthook(type(error), error, error.__traceback__)
-            if task.failures == FAILURES_TO_GIVE_UP:
-                why = f"{error!r}, three times; see observer.log"
-                what = f"what the observer's task '{task.name}' sees"
-                self._journal.add([Blind(what, why, "conclusions from it")])
 
     def note_end_of(self) -> None:
         """Look at once who is left, when the first process has ended."""
@@ -125,6 +119,7 @@ class Observer:
     def finish(self) -> None:
         """Write down everything that was seen until now."""
         now_ns = time.monotonic_ns()
+        self._devices.stop()
         self._journal.add(self._stacks.stop(now_ns))
         self._sample_host(now_ns)
         self._threads.finish()
@@ -139,8 +134,9 @@ class Observer:
             self._threads.sort_threads()
 
     def _sample_processes(self, now_ns: int) -> None:
-        self._governor.adjust(now_ns, time.process_time_ns())
+        self._governor.adjust(now_ns, time.process_time_ns() - self._devices.cpu_ns)
         self._tree.refresh()
+        self._devices.job_pids = frozenset(self._tree.processes)
         self._journal.add([HostSample(now_ns, dict(self._shares()))])
         self._tree.offer(self._phases.look_for_spools())
         self._journal.add(self._clocks.introduce(self._tree.look_for_children(), now_ns))
@@ -168,10 +164,13 @@ class Observer:
                 self._groups = groups
                 self._check_limits(time.monotonic_ns())
             yield from self._cgroup.read(groups)
+            yield from self._links.read(each.pid for each in self._list_trainers())
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         yield "observer.cpu_ns", time.process_time_ns()
         yield "observer.stacks_cpu_ns", int((usage.ru_utime + usage.ru_stime) * S)
         yield "observer.interval_ns", self.tasks[0].interval_ns
+        if self._devices.cpu_ns:
+            yield "observer.devices_cpu_ns", self._devices.cpu_ns
         rss_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         yield "observer.peak_rss_bytes", rss_kib * 1024
 
@@ -221,6 +220,7 @@ class Observer:
         states = self._threads.drain()
         self._journal.add(self._places.drain())
         self._journal.add(states)
+        self._journal.add(self._devices.drain())
         self._journal.flush()
 
     def _list_trainers(self) -> list[Process]:

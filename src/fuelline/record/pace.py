@@ -7,13 +7,17 @@ task that wakes it most.
 """
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fuelline.schema.samples import Blind
+
 _SMOOTHING = 0.15
 _MAX_INTERVAL_NS = 30_000_000_000
 _MAX_STRETCH = 4.0
+FAILURES_TO_GIVE_UP = 3
 
 
 @dataclass(slots=True)
@@ -61,6 +65,20 @@ class Task:
     def _weigh(self, cost_ns: int) -> None:
         share = _SMOOTHING if self.cost_ns else 1.0
         self.cost_ns += (cost_ns - self.cost_ns) * share
+
+
+def run_guarded(task: Task, now_ns: int) -> list[Blind]:
+    """Take a turn; a task that fails again and again is given up and leaves one row behind."""
+    try:
+        task.run(now_ns)
+    except Exception as error:  # noqa: BLE001  one sampler's surprise must not end the others
+        task.failures += 1
+        sys.excepthook(type(error), error, error.__traceback__)
+        if task.failures == FAILURES_TO_GIVE_UP:
+            why = f"{error!r}, three times; see observer.log"
+            what = f"what the observer's task '{task.name}' sees"
+            return [Blind(what, why, "conclusions from it")]
+    return []
 
 
 class Governor:

@@ -26,7 +26,8 @@ class Bar:
     """One share of a whole."""
 
     label: str
-    share: float
+    share: float | None
+    """None where it is not known: shown as such, not as nothing."""
     detail: str
     marked: bool = False
 

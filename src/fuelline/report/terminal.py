@@ -63,12 +63,14 @@ def _draw_statement(console: Console, block: Statement, *, plain: bool) -> None:
 
 def _bar_line(bar: Bar, *, plain: bool) -> Text:
     full, empty = ("#", ".") if plain else ("█", "·")
+    if bar.share is None:
+        return Text(f"  {shown(bar.label, plain=plain):<19}unknown", "dim")
     filled = round(bar.share * _BAR_WIDTH)
     style = "red" if bar.marked else "green"
     line = Text(f"  {shown(bar.label, plain=plain):<19}")
     line.append(full * filled, style)
     line.append(empty * (_BAR_WIDTH - filled), "dim")
-    line.append(f" {100 * bar.share:5.1f} %  {shown(bar.detail, plain=plain)}")
+    line.append(f" {100 * bar.share:5.1f} %  {shown(bar.detail, plain=plain)}".rstrip())
     line.truncate(WIDTH)
     return line
 

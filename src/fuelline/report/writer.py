@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuelline.report.devices import describe_devices
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.units import duration, number
 
@@ -40,6 +41,7 @@ def write_document(diagnosis: Diagnosis) -> Document:
             Statement(_run_line(diagnosis)),
             *_verdict(diagnosis),
             *_budget(diagnosis),
+            *describe_devices(diagnosis),
             *(_evidence(top) if top is not None else ()),
             *(_remedies(top) if top is not None else ()),
             *_also_found(others),

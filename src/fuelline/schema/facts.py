@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from fuelline.schema.findings import BudgetPart, StepStats, Window  # noqa: TC001 - msgspec needs it
+from fuelline.schema.devices import DeviceFacts  # noqa: TC001
+from fuelline.schema.findings import (  # noqa: TC001 - msgspec needs them
+    BudgetPart,
+    JitterForecast,
+    LateRank,
+    StepStats,
+    Window,
+)
 from fuelline.schema.readings import Missing, Signal
 from fuelline.schema.recording import LoaderFacts  # noqa: TC001
 
@@ -149,6 +156,64 @@ class ComputeFacts(Struct, frozen=True, kw_only=True):
     host_cpu_share: Signal = _NOT_MEASURED
     """Of backward, less waiting for a core: the trainer computed. Near 1: the host is the limit."""
     batch_samples: Signal = _NOT_MEASURED
+    core_wait_share: Signal = _NOT_MEASURED
+    """Of the window: the trainer was ready to run and had no core."""
+
+
+class Culprit(Struct, frozen=True, kw_only=True):
+    """A rank that makes the others wait."""
+
+    rank: int
+    late_count: int
+    """Steps in which it made the others wait longest."""
+    of: int
+    """Steps in which anyone waited."""
+    caused_wait_seconds: float
+    """What the other ranks waited for it, together."""
+    share_of_waiting: Signal
+    part: str = "unexplained"
+    """The part of its budget that is longer than the others'."""
+    excess_seconds: float = 0.0
+    """How much longer, over all meetings that it was late at."""
+    own: Facts | None = None
+    """The facts of that rank by itself."""
+
+
+class ExchangeFacts(Struct, frozen=True, kw_only=True):
+    """Collectives after the last rank has arrived."""
+
+    share: Signal = _NOT_MEASURED
+    """Of the window: ranks exchange data and compute nothing."""
+    mean_seconds: Signal = _NOT_MEASURED
+    mean_bytes: Signal = _NOT_MEASURED
+    """Over the wire of each rank."""
+    latency_seconds: Signal = _NOT_MEASURED
+    """What an exchange of nothing takes."""
+    bytes_per_s: Signal = _NOT_MEASURED
+    """What each further byte runs at."""
+    jitter_share: Signal = _NOT_MEASURED
+    """Of the exchange time: above what the same exchange takes when it goes well."""
+    retransmit_share: Signal = _NOT_MEASURED
+    """Of the TCP segments that were sent: sent again. Healthy networks stay below 0.0001."""
+    core_wait_share: Signal = _NOT_MEASURED
+    """Of the window: a rank's busiest thread waited for a core, mean over ranks."""
+
+
+class SyncFacts(Struct, frozen=True, kw_only=True):
+    """Waiting between ranks."""
+
+    ranks: int = 0
+    """Ranks that were recorded; 0 or 1: nothing to compare."""
+    wait_share: Signal = _NOT_MEASURED
+    """Of the window, mean over ranks: this rank has arrived and another one has not."""
+    straggler_share: Signal = _NOT_MEASURED
+    """Of the window: all ranks but one had arrived; what a faster last rank would save."""
+    wait_share_by_rank: dict[str, float] = field(default_factory=dict)
+    culprits: list[Culprit] = field(default_factory=list)
+    late: list[LateRank] = field(default_factory=list)
+    """The culprits with their own causes, as the engine explains them."""
+    exchange: ExchangeFacts = field(default_factory=ExchangeFacts)
+    jitter: list[JitterForecast] = field(default_factory=list)
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -165,8 +230,14 @@ class Facts(Struct, frozen=True, kw_only=True):
     fetch_lines: list[HotLine] = field(default_factory=list)
     """Hottest first."""
     loop_lines: list[HotLine] = field(default_factory=list)
+    sync: SyncFacts = field(default_factory=SyncFacts)
+    """How this rank and the others wait for each other."""
     hidden_frac: dict[str, float] = field(default_factory=dict)
     """Part of the budget to how much of it an asynchronous device hides, 0 to 1."""
+    devices: list[DeviceFacts] = field(default_factory=list)
+    """The job's accelerators; empty if there are none or none could be asked."""
+    unused_devices: list[str] = field(default_factory=list)
+    """Accelerators of the host that no process of the job was on, if that could be seen."""
 
     def share_of(self, part: str) -> float:
         """Share of the window that went to one part of the budget."""

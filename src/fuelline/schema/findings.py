@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from fuelline.schema.devices import DeviceFacts  # noqa: TC001 - likewise
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.recording import Blindspot  # noqa: TC001
 
@@ -30,6 +31,10 @@ Limit = Literal[
     "code",
     "math",
     "launch",
+    "imbalance",
+    "jitter",
+    "throttle",
+    "hardware",
 ]
 """What keeps that station from being faster, and so what would help."""
 
@@ -136,6 +141,51 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     path: str = ""
 
 
+class LateRank(Struct, frozen=True, kw_only=True):
+    """A rank that makes the others wait, and why it is late by its own recording."""
+
+    rank: int
+    late_count: int
+    """Steps in which it made the others wait longest."""
+    of: int
+    """Steps whose collectives were matched across ranks."""
+    caused_wait_seconds: float
+    """What the other ranks waited for it, together."""
+    because: str
+    stage: Stage | None = None
+    limit: Limit | None = None
+    part: str = ""
+    """The part of its budget that is longer than the others'."""
+
+
+class JitterForecast(Struct, frozen=True, kw_only=True):
+    """What ranks wait in each step for whichever of them is last, with so many ranks."""
+
+    ranks: int
+    is_measured: bool
+    """Whether the job had so many; otherwise it is the expected maximum of independent ranks."""
+    wait_seconds: float
+    low: float
+    """Lower end of the 90 % interval."""
+    high: float
+
+
+class Collectives(Struct, frozen=True, kw_only=True):
+    """How ranks wait for each other."""
+
+    ranks: int = 0
+    """Recorded ranks; 0 if the job is not distributed."""
+    wait_share: float | None = None
+    """Of the window, mean over ranks."""
+    exchange_share: float | None = None
+    """Of the window: after the last rank has arrived."""
+    bytes_per_s: Signal | None = None
+    latency_seconds: Signal | None = None
+    culprits: list[LateRank] = field(default_factory=list)
+    jitter: list[JitterForecast] = field(default_factory=list)
+    """Now, and with 2, 4 and 8 times as many ranks. Constant differences are not jitter."""
+
+
 class Diagnosis(Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -150,6 +200,11 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     window: Window | None
     blindspots: list[Blindspot]
     price_usd_per_hour: float | None = None
+    collectives: Collectives = field(default_factory=Collectives)
+    devices: list[DeviceFacts] = field(default_factory=list)
+    """The job's accelerators with their utilisation ladder; empty if none could be asked."""
+    unused_devices: list[str] = field(default_factory=list)
+    """Accelerators of the host that the job did not use, if that could be seen."""
 
     def check(self) -> None:
         """Raise if the parts contradict each other."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
-from fuelline.schema.samples import Limits  # noqa: TC001 - msgspec resolves it at run time
+from fuelline.schema.samples import (  # noqa: TC001 - msgspec resolves them at run time
+    DeviceSeen,
+    Limits,
+)
 
 FORMAT = "fuelline-recording"
 RECORDING_VERSION = 1
@@ -12,6 +15,8 @@ RUN_FILE = "run.json"
 """Written by the launcher before the job starts and again when it has ended."""
 MANIFEST_FILE = "manifest.json"
 """Written last by compaction: where it is, the tables are whole."""
+PART_PREFIX = "node-"
+"""A run over several hosts has one recording a host, in folders named after their numbers."""
 SPOOL_DIR = "spool"
 
 
@@ -84,6 +89,9 @@ class ProcessFacts(Struct, frozen=True, kw_only=True):
     framework: str = ""
     version: str = ""
     threads: int | None = None
+    rank: int | None = None
+    """Of a distributed job; None if the process never took part in a collective."""
+    ranks: int | None = None
 
 
 class TableFacts(Struct, frozen=True, kw_only=True):
@@ -107,3 +115,5 @@ class Manifest(Struct, frozen=True, kw_only=True):
     source_lines: dict[str, str] = field(default_factory=dict)
     """`file:line` to the text of that line, for the lines that stack samples hit most."""
     tables: dict[str, TableFacts] = field(default_factory=dict)
+    devices: list[DeviceSeen] = field(default_factory=list)
+    """The accelerators of the host, one row a device."""

@@ -148,6 +148,58 @@ class Blind(Struct, frozen=True, array_like=True, tag="blind"):
     forbids: str
 
 
+class DeviceSeen(Struct, frozen=True, array_like=True, tag="device"):
+    """An accelerator, or a MIG slice of one, and what it can tell; the last row of a device holds.
+
+    None and an empty text are unknown.
+    """
+
+    at_ns: int
+    device: str
+    """`gpu0` as the management library counts; `gpu0.mig1` for a slice of it."""
+    vendor: str
+    name: str
+    """As the driver says it, for example `NVIDIA H100 80GB HBM3`."""
+    uuid: str = ""
+    driver: str = ""
+    parent: str = ""
+    """Of a MIG slice: the device that it is part of; its power, clocks and link are that one's."""
+    memory_bytes: int | None = None
+    power_cap_watts: float | None = None
+    """What it may draw now; below `power_default_watts` someone has lowered it."""
+    power_default_watts: float | None = None
+    sm_clock_max_hz: float | None = None
+    pcie_generation_max: int | None = None
+    """The most that device and slot can do together; likewise the width."""
+    pcie_width_max: int | None = None
+    refusals: dict[str, str] = {}
+    """Kind of reading to why it cannot be had: `gpm`, `utilisation`, `processes` ..."""
+
+
+class DeviceSample(Struct, frozen=True, array_like=True, tag="device_sample"):
+    """Named values of one device: means over the last second, or cumulative counters.
+
+    Names are dotted with the unit last: `util.gpu_frac`, `gpm.sm_frac`, `throttle.thermal_frac`,
+    `power.draw_watts`, `clock.sm_hz`, `pcie.generation`, `ecc.uncorrected_count`. `job.frac` is
+    1 while a process of the job is on the device, `lost` is 1 from when the driver lost it.
+    """
+
+    at_ns: int
+    device: str
+    values: dict[str, float]
+
+
+class DeviceProcess(Struct, frozen=True, array_like=True, gc=False, tag="device_process"):
+    """A process on a device, when it came and whenever its memory changed much."""
+
+    at_ns: int
+    device: str
+    pid: int
+    memory_bytes: int
+    """-1 where the driver does not say; 0 when it has left."""
+    of_job: bool
+
+
 Row = (
     ThreadState
     | Place
@@ -159,4 +211,7 @@ Row = (
     | OtherProcess
     | Limits
     | Blind
+    | DeviceSeen
+    | DeviceSample
+    | DeviceProcess
 )

@@ -46,6 +46,8 @@ CAP_BYTES = 256 * 1024 * 1024
 
 RUN_DIR_VARIABLE = "FUELLINE_RUN_DIR"
 """Environment variable that tells the hooks where the run is; they write to its `spool/` folder."""
+ZOOM_VARIABLE = "FUELLINE_ZOOM"
+"""Environment variable with the steps to profile, as `3@100`; absent if none were asked for."""
 OBSERVER_PID_VARIABLE = "FUELLINE_OBSERVER_PID"
 """Environment variable with the observer's pid, which Yama must be told about (ptrace_scope 1)."""
 
@@ -75,6 +77,29 @@ class Kind(IntEnum):
     LOADER = 15  # loader id, text id of its settings as JSON
     BLINDSPOT = 16  # text id of {"what", "why", "forbids"} as JSON
     PROCESS = 17  # text id of {"framework", "version", "threads", "devices", ...} as JSON
+    RANK = 18  # rank, ranks in the job, local rank (-1 unknown), text id of the backend's name
+    COLLECTIVE = (
+        19  # `Collective`, bytes, group, number (-1: not to be matched), ranks in the group
+    )
+    COLLECTIVE_WAIT = 20  # the same, when an asynchronous one is waited for
+    ZOOM = 21  # text id of the trace's file name: a profile of some steps is written
+    FLOPS = 22  # floating-point operations of the step that ends here
+
+
+class Collective(IntEnum):
+    """What ranks do together. `start_ns` of its record is the arrival of this rank."""
+
+    ALL_REDUCE = 1
+    BROADCAST = 2
+    REDUCE = 3
+    ALL_GATHER = 4
+    REDUCE_SCATTER = 5
+    ALL_TO_ALL = 6
+    GATHER = 7
+    SCATTER = 8
+    BARRIER = 9
+    GRADIENTS = 10  # DDP's all-reduces of one backward: from the end of this rank's own work in it
+    BUFFERS = 11  # DDP's broadcast of buffers before a forward pass
 
 
 class Flag(IntFlag):
@@ -85,6 +110,7 @@ class Flag(IntFlag):
     ERROR = 4  # any: another exception passed through
     NON_BLOCKING = 8  # COPY
     PINNED = 16  # COPY
+    ASYNC = 32  # COLLECTIVE: the call returned before it was complete; COLLECTIVE_WAIT tells more
 
 
 class Phase(IntEnum):

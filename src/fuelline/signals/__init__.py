@@ -1,5 +1,20 @@
 """Pure functions: Timeline in, Reading out."""
 
+from fuelline.signals.devices import measure_devices
+from fuelline.signals.hosts import HostView, align_hosts, view_host
 from fuelline.signals.measure import measure
+from fuelline.signals.ranks import Comparison, compare_ranks, find_reason
+from fuelline.signals.unseen import find_unseen, why_no_steps
 
-__all__ = ["measure"]
+__all__ = [
+    "Comparison",
+    "HostView",
+    "align_hosts",
+    "compare_ranks",
+    "find_reason",
+    "find_unseen",
+    "measure",
+    "measure_devices",
+    "view_host",
+    "why_no_steps",
+]

@@ -50,8 +50,16 @@ def measure_compute(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Com
         host_cpu_share=ratio(
             timed["b"], timed["dur_ns"] * ran, "frac", "backward.cpu over backward"
         ),
-        batch_samples=_batch_samples(batches),
+        batch_samples=_batch_samples(timeline, trainer, tiling),
+        core_wait_share=_core_wait_share(timeline, trainer, tiling),
     )
+
+
+def _core_wait_share(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+    grown = _clock_growth(timeline, trainer, tiling)
+    if grown is None:
+        return Missing(reason="the trainer's clocks were not read twice")
+    return total(grown[1] / tiling.wall_ns, "frac", "clocks.runq over window")
 
 
 def _graph_nodes(timeline: Timeline, trainer: Trainer) -> Signal:
@@ -73,16 +81,24 @@ def _ran_when_ready(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> flo
 
     On a crowded host a step takes longer without any more work in it; this takes the crowd out.
     """
+    oncpu, queued = _clock_growth(timeline, trainer, tiling) or (0.0, 0.0)
+    return oncpu / (oncpu + queued) if oncpu > 0 else 1.0
+
+
+def _clock_growth(
+    timeline: Timeline, trainer: Trainer, tiling: Tiling
+) -> tuple[float, float] | None:
+    """Nanoseconds that the trainer ran and that it waited for a core; None if it was not seen."""
     clocks = timeline.table("clocks").filter(
         (pl.col("pid") == trainer.pid)
         & (pl.col("tid") == trainer.tid)
         & pl.col("at_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
     if clocks.height < 2:
-        return 1.0
+        return None
     grown = clocks.select(pl.col("oncpu_ns", "runq_ns").max() - pl.col("oncpu_ns", "runq_ns").min())
-    oncpu, queued = (float(value) for value in grown.row(0))
-    return oncpu / (oncpu + queued) if oncpu > 0 else 1.0
+    oncpu, queued = grown.row(0)
+    return float(oncpu), float(queued)
 
 
 def _node_seconds(tiling: Tiling, nodes: Signal, backwards: int, ran: float) -> Signal:
@@ -106,20 +122,49 @@ def _dispatch_share(tiling: Tiling, nodes: Signal, backwards: int, ran: float) -
 
 def _samples_by_step(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
     """Samples that each step consumed: | step | samples |."""
-    batches = training_batches(timeline, trainer).filter(pl.col("end_ns") > tiling.start_ns)
-    index = tiling.boundaries.search_sorted(batches["end_ns"], side="left").cast(pl.Int64) - 1
+    batches = training_batches(timeline, trainer)
+    used = _used_at(timeline, trainer, batches).filter(pl.col("used_ns") > tiling.start_ns)
+    index = tiling.boundaries.search_sorted(used["used_ns"], side="left").cast(pl.Int64) - 1
     return (
-        batches.with_columns(index.alias("step"))
+        used.with_columns(index.alias("step"))
         .group_by("step")
         .agg(pl.col("b").sum().alias("samples"))
         .filter(pl.col("samples") > 0)
     )
 
 
-def _batch_samples(batches: pl.DataFrame) -> Signal:
-    if not batches.height:
+def _used_at(timeline: Timeline, trainer: Trainer, batches: pl.DataFrame) -> pl.DataFrame:
+    """When each batch was learned from: b, used_ns.
+
+    A loader that fetches ahead takes a batch in the step before. So the first batch of an epoch
+    belongs to its first backward pass, and so on, where there are as many of one as of the other;
+    where there never are, a batch belongs to the step that it was taken in.
+    """
+    is_backward = (pl.col("pid") == trainer.pid) & (pl.col("kind") == Kind.BACKWARD)
+    passes = timeline.table("events").filter(is_backward).select("kind", "start_ns", "b", "e")
+    both = (
+        pl.concat([batches.select("kind", "start_ns", "b", "e"), passes])
+        .sort("start_ns")
+        .with_columns(epoch=((pl.col("kind") == Kind.NEXT) & (pl.col("e") == 0)).cum_sum())
+        .with_columns(number=pl.int_range(pl.len()).over("epoch", "kind"))
+    )
+    taken, learned = (
+        both.filter(pl.col("kind") == kind).with_columns(size=pl.len().over("epoch"))
+        for kind in (Kind.NEXT, Kind.BACKWARD)
+    )
+    used = taken.join(learned, on=["epoch", "number", "size"], how="inner", suffix="_learned")
+    if used.height:
+        return used.select("b", used_ns="start_ns_learned")
+    return batches.select("b", used_ns="end_ns")
+
+
+def _batch_samples(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+    sizes = training_batches(timeline, trainer).filter(
+        (pl.col("end_ns") > tiling.start_ns) & (pl.col("b") > 0)
+    )["b"]
+    if not sizes.len():
         return Missing(reason="no batch size was seen")
-    return total(float(batches["samples"].median()), "count", "samples per step", batches.height)  # type: ignore[arg-type]
+    return total(_median(sizes), "count", "samples per batch", sizes.len())
 
 
 def _fixed_share(steps: pl.DataFrame, batches: pl.DataFrame) -> Signal:

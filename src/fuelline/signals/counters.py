@@ -8,10 +8,10 @@ import polars as pl
 
 if TYPE_CHECKING:
     from fuelline.timeline import Timeline
-    from fuelline.timeline.tiles import Tiling
+    from fuelline.timeline.tiles import Span
 
 
-def growth(timeline: Timeline, tiling: Tiling, name: str) -> float | None:
+def growth(timeline: Timeline, span: Span, name: str) -> float | None:
     """How much a host counter grew over the window; None if its source was not read twice.
 
     Only changes were written down, so the value at a moment is the last one before it, and a source
@@ -22,18 +22,18 @@ def growth(timeline: Timeline, tiling: Tiling, name: str) -> float | None:
     looks = host.filter(pl.col("name").str.starts_with(f"{source}."))["at_ns"].unique().sort()
     rows = host.filter(pl.col("name") == name).sort("at_ns")
     looks = looks.filter(looks >= rows["at_ns"].min()) if rows.height else looks.clear()
-    first_ns, last_ns = _span(looks, tiling)
+    first_ns, last_ns = _looked(looks, span)
     if last_ns <= first_ns:
         return None
     grown = _value_at(rows, last_ns) - _value_at(rows, first_ns)
-    return max(0.0, grown) * tiling.wall_ns / (last_ns - first_ns)
+    return max(0.0, grown) * span.wall_ns / (last_ns - first_ns)
 
 
-def _span(looks: pl.Series, tiling: Tiling) -> tuple[int, int]:
+def _looked(looks: pl.Series, span: Span) -> tuple[int, int]:
     """First and last reading inside the window; with fewer than two, also the last before it."""
-    inside = looks.filter((looks >= tiling.start_ns) & (looks <= tiling.end_ns))
+    inside = looks.filter((looks >= span.start_ns) & (looks <= span.end_ns))
     if inside.len() < 2:
-        before = looks.filter(looks < tiling.start_ns).tail(1)
+        before = looks.filter(looks < span.start_ns).tail(1)
         inside = pl.concat([before, inside])
     return (int(inside[0]), int(inside[-1])) if inside.len() else (0, 0)
 
@@ -48,18 +48,18 @@ def latest(timeline: Timeline, name: str) -> float | None:
     return float(rows["value"][-1]) if rows.height else None
 
 
-def process_growth(timeline: Timeline, tiling: Tiling, column: str) -> float | None:
+def process_growth(timeline: Timeline, span: Span, column: str) -> float | None:
     """How much a counter grew over the window in all processes; None if the kernel refused it.
 
     A process that was first seen inside the window had its counters at zero when it began; one that
     lived shorter than a sample is not seen. The growth until the last sample stands for the window.
     """
     rows = timeline.table("processes").filter(
-        (pl.col("at_ns") <= tiling.end_ns) & (pl.col(column) >= 0)
+        (pl.col("at_ns") <= span.end_ns) & (pl.col(column) >= 0)
     )
     last_ns = rows["at_ns"].max()
-    if not isinstance(last_ns, int) or last_ns <= tiling.start_ns:
+    if not isinstance(last_ns, int) or last_ns <= span.start_ns:
         return None
-    before = pl.col(column).filter(pl.col("at_ns") <= tiling.start_ns).last().fill_null(0)
+    before = pl.col(column).filter(pl.col("at_ns") <= span.start_ns).last().fill_null(0)
     grown = rows.sort("at_ns").group_by("pid").agg((pl.col(column).last() - before).alias("grown"))
-    return float(grown["grown"].sum()) * tiling.wall_ns / (last_ns - tiling.start_ns)
+    return float(grown["grown"].sum()) * span.wall_ns / (last_ns - span.start_ns)

@@ -104,6 +104,8 @@ def fetch_table(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
         pl.col("pid").is_in(pids)
         & (pl.col("flags").cast(pl.Int64) & int(Flag.END | Flag.ERROR) == 0)
     )
+    if not trainer.worker_pids:
+        events = _inside(events, training_batches(timeline, trainer))
     fetches = events.filter(pl.col("kind") == Kind.FETCH).select(
         "pid",
         "tid",
@@ -125,6 +127,17 @@ def fetch_table(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
         pl.col("e").alias("system_ns"),
     )
     return fetches.join(traffic, on=["pid", "tid", "start_ns"], how="left").sort("start_ns")
+
+
+def _inside(events: pl.DataFrame, batches: pl.DataFrame) -> pl.DataFrame:
+    """Events of one process that begin while its trainer takes a batch: not those of validation."""
+    taken = batches.select("start_ns", "end_ns").sort("start_ns")
+    return (
+        events.sort("start_ns")
+        .join_asof(taken, on="start_ns", strategy="backward")
+        .filter(pl.col("start_ns") <= pl.col("end_ns"))
+        .drop("end_ns")
+    )
 
 
 def measure_input(

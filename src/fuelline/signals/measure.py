@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.facts import Facts
+from fuelline.schema.facts import Facts, SyncFacts
 from fuelline.signals.budget import measure_budget, measure_hidden, measure_steps, measure_window
 from fuelline.signals.compute import measure_compute
 from fuelline.signals.cores import measure_cores
+from fuelline.signals.devices import measure_devices
 from fuelline.signals.fetching import collect_fetches, measure_input
 from fuelline.signals.hotspots import find_fetch_lines, find_loop_lines
 from fuelline.signals.storage import measure_storage
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 
-def measure(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Facts:
-    """Measure everything that rules may ask for."""
+def measure(
+    timeline: Timeline, trainer: Trainer, tiling: Tiling, sync: SyncFacts | None = None
+) -> Facts:
+    """Measure everything that rules may ask for; `sync` compares this rank with others."""
     fetch_lines = find_fetch_lines(timeline, trainer, tiling)
     fetches = collect_fetches(timeline, trainer, tiling, fetch_lines)
     loop_lines = find_loop_lines(timeline, trainer, tiling)
     hidden = measure_hidden(trainer, tiling)
     waiting = measure_input(timeline, trainer, tiling, fetches, hidden.get("input", 0.0))
+    accelerators = measure_devices(timeline, (tiling.start_ns, tiling.end_ns))
     return Facts(
         window=measure_window(timeline, tiling),
         steps=measure_steps(timeline, trainer, tiling),
@@ -40,6 +44,9 @@ def measure(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Facts:
         compute=measure_compute(timeline, trainer, tiling),
         fetch_lines=fetch_lines,
         loop_lines=loop_lines,
+        sync=sync or SyncFacts(),
+        devices=accelerators.devices,
+        unused_devices=accelerators.unused,
     )
 
 

@@ -84,6 +84,19 @@ TABLES: Mapping[str, Mapping[str, pl.DataType]] = {
         "place": pl.Int32(),
         "blocked": pl.Int32(),
     },
+    "devices": {
+        "at_ns": pl.Int64(),
+        "device": pl.String(),
+        "name": pl.String(),
+        "value": pl.Float64(),
+    },
+    "device_processes": {
+        "at_ns": pl.Int64(),
+        "device": pl.String(),
+        "pid": pl.Int32(),
+        "memory_bytes": pl.Int64(),
+        "of_job": pl.Boolean(),
+    },
 }
 
 

@@ -7,7 +7,7 @@ cover the window from its first to its last nanosecond, so that a budget sums to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -25,15 +25,19 @@ PARTS = (
     "forward",
     "backward",
     "optimizer",
+    "collectives",
     "sync",
     "loop",
     "validation",
     "checkpoint",
     "garbage collection",
+    "profiler",
     "unexplained",
 )
-"""input: waiting for a training batch. epoch start: building an iterator, its first batch, its end.
-loop: the user's code between an optimizer step and the next batch. unexplained: not even that."""
+"""collectives: in a call that all ranks take part in, whichever part of the step it belongs to.
+input: waiting for a training batch. epoch start: building an iterator, its first batch, its end.
+loop: the user's code between an optimizer step and the next batch. profiler: our own `--zoom`.
+unexplained: not even that."""
 
 _TILED = {
     Kind.ITER: "epoch start",
@@ -44,17 +48,19 @@ _TILED = {
     Kind.SYNC: "sync",
     Kind.SAVE: "checkpoint",
     Kind.GC: "garbage collection",
+    Kind.ZOOM: "profiler",
 }
+_LASTING = [Kind.NEXT, Kind.COLLECTIVE, *(kind for kind in _TILED if kind != Kind.GC)]
+"""What ends the window: what is collected when the interpreter ends is no part of the training."""
 _MODE_AFTER = {Kind.BACKWARD: "optimizer", Kind.OPTIMIZER: "loop"}
 """What the thread does after an event, until the next one says otherwise."""
 
 
 @dataclass(frozen=True)
-class Tiling:
-    """Tiles of the window, and the window itself."""
+class Span:
+    """The stretch of a trainer that is judged: from the end of its first step to its last event."""
 
-    tiles: pl.DataFrame
-    """start_ns, end_ns, part, kind (0 for a gap), step (index of the step it starts in)."""
+    pid: int
     start_ns: int
     end_ns: int
     boundaries: pl.Series
@@ -65,29 +71,79 @@ class Tiling:
         """Length of the window."""
         return self.end_ns - self.start_ns
 
+    def shifted(self, shift_ns: int) -> Span:
+        """The same on another clock."""
+        return replace(
+            self,
+            start_ns=self.start_ns + shift_ns,
+            end_ns=self.end_ns + shift_ns,
+            boundaries=self.boundaries + shift_ns,
+        )
 
-def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
-    """Cut the window into tiles; None if there are fewer than two step boundaries."""
-    events = (
+
+@dataclass(frozen=True)
+class Tiling(Span):
+    """A span cut into tiles."""
+
+    tiles: pl.DataFrame
+    """start_ns, end_ns, part, kind (0 for a gap), step (index of the step it starts in)."""
+
+    def shifted(self, shift_ns: int) -> Tiling:
+        """The same on another clock."""
+        moved = super().shifted(shift_ns)
+        tiles = self.tiles.with_columns(pl.col("start_ns", "end_ns") + shift_ns)
+        return replace(moved, tiles=tiles)  # type: ignore[return-value, call-arg]
+
+
+def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
+    """The window alone, for a tenth of the price of its tiles; None as for `cut_tiles`."""
+    events = _events_of(timeline, trainer)
+    boundaries = _boundaries(events, trainer)
+    if boundaries.len() < 2:
+        return None
+    lasting = events.filter(pl.col("kind").is_in(_LASTING))
+    return Span(
+        pid=trainer.pid,
+        start_ns=int(boundaries[0]),
+        end_ns=int(lasting["end_ns"].max()),  # type: ignore[arg-type]
+        boundaries=boundaries,
+    )
+
+
+def _events_of(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
+    """What the trainer thread did, outer events before those inside them."""
+    return (
         timeline.table("events")
         .filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid))
         .with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
         .sort("start_ns", pl.col("dur_ns"), descending=[False, True])
     )
+
+
+def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
+    """Cut the window into tiles; None if there are fewer than two step boundaries."""
+    events = _events_of(timeline, trainer)
     boundaries = _boundaries(events, trainer)
     if boundaries.len() < 2:
         return None
     start_ns = int(boundaries[0])
-    tiles = _with_gaps(_outermost(_named(events, trainer)))
-    end_ns = int(tiles["end_ns"].max())  # type: ignore[arg-type]
-    inside = tiles.with_columns(pl.col("start_ns").clip(start_ns, None)).filter(
-        pl.col("end_ns") > pl.col("start_ns")
+    tiles = _overlay(
+        _with_gaps(_outermost(_named(_after_closures(events), trainer))),
+        events.filter(pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])),
+    )
+    lasting = tiles.filter(pl.col("kind").is_in(_LASTING))
+    end_ns = int(lasting["end_ns"].max())  # type: ignore[arg-type]
+    inside = (
+        tiles.filter(pl.col("start_ns") < end_ns)
+        .with_columns(pl.col("start_ns").clip(start_ns, None))
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
     )
     return Tiling(
-        tiles=_number_steps(inside, boundaries),
+        pid=trainer.pid,
         start_ns=start_ns,
         end_ns=end_ns,
         boundaries=boundaries,
+        tiles=_number_steps(inside, boundaries),
     )
 
 
@@ -111,6 +167,25 @@ def _boundaries(events: pl.DataFrame, trainer: Trainer) -> pl.Series:
     )["end_ns"]
 
 
+def _after_closures(events: pl.DataFrame) -> pl.DataFrame:
+    """Let an optimizer step begin after the backward passes inside it.
+
+    A closure runs forward and backward, and maybe takes a batch, before the optimizer does its own
+    work. Lightning hands one to every optimizer.
+    """
+    backward = events.filter(pl.col("kind") == Kind.BACKWARD)
+    passes = backward.select("end_ns", closed_ns=pl.col("end_ns"))
+    inside = (pl.col("kind") == Kind.OPTIMIZER) & (pl.col("closed_ns") > pl.col("start_ns"))
+    return (
+        events.sort("end_ns")
+        .join_asof(passes.sort("end_ns"), on="end_ns")
+        .with_columns(
+            start_ns=pl.when(inside).then("closed_ns").otherwise("start_ns"),
+        )
+        .sort("start_ns", "end_ns", descending=[False, True])
+    )
+
+
 def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
     """Give each hook event its part and the mode that follows it."""
     kind = pl.col("kind")
@@ -120,12 +195,20 @@ def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
     learns = kind.is_in([Kind.BACKWARD, Kind.OPTIMIZER])
     marks = pl.when(kind == Kind.NEXT).then(pl.lit(0)).when(learns).then(pl.lit(1))
     followed = marks.shift(-1).backward_fill() == 1
-    training = pl.col("a").is_in(trainer.train_loaders) & (
+    is_training = pl.col("a").is_in(trainer.train_loaders) & (
         learning | followed | (kind != Kind.NEXT) | (trainer.step_kind == "batch")
     )
     ended = pl.col("flags").cast(pl.Int64) & int(Flag.END) != 0
-    turn = (pl.col("e") == 0) | ended
     is_next = kind == Kind.NEXT
+    told = _with_skipped(
+        events.with_columns(
+            training=is_training,
+            is_batch=is_next & is_training & ~ended,
+            stretch=learns.cum_sum(),
+        )
+    )
+    training = pl.col("training")
+    turn = (pl.col("e") == 0) | ended | pl.col("skipped")
     # An iterator built for validation is part of validation.
     part = (
         pl.when(is_next & training & turn)
@@ -143,9 +226,23 @@ def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
         .then(pl.lit("forward"))
         .when(is_next)
         .then(pl.lit("validation"))
+        .when((kind == Kind.ITER) & training)
+        .then(pl.lit("epoch start"))
         .otherwise(kind.replace_strict(_MODE_AFTER, default=None, return_dtype=pl.String))
     )
-    return events.with_columns(part=part, mode=mode).filter(pl.col("part").is_not_null())
+    return told.with_columns(part=part, mode=mode).filter(pl.col("part").is_not_null())
+
+
+def _with_skipped(events: pl.DataFrame) -> pl.DataFrame:
+    """Mark batches at the start of an epoch beyond those of a usual step: a resumed job skips them.
+
+    A wrapper that fetches one batch ahead takes one more there, too, which is the epoch's first.
+    """
+    batches = pl.col("is_batch")
+    usual = events.filter(batches)["stretch"].value_counts()["count"].median()
+    left = batches.cum_sum(reverse=True).over("stretch")
+    is_first = (batches & (pl.col("e") == 0)).any().over("stretch")
+    return events.with_columns(skipped=batches & is_first & (left > pl.lit(usual)))
 
 
 def _outermost(events: pl.DataFrame) -> pl.DataFrame:
@@ -182,6 +279,43 @@ def _with_gaps(events: pl.DataFrame) -> pl.DataFrame:
         pl.max_horizontal("start_ns", reached).alias("start_ns"), "end_ns", "part", "kind"
     )
     return pl.concat([tiles, gaps]).sort("start_ns", "end_ns")
+
+
+def _overlay(tiles: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
+    """Cut collectives out of whatever they lie in: backward, forward, a gap.
+
+    | tile     | 0..10 backward |      | 0..6 backward | 6..9 collectives | 9..10 backward |
+    | collective | 6..9         |  ->
+    """
+    if not collectives.height:
+        return tiles
+    reached = pl.col("end_ns").cum_max().shift(1).fill_null(0)
+    cuts = collectives.select(
+        pl.max_horizontal("start_ns", reached).alias("cut_ns"), pl.col("end_ns").alias("cut_end_ns")
+    ).filter(pl.col("cut_end_ns") > pl.col("cut_ns"))
+    edges = [tiles["start_ns"], tiles["end_ns"], cuts["cut_ns"], cuts["cut_end_ns"]]
+    pieces = (
+        pl.concat([edge.alias("start_ns") for edge in edges])
+        .unique()
+        .sort()
+        .to_frame()
+        .with_columns(piece_end_ns=pl.col("start_ns").shift(-1))
+        .drop_nulls()
+        .set_sorted("start_ns")
+    )
+    tiled = pieces.join_asof(
+        tiles.with_columns(tile_ns=pl.col("start_ns")), on="start_ns", strategy="backward"
+    ).filter(pl.col("end_ns") > pl.col("start_ns"))
+    is_cut = pl.col("cut_end_ns") > pl.col("start_ns")
+    overlaid: pl.DataFrame = tiled.join_asof(
+        cuts, left_on="start_ns", right_on="cut_ns", strategy="backward"
+    ).select(
+        "start_ns",
+        pl.col("piece_end_ns").alias("end_ns"),
+        pl.when(is_cut).then(pl.lit("collectives")).otherwise("part").alias("part"),
+        pl.when(is_cut).then(pl.lit(Kind.COLLECTIVE, pl.UInt8)).otherwise("kind").alias("kind"),
+    )
+    return overlaid
 
 
 def _number_steps(tiles: pl.DataFrame, boundaries: pl.Series) -> pl.DataFrame:

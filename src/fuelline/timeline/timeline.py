@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fuelline.schema.recording import Blindspot, LoaderFacts, ProcessFacts, RunFacts
-    from fuelline.schema.samples import Limits
+    from fuelline.schema.samples import DeviceSeen, Limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,8 @@ class Timeline:
     limits: tuple[Limits, ...] = ()
     blindspots: tuple[Blindspot, ...] = ()
     source_lines: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[DeviceSeen, ...] = ()
+    """One a device, in the driver's order; empty without accelerators or a way to ask them."""
 
     def table(self, name: str) -> pl.DataFrame:
         """One of `TABLES`, empty if nothing was recorded for it."""

@@ -13,8 +13,12 @@ if TYPE_CHECKING:
     from fuelline.timeline.timeline import Timeline
 
 _TRAINED_SHARE = 0.1
-"""A loader is a training loader if at least this share of its batches is followed by a backward or
-optimizer step before the next batch: gradient accumulation over ten batches still counts."""
+"""A loader is a training loader if at least this share of the stretches between two learning events
+that have batches of it end with one: an epoch of a validation loader mostly does not."""
+_COMPANION_SHARE = 0.5
+"""Of the stretches that feed a step: a loader with a batch in so many feeds the steps as well."""
+_FAIR_SHARE = 0.1
+"""Without an optimizer: of the batches of the busiest loader."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,18 +35,23 @@ class Trainer:
     """Workers of the training loaders, over the whole run."""
     workers: int
     """How many of them there are at a time."""
-    others: int
-    """How many further processes of the job ran optimizer steps."""
     reader_tid: int
     """The thread that takes batches; differs from `tid` if the job prefetches in a thread."""
+    rank: int | None = None
+    """Of a distributed job."""
 
 
-def find_trainer(timeline: Timeline) -> Trainer | None:
-    """The process with the most optimizer steps, else the most batches; None if neither."""
+def find_trainers(timeline: Timeline) -> list[Trainer]:
+    """Every process that ran optimizer steps, else that took batches; by rank, then by steps."""
     events = timeline.table("events")
     workers = events.filter(pl.col("kind") == Kind.WORKER)["c"].unique()
     own = events.filter(~pl.col("pid").is_in(workers.implode()))
-    for kind, step_kind in ((Kind.OPTIMIZER, "train"), (Kind.NEXT, "batch")):
+    ranks = {facts.pid: facts.rank for facts in timeline.processes}
+    kinds: tuple[tuple[Kind, Literal["train", "batch"]], ...] = (
+        (Kind.OPTIMIZER, "train"),
+        (Kind.NEXT, "batch"),
+    )
+    for kind, step_kind in kinds:
         counts = (
             own.filter(pl.col("kind") == kind)
             .group_by("pid")
@@ -50,15 +59,20 @@ def find_trainer(timeline: Timeline) -> Trainer | None:
             .sort("n", "pid", descending=[True, False])
         )
         if counts.height:
-            pid, tid = counts["pid"][0], counts["tid"][0]
-            return _describe(
-                own, pid, tid, "train" if step_kind == "train" else "batch", counts.height - 1
-            )
-    return None
+            found = [
+                _describe(own, pid, tid, step_kind, ranks.get(pid))
+                for pid, tid in counts.select("pid", "tid").iter_rows()
+            ]
+            return sorted(found, key=lambda each: (each.rank is None, each.rank or 0))
+    return []
 
 
 def _describe(
-    events: pl.DataFrame, pid: int, tid: int, step_kind: Literal["train", "batch"], others: int
+    events: pl.DataFrame,
+    pid: int,
+    tid: int,
+    step_kind: Literal["train", "batch"],
+    rank: int | None,
 ) -> Trainer:
     mine = events.filter(pl.col("pid") == pid)
     batches = mine.filter(pl.col("kind") == Kind.NEXT)
@@ -72,31 +86,81 @@ def _describe(
         train_loaders=tuple(loaders),
         worker_pids=tuple(workers["c"].unique().sort().to_list()),
         workers=workers["b"].n_unique(),
-        others=others,
         reader_tid=int(reader),  # type: ignore[arg-type]
+        rank=rank,
     )
 
 
 def _training_loaders(mine: pl.DataFrame) -> list[int]:
     """Ids of the loaders whose batches are followed by learning.
 
-    | kind | a |      | loader | followed |
-    | NEXT | 1 |      | 1      | 1.0      |  training
-    | BACKWARD | | -> | 2      | 0.0      |  validation
-    | NEXT | 2 |
-    | NEXT | 2 |
+    | kind | a |      | stretch | a |
+    | NEXT | 1 |      | 0       | 1 |  the last before learning: training
+    | BACKWARD | | -> | 1       | 2 |
+    | NEXT | 2 |      | 1       | 2 |  validation
+    | NEXT | 2 |      | 1       | 1 |  training
+    | NEXT | 1 |
+    | BACKWARD | |
+
+    A loader that comes to its end before the learning was validated with: frameworks evaluate
+    between taking a batch and learning from it. Only if nothing else feeds the steps it does, as
+    when all batches of an epoch make one step.
     """
+    batches = _in_stretches(mine)
+    lasting = batches.filter(~pl.col("is_over"))
+    found = _feeders(lasting, batches) or _feeders(batches, batches)
+    return sorted({*found, *_companions(lasting, found)})
+
+
+def _in_stretches(mine: pl.DataFrame) -> pl.DataFrame:
+    """Batches by the stretch between two learning events: a, stretch, is_fed, is_over, has_grad."""
     learns = pl.col("kind").is_in([Kind.BACKWARD, Kind.OPTIMIZER])
-    ended = pl.col("flags").cast(pl.Int64) & int(Flag.END) != 0
-    followed = (
-        mine.filter(((pl.col("kind") == Kind.NEXT) & ~ended) | learns)
+    flags = pl.col("flags").cast(pl.Int64)
+    ended = flags & int(Flag.END) != 0
+    return (
+        mine.filter((pl.col("kind") == Kind.NEXT) | learns)
         .sort("start_ns")
-        .with_columns(followed=learns.shift(-1).fill_null(value=False))
+        .with_columns(stretch=learns.cum_sum(), stretches=learns.sum())
         .filter(pl.col("kind") == Kind.NEXT)
-        .group_by("a")
-        .agg(pl.col("followed").mean())
+        .select(
+            "a",
+            "stretch",
+            is_fed=pl.col("stretch") < pl.col("stretches"),
+            is_over=ended.cum_sum(reverse=True).over("stretch", "a") > 0,
+            has_grad=flags & int(Flag.GRAD) != 0,
+            is_batch=~ended,
+        )
+        .filter("is_batch")
     )
-    return list(followed.filter(pl.col("followed") >= _TRAINED_SHARE)["a"].sort())
+
+
+def _feeders(candidates: pl.DataFrame, batches: pl.DataFrame) -> list[int]:
+    """Loaders that mostly give the last batch before learning, taken with gradients if any was."""
+    last = (
+        candidates.filter(pl.col("has_grad") | ~pl.col("has_grad").any().over("stretch"))
+        .group_by("stretch", maintain_order=True)
+        .last()
+        .filter("is_fed")
+        .group_by("a")
+        .agg(pl.len().alias("fed"))
+    )
+    return list(
+        batches.group_by("a")
+        .agg(pl.col("stretch").n_unique().alias("seen"))
+        .join(last, on="a")
+        .filter(pl.col("fed") >= _TRAINED_SHARE * pl.col("seen"))["a"]
+    )
+
+
+def _companions(candidates: pl.DataFrame, feeders: list[int]) -> list[int]:
+    """Loaders that give a batch to nearly every step beside the last one: two that are zipped."""
+    fed = candidates.filter(pl.col("a").is_in(feeders) & pl.col("is_fed"))["stretch"].unique()
+    beside = (
+        candidates.filter(pl.col("has_grad") & pl.col("stretch").is_in(fed.implode()))
+        .group_by("a")
+        .agg(pl.col("stretch").n_unique().alias("n"))
+    )
+    return list(beside.filter(pl.col("n") >= _COMPANION_SHARE * len(fed))["a"])
 
 
 def _busiest_loader(batches: pl.DataFrame) -> list[int]:
@@ -105,4 +169,4 @@ def _busiest_loader(batches: pl.DataFrame) -> list[int]:
     if not counts.height:
         return []
     most = counts["len"][0]
-    return list(counts.filter(pl.col("len") >= _TRAINED_SHARE * most)["a"].sort())
+    return list(counts.filter(pl.col("len") >= _FAIR_SHARE * most)["a"].sort())

@@ -240,7 +240,7 @@ def started_by(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> list[str]:
     """The command that `fuelline run` would start."""
     commands: list[list[str]] = []
 
-    def catch(command: list[str], _: Path) -> Outcome:
+    def catch(command: list[str], *_: object) -> Outcome:
         commands.append(command)
         return Outcome(returncode=0, problem="not started")
 

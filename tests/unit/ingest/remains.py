@@ -12,6 +12,9 @@ from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, RunFacts
 from fuelline.schema.samples import (
     JOURNAL_NAME,
     Blind,
+    DeviceProcess,
+    DeviceSample,
+    DeviceSeen,
     HostSample,
     Limits,
     Place,
@@ -82,6 +85,10 @@ JOURNAL: list[Row] = [
     HostSample(CREATED_NS + 1, {"cpu.busy_ns": 12.0, "psi.io.some_us": 4.0}),
     StackSample(CREATED_NS, CREATED_NS + 9, PID, TID, [f"main ({__file__}:1)", "odd"], 3),
     Blind("wchan", "refused", "nothing much"),
+    DeviceSeen(CREATED_NS, "gpu0", "NVIDIA", "NVIDIA H100 80GB HBM3"),
+    DeviceSeen(CREATED_NS, "gpu0", "NVIDIA", "NVIDIA H100 80GB HBM3", refusals={"gpm": "none"}),
+    DeviceSample(CREATED_NS + 1, "gpu0", {"util.gpu_frac": 0.95, "clock.sm_hz": 1.98e9}),
+    DeviceProcess(CREATED_NS + 1, "gpu0", PID, 10**9, of_job=True),
 ]
 
 

@@ -152,3 +152,14 @@ def test_a_process_whose_hooks_failed_is_a_blindspot(tmp_path: Path) -> None:
     (tmp_path / "hooks-failed-42.txt").write_text("torch: ImportError('odd build')\n")
     spots = [spot for spot in gather(tmp_path).blindspots if "process 42" in spot.what]
     assert [spot.why for spot in spots] == ["torch: ImportError('odd build')"]
+
+
+def test_devices_become_one_row_a_value_and_the_last_word_about_each(tmp_path: Path) -> None:
+    remains = gather(write_run(tmp_path / "run"))
+    (seen,) = remains.devices
+    assert seen.refusals == {"gpm": "none"}
+    assert remains.tables["devices"].rows() == [
+        (CREATED_NS + 1, "gpu0", "util.gpu_frac", 0.95),
+        (CREATED_NS + 1, "gpu0", "clock.sm_hz", 1.98e9),
+    ]
+    assert remains.tables["device_processes"].rows() == [(CREATED_NS + 1, "gpu0", PID, 10**9, True)]

@@ -27,7 +27,7 @@ def assert_equal(one: Timeline, two: Timeline) -> None:
     assert one.tables.keys() == two.tables.keys()
     for name in one.tables:
         assert one.table(name).equals(two.table(name)), name
-    for field in ("run", "loaders", "processes", "limits", "blindspots"):
+    for field in ("run", "loaders", "processes", "limits", "blindspots", "devices"):
         assert getattr(one, field) == getattr(two, field), field
     assert dict(one.source_lines) == dict(two.source_lines)
 

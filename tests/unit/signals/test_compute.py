@@ -47,12 +47,37 @@ def test_one_smaller_batch_is_not_enough() -> None:
     assert isinstance(compute_of(epochs(16, 1, epochs=1)).fixed_share, Missing)
 
 
-def test_the_usual_batch_is_counted_a_step_not_a_batch() -> None:
+def test_the_usual_batch_is_what_a_loader_gives_however_many_of_them_make_a_step() -> None:
     lane = Lane()
     for _ in range(6):
         lane.batch(2, samples=8).gap(1).backward(9).batch(2, samples=8).gap(1).backward(9)
         lane.optimizer(1)
-    assert compute_of(lane).batch_samples.value == 16
+    assert compute_of(lane).batch_samples.value == 8
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_smaller_last_batch_is_compared_with_its_own_step_also_when_fetched_ahead(
+    ahead: int,
+) -> None:
+    lane, sizes = Lane(), (*(16,) * 6, 4)
+    for _ in range(5):
+        for samples in sizes[:ahead]:
+            lane.batch(2, samples=samples)
+        for number, samples in enumerate(sizes):
+            for fetched in sizes[number + ahead : number + ahead + 1]:
+                lane.batch(2, samples=fetched)
+            lane.gap(1).backward(3 * samples - 2).optimizer(1)
+        lane.epoch_end(1)
+    assert compute_of(lane).fixed_share.value == pytest.approx(0, abs=0.01)
+
+
+def test_batches_that_never_match_the_backward_passes_count_for_the_step_they_came_in() -> None:
+    lane = Lane()
+    for _ in range(5):
+        for samples in (*(16,) * 6, 4):
+            lane.batch(2, samples=samples).gap(1).backward(9).gap(1).backward(9).optimizer(1)
+        lane.epoch_end(1)
+    assert compute_of(lane).fixed_share.value == pytest.approx(1)
 
 
 def test_operators_and_their_time_come_from_the_backward_passes_that_were_counted() -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.wire import Kind, Phase
-from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, make_timeline
+from fuelline.signals.fetching import fetch_table
+from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, judge, make_timeline
 
 WORKER = 200
 WAIT = int(Phase.WAIT)
@@ -246,3 +247,14 @@ def test_system_share_ignores_fetches_whose_counters_the_kernel_refused() -> Non
     assert input_of([seen("running", 50)], [trainer, worker]).system_share.value == pytest.approx(
         0.5
     )
+
+
+def test_fetches_for_validation_do_not_count_as_those_of_training() -> None:
+    lane = Lane()
+    for _ in range(3):
+        lane.put(Kind.FETCH, lane.now_ns + MS, 8 * MS, -1, 32)
+        lane.step()
+        lane.put(Kind.FETCH, lane.now_ns + MS, 80 * MS, -1, 32)
+        lane.batch(90, loader=2, grad=False)
+    rows = fetch_table(make_timeline(lane), judge(make_timeline(lane))[0])
+    assert (rows["dur_ns"] / MS).to_list() == [8, 8, 8]

@@ -7,8 +7,16 @@ from hypothesis import strategies as st
 
 from fuelline.schema.wire import Flag, Kind
 from fuelline.timeline.tiles import PARTS, Tiling, cut_tiles
-from fuelline.timeline.trainer import find_trainer
-from tests.unit.builders import MS, START_NS, TRAINER, Lane, judge, make_timeline, spent_ms
+from tests.unit.builders import (
+    MS,
+    START_NS,
+    TRAINER,
+    Lane,
+    first_trainer,
+    judge,
+    make_timeline,
+    spent_ms,
+)
 
 TILED = [
     Kind.NEXT,
@@ -21,6 +29,7 @@ TILED = [
     Kind.GC,
     Kind.PIN,
     Kind.FETCH,
+    Kind.COLLECTIVE,
 ]
 EVENT = st.tuples(
     st.sampled_from(TILED),
@@ -49,7 +58,7 @@ def test_tiles_cover_the_window_whatever_the_events(events: list[tuple]) -> None
     for kind, start, dur, which, flags, position in events:
         lane.put(kind, START_NS + start, dur, which, 8, 0, 0, position, flags=flags)
     timeline = make_timeline(lane)
-    trainer = find_trainer(timeline)
+    trainer = first_trainer(timeline)
     tiling = None if trainer is None else cut_tiles(timeline, trainer)
     if tiling is not None and tiling.wall_ns:
         check_cover(tiling)
@@ -92,7 +101,7 @@ def test_an_event_across_the_start_of_the_window_counts_from_there() -> None:
 
 def test_one_step_is_not_enough_for_a_window() -> None:
     timeline = make_timeline(Lane().step())
-    trainer = find_trainer(timeline)
+    trainer = first_trainer(timeline)
     assert trainer is not None
     assert cut_tiles(timeline, trainer) is None
 
@@ -243,14 +252,95 @@ def test_a_copy_between_batch_and_forward_is_transfer() -> None:
     assert (spent["transfer"], spent["forward"]) == (4, 10)
 
 
-def test_a_closure_that_runs_backward_inside_the_optimizer_is_optimizer_time() -> None:
+def test_the_backward_of_a_closure_inside_the_optimizer_ends_the_forward_and_begins_the_step() -> (
+    None
+):
     lane = Lane().batch(10)
     for _ in range(3):
-        lane.put(Kind.BACKWARD, lane.now_ns + 2 * MS, 10 * MS)
+        lane.put(Kind.BACKWARD, lane.now_ns + 6 * MS, 10 * MS)
         lane.optimizer(40).batch(10)
     _, tiling = judge(make_timeline(lane))
     check_cover(tiling)
-    assert spent_ms(tiling)["optimizer"] == 80
+    spent = spent_ms(tiling)
+    assert (spent["forward"], spent["backward"], spent["optimizer"]) == (12, 20, 48)
+
+
+def test_a_batch_that_a_closure_takes_is_waited_for() -> None:
+    lane = Lane().step()
+    for position in (1, 2):
+        lane.put(Kind.NEXT, lane.now_ns, 7 * MS, 1, 32, 0, 0, position, flags=Flag.GRAD)
+        lane.put(Kind.BACKWARD, lane.now_ns + 10 * MS, 10 * MS)
+        lane.optimizer(25)
+    _, tiling = judge(make_timeline(lane))
+    check_cover(tiling)
+    spent = spent_ms(tiling)
+    assert (spent["input"], spent["forward"], spent["optimizer"]) == (14, 6, 10)
+
+
+def test_a_closure_that_runs_several_times_has_a_forward_before_each_backward() -> None:
+    lane = Lane().step().batch(10)
+    for start_ms in (5, 20):
+        lane.put(Kind.BACKWARD, lane.now_ns + start_ms * MS, 10 * MS)
+    lane.optimizer(40)
+    _, tiling = judge(make_timeline(lane))
+    check_cover(tiling)
+    spent = spent_ms(tiling)
+    assert (spent["forward"], spent["backward"], spent["optimizer"]) == (10, 20, 10)
+
+
+def test_what_is_collected_after_the_last_event_is_not_part_of_the_training() -> None:
+    lane = Lane().step().step().gap(500).add(Kind.GC, 300, 2, 100)
+    _, tiling = judge(make_timeline(lane))
+    check_cover(tiling)
+    assert tiling.wall_ns == 45 * MS
+
+
+def test_batches_that_a_resumed_epoch_skips_belong_to_its_start() -> None:
+    lane = Lane().step().step().step().epoch_end(1).iterator(2)
+    for _ in range(50):
+        lane.batch(4)
+    lane.step().step()
+    _, tiling = judge(make_timeline(lane))
+    spent = spent_ms(tiling)
+    # The first batch of the epoch is one of the fifty; those of five steps are waited for, less
+    # that of the first step, which is before the window.
+    assert (spent["input"], spent["epoch start"]) == (40, 1 + 2 + 50 * 4)
+
+
+def test_a_wrapper_that_fetches_one_batch_ahead_waits_for_each_batch_once() -> None:
+    lane = Lane()
+    for _ in range(2):
+        lane.iterator(2).batch(30)
+        for _ in range(3):
+            lane.batch(10).gap(10).backward(20).optimizer(5)
+        lane.epoch_end(1).gap(10).backward(20).optimizer(5)
+    _, tiling = judge(make_timeline(lane))
+    check_cover(tiling)
+    spent = spent_ms(tiling)
+    assert tiling.boundaries.len() == 8
+    assert (spent["input"], spent["epoch start"]) == (50, 1 + 2 + 30 + 1)
+    assert (spent["forward"], spent["backward"]) == (70, 140)
+
+
+def test_several_batches_taken_before_several_backwards_are_all_waited_for() -> None:
+    lane = Lane().iterator(2).batch(30)
+    for _ in range(3):
+        for _ in range(2):
+            lane.batch(10)
+        lane.gap(10).backward(20).gap(10).backward(20).optimizer(5)
+    _, tiling = judge(make_timeline(lane))
+    check_cover(tiling)
+    spent = spent_ms(tiling)
+    assert tiling.boundaries.len() == 3
+    assert (spent["input"], spent["forward"], spent["backward"]) == (40, 40, 80)
+
+
+def test_the_gap_between_an_iterator_and_its_first_batch_belongs_to_the_epochs_start() -> None:
+    lane = Lane().step().batch(5, loader=2, grad=False).gap(5)
+    lane.iterator(2).gap(8).step()
+    _, tiling = judge(make_timeline(lane))
+    spent = spent_ms(tiling)
+    assert (spent["validation"], spent["epoch start"]) == (10, 2 + 8 + 10)
 
 
 def test_every_tile_knows_the_step_it_starts_in() -> None:

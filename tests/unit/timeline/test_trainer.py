@@ -5,12 +5,12 @@ import pytest
 from fuelline.schema.wire import Kind
 from fuelline.timeline.tables import TABLES, empty_table
 from fuelline.timeline.timeline import Timeline
-from fuelline.timeline.trainer import Trainer, find_trainer
-from tests.unit.builders import RUN, TRAINER, Lane, make_timeline, table
+from fuelline.timeline.trainer import Trainer
+from tests.unit.builders import RUN, TRAINER, Lane, first_trainer, make_timeline, table
 
 
 def trainer_of(*lanes: Lane) -> Trainer:
-    found = find_trainer(make_timeline(*lanes))
+    found = first_trainer(make_timeline(*lanes))
     assert found is not None
     return found
 
@@ -23,16 +23,16 @@ def steps(count: int, pid: int = TRAINER) -> Lane:
 
 
 def test_nothing_recorded_means_no_trainer() -> None:
-    assert find_trainer(make_timeline()) is None
+    assert first_trainer(make_timeline()) is None
 
 
 def test_a_process_that_only_saves_is_no_trainer() -> None:
-    assert find_trainer(make_timeline(Lane().add(Kind.SAVE, 5).add(Kind.GC, 3))) is None
+    assert first_trainer(make_timeline(Lane().add(Kind.SAVE, 5).add(Kind.GC, 3))) is None
 
 
 def test_the_process_with_the_most_steps_is_the_trainer() -> None:
     found = trainer_of(steps(3, pid=10), steps(8, pid=20), steps(5, pid=30))
-    assert (found.pid, found.others, found.step_kind) == (20, 2, "train")
+    assert (found.pid, found.step_kind) == (20, "train")
 
 
 def test_equal_ranks_give_the_lowest_pid_every_time() -> None:
@@ -52,12 +52,11 @@ def test_workers_are_never_taken_for_trainers() -> None:
     found = trainer_of(trainer, steps(50, pid=200), Lane(pid=201).fetch(5))
     assert found.pid == TRAINER
     assert found.worker_pids == (200, 201)
-    assert found.others == 0
 
 
 def test_workers_that_alone_left_events_are_no_trainers_either() -> None:
     lane = Lane().worker(200)
-    assert find_trainer(make_timeline(lane, steps(5, pid=200))) is None
+    assert first_trainer(make_timeline(lane, steps(5, pid=200))) is None
 
 
 def test_workers_of_the_validation_loader_do_not_feed_the_steps() -> None:
@@ -150,3 +149,52 @@ def test_check_refuses_an_event_that_ends_before_it_starts() -> None:
     timeline = Timeline(run=RUN, tables={"events": table("events", rows)})
     with pytest.raises(ValueError, match="ends before"):
         timeline.check()
+
+
+def test_two_loaders_that_are_always_taken_in_the_same_order_both_feed_the_steps() -> None:
+    lane = Lane()
+    for epoch in range(2):
+        for _ in range(6):
+            lane.batch(5, loader=1).batch(5, loader=2).gap(5).backward(10).optimizer(2)
+        for _ in range(3):
+            lane.batch(5, loader=3, grad=epoch == 1)
+        lane.epoch_end(1, loader=3)
+    assert trainer_of(lane).train_loaders == (1, 2)
+
+
+def test_evaluation_between_a_batch_and_learning_from_it_is_no_training() -> None:
+    lane = Lane()
+    for _ in range(6):
+        lane.batch(5)
+        for _ in range(3):
+            lane.batch(5, loader=2).gap(5)
+        lane.epoch_end(1, loader=2).gap(5).backward(10).optimizer(2)
+    assert trainer_of(lane).train_loaders == (1,)
+
+
+def test_evaluation_without_gradients_that_is_broken_off_is_no_training() -> None:
+    lane = Lane()
+    for _ in range(6):
+        lane.batch(5)
+        for _ in range(3):
+            lane.batch(5, loader=2, grad=False).gap(5)
+        lane.gap(5).backward(10).optimizer(2)
+    assert trainer_of(lane).train_loaders == (1,)
+
+
+def test_any_number_of_skipped_batches_leaves_a_loader_a_training_loader() -> None:
+    lane = Lane()
+    for _ in range(500):
+        lane.batch(1)
+    for _ in range(5):
+        lane.step()
+    assert trainer_of(lane).train_loaders == (1,)
+
+
+def test_a_loader_that_is_emptied_for_one_step_feeds_it() -> None:
+    lane = Lane()
+    for _ in range(4):
+        for _ in range(3):
+            lane.batch(5)
+        lane.epoch_end(1).gap(5).backward(10).optimizer(2)
+    assert trainer_of(lane).train_loaders == (1,)

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING
 
 from fuelline.diagnose.rules.checkpoint_pause import CheckpointPause
 from fuelline.diagnose.rules.collection_pause import CollectionPause
+from fuelline.diagnose.rules.degraded_link import DegradedLink
 from fuelline.diagnose.rules.epoch_restart import EpochRestart
 from fuelline.diagnose.rules.loop_pause import LoopPause
+from fuelline.diagnose.rules.network_bandwidth import NetworkBandwidth
+from fuelline.diagnose.rules.network_jitter import NetworkJitter
+from fuelline.diagnose.rules.network_latency import NetworkLatency
 from fuelline.diagnose.rules.page_cache import PageCacheThrash
+from fuelline.diagnose.rules.rank_jitter import RankJitter
+from fuelline.diagnose.rules.sick_card import SickCard
 from fuelline.diagnose.rules.slow_function import SlowFunction
 from fuelline.diagnose.rules.slow_handoff import SlowHandoff
 from fuelline.diagnose.rules.slow_reads import SlowReads
@@ -19,6 +25,8 @@ from fuelline.diagnose.rules.small_batches import SmallBatches
 from fuelline.diagnose.rules.small_files import SmallFiles
 from fuelline.diagnose.rules.storage_bandwidth import StorageBandwidth
 from fuelline.diagnose.rules.storage_contention import StorageContention
+from fuelline.diagnose.rules.straggler import Straggler
+from fuelline.diagnose.rules.throttled_chip import ThrottledChip
 from fuelline.diagnose.rules.too_few_workers import TooFewWorkers
 from fuelline.diagnose.rules.too_little_cpu import TooLittleCpu
 from fuelline.diagnose.rules.validation_pause import ValidationPause
@@ -30,12 +38,17 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
     (PageCacheThrash(), StorageContention(), StorageBandwidth(), SmallFiles(), SlowReads()),
     (SlowFunction(), TooLittleCpu(), TooFewWorkers()),
     (SlowHandoff(),),
+    (DegradedLink(),),
+    (SickCard(),),
+    (ThrottledChip(),),
     (SmallBatches(),),
     (CheckpointPause(),),
     (ValidationPause(),),
     (LoopPause(),),
     (CollectionPause(),),
     (EpochRestart(),),
+    (Straggler(), RankJitter()),
+    (NetworkJitter(), NetworkBandwidth(), NetworkLatency()),
 )
 
 RULES: tuple[Rule, ...] = tuple(

@@ -14,6 +14,7 @@ import os
 import threading
 from _thread import get_ident, get_native_id
 from collections.abc import Callable
+from typing import Any
 
 from fuelline.record.hooks.threadclock import ThreadClock
 from fuelline.record.spool import PHASE, Spool
@@ -54,6 +55,10 @@ class Guest:
         """By thread, the optimizer step under way: optimizer id, thread cpu ns, start ns."""
         self.quick_step = 0
         """Number of the optimizer that is in a quick step, 0 if none is."""
+        self.doubted: set[int] = set()
+        """Threads that took a batch since their step began: it has raised, or runs a closure."""
+        self.build: Any = None
+        """The hook on `iter(loader)`, for loaders that come with other libraries."""
         self._forget()
         os.register_at_fork(after_in_child=self._forget)
 
@@ -71,8 +76,10 @@ class Guest:
         self.is_proven = False
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
         self.quick_step = 0
+        self.is_ranked = False
+        """Whether it was written down which rank this process is."""
         self._blindspots: set[str] = set()
-        for state in (self.waiting, self.fetching, self.backward, self.stepping):
+        for state in (self.waiting, self.fetching, self.backward, self.doubted, self.stepping):
             state.clear()
         for action in self._fork_actions:
             action()

@@ -5,6 +5,7 @@ of torch is reported as a blindspot; the others are installed all the same.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +19,7 @@ import torch
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.spool import Spool
-from fuelline.schema.wire import Kind
+from fuelline.schema.wire import ZOOM_VARIABLE, Kind
 
 if TYPE_CHECKING:
     from fuelline.record.hooks.hook import Hook
@@ -33,8 +34,15 @@ PARTS = (
     ("torch.utils.data._utils.fetch", "worker", "install"),
     ("torch.utils.data._utils.pin_memory", "transfer", "install_pinning"),
     ("torch.utils.data.dataloader", "loader", "install"),
+    ("torch.distributed.distributed_c10d", "collectives", "install"),
+    ("torch.nn.parallel.distributed", "collectives", "install_ddp"),
+    ("torchdata.stateful_dataloader.stateful_dataloader", "loader", "install_stateful"),
+    ("torch.distributed.checkpoint.state_dict_saver", "savers", "install_distributed"),
+    ("safetensors.torch", "savers", "install_safetensors"),
+    ("lightning.fabric.utilities.cloud_io", "savers", "install_lightning"),
+    ("lightning_fabric.utilities.cloud_io", "savers", "install_fabric"),
 )
-"""The module to wait for, our file, and the function in it."""
+"""The module to wait for, our file, and the function in it. Nothing is imported to be hooked."""
 
 _PROCESS = int(Kind.PROCESS)
 
@@ -43,6 +51,11 @@ def install(run_dir: str, watch: Watch) -> "Installation":
     """Hook the torch that this process has imported."""
     installation = Installation(Spool(f"{run_dir}/spool"))
     installation.add_all(watch)
+    request = os.environ.get(ZOOM_VARIABLE)
+    if request:
+        watch(
+            "torch.optim.optimizer", lambda: installation.add("zoom", "install", run_dir, request)
+        )
     installation.introduce()
     return installation
 
@@ -64,11 +77,11 @@ class Installation:
             self.add("transfer", "install_copies")
         watch("torch._dynamo.eval_frame", _hide_from_dynamo)
 
-    def add(self, file: str, function: str) -> None:
+    def add(self, file: str, function: str, *more: str) -> None:
         """Install the hooks of one of our files."""
         try:
             module = import_module(f"fuelline.record.hooks.{file}")
-            self.hooks += getattr(module, function)(self.guest, self._patches)
+            self.hooks += getattr(module, function)(self.guest, self._patches, *more)
         except Exception as misfit:  # noqa: BLE001 - the guard of the installation
             self.guest.spool.count_fault()
             why = f"torch {torch.__version__}: {type(misfit).__name__}: {misfit}"

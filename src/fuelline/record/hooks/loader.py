@@ -6,6 +6,7 @@ iterators cannot be pickled, and the note dies with them. Loaders are left untou
 """
 
 import functools
+import sys
 from _thread import get_ident
 from collections.abc import Callable
 from time import monotonic_ns, thread_time_ns
@@ -23,7 +24,7 @@ from fuelline.record.hooks.settings import describe, describe_iterator
 from fuelline.record.spool import PHASE
 from fuelline.schema.wire import Flag, Kind, Phase
 
-__all__ = ["install"]
+__all__ = ["install", "install_stateful"]
 
 NOTE = "_fuelline_note"
 
@@ -43,11 +44,19 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch all loaders of the process."""
     book = _Book(guest)
     build, take = Build(guest, book), Take(guest, book)
+    guest.build = build
     owner = dataloader.DataLoader
     patches.replace(owner, "__iter__", build.wrap(owner.__iter__))
     owner = dataloader._BaseDataLoaderIter
     patches.replace(owner, "__next__", take.wrap(owner.__next__))
     return [build, take]
+
+
+def install_stateful(guest: Guest, patches: Patches) -> list[Hook]:
+    """Watch torchdata's loader, which builds its iterators itself."""
+    owner = sys.modules["torchdata.stateful_dataloader.stateful_dataloader"].StatefulDataLoader
+    patches.replace(owner, "__iter__", guest.build.wrap(owner.__iter__))
+    return []
 
 
 class _Note(NamedTuple):
@@ -117,12 +126,14 @@ class Build(Hook):
         if is_inner or _workers._worker_info is not None:
             return None
         before = guest.enter(_BUILDING)
-        return args[0], before, monotonic_ns()
+        guest.waiting.add(ident)  # a resumed loader takes the batches that it skips from itself
+        return args[0], ident, before, monotonic_ns()
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record it, with the settings when the loader is new."""
-        loader, before, start_ns = ticket
+        loader, ident, before, start_ns = ticket
         dur_ns = monotonic_ns() - start_ns
+        self.guest.waiting.discard(ident)
         if before is not None:
             self.guest.enter(before)
         if error is None:
@@ -153,7 +164,7 @@ class Take(QuickHook):
             if note is None or live[PHASE] in _IN_NEXT:
                 return thorough(iterator)
             self.quick_calls -= 1
-            guest.quick_step = 0
+            guest.doubted.add(guest.trainer)
             is_training, position = _is_grad_enabled(), iterator._num_yielded
             live[PHASE] = _WAIT if is_training else _EVAL_WAIT
             start_ns = monotonic_ns()
@@ -191,8 +202,7 @@ class Take(QuickHook):
             self.start_run()
         elif not self._is_first():
             return None
-        guest.stepping.pop(ident, None)  # a step that is still noted has raised
-        guest.quick_step = 0
+        guest.doubted.add(ident)
         iterator = args[0]
         note = iterator.__dict__.get(NOTE) or self._book.enter_nameless(iterator)
         is_training, position = _is_grad_enabled(), iterator._num_yielded

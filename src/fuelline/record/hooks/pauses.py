@@ -13,7 +13,7 @@ from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.schema.wire import Flag, Kind, Phase
 
-__all__ = ["install"]
+__all__ = ["Save", "install"]
 
 SHORTEST_COLLECTION_NS = 1_000_000
 """Young collections take microseconds and come a hundred times a second; nobody waits for those."""
@@ -41,14 +41,19 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
 
 
 class Save(Hook):
-    """`torch.save`: a checkpoint."""
+    """`torch.save` or the like: a checkpoint."""
 
     name = "checkpoint"
     forbids = "telling how long checkpoints keep the training"
 
+    def __init__(self, guest: Guest, keyword: str = "f") -> None:
+        super().__init__(guest)
+        self._keyword = keyword
+        """What the second argument is called: the file."""
+
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the start."""
-        target = args[1] if len(args) > 1 else kwargs.get("f")
+        target = args[1] if len(args) > 1 else kwargs.get(self._keyword)
         before = self.guest.enter(_SAVE)
         return target, _position(target), before, monotonic_ns()
 

@@ -150,17 +150,19 @@ class Step(QuickHook):
             if is_tracing():
                 return
             try:
-                number = numbers.get(id(optimizer))
-                if self.quick_calls <= 0 or number is None or get_ident() != guest.trainer:
+                number, ident = numbers.get(id(optimizer)), get_ident()
+                is_usual = ident == guest.trainer and ident not in guest.stepping
+                if self.quick_calls <= 0 or number is None or not is_usual:
                     if self.is_on:
                         self._start_thoroughly(number or self._optimizers.add(optimizer))
                     return
-                if guest.quick_step:
+                if guest.quick_step and ident not in guest.doubted:
                     # The same optimizer again means that its step raised.
                     if number == guest.quick_step:
                         self._start_ns = monotonic_ns()
                     return
                 self.quick_calls -= 1
+                guest.doubted.discard(ident)
                 guest.quick_step = number
                 self._start_ns = monotonic_ns()
             except Exception as fault:  # noqa: BLE001 - the guard
@@ -198,13 +200,15 @@ class Step(QuickHook):
     def _start_thoroughly(self, number: int) -> None:
         guest, ident = self.guest, get_ident()
         under_way = guest.stepping.get(ident)
-        if under_way is not None and under_way[0] != number:
+        is_doubted = ident in guest.doubted
+        if under_way is not None and under_way[0] != number and not is_doubted:
             return
         if ident == guest.trainer:
-            if guest.quick_step not in {0, number}:
+            if guest.quick_step not in {0, number} and not is_doubted:
                 return
             guest.quick_step = 0
             self.start_run()
+        guest.doubted.discard(ident)
         guest.stepping[ident] = number, thread_time_ns(), monotonic_ns()
 
     def _end_thoroughly(self, number: int | None, now_ns: int) -> None:

@@ -80,7 +80,7 @@ class Host:
             ("/proc/meminfo", _parse_meminfo),
             ("/proc/vmstat", _parse_vmstat),
             ("/proc/net/dev", parse_network),
-            ("/proc/net/snmp", _parse_tcp),
+            ("/proc/net/snmp", parse_tcp),
         ]
         if has_nfs:
             slow_sources.append(("/proc/self/mountstats", parse_mountstats))
@@ -208,7 +208,7 @@ def parse_network(content: bytes) -> Values:
             yield f"net.{name.strip().decode('utf-8', 'replace')}.{field}", int(fields[index])
 
 
-def _parse_tcp(content: bytes) -> Values:
+def parse_tcp(content: bytes) -> Values:
     """Two lines begin with `Tcp:`: names, then values."""
     lines = [line.split() for line in content.splitlines() if line.startswith(b"Tcp:")]
     if len(lines) == 2:

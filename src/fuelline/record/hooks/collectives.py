@@ -1,0 +1,344 @@
+"""What ranks do together: when this rank arrives at a collective, how large it is, when it ends.
+
+Calls of `torch.distributed` are watched one by one. DDP reduces gradients from C++ while backward
+runs; of these, the time from the end of this rank's own work to the end of the last all-reduce is
+noted as one. The same collective has the same group, kind and number on every rank, which is how
+their records are matched afterwards. No synchronisation is added: where a call only enqueues work
+on a device, the record says when the host came by, and no more.
+"""
+
+import inspect
+import itertools
+import os
+import zlib
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributed
+from torch.distributed import distributed_c10d as c10d
+
+from fuelline.record.hooks.batches import measure
+from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.hook import Hook
+from fuelline.record.hooks.patches import Patches
+from fuelline.schema.wire import Collective, Flag, Kind
+
+__all__ = ["install", "install_ddp"]
+
+KEPT_HANDLES = 256
+"""Asynchronous collectives whose handle may still be waited for; more are forgotten."""
+
+_RANK, _COLLECTIVE, _WAIT = int(Kind.RANK), int(Kind.COLLECTIVE), int(Kind.COLLECTIVE_WAIT)
+_ERROR, _ASYNC = int(Flag.ERROR), int(Flag.ASYNC)
+_GRADIENTS, _BUFFERS = int(Collective.GRADIENTS), int(Collective.BUFFERS)
+
+_CALLS = {
+    "all_reduce": (Collective.ALL_REDUCE, "tensor"),
+    "broadcast": (Collective.BROADCAST, "tensor"),
+    "reduce": (Collective.REDUCE, "tensor"),
+    "all_gather": (Collective.ALL_GATHER, "tensor_list"),
+    "all_gather_into_tensor": (Collective.ALL_GATHER, "output_tensor"),
+    "all_gather_single": (Collective.ALL_GATHER, "output_tensor"),
+    "reduce_scatter": (Collective.REDUCE_SCATTER, "input_list"),
+    "reduce_scatter_tensor": (Collective.REDUCE_SCATTER, "input"),
+    "reduce_scatter_single": (Collective.REDUCE_SCATTER, "input"),
+    "all_to_all": (Collective.ALL_TO_ALL, "input_tensor_list"),
+    "all_to_all_single": (Collective.ALL_TO_ALL, "input"),
+    "gather": (Collective.GATHER, "tensor"),
+    "scatter": (Collective.SCATTER, "tensor"),
+    "barrier": (Collective.BARRIER, None),
+}
+"""Function to what it is and the argument that holds all of its data."""
+
+_RENAMED = {
+    "all_gather_into_tensor": "all_gather_single",
+    "reduce_scatter_tensor": "reduce_scatter_single",
+}
+"""Where torch has the new name, the old one calls it and would be counted twice."""
+
+_queue_callback = torch.autograd.Variable._execution_engine.queue_callback
+
+
+def install(guest: Guest, patches: Patches) -> list[Hook]:
+    """Watch all collectives that are called from Python."""
+    roll = _Roll(guest)
+    handles = Handles(guest)
+    hooks: list[Hook] = [handles]
+    for name, (kind, argument) in _CALLS.items():
+        original = getattr(c10d, name, None)
+        if original is None or hasattr(c10d, _RENAMED.get(name, "")):
+            continue
+        hook = Call(guest, roll, handles, kind, _Place.of(original, argument))
+        watched = hook.wrap(original)
+        for owner in (c10d, distributed):
+            patches.replace(owner, name, watched)
+        hooks.append(hook)
+    patches.replace(c10d.Work, "wait", handles.wrap(c10d.Work.wait))
+    return hooks
+
+
+def install_ddp(guest: Guest, patches: Patches) -> list[Hook]:
+    """Watch what DDP exchanges by itself."""
+    roll = _Roll(guest)
+    buffers, gradients = Buffers(guest, roll), Gradients(guest, roll)
+    original = distributed._broadcast_coalesced
+    patches.replace(distributed, "_broadcast_coalesced", buffers.wrap(original))
+    owner = torch.nn.parallel.distributed.DistributedDataParallel
+    patches.replace(owner, "_post_forward", gradients.wrap(owner._post_forward))
+    return [buffers, gradients]
+
+
+Fields = tuple[int, int, int, int, int]
+"""The five fields of a record about a collective."""
+
+
+def _append(  # noqa: PLR0917 - the fields of a record
+    guest: Guest, kind: int, start_ns: int, dur_ns: int, fields: Fields, flags: int
+) -> None:
+    a, b, c, d, e = fields
+    guest.append(kind, start_ns, dur_ns, a, b, c, d, e, flags)
+
+
+class _Group(NamedTuple):
+    number: int
+    """The same on all ranks of the group."""
+    size: int
+
+
+class _Roll:
+    """Numbers collectives, and writes down once which rank this process is."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+        self._counters: dict[tuple[int, int], itertools.count[int]] = {}
+        guest.on_fork(self._counters.clear)
+
+    def group(self, group: Any) -> _Group | None:
+        """The group that a call is for; None before there is any, or if we are not in it."""
+        known = c10d.GroupMember.WORLD if group is None else group
+        if known is None or known is c10d.GroupMember.NON_GROUP_MEMBER:
+            return None
+        if not self._guest.is_ranked:
+            self._guest.is_ranked = True
+            self._tell_rank()
+        return _Group(zlib.crc32(known.group_name.encode()), known.size())
+
+    def next_number(self, group: _Group, kind: int) -> int:
+        """How many collectives of this kind the group had before."""
+        counter = self._counters.get((group.number, kind))
+        if counter is None:
+            counter = self._counters[group.number, kind] = itertools.count()
+        return next(counter)
+
+    def _tell_rank(self) -> None:
+        local = os.environ.get("LOCAL_RANK", "")
+        backend = self._guest.spool.text(str(c10d.get_backend()))
+        self._guest.append(
+            _RANK, monotonic_ns(), 0, c10d.get_rank(), c10d.get_world_size(),
+            int(local) if local.isdecimal() else -1, backend,
+        )  # fmt: skip
+
+
+class _Place(NamedTuple):
+    """Where a function takes its data and its group."""
+
+    data: str | None
+    data_at: int
+    group_at: int
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], data: str | None) -> "_Place":
+        names = list(inspect.signature(function).parameters)
+        return cls(data, names.index(data) if data else -1, names.index("group"))
+
+    def group(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return args[self.group_at] if len(args) > self.group_at else kwargs.get("group")
+
+    def size_bytes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+        if self.data is None:
+            return 0
+        data = args[self.data_at] if len(args) > self.data_at else kwargs.get(self.data)
+        return measure(data, None)[1]
+
+
+class Handles(Hook):
+    """`Work.wait()`: an asynchronous collective is waited for."""
+
+    name = "collective handles"
+    forbids = "telling how long asynchronous collectives are waited for"
+
+    def __init__(self, guest: Guest) -> None:
+        super().__init__(guest)
+        self._open: dict[int, Fields] = {}
+        guest.on_fork(self._open.clear)
+
+    def keep(self, work: Any, fields: Fields) -> None:
+        """Remember what a handle stands for; the object itself is not kept alive."""
+        if len(self._open) >= KEPT_HANDLES:
+            self._open.pop(next(iter(self._open)))
+        self._open[id(work)] = fields
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the start, if the handle is one that we know."""
+        fields = self._open.pop(id(args[0]), None)
+        return None if fields is None else (fields, monotonic_ns())
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record the wait."""
+        fields, start_ns = ticket
+        dur_ns = monotonic_ns() - start_ns
+        _append(self.guest, _WAIT, start_ns, dur_ns, fields, 0 if error is None else _ERROR)
+
+
+class Call(Hook):
+    """One collective of `torch.distributed`."""
+
+    name = "collective"
+    forbids = "telling how long ranks wait for each other"
+
+    def __init__(
+        self, guest: Guest, roll: _Roll, handles: Handles, kind: Collective, place: _Place
+    ) -> None:
+        super().__init__(guest)
+        self._roll = roll
+        self._handles = handles
+        self._kind = int(kind)
+        self._place = place
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the arrival."""
+        group = self._roll.group(self._place.group(args, kwargs))
+        if group is None:
+            return None
+        size_bytes = self._place.size_bytes(args, kwargs)
+        number = self._roll.next_number(group, self._kind)
+        return (self._kind, size_bytes, group.number, number, group.size), monotonic_ns()
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record it."""
+        now_ns = monotonic_ns()
+        fields, start_ns = ticket
+        flags = 0 if error is None else _ERROR
+        if result is not None:
+            flags |= _ASYNC
+            self._handles.keep(result, fields)
+        _append(self.guest, _COLLECTIVE, start_ns, now_ns - start_ns, fields, flags)
+
+
+class Buffers(Hook):
+    """DDP sends the buffers of the first rank (running means and the like) to the others."""
+
+    name = "DDP buffers"
+    forbids = "telling how long ranks wait for buffers"
+
+    def __init__(self, guest: Guest, roll: _Roll) -> None:
+        super().__init__(guest)
+        self._roll = roll
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the arrival."""
+        group = self._roll.group(args[0])
+        if group is None:
+            return None
+        number = self._roll.next_number(group, _BUFFERS)
+        size_bytes = measure(args[1], None)[1]
+        return (_BUFFERS, size_bytes, group.number, number, group.size), monotonic_ns()
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record it."""
+        fields, start_ns = ticket
+        dur_ns = monotonic_ns() - start_ns
+        flags = 0 if error is None else _ERROR
+        _append(self.guest, _COLLECTIVE, start_ns, dur_ns, fields, flags)
+
+
+class Gradients(Hook):
+    """DDP reduces gradients during backward.
+
+    Autograd calls back when it has done all of a backward pass; DDP then waits for its all-reduces
+    in such a callback of its own. Ours comes before it, because it is queued when backward begins,
+    and queues another one, which comes after it.
+    """
+
+    name = "DDP gradients"
+    forbids = "telling how long ranks wait for each other in backward"
+
+    def __init__(self, guest: Guest, roll: _Roll) -> None:
+        super().__init__(guest)
+        self._roll = roll
+        self._sizes: dict[int, int] = {}
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Take note of the module whose forward pass ends."""
+        module = args[0]
+        if not torch.is_grad_enabled() or not module.require_backward_grad_sync:
+            return None
+        return (module,)
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Ask to be called when the gradient of an output arrives: backward has begun."""
+        output = _first_with_grad(result)
+        if error is not None or output is None:
+            return
+        group = self._roll.group(ticket[0].process_group)
+        if group is not None:
+            output.register_hook(_Backward(self, group, self._size_bytes(ticket[0])).start)
+
+    def record(self, start_ns: int, group: _Group, size_bytes: int) -> None:
+        """Record one backward pass's exchange, which has just ended."""
+        dur_ns = monotonic_ns() - start_ns
+        number = self._roll.next_number(group, _GRADIENTS)
+        fields = (_GRADIENTS, size_bytes, group.number, number, group.size)
+        _append(self.guest, _COLLECTIVE, start_ns, dur_ns, fields, 0)
+
+    def _size_bytes(self, module: Any) -> int:
+        found = self._sizes.get(id(module))
+        if found is None:
+            found = sum(each.nbytes for each in module.parameters() if each.requires_grad)
+            self._sizes[id(module)] = found
+        return found
+
+
+class _Backward:
+    """One backward pass, from the gradient of a DDP module's output to the end."""
+
+    __slots__ = ("_group", "_hook", "_size_bytes", "_start_ns")
+
+    def __init__(self, hook: Gradients, group: _Group, size_bytes: int) -> None:
+        self._hook = hook
+        self._group = group
+        self._size_bytes = size_bytes
+        self._start_ns = 0
+
+    def start(self, _: Any) -> None:
+        """Backward has begun; called by autograd, so nothing may be raised."""
+        self._guard(lambda: _queue_callback(self._arrive))
+
+    def _arrive(self) -> None:
+        self._start_ns = monotonic_ns()
+        self._guard(lambda: _queue_callback(self._complete))
+
+    def _complete(self) -> None:
+        self._guard(lambda: self._hook.record(self._start_ns, self._group, self._size_bytes))
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        if not self._hook.is_on:
+            return
+        try:
+            action()
+        except Exception as fault:  # noqa: BLE001 - the guard
+            self._hook.answer_for(fault)
+
+
+def _first_with_grad(output: Any) -> torch.Tensor | None:
+    """A tensor of a model's output that gradients will flow through; plain containers only."""
+    if isinstance(output, torch.Tensor):
+        return output if output.requires_grad and output.grad_fn is not None else None
+    parts = output.values() if isinstance(output, dict) else output
+    if isinstance(output, (dict, list, tuple)):
+        return next(
+            (found for part in parts if (found := _first_with_grad(part)) is not None), None
+        )
+    return None

@@ -1,0 +1,110 @@
+"""A closer look at a few steps: the framework's own profiler, and one step's floating-point work.
+
+Only on request (`fuelline run --zoom 3@100`), because a profiled step is slower and holds memory.
+The trace is left beside the recording for a trace viewer. Steps are those of the first optimizer
+that steps. Whatever fails here ends the zoom, not the training.
+"""
+
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim import optimizer as optimizers
+from torch.utils.flop_counter import FlopCounterMode
+
+from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.hook import Hook
+from fuelline.record.hooks.patches import Patches
+from fuelline.schema.wire import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["install"]
+
+_ZOOM, _FLOPS = int(Kind.ZOOM), int(Kind.FLOPS)
+
+
+def install(guest: Guest, patches: Patches, run_dir: str, request: str) -> list[Hook]:
+    """Profile the requested steps of this process: `3@100` is three from step 100 on."""
+    steps, _, first = request.partition("@")
+    zoom = Zoom(guest, run_dir, int(steps), int(first))
+    handle = optimizers.register_optimizer_step_post_hook(zoom.notice)
+    patches.on_undo(handle.remove)
+    patches.on_undo(zoom.stop)
+    return [zoom]
+
+
+class Zoom(Hook):
+    """Counts steps, profiles the requested ones, and counts the operations of the one after."""
+
+    name = "zoom"
+    forbids = "looking into single steps"
+
+    def __init__(self, guest: Guest, run_dir: str, steps: int, first: int) -> None:
+        super().__init__(guest)
+        self._run_dir = run_dir
+        self._optimizer = 0
+        self._done = 0
+        self._acts: dict[int, Callable[[], None]] = {
+            first: self._start_profiler,
+            first + steps: self._stop_profiler,
+            first + steps + 1: self._stop_counter,
+        }
+        self._profiler: torch.profiler.profile | None = None
+        self._counter: FlopCounterMode | None = None
+        guest.on_fork(self._let_go)
+
+    def notice(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Torch calls this after each optimizer step."""
+        if not self.is_on:
+            return
+        self._optimizer = self._optimizer or id(optimizer)
+        if id(optimizer) != self._optimizer:
+            return
+        self._done += 1
+        act = self._acts.pop(self._done, None)
+        if act is None:
+            return
+        try:
+            act()
+        except Exception as fault:  # noqa: BLE001 - the guard
+            self.answer_for(fault)
+            self.stop()
+
+    def stop(self) -> None:
+        """Leave whatever is open."""
+        self.is_on = False
+        profiler, counter = self._profiler, self._counter
+        self._let_go()
+        if profiler is not None:
+            profiler.stop()
+        if counter is not None:
+            counter.__exit__(None, None, None)
+
+    def _let_go(self) -> None:
+        self._profiler = self._counter = None
+
+    def _start_profiler(self) -> None:
+        self._profiler = torch.profiler.profile(record_shapes=True)
+        self._profiler.start()
+
+    def _stop_profiler(self) -> None:
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        start_ns = monotonic_ns()
+        profiler.stop()
+        path = f"zoom-{self.guest.pid}.json.gz"
+        profiler.export_chrome_trace(f"{self._run_dir}/{path}")
+        dur_ns = monotonic_ns() - start_ns
+        self.guest.append(_ZOOM, start_ns, dur_ns, self.guest.spool.text(path))
+        self._counter = FlopCounterMode(display=False)
+        self._counter.__enter__()
+
+    def _stop_counter(self) -> None:
+        counter, self._counter = self._counter, None
+        if counter is None:
+            return
+        counter.__exit__(None, None, None)
+        self.guest.append(_FLOPS, monotonic_ns(), 0, int(counter.get_total_flops()))

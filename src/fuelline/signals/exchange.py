@@ -1,0 +1,157 @@
+"""The exchange between ranks: what it costs after the last rank has come, and what limits it.
+
+Time of an exchange of `n` bytes over the wire is alpha + n / beta: a fixed latency, and a bandwidth
+(R. Hockney's line). Sizes that differ tell the two apart. What lies above the line is jitter.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.facts import ExchangeFacts
+from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.wire import Collective
+from fuelline.signals.estimate import slope, total
+from fuelline.timeline.meetings import KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuelline.signals.hosts import HostView
+
+_SIZES_APART = 4.0
+"""Sizes must differ by this factor to tell a fixed cost from one per byte."""
+_USUAL = 0.25
+"""The quarter of exchanges that went best is what the network does when nothing disturbs it."""
+
+_TWICE = {int(Collective.ALL_REDUCE), int(Collective.GRADIENTS)}
+"""A ring sends (n - 1) / n of the data twice for these, once for the others."""
+_WHOLE = {int(Collective.BROADCAST), int(Collective.BUFFERS), int(Collective.REDUCE)}
+
+
+def fit_exchange(hosts: Sequence[HostView], meetings: pl.DataFrame, wall_ns: int) -> ExchangeFacts:
+    """Facts about the exchanges of these meetings."""
+    exchanges = _exchanges(meetings)
+    if not exchanges.height:
+        return ExchangeFacts()
+    took_ns = exchanges["took_ns"]
+    share = float(took_ns.sum()) / wall_ns
+    alpha, beta = _fit_line(exchanges)
+    return ExchangeFacts(
+        share=total(share, "frac", "meetings.exchange over window", exchanges.height),
+        mean_seconds=total(float(took_ns.mean()) / 1e9, "s", "meetings.exchange"),  # type: ignore[arg-type]
+        mean_bytes=total(float(exchanges["wire_bytes"].mean()), "bytes", "meetings.bytes"),  # type: ignore[arg-type]
+        latency_seconds=alpha,
+        bytes_per_s=beta,
+        jitter_share=_jitter_share(exchanges),
+        retransmit_share=_retransmit_share(hosts),
+        core_wait_share=_core_wait_share(hosts),
+    )
+
+
+def _exchanges(meetings: pl.DataFrame) -> pl.DataFrame:
+    """One row a meeting: bytes over each rank's wire, and time from last arrival to first end."""
+    ring = (pl.col("ranks") - 1) / pl.col("ranks")
+    factor = (
+        pl.when(pl.col("op").is_in(_TWICE))
+        .then(2 * ring)
+        .when(pl.col("op").is_in(_WHOLE))
+        .then(1.0)
+        .otherwise(ring)
+    )
+    return (
+        meetings.group_by(*KEY, maintain_order=True)
+        .agg(
+            (pl.col("size_bytes") * factor).max().alias("wire_bytes"),
+            (pl.col("done_ns").max() - pl.col("last_ns").first()).clip(0).alias("took_ns"),
+        )
+        .filter(pl.col("wire_bytes") >= 0)
+    )
+
+
+def _fit_line(exchanges: pl.DataFrame) -> tuple[Signal, Signal]:
+    """Latency and bandwidth from the best quarter of each kind and size."""
+    best = (
+        exchanges.group_by("op", "wire_bytes")
+        .agg(pl.col("took_ns").quantile(_USUAL).alias("took_ns"), pl.len())
+        .filter(pl.col("len") >= 3)
+        .sort("wire_bytes")
+    )
+    sizes = best.filter(pl.col("wire_bytes") > 0)["wire_bytes"]
+    largest = float(sizes.max() or 0.0)  # type: ignore[arg-type]
+    if not sizes.len() or largest <= 0:
+        missing = Missing(reason="no exchange of a known size was seen three times")
+        return missing, missing
+    smallest = best.row(0, named=True)
+    if smallest["wire_bytes"] * _SIZES_APART > largest:
+        return (
+            Missing(reason="all exchanges are of about one size"),
+            _bandwidth_of_one_size(best, largest),
+        )
+    every = exchanges.join(
+        best.select("op", "wire_bytes", pl.col("took_ns").alias("usual_ns")),
+        on=["op", "wire_bytes"],
+    ).filter(pl.col("took_ns") <= pl.col("usual_ns"))
+    return _line(every)
+
+
+def _bandwidth_of_one_size(best: pl.DataFrame, size_bytes: float) -> Signal:
+    took_s = float(best.filter(pl.col("wire_bytes") == size_bytes)["took_ns"].min()) / 1e9  # type: ignore[arg-type]
+    if took_s <= 0:
+        return Missing(reason="exchanges took no measurable time")
+    return total(size_bytes / took_s, "bytes/s", "exchange.bytes over time, one size")
+
+
+def _line(exchanges: pl.DataFrame) -> tuple[Signal, Signal]:
+    """Least squares with weights 1 / time, so that long exchanges do not drown short ones."""
+    weight = 1 / (exchanges["took_ns"].cast(pl.Float64) + 1e3)
+    x = exchanges["wire_bytes"].cast(pl.Float64)
+    y = exchanges["took_ns"].cast(pl.Float64) / 1e9
+    mass = float(weight.sum())
+    mean_x, mean_y = float((weight * x).sum()) / mass, float((weight * y).sum()) / mass
+    spread = float((weight * (x - mean_x) ** 2).sum())
+    steepness = float((weight * (x - mean_x) * (y - mean_y)).sum()) / spread if spread else 0.0
+    alpha_s = max(0.0, mean_y - steepness * mean_x)
+    fitted = slope(x, y)
+    error = fitted[1] if fitted is not None else math.inf
+    latency = total(alpha_s, "s", "exchange.alpha of the fitted line", exchanges.height)
+    if steepness <= 0:
+        return latency, Missing(reason="larger exchanges did not take longer")
+    beta = 1 / steepness
+    doubt = 1.96 * error / steepness if math.isfinite(error) else 0.0
+    return latency, Reading(
+        value=beta,
+        unit="bytes/s",
+        low=beta / (1 + doubt),
+        high=beta / max(0.05, 1 - doubt),
+        count=exchanges.height,
+        origin="exchange.beta of the fitted line",
+    )
+
+
+def _jitter_share(exchanges: pl.DataFrame) -> Signal:
+    """Of the exchange time: above what the same exchange takes when it goes well."""
+    usual = pl.col("took_ns").quantile(_USUAL).over("op", "wire_bytes")
+    above = exchanges.select((pl.col("took_ns") - usual).clip(0).sum()).item()
+    everything = float(exchanges["took_ns"].sum())
+    if everything <= 0:
+        return Missing(reason="exchanges took no measurable time")
+    return total(float(above) / everything, "frac", "exchange.time above the usual")
+
+
+def _retransmit_share(hosts: Sequence[HostView]) -> Signal:
+    sent = sum(host.segments[0] for host in hosts)
+    if sent <= 0:
+        return Missing(reason="the kernel's TCP counters were not read twice")
+    again = sum(host.segments[1] for host in hosts)
+    return total(again / sent, "frac", "net.retransmits over segments", int(sent))
+
+
+def _core_wait_share(hosts: Sequence[HostView]) -> Signal:
+    shares = [share for host in hosts for share in host.core_waits]
+    if not shares:
+        return Missing(reason="the ranks' clocks were not read")
+    return total(sum(shares) / len(shares), "frac", "clocks.runq over window", len(shares))

@@ -1,0 +1,91 @@
+"""What jitter costs with more ranks: the expected maximum over them.
+
+A step takes as long as the slowest rank's. What one rank needs for itself is drawn from the
+measured distribution; ranks are taken as independent. What they have in common (a step that is long
+for all) is taken out first, so that it is not counted as jitter. The interval comes from blocks of
+steps.
+"""
+
+from __future__ import annotations
+
+import math
+
+import polars as pl
+
+from fuelline.schema.findings import JitterForecast
+
+_FOLDS = (1, 2, 4, 8)
+"""Now, and with so many times the ranks."""
+_FEW_STEPS = 20
+_BLOCKS = 10
+_T_90 = 1.83
+"""Student's t, 9 degrees of freedom, two-sided 90 %."""
+
+
+def forecast_jitter(meetings: pl.DataFrame, steps: pl.Series) -> list[JitterForecast]:
+    """Seconds per step that ranks wait for the slowest, now and with more of them.
+
+    `steps` gives the step of each row of `meetings`. Empty if too few steps were matched.
+    """
+    own = _own_times(meetings.with_columns(steps.alias("step")))
+    ranks = len(own.columns) - 1
+    if own.height < _FEW_STEPS or ranks < 2:
+        return []
+    blocks = _split(own)
+    return [_forecast(own, blocks, ranks, ranks * fold) for fold in _FOLDS]
+
+
+def _own_times(meetings: pl.DataFrame) -> pl.DataFrame:
+    """Seconds that each rank needed for itself: a row a step, a column a rank.
+
+    From the end of the last collective to the arrival at the next, summed over a step.
+    """
+    ordered = meetings.sort("rank", "arrive_ns").with_columns(
+        own_ns=pl.col("arrive_ns") - pl.col("done_ns").shift(1).over("rank")
+    )
+    sums = ordered.drop_nulls("own_ns").group_by("step", "rank").agg(pl.col("own_ns").sum() / 1e9)
+    return sums.pivot(on="rank", index="step", values="own_ns").drop_nulls().sort("step")
+
+
+def _split(own: pl.DataFrame) -> list[pl.DataFrame]:
+    size = own.height // _BLOCKS
+    return [own.slice(at * size, size) for at in range(_BLOCKS)] if size >= 2 else []
+
+
+def _forecast(
+    own: pl.DataFrame, blocks: list[pl.DataFrame], ranks: int, wanted: int
+) -> JitterForecast:
+    value = _expected_wait(own, wanted)
+    half = 0.0
+    if blocks:
+        parts = pl.Series([_expected_wait(block, wanted) for block in blocks])
+        half = _T_90 * float(parts.std() or 0.0) / math.sqrt(len(blocks))  # type: ignore[arg-type]
+    return JitterForecast(
+        ranks=wanted,
+        is_measured=wanted == ranks,
+        wait_seconds=value,
+        low=max(0.0, value - half),
+        high=value + half,
+    )
+
+
+def _expected_wait(own: pl.DataFrame, ranks: int) -> float:
+    """Expected maximum of so many draws, less their mean."""
+    draws = _individual_part(own).sort()
+    count = draws.len()
+    place = pl.int_range(1, count + 1, eager=True).cast(pl.Float64) / count
+    chance = place.pow(ranks) - (place - 1 / count).pow(ranks)
+    return float((draws * chance).sum()) - float(draws.mean())
+
+
+def _individual_part(own: pl.DataFrame) -> pl.Series:
+    """All times, without what a step or a rank has in common.
+
+    Taking off the mean of n ranks shrinks the spread by sqrt((n - 1) / n), which is given back.
+    """
+    values = own.drop("step")
+    ranks = values.width
+    mean = values.mean_horizontal()
+    centred = [values[name] - values[name].mean() - (mean - mean.mean()) for name in values.columns]
+    together: pl.Series = pl.concat([each.alias("own") for each in centred])
+    return together * math.sqrt(ranks / (ranks - 1))

@@ -1,0 +1,48 @@
+"""`--zoom` profiles the steps that were asked for and leaves the training's numbers alone."""
+
+import gzip
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from fuelline.cli import main
+from fuelline.ingest import read_recording
+from fuelline.record.launch import launch
+from fuelline.schema.wire import Kind
+from tests.integration.harness import JOBS, run
+
+JOB = JOBS / "tiny.py"
+
+
+def test_the_steps_are_profiled_and_one_is_counted(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plain = run(JOB.name)
+    launch([sys.executable, str(JOB)], tmp_path / "run", zoom="3@10")
+    told = capfd.readouterr()
+    assert (told.out, told.err) == (plain.output, plain.errors)
+    (trace,) = (tmp_path / "run").glob("zoom-*.json.gz")
+    names = [
+        each.get("name") for each in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    ]
+    assert names.count("Optimizer.step#SGD.step") == 3
+    events = read_recording(tmp_path / "run").table("events")
+    (flops,) = events.filter(events["kind"] == Kind.FLOPS)["a"]
+    assert flops == 2 * 2 * 8 * 64 * 64  # forward, and backward for the weights only
+    assert events.filter(events["kind"] == Kind.OPTIMIZER).height == 40
+
+
+def test_a_job_that_ends_before_the_zoom_is_recorded_all_the_same(tmp_path: Path) -> None:
+    launch([sys.executable, str(JOB)], tmp_path / "run", zoom="3@38")
+    assert not list((tmp_path / "run").glob("zoom-*"))
+    assert read_recording(tmp_path / "run").blindspots == ()
+
+
+@pytest.mark.parametrize("word", ["3", "@5", "0@5", "x@y", "3@-1", "1000@1"])
+def test_a_word_that_is_no_zoom_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leaving:
+        main(["run", "--zoom", word, "train.py"])
+    assert leaving.value.code == 2
+    assert "3@100" in capsys.readouterr().err

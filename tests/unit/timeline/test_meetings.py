@@ -1,0 +1,86 @@
+"""Collectives of several ranks are matched by group, kind and number; arrivals say who waited."""
+
+import polars as pl
+
+from fuelline.schema.recording import ProcessFacts
+from fuelline.schema.wire import Collective, Flag, Kind
+from fuelline.timeline.meetings import find_arrivals, match_meetings
+from fuelline.timeline.timeline import Timeline
+from fuelline.timeline.trainer import find_trainers
+from tests.unit.builders import MS, START_NS, Lane, make_timeline
+
+ALL_REDUCE, BROADCAST = int(Collective.ALL_REDUCE), int(Collective.BROADCAST)
+
+
+def rank_facts(*pids: int) -> dict[str, object]:
+    processes = tuple(
+        ProcessFacts(
+            pid=pid,
+            ppid=1,
+            created_ns=0,
+            records=1,
+            dropped=0,
+            faults=0,
+            rank=rank,
+            ranks=len(pids),
+        )
+        for rank, pid in enumerate(pids)
+    )
+    return {"processes": processes}
+
+
+def meet(lane: Lane, at_ms: float, until_ms: float, number: int = 0, op: int = ALL_REDUCE) -> Lane:
+    """A collective of a given time, in group 7 of two."""
+    start_ns = START_NS + int(at_ms * MS)
+    dur_ns = int((until_ms - at_ms) * MS)
+    return lane.put(Kind.COLLECTIVE, start_ns, dur_ns, op, 1000, 7, number, 2)
+
+
+def two(first: Lane, second: Lane) -> Timeline:
+    return make_timeline(first, second, facts=rank_facts(first.pid, second.pid))
+
+
+def waits_ms(timeline: Timeline) -> dict[int, float]:
+    rows = match_meetings(find_arrivals(timeline, find_trainers(timeline)))
+    waits = rows.group_by("rank").agg(pl.col("wait_ns").sum() / MS)
+    return dict(waits.iter_rows())
+
+
+def stepping(pid: int) -> Lane:
+    return Lane(pid).step().step()
+
+
+def test_a_rank_waits_from_its_own_arrival_to_the_last() -> None:
+    timeline = two(meet(stepping(10), 100, 160), meet(stepping(20), 150, 160))
+    assert waits_ms(timeline) == {0: 50, 1: 0}
+
+
+def test_the_sender_of_a_broadcast_that_leaves_early_has_not_waited() -> None:
+    first = meet(stepping(10), 100, 101, op=BROADCAST)
+    assert waits_ms(two(first, meet(stepping(20), 150, 151, op=BROADCAST))) == {0: 1, 1: 0}
+
+
+def test_collectives_of_other_numbers_kinds_or_failed_ones_do_not_match() -> None:
+    first = meet(stepping(10), 100, 160, number=3)
+    assert waits_ms(two(first, meet(stepping(20), 150, 160, number=4))) == {}
+    first = meet(stepping(10), 100, 160)
+    assert waits_ms(two(first, meet(stepping(20), 150, 160, op=BROADCAST))) == {}
+    failed = stepping(20).put(
+        Kind.COLLECTIVE, START_NS, MS, ALL_REDUCE, 1000, 7, 0, 2, flags=Flag.ERROR
+    )
+    assert waits_ms(two(first, failed)) == {}
+
+
+def test_an_asynchronous_one_ends_when_it_was_waited_for() -> None:
+    first = stepping(10)
+    first.put(Kind.COLLECTIVE, START_NS, MS, ALL_REDUCE, 1000, 7, 0, 2, flags=Flag.ASYNC)
+    first.put(Kind.COLLECTIVE_WAIT, START_NS + 10 * MS, 30 * MS, ALL_REDUCE, 1000, 7, 0, 2)
+    timeline = two(first, meet(stepping(20), 35, 40))
+    rows = match_meetings(find_arrivals(timeline, find_trainers(timeline)))
+    assert rows.filter(pl.col("rank") == 0)["done_ns"].item() == START_NS + 40 * MS
+    assert waits_ms(timeline) == {0: 35, 1: 0}
+
+
+def test_a_process_that_is_no_rank_takes_no_part() -> None:
+    timeline = make_timeline(meet(stepping(10), 100, 160), meet(stepping(20), 150, 160))
+    assert waits_ms(timeline) == {}
