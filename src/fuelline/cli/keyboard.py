@@ -7,6 +7,7 @@ and obeyed after it was given back; Ctrl-Z gives it back for as long as we are s
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import termios
@@ -24,6 +25,7 @@ _OWN_SCREEN, _SHARED_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _ESCAPE = b"\x1b"
 _ESCAPE_S = 0.05
 """An arrow key is an escape with more behind it; the key alone has nothing."""
+_KEY = re.compile(rb"\x1b[\[O][0-9;]*[@-~]|.", re.DOTALL)
 _NAMES = {b"\x1b[A": "up", b"\x1bOA": "up", b"\x1b[B": "down", b"\x1bOB": "down", _ESCAPE: "escape"}
 
 
@@ -38,6 +40,7 @@ class Keyboard:
         self._saved = termios.tcgetattr(self._fd)
         self._before: dict[int, Any] = {}
         self._bell = (-1, -1)
+        self._typed = b""
 
     def __enter__(self) -> Self:
         self._bell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -62,21 +65,29 @@ class Keyboard:
 
     def read(self, timeout_s: float) -> str | None:
         """The next key by its name; None if there was none, or if the window has changed."""
-        ready, _, _ = select.select([self._fd, self._bell[0]], [], [], max(0.0, timeout_s))
-        if self._bell[0] in ready:
-            os.read(self._bell[0], 512)
-        if self._fd not in ready:
+        if not self._typed:
+            ready, _, _ = select.select([self._fd, self._bell[0]], [], [], max(0.0, timeout_s))
+            if self._bell[0] in ready:
+                os.read(self._bell[0], 512)
+            if self._fd not in ready:
+                return None
+            self._listen()
+        if self._typed == _ESCAPE and select.select([self._fd], [], [], _ESCAPE_S)[0]:
+            self._listen()
+        key = _KEY.match(self._typed)
+        if key is None:
             return None
+        self._typed = self._typed[key.end() :]
+        return _NAMES.get(key[0], key[0].decode("ascii", "replace"))
+
+    def _listen(self) -> None:
         try:
-            found = os.read(self._fd, 1)
+            typed = os.read(self._fd, 64)
         except OSError:
-            found = b""
-        if not found:  # the terminal has gone
+            typed = b""
+        if not typed:  # the terminal has gone
             self.signal = signal.SIGHUP
-            return None
-        if found == _ESCAPE and select.select([self._fd], [], [], _ESCAPE_S)[0]:
-            found += os.read(self._fd, 8)
-        return _NAMES.get(found, found.decode("ascii", "replace"))
+        self._typed += typed
 
     def _notice(self, number: int, _frame: object) -> None:
         if number == signal.SIGTSTP:

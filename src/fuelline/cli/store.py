@@ -65,6 +65,11 @@ def find_run(word: str | None) -> Path:
     )
 
 
+def name_run(path: Path) -> str:
+    """The shortest word by which `find_run` finds this folder again."""
+    return path.name if path.parent == runs_folder() else str(path)
+
+
 def find_running() -> Path | None:
     """The newest run whose launcher lives on this host; None if there is none."""
     for path in reversed(list_runs()[-_RECENT:]):

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from fuelline.cli.keyboard import Keyboard
-from fuelline.cli.store import find_run, find_running
+from fuelline.cli.store import find_run, find_running, name_run
 
 if TYPE_CHECKING:
     from fuelline.pipeline import Watch
@@ -81,10 +81,10 @@ def act(options: argparse.Namespace) -> int:
         left_by = session.run()
         if left_by not in {None, signal.SIGINT}:  # Ctrl-C is a key like the others
             return _die_of(left_by)
-        print_snapshot(session.snapshot, view, sys.stdout, str(session.watch.run_dir))
+        print_snapshot(session.snapshot, view, sys.stdout, name_run(session.watch.run_dir))
         return 0
     watch.look_at_all()
-    print_snapshot(watch.snapshot(workers=view.workers), view, sys.stdout, str(run_dir))
+    print_snapshot(watch.snapshot(workers=view.workers), view, sys.stdout, name_run(run_dir))
     return 0
 
 
@@ -115,7 +115,7 @@ class _Session:
             due_s = time.monotonic() + self._interval_s
             while True:
                 try:
-                    self._painter.paint(self.snapshot, self._view, str(self.watch.run_dir))
+                    self._painter.paint(self.snapshot, self._view, name_run(self.watch.run_dir))
                 except OSError:  # the terminal has gone
                     return signal.SIGHUP
                 key = keyboard.read(due_s - time.monotonic())

@@ -93,7 +93,7 @@ def read_spool(path: Path) -> SpoolContent | None:
     events = written.filter(
         pl.col("kind").is_in([int(kind) for kind in wire.Kind])
         & pl.col("dur_ns").is_between(0, LONGEST_NS)
-        & (pl.col("start_ns") > 0)
+        & ((pl.col("start_ns") > 0) | (pl.col("kind") == wire.Kind.BLINDSPOT))  # has no time
     )
     return SpoolContent(
         pid=header.pid,

@@ -53,7 +53,7 @@ def test_a_run_that_has_ended_says_so_and_shows_its_last_state(
         said = capsys.readouterr().out
         assert "ended with exit code 0 after 1 min 0 s" in said
         assert "4711        8" in said
-        assert f"The diagnosis: fuelline diagnose {folder}" in said
+        assert said.endswith("The diagnosis: fuelline diagnose 20260101-ended\n")
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_run_that_has_ended_says_so_and_shows_its_last_state(
     [
         (["watch"], 3, "No run was recorded yet"),
         (["watch", "no-such-run"], 3, "neither a folder nor a recorded run"),
-        (["watch", "."], 3, "not a recording"),
+        (["watch", "/"], 3, "not a recording"),
         (["watch", "--interval", "0.1"], 2, "0.2 to 60"),
         (["watch", "--interval", "often"], 2, "often"),
         (["watch", "--interval", "nan"], 2, "nan"),
@@ -69,10 +69,8 @@ def test_a_run_that_has_ended_says_so_and_shows_its_last_state(
 )
 @pytest.mark.usefixtures("store")
 def test_what_cannot_be_watched_is_said(
-    capsys: Capture, words: list[str], code: int, said: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.chdir(tmp_path)
+    capsys: Capture, words: list[str], code: int, said: str
+) -> None:
     try:
         found = main(words)
     except SystemExit as left:
@@ -104,3 +102,11 @@ def test_a_watched_run_that_is_compacted_keeps_its_last_state(store: Path) -> No
         shown = watch.snapshot(workers=False)
         assert (shown.state, shown.run.exit_code) == ("ended", 7)
         assert shown.ranks[0].steps == before.steps == 8
+
+
+def test_a_run_outside_the_store_is_named_by_its_folder(
+    capsys: Capture, store: Path, tmp_path: Path
+) -> None:
+    folder = make_run(store, "20260101-a").rename(tmp_path / "elsewhere")
+    assert main(["watch", str(folder)]) == 0
+    assert capsys.readouterr().out.endswith(f"fuelline diagnose {folder}\n")

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuelline.ingest.spool import SpoolContent, read_spool
+from fuelline.record.spool import Spool
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError
 from fuelline.schema.wire import Kind
@@ -185,3 +186,12 @@ def test_the_live_words_are_read(path: Path) -> None:
 def test_a_process_id_that_cannot_exist_is_damage(path: Path) -> None:
     with pytest.raises(DamagedRecordingError, match="2147488359"):
         read(path, header(pid=2**31 + PID))
+
+
+def test_a_blindspot_of_the_hooks_is_kept_though_it_has_no_time(tmp_path: Path) -> None:
+    spool = Spool(str(tmp_path))
+    spool.append(int(Kind.BLINDSPOT), 0, 0, spool.text("{}"))
+    assert spool.path is not None
+    content = read_spool(Path(spool.path))
+    assert content is not None
+    assert (content.events["kind"].to_list(), content.damaged) == ([Kind.BLINDSPOT], 0)

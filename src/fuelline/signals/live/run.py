@@ -29,6 +29,7 @@ class LiveRun:
         self._alive: dict[int, bool | None] = {}
         self._threads = LiveThreads()
         self._host = LiveHost()
+        # Where rows of a new kind come in: accelerators, say, with a line of the snapshot to match.
         self._takers: dict[type, Callable[[Any], None]] = {
             samples.Place: self._threads.add_place,
             samples.ThreadState: self._threads.add_state,
