@@ -19,12 +19,12 @@ from fuelline.schema.facts import ExchangeFacts
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Collective
 from fuelline.signals.estimate import slope, total
-from fuelline.timeline.meetings import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fuelline.signals.hosts import HostView
+    from fuelline.timeline.meetings import Meetings
 
 _SIZES_APART = 4.0
 """Sizes must differ by this factor to tell a fixed cost from one per byte."""
@@ -36,7 +36,7 @@ _TWICE = {int(Collective.ALL_REDUCE), int(Collective.GRADIENTS)}
 _WHOLE = {int(Collective.BROADCAST), int(Collective.BUFFERS), int(Collective.REDUCE)}
 
 
-def fit_exchange(hosts: Sequence[HostView], meetings: pl.DataFrame, wall_ns: int) -> ExchangeFacts:
+def fit_exchange(hosts: Sequence[HostView], meetings: Meetings, wall_ns: int) -> ExchangeFacts:
     """Facts about the exchanges of these meetings."""
     exchanges = _exchanges(meetings)
     if not exchanges.height:
@@ -56,7 +56,7 @@ def fit_exchange(hosts: Sequence[HostView], meetings: pl.DataFrame, wall_ns: int
     )
 
 
-def _exchanges(meetings: pl.DataFrame) -> pl.DataFrame:
+def _exchanges(meetings: Meetings) -> pl.DataFrame:
     """One row a meeting: bytes over each rank's wire, time from last arrival to last end.
 
     `longest_ns` is the same from when the last rank may have begun to send.
@@ -69,15 +69,13 @@ def _exchanges(meetings: pl.DataFrame) -> pl.DataFrame:
         .then(1.0)
         .otherwise(ring)
     )
-    return (
-        meetings.group_by(*KEY, maintain_order=True)
-        .agg(
-            (pl.col("size_bytes") * factor).max().alias("wire_bytes"),
-            (pl.col("done_ns").max() - pl.col("last_ns").first()).clip(0).alias("took_ns"),
-            (pl.col("done_ns").max() - pl.col("open_ns").max()).clip(0).alias("longest_ns"),
-        )
-        .filter(pl.col("wire_bytes") >= 0)
-    )
+    done_ns = pl.max_horizontal(meetings.of("done_ns"))
+    return meetings.frame.select(
+        "op",
+        (pl.col("size_bytes") * factor).alias("wire_bytes"),
+        (done_ns - pl.col("last_ns")).clip(0).alias("took_ns"),
+        (done_ns - pl.max_horizontal(meetings.of("open_ns"))).clip(0).alias("longest_ns"),
+    ).filter(pl.col("wire_bytes") >= 0)
 
 
 def _fit_line(exchanges: pl.DataFrame) -> tuple[Signal, Signal]:

@@ -13,7 +13,7 @@ import polars as pl
 
 from fuelline.signals.counters import growth
 from fuelline.timeline.clocks import Offset, find_offset
-from fuelline.timeline.meetings import find_arrivals
+from fuelline.timeline.meetings import MOMENTS, find_arrivals
 from fuelline.timeline.tiles import find_span
 from fuelline.timeline.trainer import find_trainers
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 
+_MOMENTS = f"^({'|'.join(MOMENTS)})_.*$"
 HERE = Offset(0, 0)
 """The clock that all others are compared with."""
 
@@ -81,7 +82,7 @@ def _moved(first: HostView, view: HostView) -> HostView:
     return dataclasses.replace(
         view,
         spans={rank: span.shifted(shift_ns) for rank, span in view.spans.items()},
-        arrivals=view.arrivals.with_columns(pl.col("open_ns", "arrive_ns", "done_ns") + shift_ns),
+        arrivals=view.arrivals.with_columns(pl.col(_MOMENTS) + shift_ns),
         offset=offset,
     )
 

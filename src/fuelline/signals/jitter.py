@@ -9,10 +9,14 @@ steps.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from fuelline.schema.findings import JitterForecast
+
+if TYPE_CHECKING:
+    from fuelline.timeline.meetings import Meetings
 
 _FOLDS = (1, 2, 4, 8)
 """Now, and with so many times the ranks."""
@@ -22,12 +26,12 @@ _T_90 = 1.83
 """Student's t, 9 degrees of freedom, two-sided 90 %."""
 
 
-def forecast_jitter(meetings: pl.DataFrame, steps: pl.Series) -> list[JitterForecast]:
+def forecast_jitter(meetings: Meetings, steps: pl.Series) -> list[JitterForecast]:
     """Seconds per step that ranks wait for the slowest, now and with more of them.
 
     `steps` gives the step of each row of `meetings`. Empty if too few steps were matched.
     """
-    own = _own_times(meetings.with_columns(steps.alias("step")))
+    own = _own_times(meetings, steps)
     ranks = len(own.columns) - 1
     if own.height < _FEW_STEPS or ranks < 2:
         return []
@@ -35,16 +39,24 @@ def forecast_jitter(meetings: pl.DataFrame, steps: pl.Series) -> list[JitterFore
     return [_forecast(own, blocks, ranks, ranks * fold) for fold in _FOLDS]
 
 
-def _own_times(meetings: pl.DataFrame) -> pl.DataFrame:
+def _own_times(meetings: Meetings, steps: pl.Series) -> pl.DataFrame:
     """Seconds that each rank needed for itself: a row a step, a column a rank.
 
     From the end of the last collective to the arrival at the next, summed over a step.
     """
-    ordered = meetings.sort("rank", "arrive_ns").with_columns(
-        own_ns=pl.col("arrive_ns") - pl.col("done_ns").shift(1).over("rank")
+    own = [
+        (arrive - done.forward_fill().shift(1)).alias(f"{rank}")
+        for rank, arrive, done in zip(
+            meetings.ranks, meetings.of("arrive_ns"), meetings.of("done_ns"), strict=True
+        )
+    ]
+    return (
+        meetings.frame.select(steps.alias("step"), *own)
+        .slice(1)
+        .group_by("step")
+        .agg(pl.all().sum() / 1e9)
+        .sort("step")
     )
-    sums = ordered.drop_nulls("own_ns").group_by("step", "rank").agg(pl.col("own_ns").sum() / 1e9)
-    return sums.pivot(on="rank", index="step", values="own_ns").drop_nulls().sort("step")
 
 
 def _split(own: pl.DataFrame) -> list[pl.DataFrame]:

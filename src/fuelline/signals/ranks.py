@@ -18,7 +18,7 @@ from fuelline.schema.readings import Reading
 from fuelline.signals.estimate import proportion, total
 from fuelline.signals.exchange import fit_exchange
 from fuelline.signals.jitter import forecast_jitter
-from fuelline.timeline.meetings import KEY, match_meetings
+from fuelline.timeline.meetings import Meetings, match_meetings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class Comparison:
     """How ranks wait for each other, and the meetings that this was read off."""
 
     facts: SyncFacts
-    meetings: pl.DataFrame
+    meetings: Meetings
 
 
 def compare_ranks(hosts: Sequence[HostView]) -> Comparison:
@@ -47,29 +47,30 @@ def compare_ranks(hosts: Sequence[HostView]) -> Comparison:
     Culprits come without a reason: that needs their tiles, see `find_reason`.
     """
     spans = {rank: span for host in hosts for rank, span in host.spans.items()}
-    meetings = match_meetings(pl.concat([host.arrivals for host in hosts]))
+    meetings = match_meetings([host.arrivals for host in hosts])
     if len(spans) > 1:
         start_ns = max(span.start_ns for span in spans.values())
         end_ns = min(span.end_ns for span in spans.values())
-        inside = meetings.filter((pl.col("arrive_ns") >= start_ns) & (pl.col("last_ns") <= end_ns))
-        if inside.height and end_ns > start_ns:
+        inside = meetings.within(start_ns, end_ns) if meetings.ranks else meetings
+        if inside.frame.height and end_ns > start_ns:
             return Comparison(_measure(hosts, inside, spans, end_ns - start_ns), inside)
     return Comparison(SyncFacts(ranks=len(spans)), meetings)
 
 
 def _measure(
-    hosts: Sequence[HostView], meetings: pl.DataFrame, spans: Mapping[int, Span], wall_ns: int
+    hosts: Sequence[HostView], meetings: Meetings, spans: Mapping[int, Span], wall_ns: int
 ) -> SyncFacts:
     ranks = sorted(spans)
     blamed = _blame(meetings)
-    waited = dict(meetings.group_by("rank").agg(pl.col("wait_ns").sum()).iter_rows())
+    sums = meetings.frame.select(each.sum() for each in meetings.of("wait_ns")).row(0)
+    waited = dict(zip(meetings.ranks, sums, strict=True))
     return SyncFacts(
         ranks=len(ranks),
         wait_share=total(
             sum(waited.values()) / len(ranks) / wall_ns,
             "frac",
             "meetings.wait over ranks and window",
-            meetings.height,
+            meetings.frame.height,
         ),
         straggler_share=total(
             float(blamed["alone_ns"].sum()) / wall_ns,
@@ -79,7 +80,7 @@ def _measure(
         culprits=_find_culprits(blamed, spans),
         wait_share_by_rank={str(rank): waited.get(rank, 0) / wall_ns for rank in ranks},
         exchange=fit_exchange(hosts, meetings, wall_ns),
-        jitter=forecast_jitter(meetings, _step_of(meetings["last_ns"], spans[ranks[0]])),
+        jitter=forecast_jitter(meetings, _step_of(meetings.frame["last_ns"], spans[ranks[0]])),
     )
 
 
@@ -112,16 +113,21 @@ def _find_culprits(blamed: pl.DataFrame, spans: Mapping[int, Span]) -> list[Culp
     return culprits
 
 
-def _blame(meetings: pl.DataFrame) -> pl.DataFrame:
+def _blame(meetings: Meetings) -> pl.DataFrame:
     """One row a meeting: who came last, what the others waited together, and how long all of them.
 
     A rank that left before the last one came did not wait for it: the sender of a broadcast.
     """
-    return meetings.group_by(*KEY, maintain_order=True).agg(
-        pl.col("rank").sort_by("arrive_ns").last().alias("late"),
-        pl.col("wait_ns").sum().alias("caused_ns"),
-        pl.col("wait_ns").sort_by("arrive_ns").slice(0, pl.len() - 1).min().alias("alone_ns"),
-        pl.col("last_ns").first(),
+    waits = meetings.of("wait_ns")
+    others = [
+        pl.when(pl.col("late") != rank).then(wait)
+        for rank, wait in zip(meetings.ranks, waits, strict=True)
+    ]
+    return meetings.frame.select(
+        "late",
+        pl.sum_horizontal(waits).alias("caused_ns"),
+        pl.min_horizontal(others).alias("alone_ns"),
+        "last_ns",
     )
 
 

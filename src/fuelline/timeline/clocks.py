@@ -37,6 +37,8 @@ class Offset:
 
 def find_offset(ours: pl.DataFrame, theirs: pl.DataFrame, guess_ns: int) -> Offset:
     """How the clock of their arrivals must be shifted to agree with that of ours."""
+    if not _has_ranks(ours) or not _has_ranks(theirs):
+        return Offset(guess_ns, None)
     bounds = (
         _sides(ours)
         .join(_sides(theirs), on=KEY, suffix="_theirs")
@@ -57,8 +59,12 @@ def find_offset(ours: pl.DataFrame, theirs: pl.DataFrame, guess_ns: int) -> Offs
 
 def _sides(arrivals: pl.DataFrame) -> pl.DataFrame:
     """The last arrival and the first departure of one host at each meeting."""
-    return (
-        arrivals.filter(pl.col("op").is_in(_MEETING_ALL))
-        .group_by(*KEY)
-        .agg(pl.col("arrive_ns").max().alias("arrive"), pl.col("done_ns").min().alias("done"))
+    return arrivals.filter(pl.col("op").is_in(_MEETING_ALL)).select(
+        *KEY,
+        pl.max_horizontal(pl.col("^arrive_ns_.*$")).alias("arrive"),
+        pl.min_horizontal(pl.col("^done_ns_.*$")).alias("done"),
     )
+
+
+def _has_ranks(arrivals: pl.DataFrame) -> bool:
+    return any(name.startswith("arrive_ns_") for name in arrivals.columns)

@@ -9,6 +9,9 @@ late by that at the next meeting is not waited for, the exchange is.
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -16,33 +19,46 @@ import polars as pl
 from fuelline.schema.wire import Collective, Flag, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from fuelline.timeline.timeline import Timeline
     from fuelline.timeline.trainer import Trainer
 
 KEY = ("group", "op", "number")
+MOMENTS = ("open_ns", "arrive_ns", "done_ns")
+_ARRIVAL = re.compile(r"arrive_ns_(\d+)")
 
-_COLUMNS = {
-    "group": pl.UInt32(),
-    "op": pl.UInt8(),
-    "number": pl.UInt32(),
-    "rank": pl.Int32(),
-    "open_ns": pl.Int64(),
-    "arrive_ns": pl.Int64(),
-    "done_ns": pl.Int64(),
-    "size_bytes": pl.Int64(),
-    "ranks": pl.Int32(),
-}
-"""Narrow, because an hour of 64 ranks has five million of these."""
+
+@dataclass(frozen=True)
+class Meetings:
+    """One row a meeting, in the order of last arrivals; columns with a rank at their end.
+
+    | group | op | number | size_bytes | ranks | last_ns | late | arrive_ns_0 | done_ns_0 | ... |
+
+    `late` is the rank that came last, `wait_ns_N` what rank N waited for it, less what the exchange
+    before took longer on the last one. A rank that took no part has nulls.
+    """
+
+    frame: pl.DataFrame
+    ranks: tuple[int, ...]
+
+    def of(self, name: str) -> list[pl.Expr]:
+        """One of a meeting's columns, for every rank."""
+        return [pl.col(f"{name}_{rank}") for rank in self.ranks]
+
+    def within(self, start_ns: int, end_ns: int) -> Meetings:
+        """Those that began and were complete in a stretch of time."""
+        began = pl.min_horizontal(self.of("arrive_ns")) >= start_ns
+        return Meetings(self.frame.filter(began & (pl.col("last_ns") <= end_ns)), self.ranks)
 
 
 def find_arrivals(timeline: Timeline, trainers: Sequence[Trainer]) -> pl.DataFrame:
-    """One row a rank and collective: when it came, and when it was done.
+    """One row a collective: when each rank of this host came, and when it was done.
 
-    | group | op | number | rank | open_ns | arrive_ns | done_ns | size_bytes | ranks |
+    | group | op | number | size_bytes | ranks | open_ns_0 | arrive_ns_0 | done_ns_0 | ... |
 
-    From `open_ns` on the rank may have sent: gradients are sent while backward still runs.
+    From `open_ns` on a rank may have sent: gradients are sent while backward still runs. Ranks are
+    columns because an hour of 64 ranks has five million arrivals at a tenth as many meetings.
     """
     ranks = pl.DataFrame(
         [(each.pid, each.rank) for each in trainers if each.rank is not None],
@@ -57,25 +73,17 @@ def find_arrivals(timeline: Timeline, trainers: Sequence[Trainer]) -> pl.DataFra
             & (pl.col("flags").cast(pl.Int64) & int(Flag.ERROR) == 0)
         )
         .join(ranks, on="pid")
-        .select(
-            "rank",
-            pl.col("a").cast(pl.UInt8).alias("op"),
-            pl.col("b").alias("size_bytes"),
-            pl.col("c").cast(pl.UInt32).alias("group"),
-            pl.col("d").cast(pl.UInt32).alias("number"),
-            pl.col("e").cast(pl.Int32).alias("ranks"),
-            pl.col("start_ns"),
-            (pl.col("start_ns") + pl.col("dur_ns")).alias("end_ns"),
-        )
+        .rename({"a": "op", "b": "size_bytes", "c": "group", "d": "number", "e": "ranks"})
         .group_by(*KEY, "rank")
         .agg(
             pl.col("start_ns").min().alias("arrive_ns"),
-            pl.col("end_ns").max().alias("done_ns"),
+            (pl.col("start_ns") + pl.col("dur_ns")).max().alias("done_ns"),
             pl.col("size_bytes").first(),
             pl.col("ranks").first(),
         )
     )
-    return _with_backward(timeline, ranks, came).select(*_COLUMNS)
+    wide = _with_backward(timeline, ranks, came).pivot(on="rank", index=KEY, values=MOMENTS)
+    return _sizes([came]).join(wide, on=KEY)
 
 
 def _with_backward(timeline: Timeline, ranks: pl.DataFrame, came: pl.DataFrame) -> pl.DataFrame:
@@ -98,37 +106,67 @@ def _with_backward(timeline: Timeline, ranks: pl.DataFrame, came: pl.DataFrame) 
     )
 
 
-def match_meetings(arrivals: pl.DataFrame) -> pl.DataFrame:
-    """Arrivals at meetings of which at least two ranks were recorded, with who waited.
+def _sizes(arrivals: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Bytes and ranks of each collective; the largest if ranks disagree."""
+    told = pl.concat([each.select(*KEY, "size_bytes", "ranks") for each in arrivals])
+    return told.group_by(KEY).agg(pl.col("size_bytes", "ranks").max())
 
-    Adds `last_ns`, the last arrival, and `wait_ns`, what this rank waited for it, less what the
-    exchange before took longer on the last one.
-    """
+
+def match_meetings(hosts: Sequence[pl.DataFrame]) -> Meetings:
+    """The meetings of which at least two ranks were recorded, on whatever hosts."""
+    times = [each.drop("size_bytes", "ranks") for each in hosts]
+    joined = reduce(lambda one, more: one.join(more, on=KEY, how="full", coalesce=True), times)
+    ranks = sorted(int(found[1]) for name in joined.columns if (found := _ARRIVAL.fullmatch(name)))
+    if not ranks:
+        return Meetings(joined.clear(), ())
+    arrivals = [pl.col(f"arrive_ns_{rank}") for rank in ranks]
     met = (
-        arrivals.filter(pl.len().over(KEY) > 1)
-        .with_columns(last_ns=pl.col("arrive_ns").max().over(KEY))
+        joined.filter(pl.sum_horizontal(each.is_not_null() for each in arrivals) > 1)
+        .join(_sizes(hosts), on=KEY)
         .with_columns(
-            wait_ns=(pl.min_horizontal("last_ns", "done_ns") - pl.col("arrive_ns")).clip(0)
+            last_ns=pl.max_horizontal(arrivals),
+            late=_at(pl.concat_list(each.fill_null(0) for each in arrivals).list.arg_max(), ranks),
         )
-        .sort("last_ns", *KEY, "rank")
+        .sort("last_ns", *KEY)
     )
-    return _without_inherited(met)
+    return Meetings(_with_waits(Meetings(met, tuple(ranks))), tuple(ranks))
 
 
-def _without_inherited(met: pl.DataFrame) -> pl.DataFrame:
-    """Take off the waiting that an earlier exchange caused by ending later on the last rank.
+def _at(place: pl.Expr, ranks: list[int]) -> pl.Expr:
+    return place.replace_strict(dict(enumerate(ranks)), return_dtype=pl.Int32)
 
-    Only where all ranks come from the same meeting and had left it: overlapping ones tell nothing.
+
+def _with_waits(met: Meetings) -> pl.DataFrame:
+    """Add what each rank waited for the last one.
+
+    What an earlier exchange caused by ending later on the last rank is taken off, where all ranks
+    come from the same meeting and had left it: overlapping ones tell nothing.
     """
-    before = ("group", "rank")
-    stayed = (pl.col("done_ns") - pl.col("last_ns")).clip(0).shift(1).over(before)
-    earlier = pl.struct("op", "number").shift(1).over(before)
-    left = pl.col("done_ns").shift(1).over(before) <= pl.col("arrive_ns")
-    same = (pl.col("earlier").n_unique().over(KEY) == 1) & pl.col("left").all().over(KEY)
-    of_last = pl.col("stayed_ns").sort_by("arrive_ns").last().over(KEY)
-    inherited = pl.when(same).then((of_last - pl.col("stayed_ns")).clip(0)).fill_null(0)
-    return (
-        met.with_columns(stayed_ns=stayed, earlier=earlier, left=left.fill_null(value=False))
-        .with_columns(wait_ns=(pl.col("wait_ns") - inherited).clip(0))
-        .drop("stayed_ns", "earlier", "left")
+    before = met.frame.select("group", "last_ns", *met.of("arrive_ns"), *met.of("done_ns")).select(
+        pl.all().exclude("group").shift(1).over("group").name.suffix("_before")
     )
+    both = pl.concat([met.frame, before], how="horizontal")
+    stayed = [
+        (pl.col(f"done_ns_{rank}_before") - pl.col("last_ns_before")).clip(0) for rank in met.ranks
+    ]
+    same = pl.all_horizontal(
+        pl.col(f"arrive_ns_{rank}").is_null() == pl.col(f"arrive_ns_{rank}_before").is_null()
+        for rank in met.ranks
+    )
+    left = pl.all_horizontal(
+        (pl.col(f"done_ns_{rank}_before") <= pl.col(f"arrive_ns_{rank}")).fill_null(value=True)
+        for rank in met.ranks
+    )
+    of_last = pl.coalesce(
+        pl.when(pl.col("late") == rank).then(each)
+        for rank, each in zip(met.ranks, stayed, strict=True)
+    )
+    tells = (same & left & pl.col("last_ns_before").is_not_null()).alias("tells")
+    told = both.with_columns(tells, of_last.alias("of_last"))
+    waits = []
+    for rank, own in zip(met.ranks, stayed, strict=True):
+        done, arrive = pl.col(f"done_ns_{rank}"), pl.col(f"arrive_ns_{rank}")
+        inherited = pl.when("tells").then((pl.col("of_last") - own).clip(0)).otherwise(0)
+        wait = (pl.min_horizontal("last_ns", done) - arrive).clip(0) - inherited
+        waits.append(pl.when(arrive.is_not_null()).then(wait.clip(0)).alias(f"wait_ns_{rank}"))
+    return told.with_columns(waits).select(*met.frame.columns, *(f"wait_ns_{r}" for r in met.ranks))

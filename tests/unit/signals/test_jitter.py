@@ -6,22 +6,24 @@ import polars as pl
 import pytest
 
 from fuelline.signals.jitter import forecast_jitter
+from fuelline.timeline.meetings import Meetings
 
 HARMONIC = {2: 0.5, 4: 1 + 1 / 2 + 1 / 3 + 1 / 4 - 1, 16: sum(1 / n for n in range(1, 17)) - 1}
 """Expected maximum of n exponential draws of mean 1, less that mean."""
 
 
-def meet(steps: int, draw, ranks: int = 2) -> pl.DataFrame:  # type: ignore[no-untyped-def]
+def meet(steps: int, draw, ranks: int = 2) -> Meetings:  # type: ignore[no-untyped-def]
     rows, done_ns = [], 0
     for step in range(steps):
         arrivals = [done_ns + int(draw(step, rank) * 1e9) for rank in range(ranks)]
         done_ns = max(arrivals)
-        rows += [(step, rank, at, done_ns) for rank, at in enumerate(arrivals)]
-    return pl.DataFrame(rows, schema=["step", "rank", "arrive_ns", "done_ns"], orient="row")
+        rows.append((*arrivals, *[done_ns] * ranks))
+    names = [f"{name}_ns_{rank}" for name in ("arrive", "done") for rank in range(ranks)]
+    return Meetings(pl.DataFrame(rows, schema=names, orient="row"), tuple(range(ranks)))
 
 
-def waits(meetings: pl.DataFrame) -> dict[int, float]:
-    told = forecast_jitter(meetings.drop("step"), meetings["step"])
+def waits(meetings: Meetings) -> dict[int, float]:
+    told = forecast_jitter(meetings, pl.int_range(meetings.frame.height, eager=True))
     assert all(each.low <= each.wait_seconds <= each.high for each in told)
     return {each.ranks: each.wait_seconds for each in told}
 

@@ -1,7 +1,5 @@
 """Collectives of several ranks are matched by group, kind and number; arrivals say who waited."""
 
-import polars as pl
-
 from fuelline.schema.recording import ProcessFacts
 from fuelline.schema.wire import Collective, Flag, Kind
 from fuelline.timeline.meetings import find_arrivals, match_meetings
@@ -41,9 +39,11 @@ def two(first: Lane, second: Lane) -> Timeline:
 
 
 def waits_ms(timeline: Timeline) -> dict[int, float]:
-    rows = match_meetings(find_arrivals(timeline, find_trainers(timeline)))
-    waits = rows.group_by("rank").agg(pl.col("wait_ns").sum() / MS)
-    return dict(waits.iter_rows())
+    met = match_meetings([find_arrivals(timeline, find_trainers(timeline))])
+    if not met.frame.height:
+        return {}
+    sums = met.frame.select(each.sum() / MS for each in met.of("wait_ns")).row(0)
+    return dict(zip(met.ranks, sums, strict=True))
 
 
 def stepping(pid: int) -> Lane:
@@ -76,8 +76,8 @@ def test_an_asynchronous_one_ends_when_it_was_waited_for() -> None:
     first.put(Kind.COLLECTIVE, START_NS, MS, ALL_REDUCE, 1000, 7, 0, 2, flags=Flag.ASYNC)
     first.put(Kind.COLLECTIVE_WAIT, START_NS + 10 * MS, 30 * MS, ALL_REDUCE, 1000, 7, 0, 2)
     timeline = two(first, meet(stepping(20), 35, 40))
-    rows = match_meetings(find_arrivals(timeline, find_trainers(timeline)))
-    assert rows.filter(pl.col("rank") == 0)["done_ns"].item() == START_NS + 40 * MS
+    met = match_meetings([find_arrivals(timeline, find_trainers(timeline))])
+    assert met.frame["done_ns_0"].item() == START_NS + 40 * MS
     assert waits_ms(timeline) == {0: 35, 1: 0}
 
 
