@@ -82,7 +82,7 @@ def make_ranks() -> list[RankRow]:
             step_mean_s=0.0806,
             step_p95_s=0.1012,
             samples_per_s=3174,
-            shares=shares(input=0.04, compute=0.9, epoch_start=0.02, validation=0.04),
+            shares=shares(input=0.04, compute=0.5, collectives=0.46),
             phase="compute",
             phase_s=0.02,
             workers=make_workers(123460)[:1],

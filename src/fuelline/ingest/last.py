@@ -32,12 +32,13 @@ def read_last(run_dir: Path) -> RunGrowth:
     training = events.filter(pl.col("kind").is_in(_TRAINING))
     last_ns = training["end_ns"].max() if training.height else timeline.run.started_ns
     assert isinstance(last_ns, int)
+    ranks = {process.pid: process.rank for process in timeline.processes}
     return RunGrowth(
         run=timeline.run,
         state="ended",
         now_ns=last_ns,
         spools=[
-            _end_of_process(process, last_ns)
+            _end_of_process(process, last_ns, ranks)
             for process in events.partition_by("pid", maintain_order=True)
         ],
         rows=_last_rows(timeline, last_ns),
@@ -45,14 +46,18 @@ def read_last(run_dir: Path) -> RunGrowth:
     )
 
 
-def _end_of_process(events: pl.DataFrame, last_ns: int) -> SpoolGrowth:
+def _end_of_process(
+    events: pl.DataFrame, last_ns: int, ranks: dict[int, int | None]
+) -> SpoolGrowth:
+    pid = int(events["pid"][0])
     is_recent = pl.col("end_ns") > last_ns - LAST_NS
     past = events.filter(~is_recent)
     steps = past.filter(pl.col("kind") == Kind.OPTIMIZER)["a"].value_counts()
     failed = pl.col("flags").cast(pl.Int64) & int(Flag.END | Flag.ERROR) != 0
     workers = events.filter(pl.col("kind") == Kind.WORKER)
     return SpoolGrowth(
-        pid=int(events["pid"][0]),
+        pid=pid,
+        rank=ranks.get(pid),
         phase=int(Phase.OUTSIDE),
         trainer_tid=_trainer_tid(events),
         stopped_errno=0,

@@ -36,10 +36,11 @@ GLYPHS = {
     "checkpoint": ("▚", "c", "blue"),
     "validation": ("░", "v", "cyan"),
     "loop": ("▒", "l", "yellow"),
+    "collectives": ("+", "+", "bright_magenta"),
     "compute": ("·", ".", "green"),
 }
 """Part to its sign, its sign in ASCII, its colour; in the order of the bar."""
-LEGEND = {"loop": "between steps"}
+LEGEND = {"epoch start": "epoch"}
 
 
 @dataclass

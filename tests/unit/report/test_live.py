@@ -86,7 +86,7 @@ def test_a_bar_has_a_cell_for_every_part_of_the_time(width: int) -> None:
     rows = [line for line in lines if re.match(r" +[01] ", line)]
     assert len(rows) == 2
     for line in rows:
-        assert sum(line.count(sign) for sign in "█▓▚░▒·") == bar_width
+        assert sum(line.count(sign) for sign in "█▓▚░▒·+") == bar_width
 
 
 def test_a_rank_is_shown_only_if_any_process_has_one() -> None:
