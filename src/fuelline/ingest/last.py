@@ -93,8 +93,15 @@ def _last_rows(timeline: Timeline, last_ns: int) -> list[Row]:
     known = (before.select("at_ns", "name", "value"), host.filter(pl.col("at_ns") >= since_ns))
     for at_ns, name, value in pl.concat(known).sort("at_ns").iter_rows():
         moments.setdefault(at_ns, {})[name] = value
+    devices = timeline.table("devices").filter(pl.col("at_ns") <= last_ns).sort("at_ns")
+    latest = devices.group_by("device", "name", maintain_order=True).last()
     return [
         *timeline.limits,
+        *timeline.devices,
+        *(
+            samples.DeviceSample(at_ns, device, {name: value})
+            for device, name, at_ns, value in latest.iter_rows()
+        ),
         *(samples.Place(*row) for row in timeline.table("places").iter_rows()),
         *(samples.ThreadState(*row) for row in states.iter_rows()),
         *(samples.ThreadClock(*row) for row in clocks.iter_rows()),

@@ -184,7 +184,7 @@ def many_ranks(count: int) -> Snapshot:
         RankRow(pid=number + 1, rank=number, shares=[Share(part="input", frac=1)], phase="input")
         for number in range(count)
     ]
-    return msgspec.structs.replace(RUNNING, ranks=rows, blindspots=[])
+    return msgspec.structs.replace(RUNNING, ranks=rows, blindspots=[], devices=[])
 
 
 def test_a_frame_never_has_more_lines_than_the_terminal(terminal: tuple[TextIO, int]) -> None:
