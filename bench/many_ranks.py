@@ -1,4 +1,4 @@
-"""Merge and diagnosis of 64 ranks on 8 hosts over an hour, synthesised from a real run of two ranks.
+"""Merge and diagnosis of 64 ranks on 8 hosts over an hour, synthesised from a real run of two.
 
 Two gloo ranks are recorded for half a minute, stretched to an hour, and copied under other pids and
 ranks; every host compacts its own part, as `fuelline run --node-rank` does at its end. Measured is
@@ -74,7 +74,7 @@ def populate(long: Path, part: Path, host: int) -> None:
     """One host's raw recording: the spools of two ranks, four times under other names."""
     shutil.copytree(long, part, ignore=shutil.ignore_patterns(SPOOL_DIR))
     (part / SPOOL_DIR).mkdir()
-    spools = sorted((long / SPOOL_DIR).glob(f"*{wire.SUFFIX}"), key=lambda path: rank_of(path))
+    spools = sorted((long / SPOOL_DIR).glob(f"*{wire.SUFFIX}"), key=rank_of)
     ranked = [path for path in spools if rank_of(path) >= 0]
     for place in range(RANKS_A_HOST):
         rank = host * RANKS_A_HOST + place
@@ -106,6 +106,9 @@ def rename(source: Path, pid: int, rank: int) -> bytes:
     told["a"][is_rank], told["b"][is_rank] = rank, HOSTS * RANKS_A_HOST
     meets = np.isin(told["kind"], [wire.Kind.COLLECTIVE, wire.Kind.COLLECTIVE_WAIT])
     told["e"][meets] = HOSTS * RANKS_A_HOST
+    for op in np.unique(told["a"][meets]):
+        same = meets & (told["a"] == op)
+        told["d"][same] = np.arange(same.sum())  # stretching has repeated the numbers
     return bytes(raw)
 
 
@@ -123,8 +126,8 @@ def section(figures: dict[str, Any]) -> str:
         f"| {name} | {value} | {BARS.get(name, '')} |" for name, value in figures.items()
     )
     return (
-        f"## 64 ranks, one hour\n\n`python -m bench.many_ranks`, {results.machine()}. Eight hosts of "
-        "eight ranks, synthesised from a real run of two.\n\n"
+        f"## 64 ranks, one hour\n\n`python -m bench.many_ranks`, {results.machine()}. Eight hosts "
+        "of eight ranks, synthesised from a real run of two.\n\n"
         f"| figure | measured | at most |\n|---|---|---|\n{rows}"
     )
 

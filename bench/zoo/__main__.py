@@ -94,6 +94,8 @@ def _print(told: Outcome) -> None:
         f"{told.status:11} {told.tool:8} {told.case:30} {told.load:8}"
         f" truth {truth:22} said {said:22} unexplained {unexplained:>6}{alarm}"
     )
+    if told.culprit:
+        print(f"            culprit {told.culprit}; said {told.said_culprit or 'nobody'}")
     if told.status != "right":
         print(f"            {told.words[:300]}")
     sys.stdout.flush()

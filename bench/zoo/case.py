@@ -32,6 +32,20 @@ COUNTS = {
 
 
 @dataclass(frozen=True)
+class Culprit:
+    """The rank that the others wait for, and why it is late."""
+
+    rank: int
+    stage: str
+    limit: str
+    part: str
+    """The part of its step that is longer."""
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}, {self.part}: {self.stage} x {self.limit}"
+
+
+@dataclass(frozen=True)
 class Case:
     """One planted fault, or one healthy control."""
 
@@ -53,6 +67,10 @@ class Case:
     without: str = ""
     """Options that take the fault out of the job, where the fault is in its options."""
     why_two: str = ""
+    ranks: int = 0
+    """Processes that train together; 0: one process that knows of no others."""
+    culprit: Culprit | None = None
+    """For a straggler; a verdict without the right one is wrong."""
 
     @property
     def healthy(self) -> bool:

@@ -1,5 +1,6 @@
 """All cases of the zoo, as data: faulty inputs first, then handoff, compute, pauses and controls.
 
+Those of several ranks are in `rank_cases.py`.
 The device's time is chosen against the job's own rate on two cores, so that a fault leaves the
 device waiting for a third of the time at least, and a control for less than three hundredths.
 """
@@ -10,6 +11,7 @@ from bench.zoo.faults.groups import Hogs, MemoryLimit, OneCore, Quota, ReadRate
 from bench.zoo.faults.mounts import SlowMount
 from bench.zoo.faults.neighbours import Neighbour
 from bench.zoo.faults.preload import SlowReads
+from bench.zoo.rank_cases import RANK_CASES
 
 MB = 1_000_000
 NEIGHBOURS_FILE = DATA / "packed" / "records.bin"
@@ -386,4 +388,4 @@ CONTROLS = [
     ),
 ]
 
-CASES: list[Case] = [*READ, *PREPARE, *HANDOFF, *COMPUTE, *PAUSE, *CONTROLS]
+CASES: list[Case] = [*READ, *PREPARE, *HANDOFF, *COMPUTE, *PAUSE, *CONTROLS, *RANK_CASES]

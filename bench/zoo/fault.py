@@ -8,19 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-ENTER = 'for group in $ZOO_GROUPS; do echo $$ > "$group/cgroup.procs" || exit 90; done; exec "$@"'
+ENTER = 'for group in $ZOO_GROUPS; do echo 0 > "$group/cgroup.procs" || exit 90; done; exec "$@"'
 """A shell that enters the groups and becomes the job, so that no observer is throttled with it."""
 
 
 class NotPlanted(Exception):  # noqa: N818  a finding about this machine, not an error of the bench
     """The machine lacks what the fault needs; the message says what."""
+
+
+@dataclass(frozen=True)
+class Namespaces:
+    """Network namespaces, one a rank."""
+
+    names: tuple[str, ...]
+    first_address: str
+    """Of rank 0, where the ranks find each other."""
+    interface: str
+    """The same in all of them."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +42,20 @@ class Planted:
     data: Path
     groups: tuple[Path, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    rank_groups: tuple[int, tuple[Path, ...]] | None = None
+    """A rank, and the groups that only it enters."""
+    namespaces: Namespaces | None = None
 
     def command(self, command: list[str]) -> list[str]:
         """The command that runs `command` inside the fault."""
-        if not self.groups:
-            return command
-        groups = " ".join(str(group) for group in self.groups)
-        shell = shutil.which("sh") or "/bin/sh"
-        return [shell, "-c", f"ZOO_GROUPS='{groups}'; {ENTER}", "sh", *command]
+        return [*enter(self.groups), *command] if self.groups else command
+
+
+def enter(groups: tuple[Path, ...], condition: str = "true") -> list[str]:
+    """The start of a command that runs the rest in these groups, if a shell condition holds."""
+    shell = shutil.which("sh") or "/bin/sh"
+    names = " ".join(str(group) for group in groups)
+    return [shell, "-c", f"ZOO_GROUPS=$({condition} && echo '{names}'); {ENTER}", "sh"]
 
 
 class Fault(Protocol):
@@ -85,3 +103,28 @@ class Both:
         """Both, with all their groups and variables."""
         with self.outer.plant(data) as outer, self.inner.plant(outer.data) as inner:
             yield Planted(inner.data, outer.groups + inner.groups, {**outer.env, **inner.env})
+
+
+@dataclass(frozen=True)
+class OneRank:
+    """A fault that hits one rank only: its groups, or its folder of the data."""
+
+    fault: Fault
+    rank: int
+    ranks: int = 2
+
+    def missing(self) -> str | None:
+        """What the fault lacks."""
+        return self.fault.missing()
+
+    @contextlib.contextmanager
+    def plant(self, data: Path) -> Iterator[Planted]:
+        """A folder for each rank's data, one of them the fault's."""
+        with (
+            self.fault.plant(data) as planted,
+            tempfile.TemporaryDirectory(prefix="fuelline-zoo-") as folder,
+        ):
+            for rank in range(self.ranks):
+                target = planted.data if rank == self.rank else data
+                (Path(folder) / f"rank{rank}").symlink_to(target.absolute())
+            yield Planted(Path(folder), rank_groups=(self.rank, planted.groups))

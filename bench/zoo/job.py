@@ -7,11 +7,11 @@ import fcntl
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.zoo import launch
 from bench.zoo.faults.processes import REPOSITORY, end
 
 if TYPE_CHECKING:
@@ -45,13 +45,14 @@ def run_job(
     faulty: bool,
     measure: bool,
     recorder: tuple[str, ...] = (),
-    launcher: tuple[str, ...] = (sys.executable,),
+    launcher: tuple[str, ...] | None = None,
     between: tuple[str, ...] = (),
     env: dict[str, str] | None = None,
 ) -> Account:
     """Plant the fault, run the job to its end, undo the fault.
 
-    The command is `recorder [enter the fault] launcher script between arguments`.
+    The command is `recorder [enter the fault] launcher script between arguments`; the launcher is
+    the one that suits the case unless another is given.
     """
     fault = case.fault if faulty else case.ambient
     measures = {"ZOO_MEASURE": "1" if measure else "0"}
@@ -59,7 +60,8 @@ def run_job(
         data = case.prepare()
         with fault.plant(data or Path()) as planted:
             script, *arguments = case.command(planted.data if data else None, faulty=faulty)
-            inside = planted.command([*launcher, script, *between, *arguments])
+            started_by = launcher or launch.launcher(case, planted)
+            inside = planted.command([*started_by, script, *between, *arguments])
             path = {"PYTHONPATH": str(REPOSITORY)}
             environment = {**os.environ, **path, **measures, **planted.env, **(env or {})}
             return read_account(_output([*recorder, *inside], environment))

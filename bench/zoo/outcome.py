@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from bench.zoo.case import Culprit
+
 if TYPE_CHECKING:
     from bench.zoo.case import Case, Pair
 
@@ -42,17 +44,23 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     device_idle_frac: float | None = None
     """The truth of the emulated device in this very run; None where there is none."""
     steps: int = 0
+    culprit: str = ""
+    """The late rank and why, if the case has one."""
+    said_culprit: str = ""
 
 
 def judge(case: Case, diagnosis: dict[str, Any]) -> dict[str, Any]:
     """The part of an outcome that follows from a diagnosis (`fuelline diagnose --json`)."""
     verdict = diagnosis["verdict"]
     said = (verdict["stage"], verdict["limit"]) if verdict["code"] else None
+    culprit = said_culprit(diagnosis)
     return {
         "said": said,
         "code": verdict["code"],
         "words": verdict["sentence"] if said else verdict.get("reason") or "",
-        "status": judge_pair(case.truth, said),
+        "status": judge_culprit(case, culprit, judge_pair(case.truth, said)),
+        "culprit": str(case.culprit or ""),
+        "said_culprit": str(culprit or ""),
         "false_alarm": case.healthy and is_alarm(diagnosis, said, case.truth),
         "unexplained_frac": unexplained(diagnosis["budget"]),
     }
@@ -63,6 +71,22 @@ def judge_pair(truth: tuple[Pair, ...], said: Pair | None) -> Status:
     if said is None:
         return "no-verdict"
     return "right" if said in truth else "wrong"
+
+
+def said_culprit(diagnosis: dict[str, Any]) -> Culprit | None:
+    """The first of the late ranks that a diagnosis names."""
+    named = diagnosis.get("collectives", {}).get("culprits", [])
+    if not named:
+        return None
+    fields = ("rank", "stage", "limit", "part")
+    return Culprit(**{name: named[0][name] for name in fields})
+
+
+def judge_culprit(case: Case, said: Culprit | None, status: Status) -> Status:
+    """A straggler is named right only with its rank, part, stage and limit."""
+    if status == "right" and case.culprit is not None and said != case.culprit:
+        return "wrong"
+    return status
 
 
 def right_area(truth: list[Pair], said: Pair | None) -> bool:

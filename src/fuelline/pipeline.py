@@ -105,7 +105,7 @@ def _explain(
 
 
 def compact_run(run_dir: Path) -> None:
-    """Turn the raw files of an ended run into tables; raises OSError if there is no room."""
+    """Turn the raw files of an ended run into tables; OSError if there is no room."""
     compact_recording(run_dir)
 
 

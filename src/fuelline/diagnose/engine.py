@@ -8,6 +8,7 @@ import msgspec
 
 from fuelline import __version__
 from fuelline.diagnose.late import explain
+from fuelline.diagnose.network_words import unnamed_share
 from fuelline.diagnose.rule import LISTED_SHARE, VERDICT_SHARE
 from fuelline.diagnose.rules import RULE_GROUPS
 from fuelline.diagnose.split import split_input
@@ -178,18 +179,21 @@ def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
 def _unknown_share(facts: Facts, findings: list[Finding]) -> float:
     """Time that was lost but that no rule can name."""
     split = split_input(facts)
+    elsewhere = facts.share_of("unexplained") + unnamed_share(facts.sync.exchange)
     if split is None:
-        return facts.share_of("input") + facts.share_of("unexplained")
+        return facts.share_of("input") + elsewhere
     # Preparing is told apart by what is known about cores; without that its rules are silent.
     named = any(finding.stage in ("decode", "transform") for finding in findings)
     unnamed = 0.0 if named or split.prepare < LISTED_SHARE else split.prepare
-    return split.unknown + unnamed + facts.share_of("unexplained")
+    return split.unknown + unnamed + elsewhere
 
 
 def _why_unknown(facts: Facts, share: float) -> str:
+    exchange = facts.sync.exchange
     missing = {
         signal.reason
         for signal in (
+            *((exchange.latency_seconds, exchange.bytes_per_s) if unnamed_share(exchange) else ()),
             facts.input.exposed_share,
             facts.input.cpu_share,
             facts.input.read_share,
@@ -198,9 +202,12 @@ def _why_unknown(facts: Facts, share: float) -> str:
         )
         if isinstance(signal, Missing)
     }
-    because = (
-        "; ".join(sorted(missing)) or "the fetching threads were in no state that names a cause"
+    fallback = (
+        "neither bytes nor a fixed cost nor loss explains the exchange between ranks"
+        if unnamed_share(exchange)
+        else "the fetching threads were in no state that names a cause"
     )
+    because = "; ".join(sorted(missing)) or fallback
     return (
         f"{percent(share)} of the time is not accounted for: {because}. `fuelline doctor` shows "
         f"what "

@@ -19,42 +19,74 @@ if TYPE_CHECKING:
 
 _MOSTLY = 0.5
 """Jitter is the limit if at least half of the exchange time lies above what is usual."""
-_LOSSY = 0.001
-"""Of the segments sent again: ten times what a healthy network does."""
+_LOSSY = 0.01
+"""Of the segments sent again. TCP also sends again when a receiver without a core answers late:
+some thousandths of all segments on a crowded host. This much only a network loses."""
+_SLOWEST_LINK = 1.25e6
+"""Bytes per second of 10 Mbit Ethernet: whatever is slower does not wait for bytes."""
+_MANY_BYTES = 1e6
+"""With one size only, the fixed cost of an exchange of as much would have to be implausibly large:
+it keeps 100 MB/s busy for 10 ms."""
+
+
+def network_share(exchange: ExchangeFacts) -> float:
+    """Of the window: ranks exchange data, and that is not for want of cores.
+
+    A thread that moves the data and waits for a core delays the exchange by at most as much.
+    """
+    return max(0.0, (value_of(exchange.share) or 0.0) - (value_of(exchange.core_wait_share) or 0.0))
 
 
 def limit_of_exchange(exchange: ExchangeFacts) -> Limit | None:
     """Which term of alpha + bytes / beta + jitter is the largest for a mean exchange."""
-    share, mean_s = exchange.share, value_of(exchange.mean_seconds)
-    if isinstance(share, Missing) or share.value < LISTED_SHARE or not mean_s:
+    if network_share(exchange) < LISTED_SHARE or not value_of(exchange.mean_seconds):
         return None
     if (value_of(exchange.jitter_share) or 0.0) >= _MOSTLY:
-        return "jitter" if _is_the_networks(exchange, share.value) else None
-    rate, alpha_s = value_of(exchange.bytes_per_s), value_of(exchange.latency_seconds)
+        return "jitter" if _is_the_networks(exchange) else None
+    rate, mean_bytes = value_of(exchange.bytes_per_s), value_of(exchange.mean_bytes) or 0.0
+    if isinstance(exchange.latency_seconds, Missing):
+        return _limit_of_one_size(rate, mean_bytes)
     if rate is None:
-        return "latency" if alpha_s else None
-    moving_s = (value_of(exchange.mean_bytes) or 0.0) / rate
-    return "latency" if (alpha_s or 0.0) > moving_s else "bandwidth"
+        return "latency"
+    return "latency" if exchange.latency_seconds.value > mean_bytes / rate else "bandwidth"
 
 
-def _is_the_networks(exchange: ExchangeFacts, share: float) -> bool:
+def unnamed_share(exchange: ExchangeFacts) -> float:
+    """Of the window: exchanges that no rule can name the limit of."""
+    if limit_of_exchange(exchange) is not None:
+        return 0.0
+    share = network_share(exchange)
+    return share if share >= LISTED_SHARE else 0.0
+
+
+def _limit_of_one_size(bytes_per_s: float | None, size_bytes: float) -> Limit | None:
+    """Exchanges of one size fit any latency and any bandwidth; only extremes tell."""
+    if bytes_per_s is None:
+        return None
+    if bytes_per_s < _SLOWEST_LINK:
+        return "latency"
+    return "bandwidth" if size_bytes >= _MANY_BYTES else None
+
+
+def _is_the_networks(exchange: ExchangeFacts) -> bool:
     """Whether exchanges vary because of the network, and not because ranks lack cores."""
     if at_least(exchange.retransmit_share, _LOSSY):
         return True
-    jitter = share * (value_of(exchange.jitter_share) or 0.0)
+    jitter = (value_of(exchange.share) or 0.0) * (value_of(exchange.jitter_share) or 0.0)
     return below(exchange.core_wait_share, _MOSTLY * jitter)
 
 
 def report_exchange(rule: Rule, facts: Facts, what: str, remedy: Remedy) -> Finding:
     """The finding of one of these rules."""
-    share = value_of(facts.sync.exchange.share) or 0.0
+    exchange = facts.sync.exchange
+    share = value_of(exchange.share) or 0.0
     sentence = f"{percent(share)} of the time ranks exchange data and compute nothing: {what}"
     return found(
         rule,
         facts,
-        share,
+        network_share(exchange),
         sentence=sentence,
-        evidence=_evidence(facts.sync.exchange),
+        evidence=_evidence(exchange),
         remedies=[remedy],
     )
 
@@ -67,4 +99,8 @@ def _evidence(exchange: ExchangeFacts) -> list[Evidence]:
         *fact(lambda v: f"an exchange of nothing takes {duration(v)}", exchange.latency_seconds),
         *fact(lambda v: f"{percent(v)} of the time is above the usual", exchange.jitter_share),
         *fact(lambda v: f"{percent(v)} of the segments were sent again", exchange.retransmit_share),
+        *fact(
+            lambda v: f"a thread of a rank waits for a core {percent(v)} of the time",
+            exchange.core_wait_share,
+        ),
     ]

@@ -1,9 +1,10 @@
 """How often the observer does what: each task at its own rate, and never for more than its share.
 
-A task measures its own CPU. When one turn costs more than the task's share of a core allows, turns
-come further apart; a job with 500 threads gets a coarser picture, not a more expensive one. Waking
-up has its price too, which no task sees: the `Governor` weighs the whole process and slows down the
-task that wakes it most.
+A task measures its own CPU and pays for it out of its share of a core. When turns cost more than
+comes in, they come further apart; a job with 500 threads gets a coarser picture, not a more
+expensive one. Some seconds' worth can be saved up, so that one expensive turn (many new threads,
+cold caches) does not blind the observer for long. Waking up has its price too, which no task sees:
+the `Governor` weighs the whole process and slows down the task that wakes it most.
 """
 
 import os
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 
 from fuelline.schema.samples import Blind
 
-_SMOOTHING = 0.15
+_SAVED_NS = 10_000_000_000
+"""A task may save up the share of as much time, and starts with that."""
 _MAX_INTERVAL_NS = 30_000_000_000
 _MAX_STRETCH = 4.0
 FAILURES_TO_GIVE_UP = 3
@@ -37,9 +39,11 @@ class Task:
     due_ns: int = 0
     stretch: float = 1.0
     """Set by the governor: turns come so much further apart than the task would have them."""
-    cost_ns: float = 0.0
-    """CPU of one turn, smoothed."""
     failures: int = 0
+    _saved_ns: float | None = None
+    """CPU that it may use at once; below 0 it is in debt."""
+    _paid_ns: int = 0
+    """Until when its share has been paid out."""
 
     @property
     def wake_ns(self) -> int:
@@ -49,8 +53,9 @@ class Task:
     @property
     def interval_ns(self) -> int:
         """Time between two turns that keeps the task within its share."""
-        own_ns = max(self.every_ns, self.cost_ns / self.core_share)
-        return int(min(own_ns * self.stretch, _MAX_INTERVAL_NS))
+        debt_ns = max(0.0, -(self._saved_ns or 0.0))
+        own_ns = max(self.every_ns * self.stretch, debt_ns / self.core_share)
+        return int(min(own_ns, _MAX_INTERVAL_NS))
 
     def run(self, now_ns: int) -> None:
         """Take a turn, weigh it, and settle when the next one is due."""
@@ -58,13 +63,16 @@ class Task:
         try:
             self.action(now_ns)
         finally:
-            self._weigh(time.thread_time_ns() - start_ns)
+            self.pay(now_ns, time.thread_time_ns() - start_ns)
             chance = int.from_bytes(os.urandom(2), "little") / 0x8000 - 1
             self.due_ns = now_ns + int(self.interval_ns * (1 + self.jitter_frac * chance))
 
-    def _weigh(self, cost_ns: int) -> None:
-        share = _SMOOTHING if self.cost_ns else 1.0
-        self.cost_ns += (cost_ns - self.cost_ns) * share
+    def pay(self, now_ns: int, cost_ns: int) -> None:
+        """Take in the share of the time since the last turn, and pay for this one."""
+        most_ns = _SAVED_NS * self.core_share
+        earned_ns = (now_ns - self._paid_ns) * self.core_share
+        saved_ns = most_ns if self._saved_ns is None else min(most_ns, self._saved_ns + earned_ns)
+        self._saved_ns, self._paid_ns = saved_ns - cost_ns, now_ns
 
 
 def run_guarded(task: Task, now_ns: int) -> list[Blind]:

@@ -2,6 +2,10 @@
 
 Time of an exchange of `n` bytes over the wire is alpha + n / beta: a fixed latency, and a bandwidth
 (R. Hockney's line). Sizes that differ tell the two apart. What lies above the line is jitter.
+
+Gradients of DDP are exchanged while backward still runs, and only the end of that is seen: they
+took at least as long as what is seen, and at most as long as since backward began. The bandwidth
+from them lies between, unless collectives that were seen in full tell it.
 """
 
 from __future__ import annotations
@@ -53,7 +57,10 @@ def fit_exchange(hosts: Sequence[HostView], meetings: pl.DataFrame, wall_ns: int
 
 
 def _exchanges(meetings: pl.DataFrame) -> pl.DataFrame:
-    """One row a meeting: bytes over each rank's wire, and time from last arrival to first end."""
+    """One row a meeting: bytes over each rank's wire, time from last arrival to last end.
+
+    `longest_ns` is the same from when the last rank may have begun to send.
+    """
     ring = (pl.col("ranks") - 1) / pl.col("ranks")
     factor = (
         pl.when(pl.col("op").is_in(_TWICE))
@@ -67,6 +74,7 @@ def _exchanges(meetings: pl.DataFrame) -> pl.DataFrame:
         .agg(
             (pl.col("size_bytes") * factor).max().alias("wire_bytes"),
             (pl.col("done_ns").max() - pl.col("last_ns").first()).clip(0).alias("took_ns"),
+            (pl.col("done_ns").max() - pl.col("open_ns").max()).clip(0).alias("longest_ns"),
         )
         .filter(pl.col("wire_bytes") >= 0)
     )
@@ -74,42 +82,66 @@ def _exchanges(meetings: pl.DataFrame) -> pl.DataFrame:
 
 def _fit_line(exchanges: pl.DataFrame) -> tuple[Signal, Signal]:
     """Latency and bandwidth from the best quarter of each kind and size."""
-    best = (
-        exchanges.group_by("op", "wire_bytes")
-        .agg(pl.col("took_ns").quantile(_USUAL).alias("took_ns"), pl.len())
-        .filter(pl.col("len") >= 3)
-        .sort("wire_bytes")
-    )
-    sizes = best.filter(pl.col("wire_bytes") > 0)["wire_bytes"]
-    largest = float(sizes.max() or 0.0)  # type: ignore[arg-type]
-    if not sizes.len() or largest <= 0:
+    usual = _usual(exchanges)
+    in_full = usual.filter(pl.col("op") != int(Collective.GRADIENTS))
+    chosen = in_full if _sizes_differ(in_full) else usual
+    sizes = chosen.filter(pl.col("wire_bytes") > 0)["wire_bytes"]
+    if not sizes.len():
         missing = Missing(reason="no exchange of a known size was seen three times")
         return missing, missing
-    smallest = best.row(0, named=True)
-    if smallest["wire_bytes"] * _SIZES_APART > largest:
-        return (
-            Missing(reason="all exchanges are of about one size"),
-            _bandwidth_of_one_size(best, largest),
-        )
-    every = exchanges.join(
-        best.select("op", "wire_bytes", pl.col("took_ns").alias("usual_ns")),
-        on=["op", "wire_bytes"],
-    ).filter(pl.col("took_ns") <= pl.col("usual_ns"))
-    return _line(every)
+    if _sizes_differ(chosen):
+        latency, seen = _line(chosen, "took_ns")
+        return latency, _between(seen, _line(chosen, "longest_ns")[1])
+    largest = chosen.filter(pl.col("wire_bytes") == sizes.max())
+    return (
+        Missing(reason="all exchanges are of about one size"),
+        _between(_rate(largest, "took_ns"), _rate(largest, "longest_ns")),
+    )
 
 
-def _bandwidth_of_one_size(best: pl.DataFrame, size_bytes: float) -> Signal:
-    took_s = float(best.filter(pl.col("wire_bytes") == size_bytes)["took_ns"].min()) / 1e9  # type: ignore[arg-type]
+def _usual(exchanges: pl.DataFrame) -> pl.DataFrame:
+    """The quarter of each kind and size that went best, if there were three."""
+    same = ("op", "wire_bytes")
+    return exchanges.filter(
+        (pl.len().over(same) >= 3)
+        & (pl.col("took_ns") <= pl.col("took_ns").quantile(_USUAL).over(same))
+    )
+
+
+def _sizes_differ(exchanges: pl.DataFrame) -> bool:
+    sizes = exchanges["wire_bytes"]
+    largest, smallest = float(sizes.max() or 0.0), float(sizes.min() or 0.0)  # type: ignore[arg-type]
+    return largest > 0 and smallest * _SIZES_APART <= largest
+
+
+def _between(most: Signal, least: Signal) -> Signal:
+    """A rate that lies between two: what was seen is too short a time, the other too long."""
+    if isinstance(most, Missing) or isinstance(least, Missing) or most.value <= least.value:
+        return most
+    return Reading(
+        value=math.sqrt(most.value * least.value),
+        unit=most.unit,
+        low=least.low if least.low is not None else least.value,
+        high=most.high if most.high is not None else most.value,
+        count=most.count,
+        origin=f"{most.origin}, overlap with backward unknown",
+    )
+
+
+def _rate(exchanges: pl.DataFrame, column: str) -> Signal:
+    took_s = float(exchanges[column].median()) / 1e9  # type: ignore[arg-type]
     if took_s <= 0:
         return Missing(reason="exchanges took no measurable time")
+    size_bytes = float(exchanges["wire_bytes"][0])
     return total(size_bytes / took_s, "bytes/s", "exchange.bytes over time, one size")
 
 
-def _line(exchanges: pl.DataFrame) -> tuple[Signal, Signal]:
+def _line(exchanges: pl.DataFrame, column: str) -> tuple[Signal, Signal]:
     """Least squares with weights 1 / time, so that long exchanges do not drown short ones."""
-    weight = 1 / (exchanges["took_ns"].cast(pl.Float64) + 1e3)
+    took_ns = exchanges[column].cast(pl.Float64)
+    weight = 1 / (took_ns + 1e3)
     x = exchanges["wire_bytes"].cast(pl.Float64)
-    y = exchanges["took_ns"].cast(pl.Float64) / 1e9
+    y = took_ns / 1e9
     mass = float(weight.sum())
     mean_x, mean_y = float((weight * x).sum()) / mass, float((weight * y).sum()) / mass
     spread = float((weight * (x - mean_x) ** 2).sum())
@@ -151,7 +183,8 @@ def _retransmit_share(hosts: Sequence[HostView]) -> Signal:
 
 
 def _core_wait_share(hosts: Sequence[HostView]) -> Signal:
+    """Of the rank that waited most, because all others wait with it."""
     shares = [share for host in hosts for share in host.core_waits]
     if not shares:
         return Missing(reason="the ranks' clocks were not read")
-    return total(sum(shares) / len(shares), "frac", "clocks.runq over window", len(shares))
+    return total(max(shares), "frac", "clocks.runq over window", len(shares))

@@ -81,7 +81,7 @@ def _moved(first: HostView, view: HostView) -> HostView:
     return dataclasses.replace(
         view,
         spans={rank: span.shifted(shift_ns) for rank, span in view.spans.items()},
-        arrivals=view.arrivals.with_columns(pl.col("arrive_ns", "done_ns") + shift_ns),
+        arrivals=view.arrivals.with_columns(pl.col("open_ns", "arrive_ns", "done_ns") + shift_ns),
         offset=offset,
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from bench.zoo import job, record
-from bench.zoo.case import HEALTHY, Case
+from bench.zoo.case import HEALTHY, Case, Culprit
 from bench.zoo.fault import NotPlanted
 from bench.zoo.outcome import Outcome, confusion, is_alarm, judge, right_area, summary
 
@@ -83,6 +83,28 @@ def test_any_of_two_acceptable_truths_is_right() -> None:
 
     assert judge(case, diagnosis("handoff", "code"))["status"] == "right"
     assert judge(case, diagnosis("handoff", "memory"))["status"] == "wrong"
+
+
+LATE = {"rank": 1, "stage": "read", "limit": "latency", "part": "input"}
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        ([LATE], "right"),
+        ([{**LATE, "rank": 0}], "wrong"),
+        ([{**LATE, "limit": "bandwidth"}], "wrong"),
+        ([{**LATE, "part": "forward"}], "wrong"),
+        ([], "wrong"),
+    ],
+)
+def test_a_straggler_is_right_only_with_its_rank_part_stage_and_limit(
+    said: list[dict[str, Any]], status: str
+) -> None:
+    case = make_case(("sync", "imbalance"), culprit=Culprit(**LATE))
+    told = judge(case, diagnosis("sync", "imbalance", collectives={"culprits": said}))
+    assert told["status"] == status
+    assert told["culprit"] == "rank 1, input: read x latency"
 
 
 def finding(stage: str, limit: str, lost_share: float) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from bench.results import write_section
 from bench.zoo.cases import CASES
 from bench.zoo.job import JobError, read_account
 
-STAGES = {"read", "decode", "transform", "collate", "handoff", "compute", "pause"}
+STAGES = {"read", "decode", "transform", "collate", "handoff", "compute", "pause", "sync"}
 
 
 def test_there_are_enough_cases_and_their_names_are_unique() -> None:
@@ -20,6 +20,14 @@ def test_every_truth_is_a_known_stage_and_two_truths_are_argued_for() -> None:
     for case in CASES:
         assert {stage for stage, _ in case.truth} <= STAGES
         assert bool(case.why_two) == (len(case.truth) > 1)
+
+
+def test_every_straggler_has_a_culprit_and_the_multi_rank_part_is_large_enough() -> None:
+    ranked = [case for case in CASES if case.ranks]
+    assert len(ranked) >= 12
+    assert {case.ranks for case in ranked} == {2, 4}
+    for case in CASES:
+        assert (case.truth == (("sync", "imbalance"),)) == (case.culprit is not None)
 
 
 def test_every_job_script_exists() -> None:

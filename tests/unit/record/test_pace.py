@@ -19,8 +19,26 @@ def test_a_cheap_task_keeps_its_rate() -> None:
 
 def test_an_expensive_task_is_stretched_to_its_share() -> None:
     task = make()
-    task.cost_ns = 0.1 * S
+    now_ns, turns = 0, 0
+    while now_ns < 1000 * S:
+        task.pay(now_ns, S // 10)
+        now_ns, turns = now_ns + task.interval_ns, turns + 1
     assert task.interval_ns == 10 * S
+    assert turns * 0.1 / 1000 == pytest.approx(0.01, rel=0.03)
+
+
+def test_one_expensive_turn_is_paid_from_savings_and_leaves_the_rate_alone() -> None:
+    task = make()
+    task.pay(0, S // 10)
+    assert task.interval_ns == S
+
+
+def test_a_debt_is_paid_back_once() -> None:
+    task = make()
+    task.pay(0, S // 10 + S // 20)
+    assert task.interval_ns == 5 * S
+    task.pay(5 * S, 0)
+    assert task.interval_ns == S
 
 
 def test_jitter_moves_turns_both_ways_but_not_beyond_its_bounds() -> None:

@@ -42,7 +42,7 @@ def with_wrong_clock(host: HostView, ahead_ns: int, wall_error_ns: int = 0) -> H
         host,
         run=run,
         spans={rank: span.shifted(ahead_ns) for rank, span in host.spans.items()},
-        arrivals=host.arrivals.with_columns(pl.col("arrive_ns", "done_ns") + ahead_ns),
+        arrivals=host.arrivals.with_columns(pl.col("open_ns", "arrive_ns", "done_ns") + ahead_ns),
     )
 
 
@@ -74,6 +74,6 @@ def test_a_broadcast_does_not_bound_a_clock_and_the_wall_clocks_are_all_there_is
 def test_clocks_that_drift_are_as_far_off_as_they_drifted() -> None:
     first, second = two_hosts()
     drift = pl.col("number").cast(pl.Int64) * 5 * MS
-    drifting = second.arrivals.with_columns(pl.col("arrive_ns", "done_ns") + drift)
+    drifting = second.arrivals.with_columns(pl.col("open_ns", "arrive_ns", "done_ns") + drift)
     offset = align_hosts([first, dataclasses.replace(second, arrivals=drifting)])[1].offset
     assert offset.error_ns == pytest.approx(95 * MS, rel=0.3)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from fuelline.schema.facts import SyncFacts
-from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Collective, Kind
 from fuelline.signals import compare_ranks, find_reason, view_host
 from fuelline.timeline.tiles import cut_tiles
@@ -123,4 +123,33 @@ def test_latency_and_bandwidth_come_from_exchanges_of_different_sizes() -> None:
 def test_one_size_alone_does_not_tell_latency_from_bandwidth() -> None:
     found = story(lambda *_: {}, exchange_ms=10, size=1_000_000).exchange
     assert isinstance(found.latency_seconds, Missing)
-    assert value(found.bytes_per_s) == pytest.approx(1e8, rel=0.02)
+    assert isinstance(found.bytes_per_s, Reading)
+    assert found.bytes_per_s.high == pytest.approx(1e8, rel=0.02)  # all of it was seen
+    assert found.bytes_per_s.low == pytest.approx(5e7, rel=0.02)  # or half of it was in backward
+
+
+def overlapped(*sizes: int, hidden_ms: float, rate: float = 50e6) -> Signal:
+    """DDP exchanges gradients of these sizes in turn; all of it but `hidden_ms` is seen."""
+    lanes = [Lane(pid=100), Lane(pid=101)]
+    for step in range(60):
+        size = sizes[step % len(sizes)]
+        took_ns = int(size / rate * 1e9) - int(hidden_ms * MS)
+        for lane in lanes:
+            fields = (int(Collective.GRADIENTS), size, 7, step, 2)
+            lane.batch(1).gap(5).backward(20)
+            lane.put(Kind.COLLECTIVE, lane.now_ns, took_ns, *fields)
+            lane.now_ns += took_ns
+            lane.optimizer(2)
+    return judge_ranks(make_timeline(*lanes, facts=rank_facts(100, 101))).exchange.bytes_per_s
+
+
+@pytest.mark.parametrize("hidden_ms", [0, 10, 19])
+def test_the_rate_of_gradients_that_overlap_with_backward_lies_in_the_interval(
+    hidden_ms: float,
+) -> None:
+    found = overlapped(4_000_000, hidden_ms=hidden_ms)
+    assert isinstance(found, Reading)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= 50e6 <= found.high * 1.001
+    assert found.low < found.value < found.high

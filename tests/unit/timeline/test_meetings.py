@@ -84,3 +84,32 @@ def test_an_asynchronous_one_ends_when_it_was_waited_for() -> None:
 def test_a_process_that_is_no_rank_takes_no_part() -> None:
     timeline = make_timeline(meet(stepping(10), 100, 160), meet(stepping(20), 150, 160))
     assert waits_ms(timeline) == {}
+
+
+def test_a_rank_that_is_late_because_the_exchange_before_ended_later_for_it_is_not_waited_for() -> (
+    None
+):
+    first, second = stepping(10), stepping(20)
+    meet(first, 100, 101, op=BROADCAST)  # the sender is done at once
+    meet(second, 100, 120, op=BROADCAST)
+    meet(first, 131, 160)
+    meet(second, 150, 160)
+    assert waits_ms(two(first, second)) == {0: 0, 1: 0}
+
+
+def test_a_rank_that_came_late_to_a_broadcast_is_still_waited_for_at_the_next_meeting() -> None:
+    first, second = stepping(10), stepping(20)
+    meet(first, 100, 101, op=BROADCAST)
+    meet(second, 140, 142, op=BROADCAST)
+    meet(first, 131, 180)
+    meet(second, 172, 180)
+    assert waits_ms(two(first, second)) == {0: 1 + 41 - 2, 1: 0}
+
+
+def test_meetings_that_overlap_inherit_nothing() -> None:
+    first, second = stepping(10), stepping(20)
+    meet(first, 100, 101, op=BROADCAST)
+    meet(second, 100, 160, op=BROADCAST)  # waited for only after the next one was begun
+    meet(first, 131, 170)
+    meet(second, 150, 170)
+    assert waits_ms(two(first, second)) == {0: 19, 1: 0}

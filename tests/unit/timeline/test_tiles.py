@@ -235,6 +235,13 @@ def test_garbage_collection_between_steps_is_a_part_of_its_own() -> None:
     assert (spent["garbage collection"], spent["loop"]) == (30, 3)
 
 
+def test_the_collection_when_the_interpreter_ends_is_no_part_of_training() -> None:
+    lane = Lane().step().step().step()
+    _, before = judge(make_timeline(lane))
+    _, after = judge(make_timeline(lane.gap(20).add(Kind.GC, 400, 2, 100)))
+    assert after.end_ns == before.end_ns
+
+
 def test_a_checkpoint_and_its_copies_are_one_tile() -> None:
     lane = Lane().step().gap(1)
     lane.put(Kind.SYNC, lane.now_ns + 5 * MS, 10 * MS)

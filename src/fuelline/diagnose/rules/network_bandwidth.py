@@ -1,8 +1,10 @@
 """SY603 network-bandwidth: ranks wait for the bytes of their collectives.
 
 What: the time from the last arrival at a collective to its end. All ranks are there, so nobody is
-late. A line through exchanges of different sizes says that bytes, not the fixed cost, fill it.
+late. A line through exchanges of different sizes says that bytes, not the fixed cost, fill it. If
+all are of one size, they must be of a megabyte at least.
 Threshold: 5 % of the window to be listed, 10 % to be the verdict; bytes must be the larger term.
+Waiting for a core is taken off first.
 Fix: a faster link, or fewer bytes.
 """
 

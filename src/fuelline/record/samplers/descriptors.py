@@ -6,17 +6,17 @@ number, only by the name it leads to.
 """
 
 import os
-import socket
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from fuelline.record.samplers.mounts import MountTable
+from fuelline.record.samplers.peers import Peers
 from fuelline.record.samplers.places import Places
 from fuelline.record.samplers.procfs import find_link, find_text
 from fuelline.record.samplers.tree import Process
 
 _DELETED = " (deleted)"
-_MAX_PEERS = 4096
+_MAX_SOCKETS = 4096
 
 
 class Sort(Enum):
@@ -49,7 +49,8 @@ class Descriptors:
         self._places = places
         self._mounts = mounts
         self._foreign: dict[str, MountTable] = {}
-        self._peers: dict[str, Target] = {}
+        self._sockets: dict[str, Target] = {}
+        self._peers = Peers()
         self._own_namespace = find_link("/proc/self/ns/mnt")
 
     def follow(self, process: Process, fd: int) -> Target:
@@ -108,23 +109,30 @@ class Descriptors:
         return self._foreign[namespace]
 
     def _socket(self, pid: int, fd: int, link: str) -> Target:
-        if link not in self._peers:
-            if len(self._peers) >= _MAX_PEERS:
-                self._peers.clear()
-            self._peers[link] = self._look_up_socket(pid, fd, link[len("socket:[") : -1])
-        return self._peers[link]
-
-    def _look_up_socket(self, pid: int, fd: int, inode: str) -> Target:
+        """A socket whose peer is not known yet is looked up again the next time."""
+        known = self._sockets.get(link)
+        if known is not None:
+            return known
         try:
             protocol = os.getxattr(f"/proc/{pid}/fd/{fd}", "system.sockprotoname")
         except OSError:
-            return Target(Sort.SOCKET)
+            return self._keep(link, Target(Sort.SOCKET))
         name = protocol.rstrip(b"\0").decode("ascii", "replace")
         if name.startswith("UNIX"):
-            return _PIPE
-        peer = _find_peer(pid, inode) if name.startswith("TCP") else None
+            return self._keep(link, _PIPE)
         label = name.removesuffix("v6").lower()
-        return Target(Sort.SOCKET, self._places.add_peer(f"{label} {peer}" if peer else label))
+        if not name.startswith("TCP"):
+            return self._keep(link, Target(Sort.SOCKET, self._places.add_peer(label)))
+        peer = self._peers.find(pid, link[len("socket:[") : -1])
+        if peer is None:
+            return Target(Sort.SOCKET, self._places.add_peer(label))
+        return self._keep(link, Target(Sort.SOCKET, self._places.add_peer(f"{label} {peer}")))
+
+    def _keep(self, link: str, target: Target) -> Target:
+        if len(self._sockets) >= _MAX_SOCKETS:
+            self._sockets.clear()
+        self._sockets[link] = target
+        return target
 
 
 def _mount_id(process: Process, fd: int) -> int:
@@ -133,21 +141,3 @@ def _mount_id(process: Process, fd: int) -> int:
         if line.startswith("mnt_id:"):
             return int(line.split()[1])
     return -1
-
-
-def _find_peer(pid: int, inode: str) -> str | None:
-    """The remote address of a TCP socket, from `sl local rem st ... inode` lines."""
-    for family, table in ((socket.AF_INET, "tcp"), (socket.AF_INET6, "tcp6")):
-        for line in (find_text(f"/proc/{pid}/net/{table}") or "").splitlines()[1:]:
-            fields = line.split()
-            if len(fields) > 9 and fields[9] == inode:
-                return parse_address(family, fields[2])
-    return None
-
-
-def parse_address(family: int, text: str) -> str:
-    """Parse `0100007F:0801` (words in host byte order, here little endian) to `127.0.0.1:2049`."""
-    address, _, port = text.partition(":")
-    words = [bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8)]
-    host = socket.inet_ntop(family, b"".join(words))
-    return f"{host}:{int(port, 16)}" if family == socket.AF_INET else f"[{host}]:{int(port, 16)}"
