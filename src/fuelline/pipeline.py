@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
-from fuelline.ingest import Hosts, RunTail, compact_recording, read_last
+from fuelline.ingest import Hosts, RunTail, compact_recording, find_parts, read_last
 from fuelline.report import render_terminal, write_document
+from fuelline.schema.errors import NotARecordingError
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
-from fuelline.schema.recording import MANIFEST_FILE
+from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
 from fuelline.signals import (
     align_hosts,
     compare_ranks,
@@ -22,7 +23,7 @@ from fuelline.signals import (
     view_host,
     why_no_steps,
 )
-from fuelline.signals.live import LiveRun
+from fuelline.signals.live import LiveRun, join_snapshots
 from fuelline.timeline.tiles import cut_tiles
 
 if TYPE_CHECKING:
@@ -119,14 +120,51 @@ def show_report(run_dir: Path, *, price: float | None, stream: TextIO) -> None:
 
 
 class Watch:
-    """A running job from one look to the next: growth of its folder -> state -> snapshot."""
+    """A running job from one look to the next, over all its hosts."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self._hosts: dict[Path, _WatchedHost] = {}
+        self._meet_hosts()
+
+    def look(self) -> None:
+        """Take in what is new."""
+        for host in self._hosts.values():
+            host.look()
+        self._meet_hosts()
+
+    def look_at_all(self) -> None:
+        """Take in all that was written before the first look, too."""
+        while not all(host.is_counted for host in self._hosts.values()):
+            self.look()
+
+    def snapshot(self, *, workers: bool) -> Snapshot:
+        """What is known by now."""
+        hosts = [host for _, host in sorted(self._hosts.items())]
+        return join_snapshots([host.live.snapshot(workers=workers) for host in hosts])
+
+    def _meet_hosts(self) -> None:
+        """Hosts of a run may join late; a part that has no run yet is waited for."""
+        parts = find_parts(self.run_dir) or [self.run_dir]
+        for part in set(parts) - self._hosts.keys():
+            if len(parts) == 1 or (part / RUN_FILE).exists() or (part / MANIFEST_FILE).exists():
+                self._hosts[part] = _WatchedHost(part)
+        if not self._hosts:
+            raise NotARecordingError(
+                f"{self.run_dir} has {len(parts)} parts, and none is a recording yet. Nothing was "
+                "read. Try again when the job has started on one of its hosts."
+            )
+
+
+class _WatchedHost:
+    """One host's part of a running job: growth of its folder -> state -> snapshot."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self._tail: RunTail | None = None
         growth = self._grow()
-        self._live = LiveRun(growth)
-        self._is_counted = growth.is_counted
+        self.live = LiveRun(growth)
+        self.is_counted = growth.is_counted
 
     def look(self) -> None:
         """Take in what is new."""
@@ -134,19 +172,10 @@ class Watch:
             was_live = self._tail
             growth = self._grow()
             if self._tail is was_live:
-                self._live.add(growth)
+                self.live.add(growth)
             else:  # compacted since: the tables have the end that we may have missed
-                self._live = LiveRun(growth)
-            self._is_counted = growth.is_counted
-
-    def look_at_all(self) -> None:
-        """Take in all that was written before the first look, too."""
-        while not self._is_counted:
-            self.look()
-
-    def snapshot(self, *, workers: bool) -> Snapshot:
-        """What is known by now."""
-        return self._live.snapshot(workers=workers)
+                self.live = LiveRun(growth)
+            self.is_counted = growth.is_counted
 
     def _grow(self) -> RunGrowth:
         if (self.run_dir / MANIFEST_FILE).exists():

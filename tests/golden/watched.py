@@ -9,7 +9,7 @@ import pytest
 
 from fuelline.report import View, print_snapshot
 from fuelline.schema.facts import PlaceFacts
-from fuelline.schema.live import HostLine, RankRow, Share, Snapshot, WorkerRow
+from fuelline.schema.live import DeviceRow, HostLine, RankRow, Share, Snapshot, WorkerRow
 from fuelline.schema.recording import Blindspot, RunFacts
 
 RUN = RunFacts(
@@ -31,6 +31,17 @@ HOST = HostLine(
     net_in_bytes_per_s=310e6,
     net_out_bytes_per_s=None,
 )
+DEVICES = [
+    DeviceRow(
+        device=f"gpu{number}", reported_frac=0.97, sm_frac=0.34, watts=410.4, memory_bytes=61e9
+    )
+    for number in range(2)
+]
+DEVICES += [
+    DeviceRow(device="gpu2", reported_frac=1, watts=698, memory_bytes=8e10, throttled_frac=0.9),
+    DeviceRow(device="gpu3", is_lost=True),
+    DeviceRow(device="gpu4"),
+]
 UNSEEN = Blindspot(what="GPU counters", why="no NVML library was found", forbids="GPU truth")
 
 
@@ -82,7 +93,7 @@ def make_ranks() -> list[RankRow]:
             step_mean_s=0.0806,
             step_p95_s=0.1012,
             samples_per_s=3174,
-            shares=shares(input=0.04, compute=0.9, epoch_start=0.02, validation=0.04),
+            shares=shares(input=0.04, compute=0.5, collectives=0.46),
             phase="compute",
             phase_s=0.02,
             workers=make_workers(123460)[:1],
@@ -101,6 +112,7 @@ def make_snapshots() -> dict[str, tuple[Snapshot, View]]:
         window_s=10,
         ranks=make_ranks(),
         host=HOST,
+        devices=DEVICES,
         blindspots=[UNSEEN, UNSEEN],
     )
     facts = RunFacts(**{**_fields(RUN), "ended_ns": 1, "exit_code": -9})

@@ -147,9 +147,9 @@ class RunTail:
             found = decode_note(text, Blindspot)
             if found is not None:
                 self._blindspots[found] = found
-        rank = None
-        if header.trainer_tid and self._is_here and not spool.is_ranked:
-            spool.is_ranked = True
+        rank = look.notes.rank
+        if header.trainer_tid and self._is_here and not spool.is_ranked and rank is None:
+            spool.is_ranked = True  # its environment tells before its first collective does
             rank = find_rank(header.pid, self._run_dir)
         return SpoolGrowth(
             pid=header.pid,

@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from fuelline.schema.journal import HEADER, MAX_FRAME_BYTES, decode_frames
-from fuelline.schema.samples import Blind, HostSample, Limits, Place, Row
+from fuelline.schema.samples import Blind, DeviceSample, DeviceSeen, HostSample, Limits, Place, Row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FIRST_LOOK_FRAMES = 15
 """One is written about every second."""
 SLICE_BYTES = 1024 * 1024
-_LASTING = frozenset({Place, Limits, Blind, HostSample})
+_LASTING = frozenset({Place, Limits, Blind, HostSample, DeviceSeen, DeviceSample})
 """Of counters only changes are told, so the last word on one may be old."""
 
 

@@ -32,12 +32,13 @@ def read_last(run_dir: Path) -> RunGrowth:
     training = events.filter(pl.col("kind").is_in(_TRAINING))
     last_ns = training["end_ns"].max() if training.height else timeline.run.started_ns
     assert isinstance(last_ns, int)
+    ranks = {process.pid: process.rank for process in timeline.processes}
     return RunGrowth(
         run=timeline.run,
         state="ended",
         now_ns=last_ns,
         spools=[
-            _end_of_process(process, last_ns)
+            _end_of_process(process, last_ns, ranks)
             for process in events.partition_by("pid", maintain_order=True)
         ],
         rows=_last_rows(timeline, last_ns),
@@ -45,14 +46,18 @@ def read_last(run_dir: Path) -> RunGrowth:
     )
 
 
-def _end_of_process(events: pl.DataFrame, last_ns: int) -> SpoolGrowth:
+def _end_of_process(
+    events: pl.DataFrame, last_ns: int, ranks: dict[int, int | None]
+) -> SpoolGrowth:
+    pid = int(events["pid"][0])
     is_recent = pl.col("end_ns") > last_ns - LAST_NS
     past = events.filter(~is_recent)
     steps = past.filter(pl.col("kind") == Kind.OPTIMIZER)["a"].value_counts()
     failed = pl.col("flags").cast(pl.Int64) & int(Flag.END | Flag.ERROR) != 0
     workers = events.filter(pl.col("kind") == Kind.WORKER)
     return SpoolGrowth(
-        pid=int(events["pid"][0]),
+        pid=pid,
+        rank=ranks.get(pid),
         phase=int(Phase.OUTSIDE),
         trainer_tid=_trainer_tid(events),
         stopped_errno=0,
@@ -88,8 +93,15 @@ def _last_rows(timeline: Timeline, last_ns: int) -> list[Row]:
     known = (before.select("at_ns", "name", "value"), host.filter(pl.col("at_ns") >= since_ns))
     for at_ns, name, value in pl.concat(known).sort("at_ns").iter_rows():
         moments.setdefault(at_ns, {})[name] = value
+    devices = timeline.table("devices").filter(pl.col("at_ns") <= last_ns).sort("at_ns")
+    latest = devices.group_by("device", "name", maintain_order=True).last()
     return [
         *timeline.limits,
+        *timeline.devices,
+        *(
+            samples.DeviceSample(at_ns, device, {name: value})
+            for device, name, at_ns, value in latest.iter_rows()
+        ),
         *(samples.Place(*row) for row in timeline.table("places").iter_rows()),
         *(samples.ThreadState(*row) for row in states.iter_rows()),
         *(samples.ThreadClock(*row) for row in clocks.iter_rows()),

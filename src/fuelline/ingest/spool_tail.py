@@ -39,12 +39,9 @@ _KIND_AT = _SIZE - 2
 _FLAGS_AT = _SIZE - 4
 _FIELD_A_AT = 16
 _KINDS = frozenset(int(kind) for kind in Kind)
-_NOTES = re.compile(
-    b"["
-    + b"".join(re.escape(bytes([kind])) for kind in (Kind.WORKER, Kind.TEXT, Kind.BLINDSPOT))
-    + b"]"
-)
-"""Kinds that say something for the rest of the run; a later kind that tells the rank goes here."""
+_NOTED = (Kind.WORKER, Kind.TEXT, Kind.BLINDSPOT, Kind.RANK)
+"""Kinds that say something for the rest of the run."""
+_NOTES = re.compile(b"[" + b"".join(re.escape(bytes([kind])) for kind in _NOTED) + b"]")
 _IS_STEP = bytes(int(value == Kind.OPTIMIZER) for value in range(256))
 _IS_NEXT = bytes(int(value == Kind.NEXT) for value in range(256))
 _IS_BATCH = bytes(int(not value & (Flag.END | Flag.ERROR)) for value in range(256))
@@ -56,6 +53,7 @@ class Notes:
     """What the rare records of a look say."""
 
     workers: list[LoaderWorker] = field(default_factory=list)
+    rank: int | None = None
     blindspots: list[str] = field(default_factory=list)
     """As JSON."""
 
@@ -195,6 +193,8 @@ class SpoolTail:
                 self._texts.add(body, offset)
             elif kind == Kind.WORKER:
                 notes.workers.append(LoaderWorker(loader_id=a, worker_id=b, pid=c))
+            elif kind == Kind.RANK:
+                notes.rank = a
             else:
                 self._unread.append(a)
 

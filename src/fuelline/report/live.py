@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from fuelline.report.live_columns import COLUMNS, UNKNOWN, columns_for, sort_rows
+from fuelline.report.live_devices import device_lines
 from fuelline.report.live_workers import worker_line, worker_title
 from fuelline.report.terminal import shown
 from fuelline.schema.units import duration, number, percent, rate
@@ -36,10 +37,11 @@ GLYPHS = {
     "checkpoint": ("▚", "c", "blue"),
     "validation": ("░", "v", "cyan"),
     "loop": ("▒", "l", "yellow"),
+    "collectives": ("+", "+", "bright_magenta"),
     "compute": ("·", ".", "green"),
 }
 """Part to its sign, its sign in ASCII, its colour; in the order of the bar."""
-LEGEND = {"loop": "between steps"}
+LEGEND = {"epoch start": "epoch"}
 
 
 @dataclass
@@ -136,6 +138,7 @@ def _head(snapshot: Snapshot, paper: Paper) -> list[Text]:
         paper.line(f"{run.host}  ·  since {since}  ·  {run.run_id}", "dim"),
         paper.line(_cores(snapshot.host)),
         paper.line(_traffic(snapshot.host)),
+        *(paper.line(words) for words in device_lines(snapshot.devices, paper.width)),
     ]
 
 

@@ -34,10 +34,11 @@ Keys
   ?                this page
 
 input is the share of the last seconds that the training thread sat in next()
-of a loader; compute is everything from a batch to its optimizer step. A step
-reaches the screen at most 0.1 s after it has ended. A dash is a number that
-is not known (yet), never a zero. For a worker, core % is its time on a core,
-wait % its time ready to run without one, idle % its time without work.
+of a loader; compute is everything from a batch to its optimizer step, less
+the calls that all ranks take part in (collectives); loop is the code from a
+step to the next batch, epoch the start of an iterator. A dash is a number
+that is not known (yet), never a zero. For a worker, core % is its time on a
+core, wait % ready to run without one, idle % without work.
 """
 _HOME, _ERASE_LINE, _ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 _WIDEST = 200

@@ -120,6 +120,25 @@ class RankRow(Struct, frozen=True, kw_only=True):
         return sum(share.frac for share in self.shares if share.part == part)
 
 
+class DeviceRow(Struct, frozen=True, kw_only=True):
+    """One accelerator that the job is on, as it was last read."""
+
+    device: str
+    """`gpu0`, or `gpu0.mig1`."""
+    name: str = ""
+    is_lost: bool = False
+    """The driver has lost it."""
+    reported_frac: float | None = None
+    """Reported utilisation: of the time, any kernel was resident."""
+    sm_frac: float | None = None
+    """Of its multiprocessors: active."""
+    throttled_frac: float | None = None
+    """Of the time: slowed down by power, heat or hardware."""
+    watts: float | None = None
+    memory_bytes: float | None = None
+    """In use."""
+
+
 class HostLine(Struct, frozen=True, kw_only=True):
     """The machine in the last seconds."""
 
@@ -150,4 +169,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """How long "the last seconds" are."""
     ranks: list[RankRow] = field(default_factory=list)
     host: HostLine = field(default_factory=HostLine)
+    """Of several hosts, the first."""
+    devices: list[DeviceRow] = field(default_factory=list)
     blindspots: list[Blindspot] = field(default_factory=list)

@@ -110,3 +110,27 @@ def test_a_run_outside_the_store_is_named_by_its_folder(
     folder = make_run(store, "20260101-a").rename(tmp_path / "elsewhere")
     assert main(["watch", str(folder)]) == 0
     assert capsys.readouterr().out.endswith(f"fuelline diagnose {folder}\n")
+
+
+def test_a_run_over_several_hosts_shows_the_ranks_of_all_that_have_joined(
+    capsys: Capture, store: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "shared"
+    run_dir.mkdir()
+    (run_dir / "node-0").mkdir()
+    (run_dir / "node-1").mkdir()
+    assert main(["watch", str(run_dir)]) == 3
+    assert "none is a recording yet" in capsys.readouterr().err
+    (run_dir / "node-1").rmdir()
+    make_run(store, "second", host="no-such-host").rename(run_dir / "node-1")
+    watch = pipeline.Watch(run_dir)
+    shown = watch.snapshot(workers=False)
+    assert (len(shown.ranks), shown.state) == (1, "elsewhere")
+    (run_dir / "node-0").rmdir()
+    make_run(store, "first").rename(run_dir / "node-0")
+    watch.look()
+    watch.look_at_all()
+    shown = watch.snapshot(workers=False)
+    assert [row.steps for row in shown.ranks] == [8, 8]
+    assert (shown.run.run_id, shown.state) == ("first", "running")
+    assert [spot.what for spot in shown.blindspots] == ["wchan"]

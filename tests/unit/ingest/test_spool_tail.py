@@ -224,6 +224,7 @@ def test_notes_are_told_wherever_they_lie(tmp_path: Path) -> None:
     late_ns = CREATED_NS + 2 * spool_tail.FIRST_LOOK_NS
     rows = [
         record(Kind.WORKER, 1, 0, 4712),
+        record(Kind.RANK, 3, 8),
         *text(1, '{"what": "' + "x" * 50 + '"}'),
         record(Kind.GC, start_ns=late_ns),
         record(Kind.BLINDSPOT, 1, start_ns=late_ns),
@@ -233,6 +234,7 @@ def test_notes_are_told_wherever_they_lie(tmp_path: Path) -> None:
     tail = SpoolTail(path)
     looks = [*look_until_counted(tail), tail.look()]
     notes = [look.notes for look in looks if look is not None]
+    assert [note.rank for note in notes if note.rank is not None] == [3]
     assert sorted(each.pid for note in notes for each in note.workers) == [4712, 4713]
     assert [text[:9] for note in notes for text in note.blindspots] == ['{"what": ']
 

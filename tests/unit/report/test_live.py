@@ -86,7 +86,7 @@ def test_a_bar_has_a_cell_for_every_part_of_the_time(width: int) -> None:
     rows = [line for line in lines if re.match(r" +[01] ", line)]
     assert len(rows) == 2
     for line in rows:
-        assert sum(line.count(sign) for sign in "█▓▚░▒·") == bar_width
+        assert sum(line.count(sign) for sign in "█▓▚░▒·+") == bar_width
 
 
 def test_a_rank_is_shown_only_if_any_process_has_one() -> None:
@@ -184,7 +184,7 @@ def many_ranks(count: int) -> Snapshot:
         RankRow(pid=number + 1, rank=number, shares=[Share(part="input", frac=1)], phase="input")
         for number in range(count)
     ]
-    return msgspec.structs.replace(RUNNING, ranks=rows, blindspots=[])
+    return msgspec.structs.replace(RUNNING, ranks=rows, blindspots=[], devices=[])
 
 
 def test_a_frame_never_has_more_lines_than_the_terminal(terminal: tuple[TextIO, int]) -> None:

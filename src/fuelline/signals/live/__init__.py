@@ -4,6 +4,6 @@ Unlike the other signals these keep state, because a look brings only what is ne
 taken in once, in about a microsecond; what is kept is bounded by the last seconds, not by the run.
 """
 
-from fuelline.signals.live.run import LiveRun
+from fuelline.signals.live.run import LiveRun, join_snapshots
 
-__all__ = ["LiveRun"]
+__all__ = ["LiveRun", "join_snapshots"]

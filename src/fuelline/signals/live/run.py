@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from fuelline.schema import samples
 from fuelline.schema.live import RankRow, Snapshot, WorkerRow
 from fuelline.schema.recording import Blindspot
 from fuelline.schema.wire import Kind
+from fuelline.signals.live.devices import LiveDevices
 from fuelline.signals.live.host import LiveHost
 from fuelline.signals.live.threads import LiveThreads
 from fuelline.signals.live.trainer import LiveTrainer
@@ -29,13 +32,15 @@ class LiveRun:
         self._alive: dict[int, bool | None] = {}
         self._threads = LiveThreads()
         self._host = LiveHost()
-        # Where rows of a new kind come in: accelerators, say, with a line of the snapshot to match.
+        self._devices = LiveDevices()
         self._takers: dict[type, Callable[[Any], None]] = {
             samples.Place: self._threads.add_place,
             samples.ThreadState: self._threads.add_state,
             samples.ThreadClock: self._threads.add_clock,
             samples.HostSample: self._host.add,
             samples.Limits: self._host.add_limits,
+            samples.DeviceSeen: self._devices.add,
+            samples.DeviceSample: self._devices.add_sample,
         }
         self._growth = growth
         self.add(growth)
@@ -67,6 +72,7 @@ class LiveRun:
             window_s=WINDOW_NS / 1e9,
             ranks=[self._row(trainer, workers=workers) for trainer in self._trainers.values()],
             host=self._host.line(),
+            devices=self._devices.rows(),
             blindspots=[*growth.blindspots, *self._hidden_waits()],
         )
 
@@ -126,3 +132,14 @@ class LiveRun:
             for trainer in self._trainers.values()
             if trainer.hides_waiting
         ]
+
+
+def join_snapshots(hosts: list[Snapshot]) -> Snapshot:
+    """One snapshot of a run over several hosts: all ranks, under the first host's own line."""
+    alive = [host for host in hosts if host.state in {"running", "elsewhere"}]
+    return msgspec.structs.replace(
+        hosts[0],
+        state=(alive or hosts)[0].state,
+        ranks=[row for host in hosts for row in host.ranks],
+        blindspots=list(dict.fromkeys(spot for host in hosts for spot in host.blindspots)),
+    )

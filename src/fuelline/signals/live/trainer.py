@@ -7,6 +7,7 @@ the live phase tells: a checkpoint that still goes on has no record yet.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Literal
 
 from fuelline.schema.live import RankRow, Share
@@ -17,8 +18,7 @@ from fuelline.signals.live.window import WINDOW_NS, Buckets
 if TYPE_CHECKING:
     from fuelline.schema.live import LoaderWorker, Record, SpoolGrowth, WorkerRow
 
-PARTS = ("input", "epoch start", "compute", "loop", "validation", "checkpoint")
-"""In the order in which a bar shows them."""
+PARTS = ("input", "epoch start", "collectives", "compute", "loop", "validation", "checkpoint")
 _PART_OF_PHASE = {
     Phase.OUTSIDE: "loop",
     Phase.WAIT: "input",
@@ -35,8 +35,11 @@ _BACKWARD, _OPTIMIZER = int(Kind.BACKWARD), int(Kind.OPTIMIZER)
 _GRAD, _END, _FAILED = int(Flag.GRAD), int(Flag.END), int(Flag.END | Flag.ERROR)
 _LEARNS = frozenset({_BACKWARD, _OPTIMIZER})
 _TILED = frozenset({_NEXT, _ITER, _SAVE, *_LEARNS})
-"""Other records lie inside these or in a gap and take its part."""
+"""Other records lie inside these or in a gap and take its part; collectives are cut out of it."""
+_TOGETHER = frozenset({int(Kind.COLLECTIVE), int(Kind.COLLECTIVE_WAIT)})
 _SAMPLES = "samples"
+MOST_COLLECTIVES = 10_000
+"""Kept while no step ends; far more than a step has."""
 
 
 class LiveTrainer:
@@ -56,6 +59,8 @@ class LiveTrainer:
         """What the thread does since then, until the next event says otherwise."""
         self._unsure: tuple[int, int] | None = None
         """A batch taken without gradients: validation, unless learning follows."""
+        self._collectives: deque[tuple[int, int]] = deque(maxlen=MOST_COLLECTIVES)
+        """Those in what is not taken in yet: they end before the event that they are part of."""
         self._steps: dict[int, Steps] = {}
         self._batches = Steps()
         self._evaluated: set[int] = set()
@@ -76,8 +81,12 @@ class LiveTrainer:
             kind = record[9]
             if kind == _NEXT:
                 self._takes_batches[record[7] == self.tid] = True
-            if kind in _TILED and record[7] == self.tid:
+            if record[7] != self.tid:
+                continue
+            if kind in _TILED:
                 self._take(record, kind)
+            elif kind in _TOGETHER:
+                self._collectives.append((record[0], record[0] + record[1]))
 
     @property
     def hides_waiting(self) -> bool:
@@ -119,18 +128,31 @@ class LiveTrainer:
         start_ns = max(start_ns, self._reached_ns)
         if self._reached_ns:
             self._settle(kind)
-            self._tiles.add_span(self._reached_ns, start_ns, self._gap_part(kind))
+            self._add_span(self._reached_ns, start_ns, self._gap_part(kind))
         if kind == _NEXT:
             self._take_batch(record, start_ns, end_ns)
         elif kind == _SAVE:
-            self._tiles.add_span(start_ns, end_ns, "checkpoint")
+            self._add_span(start_ns, end_ns, "checkpoint")
         elif kind == _ITER:
             part = "validation" if record[2] in self._evaluated else "epoch start"
-            self._tiles.add_span(start_ns, end_ns, part)
+            self._add_span(start_ns, end_ns, part)
         else:
-            self._tiles.add_span(start_ns, end_ns, "compute")
+            self._add_span(start_ns, end_ns, "compute")
             self._after = "backward" if kind == _BACKWARD else "loop"
         self._reached_ns = max(end_ns, self._reached_ns)
+
+    def _add_span(self, start_ns: int, end_ns: int, part: str) -> None:
+        """Add a stretch, with the collectives cut out that lie in it."""
+        while self._collectives and self._collectives[0][0] < end_ns:
+            from_ns, until_ns = self._collectives.popleft()
+            if until_ns > end_ns:
+                self._collectives.appendleft((end_ns, until_ns))
+            cut_ns = max(from_ns, start_ns), min(until_ns, end_ns)
+            if cut_ns[0] < cut_ns[1]:
+                self._tiles.add_span(start_ns, cut_ns[0], part)
+                self._tiles.add_span(*cut_ns, "collectives")
+                start_ns = cut_ns[1]
+        self._tiles.add_span(start_ns, end_ns, part)
 
     def _take_batch(self, record: Record, start_ns: int, end_ns: int) -> None:
         flags = record[8]

@@ -199,3 +199,24 @@ def test_a_rank_that_was_told_once_stays() -> None:
     trainer.add(spool())
     row = trainer.row(at(0), [])
     assert (row.rank, row.shares, row.phase_s) == (3, [], None)
+
+
+def test_collectives_are_cut_out_of_what_they_lie_in() -> None:
+    """One inside backward, one across its end, one in the gap before the next batch."""
+    rows = [
+        event(Kind.NEXT, 0, 10),
+        event(Kind.COLLECTIVE, 30, 50),
+        event(Kind.COLLECTIVE_WAIT, 90, 110),
+        event(Kind.BACKWARD, 20, 100),
+        event(Kind.OPTIMIZER, 120, 130),
+        event(Kind.COLLECTIVE, 140, 160),
+        event(Kind.COLLECTIVE, 140, 150, tid=99),
+        event(Kind.NEXT, 180, 200),
+    ]
+    found = shares(LiveTrainer(spool(*rows, phase=Phase.COMPUTE)), 200)
+    assert found == {
+        "input": 30 / 200,
+        "collectives": 60 / 200,
+        "compute": 80 / 200,
+        "loop": 30 / 200,
+    }
