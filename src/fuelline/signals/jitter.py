@@ -35,8 +35,8 @@ def forecast_jitter(meetings: Meetings, steps: pl.Series) -> list[JitterForecast
     ranks = len(own.columns) - 1
     if own.height < _FEW_STEPS or ranks < 2:
         return []
-    blocks = _split(own)
-    return [_forecast(own, blocks, ranks, ranks * fold) for fold in _FOLDS]
+    draws, *blocks = (_individual_part(each).sort() for each in (own, *_split(own)))
+    return [_forecast(draws, blocks, ranks, ranks * fold) for fold in _FOLDS]
 
 
 def _own_times(meetings: Meetings, steps: pl.Series) -> pl.DataFrame:
@@ -64,10 +64,8 @@ def _split(own: pl.DataFrame) -> list[pl.DataFrame]:
     return [own.slice(at * size, size) for at in range(_BLOCKS)] if size >= 2 else []
 
 
-def _forecast(
-    own: pl.DataFrame, blocks: list[pl.DataFrame], ranks: int, wanted: int
-) -> JitterForecast:
-    value = _expected_wait(own, wanted)
+def _forecast(draws: pl.Series, blocks: list[pl.Series], ranks: int, wanted: int) -> JitterForecast:
+    value = _expected_wait(draws, wanted)
     half = 0.0
     if blocks:
         parts = pl.Series([_expected_wait(block, wanted) for block in blocks])
@@ -81,13 +79,12 @@ def _forecast(
     )
 
 
-def _expected_wait(own: pl.DataFrame, ranks: int) -> float:
-    """Expected maximum of so many draws, less their mean."""
-    draws = _individual_part(own).sort()
+def _expected_wait(draws: pl.Series, ranks: int) -> float:
+    """Expected maximum of so many draws, less their mean; `draws` are sorted."""
     count = draws.len()
     place = pl.int_range(1, count + 1, eager=True).cast(pl.Float64) / count
     chance = place.pow(ranks) - (place - 1 / count).pow(ranks)
-    return float((draws * chance).sum()) - float(draws.mean())
+    return float((draws * chance).sum()) - float(draws.mean())  # type: ignore[arg-type]
 
 
 def _individual_part(own: pl.DataFrame) -> pl.Series:

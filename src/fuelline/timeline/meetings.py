@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 KEY = ("group", "op", "number")
 MOMENTS = ("open_ns", "arrive_ns", "done_ns")
+_NOBODY = dict.fromkeys((*KEY, "size_bytes", "ranks"), pl.Int64())
 _ARRIVAL = re.compile(r"arrive_ns_(\d+)")
 
 
@@ -65,7 +66,7 @@ def find_arrivals(timeline: Timeline, trainers: Sequence[Trainer]) -> pl.DataFra
         schema={"pid": pl.Int32, "rank": pl.Int32},
         orient="row",
     )
-    came = (
+    events = (
         timeline.table("events")
         .filter(
             pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])
@@ -74,16 +75,42 @@ def find_arrivals(timeline: Timeline, trainers: Sequence[Trainer]) -> pl.DataFra
         )
         .join(ranks, on="pid")
         .rename({"a": "op", "b": "size_bytes", "c": "group", "d": "number", "e": "ranks"})
-        .group_by(*KEY, "rank")
-        .agg(
-            pl.col("start_ns").min().alias("arrive_ns"),
-            (pl.col("start_ns") + pl.col("dur_ns")).max().alias("done_ns"),
-            pl.col("size_bytes").first(),
-            pl.col("ranks").first(),
-        )
+        .with_columns(arrive_ns=pl.col("start_ns"), done_ns=pl.col("start_ns") + pl.col("dur_ns"))
     )
-    wide = _with_backward(timeline, ranks, came).pivot(on="rank", index=KEY, values=MOMENTS)
-    return _sizes([came]).join(wide, on=KEY)
+    came = _with_waits_for_handles(events)
+    opened = _with_backward(timeline, ranks, came)
+    each_rank = opened.partition_by("rank", as_dict=True, include_key=False)
+    return _join(
+        frame.select(*KEY, "size_bytes", "ranks", pl.col(MOMENTS).name.suffix(f"_{rank}"))
+        for (rank,), frame in sorted(each_rank.items())
+    )
+
+
+def _with_waits_for_handles(events: pl.DataFrame) -> pl.DataFrame:
+    """Collectives, asynchronous ones done when their handle had been waited for."""
+    came = events.filter(pl.col("kind") == Kind.COLLECTIVE)
+    waits = events.filter(pl.col("kind") == Kind.COLLECTIVE_WAIT)
+    if not waits.height:
+        return came
+    ends = waits.group_by(*KEY, "rank").agg(waited_ns=pl.col("done_ns").max())
+    return came.join(ends, on=[*KEY, "rank"], how="left").with_columns(
+        done_ns=pl.max_horizontal("done_ns", "waited_ns")
+    )
+
+
+def _join(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
+    """Side by side by collective; of sizes, the largest if ranks disagree."""
+    found = list(frames)
+    if not found:
+        return pl.DataFrame(schema=_NOBODY)
+    return reduce(_join_two, found)
+
+
+def _join_two(one: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
+    both = one.join(more, on=KEY, how="full", coalesce=True, suffix="_more")
+    return both.with_columns(
+        pl.max_horizontal(name, f"{name}_more").alias(name) for name in ("size_bytes", "ranks")
+    ).drop("size_bytes_more", "ranks_more")
 
 
 def _with_backward(timeline: Timeline, ranks: pl.DataFrame, came: pl.DataFrame) -> pl.DataFrame:
@@ -101,28 +128,22 @@ def _with_backward(timeline: Timeline, ranks: pl.DataFrame, came: pl.DataFrame) 
     )
     return (
         came.sort("arrive_ns")
-        .join_asof(backward, left_on="arrive_ns", right_on="backward_ns", by="rank")
+        .join_asof(
+            backward, left_on="arrive_ns", right_on="backward_ns", by="rank", check_sortedness=False
+        )
         .with_columns(open_ns=open_ns)
     )
 
 
-def _sizes(arrivals: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Bytes and ranks of each collective; the largest if ranks disagree."""
-    told = pl.concat([each.select(*KEY, "size_bytes", "ranks") for each in arrivals])
-    return told.group_by(KEY).agg(pl.col("size_bytes", "ranks").max())
-
-
 def match_meetings(hosts: Sequence[pl.DataFrame]) -> Meetings:
     """The meetings of which at least two ranks were recorded, on whatever hosts."""
-    times = [each.drop("size_bytes", "ranks") for each in hosts]
-    joined = reduce(lambda one, more: one.join(more, on=KEY, how="full", coalesce=True), times)
+    joined = _join(hosts)
     ranks = sorted(int(found[1]) for name in joined.columns if (found := _ARRIVAL.fullmatch(name)))
     if not ranks:
         return Meetings(joined.clear(), ())
     arrivals = [pl.col(f"arrive_ns_{rank}") for rank in ranks]
     met = (
         joined.filter(pl.sum_horizontal(each.is_not_null() for each in arrivals) > 1)
-        .join(_sizes(hosts), on=KEY)
         .with_columns(
             last_ns=pl.max_horizontal(arrivals),
             late=_at(pl.concat_list(each.fill_null(0) for each in arrivals).list.arg_max(), ranks),

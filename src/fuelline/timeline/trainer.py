@@ -116,21 +116,26 @@ def _in_stretches(mine: pl.DataFrame) -> pl.DataFrame:
     """Batches by the stretch between two learning events: a, stretch, is_fed, is_over, has_grad."""
     learns = pl.col("kind").is_in([Kind.BACKWARD, Kind.OPTIMIZER])
     flags = pl.col("flags").cast(pl.Int64)
-    ended = flags & int(Flag.END) != 0
-    return (
+    taken = (
         mine.filter((pl.col("kind") == Kind.NEXT) | learns)
         .sort("start_ns")
+        .with_row_index("row")
         .with_columns(stretch=learns.cum_sum(), stretches=learns.sum())
         .filter(pl.col("kind") == Kind.NEXT)
+        .with_columns(has_ended=flags & int(Flag.END) != 0, has_grad=flags & int(Flag.GRAD) != 0)
+    )
+    # Ends are rare: a join with them is cheaper than looking ahead from every batch.
+    ends = taken.filter("has_ended").group_by("stretch", "a").agg(end_row=pl.col("row").max())
+    return (
+        taken.filter(~pl.col("has_ended"))
+        .join(ends, on=["stretch", "a"], how="left", maintain_order="left")
         .select(
             "a",
             "stretch",
+            "has_grad",
             is_fed=pl.col("stretch") < pl.col("stretches"),
-            is_over=ended.cum_sum(reverse=True).over("stretch", "a") > 0,
-            has_grad=flags & int(Flag.GRAD) != 0,
-            is_batch=~ended,
+            is_over=(pl.col("row") < pl.col("end_row")).fill_null(value=False),
         )
-        .filter("is_batch")
     )
 
 
