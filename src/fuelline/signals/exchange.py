@@ -64,26 +64,24 @@ def _with_backward(
     timeline: Timeline, meetings: pl.DataFrame, tilings: Mapping[int, Tiling]
 ) -> pl.DataFrame:
     """Add `open_ns`, from when on a rank may have sent: begin of backward for gradients."""
-    ranks = pl.DataFrame(
-        {"pid": [tiling.pid for tiling in tilings.values()], "rank": list(tilings)},
-        schema={"pid": pl.Int32, "rank": pl.Int64},
-    )
-    backward = (
-        timeline.table("events")
-        .filter(pl.col("kind") == Kind.BACKWARD)
-        .join(ranks, on="pid")
-        .select("rank", pl.col("start_ns").alias("backward_ns"))
-        .sort("backward_ns")
-    )
-    is_hidden = pl.col("op") == int(Collective.GRADIENTS)
-    return (
-        meetings.sort("arrive_ns")
-        .join_asof(backward, left_on="arrive_ns", right_on="backward_ns", by="rank")
-        .with_columns(
-            open_ns=pl.when(is_hidden)
-            .then(pl.coalesce("backward_ns", "arrive_ns"))
-            .otherwise("arrive_ns")
+    backward = timeline.table("events").filter(pl.col("kind") == Kind.BACKWARD)
+    parts = [
+        meetings.filter(pl.col("rank") == rank)
+        .sort("arrive_ns")
+        .join_asof(
+            backward.filter(pl.col("pid") == tiling.pid)
+            .select(backward_ns="start_ns")
+            .sort("backward_ns"),
+            left_on="arrive_ns",
+            right_on="backward_ns",
         )
+        for rank, tiling in tilings.items()
+    ]
+    is_hidden = pl.col("op") == int(Collective.GRADIENTS)
+    begun = pl.coalesce("backward_ns", "arrive_ns")
+    return (
+        pl.concat(parts)
+        .with_columns(open_ns=pl.when(is_hidden).then(begun).otherwise("arrive_ns"))
         .sort("last_ns", *KEY, "rank")
     )
 
