@@ -17,16 +17,21 @@ PLAIN = {
     "overhead": "Cost of the hooks",
     "observer_cost": "Cost of the observer",
     "watch_cost": "Cost of watching, 8 ranks x 8 workers",
+    "collective_overhead": "Cost of the hooks per collective",
     "gpu_sampling": "Cost of sampling 8 GPUs, on a stub of the driver's library",
 }
 BARS = {
     "overhead": {"workers.hooks_us_per_step": 25.0, "inline.hooks_us_per_step": 25.0},
     "observer_cost": {"together_core_share": 0.01, "rss_bytes": 80e6},
     "watch_cost": {"core_share": 0.05},
+    "collective_overhead": {
+        f"{name}.hooks_us": 10.0
+        for name in ("all_reduce", "all_reduce_and_wait", "all_gather", "barrier")
+    },
     "gpu_sampling": {"core_share": 0.01, "interval_ms": 110.0},
 }
 """At most this much, by figure."""
-OWN_SECTION = ("fixed_cost", "hour")
+OWN_SECTION = ("fixed_cost", "hour", "alpha_beta", "many_ranks")
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 
 

@@ -1,4 +1,4 @@
-"""Several ranks that train together, by DDP or FSDP over gloo; started by torchrun or the like.
+"""Several ranks that train together over gloo, by DDP, FSDP or by hand; started by torchrun.
 
 The device works while the host waits for it and occupies no core; gradients are real CPU tensors
 and are really exchanged. One rank may be slow in one part of its step, or ranks may take turns.
@@ -130,7 +130,14 @@ def make_loader(args: argparse.Namespace, rank: int, ranks: int) -> DataLoader[A
 def wrap(model: nn.Module, args: argparse.Namespace) -> nn.Module:
     if args.wrap == "fsdp":
         return fully_shard(model)
-    return DistributedDataParallel(model)
+    return DistributedDataParallel(model) if args.wrap == "ddp" else model
+
+
+def average_by_hand(model: nn.Module, ranks: int) -> None:
+    """One all-reduce a parameter, as before there was DDP."""
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= ranks
 
 
 def train(args: argparse.Namespace) -> None:
@@ -148,6 +155,8 @@ def train(args: argparse.Namespace) -> None:
         clock.next_step()
         loss = functional.cross_entropy(model(inputs), labels)
         loss.backward()
+        if args.wrap == "none":
+            average_by_hand(model, ranks)
         optimizer.step()
         optimizer.zero_grad()
         if step % args.log_every == 0:
@@ -181,7 +190,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--steps", type=int, default=150)
-    parser.add_argument("--wrap", choices=["ddp", "fsdp"], default="ddp")
+    parser.add_argument("--wrap", choices=["ddp", "fsdp", "none"], default="ddp")
     parser.add_argument("--batchnorm", action="store_true")
     parser.add_argument("--gradient-mb", type=float, default=0.1, help="size of the table")
     parser.add_argument("--width", type=int, default=64)

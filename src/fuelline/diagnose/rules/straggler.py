@@ -35,7 +35,7 @@ class Straggler:
         if isinstance(share, Missing) or share.value < LISTED_SHARE or not facts.sync.late:
             return None
         worst = facts.sync.late[0]
-        waited = worst.caused_wait_seconds / max(1, worst.late_count)
+        waited = worst.caused_wait_seconds / max(1, worst.late_count) / max(1, facts.sync.ranks - 1)
         return found(
             self,
             facts,

@@ -7,10 +7,13 @@ their records are matched afterwards. No synchronisation is added: where a call 
 on a device, the record says when the host came by, and no more.
 """
 
+import functools
 import inspect
 import itertools
 import os
+import weakref
 import zlib
+from _thread import get_ident
 from collections.abc import Callable
 from time import monotonic_ns
 from typing import Any, NamedTuple
@@ -21,7 +24,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from fuelline.record.hooks.batches import measure
 from fuelline.record.hooks.guest import Guest
-from fuelline.record.hooks.hook import Hook
+from fuelline.record.hooks.hook import Hook, is_tracing
 from fuelline.record.hooks.patches import Patches
 from fuelline.schema.wire import Collective, Flag, Kind
 
@@ -58,6 +61,9 @@ _RENAMED = {
 }
 """Where torch has the new name, the old one calls it and would be counted twice."""
 
+_member = c10d.GroupMember
+_Tensor = torch.Tensor
+_count_modes = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 
 
@@ -94,11 +100,17 @@ Fields = tuple[int, int, int, int, int]
 """The five fields of a record about a collective."""
 
 
-def _append(  # noqa: PLR0917 - the fields of a record
+def _keep(  # noqa: PLR0917 - the fields of a record
     guest: Guest, kind: int, start_ns: int, dur_ns: int, fields: Fields, flags: int
 ) -> None:
-    a, b, c, d, e = fields
-    guest.append(kind, start_ns, dur_ns, a, b, c, d, e, flags)
+    """Keep a record: held for a moment, as `Spool` says, if this is the trainer's thread."""
+    if get_ident() != guest.trainer:
+        guest.append(kind, start_ns, dur_ns, *fields, flags)
+        return
+    spool = guest.spool
+    spool.held.append((start_ns, dur_ns, *fields, guest.trainer_tid, flags, kind))
+    if start_ns + dur_ns >= spool.write_at:
+        spool.write_held()
 
 
 class _Group(NamedTuple):
@@ -117,20 +129,28 @@ class _Roll:
 
     def group(self, group: Any) -> _Group | None:
         """The group that a call is for; None before there is any, or if we are not in it."""
-        known = c10d.GroupMember.WORLD if group is None else group
-        if known is None or known is c10d.GroupMember.NON_GROUP_MEMBER:
+        known = _member.WORLD if group is None else group
+        if known is None or known is _member.NON_GROUP_MEMBER:
             return None
+        return self.introduce(known)
+
+    def introduce(self, group: Any) -> _Group:
+        """The group by its number, after this process has told its rank."""
         if not self._guest.is_ranked:
             self._guest.is_ranked = True
             self._tell_rank()
-        return _Group(zlib.crc32(known.group_name.encode()), known.size())
+        return _Group(zlib.crc32(group.group_name.encode()), group.size())
 
-    def next_number(self, group: _Group, kind: int) -> int:
-        """How many collectives of this kind the group had before."""
+    def counter(self, group: _Group, kind: int) -> Callable[[], int]:
+        """Counts the collectives of this kind in a group."""
         counter = self._counters.get((group.number, kind))
         if counter is None:
             counter = self._counters[group.number, kind] = itertools.count()
-        return next(counter)
+        return counter.__next__
+
+    def next_number(self, group: _Group, kind: int) -> int:
+        """How many collectives of this kind the group had before."""
+        return self.counter(group, kind)()
 
     def _tell_rank(self) -> None:
         local = os.environ.get("LOCAL_RANK", "")
@@ -144,23 +164,15 @@ class _Roll:
 class _Place(NamedTuple):
     """Where a function takes its data and its group."""
 
-    data: str | None
+    data: str
     data_at: int
     group_at: int
 
     @classmethod
     def of(cls, function: Callable[..., Any], data: str | None) -> "_Place":
         names = list(inspect.signature(function).parameters)
-        return cls(data, names.index(data) if data else -1, names.index("group"))
-
-    def group(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return args[self.group_at] if len(args) > self.group_at else kwargs.get("group")
-
-    def size_bytes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        if self.data is None:
-            return 0
-        data = args[self.data_at] if len(args) > self.data_at else kwargs.get(self.data)
-        return measure(data, None)[1]
+        at = names.index(data) if data else len(names)
+        return cls(data or "", at, names.index("group"))
 
 
 class Handles(Hook):
@@ -174,26 +186,66 @@ class Handles(Hook):
         self._open: dict[int, Fields] = {}
         guest.on_fork(self._open.clear)
 
+    def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The callable to put in the original's place.
+
+        Calls that are not asynchronous wait as well, inside of torch: nothing is open then.
+        """
+        is_open = self._open
+
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            fields = is_open.pop(id(args[0]), None) if is_open and args else None
+            if fields is None or is_tracing() or not self.is_on:
+                return original(*args, **kwargs)
+            start_ns = monotonic_ns()
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                self.close((fields, start_ns), None, error)
+                raise
+            now_ns = monotonic_ns()
+            try:
+                _keep(self.guest, _WAIT, start_ns, now_ns - start_ns, fields, 0)
+            except Exception as fault:  # noqa: BLE001 - the guard
+                self.answer_for(fault)
+            return result
+
+        return watched
+
     def keep(self, work: Any, fields: Fields) -> None:
         """Remember what a handle stands for; the object itself is not kept alive."""
         if len(self._open) >= KEPT_HANDLES:
             self._open.pop(next(iter(self._open)))
         self._open[id(work)] = fields
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Note the start, if the handle is one that we know."""
-        fields = self._open.pop(id(args[0]), None)
-        return None if fields is None else (fields, monotonic_ns())
-
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
-        """Record the wait."""
+        """Record a wait that failed."""
         fields, start_ns = ticket
-        dur_ns = monotonic_ns() - start_ns
-        _append(self.guest, _WAIT, start_ns, dur_ns, fields, 0 if error is None else _ERROR)
+        _keep(self.guest, _WAIT, start_ns, monotonic_ns() - start_ns, fields, _ERROR)
+
+
+class _Latest(NamedTuple):
+    """The group of the latest call, which mostly is that of the next one. Not kept alive."""
+
+    group: Callable[[], Any]
+    number: int
+    size: int
+    """0 if we are not in it."""
+    next_number: Callable[[], int]
+
+
+_NOBODY = _Latest(lambda: _Latest, 0, 0, lambda: 0)
+"""Before the first call; stands for no group at all."""
 
 
 class Call(Hook):
-    """One collective of `torch.distributed`."""
+    """One collective of `torch.distributed`.
+
+    A step may have hundreds of them, each of which has just emptied the caches by handing over to
+    another thread. So there is little in functions of its own, and what does not change from call
+    to call is kept; bench/collective_overhead.py states the price.
+    """
 
     name = "collective"
     forbids = "telling how long ranks wait for each other"
@@ -206,25 +258,85 @@ class Call(Hook):
         self._handles = handles
         self._kind = int(kind)
         self._place = place
+        self._latest = _NOBODY
+        guest.on_fork(self._forget)
 
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Note the arrival."""
-        group = self._roll.group(self._place.group(args, kwargs))
-        if group is None:
-            return None
-        size_bytes = self._place.size_bytes(args, kwargs)
-        number = self._roll.next_number(group, self._kind)
-        return (self._kind, size_bytes, group.number, number, group.size), monotonic_ns()
+    def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The callable to put in the original's place."""
+        guest, handles, kind = self.guest, self._handles, self._kind
+        data_name, data_at, group_at = self._place
+
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if is_tracing() or not self.is_on:
+                return original(*args, **kwargs)
+            fields = None
+            try:
+                group = args[group_at] if len(args) > group_at else kwargs.get("group")
+                known = _member.WORLD if group is None else group
+                if known is not self._latest[0]():
+                    self._meet(known)
+                _, number, size, next_number = self._latest
+                if size:
+                    data = args[data_at] if len(args) > data_at else kwargs.get(data_name)
+                    fields = (kind, _size_bytes(data), number, next_number(), size)
+            except Exception as fault:  # noqa: BLE001 - the guard
+                self.answer_for(fault)
+            if fields is None:
+                return original(*args, **kwargs)
+            start_ns = monotonic_ns()
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                self.close((fields, start_ns), None, error)
+                raise
+            now_ns = monotonic_ns()
+            try:
+                flags = 0
+                if result is not None:
+                    flags = _ASYNC
+                    handles.keep(result, fields)
+                _keep(guest, _COLLECTIVE, start_ns, now_ns - start_ns, fields, flags)
+            except Exception as fault:  # noqa: BLE001 - the guard
+                self.answer_for(fault)
+            return result
+
+        return watched
+
+    def _meet(self, group: Any) -> None:
+        """Take note of another group than the last time; of size 0 if we are not in it."""
+        if group is None or group is _member.NON_GROUP_MEMBER:
+            self._latest = _NOBODY
+            return
+        known = self._roll.introduce(group)
+        counter = self._roll.counter(known, self._kind)
+        self._latest = _Latest(weakref.ref(group), known.number, known.size, counter)
+
+    def _forget(self) -> None:
+        self._latest = _NOBODY
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
-        """Record it."""
-        now_ns = monotonic_ns()
+        """Record a call that failed."""
         fields, start_ns = ticket
-        flags = 0 if error is None else _ERROR
-        if result is not None:
-            flags |= _ASYNC
-            self._handles.keep(result, fields)
-        _append(self.guest, _COLLECTIVE, start_ns, now_ns - start_ns, fields, flags)
+        _keep(self.guest, _COLLECTIVE, start_ns, monotonic_ns() - start_ns, fields, _ERROR)
+
+
+def _size_bytes(data: Any) -> int:
+    """Of a tensor or a list of them; the usual cases without the price of `measure`."""
+    parts = (data,) if type(data) is _Tensor else data
+    if data is None:
+        return 0
+    if type(parts) not in {list, tuple} or _count_modes():
+        return measure(data, None)[1]
+    try:
+        size_bytes = 0
+        for part in parts:
+            if type(part) is not _Tensor:
+                return measure(data, None)[1]
+            size_bytes += part.nbytes
+    except RuntimeError:  # a layout without a plain size
+        return measure(data, None)[1]
+    return size_bytes
 
 
 class Buffers(Hook):
@@ -251,7 +363,7 @@ class Buffers(Hook):
         fields, start_ns = ticket
         dur_ns = monotonic_ns() - start_ns
         flags = 0 if error is None else _ERROR
-        _append(self.guest, _COLLECTIVE, start_ns, dur_ns, fields, flags)
+        _keep(self.guest, _COLLECTIVE, start_ns, dur_ns, fields, flags)
 
 
 class Gradients(Hook):
@@ -291,7 +403,7 @@ class Gradients(Hook):
         dur_ns = monotonic_ns() - start_ns
         number = self._roll.next_number(group, _GRADIENTS)
         fields = (_GRADIENTS, size_bytes, group.number, number, group.size)
-        _append(self.guest, _COLLECTIVE, start_ns, dur_ns, fields, 0)
+        _keep(self.guest, _COLLECTIVE, start_ns, dur_ns, fields, 0)
 
     def _size_bytes(self, module: Any) -> int:
         found = self._sizes.get(id(module))
