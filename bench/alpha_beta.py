@@ -19,7 +19,8 @@ from bench.zoo.faults.links import Link
 from bench.zoo.job import run_job
 from bench.zoo.record import FUELLINE, RUNS, diagnose
 
-RATES_MBIT = (50, 100, 400)
+RATES_MBIT = (50, 100, 200)
+"""At 400 Mbit/s gloo itself carries 315 to 390 on two cores: the link is not the limit then."""
 WRAPS = ("none", "ddp")
 BAR_FRAC = 0.15
 

@@ -62,7 +62,7 @@ _RENAMED = {
 """Where torch has the new name, the old one calls it and would be counted twice."""
 
 _member = c10d.GroupMember
-_Tensor = torch.Tensor
+_Tensor, _PLAIN = torch.Tensor, torch.strided
 _count_modes = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 
@@ -261,22 +261,24 @@ class Call(Hook):
         self._latest = _NOBODY
         guest.on_fork(self._forget)
 
-    def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(  # noqa: C901 - calling another function costs more than what it does
+        self, original: Callable[..., Any]
+    ) -> Callable[..., Any]:
         """The callable to put in the original's place."""
-        guest, handles, kind = self.guest, self._handles, self._kind
+        guest, spool, handles, kind = self.guest, self.guest.spool, self._handles, self._kind
         data_name, data_at, group_at = self._place
 
         @functools.wraps(original)
-        def watched(*args: Any, **kwargs: Any) -> Any:
+        def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: C901 - as above
             if is_tracing() or not self.is_on:
                 return original(*args, **kwargs)
             fields = None
             try:
                 group = args[group_at] if len(args) > group_at else kwargs.get("group")
-                known = _member.WORLD if group is None else group
-                if known is not self._latest[0]():
-                    self._meet(known)
-                _, number, size, next_number = self._latest
+                known = c10d._world.default_pg if group is None else group
+                ref, number, size, next_number = self._latest
+                if known is not ref():
+                    ref, number, size, next_number = self._meet(known)
                 if size:
                     data = args[data_at] if len(args) > data_at else kwargs.get(data_name)
                     fields = (kind, _size_bytes(data), number, next_number(), size)
@@ -292,25 +294,31 @@ class Call(Hook):
                 raise
             now_ns = monotonic_ns()
             try:
-                flags = 0
                 if result is not None:
-                    flags = _ASYNC
                     handles.keep(result, fields)
-                _keep(guest, _COLLECTIVE, start_ns, now_ns - start_ns, fields, flags)
+                    _keep(guest, _COLLECTIVE, start_ns, now_ns - start_ns, fields, _ASYNC)
+                elif get_ident() != guest.trainer:
+                    guest.append(_COLLECTIVE, start_ns, now_ns - start_ns, *fields)
+                else:
+                    tid = guest.trainer_tid
+                    spool.held.append((start_ns, now_ns - start_ns, *fields, tid, 0, _COLLECTIVE))
+                    if now_ns >= spool.write_at:
+                        spool.write_held()
             except Exception as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return result
 
         return watched
 
-    def _meet(self, group: Any) -> None:
+    def _meet(self, group: Any) -> _Latest:
         """Take note of another group than the last time; of size 0 if we are not in it."""
         if group is None or group is _member.NON_GROUP_MEMBER:
             self._latest = _NOBODY
-            return
-        known = self._roll.introduce(group)
-        counter = self._roll.counter(known, self._kind)
-        self._latest = _Latest(weakref.ref(group), known.number, known.size, counter)
+        else:
+            known = self._roll.introduce(group)
+            counter = self._roll.counter(known, self._kind)
+            self._latest = _Latest(weakref.ref(group), known.number, known.size, counter)
+        return self._latest
 
     def _forget(self) -> None:
         self._latest = _NOBODY
@@ -323,20 +331,18 @@ class Call(Hook):
 
 def _size_bytes(data: Any) -> int:
     """Of a tensor or a list of them; the usual cases without the price of `measure`."""
-    parts = (data,) if type(data) is _Tensor else data
-    if data is None:
-        return 0
-    if type(parts) not in {list, tuple} or _count_modes():
-        return measure(data, None)[1]
-    try:
+    kind = type(data)
+    if kind is _Tensor and not _count_modes() and data.layout is _PLAIN:
+        return int(data.nbytes)
+    if kind is list and not _count_modes():
         size_bytes = 0
-        for part in parts:
-            if type(part) is not _Tensor:
-                return measure(data, None)[1]
+        for part in data:
+            if type(part) is not _Tensor or part.layout is not _PLAIN:
+                break
             size_bytes += part.nbytes
-    except RuntimeError:  # a layout without a plain size
-        return measure(data, None)[1]
-    return size_bytes
+        else:
+            return size_bytes
+    return 0 if data is None else measure(data, None)[1]
 
 
 class Buffers(Hook):
