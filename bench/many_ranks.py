@@ -123,7 +123,10 @@ def ask(run_dir: Path) -> dict[str, Any]:
 
 def section(figures: dict[str, Any]) -> str:
     rows = "\n".join(
-        f"| {name} | {value} | {BARS.get(name, '')} |" for name, value in figures.items()
+        f"| {name} | {value:.4g} | {BARS.get(name, '')} |"
+        if isinstance(value, float)
+        else f"| {name} | {value} | {BARS.get(name, '')} |"
+        for name, value in figures.items()
     )
     return (
         f"## 64 ranks, one hour\n\n`python -m bench.many_ranks`, {results.machine()}. Eight hosts "
