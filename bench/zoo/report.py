@@ -50,7 +50,7 @@ def cases_table(outcomes: list[Outcome]) -> str:
     rows = [
         (
             name,
-            " or ".join(f"{stage} x {limit}" for stage, limit in runs[0].truth),
+            _truth(runs[0]),
             ", ".join(_told(outcome) for outcome in runs),
             ", ".join(_percent(outcome.device_idle_frac) for outcome in runs),
             ", ".join(_percent(outcome.unexplained_frac) for outcome in runs),
@@ -69,9 +69,16 @@ def confusion_table(outcomes: list[Outcome]) -> str:
     return _table(("truth", *verdicts), rows)
 
 
+def _truth(outcome: Outcome) -> str:
+    pairs = " or ".join(f"{stage} x {limit}" for stage, limit in outcome.truth)
+    return f"{pairs}; {outcome.culprit}" if outcome.culprit else pairs
+
+
 def _told(outcome: Outcome) -> str:
     if outcome.status in ("not-planted", "failed"):
         return outcome.status.replace("-", " ")
+    if outcome.status == "wrong" and outcome.said in outcome.truth:
+        return f"**{outcome.said_culprit or 'nobody is late'}**"
     if outcome.status == "wrong" and outcome.said:
         return f"**{' x '.join(outcome.said)}**"
     return MARK[outcome.status] + (" (false alarm)" if outcome.false_alarm else "")

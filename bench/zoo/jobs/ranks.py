@@ -22,6 +22,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from trainer import tracer
 
 FEATURES = 64
 PARTS = ("none", "forward", "backward", "optimizer", "logging")
@@ -149,16 +150,18 @@ def train(args: argparse.Namespace) -> None:
     optimizer = Optimizer(model, clock)
     saver = Saver(args, rank)
     loader = make_loader(args, rank, ranks)
+    trace_step = tracer()
     started_s = 0.0
     batches = itertools.chain.from_iterable(itertools.repeat(loader))
     for step, (inputs, labels) in enumerate(itertools.islice(batches, args.steps), start=1):
         clock.next_step()
-        loss = functional.cross_entropy(model(inputs), labels)
-        loss.backward()
-        if args.wrap == "none":
-            average_by_hand(model, ranks)
-        optimizer.step()
-        optimizer.zero_grad()
+        with trace_step(model):
+            loss = functional.cross_entropy(model(inputs), labels)
+            loss.backward()
+            if args.wrap == "none":
+                average_by_hand(model, ranks)
+            optimizer.step()
+            optimizer.zero_grad()
         if step % args.log_every == 0:
             mean = loss.detach().clone()
             dist.all_reduce(mean)

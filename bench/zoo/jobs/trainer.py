@@ -66,7 +66,7 @@ def run(
     """The loop: forward, backward, step, and a loss line now and then."""
     account = _Account()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    trace_step = _tracer()
+    trace_step = tracer()
     for step, (inputs, labels) in enumerate(_batches(loader, account), start=1):
         with trace_step(model):
             loss = functional.cross_entropy(model(inputs), labels)
@@ -87,7 +87,8 @@ def _batches(loader: Iterable[Any], account: "_Account") -> Iterator[tuple[Tenso
         yield from account.timed(loader) if account.measures else loader
 
 
-def _tracer() -> Callable[[nn.Module], contextlib.AbstractContextManager[Any]]:
+def tracer() -> Callable[[nn.Module], contextlib.AbstractContextManager[Any]]:
+    """The peer's context around a step, if it is asked for."""
     if os.environ.get("ZOO_TRACER") != "traceml":
         return lambda _model: contextlib.nullcontext()
     import traceml_ai as traceml  # type: ignore[import-not-found]

@@ -2,7 +2,9 @@
 
 It says what a step's time went to, not what limits it. So INPUT-BOUND becomes stage `input` with an
 unnamed limit: its stage can be right, both coordinates cannot. COMPUTE-BOUND and BALANCED are taken
-as healthy; RESIDUAL-HEAVY, time that is neither input nor compute, as a pause.
+as healthy; RESIDUAL-HEAVY, time that is neither input nor compute, as a pause. Its stragglers are
+taken as `sync x imbalance` with the rank that it names; why it is late is told by area only.
+It starts ranks itself, so that they cannot be put into namespaces or groups of their own.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from bench.zoo.case import HEALTHY
-from bench.zoo.fault import NotPlanted
+from bench.zoo.fault import NotPlanted, OneRank
+from bench.zoo.faults.links import Link
+from bench.zoo.faults.mounts import SlowMount
 from bench.zoo.faults.processes import REPOSITORY
 from bench.zoo.job import JobError, run_job
-from bench.zoo.outcome import Outcome, judge_pair
+from bench.zoo.outcome import Outcome, judge_culprit, judge_pair
 from bench.zoo.record import RUNS, describe
 
 if TYPE_CHECKING:
@@ -33,6 +37,11 @@ SAID: dict[str, Pair] = {
     "COMPUTE_BOUND": HEALTHY,
     "BALANCED": HEALTHY,
     "RESIDUAL_HEAVY": ("pause", "code"),
+    "STRAGGLER": ("sync", "imbalance"),
+    "INPUT_STRAGGLER": ("sync", "imbalance"),
+    "COMPUTE_STRAGGLER": ("sync", "imbalance"),
+    "H2D_STRAGGLER": ("sync", "imbalance"),
+    "RESIDUAL_STRAGGLER": ("sync", "imbalance"),
 }
 """Kinds that are not here (NO_DATA, WARMUP, INCOMPLETE_DATA) are no verdict."""
 
@@ -46,7 +55,7 @@ def run_case(case: Case, load: str) -> Outcome:
         "truth": list(case.truth),
         "healthy": case.healthy,
     }
-    missing = case.missing()
+    missing = case.missing() or _cannot_start(case)
     if missing:
         return Outcome(**base, status="not-planted", words=f"needs {missing}")
     logs = RUNS / "traceml"
@@ -56,7 +65,7 @@ def run_case(case: Case, load: str) -> Outcome:
             case,
             faulty=True,
             measure=False,
-            launcher=(str(_installed() / "traceml"), "run"),
+            launcher=(str(_installed() / "traceml"), "run", *_ranks(case)),
             between=("--logs-dir", str(logs), "--run-name", case.name, "--args"),
             env={"ZOO_TRACER": "traceml"},
         )
@@ -68,13 +77,27 @@ def run_case(case: Case, load: str) -> Outcome:
     return Outcome(**base, **describe(account), **_judge(case, told["primary_diagnosis"]))
 
 
+def _cannot_start(case: Case) -> str | None:
+    alone = isinstance(case.fault, OneRank) and not isinstance(case.fault.fault, SlowMount)
+    if isinstance(case.fault, Link) or alone:
+        return "a launcher that starts one rank otherwise than the next"
+    return None
+
+
+def _ranks(case: Case) -> tuple[str, ...]:
+    return ("--nproc-per-node", str(case.ranks)) if case.ranks else ()
+
+
 def _judge(case: Case, primary: dict[str, Any]) -> dict[str, Any]:
     said = SAID.get(primary["kind"])
+    rank = (primary.get("evidence") or {}).get("culprit_rank")
     return {
         "said": said,
         "code": primary["kind"],
         "words": f"{primary['status']}: {primary['summary']} {primary['action']}",
-        "status": judge_pair(case.truth, said),
+        "status": judge_culprit(case, None, judge_pair(case.truth, said)),
+        "culprit": str(case.culprit or ""),
+        "said_culprit": "" if rank is None else f"rank {rank}",
         "false_alarm": case.healthy and said not in (HEALTHY, None),
     }
 
