@@ -32,9 +32,8 @@ def act(_: argparse.Namespace) -> int:
                 f"`pip install {package}` brings it; `fuelline run` itself works without."
             )
     print(f"$ fuelline run {_JOB.name}      # {_JOB}\n", flush=True)
-    options = argparse.Namespace(
-        job=[str(_JOB)], run_dir=None, price=None, quiet=False, debug=False
-    )
-    code = run.act(options)
+    parser = argparse.ArgumentParser()
+    run.add_to(parser.add_subparsers())
+    code = run.act(parser.parse_args(["run", str(_JOB)]))
     print("\nYours next: fuelline run train.py")
     return code

@@ -304,6 +304,13 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(
     assert "be root" in output
 
 
+@pytest.mark.usefixtures("store")
+def test_the_demo_runs_the_job_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    (script,) = started_by(monkeypatch, ["demo"])[1:]
+    assert Path(script).name == "starved.py"
+    assert Path(script).is_file()
+
+
 def test_the_demo_without_torch_says_what_to_install(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
