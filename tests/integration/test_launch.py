@@ -90,12 +90,12 @@ def wait_until_ready(stream: IO[bytes] | None) -> None:
 
 
 PATIENT = """
-    import signal, sys, time
+    import os, signal, sys, time
 
     caught = []
     def note(number, _):
         caught.append(number)
-        print("caught", signal.Signals(number).name, flush=True)
+        os.write(1, f"caught {{signal.Signals(number).name}}\\n".encode())
     for name in {names}:
         signal.signal(getattr(signal, name), note)
     print("ready", flush=True)
