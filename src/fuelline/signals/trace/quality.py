@@ -38,6 +38,7 @@ def judge_quality(
     lanes: Sequence[Lane],
     hosts: Mapping[int, Host],
     meetings: Meetings,
+    *,
     steps: Steps,
     gaps: Sequence[GapCause],
 ) -> list[Quality]:
