@@ -69,7 +69,7 @@ class Kind(IntEnum):
     PIN = 7  # bytes
     COPY = 8  # bytes, device index
     BACKWARD = 9  # autograd graph nodes (0: not counted this time), thread cpu ns*
-    OPTIMIZER = 10  # optimizer id, thread cpu ns*
+    OPTIMIZER = 10  # optimizer id: a mark at the end of its step
     SAVE = 11  # bytes on disk (-1 unknown), text id of the target
     SYNC = 12  # device index
     GC = 13  # generation, objects collected

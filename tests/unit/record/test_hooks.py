@@ -248,22 +248,6 @@ def test_two_optimizers_have_numbers_of_their_own(hooked: Installation, tmp_path
     assert left.steps == 3
 
 
-def test_an_optimizer_inside_another_is_part_of_its_step(
-    hooked: Installation, tmp_path: Path
-) -> None:
-    weight = torch.ones(1, requires_grad=True)
-
-    class Wrapper(torch.optim.SGD):
-        inner = torch.optim.SGD([weight], lr=0.1)
-
-        def step(self, closure: Any = None) -> None:
-            self.inner.step()
-
-    weight.sum().backward()
-    Wrapper([weight], lr=0.1).step()
-    assert read(tmp_path).steps == 1
-
-
 def test_loaders_and_optimizers_are_not_kept_alive(hooked: Installation) -> None:
     class Rows(list[int]):
         pass
