@@ -140,7 +140,7 @@ READ = [
     ),
     Case(
         name="read-memory-memmap",
-        sentence="100 MB of a memory-mapped file, re-read in every epoch; the cache gets half of that.",
+        sentence="100 MB of a memory-mapped file, re-read in every epoch; half of that fits.",
         job="tokens",
         data="tokens",
         args="--workers 2 --batch 16 --length 8192 --count 6000 --scan --sparse --sample-ms 0.6",
