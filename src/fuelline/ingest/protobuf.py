@@ -14,8 +14,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 from enum import IntEnum
+from mmap import mmap
 from typing import Any
 
+Buffer = bytes | mmap
 Span = tuple[int, int]
 """Start and end of a message, a text or bytes inside the buffer."""
 
@@ -24,6 +26,9 @@ _MOST_SHIFT = 63
 """Ten bytes of seven bits hold 64 bits; an eleventh is damage."""
 _SIGN = 1 << 63
 _WRAP = 1 << 64
+_MORE = 0x80
+"""In a byte of a number: another one follows."""
+_UNREAD = (-1, -1, False)
 _DOUBLE = struct.Struct("<d")
 
 
@@ -63,14 +68,17 @@ class Message:
     name: str
     fields: tuple[tuple[int, str, Kind], ...]
     """Number, name and kind of each."""
-    slots: dict[int, tuple[int, Kind]] = field(init=False)
-    """Number to place in the list of values; filled from `fields`."""
+    slots: dict[int, tuple[int, int, bool]] = field(init=False)
+    """Number to place in the list of values, wire type, and whether it is repeated."""
 
     def __post_init__(self) -> None:
-        slots = {number: (slot, kind) for slot, (number, _, kind) in enumerate(self.fields)}
+        slots = {
+            number: (slot, _WIRES[kind], kind is Kind.SPANS)
+            for slot, (number, _, kind) in enumerate(self.fields)
+        }
         object.__setattr__(self, "slots", slots)
 
-    def read(self, data: bytes, start: int, end: int, base: int = 0) -> list[Any]:
+    def read(self, data: Buffer, start: int, end: int, base: int = 0) -> list[Any]:
         """Values in the order of `fields`; None or an empty list where the field is absent.
 
         `base` is where `data` lies in its file: for the offsets in errors.
@@ -80,26 +88,29 @@ class Message:
         at = start
         while at < end:
             tag_at = at
-            tag, at = _read_varint(data, at, end, base)
+            tag = data[at]
+            at += 1
+            if tag >= _MORE:  # nearly all tags and most numbers are one byte: no call for those
+                tag, at = read_varint(data, tag_at, end, base)
             wire = tag & 7
-            slot, kind = slots.get(tag >> 3, (-1, None))
-            if kind is not None and _WIRES[kind] != wire:
+            slot, expected, repeated = slots.get(tag >> 3, _UNREAD)
+            if wire != expected and slot >= 0:
                 raise WireError(
                     base + tag_at,
-                    f"field {tag >> 3} of {self.name} has wire type {wire}, not {_WIRES[kind]}",
+                    f"field {tag >> 3} of {self.name} has wire type {wire}, not {expected}",
                 )
             if wire == _VARINT:
-                value, at = _read_varint(data, at, end, base)
+                value, at = read_varint(data, at, end, base)
                 if slot >= 0:
                     values[slot] = value - _WRAP if value >= _SIGN else value
             elif wire == _DELIMITED:
-                size, at = _read_varint(data, at, end, base)
+                size, at = read_varint(data, at, end, base)
                 if size > end - at:
                     raise WireError(
                         base + tag_at,
                         f"a field of {self.name} claims {size} bytes, but only {end - at} follow",
                     )
-                if kind is Kind.SPANS:
+                if repeated:
                     values[slot].append((at, at + size))
                 elif slot >= 0:
                     values[slot] = (at, at + size)
@@ -112,13 +123,15 @@ class Message:
         return values
 
 
-def _read_varint(data: bytes, at: int, end: int, base: int) -> tuple[int, int]:
+def read_varint(data: Buffer, at: int, end: int, base: int = 0) -> tuple[int, int]:
     """A number and where the next byte is."""
+    if at < end and data[at] < _MORE:
+        return data[at], at + 1
     start, value, shift = at, 0, 0
     while at < end:
         byte = data[at]
         at += 1
-        if byte < 0x80:
+        if byte < _MORE:
             return (value | byte << shift) & (_WRAP - 1), at
         value |= (byte & 0x7F) << shift
         shift += 7
@@ -137,6 +150,6 @@ def _fixed_size(wire: int, left: int, at: int) -> int:
     return size
 
 
-def text(data: bytes, span: Span | None) -> str:
+def text(data: Buffer, span: Span | None) -> str:
     """A text; bytes that are no UTF-8 are shown as escapes."""
     return "" if span is None else data[span[0] : span[1]].decode("utf-8", "backslashreplace")

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MAGIC = b"SQLite format 3\0"
 _ROWS = 50_000
 """Rows in memory at a time: about 20 MB as Python objects."""
+_LIMIT_LENGTH = 0
+"""SQLITE_LIMIT_LENGTH (https://sqlite.org/c3ref/c_limit_attached.html)."""
 _LONGEST_BYTES = 16 * 1024 * 1024
 """No value of an export is longer; a damaged length must not become an allocation."""
 
@@ -43,7 +45,7 @@ class Database:
             self._connection = sqlite3.connect(address, uri=True)
             self._connection.text_factory = _decode
             if hasattr(self._connection, "setlimit"):  # Python 3.11
-                self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_BYTES)
+                self._connection.setlimit(_LIMIT_LENGTH, _LONGEST_BYTES)
             self._connection.execute("PRAGMA trusted_schema = OFF")
             self._tables = self._find_tables()
         except sqlite3.Error as error:
