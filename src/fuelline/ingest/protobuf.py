@@ -88,10 +88,7 @@ class Message:
         at = start
         while at < end:
             tag_at = at
-            tag = data[at]
-            at += 1
-            if tag >= _MORE:  # nearly all tags and most numbers are one byte: no call for those
-                tag, at = read_varint(data, tag_at, end, base)
+            tag, at = read_varint(data, at, end, base)
             wire = tag & 7
             slot, expected, repeated = slots.get(tag >> 3, _UNREAD)
             if wire != expected and slot >= 0:
