@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuelline.ingest.dcgm import Dcgm
 from fuelline.ingest.importer import HEAD_BYTES
 from fuelline.ingest.kineto import Kineto
+from fuelline.ingest.nsight import Nsight
+from fuelline.ingest.straggler import Straggler
 from fuelline.ingest.unpack import read_head
+from fuelline.ingest.xplane import XPlane
 from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
 
     from fuelline.ingest.importer import Importer
 
-IMPORTERS: tuple[Importer, ...] = (Kineto(),)
+IMPORTERS: tuple[Importer, ...] = (Dcgm(), Kineto(), Nsight(), Straggler(), XPlane())
 
 _HTML = (b"<!doctype html", b"<html", b"<?xml")
 
