@@ -114,7 +114,10 @@ class Database:
         self.problems.append(what)
 
     def _check_length(self) -> None:
-        """The header says how many pages there are (https://sqlite.org/fileformat.html, 1.3)."""
+        """The header says how many pages there are (https://sqlite.org/fileformat.html, 1.3).
+
+        SQLite reads nothing of a file with fewer, so neither can we, `partial` or not.
+        """
         size_bytes = self.path.stat().st_size
         with self.path.open("rb") as file:
             head = file.read(100)
@@ -125,7 +128,9 @@ class Database:
         (valid_for,) = struct.unpack_from(">I", head, 92)
         expected = pages * (65536 if page_bytes == 1 else page_bytes)
         if counter == valid_for and size_bytes < expected:
-            self._refuse(f"it ends at byte {size_bytes}, but its header announces {expected} bytes")
+            raise self.error(
+                f"it ends at byte {size_bytes}, but its header announces {expected} bytes"
+            )
 
     def _find_tables(self) -> dict[str, set[str]]:
         names = self._connection.execute(
