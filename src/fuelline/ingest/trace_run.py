@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections import Counter
+from itertools import count
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -18,9 +19,10 @@ from fuelline.ingest.recording import DAMAGE, read_manifest
 from fuelline.schema.errors import DamagedRecordingError, NotARecordingError
 from fuelline.schema.recording import TableFacts
 from fuelline.schema.trace import TraceFacts
-from fuelline.timeline.trace import TRACE_TABLES, Trace, complete
+from fuelline.timeline.trace import Trace, complete
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _SUFFIX = ".parquet"
@@ -78,11 +80,12 @@ def load_trace(run_dir: Path) -> Trace:
         )
     tables = manifest.tables
 
-    def load(name: str, rank: int) -> pl.DataFrame:
-        frames: list[pl.DataFrame] = []
-        while (stem := part_stem(name, rank, len(frames))) in tables:
-            frames.append(_read_part(run_dir / f"{stem}{_SUFFIX}", tables[stem]))
-        return pl.concat(frames) if frames else pl.DataFrame(schema=dict(TRACE_TABLES[name]))
+    def load(name: str, rank: int) -> Iterator[pl.DataFrame]:
+        for number in count():
+            stem = part_stem(name, rank, number)
+            if stem not in tables:
+                return
+            yield _read_part(run_dir / f"{stem}{_SUFFIX}", tables[stem])
 
     return Trace(run=manifest.run, facts=manifest.trace or TraceFacts(), load=load)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from fuelline.schema.recording import RunFacts
     from fuelline.schema.trace import TraceFacts
@@ -74,8 +74,8 @@ class Trace:
 
     run: RunFacts
     facts: TraceFacts
-    load: Callable[[str, int], pl.DataFrame]
-    """Table and rank in, frame out; columns that it lacks are added as null."""
+    load: Callable[[str, int], Iterable[pl.DataFrame]]
+    """Table and rank in, parts of it out, one at a time; columns they lack are added as null."""
 
     @property
     def ranks(self) -> list[int]:
@@ -84,7 +84,13 @@ class Trace:
 
     def table(self, name: str, rank: int) -> pl.DataFrame:
         """One of TRACE_TABLES for one rank, with all its columns; empty if there is nothing."""
-        return complete(name, self.load(name, rank))
+        parts = list(self.parts(name, rank))
+        return pl.concat(parts) if parts else pl.DataFrame(schema=dict(TRACE_TABLES[name]))
+
+    def parts(self, name: str, rank: int) -> Iterator[pl.DataFrame]:
+        """The same piece by piece, for tables that may not fit in memory."""
+        for part in self.load(name, rank):
+            yield complete(name, part)
 
     def texts(self, rank: int) -> dict[int, str]:
         """Name numbers of a rank to their texts."""
@@ -105,8 +111,8 @@ def in_memory(
 ) -> Trace:
     """A trace of frames by table and rank, for tests and for what never touches a disk."""
 
-    def load(name: str, rank: int) -> pl.DataFrame:
+    def load(name: str, rank: int) -> list[pl.DataFrame]:
         found = frames.get((name, rank))
-        return pl.DataFrame(schema=dict(TRACE_TABLES[name])) if found is None else found
+        return [] if found is None else [found]
 
     return Trace(run=run, facts=facts, load=load)
