@@ -45,6 +45,13 @@ _MOST_NUMBER = 10_000_000
 _ON_HOST = ("gc",)
 """Python's garbage collection: the worker stands still, its device has nothing to do."""
 _COMPUTES = ("forward-compute", "backward-compute", "optimizer")
+_BOTH_SIDES = {
+    "forward-send": "forward-pp-comm",
+    "forward-recv": "forward-pp-comm",
+    "backward-send": "backward-pp-comm",
+    "backward-recv": "backward-pp-comm",
+}
+"""A send and its receive are one exchange, and named as such (as the authors' results do)."""
 _OVER_REPLICAS = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
 _MOST_SEQUENCE = 1 << 20
 """Operations of one type in one step of one worker; more are damage."""
@@ -74,6 +81,7 @@ class Straggler:
         steps, laid = _lay_out(frame)
         kept, insane = keep_sane(laid)
         names = NameBook()
+        kept = kept.with_columns(pl.col("optype").replace(_BOTH_SIDES))
         texts = [
             *kept["optype"].unique(maintain_order=True),
             *kept["group_text"].drop_nulls().unique(maintain_order=True),
@@ -89,8 +97,9 @@ class Straggler:
         facts = []
         for (number,), own in named.partition_by("rank", as_dict=True, maintain_order=True).items():
             on_host = pl.col("optype").is_in(_ON_HOST)
+            lasted = pl.col("end_ns") > pl.col("start_ns")
             writer.add("device", number, fit("device", own.filter(~on_host)))
-            writer.add("host", number, fit("host", _as_host(own.filter(on_host))))
+            writer.add("host", number, fit("host", _as_host(own.filter(on_host & lasted))))
             writer.add("steps", number, fit("steps", steps))
             writer.add("names", number, names.frame())
             facts.append(_describe(number, own))
