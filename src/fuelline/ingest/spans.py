@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
 from fuelline.schema.trace import Quality
 from fuelline.timeline.trace import TRACE_TABLES
+
+if TYPE_CHECKING:
+    from fuelline.ingest.importer import PartWriter
 
 MOST_NS = 1 << 62
 """Beyond 146 years from zero a time is damage, and differences of such times would overflow."""
@@ -37,11 +42,13 @@ def describe_insane(count: int) -> list[Quality]:
     ]
 
 
-def fit(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """All columns of a table in its types; what is not there or does not fit is null."""
-    return frame.select(
-        pl.col(name).cast(kind, strict=False)
-        if name in frame.columns
-        else pl.lit(None, kind).alias(name)
-        for name, kind in TRACE_TABLES[table].items()
-    )
+def write(writer: PartWriter, table: str, rank: int, frame: pl.DataFrame) -> None:
+    """One part, if it has rows, in the types of its table; what does not fit is null."""
+    if frame.height:
+        fitted = frame.select(
+            pl.col(name).cast(kind, strict=False)
+            if name in frame.columns
+            else pl.lit(None, kind).alias(name)
+            for name, kind in TRACE_TABLES[table].items()
+        )
+        writer.add(table, rank, fitted)

@@ -17,7 +17,7 @@ import polars as pl
 
 from fuelline.ingest.importer import Imported
 from fuelline.ingest.name_book import NameBook
-from fuelline.ingest.spans import describe_insane, fit, keep_sane
+from fuelline.ingest.spans import describe_insane, keep_sane, write
 from fuelline.schema.errors import InputError
 from fuelline.schema.trace import DeviceKind, HostKind, Quality, RankFacts, SourceFacts
 
@@ -98,9 +98,9 @@ class Straggler:
         for (number,), own in named.partition_by("rank", as_dict=True, maintain_order=True).items():
             on_host = pl.col("optype").is_in(_ON_HOST)
             lasted = pl.col("end_ns") > pl.col("start_ns")
-            writer.add("device", number, fit("device", own.filter(~on_host)))
-            writer.add("host", number, fit("host", _as_host(own.filter(on_host & lasted))))
-            writer.add("steps", number, fit("steps", steps))
+            write(writer, "device", number, own.filter(~on_host))
+            write(writer, "host", number, _as_host(own.filter(on_host & lasted)))
+            write(writer, "steps", number, steps)
             writer.add("names", number, names.frame())
             facts.append(_describe(number, own))
         return Imported(

@@ -15,7 +15,7 @@ import polars as pl
 from fuelline.ingest.dcgm.exposition import CutShortError, read_samples
 from fuelline.ingest.dcgm.fields import FIELDS, is_blank
 from fuelline.ingest.importer import Imported
-from fuelline.ingest.spans import MOST_NS, fit
+from fuelline.ingest.spans import MOST_NS, write
 from fuelline.ingest.unpack import read_blocks
 from fuelline.schema.errors import InputError
 from fuelline.schema.trace import ChipFacts, Quality, RankFacts, SourceFacts
@@ -138,7 +138,7 @@ class _Scrapes:
         for place, host in enumerate(self.devices):
             number = rank * len(self.devices) + place
             own = frame.filter(pl.col("host") == host)
-            writer.add("counters", number, fit("counters", own))
+            write(writer, "counters", number, own)
             ranks.append(self._describe(number, host, own))
         return Imported(
             source=SourceFacts(

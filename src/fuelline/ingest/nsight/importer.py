@@ -21,7 +21,7 @@ from fuelline.ingest.nsight.tables import (
     DEVICE_SOURCES,
     HOST_SOURCES,
 )
-from fuelline.ingest.spans import fit, keep_sane
+from fuelline.ingest.spans import keep_sane, write
 from fuelline.schema.trace import ChipFacts, RankFacts, SourceFacts
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class _Report:
             for (owner,), rows in kept.partition_by("owner", as_dict=True).items():
                 rank = self._ranks.get(owner)
                 if rank is not None:
-                    self._writer.add(table, rank, fit(table, rows))
+                    write(self._writer, table, rank, rows)
         return insane
 
     def _find_ranks(self, first: int) -> dict[int | None, int]:

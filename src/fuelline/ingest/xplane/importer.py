@@ -16,7 +16,7 @@ import polars as pl
 from fuelline.ingest.importer import Imported
 from fuelline.ingest.name_book import NameBook
 from fuelline.ingest.protobuf import WireError, read_varint, text
-from fuelline.ingest.spans import describe_insane, fit, keep_sane
+from fuelline.ingest.spans import describe_insane, keep_sane, write
 from fuelline.ingest.xplane.events import (
     DEVICE_COLUMNS,
     HOST_COLUMNS,
@@ -163,7 +163,7 @@ class _Space:
             )
             kept, dropped = keep_sane(frame)
             self._insane += dropped
-            self._writer.add(table, self._rank, fit(table, kept))
+            write(self._writer, table, self._rank, kept)
 
     def _note_steps(self, plane: Plane, line: Line) -> None:
         """A step that several devices mark lasts from the first to the last of them."""
