@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 
     from fuelline.schema.facts import Culprit, SyncFacts
     from fuelline.schema.live import RunGrowth, Snapshot
-    from fuelline.schema.recording import RunFacts
+    from fuelline.schema.recording import Blindspot, RunFacts
     from fuelline.signals import Comparison, HostView
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
 
+MOST_NAMED = 3
+"""Hosts in one line of the report."""
 MOST_COMPARED = 4
 """Ranks beside a late one whose steps are looked into: what it does differently shows by then."""
 
@@ -50,7 +52,7 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     trainer = _choose_trainer(hosts, late)
     summary = _summarise(hosts[0].run, run_dir)
     blindspots = [
-        *dict.fromkeys(spot for host in hosts for spot in host.blindspots),
+        *_join_blindspots(hosts),
         *recordings.lost,
         *find_unseen(hosts, trainer),
     ]
@@ -62,6 +64,25 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     sync = _explain_lateness(recordings, hosts, comparison)
     facts = measure(timeline, trainer, tiling, sync)
     return diagnose(facts, summary, blindspots, price)
+
+
+def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:
+    """What no host could see as it is; what only some could not, with their names."""
+    seen_by: dict[Blindspot, list[str]] = {}
+    for host in hosts:
+        for spot in dict.fromkeys(host.blindspots):
+            seen_by.setdefault(spot, []).append(host.run.run_id)
+    return [
+        spot
+        if len(names) == len(hosts)
+        else msgspec.structs.replace(spot, what=f"{spot.what} ({_list_some(names)})")
+        for spot, names in seen_by.items()
+    ]
+
+
+def _list_some(names: list[str]) -> str:
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _choose_trainer(hosts: list[HostView], late: set[int]) -> Trainer | None:

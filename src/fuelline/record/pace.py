@@ -18,7 +18,7 @@ from fuelline.schema.samples import Blind
 _SAVED_NS = 10_000_000_000
 """A task may save up the share of as much time, and starts with that."""
 _MAX_INTERVAL_NS = 30_000_000_000
-_MAX_STRETCH = 4.0
+_MAX_STRETCH = 8.0
 FAILURES_TO_GIVE_UP = 3
 
 

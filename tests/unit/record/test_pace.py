@@ -82,4 +82,4 @@ def test_the_governor_never_stops_a_task() -> None:
     governor = Governor(task, 0.01)
     for second in range(500):
         governor.adjust(second * S, second * S)
-    assert task.interval_ns <= 4 * S
+    assert task.interval_ns <= 8 * S

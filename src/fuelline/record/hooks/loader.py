@@ -164,7 +164,6 @@ class Take(QuickHook):
             if note is None or live[PHASE] in _IN_NEXT:
                 return thorough(iterator)
             self.quick_calls -= 1
-            guest.doubted.add(guest.trainer)
             is_training, position = _is_grad_enabled(), iterator._num_yielded
             live[PHASE] = _WAIT if is_training else _EVAL_WAIT
             start_ns = monotonic_ns()
@@ -202,7 +201,6 @@ class Take(QuickHook):
             self.start_run()
         elif not self._is_first():
             return None
-        guest.doubted.add(ident)
         iterator = args[0]
         note = iterator.__dict__.get(NOTE) or self._book.enter_nameless(iterator)
         is_training, position = _is_grad_enabled(), iterator._num_yielded

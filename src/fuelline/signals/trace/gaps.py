@@ -1,9 +1,9 @@
 """Idle gaps of a device, each moment with its cause: what the host did meanwhile.
 
 Idle under the data loader is waiting for data. Otherwise the call that launched the event at a
-gap's end splits the gap. Before the call the host is to blame, for whatever it did. From the call
-on it is launching, as long as that usually takes. If the call came before the gap began, the host
-was ahead and the device waited for something of its own.
+gap's end splits the gap. Until the call returns the host is to blame, for whatever it did. Then the
+launch takes as long as launches do. If the call returned before the gap began, the host was ahead
+and the device waited for something of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _LATENCY_NS = 20_000
 """From a launching call to the start of its kernel on an idle device takes 5 to 20 us."""
 _LOADER = "data loader"
 _HOST = "host"
+INSIDE_GRAPH = "inside a graph"
+"""A graph runs and none of its kernels does: they wait for each other, or were not recorded."""
 PART_OF_CAUSE = {
     "profiler": "profiler overhead",
     "data loader": "data wait",
@@ -36,6 +38,7 @@ PART_OF_CAUSE = {
     "python between steps": "launch-bound",
     "launch latency": "launch-bound",
     "dependency on the device": "unknown",
+    INSIDE_GRAPH: "unknown",
     "not recorded": "unknown",
 }
 """The ledger part of each cause of idleness."""
@@ -81,19 +84,21 @@ def _phases(gaps: pl.DataFrame, events: pl.DataFrame, host: Host) -> pl.DataFram
         events.select("start_ns", "correlation")
         .join(host.launches, on="correlation", how="left", maintain_order="left")
         .unique("start_ns", keep="first", maintain_order=True)
-        .select(pl.col("start_ns").alias("end_ns"), "call_ns")
+        .select(pl.col("start_ns").alias("end_ns"), "call_ns", "is_graph")
     )
     known = gaps.join(launched, on="end_ns", how="left").with_columns(
         pl.col("call_ns").fill_null(pl.col("end_ns"))
     )
-    call = pl.max_horizontal("call_ns", "start_ns").clip(upper_bound=pl.col("end_ns"))
+    call = pl.min_horizontal(pl.max_horizontal("call_ns", "start_ns"), "end_ns")
     settled = pl.min_horizontal(call + _LATENCY_NS, "end_ns")
     cut = known.with_columns(call.alias("call_ns"), settled.alias("settled_ns"))
+    from_graph = pl.col("is_graph").fill_null(value=False)
     return pl.concat(
         [
             _phase(cut, "start_ns", "call_ns", _HOST),
             _phase(cut, "call_ns", "settled_ns", "launch latency"),
-            _phase(cut, "settled_ns", "end_ns", "dependency on the device"),
+            _phase(cut.filter(~from_graph), "settled_ns", "end_ns", "dependency on the device"),
+            _phase(cut.filter(from_graph), "settled_ns", "end_ns", INSIDE_GRAPH),
         ]
     )
 

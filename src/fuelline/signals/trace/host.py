@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from fuelline.timeline.trace import Trace
 
 _ANYWHERE = ("profiler", "data loader")
-_LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperative|MemcpyAsync|MemsetAsync"
+_LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperative"
+"""Calls that put a kernel on the device; a memset of nothing leaves no event, and is no loss."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,8 @@ class Host:
     """One rank's host side."""
 
     launches: pl.DataFrame
-    """| correlation | call_ns | thread | is_graph |: the calls that put work on the device."""
+    """| correlation | call_ns | thread | is_graph |: calls that put work on the device, and when
+    they returned."""
     sets: Mapping[str, pl.DataFrame]
     """Cause to the set of moments at which the host did that."""
     threads: tuple[int, ...]
@@ -95,7 +97,7 @@ def _no_launches() -> pl.DataFrame:
 
 def _launches(runtime: pl.DataFrame, correlations: pl.Series) -> pl.DataFrame:
     return runtime.filter(pl.col("correlation").is_in(correlations.implode())).select(
-        "correlation", pl.col("start_ns").alias("call_ns"), "thread", "name"
+        "correlation", pl.col("end_ns").alias("call_ns"), "thread", "name"
     )
 
 

@@ -72,7 +72,7 @@ def measure_trace(trace: Trace) -> Measured:
     steps = find_steps(trace, lanes[0])
     for lane in lanes:
         _account(trace, lane, hosts[lane.rank], meetings, found)
-    quality = judge_quality(trace.facts, lanes, hosts, meetings, steps)
+    quality = judge_quality(trace.facts, lanes, hosts, meetings, steps=steps, gaps=found.gaps)
     first = {account.ledger.rank: account for account in reversed(found.accounts)}
     culprits = find_culprits(meetings, first)
     kernels, classes = rank_kernels(trace, lanes)

@@ -39,7 +39,7 @@ _CLASSES: Final = (
         ),
     ),
     ("norm", r"norm|welford|rms_|layer_?norm|bn_(fw|bw)"),
-    ("optimizer", r"multi_tensor|adam|lamb|sgd|optimizer|fused_?opt|_foreach_"),
+    ("optimizer", r"multi_tensor|adam|fused_?lamb|lamb_|sgd|optimizer|fused_?opt|_foreach_"),
     ("embedding", r"embedding|lookup|indexselect|index_select|gather|scatter"),
     ("reduce", r"reduce|softmax|logsoftmax|argmax|topk|sort|scan|nll_loss|cross_entropy|cumsum"),
     ("pooling", r"pool"),

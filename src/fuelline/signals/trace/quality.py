@@ -11,11 +11,12 @@ import polars as pl
 
 from fuelline.schema.trace import Quality
 from fuelline.schema.units import percent
+from fuelline.signals.trace.gaps import INSIDE_GRAPH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fuelline.schema.trace import TraceFacts
+    from fuelline.schema.trace import GapCause, TraceFacts
     from fuelline.signals.trace.host import Host
     from fuelline.signals.trace.lane import Lane
     from fuelline.signals.trace.meetings import Meetings
@@ -28,6 +29,8 @@ _UNBELIEVABLE_SHARE = 0.2
 _EMPTY_GRAPHS = 0.1
 _NEAR_END = 0.02
 """Of the host's span: device events that reach into it were recorded to the end."""
+_HOLES = 0.05
+"""Kernels of a graph follow each other within microseconds; so much between them is a loss."""
 BLINDING = ("no-device", "graphs", "lost")
 """Codes after which nobody may call a device idle."""
 
@@ -37,12 +40,15 @@ def judge_quality(
     lanes: Sequence[Lane],
     hosts: Mapping[int, Host],
     meetings: Meetings,
+    *,
     steps: Steps,
+    gaps: Sequence[GapCause],
 ) -> list[Quality]:
     """Everything that is wrong, what the files themselves said first."""
     found = list(facts.quality)
     for lane in lanes:
         found += _of_rank(lane, hosts[lane.rank])
+    found += [_holes(gap) for gap in gaps if gap.cause == INSIDE_GRAPH and gap.share >= _HOLES]
     return [
         *_together(found),
         *_of_ranks(facts, lanes, meetings),
@@ -118,6 +124,16 @@ def _dropped(lost: float, ranks: list[int]) -> Quality:
         problem=f"{percent(lost)} of the launches have no event on the device: it was dropped",
         forbids="calling the device idle" if blinds else "idle time and kernel counts to the digit",
         ranks=ranks,
+    )
+
+
+def _holes(gap: GapCause) -> Quality:
+    return Quality(
+        code="graphs",
+        problem=f"for {percent(gap.share)} of the time graphs ran and none of their kernels did: "
+        "not all that graphs ran was recorded",
+        forbids="calling the device idle, and totals of kernels",
+        ranks=[gap.rank],
     )
 
 

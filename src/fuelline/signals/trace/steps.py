@@ -19,6 +19,8 @@ _FEWEST = 3
 """Fewer repetitions are no rhythm."""
 _EVEN = 0.25
 """Standard deviation over mean of the distances between repetitions, at most."""
+_RARE = 0.01
+"""Of the kernel time: what may occur less often than once a step, as at the start of a run."""
 _DIGITS = re.compile(r"\d+")
 _STEP_WORDS = re.compile(r"step|iter|batch|execute|forward|train", re.IGNORECASE)
 
@@ -108,21 +110,30 @@ def _by_kernels(lane: Lane) -> Steps | None:
     if not lane.events.height:
         return None
     first = lane.of(lane.devices[0])
-    counted = first.group_by("text").agg(pl.len().alias("times"), "start_ns")
-    even = counted.filter(
-        (pl.col("times") >= _FEWEST)
-        & pl.col("start_ns").map_elements(_is_even, pl.Boolean, skip_nulls=False)
+    took = pl.col("end_ns") - pl.col("start_ns")
+    counted = first.group_by("text").agg(
+        pl.len().alias("times"), "start_ns", took.sum().alias("ns")
     )
-    if not even.height:
+    text = _find_rhythm(counted.sort("times", "text"))
+    if text is None:
         return None
-    usual = (
-        even.group_by("times")
-        .agg(pl.len().alias("kernels"), pl.col("text").sort().first())
-        .filter(pl.col("kernels") >= _FEWEST)
-        .sort("kernels", "times", descending=[True, False])
-    )
-    if not usual.height:
-        return None
-    text = str(usual["text"][0])
     spans = _between(first.filter(pl.col("text") == text).sort("start_ns"))
     return Steps(spans, "periodicity", text)
+
+
+def _find_rhythm(counted: pl.DataFrame) -> str | None:
+    """A kernel of the group that occurs once a step.
+
+    Layers repeat within a step, too. They are told from steps by what occurs less often than they:
+    the ends of a step do, and nearly nothing occurs less often than steps.
+    """
+    whole = float(counted["ns"].sum())
+    rarer_ns = 0.0
+    for same in counted.partition_by("times", maintain_order=True):
+        if rarer_ns > _RARE * whole:
+            return None
+        even = same.filter(pl.col("start_ns").map_elements(_is_even, pl.Boolean, skip_nulls=False))
+        if int(same["times"][0]) >= _FEWEST and even.height >= _FEWEST:
+            return str(even["text"][0])
+        rarer_ns += float(same["ns"].sum())
+    return None
