@@ -18,6 +18,7 @@ from fuelline.schema.findings import (  # noqa: TC001 - msgspec needs them
 )
 from fuelline.schema.readings import Missing, Signal
 from fuelline.schema.recording import LoaderFacts  # noqa: TC001
+from fuelline.schema.stragglers import StragglerFacts  # noqa: TC001
 from fuelline.schema.trace import Quality  # noqa: TC001
 
 _NOT_MEASURED = Missing(reason="not measured")
@@ -309,6 +310,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     transfer: TransferFacts = field(default_factory=TransferFacts)
     trace: TraceSignals | None = None
     """Of an imported trace; None for recorded runs."""
+    stragglers: StragglerFacts | None = None
+    """Of an imported trace that tells stages and replicas; None for all others."""
 
     def share_of(self, part: str) -> float:
         """Share of the window that went to one part of the budget."""
