@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import socket
+import time
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from fuelline import __version__
 from fuelline.diagnose import cannot_tell, diagnose
-from fuelline.ingest import Hosts, RunTail, compact_recording, find_parts, read_last
+from fuelline.ingest import (
+    Hosts,
+    RunTail,
+    compact_recording,
+    find_parts,
+    find_sources,
+    import_trace,
+    is_trace,
+    load_trace,
+    read_last,
+)
 from fuelline.report import render_terminal, write_document
 from fuelline.schema.errors import NotARecordingError
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
-from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
+from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, RunFacts
 from fuelline.signals import (
     align_hosts,
     compare_ranks,
@@ -24,15 +37,17 @@ from fuelline.signals import (
     why_no_steps,
 )
 from fuelline.signals.live import LiveRun, join_snapshots
+from fuelline.signals.trace import measure_trace
 from fuelline.timeline.tiles import cut_tiles
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
     from typing import TextIO
 
     from fuelline.schema.facts import Culprit, SyncFacts
     from fuelline.schema.live import RunGrowth, Snapshot
-    from fuelline.schema.recording import Blindspot, RunFacts
+    from fuelline.schema.recording import Blindspot
     from fuelline.signals import Comparison, HostView
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
@@ -43,8 +58,22 @@ MOST_COMPARED = 4
 """Ranks beside a late one whose steps are looked into: what it does differently shows by then."""
 
 
+class Progress(Protocol):
+    """Whom to tell how far a long read has come."""
+
+    def expect(self, size_bytes: int) -> None:
+        """How much there will be."""
+        ...
+
+    def advance(self, size_bytes: int) -> None:
+        """So much more was read."""
+        ...
+
+
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     """Read a run, compacting it on the way if it has ended, and diagnose it."""
+    if is_trace(run_dir):
+        return _diagnose_trace(run_dir, price)
     recordings = Hosts(run_dir)
     hosts = align_hosts([view_host(timeline) for timeline in recordings])
     comparison = compare_ranks(hosts)
@@ -83,6 +112,34 @@ def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:
 def _list_some(names: list[str]) -> str:
     rest = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def import_files(
+    paths: Sequence[Path], run_dir: Path, *, partial: bool, jobs: int | None, progress: Progress
+) -> None:
+    """Make a run of profilers' files: all of it or, on any error, nothing."""
+    sources = find_sources(paths)
+    progress.expect(sum(path.stat().st_size for path in sources))
+    run = RunFacts(
+        run_id=run_dir.name,
+        command=["fuelline", "import", *(encodable(str(path)) for path in paths)],
+        host=socket.gethostname(),
+        started_wall_ns=time.time_ns(),
+        started_ns=0,
+        exit_code=0,
+        fuelline_version=__version__,
+    )
+    import_trace(sources, run_dir, run, partial=partial, jobs=jobs, advance=progress.advance)
+
+
+def _diagnose_trace(run_dir: Path, price: float | None) -> Diagnosis:
+    """The same answer for an imported trace."""
+    trace = load_trace(run_dir)
+    measured = measure_trace(trace)
+    diagnosis = diagnose(measured.facts, _summarise(trace.run, run_dir), [], price)
+    return msgspec.structs.replace(
+        diagnosis, trace=measured.answer, collectives=measured.collectives
+    )
 
 
 def _choose_trainer(hosts: list[HostView], late: set[int]) -> Trainer | None:

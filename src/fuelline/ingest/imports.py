@@ -43,6 +43,15 @@ class _Part:
     facts: TableFacts
 
 
+@dataclass(frozen=True)
+class _Read:
+    """What one file gave."""
+
+    imported: Imported
+    parts: list[_Part]
+    bounds_ns: list[int]
+
+
 def find_sources(paths: Sequence[Path]) -> list[Path]:
     """The files to import: those named, and of folders all that are in a format we know."""
     found: list[Path] = []
@@ -96,7 +105,7 @@ def _read_all(
     partial: bool,
     jobs: int | None,
     advance: Callable[[int], None],
-) -> list[tuple[Imported, list[_Part]]]:
+) -> list[_Read]:
     """Every source by itself; the order of the results is that of the sources."""
     cores = len(os.sched_getaffinity(0)) if jobs is None else jobs
     workers = min(cores, len(sources))
@@ -151,13 +160,13 @@ def _read_apart(
     number: int,
     draft: Path,
     partial: bool,  # noqa: FBT001 - pickled by position
-) -> tuple[Imported, list[_Part]]:
+) -> _Read:
     return _read_one(path, number, draft, partial=partial, advance=_count)
 
 
 def _read_one(
     path: Path, number: int, draft: Path, *, partial: bool, advance: Callable[[int], None]
-) -> tuple[Imported, list[_Part]]:
+) -> _Read:
     writer = SourceWriter(draft, number)
     try:
         result = recognise(path).read(path, number, writer, partial=partial, advance=advance)
@@ -165,17 +174,18 @@ def _read_one(
         raise InputError(
             f"{path}: {error.strerror}. Nothing was imported. Check the disks and try again."
         ) from None
-    return result, [_Part(number, *part) for part in writer.parts]
+    return _Read(result, [_Part(number, *part) for part in writer.parts], writer.bounds_ns)
 
 
-def _settle(results: list[tuple[Imported, list[_Part]]], draft: Path, run: RunFacts) -> Manifest:
+def _settle(results: list[_Read], draft: Path, run: RunFacts) -> Manifest:
     """Give every rank its number, every part its name, and write down what there is."""
-    claimed = [rank for result, _ in results for rank in result.ranks]
+    claimed = [rank for read in results for rank in read.imported.ranks]
     clash = len({rank.rank for rank in claimed}) < len(claimed)
     ranks: list[RankFacts] = []
     tables: dict[str, TableFacts] = {}
     sources = []
-    for result, parts in results:
+    for read in results:
+        result, parts = read.imported, read.parts
         own = _number_ranks(result.ranks, len(ranks) if clash else None)
         # An importer of one rank may have learnt its number only after it wrote the tables.
         words = sorted({part.rank for part in parts})
@@ -189,12 +199,15 @@ def _settle(results: list[tuple[Imported, list[_Part]]], draft: Path, run: RunFa
             tables[stem] = part.facts
         ranks += own
         sources.append(msgspec.structs.replace(result.source, ranks=[each.rank for each in own]))
-    quality = [each for result, _ in results for each in result.quality]
+    quality = [each for read in results for each in read.imported.quality]
     facts = TraceFacts(
         sources=sources,
         ranks=sorted(ranks, key=lambda rank: rank.rank),
         quality=[*quality, *(_CLASH if clash else ())],
     )
+    bounds = [bound for read in results for bound in read.bounds_ns]
+    length_ns = max(bounds, default=0) - min(bounds, default=0)
+    run = msgspec.structs.replace(run, ended_ns=run.started_ns + length_ns)
     return Manifest(run=run, tables=tables, kind="trace", trace=facts)
 
 

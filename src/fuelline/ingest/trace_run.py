@@ -36,7 +36,9 @@ class SourceWriter:
         self._source = source
         self._counts: Counter[tuple[str, int]] = Counter()
         self.parts: list[tuple[str, int, int, TableFacts]] = []
-        """Table, rank, number of the part, facts; the file is `part_name` of them."""
+        """Table, rank, number of the part, facts; the file is `draft_name` of them."""
+        self.bounds_ns: list[int] = []
+        """Some moments of the trace, its first and its last among them."""
 
     def add(self, table: str, rank: int, frame: pl.DataFrame) -> None:
         """One part; see `PartWriter`."""
@@ -50,6 +52,9 @@ class SourceWriter:
         data = buffer.getbuffer()
         (self._folder / draft_name(self._source, table, rank, number)).write_bytes(data)
         facts = TableFacts(rows=frame.height, size_bytes=len(data), crc32=zlib.crc32(data))
+        if "end_ns" in frame.columns and frame.height:
+            first, last = frame["start_ns"].min(), frame["end_ns"].max()
+            self.bounds_ns += [int(first), int(last)]  # type: ignore[arg-type]
         self.parts.append((table, rank, number, facts))
 
 
