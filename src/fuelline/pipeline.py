@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from fuelline import __version__
-from fuelline.diagnose import cannot_tell, diagnose
+from fuelline.diagnose import cannot_tell, diagnose, judge_scrapes
 from fuelline.ingest import (
     Hosts,
     RunTail,
@@ -37,7 +37,8 @@ from fuelline.signals import (
     why_no_steps,
 )
 from fuelline.signals.live import LiveRun, join_snapshots
-from fuelline.signals.trace import measure_trace
+from fuelline.signals.stragglers import blame_root, measure_stragglers
+from fuelline.signals.trace import is_scrape, measure_scrapes, measure_trace
 from fuelline.timeline.tiles import cut_tiles
 
 if TYPE_CHECKING:
@@ -135,11 +136,15 @@ def import_files(
 def _diagnose_trace(run_dir: Path, price: float | None) -> Diagnosis:
     """The same answer for an imported trace."""
     trace = load_trace(run_dir)
+    summary = _summarise(trace.run, run_dir)
+    if is_scrape(trace):
+        return judge_scrapes(summary, measure_scrapes(trace), trace.facts.quality, price)
     measured = measure_trace(trace)
-    diagnosis = diagnose(measured.facts, _summarise(trace.run, run_dir), [], price)
-    return msgspec.structs.replace(
-        diagnosis, trace=measured.answer, collectives=measured.collectives
-    )
+    stragglers = measure_stragglers(trace)
+    facts = msgspec.structs.replace(measured.facts, stragglers=stragglers)
+    diagnosis = diagnose(facts, summary, [], price)
+    collectives = blame_root(measured.collectives, stragglers)
+    return msgspec.structs.replace(diagnosis, trace=measured.answer, collectives=collectives)
 
 
 def _choose_trainer(hosts: list[HostView], late: set[int]) -> Trainer | None:

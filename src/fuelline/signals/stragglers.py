@@ -11,18 +11,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
+from fuelline.schema.findings import LateRank
 from fuelline.schema.stragglers import StragglerEffect, StragglerFacts
 from fuelline.schema.trace import DeviceKind
 from fuelline.timeline.replay import Operation, Step, StuckError
 
 if TYPE_CHECKING:
+    from fuelline.schema.findings import Collectives
     from fuelline.schema.stragglers import StragglerCause
     from fuelline.timeline.trace import Trace
 
 _MOST_OPERATIONS = 40_000
 """What is replayed six times in about two seconds; of longer traces, evenly spaced steps."""
+_EXPLAINS = 0.5
+"""Of the time lost to unevenness: what gives back at least half of it is the cause."""
 _SLOW_SHARE = 0.03
 """Of the workers, at least one: how many may be called slow (the paper's choice, section 4.3)."""
 
@@ -116,6 +121,31 @@ def _measure(job: _Job) -> StragglerFacts:
         slowdown=recorded / ideal if ideal else 1.0,
         effects=effects,
     )
+
+
+def blame_root(collectives: Collectives, found: StragglerFacts | None) -> Collectives:
+    """Culprits by what the replay shows: who comes last may itself wait for somebody else.
+
+    Without one slow worker nobody is a culprit; stages and microbatches are no ranks.
+    """
+    if found is None or not found.effects or found.effects[0].share < _EXPLAINS:
+        return collectives
+    effect = found.effects[0]
+    met = {late.rank: late for late in collectives.culprits}
+    culprits = [
+        LateRank(
+            rank=rank,
+            late_count=met[rank].late_count if rank in met else 0,
+            of=met[rank].of if rank in met else 0,
+            caused_wait_seconds=effect.recovered_seconds * found.steps * (found.workers - 1),
+            because=f"it computes {effect.ratio or 1:.1f}x as long as the replicas of its stage",
+            stage="compute",
+            limit="imbalance",
+            part="computing longer than its replicas",
+        )
+        for rank in effect.ranks
+    ]
+    return msgspec.structs.replace(collectives, culprits=culprits)
 
 
 def _find_places(trace: Trace) -> dict[int, _Place]:

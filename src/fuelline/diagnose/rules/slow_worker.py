@@ -46,7 +46,7 @@ class SlowWorker:
             f"wait for it {percent(lost)} of the time.",
             evidence=[
                 Evidence(
-                    what=f"{who} as fast as its replicas: {percent(effect.share)} of the loss "
+                    what=f"{who} as fast as its replicas: {percent(min(1.0, effect.share))} of the loss "
                     "is gone"
                 ),
                 *describe_replay(facts.stragglers),

@@ -49,7 +49,7 @@ class UnevenMicrobatches:
             evidence=[
                 Evidence(
                     what=f"every microbatch as long as its worker's mean: "
-                    f"{percent(effect.share)} of the loss is gone"
+                    f"{percent(min(1.0, effect.share))} of the loss is gone"
                 ),
                 *_correlated(effect),
                 *describe_replay(facts.stragglers),

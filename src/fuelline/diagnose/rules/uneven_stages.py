@@ -44,7 +44,7 @@ class UnevenStages:
             f"others in every replica; that costs {percent(lost)} of the time.",
             evidence=[
                 Evidence(
-                    what=f"all stages as long as their mean: {percent(effect.share)} of the "
+                    what=f"all stages as long as their mean: {percent(min(1.0, effect.share))} of the "
                     "loss is gone"
                 ),
                 *describe_replay(facts.stragglers),
