@@ -26,6 +26,11 @@ def find_effect(facts: Facts, cause: StragglerCause) -> tuple[StragglerEffect, f
     return (effect, lost) if effect.share >= _EXPLAINS and lost >= LISTED_SHARE else None
 
 
+def tell_gain(what: str, effect: StragglerEffect) -> Evidence:
+    """What evening out the cause would give back."""
+    return Evidence(what=f"{what}: {percent(min(1.0, effect.share))} of the loss is gone")
+
+
 def describe_replay(found: StragglerFacts) -> list[Evidence]:
     """How the loss was found, and what else was tried."""
     others = [

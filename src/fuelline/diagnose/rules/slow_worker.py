@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.rule import found
-from fuelline.diagnose.straggler_words import describe_replay, find_effect
-from fuelline.schema.findings import Evidence, Remedy
+from fuelline.diagnose.straggler_words import describe_replay, find_effect, tell_gain
+from fuelline.schema.findings import Remedy
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
@@ -45,10 +45,7 @@ class SlowWorker:
             sentence=f"Slow worker: {who} computes {ratio} the replicas of its stage; the others "
             f"wait for it {percent(lost)} of the time.",
             evidence=[
-                Evidence(
-                    what=f"{who} as fast as its replicas: {percent(min(1.0, effect.share))} of the loss "
-                    "is gone"
-                ),
+                tell_gain(f"{who} as fast as its replicas", effect),
                 *describe_replay(facts.stragglers),
             ],
             remedies=[

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.rule import found
-from fuelline.diagnose.straggler_words import describe_replay, find_effect
+from fuelline.diagnose.straggler_words import describe_replay, find_effect, tell_gain
 from fuelline.schema.findings import Evidence, Remedy
 from fuelline.schema.units import percent
 
@@ -47,10 +47,7 @@ class UnevenMicrobatches:
             sentence=f"Uneven microbatches: {_why(effect)}; workers wait for the longest "
             f"{percent(lost)} of the time.",
             evidence=[
-                Evidence(
-                    what=f"every microbatch as long as its worker's mean: "
-                    f"{percent(min(1.0, effect.share))} of the loss is gone"
-                ),
+                tell_gain("every microbatch as long as its worker's mean", effect),
                 *_correlated(effect),
                 *describe_replay(facts.stragglers),
             ],

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.rule import found
-from fuelline.diagnose.straggler_words import describe_replay, find_effect
-from fuelline.schema.findings import Evidence, Remedy
+from fuelline.diagnose.straggler_words import describe_replay, find_effect, tell_gain
+from fuelline.schema.findings import Remedy
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
@@ -43,10 +43,7 @@ class UnevenStages:
             sentence=f"Pipeline-stage imbalance: stage {effect.stage}{last} computes {ratio} the "
             f"others in every replica; that costs {percent(lost)} of the time.",
             evidence=[
-                Evidence(
-                    what=f"all stages as long as their mean: {percent(min(1.0, effect.share))} of the "
-                    "loss is gone"
-                ),
+                tell_gain("all stages as long as their mean", effect),
                 *describe_replay(facts.stragglers),
             ],
             remedies=[

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fuelline.signals.trace.ledger import Account
     from fuelline.signals.trace.meetings import Meetings
     from fuelline.signals.trace.steps import Steps
+    from fuelline.signals.trace.survey import Survey
     from fuelline.timeline.trace import Trace
 
 _WORTH_NAMING = 0.01
@@ -58,7 +59,12 @@ class Measured:
 
 def measure_trace(trace: Trace) -> Measured:
     """Everything that a trace tells."""
-    survey = survey_trace(trace)
+    return measure_survey(survey_trace(trace))
+
+
+def measure_survey(survey: Survey) -> Measured:
+    """The same after a first look."""
+    trace = survey.trace
     lanes, hosts, meetings = survey.lanes, survey.hosts, survey.meetings
     found = _Findings(accounts=survey.accounts)
     steps = survey.steps[lanes[0].rank]
