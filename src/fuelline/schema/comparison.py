@@ -36,6 +36,8 @@ class RunSamples(Struct, frozen=True, kw_only=True):
     verdict: str = ""
     """Code of the verdict, empty if none could be given."""
     sentence: str = ""
+    left_out: int = 0
+    """Steps at the ends that were recorded only in part."""
 
 
 class Change(Struct, frozen=True, kw_only=True):

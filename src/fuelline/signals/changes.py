@@ -162,6 +162,11 @@ def _notes(before: RunSamples, after: RunSamples, *, stepped: bool) -> list[str]
         )
     elif min(len(before.steps), len(after.steps)) < 2:
         notes.append("one run has a single step, so noise cannot be told from change")
+    if before.left_out or after.left_out:
+        notes.append(
+            f"left out: steps at the ends that were recorded in part ({before.left_out} before, "
+            f"{after.left_out} after)"
+        )
     if before.ranks != after.ranks:
         notes.append(f"{before.ranks} ranks before, {after.ranks} after")
     if before.devices != after.devices:

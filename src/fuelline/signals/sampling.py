@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from fuelline.timeline.tiles import Tiling
 
 
+_COVERED = 0.95
+"""Of a step at either end: between a device's first event and its last, or it is left out."""
+_FEWEST = 2
+"""Steps that are kept in any case: noise needs two."""
+
+
 def sample_recording(tiling: Tiling, diagnosis: Diagnosis, label: str) -> RunSamples:
     """Steps of a recorded run from boundary to boundary; what follows the last is left out."""
     ends = tiling.boundaries
@@ -45,8 +51,9 @@ def sample_trace(survey: Survey, diagnosis: Diagnosis, label: str) -> RunSamples
     A step lasts from its start to that of the next on its rank's own host.
     """
     spans = [_spans(account, survey.steps[account.ledger.rank]) for account in survey.accounts]
-    count = min((span.height for span in spans), default=0)
-    spans = [span.head(count) for span in spans]
+    whole = min((span.height for span in spans), default=0)
+    spans = _inner([span.head(whole) for span in spans], survey.accounts)
+    count = spans[0].height
     parts = [
         {name: _per_span(span, own) for name, own in _parts(account).items()}
         for account, span in zip(survey.accounts, spans, strict=True)
@@ -62,6 +69,7 @@ def sample_trace(survey: Survey, diagnosis: Diagnosis, label: str) -> RunSamples
         kind="trace",
         steps=mean_steps,
         is_stepped=survey.steps[survey.accounts[0].ledger.rank].spans.height > 1,
+        left_out=whole - count,
         parts=_with_rest(ledger, mean_steps),
         kernels=_mean(kernels, count),
         devices=[device.name for device in diagnosis.devices],
@@ -82,6 +90,25 @@ def _spans(account: Account, steps: Steps) -> pl.DataFrame:
     last = int(steps.spans["end_ns"].max())  # type: ignore[arg-type]
     ends = pl.concat([starts[1:], pl.Series([max(last, int(starts[-1]))])])
     return pl.DataFrame({"start_ns": starts, "end_ns": ends})
+
+
+def _inner(spans: list[pl.DataFrame], accounts: list[Account]) -> list[pl.DataFrame]:
+    """Without steps at both ends that reach beyond what was recorded of the devices.
+
+    A profiler starts and stops in the middle of something; such a step is no step like the others.
+    """
+    inside = []
+    for span, account in zip(spans, accounts, strict=True):
+        first, last = account.ledger.start_ns, account.ledger.start_ns + account.ledger.wall_ns
+        covered = span["end_ns"].clip(first, last) - span["start_ns"].clip(first, last)
+        inside.append((covered / (span["end_ns"] - span["start_ns"]).clip(1)).to_list())
+    worst = [min(shares) for shares in zip(*inside, strict=True)]
+    low, high = 0, len(worst)
+    while high - low > _FEWEST and worst[low] < _COVERED:
+        low += 1
+    while high - low > _FEWEST and worst[high - 1] < _COVERED:
+        high -= 1
+    return [span.slice(low, high - low) for span in spans]
 
 
 def _parts(account: Account) -> dict[str, pl.DataFrame]:
