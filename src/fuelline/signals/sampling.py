@@ -118,11 +118,13 @@ def _parts(account: Account) -> dict[str, pl.DataFrame]:
 
 def _classes(account: Account, spans: pl.DataFrame) -> dict[str, list[float]]:
     """Each event counts for the step that it starts in, with all of its length."""
-    step = spans["start_ns"].search_sorted(account.events["start_ns"], side="right").cast(pl.Int64)
-    took = (account.events["end_ns"] - account.events["start_ns"]) / 1e9
+    inside = account.events.filter(
+        pl.col("start_ns").is_between(spans["start_ns"][0], spans["end_ns"][-1], closed="left")
+    )
+    step = spans["start_ns"].search_sorted(inside["start_ns"], side="right").cast(pl.Int64) - 1
+    took = (inside["end_ns"] - inside["start_ns"]) / 1e9
     sums = (
-        pl.DataFrame({"step": step - 1, "class": account.events["class"], "took": took})
-        .filter(pl.col("step").is_between(0, spans.height - 1))
+        pl.DataFrame({"step": step, "class": inside["class"], "took": took})
         .group_by("class", "step")
         .agg(pl.col("took").sum())
     )
