@@ -48,45 +48,78 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def _add_loader(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("the loader (default for all: as recorded)")
+    group = parser.add_argument_group("the loader")
     group.add_argument(
-        "--workers", type=_Count(0, MOST_WORKERS), metavar="N", help="loader processes"
+        "--workers",
+        type=_Count(0, MOST_WORKERS),
+        metavar="N",
+        help="loader processes (default: as recorded)",
     )
     group.add_argument(
-        "--prefetch", type=_Count(1, 1000), metavar="N", help="batches that each keeps ready"
+        "--prefetch",
+        type=_Count(1, 1000),
+        metavar="N",
+        help="batches that each keeps ready (default: as recorded)",
     )
-    group.add_argument("--pin", choices=("on", "off"), help="pinned memory")
+    group.add_argument("--pin", choices=("on", "off"), help="pinned memory (default: as recorded)")
     group.add_argument(
-        "--persistent", choices=("on", "off"), help="workers live through all epochs"
+        "--persistent",
+        choices=("on", "off"),
+        help="workers live through all epochs (default: as recorded)",
     )
-    group.add_argument("--batch-size", type=_Count(1, 10**7), metavar="N", help="samples")
+    group.add_argument(
+        "--batch-size",
+        type=_Count(1, 10**7),
+        metavar="N",
+        help="samples in a batch (default: as recorded)",
+    )
     group.add_argument(
         "--storage",
         type=_storage,
         metavar="KIND",
-        help=f"{', '.join(STORAGE_NAMES)}, or a factor such as 2x",
+        help=f"{', '.join(STORAGE_NAMES)}, or a factor such as 2x (default: as recorded)",
     )
     group.add_argument(
-        "--transform", type=_factor, metavar="2x", help="preparing samples takes half the CPU time"
+        "--transform",
+        type=_factor,
+        metavar="2x",
+        help="preparing samples takes half the CPU time (default: 1x)",
     )
-    group.add_argument("--handoff", type=_factor, metavar="2x", help="likewise handing them over")
+    group.add_argument(
+        "--handoff",
+        type=_factor,
+        metavar="2x",
+        help="handing batches over takes half the time (default: 1x)",
+    )
     group.add_argument(
         "--rarer",
         type=_rarer,
         action="append",
         default=[],
         metavar="PART=N",
-        help=f"a pause N times rarer: {', '.join(_PARTS)}; may be given several times",
+        help=f"a pause N times rarer: {', '.join(_PARTS)}; may be given several times (default: none)",
     )
 
 
 def _add_machine(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("the machine (default for all: as recorded)")
-    group.add_argument("--chip", type=_factor, metavar="3x", help="a device 3 times as fast")
-    group.add_argument("--cores", type=_cores, metavar="N", help="CPU cores that the job may use")
-    group.add_argument("--alone", action="store_true", help="nobody else uses cores and storage")
+    group = parser.add_argument_group("the machine")
     group.add_argument(
-        "--ranks", type=_Count(1, 64), metavar="N", help="such training processes on this host"
+        "--chip", type=_factor, metavar="3x", help="a device 3 times as fast (default: 1x)"
+    )
+    group.add_argument(
+        "--cores",
+        type=_cores,
+        metavar="N",
+        help="CPU cores that the job may use (default: as recorded)",
+    )
+    group.add_argument(
+        "--alone", action="store_true", help="nobody else uses cores and storage (default: off)"
+    )
+    group.add_argument(
+        "--ranks",
+        type=_Count(1, 64),
+        metavar="N",
+        help="such training processes on this host (default: 1)",
     )
 
 

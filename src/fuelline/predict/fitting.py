@@ -223,7 +223,7 @@ def _with_pauses(pipe: Pipeline, batch_s: float) -> Pipeline:
 
 
 def _anchor(pipe: Pipeline, batch_s: float) -> Pipeline | Missing:
-    """Let the model give back the recorded time, by whichever of loader and trainer is the limit."""
+    """Let the model give back the recorded time, by the one of loader and trainer that limits."""
     flow = run(pipe)
     missing_s = batch_s - flow.batch_s
     if abs(math.log(batch_s / flow.batch_s)) > math.log(_MOST_SLACK):

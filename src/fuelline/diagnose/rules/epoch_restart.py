@@ -60,7 +60,7 @@ def _remedies(workers: int | None, *, persistent: bool) -> list[Remedy]:
         question=WhatIf(persistent=True),
     )
     longer = Remedy(
-        setting="epochs 10 times as long: repeat the data set inside the sampler",
+        setting="longer epochs: repeat the data set 10 times inside the sampler",
         why="the queue runs empty at every epoch's end",
         applicability="unsafe",
         risk="what the code does per epoch happens less often",

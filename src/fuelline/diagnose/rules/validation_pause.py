@@ -43,8 +43,8 @@ class ValidationPause:
             evidence=[Evidence(what=f"{duration(seconds)} in loops over a validation loader")],
             remedies=[
                 Remedy(
-                    setting="validate 4 times less often, or on a fixed quarter of the set; larger "
-                    "batches without gradients",
+                    setting="validate less often, say every fourth time, or on a fixed quarter of "
+                    "the set; larger batches without gradients",
                     why="training does not advance meanwhile",
                     applicability="display",
                     cost="metrics come later or from fewer samples",
