@@ -97,7 +97,7 @@ def _add_loader(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PART=N",
-        help=f"a pause N times rarer: {', '.join(_PARTS)}; may be given several times (default: none)",
+        help=f"N times fewer pauses: {', '.join(_PARTS)}; repeatable (default: none)",
     )
 
 
