@@ -189,8 +189,8 @@ def section(rows: list[Row]) -> str:
         "| figure | measured | bar |",
         "| --- | --- | --- |",
         (
-            f"| error of {figures['predicted']} predictions, median | {_frac(figures['median_error'])} "
-            f"| {MEDIAN_BAR:.0%} |"
+            f"| error of {figures['predicted']} predictions, median | "
+            f"{_frac(figures['median_error'])} | {MEDIAN_BAR:.0%} |"
         ),
         f"| 90th percentile | {_frac(figures['p90_error'])} | {P90_BAR:.0%} |",
         f"| achieved inside the 95 % interval | {_frac(figures['inside_interval'])} | |",
