@@ -11,7 +11,7 @@ import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
 from fuelline.ingest import Hosts, RunTail, compact_recording, find_parts, read_last
-from fuelline.predict import answer, fit, value_remedies
+from fuelline.predict import answer, fit, seed_settings, value_remedies
 from fuelline.report import render_terminal, write_document, write_forecasts
 from fuelline.schema.errors import NotARecordingError
 from fuelline.schema.findings import Diagnosis, RunSummary
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from fuelline.schema.facts import Culprit, Facts, SyncFacts
     from fuelline.schema.forecasts import ForecastReport, WhatIf
     from fuelline.schema.live import RunGrowth, Snapshot
+    from fuelline.schema.readings import Signal
     from fuelline.schema.recording import RunFacts
+    from fuelline.schema.trials import Setting
     from fuelline.signals import Comparison, HostView
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
@@ -143,6 +145,12 @@ def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
 def show_report(run_dir: Path, *, price: float | None, stream: TextIO) -> None:
     """The diagnosis for people."""
     render_terminal(write_document(diagnose_run(run_dir, price)), stream)
+
+
+def seed_run(run_dir: Path, cores: float) -> list[tuple[tuple[Setting, ...], Signal]]:
+    """Loader settings worth a trial, with what the model of a recording predicts for them."""
+    facts = measure_run(run_dir)
+    return seed_settings(facts if isinstance(facts, Missing) else fit(facts), cores)
 
 
 def ask_as_json(run_dir: Path, question: WhatIf, price: float | None = None) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from fuelline.schema.trials import Setting
 
+_NO_NEWLINE = "\n\\ No newline at end of file\n"
 _INSIGNIFICANT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
 
 
@@ -39,7 +40,7 @@ class Patch:
             f"a/{name}",
             f"b/{name}",
         )
-        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+        return "".join(line if line.endswith("\n") else f"{line}{_NO_NEWLINE}" for line in lines)
 
 
 @dataclass(frozen=True)

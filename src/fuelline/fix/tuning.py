@@ -107,7 +107,7 @@ def _error(blocks: tuple[float, ...]) -> float:
 
 
 def choose(trials: Sequence[Trial], now: Sequence[Setting]) -> list[Setting]:
-    """The settings to keep: the least that does as well as the best; empty to leave all as it is."""
+    """The least settings that do as well as the best; empty to leave all as it is."""
     rated = [(trial, _value(trial)) for trial in trials]
     best = max(value for _, value in rated)
     good = [trial for trial, value in rated if value >= best * (1 - AS_GOOD)]

@@ -64,8 +64,8 @@ def _restore(change: Change) -> None:
     path = Path(change.script)
     if not path.exists() or _hash(path.read_bytes()) != change.changed_sha256:
         raise InputError(
-            f"{path} was changed after `fuelline tune --apply`, or is gone. Nothing was written, so "
-            "that no work is lost. Take the settings out by hand."
+            f"{path} was changed after `fuelline tune --apply`, or is gone. Nothing was written, "
+            "so that no work is lost. Take the settings out by hand."
         )
     _replace(path, change.original)
 

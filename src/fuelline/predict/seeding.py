@@ -26,7 +26,7 @@ def seed_settings(fit: Fit | Missing, cores: float) -> list[tuple[tuple[Setting,
     best = find_least_workers(fit)
     now, prefetch = fit.pipe.workers, fit.pipe.prefetch
     counts = [best, best + 1, best - 1, 2 * best]
-    tried = [
+    tried: list[tuple[Setting, ...]] = [
         (Setting(knob="num_workers", value=count),)
         for count in dict.fromkeys(counts)
         if count >= 0 and count != now

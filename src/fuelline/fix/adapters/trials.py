@@ -11,6 +11,7 @@ The plan: {"result": path, "seconds": 3.0, "rounds": 2, "turns": [{"num_workers"
 
 from __future__ import annotations
 
+import atexit
 import copy
 import itertools
 import json
@@ -93,7 +94,10 @@ class _Turns:
     def __init__(self, stage: _Stage, loader: Any) -> None:
         self._stage = stage
         self._loader = loader
+        self._begun_s = monotonic()
+        self._told: list[dict[str, Any]] = []
         self._batches = self._play()
+        atexit.register(self._finish, None)  # a loop that ends by itself has told something, too
 
     def __iter__(self) -> _Turns:
         return self
@@ -107,7 +111,7 @@ class _Turns:
         return next(self._batches)
 
     def _play(self) -> Iterator[Any]:
-        plan, told = self._stage.plan, []
+        plan = self._stage.plan
         problem = _refusal()
         for number in range(plan["rounds"] if problem is None else 0):
             # Every other round backwards: what drifts meets all settings alike.
@@ -120,14 +124,17 @@ class _Turns:
                     turn.problem = f"{type(failure).__name__}: {failure}"
                 finally:
                     turn.close()
-                told.append({"turn": position, "round": number, **turn.account()})
-        self._finish(told, problem)
+                self._told.append({"turn": position, "round": number, **turn.account()})
+        self._finish(problem)
         raise TrialOver(0)
 
-    def _finish(self, told: list[dict[str, Any]], problem: str | None) -> None:
+    def _finish(self, problem: str | None) -> None:
+        if self._stage.is_over:
+            return
         self._stage.is_over = True
         result = {
-            "turns": told,
+            "turns": self._told,
+            "seconds": monotonic() - self._begun_s,
             "problem": problem,
             "site": self._stage.sites.get(id(self._loader), ""),
             "settings": _settings(self._loader),
