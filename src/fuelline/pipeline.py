@@ -39,12 +39,14 @@ if TYPE_CHECKING:
     from fuelline.schema.forecasts import ForecastReport, WhatIf
     from fuelline.schema.live import RunGrowth, Snapshot
     from fuelline.schema.readings import Signal
-    from fuelline.schema.recording import RunFacts
+    from fuelline.schema.recording import Blindspot, RunFacts
     from fuelline.schema.trials import Setting
     from fuelline.signals import Comparison, HostView
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
 
+MOST_NAMED = 3
+"""Hosts in one line of the report."""
 MOST_COMPARED = 4
 """Ranks beside a late one whose steps are looked into: what it does differently shows by then."""
 
@@ -58,7 +60,7 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     trainer = _choose_trainer(hosts, late)
     summary = _summarise(hosts[0].run, run_dir)
     blindspots = [
-        *dict.fromkeys(spot for host in hosts for spot in host.blindspots),
+        *_join_blindspots(hosts),
         *recordings.lost,
         *find_unseen(hosts, trainer),
     ]
@@ -90,6 +92,25 @@ def measure_run(run_dir: Path) -> Facts | Missing:
     if trainer is None or tiling is None:
         return Missing(reason=why_no_steps(hosts, trainer))
     return measure(timeline, trainer, tiling, comparison.facts)
+
+
+def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:
+    """What no host could see as it is; what only some could not, with their names."""
+    seen_by: dict[Blindspot, list[str]] = {}
+    for host in hosts:
+        for spot in dict.fromkeys(host.blindspots):
+            seen_by.setdefault(spot, []).append(host.run.run_id)
+    return [
+        spot
+        if len(names) == len(hosts)
+        else msgspec.structs.replace(spot, what=f"{spot.what} ({_list_some(names)})")
+        for spot, names in seen_by.items()
+    ]
+
+
+def _list_some(names: list[str]) -> str:
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _choose_trainer(hosts: list[HostView], late: set[int]) -> Trainer | None:

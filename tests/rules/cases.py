@@ -35,6 +35,7 @@ from fuelline.schema.facts import (
     PlaceFacts,
     StorageFacts,
     SyncFacts,
+    TransferFacts,
 )
 from fuelline.schema.findings import BudgetPart, LateRank, RunSummary, StepStats, Window
 from fuelline.schema.readings import Missing, Reading
@@ -44,7 +45,12 @@ from fuelline.timeline.tiles import PARTS
 HERE = Path(__file__).parent
 BASES = json.loads((HERE / "bases.json").read_text())
 KINDS = ("fires", "stays_silent", "near_miss", "blind")
-ROOMS = {"storage": StorageFacts, "cores": CoreFacts, "compute": ComputeFacts}
+ROOMS = {
+    "storage": StorageFacts,
+    "cores": CoreFacts,
+    "compute": ComputeFacts,
+    "transfer": TransferFacts,
+}
 SIGNALS = {
     name
     for name, default in zip(

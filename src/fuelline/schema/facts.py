@@ -161,6 +161,21 @@ class ComputeFacts(Struct, frozen=True, kw_only=True):
     """Of the window: the trainer was ready to run and had no core."""
 
 
+class TransferFacts(Struct, frozen=True, kw_only=True):
+    """Between host and device."""
+
+    pageable_share: Signal = _NOT_MEASURED
+    """Of the time in copies to the device: from memory that is not pinned. High: pin it."""
+    blocking_share: Signal = _NOT_MEASURED
+    """Of that time: in calls that wait for the copy's end. High: copy with non_blocking=True."""
+    bytes_per_s: Signal = _NOT_MEASURED
+    syncs_per_step: Signal = _NOT_MEASURED
+    """Synchronisations and values read from the device. 1 or more: its queue runs dry each step."""
+    device_idle_share: Signal = _NOT_MEASURED
+    """Of the device's time, by its own clock: idle between the end of a step and the next one's
+    beginning. What the host waits beyond that is hidden behind the device's queue."""
+
+
 class Culprit(Struct, frozen=True, kw_only=True):
     """A rank that makes the others wait."""
 
@@ -239,6 +254,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     """The job's accelerators; empty if there are none or none could be asked."""
     unused_devices: list[str] = field(default_factory=list)
     """Accelerators of the host that no process of the job was on, if that could be seen."""
+    transfer: TransferFacts = field(default_factory=TransferFacts)
     demands: DemandFacts = field(default_factory=DemandFacts)
     """What one batch asks of each resource; the pipeline model is fitted from these."""
 

@@ -257,9 +257,24 @@ def _crowd(
     return total(share, "frac", "threads blocked on the mount", there.height), by_name["name"][0]
 
 
+_EVICTIONS = (
+    "cgroup.memory.limit_hits",
+    "memory.direct_scan_pages",
+    "memory.background_scan_pages",
+)
+"""What grows when the kernel drops pages: at the limit of a group, or when the host runs short."""
+
+
 def _refault_share(timeline: Timeline, tiling: Tiling) -> Signal:
-    """Over the second half of the window: nothing can be refaulted before it was read once."""
+    """Over the second half of the window: nothing can be refaulted before it was read once.
+
+    The counters are those of a group or of the whole host, and so of others too. But what the
+    kernel never had to drop, for the group's limit or for want of memory, cannot have been ours.
+    """
     settled = replace(tiling, start_ns=(tiling.start_ns + tiling.end_ns) // 2)
+    evictions = [growth(timeline, tiling, name) for name in _EVICTIONS]
+    if all(grown == 0 for grown in evictions):
+        return total(0.0, "frac", "nothing was evicted")
     pages = growth(timeline, settled, "cgroup.memory.refault_file_pages")
     if pages is None:
         pages = growth(timeline, settled, "memory.refault_file_pages")

@@ -242,6 +242,22 @@ def test_refaults_are_compared_with_what_came_from_disk() -> None:
     assert storage.refault_share.value == pytest.approx(0.125, rel=0.12)
 
 
+def test_refaults_of_others_do_not_count_where_nothing_had_to_be_dropped() -> None:
+    evictions = [
+        row
+        for name in ("cgroup.memory.limit_hits", "memory.direct_scan_pages")
+        for row in counter(name, 0)
+    ]
+    refaults = counter("memory.refault_file_pages", 8000)
+    read = processes(disk_read=8 * 1000 * 4096)
+    quiet = counter("memory.background_scan_pages", 0)
+    storage = limited(host=[*refaults, *evictions, *quiet], processes=read)
+    assert storage.refault_share.value == 0
+    pressed = counter("memory.background_scan_pages", 10)
+    storage = limited(host=[*refaults, *evictions, *pressed], processes=read)
+    assert storage.refault_share.value == pytest.approx(1, rel=0.12)
+
+
 def test_refaults_do_not_matter_when_reads_are_served_elsewhere() -> None:
     storage = limited(
         host=counter("cgroup.memory.refault_file_pages", 1000),

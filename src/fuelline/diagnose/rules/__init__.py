@@ -11,6 +11,7 @@ from fuelline.diagnose.rules.checkpoint_pause import CheckpointPause
 from fuelline.diagnose.rules.collection_pause import CollectionPause
 from fuelline.diagnose.rules.degraded_link import DegradedLink
 from fuelline.diagnose.rules.epoch_restart import EpochRestart
+from fuelline.diagnose.rules.host_sync import HostSync
 from fuelline.diagnose.rules.loop_pause import LoopPause
 from fuelline.diagnose.rules.network_bandwidth import NetworkBandwidth
 from fuelline.diagnose.rules.network_jitter import NetworkJitter
@@ -18,6 +19,7 @@ from fuelline.diagnose.rules.network_latency import NetworkLatency
 from fuelline.diagnose.rules.page_cache import PageCacheThrash
 from fuelline.diagnose.rules.rank_jitter import RankJitter
 from fuelline.diagnose.rules.sick_card import SickCard
+from fuelline.diagnose.rules.slow_copies import SlowCopies
 from fuelline.diagnose.rules.slow_function import SlowFunction
 from fuelline.diagnose.rules.slow_handoff import SlowHandoff
 from fuelline.diagnose.rules.slow_reads import SlowReads
@@ -38,10 +40,10 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
     (PageCacheThrash(), StorageContention(), StorageBandwidth(), SmallFiles(), SlowReads()),
     (SlowFunction(), TooLittleCpu(), TooFewWorkers()),
     (SlowHandoff(),),
-    (DegradedLink(),),
+    (DegradedLink(), SlowCopies()),
     (SickCard(),),
     (ThrottledChip(),),
-    (SmallBatches(),),
+    (SmallBatches(), HostSync()),
     (CheckpointPause(),),
     (ValidationPause(),),
     (LoopPause(),),
