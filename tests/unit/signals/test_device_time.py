@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fuelline.schema.devices import DeviceFacts
 from fuelline.schema.facts import HotLine
 from fuelline.schema.readings import Missing, Reading
-from fuelline.signals.device_time import cut_cycles, measure_device_time
+from fuelline.signals.device_time import cut_cycles, measure_device_time, read_device_clock
 from tests.unit.builders import Lane, judge, make_timeline
 
 if TYPE_CHECKING:
@@ -129,3 +129,12 @@ def test_two_stalls_in_a_hundred_are_no_evidence() -> None:
         stage="sync",
     )
     assert isinstance(device_of(lane, [line]).seconds, Reading)
+
+
+def test_the_devices_own_clock_needs_no_waits() -> None:
+    told = read_device_clock(Reading(value=0.4, unit="frac", low=0.38, high=0.42), 50e6)
+    assert told is not None
+    assert isinstance(told.seconds, Reading)
+    told.seconds.check()
+    assert told.seconds.value == pytest.approx(0.030)
+    assert read_device_clock(Missing(reason="no CUDA"), 50e6) is None
