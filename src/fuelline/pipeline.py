@@ -1,4 +1,7 @@
-"""The data's path, top to bottom: recording -> timeline -> signals -> diagnosis -> report."""
+"""The data's path, top to bottom.
+
+recording -> timeline -> signals -> diagnosis -> forecast -> report
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,20 @@ from fuelline.ingest import (
     load_trace,
     read_last,
 )
-from fuelline.report import render_markdown, render_terminal, write_comparison, write_document
+from fuelline.predict import answer, fit, seed_settings, value_remedies
+from fuelline.report import (
+    render_markdown,
+    render_terminal,
+    write_comparison,
+    write_document,
+    write_forecasts,
+)
 from fuelline.report.perfetto import draw_findings, draw_recording, draw_trace, write_tracks
 from fuelline.report.whole_file import write_whole
 from fuelline.schema.errors import InputError, NotARecordingError, UsageError
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
+from fuelline.schema.readings import Missing
 from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, RunFacts
 from fuelline.signals import (
     align_hosts,
@@ -53,9 +64,12 @@ if TYPE_CHECKING:
 
     from fuelline.report.perfetto.track import Track
     from fuelline.schema.comparison import RunSamples
-    from fuelline.schema.facts import Culprit, SyncFacts
+    from fuelline.schema.facts import Culprit, Facts, SyncFacts
+    from fuelline.schema.forecasts import ForecastReport, WhatIf
     from fuelline.schema.live import RunGrowth, Snapshot
+    from fuelline.schema.readings import Signal
     from fuelline.schema.recording import Blindspot
+    from fuelline.schema.trials import Setting
     from fuelline.signals import Comparison, HostView
     from fuelline.signals.trace import Survey
     from fuelline.timeline.tiles import Tiling
@@ -101,7 +115,27 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
         return cannot_tell(summary, blindspots, why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(recordings, hosts, comparison)
     facts = measure(timeline, trainer, tiling, sync)
-    return diagnose(facts, summary, blindspots, price)
+    return value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
+
+
+def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> ForecastReport:
+    """What would be, by the pipeline model of the rank that a diagnosis would judge."""
+    facts = measure_run(run_dir)
+    fitted = facts if isinstance(facts, Missing) else fit(facts)
+    return answer(fitted, question, price)
+
+
+def measure_run(run_dir: Path) -> Facts | Missing:
+    """The facts of the rank that a diagnosis would judge, or why there are none."""
+    recordings = Hosts(run_dir)
+    hosts = align_hosts([view_host(timeline) for timeline in recordings])
+    comparison = compare_ranks(hosts)
+    trainer = _choose_trainer(hosts, {culprit.rank for culprit in comparison.facts.culprits})
+    timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
+    tiling = cut_tiles(timeline, trainer) if trainer is not None else None
+    if trainer is None or tiling is None:
+        return Missing(reason=why_no_steps(hosts, trainer))
+    return measure(timeline, trainer, tiling, comparison.facts)
 
 
 def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:
@@ -300,6 +334,23 @@ def _draw_recording(run_dir: Path) -> Iterator[Track]:
         label = f"{host.run.host}: " if len(hosts) > 1 else ""
         shift_ns = host.offset.shift_ns - origin_ns
         yield from draw_recording(recordings.read(number), host.trainers, shift_ns, label)
+
+
+def seed_run(run_dir: Path, cores: float) -> list[tuple[tuple[Setting, ...], Signal]]:
+    """Loader settings worth a trial, with what the model of a recording predicts for them."""
+    facts = measure_run(run_dir)
+    return seed_settings(facts if isinstance(facts, Missing) else fit(facts), cores)
+
+
+def ask_as_json(run_dir: Path, question: WhatIf, price: float | None = None) -> str:
+    """The contract of `whatif --json`."""
+    return msgspec.json.format(msgspec.json.encode(ask_run(run_dir, question, price))).decode()
+
+
+def show_forecasts(run_dir: Path, question: WhatIf, *, price: float | None, stream: TextIO) -> None:
+    """The same for people."""
+    report = ask_run(run_dir, question, price)
+    render_terminal(write_forecasts(report, encodable(str(run_dir))), stream)
 
 
 class Watch:

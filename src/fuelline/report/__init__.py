@@ -1,6 +1,7 @@
 """One document tree, many renderers. Diagnosis in, words out; a running job has a screen."""
 
 from fuelline.report.comparison import write_comparison
+from fuelline.report.forecasts import write_forecasts
 from fuelline.report.live import View
 from fuelline.report.live_screen import Painter, print_snapshot
 from fuelline.report.markdown import render_markdown
@@ -15,4 +16,5 @@ __all__ = [
     "render_terminal",
     "write_comparison",
     "write_document",
+    "write_forecasts",
 ]

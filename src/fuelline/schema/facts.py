@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from fuelline.schema.demands import DemandFacts
 from fuelline.schema.devices import DeviceFacts  # noqa: TC001
 from fuelline.schema.findings import (  # noqa: TC001 - msgspec needs them
     BudgetPart,
@@ -312,6 +313,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Of an imported trace; None for recorded runs."""
     stragglers: StragglerFacts | None = None
     """Of an imported trace that tells stages and replicas; None for all others."""
+    demands: DemandFacts = field(default_factory=DemandFacts)
+    """What one batch asks of each resource; the pipeline model is fitted from these."""
 
     def share_of(self, part: str) -> float:
         """Share of the window that went to one part of the budget."""
