@@ -214,7 +214,7 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
     retransmit_share: Signal = _NOT_MEASURED
     """Of the TCP segments that were sent: sent again. Healthy networks stay below 0.0001."""
     core_wait_share: Signal = _NOT_MEASURED
-    """Of the window: the thread that waited most for a core did so, of any rank."""
+    """Of the window: ranks of one host waited for a core, together; each delays all others."""
 
 
 class SyncFacts(Struct, frozen=True, kw_only=True):
