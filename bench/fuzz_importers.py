@@ -211,13 +211,9 @@ class Fuzzer:
     def ask(self, kind: str, seed: int) -> str | None:
         """What was wrong with one case."""
         self._pipe.send((kind, seed))
-        spent = self._cpu_seconds()
         try:
-            while not self._pipe.poll(1.0):
-                if self._cpu_seconds() - spent > MOST_SECONDS:
-                    raise TimeoutError
-            return self._pipe.recv()  # type: ignore[no-any-return]
-        except TimeoutError:
+            if self._answers():
+                return self._pipe.recv()  # type: ignore[no-any-return]
             said = f"took more than {MOST_SECONDS:.0f} s"
         except (EOFError, OSError):
             self._process.join(5)
@@ -225,6 +221,14 @@ class Fuzzer:
         self.stop()
         self._start()
         return said
+
+    def _answers(self) -> bool:
+        """Wait for an answer; False when the process has used up its time."""
+        spent = self._cpu_seconds()
+        while not self._pipe.poll(1.0):
+            if self._cpu_seconds() - spent > MOST_SECONDS:
+                return False
+        return True
 
     def _cpu_seconds(self) -> float:
         """Of the process: a crowded machine must not look like an endless loop."""
