@@ -39,6 +39,22 @@ class TruncatedError(InputError):
     """The file ends before it should; what came before may still be read."""
 
 
+def is_packed(head: bytes) -> bool:
+    """Whether a file that begins with these bytes must be unpacked first."""
+    return head.startswith((GZIP_MAGIC, ZSTD_MAGIC))
+
+
+def refuse_packed(path: Path) -> None:
+    """For formats that are read in place: say what to do with a packed file."""
+    with path.open("rb") as file:
+        head = file.read(len(ZSTD_MAGIC))
+    if is_packed(head):
+        raise InputError(
+            f"{path.name} is packed, and this format is read in place. Nothing was imported. "
+            f"Unpack it first: `{'gunzip' if head.startswith(GZIP_MAGIC) else 'unzstd'} {path.name}`."
+        )
+
+
 def read_blocks(path: Path, advance: Callable[[int], None]) -> Iterator[bytes]:
     """The unpacked content in blocks of any size; `advance` hears of packed bytes."""
     with path.open("rb") as file:

@@ -80,7 +80,7 @@ class _Job:
 def measure_stragglers(trace: Trace) -> StragglerFacts | None:
     """None if the trace does not tell stages and replicas, or its order cannot be replayed."""
     places = _find_places(trace)
-    if len(places) < 2:
+    if len(places) < 2 or len(trace.facts.sources) > 1:  # several files are several jobs
         return None
     try:
         return _measure(_Job(trace, places))
