@@ -49,9 +49,10 @@ def refuse_packed(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(len(ZSTD_MAGIC))
     if is_packed(head):
+        tool = "gunzip" if head.startswith(GZIP_MAGIC) else "unzstd"
         raise InputError(
             f"{path.name} is packed, and this format is read in place. Nothing was imported. "
-            f"Unpack it first: `{'gunzip' if head.startswith(GZIP_MAGIC) else 'unzstd'} {path.name}`."
+            f"Unpack it first: `{tool} {path.name}`."
         )
 
 

@@ -257,5 +257,5 @@ def test_the_h100_computes_two_percent_of_the_time_and_copies_the_rest() -> None
 def test_a_packed_export_is_refused_with_the_way_to_unpack_it(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite.gz"
     path.write_bytes(gzip.compress(make(tmp_path / "a").read_bytes()))
-    with pytest.raises(InputError, match="gunzip a.sqlite.gz"):
+    with pytest.raises(InputError, match=r"gunzip a\.sqlite\.gz"):
         Nsight().read(path, 0, Read(), partial=False, advance=lambda _: None)
