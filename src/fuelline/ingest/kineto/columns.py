@@ -1,57 +1,56 @@
 """Decoded events in, columns out: the device's, the host's, and operators whose work is known.
 
 Built list by list, because a comprehension over ten thousand structs costs less than one over
-rows. Times become whole nanoseconds here; an event that ends before it starts ends when it starts,
-and is counted. Prices are measured by bench/trace_import.py.
+rows; what can be done with whole columns waits for `numbers.settle`, when many pieces have come
+together. bench/trace_import.py measures what it costs.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING
+from math import prod
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from msgspec.structs import astuple
 
-from fuelline.ingest.kineto.numbers import (
-    MOST_TS_US,
-    OddNumberError,
-    floats,
-    ints,
-    small,
-    starts,
-)
+from fuelline.ingest.kineto.numbers import floats, ints, moments
+from fuelline.ingest.kineto.shapes import COUNTERS
 from fuelline.schema.trace import CopyDirection, DeviceKind, HostKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from fuelline.ingest.kineto.events import AnyEvent, Args, Number
+    from msgspec import Struct
 
-_DEVICE_CATS = {
-    "kernel": DeviceKind.KERNEL,
-    "Kernel": DeviceKind.KERNEL,
-    "gpu_memcpy": DeviceKind.COPY,
-    "Memcpy": DeviceKind.COPY,
-    "gpu_memset": DeviceKind.SET,
-    "Memset": DeviceKind.SET,
+    from fuelline.ingest.kineto.events import AnyEvent, Number
+
+_DEVICE_CATS: Mapping[str | None, int] = {
+    "kernel": int(DeviceKind.KERNEL),
+    "Kernel": int(DeviceKind.KERNEL),
+    "gpu_memcpy": int(DeviceKind.COPY),
+    "Memcpy": int(DeviceKind.COPY),
+    "gpu_memset": int(DeviceKind.SET),
+    "Memset": int(DeviceKind.SET),
 }
 """Names before and after Kineto of 2022."""
-_HOST_CATS = {
-    "cpu_op": HostKind.OP,
-    "Operator": HostKind.OP,
-    "hpu_op": HostKind.OP,
-    "cuda_runtime": HostKind.RUNTIME,
-    "cuda_driver": HostKind.RUNTIME,
-    "Runtime": HostKind.RUNTIME,
-    "xpu_runtime": HostKind.RUNTIME,
-    "xpu_driver": HostKind.RUNTIME,
-    "mtia_runtime": HostKind.RUNTIME,
-    "privateuse1_runtime": HostKind.RUNTIME,
-    "privateuse1_driver": HostKind.RUNTIME,
-    "user_annotation": HostKind.ANNOTATION,
-    "python_function": HostKind.PYTHON,
-    "overhead": HostKind.PROFILER,
+_HOST_CATS: Mapping[str | None, int] = {
+    "cpu_op": int(HostKind.OP),
+    "Operator": int(HostKind.OP),
+    "hpu_op": int(HostKind.OP),
+    "cuda_runtime": int(HostKind.RUNTIME),
+    "cuda_driver": int(HostKind.RUNTIME),
+    "Runtime": int(HostKind.RUNTIME),
+    "xpu_runtime": int(HostKind.RUNTIME),
+    "xpu_driver": int(HostKind.RUNTIME),
+    "mtia_runtime": int(HostKind.RUNTIME),
+    "privateuse1_runtime": int(HostKind.RUNTIME),
+    "privateuse1_driver": int(HostKind.RUNTIME),
+    "user_annotation": int(HostKind.ANNOTATION),
+    "python_function": int(HostKind.PYTHON),
+    "overhead": int(HostKind.PROFILER),
 }
 _NO_SPANS = frozenset(
     ("Trace", "gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "collective_comm")
@@ -65,8 +64,11 @@ _DIRECTIONS = (
 )
 _DTYPE_BYTES = {"Float": 4, "BFloat16": 2, "Half": 2, "Double": 8, "Int": 4, "Long": 8}
 _DTYPE_BYTES |= {"Byte": 1, "Char": 1, "Bool": 1}
+STEP_MARK = "ProfilerStep"
 _MOST_NAME = 4096
-_DIGITS = re.compile(r"\d+")
+_COPY_CATS = frozenset(("gpu_memcpy", "Memcpy"))
+_DIGITS = re.compile(r"\d{1,18}")
+_MOST_DIGITS = 19
 
 
 class Names:
@@ -76,25 +78,27 @@ class Names:
         self.numbers: dict[str, int] = {}
         self.steps: dict[int, int] = {}
         """Names of the profiler's own steps to their numbers."""
+        self.counted: set[int] = set()
+        """Names of operators whose work can be counted."""
 
     def number(self, text: str) -> int:
         """The number of a text that is new or long."""
         kept = text if len(text) <= _MOST_NAME else _shorten(text)
         found = self.numbers.setdefault(kept, len(self.numbers))
-        if kept.startswith("ProfilerStep#") and kept[13:].isdecimal():
-            self.steps[found] = int(kept[13:])
+        mark, _, step = kept.partition("#")
+        if mark == STEP_MARK and step.isdecimal() and len(step) < _MOST_DIGITS:
+            self.steps[found] = int(step)
+        if kept in COUNTERS:
+            self.counted.add(found)
         return found
 
-    def column(self, events: Sequence[AnyEvent]) -> pl.Series:
-        """Numbers of the names of these events."""
+    def find(self, names: Sequence[str]) -> list[int]:
+        """Numbers of these names."""
         known = self.numbers
-        return pl.Series(
-            values=[
-                known[event.name] if event.name in known else self.number(event.name)
-                for event in events
-            ],
-            dtype=pl.UInt32,
-        )
+        try:
+            return [known[name] for name in names]
+        except KeyError:
+            return [self.number(name) for name in names]
 
     def frame(self) -> pl.DataFrame:
         """All of them."""
@@ -127,104 +131,136 @@ class Book:
         self.names = Names()
         self.threads: dict[str, int] = {}
         """Threads that have a name instead of a number."""
-        self.negative = 0
-        """Events that ended before they started."""
-
-    def spans(self, events: Sequence[AnyEvent]) -> tuple[pl.Series, pl.Series]:
-        """Start and end in nanoseconds; an end before the start is moved to it."""
-        start = starts(events)
-        took = (floats([event.dur for event in events]).fill_null(0.0) * 1000).round()
-        if took.len() and not (took.abs().max() or 0.0) < MOST_TS_US * 1000:  # type: ignore[operator]
-            raise OddNumberError("a duration is absurd")
-        self.negative += int((took < 0).sum())
-        return start, start + took.clip(0).cast(pl.Int64)
 
 
 def device_frame(events: Sequence[AnyEvent], book: Book) -> pl.DataFrame:
-    """Columns of the `device` table."""
-    args = [event.args for event in events]
-    start, end = book.spans(events)
+    """Columns of the `device` table, times not settled yet."""
+    event = _fields(events)
+    args = _fields(event["args"])
     names = book.names
-    groups = [None if a.group is None else names.number(str(a.group)) for a in args]
-    devices = [e.pid if a.device is None else a.device for a, e in zip(args, events, strict=True)]
-    streams = [e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)]
     return pl.DataFrame(
         {
-            "device": small(devices),
-            "stream": ints(streams),
-            "start_ns": start,
-            "end_ns": end,
-            "name": names.column(events),
-            "kind": pl.Series(values=[_DEVICE_CATS[e.cat] for e in events], dtype=pl.UInt8),
-            "correlation": ints([a.correlation for a in args]),
-            "external": external(args),
-            "size_bytes": ints([_size_of(a) for a in args]),
-            "direction": pl.Series(values=[_direction(e) for e in events], dtype=pl.UInt8),
-            "blocks": ints([_product(a.grid) for a in args]),
-            "threads": small([_product(a.block) for a in args]),
-            "registers": small([a.registers for a in args]),
-            "shared_bytes": small([a.shared for a in args]),
-            "occupancy": (floats([a.occupancy for a in args]) / 100).cast(pl.Float32),
-            "graph": ints([a.graph for a in args]),
-            "group": pl.Series(values=groups, dtype=pl.UInt32),
-            "sequence": ints([a.sequence for a in args]),
+            **moments(event["ts"], event["dur"]),
+            "device": _first(args["device"], event["pid"]),
+            "stream": _first(args["stream"], event["tid"]),
+            "name": pl.Series(values=names.find(event["name"]), dtype=pl.UInt32),
+            "kind": pl.Series(values=[_DEVICE_CATS[cat] for cat in event["cat"]], dtype=pl.UInt8),
+            "correlation": ints(args["correlation"]),
+            "external": _first(args["external"], args["external_old"]),
+            "size_bytes": ints(_sizes(args)),
+            "direction": pl.Series(
+                values=[
+                    _direction(name) if cat in _COPY_CATS else None
+                    for name, cat in zip(event["name"], event["cat"], strict=True)
+                ],
+                dtype=pl.UInt8,
+            ),
+            "blocks": ints(_products(args["grid"])),
+            "threads": ints(_products(args["block"])),
+            "registers": ints(args["registers"]),
+            "shared_bytes": ints(args["shared"]),
+            "occupancy": floats(args["occupancy"]),
+            "graph": ints(args["graph"]),
+            "group": pl.Series(
+                values=[
+                    None if each is None else names.number(str(each)) for each in args["group"]
+                ],
+                dtype=pl.UInt32,
+            ),
+            "sequence": ints(args["sequence"]),
         }
     )
 
 
-def host_frame(events: Sequence[AnyEvent], book: Book) -> pl.DataFrame:
-    """Columns of the `host` table."""
-    start, end = book.spans(events)
-    args = [event.args for event in events]
-    kind = _HOST_CATS.get
-    other = HostKind.OTHER
-    return pl.DataFrame(
+def host_frame(events: Sequence[AnyEvent], book: Book) -> tuple[pl.DataFrame, list[AnyEvent]]:
+    """Columns of the `host` table, times not settled yet; and the events whose work may count."""
+    event = _fields(events)
+    correlation, outside = zip(*map(_LINKS, event["args"]), strict=True)
+    numbers = book.names.find(event["name"])
+    counted = book.names.counted
+    frame = pl.DataFrame(
         {
-            "thread": _threads([event.tid for event in events], book.threads),
-            "start_ns": start,
-            "end_ns": end,
-            "name": book.names.column(events),
-            "kind": pl.Series(values=[kind(e.cat, other) for e in events], dtype=pl.UInt8),
-            "correlation": ints([a.correlation for a in args]),
-            "external": external(args),
+            **moments(event["ts"], event["dur"]),
+            "thread": _threads(event["tid"], book.threads),
+            "name": pl.Series(values=numbers, dtype=pl.UInt32),
+            "kind": pl.Series(values=_kinds(event["cat"]), dtype=pl.UInt8),
+            "correlation": ints(correlation),
+            "external": external(events) if outside[0] is None else ints(outside),
         }
     )
+    return frame, [events[place] for place, name in enumerate(numbers) if name in counted]
 
 
-def external(args: Sequence[Args]) -> pl.Series:
+_LINKS = attrgetter("correlation", "external")
+
+
+def _kinds(categories: Sequence[str | None]) -> list[int]:
+    known = _HOST_CATS
+    try:
+        return [known[category] for category in categories]
+    except KeyError:
+        return [known.get(category, int(HostKind.OTHER)) for category in categories]
+
+
+def _fields(structs: Sequence[Struct]) -> dict[str, tuple[Any, ...]]:
+    """Structs of one kind, field by field."""
+    columns = zip(*map(astuple, structs), strict=True)
+    return dict(zip(structs[0].__struct_fields__, columns, strict=True))
+
+
+def _first(values: Sequence[Number], others: Sequence[Number]) -> pl.Series:
+    """Whole numbers, the others where there is no value."""
+    found = ints(values)
+    if not found.null_count():
+        return found
+    return ints([b if a is None else a for a, b in zip(values, others, strict=True)])
+
+
+def external(events: Sequence[AnyEvent]) -> pl.Series:
     """The operator's number under its new or its old key."""
-    return ints([a.external_old if a.external is None else a.external for a in args])
+    args = [event.args for event in events]
+    return _first([each.external for each in args], [each.external_old for each in args])
 
 
-def _threads(values: list[Number], threads: dict[str, int]) -> pl.Series:
+def _threads(values: Sequence[Number], threads: dict[str, int]) -> pl.Series:
     """Thread ids; names of threads get negative numbers of their own."""
-    if all(type(value) is int for value in values):
-        return ints(values)
-    return ints([v if type(v) is int else _thread(str(v), threads) for v in values])
+    if isinstance(values[0], str):
+        return ints([_thread(str(value), threads) for value in values])
+    found = ints(values)
+    if found.null_count():
+        return ints([_thread(str(value), threads) for value in values])
+    return found
 
 
 def _thread(text: str, threads: dict[str, int]) -> int:
-    return int(text) if text.isdecimal() else threads.setdefault(text, -1 - len(threads))
+    is_id = text.isdecimal() and len(text) < _MOST_DIGITS
+    return int(text) if is_id else threads.setdefault(text, -1 - len(threads))
 
 
-def _size_of(args: Args) -> Number:
-    """Bytes of a copy, or of what a collective moves."""
-    if args.size is None and isinstance(args.elements, int):
-        return args.elements * _DTYPE_BYTES.get(args.dtype or "", 1) if args.dtype else None
-    return args.size
+def _sizes(args: Mapping[str, Sequence[Any]]) -> Sequence[Number]:
+    """Bytes of copies, and of what collectives move."""
+    if not any(args["elements"]):
+        return args["size"]
+    columns = zip(args["size"], args["elements"], args["dtype"], strict=True)
+    return [
+        number * _DTYPE_BYTES[dtype] if isinstance(number, int) and dtype in _DTYPE_BYTES else size
+        for size, number, dtype in columns
+    ]
 
 
-def _direction(event: AnyEvent) -> int | None:
-    if _DEVICE_CATS[event.cat] is not DeviceKind.COPY:
-        return None
-    return next((kind for word, kind in _DIRECTIONS if word in event.name), CopyDirection.UNKNOWN)
+def _direction(name: str) -> int:
+    return next((int(way) for word, way in _DIRECTIONS if word in name), int(CopyDirection.UNKNOWN))
+
+
+def _products(sizes: Sequence[list[int] | str | None]) -> list[Number]:
+    try:
+        return [None if each is None else each[0] * each[1] * each[2] for each in sizes]  # type: ignore[operator]
+    except (TypeError, IndexError):
+        return [_product(each) for each in sizes]
 
 
 def _product(sizes: list[int] | str | None) -> int | None:
     if sizes is None:
         return None
-    numbers = [int(word) for word in _DIGITS.findall(sizes)] if isinstance(sizes, str) else sizes
-    product = 1
-    for number in numbers:
-        product *= number
-    return product if numbers else None
+    words = sizes if isinstance(sizes, list) else [int(word) for word in _DIGITS.findall(sizes)]
+    return prod(words) if words else None

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from fuelline.ingest.kineto.columns import external
 from fuelline.ingest.kineto.events import decode_list
-from fuelline.ingest.kineto.numbers import floats, starts
+from fuelline.ingest.kineto.numbers import floats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,21 +34,14 @@ _TYPE_BYTES = {"float": 4, "c10::BFloat16": 2, "c10::Half": 2, "double": 8, "sig
 _TYPE_BYTES |= {"c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1, "unsigned char": 1}
 
 
-def work_frame(events: Sequence[AnyEvent]) -> pl.DataFrame | None:
-    """Columns of the `ops` table for the operators among these events; None if there are none."""
-    found = [event for event in events if event.name in COUNTERS]
-    if not found:
-        return None
-    works = [_work(event) for event in found]
-    return pl.DataFrame(
-        {
-            "external": external([event.args for event in found]),
-            "start_ns": starts(found),
-            "flops": floats([work[0] for work in works]),
-            "least_bytes": floats([work[1] for work in works]),
-            "dtype": pl.Series(values=[work[2] for work in works], dtype=pl.String),
-        }
-    )
+def count_work(events: Sequence[AnyEvent]) -> dict[str, pl.Series]:
+    """Columns `flops`, `least_bytes` and `dtype` for operators that are in COUNTERS."""
+    works = [_work(event) for event in events]
+    return {
+        "flops": floats([work[0] for work in works]),
+        "least_bytes": floats([work[1] for work in works]),
+        "dtype": pl.Series(values=[work[2] for work in works], dtype=pl.String),
+    }
 
 
 def _work(event: AnyEvent) -> tuple[Number, Number, str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PIECE_BYTES = 2 * 1024 * 1024
-"""Decoded at a time: 10,000 events of Python objects, a few megabytes."""
+"""Decoded at a time: 10,000 events, some 5 MB of Python objects."""
 MOST_EVENT_BYTES = 64 * 1024 * 1024
 """An event, a header or a footer that is larger is not a profiler's."""
 
