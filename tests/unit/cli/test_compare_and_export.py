@@ -118,6 +118,14 @@ def test_markdown_has_a_table(tmp_path: Path, capsys: Capture) -> None:
     assert "| useful compute | 401 us | 601 us | +200 us | +20.0 % | more |" in text
 
 
+def test_trace_files_are_compared_as_they_are(tmp_path: Path, capsys: Capture) -> None:
+    before = kineto(tmp_path / "a.json")
+    after = kineto(tmp_path / "b.json", kernel_us=600)
+    code, text = told(capsys, "compare", str(before), str(after), "--threshold", "5")
+    assert code == 1
+    assert "20 % slower" in text
+
+
 def test_two_recorded_runs_are_compared_by_budget(tmp_path: Path, capsys: Capture) -> None:
     code, text = told(capsys, "compare", str(recorded(tmp_path, "a")), str(recorded(tmp_path, "b")))
     assert code == 0

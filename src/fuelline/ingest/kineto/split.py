@@ -29,7 +29,7 @@ _SEPARATOR = re.compile(rb"\}\s*,\s*\{")
 _COLON_ARRAY = re.compile(rb"\s*:\s*(\S)")
 _EVENT_KEY = re.compile(rb'\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:')
 _NEXT = (
-    "Nothing was imported. `fuelline import` reads Kineto and Chrome traces, see docs/traces.md."
+    "Nothing was imported. `fuelline import` reads Kineto and Chrome traces, see docs/import.md."
 )
 
 
