@@ -226,8 +226,9 @@ def compare_runs(
 ) -> bool:
     """Write what changed between two runs or trace files, each with its name; is it over?"""
     with ExitStack() as stack:
-        sides = [(_as_run(path, stack), label) for path, label in (before, after)]
-        comparison = _compare(*sides, threshold)
+        old = (_as_run(before[0], stack), before[1])
+        new = (_as_run(after[0], stack), after[1])
+        comparison = _compare(old, new, threshold)
     if shape == "json":
         stream.write(msgspec.json.format(msgspec.json.encode(comparison)).decode() + "\n")
     elif shape == "markdown":
