@@ -199,6 +199,7 @@ class Fuzzer:
     def __init__(self, seeds: dict[str, list[bytes]], folder: Path) -> None:
         self._seeds, self._folder = seeds, folder
         self._context = multiprocessing.get_context("spawn")
+        self.cpu_seconds = 0.0
         self._start()
 
     def _start(self) -> None:
@@ -241,6 +242,7 @@ class Fuzzer:
 
     def stop(self) -> None:
         """End the process that this one started."""
+        self.cpu_seconds += self._cpu_seconds()
         self._process.kill()
         self._process.join()
 
@@ -270,6 +272,7 @@ def fuzz(seconds: float, first: int, keep: Path | None) -> dict[str, Any]:
         fuzzer.stop()
     return {
         "seconds": seconds,
+        "cpu_seconds": round(fuzzer.cpu_seconds),
         "cases": sum(counts.values()),
         **{f"cases_{kind}": count for kind, count in counts.items()},
         "found": sum(map(len, found.values())),
@@ -301,8 +304,9 @@ def _section(figures: dict[str, Any]) -> str:
     where = "real traces" if TRACES.exists() else "made traces"
     return (
         "## Fuzzing of the importers\n\n"
-        f"{figures['seconds']:.0f} s, one process, {where} damaged at random, imported and "
-        f"diagnosed (`python -m bench.fuzz_importers`): {figures['cases']:,} cases, "
+        f"{results.machine()}. {figures['seconds']:.0f} s ({figures['cpu_seconds']} s of CPU time), "
+        f"one process, {where} damaged at random, imported and diagnosed "
+        f"(`python -m bench.fuzz_importers`): {figures['cases']:,} cases, "
         f"{figures['found']} that neither worked nor were refused clearly.\n\n"
         f"| format | cases |\n|---|---|\n{rows}\n"
     )

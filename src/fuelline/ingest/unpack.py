@@ -7,21 +7,27 @@ the memory or the disk.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import zstandard
 
 from fuelline.schema.errors import InputError
 
-try:  # three times as fast as zlib; a platform without a wheel of it still works
-    from isal import isal_zlib as zlib
-except ImportError:
-    import zlib
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+
+def _find_inflater() -> Any:
+    """Isal is three times as fast as zlib; a platform without a wheel of it still works."""
+    try:
+        return importlib.import_module("isal.isal_zlib")
+    except ImportError:
+        return importlib.import_module("zlib")
+
+
+zlib = _find_inflater()
 READ_BYTES = 256 * 1024
 """Packed bytes at a time: traces unpack to about twenty times as many."""
 GZIP_MAGIC = b"\x1f\x8b"
