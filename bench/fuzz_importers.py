@@ -304,7 +304,7 @@ def _section(figures: dict[str, Any]) -> str:
     where = "real traces" if TRACES.exists() else "made traces"
     return (
         "## Fuzzing of the importers\n\n"
-        f"{results.machine()}. {figures['seconds']:.0f} s ({figures['cpu_seconds']} s of CPU time), "
+        f"{results.machine()}. {figures['seconds']:.0f} s ({figures['cpu_seconds']} s of CPU), "
         f"one process, {where} damaged at random, imported and diagnosed "
         f"(`python -m bench.fuzz_importers`): {figures['cases']:,} cases, "
         f"{figures['found']} that neither worked nor were refused clearly.\n\n"
