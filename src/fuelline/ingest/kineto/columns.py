@@ -9,53 +9,23 @@ from __future__ import annotations
 
 import re
 from math import prod
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from msgspec.structs import astuple
 
+from fuelline.ingest.kineto.events import decode_op_args
 from fuelline.ingest.kineto.numbers import floats, ints, moments
 from fuelline.ingest.kineto.shapes import COUNTERS
 from fuelline.ingest.name_book import NameBook
-from fuelline.schema.trace import CopyDirection, DeviceKind, HostKind
+from fuelline.schema.trace import CopyDirection, DeviceKind
+from fuelline.signals.trace.names import is_communicating
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from msgspec import Struct
+    from fuelline.ingest.kineto.decode import Batch
+    from fuelline.ingest.kineto.events import Args, Number
 
-    from fuelline.ingest.kineto.events import AnyEvent, Number
-
-_DEVICE_CATS: Mapping[str | None, int] = {
-    "kernel": int(DeviceKind.KERNEL),
-    "Kernel": int(DeviceKind.KERNEL),
-    "gpu_memcpy": int(DeviceKind.COPY),
-    "Memcpy": int(DeviceKind.COPY),
-    "gpu_memset": int(DeviceKind.SET),
-    "Memset": int(DeviceKind.SET),
-}
-"""Names before and after Kineto of 2022."""
-_HOST_CATS: Mapping[str | None, int] = {
-    "cpu_op": int(HostKind.OP),
-    "Operator": int(HostKind.OP),
-    "hpu_op": int(HostKind.OP),
-    "cuda_runtime": int(HostKind.RUNTIME),
-    "cuda_driver": int(HostKind.RUNTIME),
-    "Runtime": int(HostKind.RUNTIME),
-    "xpu_runtime": int(HostKind.RUNTIME),
-    "xpu_driver": int(HostKind.RUNTIME),
-    "mtia_runtime": int(HostKind.RUNTIME),
-    "privateuse1_runtime": int(HostKind.RUNTIME),
-    "privateuse1_driver": int(HostKind.RUNTIME),
-    "user_annotation": int(HostKind.ANNOTATION),
-    "python_function": int(HostKind.PYTHON),
-    "overhead": int(HostKind.PROFILER),
-}
-_NO_SPANS = frozenset(
-    ("Trace", "gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "collective_comm")
-)
-"""Complete events that repeat what others say, on a lane of their own."""
 _DIRECTIONS = (
     ("HtoD", CopyDirection.HOST_TO_DEVICE),
     ("DtoH", CopyDirection.DEVICE_TO_HOST),
@@ -65,13 +35,12 @@ _DIRECTIONS = (
 _DTYPE_BYTES = {"Float": 4, "BFloat16": 2, "Half": 2, "Double": 8, "Int": 4, "Long": 8}
 _DTYPE_BYTES |= {"Byte": 1, "Char": 1, "Bool": 1}
 STEP_MARK = "ProfilerStep"
-_COPY_CATS = frozenset(("gpu_memcpy", "Memcpy"))
 _DIGITS = re.compile(r"\d{1,18}")
 _MOST_DIGITS = 19
 
 
 class Names(NameBook):
-    """Texts to numbers, and those of them that mean something more."""
+    """Texts to numbers, in the order of appearance."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,6 +48,8 @@ class Names(NameBook):
         """Names of the profiler's own steps to their numbers."""
         self.counted: set[int] = set()
         """Names of operators whose work can be counted."""
+        self.special: set[int] = set()
+        """These, and operators that kernels may have to be traced back to."""
 
     def number(self, text: str) -> int:
         """The number of a text that is new or long."""
@@ -88,6 +59,8 @@ class Names(NameBook):
             self.steps[found] = int(step)
         if text in COUNTERS:
             self.counted.add(found)
+        if text in COUNTERS or is_communicating(text):
+            self.special.add(found)
         return found
 
     def find(self, names: Sequence[str]) -> list[int]:
@@ -99,16 +72,6 @@ class Names(NameBook):
             return [self.number(name) for name in names]
 
 
-def pick_device(events: Sequence[AnyEvent]) -> list[AnyEvent]:
-    """Those that ran on the device."""
-    return [event for event in events if event.cat in _DEVICE_CATS]
-
-
-def pick_host(events: Sequence[AnyEvent]) -> list[AnyEvent]:
-    """Those of the host, of categories that we do not know, too."""
-    return [e for e in events if e.cat not in _DEVICE_CATS and e.cat not in _NO_SPANS]
-
-
 class Book:
     """What is carried from one piece to the next."""
 
@@ -118,93 +81,92 @@ class Book:
         """Threads that have a name instead of a number."""
 
 
-def device_frame(events: Sequence[AnyEvent], book: Book) -> pl.DataFrame:
-    """Columns of the `device` table, times not settled yet."""
-    event = _fields(events)
-    args = _fields(event["args"])
+def device_frame(batch: Batch, book: Book) -> pl.DataFrame:
+    """Columns of the `device` table, times not settled yet; those that say nothing are left out."""
+    events = batch.device
+    args = [event.args for event in events]
+    texts = [event.name for event in events]
     names = book.names
-    return pl.DataFrame(
-        {
-            **moments(event["ts"], event["dur"]),
-            "device": _first(args["device"], event["pid"]),
-            "stream": _first(args["stream"], event["tid"]),
-            "name": pl.Series(values=names.find(event["name"]), dtype=pl.UInt32),
-            "kind": pl.Series(values=[_DEVICE_CATS[cat] for cat in event["cat"]], dtype=pl.UInt8),
-            "correlation": ints(args["correlation"]),
-            "external": _first(args["external"], args["external_old"]),
-            "size_bytes": ints(_sizes(args)),
-            "direction": pl.Series(
-                values=[
-                    _direction(name) if cat in _COPY_CATS else None
-                    for name, cat in zip(event["name"], event["cat"], strict=True)
-                ],
-                dtype=pl.UInt8,
-            ),
-            "blocks": ints(_products(args["grid"])),
-            "threads": ints(_products(args["block"])),
-            "registers": ints(args["registers"]),
-            "shared_bytes": ints(args["shared"]),
-            "occupancy": floats(args["occupancy"]),
-            "graph": ints(args["graph"]),
-            "group": pl.Series(
-                values=[
-                    None if each is None else names.number(str(each)) for each in args["group"]
-                ],
-                dtype=pl.UInt32,
-            ),
-            "sequence": ints(args["sequence"]),
-        }
-    )
+    columns = {
+        **moments([event.ts for event in events], [event.dur for event in events]),
+        "device": _first([a.device for a in args], events, "pid"),
+        "stream": _first([a.stream for a in args], events, "tid"),
+        "name": pl.Series(values=names.find(texts), dtype=pl.UInt32),
+        "kind": pl.Series(values=batch.device_kinds, dtype=pl.UInt8),
+        "correlation": ints([a.correlation for a in args]),
+        "external": _first([a.external for a in args], args, "external_old"),
+        "size_bytes": ints(_sizes(args)),
+        "direction": pl.Series(
+            values=[
+                _direction(text) if kind == _COPY else None
+                for text, kind in zip(texts, batch.device_kinds, strict=True)
+            ],
+            dtype=pl.UInt8,
+        ),
+        "blocks": ints(_products([a.grid for a in args])),
+        "threads": ints(_products([a.block for a in args])),
+        "registers": ints([a.registers for a in args]),
+        "shared_bytes": ints([a.shared for a in args]),
+        "occupancy": floats([a.occupancy for a in args]),
+        "graph": ints([a.graph for a in args]),
+        "group": pl.Series(
+            values=[None if a.group is None else names.number(str(a.group)) for a in args],
+            dtype=pl.UInt32,
+        ),
+        "sequence": ints([a.sequence for a in args]),
+    }
+    return pl.DataFrame(columns)
 
 
-def host_frame(events: Sequence[AnyEvent], book: Book) -> tuple[pl.DataFrame, list[AnyEvent]]:
+_COPY = int(DeviceKind.COPY)
+
+
+def host_frame(batch: Batch, book: Book) -> tuple[pl.DataFrame, list[Any]]:
     """Columns of the `host` table, times not settled yet; and the events whose work may count."""
-    event = _fields(events)
-    correlation, outside = zip(*map(_LINKS, event["args"]), strict=True)
-    numbers = book.names.find(event["name"])
+    events = batch.unlinked + batch.linked
+    args = [event.args for event in batch.linked]
+    numbers = book.names.find([event.name for event in events])
+    blank: list[Number] = [None] * len(batch.unlinked)
+    special = book.names.special
+    places = [place for place, name in enumerate(numbers) if name in special] if special else []
+    outside = _outside(batch, places)
+    columns = {
+        **moments([event.ts for event in events], [event.dur for event in events]),
+        "thread": _threads([event.tid for event in events], book.threads),
+        "name": pl.Series(values=numbers, dtype=pl.UInt32),
+        "kind": pl.Series(values=batch.unlinked_kinds + batch.linked_kinds, dtype=pl.UInt8),
+        "correlation": ints(blank + [getattr(each, "correlation", None) for each in args]),
+        "external": ints(outside + external(args)),
+    }
     counted = book.names.counted
-    frame = pl.DataFrame(
-        {
-            **moments(event["ts"], event["dur"]),
-            "thread": _threads(event["tid"], book.threads),
-            "name": pl.Series(values=numbers, dtype=pl.UInt32),
-            "kind": pl.Series(values=_kinds(event["cat"]), dtype=pl.UInt8),
-            "correlation": ints(correlation),
-            "external": external(events) if outside[0] is None else ints(outside),
-        }
-    )
-    return frame, [events[place] for place, name in enumerate(numbers) if name in counted]
+    return pl.DataFrame(columns), [events[place] for place in places if numbers[place] in counted]
 
 
-_LINKS = attrgetter("correlation", "external")
+def _outside(batch: Batch, places: list[int]) -> list[Number]:
+    """The operators' own numbers, of those that somebody may ask for."""
+    found: list[Number] = [None] * len(batch.unlinked)
+    for place in places:
+        if place < len(found):
+            found[place] = external([decode_op_args(batch.unlinked[place].args)])[0]
+    return found
 
 
-def _kinds(categories: Sequence[str | None]) -> list[int]:
-    known = _HOST_CATS
-    try:
-        return [known[category] for category in categories]
-    except KeyError:
-        return [known.get(category, int(HostKind.OTHER)) for category in categories]
+def external(args: Sequence[Any]) -> list[Number]:
+    """The operator's number under its new or its old key."""
+    return [
+        getattr(each, "external_old", None) if each.external is None else each.external
+        for each in args
+    ]
 
 
-def _fields(structs: Sequence[Struct]) -> dict[str, tuple[Any, ...]]:
-    """Structs of one kind, field by field."""
-    columns = zip(*map(astuple, structs), strict=True)
-    return dict(zip(structs[0].__struct_fields__, columns, strict=True))
-
-
-def _first(values: Sequence[Number], others: Sequence[Number]) -> pl.Series:
-    """Whole numbers, the others where there is no value."""
+def _first(values: list[Number], others: Sequence[Any], field: str) -> pl.Series:
+    """Whole numbers; where there is none, a field of the other struct."""
     found = ints(values)
     if not found.null_count():
         return found
-    return ints([b if a is None else a for a, b in zip(values, others, strict=True)])
-
-
-def external(events: Sequence[AnyEvent]) -> pl.Series:
-    """The operator's number under its new or its old key."""
-    args = [event.args for event in events]
-    return _first([each.external for each in args], [each.external_old for each in args])
+    return ints(
+        [getattr(b, field) if a is None else a for a, b in zip(values, others, strict=True)]
+    )
 
 
 def _threads(values: Sequence[Number], threads: dict[str, int]) -> pl.Series:
@@ -222,15 +184,14 @@ def _thread(text: str, threads: dict[str, int]) -> int:
     return int(text) if is_id else threads.setdefault(text, -1 - len(threads))
 
 
-def _sizes(args: Mapping[str, Sequence[Any]]) -> Sequence[Number]:
+def _sizes(args: Sequence[Args]) -> list[Number]:
     """Bytes of copies, and of what collectives move."""
-    if not any(args["elements"]):
-        return args["size"]
-    columns = zip(args["size"], args["elements"], args["dtype"], strict=True)
-    return [
-        number * _DTYPE_BYTES[dtype] if isinstance(number, int) and dtype in _DTYPE_BYTES else size
-        for size, number, dtype in columns
-    ]
+    return [a.size if a.elements is None else _moved(a) for a in args]
+
+
+def _moved(args: Args) -> Number:
+    known = isinstance(args.elements, int) and args.dtype in _DTYPE_BYTES
+    return args.elements * _DTYPE_BYTES[args.dtype or ""] if known else args.size  # type: ignore[operator]
 
 
 def _direction(name: str) -> int:

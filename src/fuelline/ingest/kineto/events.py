@@ -1,17 +1,14 @@
 """Events as Kineto writes them, typed so that a decoder builds nothing that is not needed.
 
-Three readers of the same text, each for what the one before cannot read. `strict` knows phases and
-categories by heart, so that flows and marks, half of a trace, cost next to nothing. `loose` takes
-any category. Whatever has a field of a wrong type is read as plain objects and bent into shape.
-Times of an epoch with fractions do not fit a float: they are kept as text (`exact`).
+Numbers may be strings (AMD's `bytes`, old threads). What has a field of a wrong type is read as
+plain objects and bent into shape. Times of an epoch with fractions do not fit a float: they are
+kept as text until they are whole nanoseconds.
 """
 
 from __future__ import annotations
 
 import re
-from functools import reduce
-from operator import or_
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -47,17 +44,25 @@ class Args(Struct, frozen=True, gc=False):
 NO_ARGS = Args()
 
 
-_CATEGORIES = (
-    *("cpu_op", "cuda_runtime", "cuda_driver", "kernel", "gpu_memcpy", "gpu_memset"),
-    *("user_annotation", "gpu_user_annotation", "python_function", "overhead", "cuda_sync"),
-    *("Operator", "Runtime", "Kernel", "Memcpy", "Memset", "Trace", "cuda_profiler_range"),
-)
-_PHASES = tuple("BEiIsftMCbneSTpFNODPVvRc(),")
-"""Phases of Chrome's trace format other than X."""
+class OpArgs(Struct, frozen=True, gc=False):
+    """What we use of an operator's arguments, and only of few operators."""
+
+    external: Number = field(name="External id", default=None)
+    external_old: Number = field(name="external id", default=None)
+    dims: Raw = field(name="Input Dims", default=_NO_TEXT)
+    types: Raw = field(name="Input type", default=_NO_TEXT)
+    concrete: Raw = field(name="Concrete Inputs", default=_NO_TEXT)
+
+
+class Links(Struct, frozen=True, gc=False):
+    """What we use of a runtime call's arguments."""
+
+    external: Number = field(name="External id", default=None)
+    correlation: Number = None
 
 
 class Event(Struct, frozen=True, gc=False):
-    """One event with times as numbers."""
+    """One event of any kind with times as numbers."""
 
     ph: str = ""
     cat: str | None = ""
@@ -70,7 +75,7 @@ class Event(Struct, frozen=True, gc=False):
 
 
 class ExactEvent(Struct, frozen=True, gc=False):
-    """One event whose start is kept as it is written."""
+    """One event of any kind whose start is kept as it is written."""
 
     ph: str = ""
     cat: str | None = ""
@@ -80,101 +85,6 @@ class ExactEvent(Struct, frozen=True, gc=False):
     ts: Raw = _NO_TEXT
     dur: Number = None
     args: Args = NO_ARGS
-
-
-class Complete(Struct, frozen=True, gc=False, tag_field="ph", tag="X"):
-    """An event with a duration, of a category that we know."""
-
-    cat: Literal[_CATEGORIES] | None = None  # type: ignore[valid-type]
-    name: str = ""
-    pid: Number = None
-    tid: Number = None
-    ts: Number = None
-    dur: Number = None
-    args: Args = NO_ARGS
-
-
-class ExactComplete(Struct, frozen=True, gc=False, tag_field="ph", tag="X"):
-    """The same with its start as it is written."""
-
-    cat: Literal[_CATEGORIES] | None = None  # type: ignore[valid-type]
-    name: str = ""
-    pid: Number = None
-    tid: Number = None
-    ts: Raw = _NO_TEXT
-    dur: Number = None
-    args: Args = NO_ARGS
-
-
-AnyEvent = Event | ExactEvent | Complete | ExactComplete
-
-_OTHERS = tuple(
-    msgspec.defstruct(f"Phase{ord(phase)}", [], tag_field="ph", tag=phase, frozen=True, gc=False)
-    for phase in _PHASES
-)
-
-
-def _strict_decoder(complete: type[Struct]) -> msgspec.json.Decoder[list[Any]]:
-    phases: Any = reduce(or_, _OTHERS, complete)
-    return msgspec.json.Decoder(list[phases])
-
-
-_STRICT = _strict_decoder(Complete)
-_STRICT_EXACT = _strict_decoder(ExactComplete)
-_LOOSE = msgspec.json.Decoder(list[Event])
-_LOOSE_EXACT = msgspec.json.Decoder(list[ExactEvent])
-_PLAIN = msgspec.json.Decoder(list[dict[str, Any]])
-_FLOAT_TS_US = 2**43
-"""From here on a float of microseconds is coarser than a nanosecond."""
-
-
-class Decoder:
-    """Reads pieces of one file; what it has learnt from one piece it keeps for the next."""
-
-    def __init__(self) -> None:
-        self._is_strict = True
-        self._is_exact = False
-        self.events = 0
-        """Of all phases, so far."""
-
-    def decode(self, text: bytes) -> list[AnyEvent]:
-        """The events of an array that have a duration; msgspec.DecodeError if it is no array."""
-        try:
-            events = self._typed(text)
-        except msgspec.ValidationError:
-            self._is_strict = False
-            try:
-                events = self._typed(text)
-            except msgspec.ValidationError:
-                events = [_bend(each) for each in _PLAIN.decode(text)]
-        complete = _with_duration(events)
-        if not self._is_exact and _is_coarse(complete):
-            self._is_exact = True
-            return self.decode(text)
-        self.events += len(events)
-        return complete
-
-    def _typed(self, text: bytes) -> list[Any]:
-        if self._is_strict:
-            return (_STRICT_EXACT if self._is_exact else _STRICT).decode(text)
-        return (_LOOSE_EXACT if self._is_exact else _LOOSE).decode(text)
-
-
-def _with_duration(events: list[Any]) -> list[AnyEvent]:
-    if events and isinstance(events[0], (Event, ExactEvent)):
-        return [event for event in events if event.ph == "X"]
-    kinds = _COMPLETE
-    found: list[Any] = [event for event in events if event.__class__ in kinds]
-    return found
-
-
-_COMPLETE: frozenset[type] = frozenset((Complete, ExactComplete))
-
-
-def _is_coarse(events: list[AnyEvent]) -> bool:
-    """Whether times are fractions that a float cannot hold."""
-    ts = events[0].ts if events else None
-    return isinstance(ts, float) and abs(ts) >= _FLOAT_TS_US
 
 
 _NOT_JSON = re.compile(
@@ -190,7 +100,7 @@ def mend(text: bytes) -> bytes:
     return _BROKEN.sub("?", named.decode("utf-8", "surrogateescape")).encode()
 
 
-def _bend(plain: dict[str, Any]) -> Event:
+def bend(plain: dict[str, Any]) -> Event:
     """An event of any shape; a field of a wrong type counts as absent, a number may be text."""
     args = plain.get("args")
     return Event(
@@ -235,6 +145,20 @@ def _sizes(value: object) -> list[int] | str | None:
     if isinstance(value, list):
         return [int(each) for each in value if isinstance(each, (int, float))]
     return value if isinstance(value, str) else None
+
+
+_OP_ARGS = msgspec.json.Decoder(OpArgs)
+_NO_OP_ARGS = OpArgs()
+
+
+def decode_op_args(args: Raw | Args) -> OpArgs | Args:
+    """An operator's arguments; of a wrong type they count as absent."""
+    if isinstance(args, Args):
+        return args
+    try:
+        return _OP_ARGS.decode(args)
+    except msgspec.MsgspecError:
+        return _NO_OP_ARGS
 
 
 def decode_list(text: Raw) -> list[Any]:

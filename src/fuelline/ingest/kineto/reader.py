@@ -19,12 +19,11 @@ from fuelline.ingest.kineto.columns import (
     device_frame,
     external,
     host_frame,
-    pick_device,
-    pick_host,
 )
-from fuelline.ingest.kineto.events import Decoder, mend
+from fuelline.ingest.kineto.decode import Decoder
+from fuelline.ingest.kineto.events import decode_op_args, mend
 from fuelline.ingest.kineto.facts import describe
-from fuelline.ingest.kineto.numbers import OddNumberError, moments, settle
+from fuelline.ingest.kineto.numbers import OddNumberError, ints, moments, settle
 from fuelline.ingest.kineto.shapes import count_work
 from fuelline.ingest.kineto.split import Piece, Splitter, find_last_event_end
 from fuelline.ingest.unpack import TruncatedError, read_blocks
@@ -32,11 +31,11 @@ from fuelline.schema.errors import InputError
 from fuelline.schema.trace import Quality, SourceFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from fuelline.ingest.importer import PartWriter
-    from fuelline.ingest.kineto.events import AnyEvent
+    from fuelline.ingest.kineto.decode import Batch
 
 _PART_ROWS = 250_000
 """Rows of a table that are held before they are written: some 10 MB."""
@@ -185,16 +184,16 @@ class _Reading:
             )
         )
 
-    def _decode_or_fail(self, piece: Piece) -> Sequence[AnyEvent]:
+    def _decode_or_fail(self, piece: Piece) -> Batch:
         try:
             return self._decode(piece)
         except msgspec.DecodeError as error:
             raise self._malformed(piece, error) from None
 
-    def _decode(self, piece: Piece) -> Sequence[AnyEvent]:
+    def _decode(self, piece: Piece) -> Batch:
         return self._try(b"".join((b"[", piece.text, b"]")), piece)
 
-    def _try(self, text: bytes, piece: Piece) -> Sequence[AnyEvent]:
+    def _try(self, text: bytes, piece: Piece) -> Batch:
         """As it is, else with what JSON does not know mended."""
         try:
             return self.decoder.decode(text)
@@ -212,9 +211,9 @@ class _Reading:
         except RecursionError:
             raise self._too_deep(piece) from None
 
-    def _keep(self, complete: Sequence[AnyEvent], piece: Piece) -> None:
+    def _keep(self, batch: Batch, piece: Piece) -> None:
         try:
-            self.tables.add(complete)
+            self.tables.add(batch)
         except OddNumberError as odd:
             raise InputError(
                 f"{self.path}: an event between byte {piece.start} and byte "
@@ -292,19 +291,18 @@ class _Tables:
         """Events that end before they start."""
         self._waiting: dict[str, list[pl.DataFrame]] = {}
 
-    def add(self, complete: Sequence[AnyEvent]) -> None:
-        """Columns of events that have a duration."""
-        device, host = pick_device(complete), pick_host(complete)
-        if device:
-            self._hold("device", device_frame(device, self._book))
-        if host:
+    def add(self, batch: Batch) -> None:
+        """Columns of a piece."""
+        if batch.device:
+            self._hold("device", device_frame(batch, self._book))
+        if batch.linked or batch.unlinked:
             steps = len(self._book.names.steps)
-            frame, counted = host_frame(host, self._book)
+            frame, counted = host_frame(batch, self._book)
             self._hold("host", frame)
             if len(self._book.names.steps) > steps:
-                self._hold_steps(host)
+                self._hold_steps([*batch.unlinked, *batch.linked])
             if counted:
-                self._hold("ops", self._work(counted))
+                self._hold("ops", _work(counted))
 
     def finish(self) -> None:
         """Write what waits."""
@@ -312,11 +310,7 @@ class _Tables:
             self._write(table)
         self._writer.add("names", self._rank, self._book.names.frame())
 
-    def _work(self, counted: Sequence[AnyEvent]) -> pl.DataFrame:
-        times = moments([event.ts for event in counted], [event.dur for event in counted])
-        return pl.DataFrame({**times, "external": external(counted), **count_work(counted)})
-
-    def _hold_steps(self, host: Sequence[AnyEvent]) -> None:
+    def _hold_steps(self, host: list[Any]) -> None:
         """The profiler's marks are few: each has a name of its own."""
         names = self._book.names
         marks = [event for event in host if event.name.startswith(STEP_MARK)]
@@ -341,6 +335,18 @@ class _Tables:
             if table == "device":
                 frame = frame.with_columns(pl.col("occupancy") / 100)
             self._writer.add(table, self._rank, frame)
+
+
+def _work(counted: list[Any]) -> pl.DataFrame:
+    """Columns of the `ops` table."""
+    args = [decode_op_args(event.args) for event in counted]
+    return pl.DataFrame(
+        {
+            **moments([event.ts for event in counted], [event.dur for event in counted]),
+            "external": ints(external(args)),
+            **count_work([event.name for event in counted], args),
+        }
+    )
 
 
 def _trailing(error: Exception) -> int | None:

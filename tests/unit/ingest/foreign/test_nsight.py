@@ -102,7 +102,7 @@ def test_whole_graphs_keep_the_device_busy_and_are_said(tmp_path: Path) -> None:
     result = read(Nsight(), path)
     graph = result.table("device").filter(text="CUDA graph").row(0, named=True)
     assert (graph["start_ns"], graph["end_ns"], graph["graph"]) == (500, 900, 3)
-    assert facts(result) == ["graphs"]
+    assert facts(result) == ["graph-blocks"]
 
 
 def test_a_trace_without_kernels_is_not_called_idle(tmp_path: Path) -> None:
