@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Document, Heading, Item, Items, Statement, Table
+from fuelline.report.writer import PART_WORDS
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -51,7 +52,11 @@ def _sentence(comparison: RunComparison) -> str:
     )
     share = percent(abs(step.share)) if step.share is not None else "much"
     most = next((part for part in comparison.parts if part.change * step.change > 0), None)
-    cause = f" Most of it: {most.name}, {_signed(most.change)} a {unit}." if most else ""
+    cause = (
+        f" Most of it: {PART_WORDS.get(most.name, most.name)}, {_signed(most.change)} a {unit}."
+        if most
+        else ""
+    )
     return f"{share} {word}: {lengths} a {unit}{_doubt(step)}.{cause}"
 
 
@@ -72,7 +77,7 @@ def _table(title: str, changes: list[Change], comparison: RunComparison) -> list
     whole = max(comparison.step.before, comparison.step.after)
     rows = tuple(
         (
-            change.name,
+            PART_WORDS.get(change.name, change.name),
             _seconds(change.before),
             _seconds(change.after),
             _signed(change.change),
