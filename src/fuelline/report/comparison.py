@@ -47,9 +47,8 @@ def _sentence(comparison: RunComparison) -> str:
     unit = comparison.unit
     if step.judgement == "same":
         return f"No change beyond the noise: {lengths} a {unit}{_doubt(step)}."
-    word = {"slower": "slower", "faster": "faster"}.get(
-        step.judgement, "longer" if step.change > 0 else "shorter"
-    )
+    word = "longer" if step.change > 0 else "shorter"
+    what = "Steps are" if unit == "step" else "The run is"
     share = percent(abs(step.share)) if step.share is not None else "much"
     most = next((part for part in comparison.parts if part.change * step.change > 0), None)
     cause = (
@@ -57,7 +56,7 @@ def _sentence(comparison: RunComparison) -> str:
         if most
         else ""
     )
-    return f"{share} {word}: {lengths} a {unit}{_doubt(step)}.{cause}"
+    return f"{what} {share} {word}: {lengths} a {unit}{_doubt(step)}.{cause}"
 
 
 def _doubt(step: Change) -> str:
