@@ -44,6 +44,7 @@ _FEW_SAMPLES = 5
 _TRIED = 12
 _LEAST_PERIOD = 2
 _FEW_WAITS = 3
+_FEW_COUNTED = 2
 _NEARLY_ALL = 0.85
 """Any two cycles are equally spaced; three of the longest three are so by chance once in some
 hundred runs."""
@@ -75,8 +76,8 @@ class DeviceTime:
 def cut_cycles(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
     """One row a training batch: launch_ns (it arrived), asked_ns (the next was asked for), next_ns.
 
-    And what the trainer did between the first two: loop_ns, compute_ns, pause_ns; early_loop_ns and
-    settled_ns are before a pause.
+    `number` counts the batches of the run. And what the trainer did between the first two: loop_ns,
+    compute_ns, pause_ns; early_loop_ns and settled_ns are before a pause.
     """
     taken = (
         timeline.table("events")
@@ -95,6 +96,7 @@ def cut_cycles(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataF
         )
         .drop_nulls()
         .filter(~pl.col("has_ended"))
+        .with_row_index("number")
         .filter(
             (pl.col("launch_ns") >= tiling.start_ns)
             & (pl.col("asked_ns") <= tiling.end_ns)
@@ -231,10 +233,14 @@ def _regular(told: pl.DataFrame, outlying: pl.DataFrame) -> pl.DataFrame | None:
     )
     top = sorted(outlying.top_k(_TRIED, by="excess_ns")["cycle"].to_list())
     best: list[int] = []
+    offset = int(told["number"][0])
     for first, second in itertools.combinations(top, 2):
         period = second - first
         members = list(range(first % period, told.height, period))
-        if period < _LEAST_PERIOD or len(members) < max(_FEW_WAITS, len(best) + 1):
+        # Loops count from 0 or from 1: a wait at multiples of a number is no chance.
+        phase = (offset + first) % period
+        few = _FEW_COUNTED if phase in (0, period - 1) else _FEW_WAITS
+        if period < _LEAST_PERIOD or len(members) < max(few, len(best) + 1):
             continue
         places = ranks.filter(pl.col("cycle").is_in(members))["place"]
         allowed = len(members) + math.ceil(len(members) / 4)
