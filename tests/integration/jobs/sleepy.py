@@ -12,7 +12,7 @@ class Slow(Dataset):
         return 100_000
 
     def __getitem__(self, index):
-        time.sleep(0.002)
+        time.sleep(0.003)
         return torch.full((4,), float(index % 7)), index % 2
 
 
@@ -24,7 +24,7 @@ def main(seconds):
     started = time.monotonic()
     for inputs, labels in loader:
         loss = torch.nn.functional.cross_entropy(model(inputs), labels)
-        time.sleep(0.004)
+        time.sleep(0.012)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
