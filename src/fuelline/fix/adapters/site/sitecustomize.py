@@ -22,7 +22,7 @@ def _start() -> None:
 
         watcher = fuelline_watch.Watcher(os.path.dirname(plan))
         sys.meta_path.insert(0, watcher)
-        watcher.watch("torch.utils.data.dataloader", lambda: _install(plan, fuelline_watch))
+        watcher.watch("torch.utils.data", lambda: _install(plan, fuelline_watch))
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
         sys.stderr.write(f"fuelline: no trial in this process: {failure!r}\n")
     finally:
@@ -30,10 +30,16 @@ def _start() -> None:
 
 
 def _install(plan: str, watch: object) -> None:
-    watch._load_package()  # type: ignore[attr-defined]  # noqa: SLF001
-    from fuelline.fix.adapters.trials import install  # noqa: PLC0415 - exists only from here on
+    try:
+        watch._load_package()  # type: ignore[attr-defined]  # noqa: SLF001
+        from fuelline.fix.adapters.trials import install  # noqa: PLC0415 - exists only from here on
 
-    install(plan)
+        install(plan)
+    except Exception as failure:  # noqa: BLE001 - the guard of this hook
+        # This process exists for the trial alone; without one it must not train on and on.
+        sys.stderr.write(f"fuelline: no trial is possible with this torch: {failure!r}\n")
+        sys.stderr.flush()
+        os._exit(70)
 
 
 def _step_aside() -> None:
