@@ -1,0 +1,211 @@
+"""The time of one training step: math, traffic, exchanges, bubble; what of them hides behind what.
+
+A step is `micro-batches` passes of forward and backward through a pipeline of stages. Matrix products
+cost three forwards (four with full recomputation), flash attention three and a half. Exchanges of the
+data-parallel group hide behind backward as far as they fit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from fuelline.predict.exchanges import all_reduce, send
+from fuelline.predict.operators import ACT_BYTES, list_operators, make_work
+from fuelline.predict.rates import Constants
+from fuelline.predict.step import Tally, add_operators
+from fuelline.schema.chips import GIGA, Chip
+from fuelline.schema.models import Model
+from fuelline.schema.plans import Parallelism, Slice
+from fuelline.schema.precision import Precision
+
+if TYPE_CHECKING:
+    pass
+
+NETWORK_SHARE = 0.7
+"""Of the network's line rate that gathers of parameters reach."""
+OPTIMIZER_BYTES = 28.0
+"""Adam in mixed precision reads and writes about this much for a parameter (weights, gradient, moments)."""
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """How a step is cut in time."""
+
+    batch: float
+    """Sequences in a step, all replicas together."""
+    length: float
+    """Tokens of a sequence."""
+    microbatch: float = 1.0
+    recompute: str = "selective"
+    """`none`, `selective` (attention only) or `full`."""
+    interleave: int = 1
+    """Chunks of layers a stage holds; more of them shrink the bubble."""
+    zero: int = 1
+    """ZeRO stage; 3 is FSDP: parameters are gathered for every micro-batch."""
+    flat: bool = False
+    """Gathers do not use the links inside a host first (DeepSpeed of 2021)."""
+    flash: bool = True
+    """Attention is one kernel; without, scores go through memory."""
+    eager: bool = False
+    """Norms and activations are kernels of their own."""
+
+
+class Training(Struct, frozen=True, kw_only=True):
+    """A step's parts in seconds."""
+
+    math_s: float
+    attention_s: float
+    moved_s: float
+    tensor_s: float
+    """Exposed exchanges of tensor and context parallelism."""
+    expert_s: float
+    bubble_s: float
+    data_s: float
+    """Exposed exchanges of data parallelism."""
+    optimizer_s: float
+    host_s: float
+    tokens: float
+    chips: int
+
+    @property
+    def seconds(self) -> float:
+        """The step."""
+        return (
+            self.math_s + self.attention_s + self.moved_s + self.tensor_s + self.expert_s
+            + self.bubble_s + self.data_s + self.optimizer_s + self.host_s
+        )
+
+
+def model_flops(model: Model, length: float, *, causal: bool = False) -> float:
+    """FLOPs a token of forward and backward: six a weight that multiplies, twelve a pair and head value.
+
+    The convention of PaLM and Megatron counts all pairs; `causal` counts the half that is needed.
+    """
+    pairs = length / 2 if causal else length
+    width = model.heads * (model.head_size if not model.latent else (model.nope_dim + model.rope_dim + model.v_dim) / 2)
+    seen = pairs
+    if model.window:
+        local = model.layers - model.global_layers
+        seen = (model.global_layers * pairs + local * min(pairs, model.window)) / model.layers
+    return 6 * model.active_params + 12 * model.layers * width * seen
+
+
+def time_training(
+    model: Model,
+    chip: Chip,
+    precision: Precision,
+    spread: Parallelism,
+    schedule: Schedule,
+    constants: Constants,
+) -> Training:
+    """One step."""
+    micro = max(schedule.batch / (spread.dp * schedule.microbatch), 1.0)
+    size = min(schedule.microbatch, schedule.batch / spread.dp)
+    forward = _forward(model, chip, precision, spread, schedule, size, constants)
+    full, again = _passes(schedule.recompute)
+    math_s = forward.math * full + forward.weights * full
+    attention_s = (forward.attention_math + forward.cache) * (3.5 + again)
+    moved_s = forward.moved * full
+    tensor_s = _tensor_exchange(model, chip, spread, schedule, size, constants) * (full - 1)
+    expert_s = _expert_exchange(model, chip, spread, schedule, size, constants) * 2
+    stage = (math_s + attention_s + moved_s + tensor_s + expert_s) / spread.pp
+    bubble = (spread.pp - 1) / schedule.interleave * stage
+    hop = send(chip, constants, ACT_BYTES * size * schedule.length * model.hidden / spread.cp / spread.tp, far=True)
+    hops = 2 * micro * hop * schedule.interleave * constants.shares.exposed_share if spread.pp > 1 else 0.0
+    return Training(
+        math_s=micro * math_s / spread.pp,
+        attention_s=micro * attention_s / spread.pp,
+        moved_s=micro * moved_s / spread.pp,
+        tensor_s=micro * tensor_s / spread.pp + hops,
+        expert_s=micro * expert_s / spread.pp,
+        bubble_s=bubble,
+        data_s=_data_exchange(model, chip, spread, schedule, micro, stage),
+        optimizer_s=_optimizer(model, chip, spread),
+        host_s=0.0,
+        tokens=schedule.batch * schedule.length,
+        chips=spread.chips,
+    )
+
+
+def _passes(recompute: str) -> tuple[float, float]:
+    """Forwards that a step's matmuls cost, and extra forwards of attention."""
+    return (4.0, 1.0) if recompute == "full" else (3.0, 1.0 if recompute == "selective" else 0.0)
+
+
+def _forward(
+    model: Model,
+    chip: Chip,
+    precision: Precision,
+    spread: Parallelism,
+    schedule: Schedule,
+    size: float,
+    constants: Constants,
+) -> Tally:
+    work = make_work([Slice(size / spread.cp, schedule.length, 0)], all_logits=True)
+    tally = Tally()
+    add_operators(tally, list_operators(model, precision, work, spread, constants.shares.route_launches), chip, constants)
+    return tally
+
+
+def _tensor_exchange(
+    model: Model, chip: Chip, spread: Parallelism, schedule: Schedule, size: float, constants: Constants
+) -> float:
+    """Of one forward: two sums a layer over the tensor-parallel group, the part that shows."""
+    wide = ACT_BYTES * size * schedule.length * model.hidden / spread.cp
+    each = all_reduce(chip, constants, spread.tp, wide, nccl=True) if spread.tp > 1 else 0.0
+    return 2 * model.layers * each * constants.shares.exposed_share
+
+
+def _expert_exchange(
+    model: Model, chip: Chip, spread: Parallelism, schedule: Schedule, size: float, constants: Constants
+) -> float:
+    """Of one forward: tokens go to their experts and back, once a layer."""
+    if not model.experts or spread.ep <= 1:
+        return 0.0
+    tokens = size * schedule.length / spread.cp / spread.tp
+    sent = tokens * model.experts_per_token * model.hidden * ACT_BYTES
+    inside = min(chip.scaleup_domain, spread.ep)
+    far = 1 - inside / spread.ep
+    near_s = sent * (1 - far) / ((chip.scaleup_gbps or 25.0) * GIGA * 0.7)
+    far_s = sent * far / ((chip.scaleout_gbps or 25.0) * GIGA * NETWORK_SHARE)
+    return 2 * model.moe_layers * max(near_s, far_s)
+
+
+def _held_params(model: Model, spread: Parallelism) -> float:
+    """Parameters on one chip before any sharding over replicas."""
+    if model.experts and spread.ep > 1:
+        experts = model.moe_layers * model.experts * model.expert_params
+        rest = model.params - experts
+        return rest / (spread.tp * spread.pp) + experts / (spread.ep * spread.pp)
+    return model.params / (spread.tp * spread.pp)
+
+
+def group_gbps(chip: Chip, spread: Parallelism, *, flat: bool = False) -> float:
+    """What the data-parallel group moves per member: members in one host share all its cards."""
+    members = spread.dp * spread.cp
+    if members <= 1:
+        return float("inf")
+    inside = max(min(chip.scaleup_domain // spread.tp, members), 1)
+    if members <= inside:
+        return (chip.scaleup_gbps or chip.scaleout_gbps or 25.0) * 0.8
+    network = (chip.scaleout_gbps or 12.5) * NETWORK_SHARE
+    return network if flat else min(network * inside, (chip.scaleup_gbps or 25.0) * 0.8)
+
+
+def _data_exchange(
+    model: Model, chip: Chip, spread: Parallelism, schedule: Schedule, micro: float, stage: float
+) -> float:
+    """What does not hide: all of it beyond the compute it overlaps with, and a tail."""
+    rate = group_gbps(chip, spread, flat=schedule.flat) * GIGA
+    held = _held_params(model, spread)
+    if schedule.zero >= 3:
+        each = 3 * 2 * held / rate
+        return micro * (max(each - 0.9 * stage, 0.0) + 0.1 * min(each, stage))
+    once = 2 * 2 * held / rate
+    return max(once - 0.8 * stage, 0.0) + 0.1 * min(once, stage)
+
+
+def _optimizer(model: Model, chip: Chip, spread: Parallelism) -> float:
+    held = _held_params(model, spread)
+    return held / max(spread.dp, 1) * OPTIMIZER_BYTES / ((chip.mem_bytes_per_s or 1e12) * 0.8)
