@@ -27,6 +27,10 @@ CHUNK_TOKENS = 8192
 """Prompt tokens in one step at most: the default of TRT-LLM and vLLM on large chips."""
 
 
+SPARE_ROOM = 1.12
+"""A static batch may fill what a serving engine keeps free."""
+
+
 class Deployment(Struct, frozen=True, kw_only=True):
     """One replica: `spread.tp * spread.pp` chips that serve a model together."""
 
@@ -68,8 +72,8 @@ class Deployment(Struct, frozen=True, kw_only=True):
 
     def batch(self, sequences: float, prompt: float, output: float) -> Tally:
         """A static batch from its start to its last token, in waves if the cache cannot hold it."""
-        held = max(min(sequences, self.room(prompt + output)), 1.0)
-        waves = math.ceil(sequences / held - 1e-9)
+        room = self.room(prompt + output) * SPARE_ROOM
+        waves = math.ceil(sequences / room - 1e-9) if room >= 1 else 1
         each = sequences / waves
         one = self.decode(each, prompt + output / 2).scaled(max(output - 1, 0.0))
         if prompt > 0:

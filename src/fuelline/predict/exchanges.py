@@ -33,6 +33,7 @@ def link_gbps(chip: Chip, members: int) -> float:
 
 def _floor_s(chip: Chip, constants: Constants, members: int, *, nccl: bool) -> float:
     entry = find_exchange(chip, constants)
+    scale = 1.0 if nccl else constants.shares.floor_scale
     floors = entry.nccl_us if nccl else entry.custom_us
     steps = math.log2(max(members, 2))
     if steps <= 3:
@@ -41,7 +42,8 @@ def _floor_s(chip: Chip, constants: Constants, members: int, *, nccl: bool) -> f
     else:
         floor = floors[2] * steps / 3
     beyond = members > max(chip.scaleup_domain, 8)
-    return floor * 1e-6 + (NETWORK_FLOOR_S * math.log2(members / max(chip.scaleup_domain, 1)) if beyond else 0)
+    floor *= scale * 1e-6
+    return floor + (NETWORK_FLOOR_S * math.log2(members / max(chip.scaleup_domain, 1)) if beyond else 0)
 
 
 def _bandwidth(chip: Chip, constants: Constants, members: int) -> float:
@@ -50,13 +52,18 @@ def _bandwidth(chip: Chip, constants: Constants, members: int) -> float:
     return share * link_gbps(chip, members) * GIGA
 
 
+def _folded(chip: Chip, members: int) -> float:
+    """On a torus a large group cuts matrices both ways: traffic falls with its root (arXiv 2211.05102)."""
+    return min(1.0, 2 / math.sqrt(members)) if chip.kind == "tpu" else 1.0
+
+
 def all_reduce(
     chip: Chip, constants: Constants, members: int, size_bytes: float, *, nccl: bool = False
 ) -> float:
     """Sum a buffer over all members, in seconds."""
     if members <= 1:
         return 0.0
-    moved = 2 * (members - 1) / members * size_bytes
+    moved = 2 * (members - 1) / members * size_bytes * _folded(chip, members)
     return _floor_s(chip, constants, members, nccl=nccl) + moved / _bandwidth(chip, constants, members)
 
 
@@ -76,8 +83,12 @@ def all_to_all(
     """Each member sends this many bytes in all, evenly to the others."""
     if members <= 1:
         return 0.0
-    moved = (members - 1) / members * size_bytes
-    return _floor_s(chip, constants, members, nccl=nccl) + moved / _bandwidth(chip, constants, members)
+    inside = min(members, chip.scaleup_domain)
+    near = size_bytes * (inside - 1) / members
+    far = size_bytes * (members - inside) / members
+    near_s = near / (constants.shares.scatter_share * link_gbps(chip, inside) * GIGA)
+    far_s = far / (NETWORK_SHARE * link_gbps(chip, members) * GIGA)
+    return _floor_s(chip, constants, members, nccl=nccl) + max(near_s, far_s)
 
 
 def send(chip: Chip, constants: Constants, size_bytes: float, *, far: bool = False) -> float:

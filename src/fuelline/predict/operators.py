@@ -39,6 +39,8 @@ class Operator(Struct, frozen=True):
     launches: float = 1.0
     packed_bits: float = 0.0
     """Above 0: weights of so many bits are unpacked to half precision before they are multiplied."""
+    inner: float = 0.0
+    """Length of the sums of a product: short sums do not fill the pipeline of a math unit."""
 
 
 class Format(Struct, frozen=True):
@@ -118,6 +120,7 @@ def list_operators(
             model.hidden * vocab * precision.plain_bits / 8,
             ACT_BYTES * head * (model.hidden + vocab),
             _half(precision),
+            inner=model.hidden,
         )
     )
     return operators
@@ -141,6 +144,7 @@ def _matmul(
         form.math,
         1.0,
         form.bits if form.packed else 0.0,
+        inner,
     )
 
 
@@ -168,7 +172,7 @@ def attention_format(model: Model, precision: Precision) -> Format:
 def expert_format(model: Model, precision: Precision) -> Format:
     """A release with 4-bit experts has them at every precision below half."""
     if model.expert_bits and precision.weight_bits < 16:
-        return Format(model.expert_bits, precision.math, precision.weight_only)
+        return Format(model.expert_bits, "mxfp4", packed=True)
     return dense_format(precision)
 
 
@@ -304,6 +308,7 @@ def _experts(
             form.math,
             1.0,
             form.bits if form.packed else 0.0,
+            hidden,
         ),
         Operator(
             "experts down",
@@ -315,6 +320,7 @@ def _experts(
             form.math,
             1.0,
             form.bits if form.packed else 0.0,
+            width,
         ),
         Operator(
             "route and combine",

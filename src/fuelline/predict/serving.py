@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from fuelline.predict.operators import expert_share
+
 if TYPE_CHECKING:
     from fuelline.predict.deployment import Deployment
     from fuelline.predict.step import Tally
@@ -50,11 +52,14 @@ def saturate(replica: Deployment, prompt: float, output: float, most: float | No
 def load(replica: Deployment, sequences: float, prompt: float, output: float) -> Load:
     """A fixed number of requests in flight, each replaced when it ends."""
     stages = replica.spread.pp
-    held = max(min(sequences, max(replica.room(prompt + output / 2), 1.0)), 1.0)
+    room = replica.room(prompt + output / 2)
+    # A model that does not fit as stated was run somehow: then the stated load counts.
+    held = max(min(sequences, room) if room >= 1 else sequences, 1.0)
     each = max(held / stages, 1.0)
     token = replica.decode(each, prompt + output / 2)
     fill = replica.prefill(each, max(prompt, 1.0)).scaled(1 / each)
     alone = replica.prefill(1, max(prompt, 1.0))
+    fill = fill.scaled(_held_up(replica))
     slack = 1 + STAGE_JITTER * expected_maximum(stages)
     cycle = token.scaled(output).plus(fill, each).scaled(slack)
     tpot_s = token.seconds + max(each - 1, 0) * fill.seconds / output
@@ -65,6 +70,14 @@ def load(replica: Deployment, sequences: float, prompt: float, output: float) ->
         ttft_s=_first_token(replica, sequences, alone, fill, token),
         cycle=cycle,
     )
+
+
+def _held_up(replica: Deployment) -> float:
+    """Attention replicas that share experts wait for the one that prefills."""
+    if not replica.model.experts:
+        return 1.0
+    _, together, _ = expert_share(replica.model, replica.spread)
+    return 1 + replica.constants.shares.lockstep_share * (together - 1)
 
 
 def _first_token(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from fuelline.schema.plans import Parallelism
     from fuelline.schema.precision import Precision
 
+_MATH_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
+
+
 class Tally:
     """Seconds by term; a plain accumulator because a search fills a hundred thousand of them."""
 
@@ -86,7 +89,8 @@ def time_step(
     tally = Tally()
     add_operators(tally, list_operators(model, precision, work, spread, constants.shares.route_launches), chip, constants, engine)
     _add_exchanges(tally, model, chip, spread, work, engine, constants)
-    tally.host += engine.step_us * 1e-6 + engine.sequence_us * 1e-6 * work.logit_rows
+    host_s = (engine.step_us + engine.sequence_us * work.logit_rows) * 1e-6
+    tally.host += max(host_s - tally.seconds, 0.0) if engine.overlapped else host_s
     return tally
 
 
@@ -114,13 +118,15 @@ def add_operators(
         tally.launch += op.count * op.launches * (engine.launch_us or entry.launch_us) * 1e-6
         if op.kind == "attention":
             math_s = op.flops / ((half.attention_share or half.math_share) * half_peak)
-            move_s = op.moved_bytes / ((half.cache_share or half.memory_share) * bandwidth)
+            move_s = op.moved_bytes / (half.memory_share * shares.cache_read_share * bandwidth)
             if math_s > move_s:
                 tally.attention_math += op.count * math_s
             else:
                 tally.cache += op.count * move_s
             continue
-        reach = entry.math_share * (shares.grouped_share if op.kind == "grouped" else 1.0)
+        short = shares.short_sum_bytes / _MATH_BYTES.get(unit, 2.0)
+        reach = entry.math_share * op.inner / (op.inner + short)
+        reach *= shares.grouped_share if op.kind == "grouped" else 1.0
         math_s = op.flops / (reach * (chip.peak_flops(unit) or math.nan))
         memory_share = entry.memory_share * unpack_share(op, shares)
         move_s = (op.weight_bytes + op.moved_bytes) / (memory_share * bandwidth)

@@ -7,24 +7,25 @@ data-parallel group hide behind backward as far as they fit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
 
 from msgspec import Struct
 
 from fuelline.predict.exchanges import all_reduce, send
-from fuelline.predict.operators import ACT_BYTES, list_operators, make_work
-from fuelline.predict.rates import Constants
+from fuelline.predict.operators import ACT_BYTES, list_operators, make_work, touched_share
+from fuelline.predict.rates import Constants, find_matmul, usable_math
 from fuelline.predict.step import Tally, add_operators
 from fuelline.schema.chips import GIGA, Chip
 from fuelline.schema.models import Model
 from fuelline.schema.plans import Parallelism, Slice
 from fuelline.schema.precision import Precision
 
-if TYPE_CHECKING:
-    pass
-
-NETWORK_SHARE = 0.7
+NEAR_SHARE = 0.7
+"""Of the link inside a domain that exchanges between experts reach."""
+NETWORK_SHARE = 0.85
 """Of the network's line rate that gathers of parameters reach."""
+FLAT_SHARE = 0.68
+"""The same where every member gathers over its own card only."""
 OPTIMIZER_BYTES = 28.0
 """Adam in mixed precision reads and writes about this much for a parameter (weights, gradient, moments)."""
 
@@ -47,6 +48,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """Gathers do not use the links inside a host first (DeepSpeed of 2021)."""
     flash: bool = True
     """Attention is one kernel; without, scores go through memory."""
+    older_attention: bool = False
+    """Attention kernels are not made for this chip."""
     eager: bool = False
     """Norms and activations are kernels of their own."""
 
@@ -102,13 +105,20 @@ def time_training(
     """One step."""
     micro = max(schedule.batch / (spread.dp * schedule.microbatch), 1.0)
     size = min(schedule.microbatch, schedule.batch / spread.dp)
+    shares = constants.shares
     forward = _forward(model, chip, precision, spread, schedule, size, constants)
     full, again = _passes(schedule.recompute)
-    math_s = forward.math * full + forward.weights * full
-    attention_s = (forward.attention_math + forward.cache) * (3.5 + again)
-    moved_s = forward.moved * full
+    sustained = find_matmul(chip, usable_math(chip, precision.math), constants).train_share
+    math_s = (forward.math + forward.weights) * full / sustained
+    attention_s = (forward.attention_math + forward.cache) * (3.5 + again) / sustained
+    attention_s /= shares.older_attention_share if schedule.older_attention else 1.0
+    moved_s = forward.moved * full * (shares.eager_moves if schedule.eager else 1.0)
+    moved_s += _side_traffic(model, spread, schedule, size, constants, full) / (
+        shares.move_share * (chip.mem_bytes_per_s or math.nan)
+    )
     tensor_s = _tensor_exchange(model, chip, spread, schedule, size, constants) * (full - 1)
-    expert_s = _expert_exchange(model, chip, spread, schedule, size, constants) * 2
+    expert_s = _expert_exchange(model, chip, spread, schedule, size) * 2
+    expert_s *= shares.expert_exposed_share
     stage = (math_s + attention_s + moved_s + tensor_s + expert_s) / spread.pp
     bubble = (spread.pp - 1) / schedule.interleave * stage
     hop = send(chip, constants, ACT_BYTES * size * schedule.length * model.hidden / spread.cp / spread.tp, far=True)
@@ -126,6 +136,24 @@ def time_training(
         tokens=schedule.batch * schedule.length,
         chips=spread.chips,
     )
+
+
+def _side_traffic(
+    model: Model,
+    spread: Parallelism,
+    schedule: Schedule,
+    size: float,
+    constants: Constants,
+    full: float,
+) -> float:
+    """Bytes of logits, and of attention scores where no single kernel keeps them on the chip."""
+    shares = constants.shares
+    tokens = size * schedule.length / spread.cp
+    logits = tokens * model.vocab / spread.tp * shares.logit_bytes
+    if schedule.flash:
+        return logits
+    scores = model.layers * model.heads / spread.tp * tokens * schedule.length
+    return logits + scores * ACT_BYTES * shares.score_moves * full
 
 
 def _passes(recompute: str) -> tuple[float, float]:
@@ -158,17 +186,18 @@ def _tensor_exchange(
 
 
 def _expert_exchange(
-    model: Model, chip: Chip, spread: Parallelism, schedule: Schedule, size: float, constants: Constants
+    model: Model, chip: Chip, spread: Parallelism, schedule: Schedule, size: float
 ) -> float:
-    """Of one forward: tokens go to their experts and back, once a layer."""
+    """Of one forward: tokens go to their experts and back, once a layer; one copy a host."""
     if not model.experts or spread.ep <= 1:
         return 0.0
     tokens = size * schedule.length / spread.cp / spread.tp
-    sent = tokens * model.experts_per_token * model.hidden * ACT_BYTES
+    each = tokens * model.hidden * ACT_BYTES
     inside = min(chip.scaleup_domain, spread.ep)
-    far = 1 - inside / spread.ep
-    near_s = sent * (1 - far) / ((chip.scaleup_gbps or 25.0) * GIGA * 0.7)
-    far_s = sent * far / ((chip.scaleout_gbps or 25.0) * GIGA * NETWORK_SHARE)
+    hosts = spread.ep / inside
+    reached = hosts * touched_share(hosts, 1.0, model.experts_per_token) if hosts > 1 else 1.0
+    near_s = each * model.experts_per_token / ((chip.scaleup_gbps or 25.0) * GIGA * NEAR_SHARE)
+    far_s = each * (reached - reached / hosts) / ((chip.scaleout_gbps or 25.0) * GIGA * NETWORK_SHARE)
     return 2 * model.moe_layers * max(near_s, far_s)
 
 
@@ -190,7 +219,9 @@ def group_gbps(chip: Chip, spread: Parallelism, *, flat: bool = False) -> float:
     if members <= inside:
         return (chip.scaleup_gbps or chip.scaleout_gbps or 25.0) * 0.8
     network = (chip.scaleout_gbps or 12.5) * NETWORK_SHARE
-    return network if flat else min(network * inside, (chip.scaleup_gbps or 25.0) * 0.8)
+    if flat:
+        return (chip.scaleout_gbps or 12.5) * FLAT_SHARE
+    return min(network * inside, (chip.scaleup_gbps or 25.0) * 0.8)
 
 
 def _data_exchange(
@@ -200,10 +231,15 @@ def _data_exchange(
     rate = group_gbps(chip, spread, flat=schedule.flat) * GIGA
     held = _held_params(model, spread)
     if schedule.zero >= 3:
-        each = 3 * 2 * held / rate
-        return micro * (max(each - 0.9 * stage, 0.0) + 0.1 * min(each, stage))
-    once = 2 * 2 * held / rate
-    return max(once - 0.8 * stage, 0.0) + 0.1 * min(once, stage)
+        return micro * hidden_part(stage, 3 * 2 * held / rate)
+    return hidden_part(stage, 2 * 2 * held / rate)
+
+
+def hidden_part(busy_s: float, exchange_s: float) -> float:
+    """What an exchange adds to the math that it overlaps with: little while it is shorter, a quarter
+    where both are alike, all but the math where it is longer (a cubic mean: overlap is never perfect).
+    """
+    return float((busy_s**3 + exchange_s**3) ** (1 / 3) - busy_s)
 
 
 def _optimizer(model: Model, chip: Chip, spread: Parallelism) -> float:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TERA = 1e12
 GIGA = 1e9
+GIBI = 2**30
 
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """One lane, one direction, after line coding (PCI-SIG base specifications 1.0 to 6.0)."""
@@ -80,8 +81,8 @@ class Chip(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def mem_bytes(self) -> float | None:
-        """Capacity."""
-        return None if self.mem_gb is None else self.mem_gb * GIGA
+        """Capacity: sheets say GB and mean 2**30 bytes (an 80 GB card reports 81,559 MiB)."""
+        return None if self.mem_gb is None else self.mem_gb * GIBI
 
     @property
     def mem_bytes_per_s(self) -> float | None:

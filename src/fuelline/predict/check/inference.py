@@ -100,9 +100,13 @@ def _is_one_user(row: Row) -> bool:
     return row.batch_word != "max" and ("user" in row.metric or row.metric in ("ttft", "tpot", "itl"))
 
 
+def _is_total_rate(row: Row) -> bool:
+    return "throughput" in row.metric and "user" not in row.metric and row.batch is None
+
+
 def is_under_load(row: Row) -> bool:
     """Requests come and go; otherwise one batch starts and ends together."""
-    if row.kind in ("decode", "prefill"):
+    if row.kind == "prefill" or (row.kind == "decode" and not _is_total_rate(row)):
         return False
     if row.batch is None:
         return True
@@ -221,6 +225,8 @@ def _rate(row: Row, case: Case, replica: Deployment, ask: Ask) -> Point:
 
 def _steady(row: Row, replica: Deployment, ask: Ask) -> Load:
     limit = _token_limit(row)
+    if row.kind == "decode":  # a pool that only decodes: no prefill shares its steps
+        ask = Ask(prompt=1.0, output=2 * ask.prompt, sequences=ask.sequences)
     if ask.sequences is None or "offline" in row.metric:
         found = saturate(replica, ask.prompt, ask.output, ask.sequences)
     else:
@@ -234,6 +240,9 @@ def _steady(row: Row, replica: Deployment, ask: Ask) -> Load:
 
 def _token_limit(row: Row) -> float | None:
     """`TPOT<=40ms` in the notes is a p99; the mean stays under it by the head room."""
+    user = re.search(r"per-user ([\d.]+)(?:-([\d.]+))? tok/s", row.notes)
+    if user:
+        return 2 / (float(user[1]) + float(user[2] or user[1]))
     said = re.search(r"TPOT\s*<=?\s*([\d.]+)\s*(ms|s)", row.notes)
     if not said:
         return None

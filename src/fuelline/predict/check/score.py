@@ -1,2 +1,2 @@
-"""Errors by kind."""
+"""Errors by kind of row."""
 def score_rows(*a): ...

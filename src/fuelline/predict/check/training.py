@@ -86,7 +86,7 @@ def _schedule(row: Row, spread: Parallelism, chips: int, convention: Convention)
     batch = row.batch or max(_USUAL_BATCH_TOKENS / length, spread.dp)
     local = batch / spread.dp
     micro = _number(r"microbatch (\d+)(?! unless)", row.notes)
-    if micro is None and convention.microbatches_are_stages and spread.pp > 1:
+    if micro is None and convention.microbatches_are_stages:
         micro = max(int(local // spread.pp), 1)
     text = row.text
     return Schedule(
@@ -99,6 +99,7 @@ def _schedule(row: Row, spread: Parallelism, chips: int, convention: Convention)
         flat="zero-3" in text,
         flash=convention.flash,
         eager=convention.eager,
+        older_attention=convention.older_attention,
     )
 
 
@@ -124,7 +125,7 @@ def _in_unit(
 ) -> float:
     chips = row.chips or step.chips
     rate = step.tokens / step.seconds / step.chips
-    flops = model_flops(case.model, schedule.length)
+    flops = model_flops(case.model, schedule.length, causal=convention.counts_causal)
     metric = row.metric
     if "tflops" in metric or "mfu" in metric or "hfu" in metric:
         counted = (convention.counts_recompute or "hfu" in metric) and schedule.recompute == "full"
