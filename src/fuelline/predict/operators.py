@@ -22,6 +22,10 @@ ACT_BYTES = 2.0
 """Activations between operators are kept in half precision by every engine that we know."""
 
 
+REPEATED_UP_TO = 8
+"""Larger tensor-parallel groups cut activations as well (arXiv 2211.05102); smaller ones repeat norms."""
+
+
 class Operator(Struct, frozen=True):
     """One kernel or a few, `count` times a step."""
 
@@ -102,7 +106,7 @@ def list_operators(
     tp = spread.tp
     operators = [
         *_attention(model, precision, work, tp, causal=causal),
-        *_small(model, work),
+        *_small(model, work, spread),
     ]
     dense = model.layers - model.moe_layers
     if dense:
@@ -172,7 +176,7 @@ def attention_format(model: Model, precision: Precision) -> Format:
 def expert_format(model: Model, precision: Precision) -> Format:
     """A release with 4-bit experts has them at every precision below half."""
     if model.expert_bits and precision.weight_bits < 16:
-        return Format(model.expert_bits, "mxfp4", packed=True)
+        return Format(model.expert_bits, "mxfp4")
     return dense_format(precision)
 
 
@@ -339,10 +343,12 @@ def _experts(
     return operators
 
 
-def _small(model: Model, work: Work) -> list[Operator]:
+def _small(model: Model, work: Work, spread: Parallelism) -> list[Operator]:
     """Norms with their residual sums (two a layer), rotary embedding with the cache write."""
-    wide = ACT_BYTES * work.rows * model.hidden
+    cut = spread.tp if spread.shared_norms or spread.tp > REPEATED_UP_TO else 1
+    wide = ACT_BYTES * work.rows * model.hidden / cut
     heads = ACT_BYTES * work.rows * model.head_size * (model.heads + 2 * model.kv_heads)
+    heads /= min(spread.tp, model.heads)
     return [
         Operator("norm and residual", "elementwise", 2 * model.layers, 0.0, 0.0, 4 * wide, "bf16"),
         Operator("rotary and cache", "elementwise", model.layers, 0.0, 0.0, 2 * heads, "bf16"),

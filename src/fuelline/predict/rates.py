@@ -31,6 +31,10 @@ class Matmul(Struct, frozen=True, kw_only=True):
     """Of a default: for chips of this kind that have no entry of their own."""
     attention_share: float = 0.0
     """Of the half-precision peak, in prefill attention; 0: as a matmul."""
+    unpack8_share: float = 0.85
+    """Bandwidth of 8-bit weights that are unpacked to half precision on the way."""
+    unpack4_share: float = 0.75
+    """The same for 4-bit weights."""
     train_share: float = 0.85
     """Math of training against that of serving: backward kernels, clocks under sustained power."""
     doubt_frac: float = 0.08
@@ -115,10 +119,6 @@ class Shares(Struct, frozen=True, kw_only=True):
     """Of the exchanges between experts in training that do not hide."""
     exposed_share: float = 0.7
     """Of tensor-parallel exchanges in training that do not hide behind math."""
-    unpack8_share: float = 0.85
-    """Bandwidth of 8-bit weights that are unpacked to half precision on the way."""
-    unpack4_share: float = 0.75
-    """The same for 4-bit weights."""
     wave_share: float = 0.35
     """Of the requests running at once, the share that arrives together in a closed loop."""
 

@@ -17,7 +17,7 @@ from fuelline.schema.plans import Term
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fuelline.predict.rates import Constants, Shares
+    from fuelline.predict.rates import Constants, Matmul
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
     from fuelline.schema.plans import Parallelism
@@ -128,7 +128,7 @@ def add_operators(
         reach = entry.math_share * op.inner / (op.inner + short)
         reach *= shares.grouped_share if op.kind == "grouped" else 1.0
         math_s = op.flops / (reach * (chip.peak_flops(unit) or math.nan))
-        memory_share = entry.memory_share * unpack_share(op, shares)
+        memory_share = entry.memory_share * unpack_share(op, entry)
         move_s = (op.weight_bytes + op.moved_bytes) / (memory_share * bandwidth)
         if math_s > move_s:
             tally.math += op.count * math_s
@@ -136,11 +136,11 @@ def add_operators(
             tally.weights += op.count * move_s
 
 
-def unpack_share(op: Operator, shares: Shares) -> float:
+def unpack_share(op: Operator, entry: Matmul) -> float:
     """Weights that are unpacked on the way reach less of the bandwidth, the more the fewer bits."""
     if not op.packed_bits:
         return 1.0
-    return shares.unpack8_share if op.packed_bits > 6 else shares.unpack4_share
+    return entry.unpack8_share if op.packed_bits > 6 else entry.unpack4_share
 
 
 def _add_exchanges(

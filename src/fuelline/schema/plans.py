@@ -24,6 +24,8 @@ class Parallelism(Struct, frozen=True, kw_only=True):
     """Experts are spread over this many chips."""
     cp: int = 1
     """Context (sequence): a long sequence is cut."""
+    shared_norms: bool = False
+    """Sequence parallelism beside `tp`: norms and residuals are cut too, not repeated."""
 
     @property
     def chips(self) -> int:
@@ -37,7 +39,7 @@ class Parallelism(Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raise if a degree makes no sense."""
-        for name in self.__struct_fields__:
+        for name in ("tp", "pp", "dp", "ep", "cp"):
             degree = getattr(self, name)
             if not 1 <= degree <= 1_000_000:
                 raise InputError(f"{name} is {degree}; it must be between 1 and 1,000,000.")

@@ -31,7 +31,7 @@ def answer_training(row: Row, case: Case, constants: Constants) -> Point:
     """The fastest of the ways that a silent row allows."""
     convention = find_convention(row.text, constants)
     steps = []
-    for spread, chips in _spreads(row, case):
+    for spread, chips in _spreads(row, case, convention):
         schedule = _schedule(row, spread, chips, convention)
         steps.append(
             (
@@ -47,16 +47,17 @@ def answer_training(row: Row, case: Case, constants: Constants) -> Point:
     )
 
 
-def _spreads(row: Row, case: Case) -> list[tuple[Parallelism, int]]:
+def _spreads(row: Row, case: Case, convention: Convention) -> list[tuple[Parallelism, int]]:
     """The row's degrees; replicas fill the chips that the others leave."""
     cp = _number(r"\bCP ?(\d+)", row.notes) or 1
+    norms = not convention.counts_recompute
     chips = row.chips or _USUAL_CHIPS
     ways = []
     for spread in _ways(row, case):
         left = chips // (spread.tp * spread.pp * cp)
         if left < 1:
             continue
-        ways.append((replace(spread, dp=left, cp=cp), chips))
+        ways.append((replace(spread, dp=left, cp=cp, shared_norms=norms), chips))
     if not ways:
         first = case.spreads[0]
         ways.append((replace(first, dp=first.dp, cp=1), chips))
