@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from fuelline.predict.memory import most_sequences
 from fuelline.predict.operators import make_work
-from fuelline.predict.rates import BARE, Constants, Engine
+from fuelline.predict.constants import BARE, Constants, Engine
 from fuelline.predict.step import Tally, time_step
 from fuelline.schema.chips import Chip
 from fuelline.schema.models import Model

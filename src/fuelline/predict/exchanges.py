@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fuelline.predict.rates import find_exchange
 
 if TYPE_CHECKING:
-    from fuelline.predict.rates import Constants
+    from fuelline.predict.constants import Constants
     from fuelline.schema.chips import Chip
 
 GIGA = 1e9

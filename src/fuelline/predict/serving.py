@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from fuelline.predict.operators import expert_share
+from fuelline.predict.step import Tally
 
 if TYPE_CHECKING:
     from fuelline.predict.deployment import Deployment
-    from fuelline.predict.step import Tally
 
 STAGE_JITTER = 0.35
 """Spread of stage times when prefills and decodes share a pipeline (Llama-3.3-70B on 1 to 8 stages)."""
@@ -33,8 +33,8 @@ class Load(Struct, frozen=True, kw_only=True):
     tpot_s: float
     """Between tokens of one request, prefills of others included."""
     ttft_s: float
-    cycle: object
-    """All that happens while one request runs; a `Tally`."""
+    cycle: Tally
+    """All that happens while one request runs."""
 
 
 def expected_maximum(count: float) -> float:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 from fuelline.predict.exchanges import all_reduce, all_to_all, send
 from fuelline.predict.operators import ACT_BYTES, Operator, Work, expert_share, list_operators
-from fuelline.predict.rates import BARE, Engine, find_matmul, usable_math
+from fuelline.predict.constants import BARE, Engine
+from fuelline.predict.rates import find_matmul, usable_math
 from fuelline.schema.plans import Term
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fuelline.predict.rates import Constants, Matmul
+    from fuelline.predict.constants import Constants, Matmul
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
     from fuelline.schema.plans import Parallelism

@@ -13,11 +13,12 @@ from msgspec import Struct
 
 from fuelline.predict.exchanges import all_reduce, send
 from fuelline.predict.operators import ACT_BYTES, list_operators, make_work, touched_share
-from fuelline.predict.rates import Constants, find_matmul, usable_math
+from fuelline.predict.constants import Constants
+from fuelline.predict.rates import find_matmul, usable_math
 from fuelline.predict.step import Tally, add_operators
 from fuelline.schema.chips import GIGA, Chip
 from fuelline.schema.models import Model
-from fuelline.schema.plans import Parallelism, Slice
+from fuelline.schema.plans import Parallelism, Slice, Term
 from fuelline.schema.precision import Precision
 
 NEAR_SHARE = 0.7
@@ -67,7 +68,6 @@ class Training(Struct, frozen=True, kw_only=True):
     data_s: float
     """Exposed exchanges of data parallelism."""
     optimizer_s: float
-    host_s: float
     tokens: float
     chips: int
 
@@ -76,7 +76,26 @@ class Training(Struct, frozen=True, kw_only=True):
         """The step."""
         return (
             self.math_s + self.attention_s + self.moved_s + self.tensor_s + self.expert_s
-            + self.bubble_s + self.data_s + self.optimizer_s + self.host_s
+            + self.bubble_s + self.data_s + self.optimizer_s
+        )
+
+
+    def terms(self, doubt: float = 0.08) -> tuple[Term, ...]:
+        """With names, limits and doubts; nothing that is zero."""
+        rows = (
+            ("matrix math", self.math_s, "math", doubt),
+            ("attention math", self.attention_s, "math", 2 * doubt),
+            ("move activations", self.moved_s, "memory bandwidth", 2 * doubt),
+            ("tensor-parallel exchange", self.tensor_s, "interconnect", 0.35),
+            ("exchange between experts", self.expert_s, "interconnect", 0.5),
+            ("pipeline bubble", self.bubble_s, "pipeline", 0.25),
+            ("data-parallel exchange", self.data_s, "network", 0.35),
+            ("optimizer", self.optimizer_s, "memory bandwidth", 0.3),
+        )
+        return tuple(
+            Term(name=name, seconds=seconds, limit=limit, doubt_frac=each)
+            for name, seconds, limit, each in rows
+            if seconds > 0
         )
 
 
@@ -132,7 +151,6 @@ def time_training(
         bubble_s=bubble,
         data_s=_data_exchange(model, chip, spread, schedule, micro, stage),
         optimizer_s=_optimizer(model, chip, spread),
-        host_s=0.0,
         tokens=schedule.batch * schedule.length,
         chips=spread.chips,
     )

@@ -26,8 +26,8 @@ _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6:
 """One lane, one direction, after line coding (PCI-SIG base specifications 1.0 to 6.0)."""
 
 
-class Chip(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One accelerator. None is not known, which is not zero."""
+class Chip(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=False):
+    """One accelerator. None is not known, which is not zero. Compared by identity, for caches."""
 
     name: str
     vendor: str = ""

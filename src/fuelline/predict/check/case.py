@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fuelline.predict.memory import cache_room
-from fuelline.predict.rates import Constants, Engine, find_engine
+from fuelline.predict.constants import Constants, Engine
+from fuelline.predict.rates import find_engine
 from fuelline.predict.shapes_guess import find_shape
 from fuelline.schema.catalogue import plain
 from fuelline.schema.chips import Chip, find_chip, list_chips

@@ -11,15 +11,15 @@ from fuelline.predict.deployment import Deployment
 from fuelline.predict.energy import power_w
 from fuelline.predict.operators import list_operators, make_work
 from fuelline.predict.serving import Load, load, saturate
-from fuelline.predict.training import model_flops
+from fuelline.predict.step import Tally
+from fuelline.predict.training import Training, model_flops
 from fuelline.schema.errors import InputError
 from fuelline.schema.plans import Parallelism, Slice
 
 if TYPE_CHECKING:
     from fuelline.predict.check.case import Case
     from fuelline.predict.check.rows import Row
-    from fuelline.predict.rates import Constants
-    from fuelline.predict.step import Tally
+    from fuelline.predict.constants import Constants
 
 _WORDS = {"low": 1.0, "api": 1.0, "single": 1.0, "latency": 1.0, "large": 512.0, "high": 512.0}
 _DEFAULT_INPUT, _DEFAULT_OUTPUT = 1000.0, 250.0
@@ -32,7 +32,8 @@ class Point(Struct, frozen=True, kw_only=True):
     """An answer before it has an interval."""
 
     value: float
-    tally: object
+    parts: Tally | Training
+    """The terms that the number is made of."""
     assumptions: tuple[str, ...] = ()
 
 
@@ -64,7 +65,7 @@ def answer_inference(row: Row, case: Case, constants: Constants) -> Point:
     chosen = best(points, key=lambda point: point.value)
     return Point(
         value=chosen.value,
-        tally=chosen.tally,
+        parts=chosen.parts,
         assumptions=(*case.assumptions, *ask.assumptions, *chosen.assumptions),
     )
 
@@ -138,7 +139,7 @@ def _measure(row: Row, case: Case, replica: Deployment, ask: Ask) -> Point:
 
 def _time(row: Row, seconds: float, tally: Tally, *notes: str) -> Point:
     factor = {"s": 1.0, "ms": 1e3, "us": 1e6, "min": 1 / 60}.get(row.unit.lower().split("/")[0], 1e3)
-    return Point(value=seconds * factor, tally=tally, assumptions=notes)
+    return Point(value=seconds * factor, parts=tally, assumptions=notes)
 
 
 def _per_replica(ask: Ask, replica: Deployment) -> float:
@@ -169,9 +170,9 @@ def _per_token(row: Row, replica: Deployment, ask: Ask) -> Point:
 def _user_rate(row: Row, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row) and (ask.sequences or 1) > 1:
         found = _load(ask, replica)
-        return Point(value=1 / found.tpot_s, tally=found.cycle)
+        return Point(value=1 / found.tpot_s, parts=found.cycle)
     tally = replica.decode(ask.sequences or 1.0, ask.prompt + ask.output / 2)
-    return Point(value=1 / tally.seconds, tally=tally)
+    return Point(value=1 / tally.seconds, parts=tally)
 
 
 def _whole(row: Row, replica: Deployment, ask: Ask) -> Point:
@@ -189,7 +190,7 @@ def _prompt_rate(row: Row, case: Case, replica: Deployment, ask: Ask) -> Point:
     hits = re.search(r"([\d.]+)\s*% of input tokens are cache hits", row.notes)
     if hits and "incl_cache" in row.metric:
         per_replica /= 1 - float(hits[1]) / 100
-    return Point(value=per_replica * _scale(row, case, replica), tally=tally)
+    return Point(value=per_replica * _scale(row, case, replica), parts=tally)
 
 
 def _scale(row: Row, case: Case, replica: Deployment) -> float:
@@ -220,7 +221,7 @@ def _rate(row: Row, case: Case, replica: Deployment, ask: Ask) -> Point:
         rate *= (ask.prompt + ask.output) / ask.output
     if "req" in row.unit.lower() or "request" in row.metric or "sample" in row.unit.lower():
         rate /= ask.output
-    return Point(value=rate, tally=tally, assumptions=notes)
+    return Point(value=rate, parts=tally, assumptions=notes)
 
 
 def _steady(row: Row, replica: Deployment, ask: Ask) -> Load:
@@ -260,8 +261,8 @@ def _prefill_rate(row: Row, replica: Deployment, ask: Ask) -> Point:
     each = flops / replica.spread.shards
     if "mfu" in row.metric:
         share = each / (replica.chip.peak_flops("bf16") or float("nan"))
-        return Point(value=share * (100 if "%" in row.unit else 1), tally=tally)
-    return Point(value=each / 1e12, tally=tally)
+        return Point(value=share * (100 if "%" in row.unit else 1), parts=tally)
+    return Point(value=each / 1e12, parts=tally)
 
 
 def _energy(row: Row, replica: Deployment, ask: Ask) -> Point:
@@ -271,9 +272,9 @@ def _energy(row: Row, replica: Deployment, ask: Ask) -> Point:
     if watts is None:
         raise InputError(f"the power limit of '{replica.chip.name}' is not known")
     if row.metric.startswith("power"):
-        return Point(value=watts, tally=tally)
+        return Point(value=watts, parts=tally)
     tokens = sequences * (ask.output if "output" in row.metric else ask.output + ask.prompt)
-    return Point(value=watts * replica.spread.shards * tally.seconds / tokens, tally=tally)
+    return Point(value=watts * replica.spread.shards * tally.seconds / tokens, parts=tally)
 
 
 def _power(replica: Deployment, sequences: float, ask: Ask, tally: Tally) -> float | None:

@@ -16,7 +16,7 @@ from fuelline.schema.plans import Parallelism
 if TYPE_CHECKING:
     from fuelline.predict.check.case import Case
     from fuelline.predict.check.rows import Row
-    from fuelline.predict.rates import Constants, Convention
+    from fuelline.predict.constants import Constants, Convention
 
 _TERA = 1e12
 _USUAL_LENGTH = 4096.0
@@ -42,7 +42,7 @@ def answer_training(row: Row, case: Case, constants: Constants) -> Point:
     step, schedule = max(steps, key=lambda each: each[0].tokens / each[0].seconds / each[0].chips)
     return Point(
         value=_in_unit(row, case, step, schedule, convention),
-        tally=step,
+        parts=step,
         assumptions=case.assumptions,
     )
 
