@@ -219,7 +219,7 @@ def _expert_exchange(
     return 2 * model.moe_layers * max(near_s, far_s)
 
 
-def _held_params(model: Model, spread: Parallelism) -> float:
+def held_params(model: Model, spread: Parallelism) -> float:
     """Parameters on one chip before any sharding over replicas."""
     if model.experts and spread.ep > 1:
         experts = model.moe_layers * model.experts * model.expert_params
@@ -247,7 +247,7 @@ def _data_exchange(
 ) -> float:
     """What does not hide: all of it beyond the compute it overlaps with, and a tail."""
     rate = group_gbps(chip, spread, flat=schedule.flat) * GIGA
-    held = _held_params(model, spread)
+    held = held_params(model, spread)
     if schedule.zero >= 3:
         return micro * hidden_part(stage, 3 * 2 * held / rate)
     return hidden_part(stage, 2 * 2 * held / rate)
@@ -261,5 +261,5 @@ def hidden_part(busy_s: float, exchange_s: float) -> float:
 
 
 def _optimizer(model: Model, chip: Chip, spread: Parallelism) -> float:
-    held = _held_params(model, spread)
+    held = held_params(model, spread)
     return held / max(spread.dp, 1) * OPTIMIZER_BYTES / ((chip.mem_bytes_per_s or 1e12) * 0.8)
