@@ -71,4 +71,6 @@ def _why(apart: float, together: float, transfer_s: float, prefill_s: float, *, 
         return "moving the cache takes longer than computing it"
     if math.isclose(saved, 0, abs_tol=1 - WORTH):
         return "prompts are short against outputs, so little waiting is saved"
-    return f"apart needs {-saved:.0%} more chips" if saved < 0 else "the gain is below five per cent"
+    return (
+        f"apart needs {-saved:.0%} more chips" if saved < 0 else "the gain is below five per cent"
+    )

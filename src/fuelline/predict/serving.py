@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from fuelline.predict.operators import expert_share
 from fuelline.predict.reliability import expected_maximum
-from fuelline.predict.step import Tally
 
 if TYPE_CHECKING:
     from fuelline.predict.deployment import Deployment
+    from fuelline.predict.step import Tally
 
 STAGE_JITTER = 0.35
 """Spread of stage times when prefills and decodes share a pipeline (Llama-3.3-70B on 1 to 8 stages)."""

@@ -8,23 +8,27 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from fuelline.predict.check.answer import DENSE, SPARSE
-from fuelline.predict.constants import Constants
 from fuelline.predict.energy import power_w
 from fuelline.predict.interval import estimate
 from fuelline.predict.reliability import find_goodput, find_jitter
+from fuelline.predict.setup import Setup
 from fuelline.predict.training import Schedule, Training, model_flops, time_training
 from fuelline.predict.training_memory import count_memory
-from fuelline.schema.chips import Chip
 from fuelline.schema.errors import InputError
-from fuelline.schema.models import Model
 from fuelline.schema.plan_answers import Apart, TrainAnswer
 from fuelline.schema.plans import Parallelism
-from fuelline.schema.precision import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from fuelline.predict.constants import Constants
+    from fuelline.schema.chips import Chip
+    from fuelline.schema.models import Model
+    from fuelline.schema.precision import Precision
+
 PRACTICAL_MFU = 0.40
+USUAL_JITTER = 0.02
+"""Shown when none is given: GPUs of one node differ by 5 % from best to worst (ml-engineering)."""
 TOKEN_BYTES = 4.0
 """A token on disk as most loaders keep it (uint16 or int32)."""
 
@@ -44,7 +48,8 @@ class TrainWish(Struct, frozen=True, kw_only=True):
     recompute: str | None = None
     microbatch: float | None = None
     interleave: int | None = None
-    jitter_frac: float = 0.02
+    jitter_frac: float | None = None
+    """Spread of a rank's step time on top of what the constants have seen."""
     checkpoint_s: float | None = None
     chip_hours: float | None = None
     sample_bytes: float | None = None
@@ -76,9 +81,14 @@ def find_layout(
             least = (memory.total_bytes, spread)
         if not memory.fits:
             continue
-        step = time_training(model, chip, precision, spread, schedule, constants)
+        setup = Setup(
+            model=model, chip=chip, precision=precision, spread=spread, constants=constants
+        )
+        step = time_training(setup, schedule)
         if best is None or step.seconds < best.step.seconds:
-            best = Layout(spread=spread, schedule=schedule, step=step, total_bytes=memory.total_bytes)
+            best = Layout(
+                spread=spread, schedule=schedule, step=step, total_bytes=memory.total_bytes
+            )
     if best is not None:
         return best
     if least is None:
@@ -113,13 +123,16 @@ def _layouts(model: Model, wish: TrainWish) -> Iterator[tuple[Parallelism, Sched
                 for zero in [wish.zero] if wish.zero is not None else (1, 3):
                     if zero == 3 and spread.pp > 1:
                         continue
-                    yield spread, Schedule(
-                        batch=batch,
-                        length=wish.length,
-                        microbatch=micro,
-                        recompute=recompute,
-                        interleave=wish.interleave or (4 if spread.pp > 1 else 1),
-                        zero=zero,
+                    yield (
+                        spread,
+                        Schedule(
+                            batch=batch,
+                            length=wish.length,
+                            microbatch=micro,
+                            recompute=recompute,
+                            interleave=wish.interleave or (4 if spread.pp > 1 else 1),
+                            zero=zero,
+                        ),
                     )
 
 
@@ -148,8 +161,8 @@ def plan_training(
     """Everything that `plan train` says about the best layout."""
     layout = find_layout(model, chip, precision, wish, constants)
     step, schedule, spread = layout.step, layout.schedule, layout.spread
-    jitter = find_jitter(wish.chips, wish.jitter_frac)
-    seconds = step.seconds * (1 + jitter.expected_frac)
+    jitter = find_jitter(wish.chips, wish.jitter_frac or USUAL_JITTER)
+    seconds = step.seconds * (1 + (jitter.expected_frac if wish.jitter_frac else 0.0))
     group = SPARSE if model.experts else DENSE
     goodput = (
         find_goodput(model.params, wish.chips, wish.checkpoint_s, wish.chip_hours)
@@ -188,7 +201,15 @@ def plan_training(
         goodput=goodput,
         jitter=jitter,
         apart=_apart(model, wish, seconds) if wish.sites > 1 else None,
-        advice=tuple(_advice(chip, layout, flops / peak, jitter.expected_frac, goodput.share)),
+        advice=tuple(
+            _advice(
+                chip,
+                layout,
+                flops / peak,
+                jitter.expected_frac if wish.jitter_frac else 0.0,
+                goodput.share,
+            )
+        ),
     )
 
 
@@ -212,9 +233,7 @@ def _apart(model: Model, wish: TrainWish, step_s: float) -> Apart:
     )
 
 
-def _advice(
-    chip: Chip, layout: Layout, mfu: float, jitter: float, goodput: float
-) -> Iterator[str]:
+def _advice(chip: Chip, layout: Layout, mfu: float, jitter: float, goodput: float) -> Iterator[str]:
     step = layout.step
     total = step.seconds
     if step.bubble_s > 0.1 * total:
