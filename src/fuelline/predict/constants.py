@@ -108,9 +108,13 @@ class Shares(Struct, frozen=True, kw_only=True):
     """Bandwidth of decode attention against that of a matmul."""
     floor_scale: float = 1.5
     """Small exchanges inside a model against the bare collective: members never arrive together."""
-    scatter_share: float = 0.3
-    """Of the link that exchanges between experts reach (DeepEP: 98 to 127 GB/s in a host of H800)."""
-    lockstep_share: float = 0.25
+    scatter_share: float = 0.5
+    """Of the link that exchanges between experts reach (DeepEP: 98 to 127 of 200 GB/s in a host of H800)."""
+    imbalance: float = 0.06
+    """Experts are not chosen evenly: the fullest chip has this much more for every doubling of chips."""
+    unpacked_share: float = 0.8
+    """Math of products whose 4-bit weights are unpacked by the same kernel, against plain ones."""
+    lockstep_share: float = 0.2
     """Attention replicas that share experts step together: one that prefills holds up the others."""
     grouped_share: float = 0.8
     """Math that many small expert products reach against one large product."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fuelline.predict.exchanges import BUS_GBPS
 from fuelline.schema.chips import GIGA
 from fuelline.schema.plan_answers import Pools
+from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from fuelline.predict.deployment import Deployment
@@ -64,7 +65,7 @@ def _why(apart: float, together: float, transfer_s: float, prefill_s: float, *, 
     saved = 1 - apart / together
     if pays:
         return (
-            f"apart needs {saved:.0%} fewer chips: decoding no longer waits for prompts, and the cache "
+            f"apart needs {percent(saved)} fewer chips: decoding no longer waits for prompts, and the cache "
             f"travels in {transfer_s * 1e3:.0f} ms"
         )
     if transfer_s > prefill_s:
@@ -72,5 +73,7 @@ def _why(apart: float, together: float, transfer_s: float, prefill_s: float, *, 
     if math.isclose(saved, 0, abs_tol=1 - WORTH):
         return "prompts are short against outputs, so little waiting is saved"
     return (
-        f"apart needs {-saved:.0%} more chips" if saved < 0 else "the gain is below five per cent"
+        f"apart needs {percent(-saved)} more chips"
+        if saved < 0
+        else "the gain is below five per cent"
     )

@@ -27,6 +27,7 @@ from fuelline.schema.chips import GIGA
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import ServeAnswer, SweepPoint
 from fuelline.schema.plans import Parallelism
+from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,9 +85,9 @@ class Question(Struct, frozen=True, kw_only=True):
 def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
     """The best ways, best first."""
     question = _with_price(question)
-    wish = question.wish()
+    wish = _unfixed(question).wish()
     swept = [_point(question, value, constants) for value in _sweep_values(question)]
-    found, searched = search(question, constants)
+    found, searched = search(_unfixed(question), constants)
     if not found:
         found = [each for point in swept for each in point[1][:1]]
     if not found:
@@ -106,12 +107,25 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
         tpot_limit_s=wish.tpot_s,
         floor=find_floor(first, context, question.measured),
         options=tuple(describe(each, wish) for each in best[:SHOWN]),
-        pools=split_pools(best[0], wish) if first.spread.pp == 1 and first.spread.ep == 1 else None,
+        pools=split_pools(best[0], wish) if _may_split(question, first.spread) else None,
         swept=question.swept or ("batch" if question.plotted else ""),
         sweep=tuple(point for point, _ in swept),
         advice=tuple(_advice(question, best, wish)),
         searched=searched,
     )
+
+
+def _may_split(question: Question, spread: Parallelism) -> bool:
+    """Two pools are compared where a load is asked for and the batch is free."""
+    asked = question.one("rate") is not None or bool(question.limits)
+    return asked and question.one("batch") is None and spread.pp == 1 and spread.ep == 1
+
+
+def _unfixed(question: Question) -> Question:
+    """A swept degree or batch is free for the answer above the table; a swept load is at its first value."""
+    if question.swept in ("batch", "tp", "pp", "ep", "chips"):
+        return replace(question, values={**question.values, question.swept: None})
+    return question
 
 
 def _with_price(question: Question) -> Question:
@@ -204,7 +218,7 @@ def _offloaded(question: Question, chip: Chip) -> str:
     share = max(1 - room / weight_bytes(question.model, question.precision, Parallelism()), 0.0)
     seconds = every * share / (BUS_GBPS * GIGA)
     return (
-        f"With {share:.0%} of the weights in host memory one {chip.name} gives about {1 / seconds:.2g} tokens/s: "
+        f"With {percent(share)} of the weights in host memory one {chip.name} gives about {1 / seconds:.2g} tokens/s: "
         f"every token pulls {every * share / 1e9:,.0f} GB through a bus of {BUS_GBPS:.0f} GB/s. Capacity is not "
         "bandwidth."
     )
@@ -217,7 +231,7 @@ def _advice(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
     tax = token.exchange / token.seconds
     if tax > _TAX:
         yield (
-            f"{tax:.0%} of every token is spent between chips: the interconnect tax. Fewer, larger chips or a "
+            f"{percent(tax)} of every token is spent between chips: the interconnect tax. Fewer, larger chips or a "
             "single wafer do not pay it."
         )
     if replica.spread.pp > 1:
@@ -232,8 +246,8 @@ def _advice(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
         yield _missed(load.ttft_s, load.tpot_s, wish)
     if wish.rate_per_s is not None and found.replicas > 1:
         yield (
-            f"{found.replicas} replicas of {replica.spread.chips} serve it with {wish.headroom:.0%} head room; one "
-            f"replica down leaves {_left(found, wish):.0%} of the rate asked for."
+            f"{found.replicas} replicas of {replica.spread.chips} serve it with {percent(wish.headroom)} head room; one "
+            f"replica down leaves {percent(_left(found, wish))} of the rate asked for."
         )
     if question.offload:
         yield _offloaded(question, replica.chip)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.schema.plan_answers import Dimension, ShapeAnswer
+from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,6 @@ _ARRAY = {"TPU-v6e": 256, "TPU-v7x-Ironwood": 256}
 _VOCAB = {"gpu": 128}
 _DEGREES = (1, 2, 4, 8, 16, 32, 64)
 _TILE_COST = "2 to 14 % in the median where products are math-bound, at worst 1.5 times"
-_PAD_COST = "the rest of an array of {side} computes zeros: {waste:.1%} of this product"
 
 
 def check_shape(model: Model, chip: Chip, precision: Precision) -> ShapeAnswer:
@@ -80,7 +80,7 @@ def _problems(model: Model, chip: Chip, precision: Precision) -> Iterator[Dimens
 def _misaligned(name: str, value: int, step: int, chip: Chip) -> Dimension:
     if chip.kind == "tpu":
         padded = -(-value // step) * step
-        cost = _PAD_COST.format(side=step, waste=1 - value / padded)
+        cost = f"the rest of an array of {step} computes zeros: {percent(1 - value / padded)} of it"
     else:
         cost = _TILE_COST
     return Dimension(
@@ -111,14 +111,14 @@ def _heads(model: Model) -> Iterator[Dimension]:
             name="head size",
             value=size,
             problem="neither a power of two nor a multiple of 32: attention kernels pad it",
-            cost=f"{1 - size / (1 << (size - 1).bit_length()):.0%} of attention computes padding",
+            cost=f"{percent(1 - size / (1 << (size - 1).bit_length()))} of attention computes padding",
             nearest=(1 << (size.bit_length() - 1), 1 << size.bit_length()),
         )
     for tp in (2, 4, 8):
         blocked = _blocked(model, tp)
         if blocked:
             yield Dimension(
-                name=f"tensor parallelism {tp}",
+                name="tensor parallelism",
                 value=tp,
                 problem=f"{blocked} cannot be cut evenly by {tp}",
                 cost="this degree is not possible without padding",

@@ -6,9 +6,10 @@ sum over operators and exchanges is the step; each part keeps its name, its limi
 
 from __future__ import annotations
 
+from math import log2
 from typing import TYPE_CHECKING
 
-from fuelline.predict.exchanges import all_reduce, all_to_all, send
+from fuelline.predict.exchanges import all_reduce, all_to_all, hidden_part, send
 from fuelline.predict.operators import ACT_BYTES, Operator, Work, expert_share, list_operators
 from fuelline.schema.plans import Term
 
@@ -138,7 +139,9 @@ def _add_product(tally: Tally, setup: Setup, op: Operator, unit: str, entry: Mat
     shares = setup.constants.shares
     short = shares.short_sum_bytes / _MATH_BYTES.get(unit, 2.0)
     reach = entry.math_share * op.inner / (op.inner + short)
-    reach *= shares.grouped_share if op.kind == "grouped" else 1.0
+    if op.kind == "grouped":
+        reach *= shares.grouped_share / fullest(setup)
+        reach *= shares.unpacked_share if op.math == "mxfp4" and unit == "bf16" else 1.0
     math_s = op.flops / (reach * setup.peak(unit))
     memory_share = entry.memory_share * unpack_share(op, entry)
     move_s = (op.weight_bytes + op.moved_bytes) / (memory_share * setup.bandwidth)
@@ -146,6 +149,11 @@ def _add_product(tally: Tally, setup: Setup, op: Operator, unit: str, entry: Mat
         tally.math += op.count * math_s
     else:
         tally.weights += op.count * move_s
+
+
+def fullest(setup: Setup) -> float:
+    """Tokens of the fullest expert-parallel chip against the mean."""
+    return 1 + setup.constants.shares.imbalance * log2(max(setup.spread.ep, 1))
 
 
 def unpack_share(op: Operator, entry: Matmul) -> float:
@@ -165,6 +173,9 @@ def _add_exchanges(tally: Tally, setup: Setup, work: Work) -> None:
         sent = work.rows * model.experts_per_token * model.hidden
         each = all_to_all(chip, constants, spread.ep, sent * SENT_BYTES)
         back = all_to_all(chip, constants, spread.ep, sent * ACT_BYTES)
-        tally.exchange += model.moe_layers * (each + back)
+        between = model.moe_layers * (each + back) * fullest(setup)
+        # Over a network, engines run two half batches so that one computes while the other travels.
+        far = spread.ep > chip.scaleup_domain
+        tally.exchange += hidden_part(tally.seconds, between) if far else between
     if spread.pp > 1:
         tally.exchange += (spread.pp - 1) * send(chip, constants, wide / spread.tp)

@@ -17,15 +17,14 @@ from fuelline.predict.training_memory import count_memory
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import Apart, TrainAnswer
 from fuelline.schema.plans import Parallelism
+from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fuelline.predict.constants import Constants
     from fuelline.predict.setup import Setup
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
-    from fuelline.schema.precision import Precision
 
 PRACTICAL_MFU = 0.40
 USUAL_JITTER = 0.02
@@ -234,20 +233,20 @@ def _advice(chip: Chip, layout: Layout, mfu: float, jitter: float, goodput: floa
     total = step.seconds
     if step.bubble_s > 0.1 * total:
         yield (
-            f"The pipeline bubble takes {step.bubble_s / total:.0%}: more micro-batches (a larger batch), more "
+            f"The pipeline bubble takes {percent(step.bubble_s / total)}: more micro-batches (a larger batch), more "
             "interleaving or fewer stages shrink it."
         )
     if step.data_s > 0.1 * total:
         yield (
-            f"Exchange between replicas takes {step.data_s / total:.0%}: larger batches a step, fewer replicas or "
+            f"Exchange between replicas takes {percent(step.data_s / total)}: larger batches a step, fewer replicas or "
             "a faster network."
         )
     if step.tensor_s > 0.15 * total:
-        yield f"Tensor-parallel exchange takes {step.tensor_s / total:.0%}: try a smaller --tp."
+        yield f"Tensor-parallel exchange takes {percent(step.tensor_s / total)}: try a smaller --tp."
     if mfu < PRACTICAL_MFU:
-        yield f"MFU of {mfu:.0%} is below the practical {PRACTICAL_MFU:.0%}."
+        yield f"MFU of {percent(mfu)} is below the practical {percent(PRACTICAL_MFU)}."
     if jitter > 0.05:
-        yield f"Jitter alone costs {jitter:.0%} on so many ranks: find the slow ones before adding more."
+        yield f"Jitter alone costs {percent(jitter)} on so many ranks: find the slow ones before adding more."
     if goodput < 0.9:
         yield "Failures and checkpoints cost more than a tenth: faster checkpoints help most."
     if chip.scaleup_domain < layout.spread.tp:

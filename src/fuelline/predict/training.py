@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from fuelline.predict.exchanges import BUS_GBPS, all_reduce, send
+from fuelline.predict.exchanges import BUS_GBPS, all_reduce, hidden_part, send
 from fuelline.predict.operators import ACT_BYTES, make_work, touched_share
 from fuelline.predict.step import Tally, add_operators, forward_operators
 from fuelline.schema.chips import GIGA
@@ -250,13 +250,6 @@ def _data_exchange(setup: Setup, schedule: Schedule, micro: float, stage: float)
     if schedule.zero >= 3:
         return micro * hidden_part(stage, 3 * 2 * held / rate)
     return hidden_part(stage, 2 * 2 * held / rate)
-
-
-def hidden_part(busy_s: float, exchange_s: float) -> float:
-    """What an exchange adds to the math that it overlaps with: little while it is shorter, a quarter
-    where both are alike, all but the math where it is longer (a cubic mean: overlap is never perfect).
-    """
-    return float((busy_s**3 + exchange_s**3) ** (1 / 3) - busy_s)
 
 
 def _optimizer(setup: Setup) -> float:

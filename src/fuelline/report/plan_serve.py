@@ -17,7 +17,7 @@ from fuelline.report.document import (
     Statement,
     Table,
 )
-from fuelline.schema.units import duration, number, percent, short, size
+from fuelline.schema.units import duration, number, parameters, percent, short, size
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import Floor, Pools, ServeAnswer, ServeOption
@@ -74,12 +74,12 @@ def _degrees(spread: Parallelism) -> tuple[tuple[str, int], ...]:
 
 def _title(answer: ServeAnswer) -> str:
     active = (
-        f", {short(answer.active_params)} active"
+        f", {parameters(answer.active_params)} active"
         if answer.active_params < 0.8 * answer.params
         else ""
     )
     parts = [
-        f"{answer.model} ({short(answer.params)} parameters{active}, {answer.precision})",
+        f"{answer.model} ({parameters(answer.params)} parameters{active}, {answer.precision})",
         f"{answer.prompt:,.0f} tokens in, {answer.output:,.0f} out",
     ]
     if answer.rate_per_s is not None:

@@ -18,7 +18,7 @@ from fuelline.report.document import (
     Table,
 )
 from fuelline.report.plan_serve import spread_words
-from fuelline.schema.units import duration, percent, rate, short, size
+from fuelline.schema.units import duration, parameters, percent, rate, short, size
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import Apart, TrainAnswer, TrainMemory
@@ -51,7 +51,7 @@ def write_training(answer: TrainAnswer, *, explain: bool) -> Document:
 
 def _title(answer: TrainAnswer) -> str:
     return (
-        f"{answer.model} ({short(answer.params)} parameters, {answer.precision})  ·  {answer.chips:,} x "
+        f"{answer.model} ({parameters(answer.params)} parameters, {answer.precision})  ·  {answer.chips:,} x "
         f"{answer.chip}  ·  {short(answer.tokens)} tokens"
     )
 
