@@ -48,7 +48,6 @@ SPREAD = {
         "floor_scale": 0.4,
         "scatter_share": 0.4,
         "imbalance": 0.5,
-        "unpacked_share": 0.3,
         "lockstep_share": 0.6,
         "exposed_share": 0.4,
         "expert_exposed_share": 0.5,

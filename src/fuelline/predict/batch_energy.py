@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.predict.energy import power_w
-from fuelline.predict.operators import list_operators, make_work
+from fuelline.predict.operators import list_operators
+from fuelline.predict.work import make_work
 from fuelline.schema.plans import Slice
 
 if TYPE_CHECKING:

@@ -112,7 +112,7 @@ class Shares(Struct, frozen=True, kw_only=True):
     """Of the link that exchanges between experts reach (DeepEP: 98 to 127 of 200 GB/s in a host of H800)."""
     imbalance: float = 0.06
     """Experts are not chosen evenly: the fullest chip has this much more for every doubling of chips."""
-    unpacked_share: float = 0.8
+    unpacked_share: float = 0.85
     """Math of products whose 4-bit weights are unpacked by the same kernel, against plain ones."""
     lockstep_share: float = 0.2
     """Attention replicas that share experts step together: one that prefills holds up the others."""

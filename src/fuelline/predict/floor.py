@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fuelline.predict.operators import attention_format, dense_format, expert_format
+from fuelline.predict.kernels import attention_format, dense_format, expert_format
 from fuelline.predict.rates import find_matmul, usable_math
 from fuelline.schema.plan_answers import Floor
 

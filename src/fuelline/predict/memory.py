@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.predict.operators import attention_format, expert_format, expert_share
+from fuelline.predict.expert_operators import expert_share
+from fuelline.predict.kernels import attention_format, expert_format
 
 if TYPE_CHECKING:
     from fuelline.schema.chips import Chip

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.predict.operators import expert_share
+from fuelline.predict.expert_operators import expert_share
 
 if TYPE_CHECKING:
     from fuelline.predict.deployment import Deployment

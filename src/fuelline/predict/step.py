@@ -10,7 +10,9 @@ from math import log2
 from typing import TYPE_CHECKING
 
 from fuelline.predict.exchanges import all_reduce, all_to_all, hidden_part, send
-from fuelline.predict.operators import ACT_BYTES, Operator, Work, expert_share, list_operators
+from fuelline.predict.expert_operators import expert_share
+from fuelline.predict.kernels import ACT_BYTES, Operator
+from fuelline.predict.operators import list_operators
 from fuelline.schema.plans import Term
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     from fuelline.predict.constants import Matmul
     from fuelline.predict.setup import Setup
+    from fuelline.predict.work import Work
 
 SENT_BYTES = 1.0
 """Tokens go to their experts in 8 bits and come back in 16 (DeepSeek-V3 report)."""

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from fuelline.predict.exchanges import BUS_GBPS, all_reduce, hidden_part, send
-from fuelline.predict.operators import ACT_BYTES, make_work, touched_share
+from fuelline.predict.expert_operators import touched_share
+from fuelline.predict.kernels import ACT_BYTES
 from fuelline.predict.step import Tally, add_operators, forward_operators
+from fuelline.predict.work import make_work
 from fuelline.schema.chips import GIGA
 from fuelline.schema.plans import Slice, Term
 
