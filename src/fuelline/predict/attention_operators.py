@@ -1,6 +1,7 @@
 """Operators of attention on one chip: grouped-query (and its special cases) and latent.
 
-Latent attention prefills with expanded heads and decodes in the latent space, as all engines do. Fewer cache
+Latent attention prefills with expanded heads and decodes in the latent space, as all engines do.
+Fewer cache
 heads than chips are repeated, and a latent cache is never cut.
 """
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 def attention(
     model: Model, precision: Precision, work: Work, tp: int, *, causal: bool
 ) -> list[Operator]:
+    """Projections and attention itself, all layers."""
     if model.latent:
         return _latent_attention(model, precision, work, tp, causal=causal)
     form = attention_format(model, precision)

@@ -1,4 +1,4 @@
-"""Energy of a token: power at the bandwidth and math that a load uses, over the tokens that come out."""
+"""Energy of a token: power at the bandwidth and math that a load uses, over its tokens."""
 
 from __future__ import annotations
 

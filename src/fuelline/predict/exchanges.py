@@ -1,6 +1,7 @@
 """Collectives by the alpha-beta model: a floor for small messages, a bandwidth for large ones.
 
-Inside a scale-up domain the link of the domain counts, beyond it the network's share per chip. Times
+Inside a scale-up domain the link of the domain counts, beyond it the network's share per chip.
+Times
 are of the slowest member with no jitter; jitter is added where ranks are many (`reliability`).
 """
 
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 GIGA = 1e9
 NETWORK_FLOOR_S = 20e-6
-"""A small collective over two hosts: 65 us floor measured on a poor network (Vidur), about 20 on InfiniBand."""
+"""A small collective over two hosts: 65 us floor measured on a poor network (Vidur), about 20 on
+InfiniBand."""
 NETWORK_SHARE = 0.8
 """Of the line rate that large messages reach between hosts."""
 HOST = 8
@@ -66,7 +68,7 @@ def _bandwidth(chip: Chip, constants: Constants, members: int) -> float:
 
 
 def _folded(chip: Chip, members: int) -> float:
-    """On a torus a large group cuts matrices both ways: traffic falls with its root (arXiv 2211.05102)."""
+    """A large group on a torus cuts matrices both ways: traffic falls (arXiv 2211.05102)."""
     return min(1.0, 2 / math.sqrt(members)) if chip.kind == "tpu" else 1.0
 
 
@@ -119,7 +121,8 @@ def send(chip: Chip, constants: Constants, size_bytes: float, *, far: bool = Fal
 def hidden_part(busy_s: float, exchange_s: float) -> float:
     """What an exchange adds to the math that it overlaps with.
 
-    Little while it is shorter, a quarter where both are alike, all but the math where it is longer: a cubic mean,
+    Little while it is shorter, a quarter where both are alike, all but the math where it is
+    longer: a cubic mean,
     because overlap is never perfect.
     """
     return float((busy_s**3 + exchange_s**3) ** (1 / 3) - busy_s)

@@ -1,6 +1,7 @@
 """Operators of feed-forward layers on one chip: dense ones, and experts with their router.
 
-Experts are cut by `tp` or spread by `ep`; spread experts get tokens of all attention replicas that share them.
+Experts are cut by `tp` or spread by `ep`; spread experts get tokens of all attention replicas that
+share them.
 How many experts a step touches decides how many weights it reads.
 """
 
@@ -62,6 +63,7 @@ def touched_share(experts: float, chosen: float, tokens: float) -> float:
 def experts(
     model: Model, precision: Precision, work: Work, spread: Parallelism, route_launches: float
 ) -> list[Operator]:
+    """Router, experts and shared experts of all sparse layers."""
     form = expert_format(model, precision)
     here, replicas, cut = expert_share(model, spread)
     layers, hidden, width = model.moe_layers, model.hidden, model.expert_ffn / cut

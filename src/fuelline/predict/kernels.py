@@ -1,6 +1,7 @@
 """Operators as nouns: FLOPs, bytes, launches, and how their weights are kept.
 
-A multiply-add is two FLOPs, as torch's FlopCounterMode counts. `matmul` makes the commonest operator.
+A multiply-add is two FLOPs, as torch's FlopCounterMode counts. `matmul` makes the commonest
+operator.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Operator(Struct, frozen=True):
     math: str
     launches: float = 1.0
     packed_bits: float = 0.0
-    """Above 0: weights of so many bits are unpacked to half precision before they are multiplied."""
+    """Above 0: weights of so many bits are unpacked to half precision before they are
+    multiplied."""
     inner: float = 0.0
     """Length of the sums of a product: short sums do not fill the pipeline of a math unit."""
 
@@ -49,6 +51,7 @@ class Format(Struct, frozen=True):
 def matmul(
     name: str, count: float, rows: float, sides: tuple[float, float], form: Format
 ) -> Operator:
+    """Rows times a matrix of these sides."""
     inner, outer = sides
     return Operator(
         name,
@@ -65,6 +68,7 @@ def matmul(
 
 
 def half(precision: Precision) -> str:
+    """The unit of what is never quantised."""
     return "fp32" if precision.math == "fp32" else "bf16"
 
 

@@ -1,6 +1,7 @@
 """All operators of one forward step of a transformer on one chip, with their FLOPs and bytes.
 
-Matrices are cut by `tp`, experts by `ep` (or by `tp`, if experts are not spread), layers are not cut: a
+Matrices are cut by `tp`, experts by `ep` (or by `tp`, if experts are not spread), layers are not
+cut: a
 pipeline divides the sum, not the rows.
 """
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from fuelline.schema.precision import Precision
 
 REPEATED_UP_TO = 8
-"""Larger tensor-parallel groups cut activations as well (arXiv 2211.05102); smaller ones repeat norms."""
+"""Larger tensor-parallel groups cut activations as well (arXiv 2211.05102); smaller ones repeat
+norms."""
 
 
 def list_operators(

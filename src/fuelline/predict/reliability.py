@@ -1,7 +1,9 @@
 """What breaks a long synchronous run: failures between checkpoints, and the slowest of many ranks.
 
-Young and Daly: the best interval between checkpoints that take C with failures every M is sqrt(2 C M). A step of
-N ranks lasts as long as its slowest; with normal jitter of a share s it grows by s times the expected
+Young and Daly: the best interval between checkpoints that take C with failures every M is sqrt(2 C
+M). A step of
+N ranks lasts as long as its slowest; with normal jitter of a share s it grows by s times the
+expected
 maximum of N standard normals.
 """
 
@@ -12,7 +14,8 @@ import math
 from fuelline.schema.plan_answers import Goodput, Jitter
 
 CHIP_HOURS_BETWEEN_FAILURES = 50_000.0
-"""Llama 3 (arXiv 2407.21783): 419 unexpected interruptions in 54 days on 16,384 GPUs, one in 50,700 GPU hours."""
+"""Llama 3 (arXiv 2407.21783): 419 unexpected interruptions in 54 days on 16,384 GPUs, one in
+50,700 GPU hours."""
 CHECKPOINT_BYTES_PER_PARAM = 14.0
 """Weights in half precision and Adam's state in single precision (2 + 4 + 4 + 4)."""
 CHECKPOINT_BYTES_PER_S = 200e9

@@ -1,6 +1,6 @@
 """The time of one forward step on a chip: rooflines per operator, launches, exchanges, the host.
 
-t(operator) = launches * launch cost + max(flops / reached math rate, bytes / reached bandwidth). The
+t(operator) = launches * launch cost + max(flops / rate, bytes / bandwidth), both as reached. The
 sum over operators and exchanges is the step; each part keeps its name, its limit and its doubt.
 """
 

@@ -1,6 +1,7 @@
 """What a step sends through a model: tokens, pairs of attention, keys that are read.
 
-Slices of sequences in (some prefilling, some decoding), sums out. All numbers are per attention replica.
+Slices of sequences in (some prefilling, some decoding), sums out. All numbers are per attention
+replica.
 """
 
 from __future__ import annotations
