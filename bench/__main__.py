@@ -39,6 +39,8 @@ OWN_SECTION = (
     "many_ranks",
     "predict_gain",
     "fuzz_importers",
+    "plan_accuracy",
+    "plan_speed",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 
