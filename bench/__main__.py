@@ -37,6 +37,7 @@ OWN_SECTION = (
     "alpha_beta",
     "jitter_forecast",
     "many_ranks",
+    "trace_import",
     "predict_gain",
     "fuzz_importers",
     "plan_accuracy",
