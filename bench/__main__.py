@@ -38,6 +38,7 @@ OWN_SECTION = (
     "jitter_forecast",
     "many_ranks",
     "predict_gain",
+    "device_time",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 
