@@ -101,8 +101,8 @@ def section(rows: list[dict[str, Any]], figures: dict[str, Any]) -> str:
         "## The device's time, found from the host",
         "",
         (
-            f"`python -m bench.device_time`, {results.machine()}: recordings that the zoo left, under "
-            "whatever load they were made."
+            f"`python -m bench.device_time`, {results.machine()}: recordings that the zoo left, "
+            "under whatever load they were made."
         ),
         "",
         "| figure | measured | bar |",
