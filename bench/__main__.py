@@ -42,6 +42,7 @@ OWN_SECTION = (
     "fuzz_importers",
     "plan_accuracy",
     "plan_speed",
+    "device_time",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 
