@@ -140,11 +140,11 @@ READ = [
     ),
     Case(
         name="read-memory-memmap",
-        sentence="100 MB of a memory-mapped file, re-read in every epoch; the cache gets 60 MB.",
+        sentence="100 MB of a memory-mapped file, re-read in every epoch; half of that fits.",
         job="tokens",
         data="tokens",
         args="--workers 2 --batch 16 --length 8192 --count 6000 --scan --sparse --sample-ms 0.6",
-        fault=Both(ReadRate(requests_per_s=800), MemoryLimit(260 * MB)),
+        fault=Both(ReadRate(requests_per_s=800), MemoryLimit(300 * MB)),
         ambient=ReadRate(requests_per_s=800),
         cold=True,
         truth=(("read", "memory"),),

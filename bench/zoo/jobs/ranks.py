@@ -11,6 +11,7 @@ import json
 import random
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,13 @@ from trainer import tracer
 
 FEATURES = 64
 PARTS = ("none", "forward", "backward", "optimizer", "logging")
+DRAWS: dict[str, Callable[[random.Random], float]] = {
+    "none": lambda rng: 0.0,
+    "uniform": lambda rng: rng.uniform(0, 2),
+    "exponential": lambda rng: rng.expovariate(1),
+    "rare": lambda rng: 10.0 if rng.random() < 0.1 else 0.0,
+}
+"""What a rank's own jitter looks like, with a mean of 1."""
 
 
 class Clock:
@@ -39,6 +47,8 @@ class Clock:
         self.busy_s = 0.0
         self._rng = random.Random(5)
         self._turn = self.rank
+        self._own_rng = random.Random(100 + rank)
+        self._draw = DRAWS[args.jitter]
 
     def next_step(self) -> None:
         """Every rank draws the same number, so that they know whose turn it is."""
@@ -51,6 +61,8 @@ class Clock:
     def work(self, part: str, usual_ms: float) -> None:
         """Wait for the device."""
         length_s = (usual_ms + self.slow_ms(part)) / 1000
+        if part == "forward":
+            length_s += self.args.jitter_ms / 1000 * self._draw(self._own_rng)
         self.busy_s += length_s
         time.sleep(length_s)
 
@@ -204,6 +216,8 @@ def main() -> None:
     parser.add_argument("--slow-rank", type=int, default=1)
     parser.add_argument("--slow-ms", type=float, default=40.0, help="so much longer")
     parser.add_argument("--rotate", action="store_true", help="a random rank is slow each step")
+    parser.add_argument("--jitter", choices=DRAWS, default="none", help="each rank its own")
+    parser.add_argument("--jitter-ms", type=float, default=15.0, help="its mean")
     parser.add_argument("--save-every", type=int, default=0, help="steps between checkpoints")
     parser.add_argument("--save-mb", type=float, default=200.0)
     parser.add_argument("--log-every", type=int, default=10)

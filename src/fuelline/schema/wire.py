@@ -48,6 +48,8 @@ RUN_DIR_VARIABLE = "FUELLINE_RUN_DIR"
 """Environment variable that tells the hooks where the run is; they write to its `spool/` folder."""
 ZOOM_VARIABLE = "FUELLINE_ZOOM"
 """Environment variable with the steps to profile, as `3@100`; absent if none were asked for."""
+BOOT_ID_VARIABLE = "FUELLINE_BOOT_ID"
+"""Environment variable with the boot of the launcher's host: only there the clock is the same."""
 OBSERVER_PID_VARIABLE = "FUELLINE_OBSERVER_PID"
 """Environment variable with the observer's pid, which Yama must be told about (ptrace_scope 1)."""
 
@@ -56,11 +58,11 @@ class Kind(IntEnum):
     """What a record is; the comment names its five integer fields a..e (0 where unused).
 
     Numbers are -1 where unknown. (*) is measured at some calls of its hook, ever fewer, and -1 at
-    the others: that clock costs the training more than all the rest of a record. A fetch in the
+    the others: it would cost the training as much as all the rest of a record. A fetch in the
     trainer (worker id -1) has its cpu and run-queue ns and its FETCH_IO at some calls, too.
     """
 
-    NEXT = 1  # loader id, samples, bytes, thread cpu ns*, position in this epoch (0 = first batch)
+    NEXT = 1  # loader id, samples, bytes*, thread cpu ns*, position in this epoch (0 = first batch)
     ITER = 2  # loader id: the loader's iterator was built (workers started)
     FETCH = 3  # worker id (-1: in the trainer), samples, thread cpu ns, run-queue ns, collate ns
     WORKER = 4  # loader id, worker id, worker pid: written by the trainer for fork and spawn alike
@@ -69,7 +71,7 @@ class Kind(IntEnum):
     PIN = 7  # bytes
     COPY = 8  # bytes, device index
     BACKWARD = 9  # autograd graph nodes (0: not counted this time), thread cpu ns*
-    OPTIMIZER = 10  # optimizer id, thread cpu ns*
+    OPTIMIZER = 10  # optimizer id: a mark at the end of its step
     SAVE = 11  # bytes on disk (-1 unknown), text id of the target
     SYNC = 12  # device index
     GC = 13  # generation, objects collected
@@ -84,6 +86,7 @@ class Kind(IntEnum):
     COLLECTIVE_WAIT = 20  # the same, when an asynchronous one is waited for
     ZOOM = 21  # text id of the trace's file name: a profile of some steps is written
     FLOPS = 22  # floating-point operations of the step that ends here
+    DEVICE_STEP = 23  # device index, ns from its first to its last kernel, ns idle before the first
 
 
 class Collective(IntEnum):
@@ -110,6 +113,7 @@ class Flag(IntFlag):
     ERROR = 4  # any: another exception passed through
     NON_BLOCKING = 8  # COPY
     PINNED = 16  # COPY
+    IMPLICIT = 64  # SYNC: a value was read (`.item()`, `.cpu()`, print), which waits for the device
     ASYNC = 32  # COLLECTIVE: the call returned before it was complete; COLLECTIVE_WAIT tells more
 
 

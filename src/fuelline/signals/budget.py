@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.findings import BudgetPart, StepStats, Window
+from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.wire import Flag, Kind
 from fuelline.signals.estimate import ratio, slope
 from fuelline.timeline.tiles import PARTS, Tiling
@@ -24,6 +25,7 @@ back within about as many steps. Both spans are tried."""
 _SPANS = 10
 """A span must fit this often into the run, or chance decides."""
 _USUAL_STALLS = 0.9
+_NO_CLOCK = Missing(reason="no device clock")
 _CLEARLY_HIDDEN = 0.6
 _CLEARLY_BOUND = 0.5
 """Slope and share of variance from which a device is believed to hide stalls. On a crowded host the
@@ -122,10 +124,13 @@ def step_table(tiling: Tiling) -> pl.DataFrame:
     )
 
 
-def measure_hidden(trainer: Trainer, tiling: Tiling) -> dict[str, float]:
+def measure_hidden(
+    trainer: Trainer, tiling: Tiling, device_idle: Signal = _NO_CLOCK
+) -> dict[str, float]:
     """For each stall: how much of it an asynchronous device hides behind its queue, 0 to 1.
 
-    While the host waits for a batch the device may still work through what was queued before; then
+    The device's own clock says it outright: stalls beyond its idle time were hidden. Without one,
+    while the host waits for a batch the device may still work through what was queued before; then
     a longer wait makes the rest of the step shorter, one for one, and the step as a whole does not
     change. The slope of the rest on the stall tells: 0 means that every wait is felt, -1 that none
     is. A loader with workers that sets the pace shows the same slope, because it makes up for
@@ -133,6 +138,10 @@ def measure_hidden(trainer: Trainer, tiling: Tiling) -> dict[str, float]:
     felt as such.
     """
     steps = step_table(tiling)
+    if isinstance(device_idle, Reading):
+        stalled = float(steps.select(pl.sum_horizontal(*STALLS).sum()).item()) / tiling.wall_ns
+        hidden = max(0.0, 1 - device_idle.value / stalled) if stalled > 0 else 0.0
+        return dict.fromkeys(STALLS, hidden)
     step_ns = pl.sum_horizontal("compute_ns", *STALLS)
     return {
         part: _hidden_fraction(steps[part], steps.select(step_ns - pl.col(part)).to_series())

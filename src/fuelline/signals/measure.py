@@ -10,10 +10,12 @@ from fuelline.schema.facts import Facts, SyncFacts
 from fuelline.signals.budget import measure_budget, measure_hidden, measure_steps, measure_window
 from fuelline.signals.compute import measure_compute
 from fuelline.signals.cores import measure_cores
+from fuelline.signals.demands import measure_demands
 from fuelline.signals.devices import measure_devices
 from fuelline.signals.fetching import collect_fetches, measure_input
 from fuelline.signals.hotspots import find_fetch_lines, find_loop_lines
 from fuelline.signals.storage import measure_storage
+from fuelline.signals.transfer import measure_transfer
 
 if TYPE_CHECKING:
     from fuelline.schema.recording import LoaderFacts
@@ -29,7 +31,8 @@ def measure(
     fetch_lines = find_fetch_lines(timeline, trainer, tiling)
     fetches = collect_fetches(timeline, trainer, tiling, fetch_lines)
     loop_lines = find_loop_lines(timeline, trainer, tiling)
-    hidden = measure_hidden(trainer, tiling)
+    transfer = measure_transfer(timeline, trainer, tiling)
+    hidden = measure_hidden(trainer, tiling, transfer.device_idle_share)
     waiting = measure_input(timeline, trainer, tiling, fetches, hidden.get("input", 0.0))
     accelerators = measure_devices(timeline, (tiling.start_ns, tiling.end_ns))
     return Facts(
@@ -47,6 +50,16 @@ def measure(
         sync=sync or SyncFacts(),
         devices=accelerators.devices,
         unused_devices=accelerators.unused,
+        transfer=transfer,
+        demands=measure_demands(
+            timeline,
+            trainer,
+            tiling,
+            fetches,
+            loop_lines=loop_lines,
+            devices=accelerators.devices,
+            idle_share=transfer.device_idle_share,
+        ),
     )
 
 

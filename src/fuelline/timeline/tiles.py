@@ -254,17 +254,22 @@ def _outermost(events: pl.DataFrame) -> pl.DataFrame:
 def _with_gaps(events: pl.DataFrame) -> pl.DataFrame:
     """Fill the gaps between events with the mode that the last event left behind.
 
-    An optimizer step or batch that follows tells what a gap was: between backward and optimizer it
-    is the optimizer's (clipping, unscaling); between an optimizer step and a backward with no batch
-    in between it is a forward pass (several backwards a step, data from elsewhere).
+    What of a step comes next tells what a gap was: what an optimizer's mark follows is the
+    optimizer's (clipping, unscaling, the step itself), after a backward pass or another optimizer;
+    what a backward pass follows with no batch in between is a forward pass (several backwards a
+    step, data from elsewhere).
     """
-    kind_next = pl.col("kind").shift(-1)
+    is_turn = pl.col("kind").is_in([Kind.NEXT, Kind.ITER, Kind.BACKWARD, Kind.OPTIMIZER])
+    follows = pl.when(is_turn).then("kind").shift(-1).backward_fill()
     mode = pl.col("mode").forward_fill()
+    is_learning = mode.is_in(["optimizer", "loop"])
     part = (
-        pl.when((mode == "optimizer") & (kind_next != Kind.OPTIMIZER))
-        .then(pl.when(kind_next == Kind.BACKWARD).then(pl.lit("forward")).otherwise(pl.lit("loop")))
-        .when((mode == "loop") & (kind_next == Kind.BACKWARD))
+        pl.when(is_learning & (follows == Kind.OPTIMIZER))
+        .then(pl.lit("optimizer"))
+        .when(is_learning & (follows == Kind.BACKWARD))
         .then(pl.lit("forward"))
+        .when(mode == "optimizer")
+        .then(pl.lit("loop"))
         .otherwise(mode)
         .fill_null("unexplained")
     )

@@ -124,10 +124,10 @@ def test_a_step_that_raised_does_not_hide_those_of_another_optimizer(
         (next(batches) * weight).sum().backward()
         second.step()
     left = read(tmp_path)
-    assert [record[2] for record in left.of(Kind.OPTIMIZER)] == [2] * 10
+    assert [record[2] for record in left.of(Kind.OPTIMIZER)] == [1] * 10
 
 
-def test_an_optimizer_inside_another_is_part_of_its_step_however_often(
+def test_an_optimizer_and_the_one_around_it_both_leave_their_marks(
     installation: Installation, tmp_path: Path
 ) -> None:
     installation.add_all(act_on_loaded)
@@ -144,8 +144,7 @@ def test_an_optimizer_inside_another_is_part_of_its_step_however_often(
     for _ in range(20):
         outer.step()
     left = read(tmp_path)
-    assert left.steps == 20
-    assert len({record[2] for record in left.of(Kind.OPTIMIZER)}) == 1
+    assert [record[2] for record in left.of(Kind.OPTIMIZER)] == [1, 2] * 20
 
 
 class Stateful(DataLoader[Any]):

@@ -67,6 +67,8 @@ def originals() -> list[Any]:
         (fetch._MapDatasetFetcher, "fetch"),
         (fetch._IterableDatasetFetcher, "fetch"),
         (pinning, "pin_memory"),
+        (torch.Tensor, "to"),
+        (torch.Tensor, "item"),
         (ForkingPickler, "dumps"),
     )
     return [vars(owner).get(name) for owner, name in owners]
@@ -75,7 +77,9 @@ def originals() -> list[Any]:
 def test_uninstall_restores_every_original(installation: Installation) -> None:
     before, collectors = originals(), list(gc.callbacks)
     installation.add_all(act_on_loaded)
-    installation.add("transfer", "install_copies")
+    for function in ("install_copies", "install_reads"):
+        installation.add("transfer", function)
+    installation.add("device_clock", "install")
     assert originals() != before
     installation.uninstall()
     assert all(now is then for now, then in zip(originals(), before, strict=True))
@@ -244,22 +248,6 @@ def test_two_optimizers_have_numbers_of_their_own(hooked: Installation, tmp_path
     assert left.steps == 3
 
 
-def test_an_optimizer_inside_another_is_part_of_its_step(
-    hooked: Installation, tmp_path: Path
-) -> None:
-    weight = torch.ones(1, requires_grad=True)
-
-    class Wrapper(torch.optim.SGD):
-        inner = torch.optim.SGD([weight], lr=0.1)
-
-        def step(self, closure: Any = None) -> None:
-            self.inner.step()
-
-    weight.sum().backward()
-    Wrapper([weight], lr=0.1).step()
-    assert read(tmp_path).steps == 1
-
-
 def test_loaders_and_optimizers_are_not_kept_alive(hooked: Installation) -> None:
     class Rows(list[int]):
         pass
@@ -363,6 +351,18 @@ def test_a_torch_without_accelerator_gets_no_copy_hooks(hooked: Installation) ->
     if torch.version.cuda or torch.version.hip:
         pytest.skip("this torch has an accelerator build")
     assert "to" not in vars(torch.Tensor)
+
+
+def test_reading_a_value_from_a_device_is_a_synchronisation(
+    installation: Installation, tmp_path: Path
+) -> None:
+    installation.add("transfer", "install_reads")
+    assert torch.ones(1).item() == 1
+    assert torch.ones(2).cpu().tolist() == [1, 1]
+    with pytest.raises(NotImplementedError):
+        torch.ones(1, device="meta").cpu()
+    (record,) = read(tmp_path).of(Kind.SYNC)
+    assert record[8] == Flag.IMPLICIT | Flag.ERROR
 
 
 @pytest.mark.parametrize(

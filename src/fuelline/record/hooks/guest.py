@@ -51,12 +51,6 @@ class Guest:
         """Threads in a fetcher; whatever loaders a dataset uses itself are part of its fetch."""
         self.backward: set[int] = set()
         """Threads in backward."""
-        self.stepping: dict[int, tuple[int, int, int]] = {}
-        """By thread, the optimizer step under way: optimizer id, thread cpu ns, start ns."""
-        self.quick_step = 0
-        """Number of the optimizer that is in a quick step, 0 if none is."""
-        self.doubted: set[int] = set()
-        """Threads that took a batch since their step began: it has raised, or runs a closure."""
         self.build: Any = None
         """The hook on `iter(loader)`, for loaders that come with other libraries."""
         self._forget()
@@ -75,11 +69,10 @@ class Guest:
         """The same thread as the kernel knows it."""
         self.is_proven = False
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
-        self.quick_step = 0
         self.is_ranked = False
         """Whether it was written down which rank this process is."""
         self._blindspots: set[str] = set()
-        for state in (self.waiting, self.fetching, self.backward, self.doubted, self.stepping):
+        for state in (self.waiting, self.fetching, self.backward):
             state.clear()
         for action in self._fork_actions:
             action()

@@ -75,6 +75,8 @@ class Installation:
             watch(awaited, partial(self.add, file, function))
         if _can_have_device():
             self.add("transfer", "install_copies")
+            self.add("transfer", "install_reads")
+            watch("torch.utils.data.dataloader", partial(self.add, "device_clock", "install"))
         watch("torch._dynamo.eval_frame", _hide_from_dynamo)
 
     def add(self, file: str, function: str, *more: str) -> None:

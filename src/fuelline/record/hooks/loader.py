@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import dataloader
 
-from fuelline.record.hooks.batches import measure
+from fuelline.record.hooks.batches import UNKNOWN, is_usual, measure
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
@@ -164,7 +164,6 @@ class Take(QuickHook):
             if note is None or live[PHASE] in _IN_NEXT:
                 return thorough(iterator)
             self.quick_calls -= 1
-            guest.doubted.add(guest.trainer)
             is_training, position = _is_grad_enabled(), iterator._num_yielded
             live[PHASE] = _WAIT if is_training else _EVAL_WAIT
             start_ns = monotonic_ns()
@@ -175,7 +174,9 @@ class Take(QuickHook):
                 raise
             dur_ns = monotonic_ns() - start_ns
             try:
-                samples, size_bytes = measure(batch, note[1])
+                samples, size_bytes = note[1], UNKNOWN
+                if not is_usual(batch, samples):
+                    samples, size_bytes = measure(batch, samples)
                 live[PHASE] = _COMPUTE if is_training else _EVAL
                 flags = _GRAD if is_training else 0
                 spool.held.append((
@@ -202,7 +203,6 @@ class Take(QuickHook):
             self.start_run()
         elif not self._is_first():
             return None
-        guest.doubted.add(ident)
         iterator = args[0]
         note = iterator.__dict__.get(NOTE) or self._book.enter_nameless(iterator)
         is_training, position = _is_grad_enabled(), iterator._num_yielded

@@ -2,7 +2,7 @@
 
 `Tensor.backward` calls `torch.autograd.backward`, so that one is watched for both. A backward
 inside a running one (reentrant checkpointing) belongs to it. Optimizers are watched by torch's own
-global hooks.
+global hook after each step.
 """
 
 import functools
@@ -36,9 +36,7 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch all backward passes, and the steps of all optimizers."""
     backward, step = Backward(guest), Step(guest)
     patches.replace(torch.autograd, "backward", backward.wrap(torch.autograd.backward))
-    before = optimizers.register_optimizer_step_pre_hook(step.make_before())
     after = optimizers.register_optimizer_step_post_hook(step.make_after())
-    patches.on_undo(before.remove)
     patches.on_undo(after.remove)
     return [backward, step]
 
@@ -130,8 +128,12 @@ class Backward(QuickHook):
         guest.append(_BACKWARD_KIND, start_ns, now_ns - start_ns, nodes, used_ns, flags=flags)
 
 
-class Step(QuickHook):
-    """One optimizer step. An optimizer that steps inside another one is part of it."""
+class Step(Hook):
+    """One optimizer step: a mark at its end.
+
+    Its beginning is not watched. Whatever lies between a backward pass and this mark is the
+    optimizer's, which costs the training nothing to know.
+    """
 
     name = "optimizer step"
     forbids = "counting steps by the optimizer"
@@ -139,56 +141,22 @@ class Step(QuickHook):
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
         self._optimizers = Identities()
-        self._start_ns = 0
-        """When the trainer's quick step began."""
-
-    def make_before(self) -> Callable[[Any, Any, Any], None]:
-        """What torch is to call before each step."""
-        guest, numbers = self.guest, self._optimizers.numbers
-
-        def before(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if is_tracing():
-                return
-            try:
-                number, ident = numbers.get(id(optimizer)), get_ident()
-                is_usual = ident == guest.trainer and ident not in guest.stepping
-                if self.quick_calls <= 0 or number is None or not is_usual:
-                    if self.is_on:
-                        self._start_thoroughly(number or self._optimizers.add(optimizer))
-                    return
-                if guest.quick_step and ident not in guest.doubted:
-                    # The same optimizer again means that its step raised.
-                    if number == guest.quick_step:
-                        self._start_ns = monotonic_ns()
-                    return
-                self.quick_calls -= 1
-                guest.doubted.discard(ident)
-                guest.quick_step = number
-                self._start_ns = monotonic_ns()
-            except Exception as fault:  # noqa: BLE001 - the guard
-                self.answer_for(fault)
-
-        return before
 
     def make_after(self) -> Callable[[Any, Any, Any], None]:
         """What torch is to call after each step that did not raise."""
         guest, spool, numbers = self.guest, self.guest.spool, self._optimizers.numbers
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
-            if is_tracing():
+            if is_tracing() or not self.is_on:
                 return
             now_ns = monotonic_ns()
             try:
-                number = numbers.get(id(optimizer))
-                if number != guest.quick_step or get_ident() != guest.trainer:
-                    if self.is_on:
-                        self._end_thoroughly(number, now_ns)
+                number = numbers.get(id(optimizer)) or self._optimizers.add(optimizer)
+                if get_ident() != guest.trainer:
+                    guest.append(_OPTIMIZER_KIND, now_ns, 0, number)
                     return
-                guest.quick_step = 0
-                start_ns = self._start_ns
                 spool.held.append((
-                    start_ns, now_ns - start_ns, number, -1, 0, 0, 0,
-                    guest.trainer_tid, 0, _OPTIMIZER_KIND,
+                    now_ns, 0, number, 0, 0, 0, 0, guest.trainer_tid, 0, _OPTIMIZER_KIND,
                 ))  # fmt: skip
                 if now_ns >= spool.write_at:
                     spool.write_held()
@@ -196,27 +164,3 @@ class Step(QuickHook):
                 self.answer_for(fault)
 
         return after
-
-    def _start_thoroughly(self, number: int) -> None:
-        guest, ident = self.guest, get_ident()
-        under_way = guest.stepping.get(ident)
-        is_doubted = ident in guest.doubted
-        if under_way is not None and under_way[0] != number and not is_doubted:
-            return
-        if ident == guest.trainer:
-            if guest.quick_step not in {0, number} and not is_doubted:
-                return
-            guest.quick_step = 0
-            self.start_run()
-        guest.doubted.discard(ident)
-        guest.stepping[ident] = number, thread_time_ns(), monotonic_ns()
-
-    def _end_thoroughly(self, number: int | None, now_ns: int) -> None:
-        guest, ident = self.guest, get_ident()
-        under_way = guest.stepping.get(ident)
-        if under_way is None or under_way[0] != number:
-            return
-        del guest.stepping[ident]
-        _, cpu_ns, start_ns = under_way
-        used_ns = thread_time_ns() - cpu_ns
-        guest.append(_OPTIMIZER_KIND, start_ns, now_ns - start_ns, number, used_ns)

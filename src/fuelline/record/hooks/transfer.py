@@ -1,6 +1,6 @@
-"""Moving a batch to the accelerator: pinning it, and copying it from the host.
+"""Between host and accelerator: pinning a batch, copying it over, reading a value back.
 
-CUDA-only path, kept thin: the copy hooks are not installed with a torch that was built without any
+CUDA-only path, kept thin: all but pinning is not installed with a torch that was built without any
 accelerator. `Tensor.to` and its like are C methods that tensor subclasses recognise in sets and
 tables (`func in {torch.Tensor.to}`), so what stands in for one equals it and hashes like it.
 """
@@ -19,11 +19,16 @@ from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.schema.wire import Flag, Kind
 
-__all__ = ["install_copies", "install_pinning"]
+__all__ = ["install_copies", "install_pinning", "install_reads"]
 
 COPYING_METHODS = ("to", "cuda", "copy_")
+READING_METHODS = ("item", "tolist", "cpu")
+"""What makes the host wait until the device has computed a value; printing a tensor uses these.
+`float(loss)` is left alone: the interpreter looks up `__float__` and `__bool__` itself, also for
+every tensor on the host, and would call us each time."""
 
-_PIN, _COPY = int(Kind.PIN), int(Kind.COPY)
+_PIN, _COPY, _SYNC = int(Kind.PIN), int(Kind.COPY), int(Kind.SYNC)
+_IMPLICIT = int(Flag.IMPLICIT)
 _NON_BLOCKING, _PINNED, _ERROR = int(Flag.NON_BLOCKING), int(Flag.PINNED), int(Flag.ERROR)
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
@@ -40,7 +45,16 @@ def install_copies(guest: Guest, patches: Patches) -> list[Hook]:
     hook = Copy(guest)
     for name in COPYING_METHODS:
         original = getattr(torch.Tensor, name)
-        patches.replace(torch.Tensor, name, _CopyingMethod(original, hook.wrap(original)))
+        patches.replace(torch.Tensor, name, _WatchedMethod(original, hook.wrap(original)))
+    return [hook]
+
+
+def install_reads(guest: Guest, patches: Patches) -> list[Hook]:
+    """Watch values that the host reads from a device."""
+    hook = Read(guest)
+    for name in READING_METHODS:
+        original = getattr(torch.Tensor, name)
+        patches.replace(torch.Tensor, name, _WatchedMethod(original, hook.wrap(original)))
     return [hook]
 
 
@@ -93,7 +107,27 @@ class Copy(Hook):
         self.guest.append(_COPY, start_ns, dur_ns, source.nbytes, result.get_device(), flags=flags)
 
 
-class _CopyingMethod:
+class Read(Hook):
+    """The host reads a tensor of the device, and so waits until all that was queued is done."""
+
+    name = "implicit synchronisation"
+    forbids = "telling how long reading values from the device keeps the training"
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the start if the tensor is a plain one on a device."""
+        source = args[0]
+        if type(source) not in _PLAIN_TENSORS or source.is_cpu:
+            return None
+        return source.get_device(), monotonic_ns()
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record it as a synchronisation."""
+        device, start_ns = ticket
+        flags = _IMPLICIT if error is None else _IMPLICIT | _ERROR
+        self.guest.append(_SYNC, start_ns, monotonic_ns() - start_ns, device, flags=flags)
+
+
+class _WatchedMethod:
     """A watched method that equals and hashes like the C method it stands in for."""
 
     def __init__(self, original: Any, watched: Callable[..., Any]) -> None:

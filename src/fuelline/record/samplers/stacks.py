@@ -1,8 +1,9 @@
 """Which line of Python the job's threads are in: py-spy, in short bursts within a CPU budget.
 
-One py-spy a process, for the trainer and a few workers in turns: that costs 0.03 s of CPU for 25
-samples of one process, whatever the size of the job, while `--subprocesses` costs 0.3 s for nine
-processes and more with each (bench/observer_cost.py). It never stops the job (`--nonblocking`).
+One py-spy a process, for the trainer and a few workers in turns: whatever the size of the job that
+costs 0.03 s of CPU for 16 samples of one process and 0.04 s for 50, most of it to begin with, while
+`--subprocesses` costs 0.3 s for nine processes and more with each (bench/observer_cost.py). It
+never stops the job (`--nonblocking`).
 
 py-spy runs at low priority: its bursts are the only heavy thing we do, and a late stack is still a
 stack. The observer itself does not: it would then sample only when a core is free, and so miss the
@@ -22,13 +23,14 @@ from pathlib import Path
 
 from fuelline.schema.samples import Blind, StackSample
 
-SAMPLES_PER_S = 8
+SAMPLES_PER_S = 25
+"""A run of a quarter of a minute has one burst or two: decode is told from transform by these."""
 BURST_S = 2
 MAX_PROCESSES = 4
 MAX_TRAINERS = 1
 FIRST_DELAY_NS = 2_000_000_000
 """From the first sign of training to the first burst: caches and workers warm up meanwhile."""
-BUDGET_FIRST_S = 0.12
+BUDGET_FIRST_S = 0.16
 BUDGET_SHARE = 0.0007
 """CPU seconds allowed at once, and per second of the job after that."""
 FAILURES_TO_GIVE_UP = 6

@@ -138,7 +138,7 @@ class LiveTrainer:
             self._add_span(start_ns, end_ns, part)
         else:
             self._add_span(start_ns, end_ns, "compute")
-            self._after = "backward" if kind == _BACKWARD else "loop"
+            self._after = "loop"
         self._reached_ns = max(end_ns, self._reached_ns)
 
     def _add_span(self, start_ns: int, end_ns: int, part: str) -> None:
@@ -178,10 +178,8 @@ class LiveTrainer:
 
     def _gap_part(self, kind: int) -> str:
         """What the time between the last event and this one was."""
-        if self._after == "backward":
-            return "compute" if kind in _LEARNS else "loop"
         if self._after == "loop":
-            return "compute" if kind == _BACKWARD else "loop"
+            return "compute" if kind in _LEARNS else "loop"
         return self._after or "loop"
 
     def _phase(self) -> Phase:
