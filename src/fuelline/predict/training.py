@@ -1,0 +1,265 @@
+"""The time of one training step: math, traffic, exchanges, bubble; what of them hides behind what.
+
+A step is `micro-batches` passes of forward and backward through a pipeline of stages. Matrix products
+cost three forwards (four with full recomputation), flash attention three and a half. Exchanges of the
+data-parallel group hide behind backward as far as they fit.
+"""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+
+from fuelline.predict.exchanges import all_reduce, send
+from fuelline.predict.operators import ACT_BYTES, list_operators, make_work, touched_share
+from fuelline.predict.constants import Constants
+from fuelline.predict.rates import find_matmul, usable_math
+from fuelline.predict.step import Tally, add_operators
+from fuelline.schema.chips import GIGA, Chip
+from fuelline.schema.models import Model
+from fuelline.schema.plans import Parallelism, Slice, Term
+from fuelline.schema.precision import Precision
+
+NEAR_SHARE = 0.7
+"""Of the link inside a domain that exchanges between experts reach."""
+NETWORK_SHARE = 0.85
+"""Of the network's line rate that gathers of parameters reach."""
+FLAT_SHARE = 0.68
+"""The same where every member gathers over its own card only."""
+OPTIMIZER_BYTES = 28.0
+"""Adam in mixed precision reads and writes about this much for a parameter (weights, gradient, moments)."""
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """How a step is cut in time."""
+
+    batch: float
+    """Sequences in a step, all replicas together."""
+    length: float
+    """Tokens of a sequence."""
+    microbatch: float = 1.0
+    recompute: str = "selective"
+    """`none`, `selective` (attention only) or `full`."""
+    interleave: int = 1
+    """Chunks of layers a stage holds; more of them shrink the bubble."""
+    zero: int = 1
+    """ZeRO stage; 3 is FSDP: parameters are gathered for every micro-batch."""
+    flat: bool = False
+    """Gathers do not use the links inside a host first (DeepSpeed of 2021)."""
+    flash: bool = True
+    """Attention is one kernel; without, scores go through memory."""
+    older_attention: bool = False
+    """Attention kernels are not made for this chip."""
+    eager: bool = False
+    """Norms and activations are kernels of their own."""
+
+
+class Training(Struct, frozen=True, kw_only=True):
+    """A step's parts in seconds."""
+
+    math_s: float
+    attention_s: float
+    moved_s: float
+    tensor_s: float
+    """Exposed exchanges of tensor and context parallelism."""
+    expert_s: float
+    bubble_s: float
+    data_s: float
+    """Exposed exchanges of data parallelism."""
+    optimizer_s: float
+    tokens: float
+    chips: int
+
+    @property
+    def seconds(self) -> float:
+        """The step."""
+        return (
+            self.math_s + self.attention_s + self.moved_s + self.tensor_s + self.expert_s
+            + self.bubble_s + self.data_s + self.optimizer_s
+        )
+
+
+    def terms(self, doubt: float = 0.08) -> tuple[Term, ...]:
+        """With names, limits and doubts; nothing that is zero."""
+        rows = (
+            ("matrix math", self.math_s, "math", doubt),
+            ("attention math", self.attention_s, "math", 2 * doubt),
+            ("move activations", self.moved_s, "memory bandwidth", 2 * doubt),
+            ("tensor-parallel exchange", self.tensor_s, "interconnect", 0.35),
+            ("exchange between experts", self.expert_s, "interconnect", 0.5),
+            ("pipeline bubble", self.bubble_s, "pipeline", 0.25),
+            ("data-parallel exchange", self.data_s, "network", 0.35),
+            ("optimizer", self.optimizer_s, "memory bandwidth", 0.3),
+        )
+        return tuple(
+            Term(name=name, seconds=seconds, limit=limit, doubt_frac=each)
+            for name, seconds, limit, each in rows
+            if seconds > 0
+        )
+
+
+def model_flops(model: Model, length: float, *, causal: bool = False) -> float:
+    """FLOPs a token of forward and backward: six a weight that multiplies, twelve a pair and head value.
+
+    The convention of PaLM and Megatron counts all pairs; `causal` counts the half that is needed.
+    """
+    pairs = length / 2 if causal else length
+    width = model.heads * (model.head_size if not model.latent else (model.nope_dim + model.rope_dim + model.v_dim) / 2)
+    seen = pairs
+    if model.window:
+        local = model.layers - model.global_layers
+        seen = (model.global_layers * pairs + local * min(pairs, model.window)) / model.layers
+    return 6 * model.active_params + 12 * model.layers * width * seen
+
+
+def time_training(
+    model: Model,
+    chip: Chip,
+    precision: Precision,
+    spread: Parallelism,
+    schedule: Schedule,
+    constants: Constants,
+) -> Training:
+    """One step."""
+    micro = max(schedule.batch / (spread.dp * schedule.microbatch), 1.0)
+    size = min(schedule.microbatch, schedule.batch / spread.dp)
+    shares = constants.shares
+    forward = _forward(model, chip, precision, spread, schedule, size, constants)
+    full, again = _passes(schedule.recompute)
+    sustained = find_matmul(chip, usable_math(chip, precision.math), constants).train_share
+    math_s = (forward.math + forward.weights) * full / sustained
+    attention_s = (forward.attention_math + forward.cache) * (3.5 + again) / sustained
+    attention_s /= shares.older_attention_share if schedule.older_attention else 1.0
+    moved_s = forward.moved * full * (shares.eager_moves if schedule.eager else 1.0)
+    moved_s += _side_traffic(model, spread, schedule, size, constants, full) / (
+        shares.move_share * (chip.mem_bytes_per_s or math.nan)
+    )
+    tensor_s = _tensor_exchange(model, chip, spread, schedule, size, constants) * (full - 1)
+    expert_s = _expert_exchange(model, chip, spread, schedule, size) * 2
+    expert_s *= shares.expert_exposed_share
+    stage = (math_s + attention_s + moved_s + tensor_s + expert_s) / spread.pp
+    bubble = (spread.pp - 1) / schedule.interleave * stage
+    hop = send(chip, constants, ACT_BYTES * size * schedule.length * model.hidden / spread.cp / spread.tp, far=True)
+    hops = 2 * micro * hop * schedule.interleave * constants.shares.exposed_share if spread.pp > 1 else 0.0
+    return Training(
+        math_s=micro * math_s / spread.pp,
+        attention_s=micro * attention_s / spread.pp,
+        moved_s=micro * moved_s / spread.pp,
+        tensor_s=micro * tensor_s / spread.pp + hops,
+        expert_s=micro * expert_s / spread.pp,
+        bubble_s=bubble,
+        data_s=_data_exchange(model, chip, spread, schedule, micro, stage),
+        optimizer_s=_optimizer(model, chip, spread),
+        tokens=schedule.batch * schedule.length,
+        chips=spread.chips,
+    )
+
+
+def _side_traffic(
+    model: Model,
+    spread: Parallelism,
+    schedule: Schedule,
+    size: float,
+    constants: Constants,
+    full: float,
+) -> float:
+    """Bytes of logits, and of attention scores where no single kernel keeps them on the chip."""
+    shares = constants.shares
+    tokens = size * schedule.length / spread.cp
+    logits = tokens * model.vocab / spread.tp * shares.logit_bytes
+    if schedule.flash:
+        return logits
+    scores = model.layers * model.heads / spread.tp * tokens * schedule.length
+    return logits + scores * ACT_BYTES * shares.score_moves * full
+
+
+def _passes(recompute: str) -> tuple[float, float]:
+    """Forwards that a step's matmuls cost, and extra forwards of attention."""
+    return (4.0, 1.0) if recompute == "full" else (3.0, 1.0 if recompute == "selective" else 0.0)
+
+
+def _forward(
+    model: Model,
+    chip: Chip,
+    precision: Precision,
+    spread: Parallelism,
+    schedule: Schedule,
+    size: float,
+    constants: Constants,
+) -> Tally:
+    work = make_work([Slice(size / spread.cp, schedule.length, 0)], all_logits=True)
+    tally = Tally()
+    add_operators(tally, list_operators(model, precision, work, spread, constants.shares.route_launches), chip, constants)
+    return tally
+
+
+def _tensor_exchange(
+    model: Model, chip: Chip, spread: Parallelism, schedule: Schedule, size: float, constants: Constants
+) -> float:
+    """Of one forward: two sums a layer over the tensor-parallel group, the part that shows."""
+    wide = ACT_BYTES * size * schedule.length * model.hidden / spread.cp
+    each = all_reduce(chip, constants, spread.tp, wide, nccl=True) if spread.tp > 1 else 0.0
+    return 2 * model.layers * each * constants.shares.exposed_share
+
+
+def _expert_exchange(
+    model: Model, chip: Chip, spread: Parallelism, schedule: Schedule, size: float
+) -> float:
+    """Of one forward: tokens go to their experts and back, once a layer; one copy a host."""
+    if not model.experts or spread.ep <= 1:
+        return 0.0
+    tokens = size * schedule.length / spread.cp / spread.tp
+    each = tokens * model.hidden * ACT_BYTES
+    inside = min(chip.scaleup_domain, spread.ep)
+    hosts = spread.ep / inside
+    reached = hosts * touched_share(hosts, 1.0, model.experts_per_token) if hosts > 1 else 1.0
+    near_s = each * model.experts_per_token / ((chip.scaleup_gbps or 25.0) * GIGA * NEAR_SHARE)
+    far_s = each * (reached - reached / hosts) / ((chip.scaleout_gbps or 25.0) * GIGA * NETWORK_SHARE)
+    return 2 * model.moe_layers * max(near_s, far_s)
+
+
+def _held_params(model: Model, spread: Parallelism) -> float:
+    """Parameters on one chip before any sharding over replicas."""
+    if model.experts and spread.ep > 1:
+        experts = model.moe_layers * model.experts * model.expert_params
+        rest = model.params - experts
+        return rest / (spread.tp * spread.pp) + experts / (spread.ep * spread.pp)
+    return model.params / (spread.tp * spread.pp)
+
+
+def group_gbps(chip: Chip, spread: Parallelism, *, flat: bool = False) -> float:
+    """What the data-parallel group moves per member: members in one host share all its cards."""
+    members = spread.dp * spread.cp
+    if members <= 1:
+        return float("inf")
+    inside = max(min(chip.scaleup_domain // spread.tp, members), 1)
+    if members <= inside:
+        return (chip.scaleup_gbps or chip.scaleout_gbps or 25.0) * 0.8
+    network = (chip.scaleout_gbps or 12.5) * NETWORK_SHARE
+    if flat:
+        return (chip.scaleout_gbps or 12.5) * FLAT_SHARE
+    return min(network * inside, (chip.scaleup_gbps or 25.0) * 0.8)
+
+
+def _data_exchange(
+    model: Model, chip: Chip, spread: Parallelism, schedule: Schedule, micro: float, stage: float
+) -> float:
+    """What does not hide: all of it beyond the compute it overlaps with, and a tail."""
+    rate = group_gbps(chip, spread, flat=schedule.flat) * GIGA
+    held = _held_params(model, spread)
+    if schedule.zero >= 3:
+        return micro * hidden_part(stage, 3 * 2 * held / rate)
+    return hidden_part(stage, 2 * 2 * held / rate)
+
+
+def hidden_part(busy_s: float, exchange_s: float) -> float:
+    """What an exchange adds to the math that it overlaps with: little while it is shorter, a quarter
+    where both are alike, all but the math where it is longer (a cubic mean: overlap is never perfect).
+    """
+    return float((busy_s**3 + exchange_s**3) ** (1 / 3) - busy_s)
+
+
+def _optimizer(model: Model, chip: Chip, spread: Parallelism) -> float:
+    held = _held_params(model, spread)
+    return held / max(spread.dp, 1) * OPTIMIZER_BYTES / ((chip.mem_bytes_per_s or 1e12) * 0.8)
