@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fuelline.predict.operators import expert_share
 from fuelline.predict.step import Tally
@@ -70,6 +71,22 @@ def load(replica: Deployment, sequences: float, prompt: float, output: float) ->
         ttft_s=_first_token(replica, sequences, alone, fill, token),
         cycle=cycle,
     )
+
+
+def arrive(replica: Deployment, sequences: float, prompt: float, output: float) -> Load:
+    """Requests come at random at the rate that keeps this many in flight (Poisson, by Little's law).
+
+    A request then waits for those in front of it, not for a wave: the prefill server is busy for a share of the
+    time, and the mean wait of a queue with constant service follows (Pollaczek-Khinchine).
+    """
+    steady = load(replica, sequences, prompt, output)
+    stages = replica.spread.pp
+    alone = replica.prefill(1, max(prompt, 1.0)).seconds
+    busy = min(steady.per_second / output * alone / stages, 0.95)
+    waiting = alone * busy / (2 * (1 - busy))
+    token = replica.decode(max(sequences / stages, 1.0), prompt + output / 2).seconds
+    fixed = replica.engine.first_token_ms * 1e-3
+    return replace(steady, ttft_s=fixed + alone + waiting + (token / 2 if sequences > 1 else 0.0))
 
 
 def _held_up(replica: Deployment) -> float:

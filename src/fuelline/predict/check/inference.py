@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from fuelline.predict.batch_energy import batch_power_w
 from fuelline.predict.deployment import Deployment
-from fuelline.predict.energy import power_w
-from fuelline.predict.operators import list_operators, make_work
 from fuelline.predict.serving import Load, load, saturate
 from fuelline.predict.step import Tally
 from fuelline.predict.training import Training, model_flops
 from fuelline.schema.errors import InputError
-from fuelline.schema.plans import Parallelism, Slice
 
 if TYPE_CHECKING:
     from fuelline.predict.check.case import Case
@@ -268,31 +266,10 @@ def _prefill_rate(row: Row, replica: Deployment, ask: Ask) -> Point:
 def _energy(row: Row, replica: Deployment, ask: Ask) -> Point:
     sequences = ask.sequences or 1.0
     tally = replica.batch(sequences, ask.prompt, ask.output)
-    watts = _power(replica, sequences, ask, tally)
+    watts = batch_power_w(replica, sequences, ask.prompt, ask.output, tally.seconds)
     if watts is None:
         raise InputError(f"the power limit of '{replica.chip.name}' is not known")
     if row.metric.startswith("power"):
         return Point(value=watts, parts=tally)
     tokens = sequences * (ask.output if "output" in row.metric else ask.output + ask.prompt)
     return Point(value=watts * replica.spread.shards * tally.seconds / tokens, parts=tally)
-
-
-def _power(replica: Deployment, sequences: float, ask: Ask, tally: Tally) -> float | None:
-    moved, flops = count_batch(replica, sequences, ask.prompt, ask.output)
-    return power_w(replica.chip, moved / tally.seconds, flops / tally.seconds)
-
-
-def count_batch(
-    replica: Deployment, sequences: float, prompt: float, output: float
-) -> tuple[float, float]:
-    """Bytes and FLOPs of a whole batch on one chip."""
-    one = Parallelism(tp=replica.spread.tp)
-    totals = [0.0, 0.0]
-    for slices, times in (
-        ([Slice(sequences, max(prompt, 1), 0)], 1.0),
-        ([Slice(sequences, 1, prompt + output / 2)], output),
-    ):
-        for op in list_operators(replica.model, replica.precision, make_work(slices), one):
-            totals[0] += times * op.count * (op.weight_bytes + op.moved_bytes)
-            totals[1] += times * op.count * op.flops
-    return totals[0], totals[1]
