@@ -39,7 +39,7 @@ from fuelline.schema.plans import Estimate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ROWS = Path(__file__).parent / "data" / "published.csv"
+ROWS = Path(__file__).with_name("published.csv")
 FITTED = Path("src/fuelline/schema/catalogue/fitted.toml")
 BARS = {STATIC: 0.12, TPOT: 0.20, TTFT: 0.35, DENSE: 0.08}
 PEERS = {
@@ -140,13 +140,21 @@ def summarise(fit: Fit, left_out: Any, covered: Sequence[bool]) -> dict[str, Any
             "clean_rows": len(_pick(fit, left_out, group, clean=True)),
             "clean_mape": _mape(_pick(fit, left_out, group, clean=True)),
             "clean_median": float(
-                np.median([abs(math.exp(each) - 1) for each in _pick(fit, left_out, group, clean=True)])
+                np.median(
+                    [abs(math.exp(each) - 1) for each in _pick(fit, left_out, group, clean=True)]
+                )
             ),
             "all_rows": len(_pick(fit, left_out, group, clean=False)),
             "all_mape": _mape(_pick(fit, left_out, group, clean=False)),
             "seen_clean_mape": _mape(_pick(fit, fit.full_errors, group, clean=True)),
             "coverage": float(
-                np.mean([ok for ok, row in zip(covered, fit.rows, strict=True) if group_of(row) == group])
+                np.mean(
+                    [
+                        ok
+                        for ok, row in zip(covered, fit.rows, strict=True)
+                        if group_of(row) == group
+                    ]
+                )
             ),
         }
     answered = float(np.mean(~np.isnan(left_out)))

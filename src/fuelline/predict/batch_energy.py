@@ -22,7 +22,9 @@ def count_batch(
         ([Slice(sequences, max(prompt, 1), 0)], 1.0),
         ([Slice(sequences, 1, prompt + output / 2)], output),
     ):
-        for op in list_operators(replica.model, replica.precision, make_work(slices), replica.spread):
+        for op in list_operators(
+            replica.model, replica.precision, make_work(slices), replica.spread
+        ):
             moved += times * op.count * (op.weight_bytes + op.moved_bytes)
             flops += times * op.count * op.flops
     return moved / replica.spread.pp, flops / replica.spread.pp
@@ -36,9 +38,7 @@ def batch_power_w(
     return power_w(replica.chip, moved / seconds, flops / seconds)
 
 
-def joule_per_token(
-    replica: Deployment, load: Load, prompt: float, output: float
-) -> float | None:
+def joule_per_token(replica: Deployment, load: Load, prompt: float, output: float) -> float | None:
     """All chips of the replica, for one output token."""
     seconds = load.sequences * output / load.per_second
     watts = batch_power_w(replica, load.sequences, prompt, output, seconds)

@@ -223,6 +223,4 @@ def stated_constants() -> Constants:
 def shipped_constants() -> Constants:
     """As whole-model runs have them: what every command uses."""
     fitted = read_shipped("fitted.toml", Fitted)
-    return msgspec.structs.replace(
-        adjusted(stated_constants(), fitted.adjust), doubt=fitted.doubt
-    )
+    return msgspec.structs.replace(adjusted(stated_constants(), fitted.adjust), doubt=fitted.doubt)

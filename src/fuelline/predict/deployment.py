@@ -9,16 +9,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from fuelline.predict.memory import most_sequences
 from fuelline.predict.operators import make_work
-from fuelline.predict.constants import BARE, Constants, Engine
+from fuelline.predict.setup import Setup
 from fuelline.predict.step import Tally, time_step
-from fuelline.schema.chips import Chip
-from fuelline.schema.models import Model
-from fuelline.schema.plans import Parallelism, Slice
-from fuelline.schema.precision import Precision
+from fuelline.schema.plans import Slice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,27 +26,12 @@ SPARE_ROOM = 1.12
 """A static batch may fill what a serving engine keeps free."""
 
 
-class Deployment(Struct, frozen=True, kw_only=True):
+class Deployment(Setup, frozen=True, kw_only=True):
     """One replica: `spread.tp * spread.pp` chips that serve a model together."""
-
-    model: Model
-    chip: Chip
-    precision: Precision
-    spread: Parallelism
-    constants: Constants
-    engine: Engine = BARE
 
     def step(self, slices: Sequence[Slice]) -> Tally:
         """One step through all layers."""
-        return time_step(
-            self.model,
-            self.chip,
-            self.precision,
-            self.spread,
-            make_work(slices),
-            self.engine,
-            self.constants,
-        )
+        return time_step(self, make_work(slices))
 
     def decode(self, sequences: float, context: float) -> Tally:
         """Every sequence gets one token."""

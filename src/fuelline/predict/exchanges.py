@@ -43,7 +43,9 @@ def _floor_s(chip: Chip, constants: Constants, members: int, *, nccl: bool) -> f
         floor = floors[2] * steps / 3
     beyond = members > max(chip.scaleup_domain, 8)
     floor *= scale * 1e-6
-    return floor + (NETWORK_FLOOR_S * math.log2(members / max(chip.scaleup_domain, 1)) if beyond else 0)
+    return floor + (
+        NETWORK_FLOOR_S * math.log2(members / max(chip.scaleup_domain, 1)) if beyond else 0
+    )
 
 
 def _bandwidth(chip: Chip, constants: Constants, members: int) -> float:
@@ -64,7 +66,9 @@ def all_reduce(
     if members <= 1:
         return 0.0
     moved = 2 * (members - 1) / members * size_bytes * _folded(chip, members)
-    return _floor_s(chip, constants, members, nccl=nccl) + moved / _bandwidth(chip, constants, members)
+    return _floor_s(chip, constants, members, nccl=nccl) + moved / _bandwidth(
+        chip, constants, members
+    )
 
 
 def all_gather(
@@ -74,7 +78,9 @@ def all_gather(
     if members <= 1:
         return 0.0
     moved = (members - 1) / members * size_bytes
-    return _floor_s(chip, constants, members, nccl=nccl) + moved / _bandwidth(chip, constants, members)
+    return _floor_s(chip, constants, members, nccl=nccl) + moved / _bandwidth(
+        chip, constants, members
+    )
 
 
 def all_to_all(
@@ -94,4 +100,6 @@ def all_to_all(
 def send(chip: Chip, constants: Constants, size_bytes: float, *, far: bool = False) -> float:
     """One chip to another."""
     members = chip.scaleup_domain + 1 if far else 2
-    return _floor_s(chip, constants, 2, nccl=True) + size_bytes / _bandwidth(chip, constants, members)
+    return _floor_s(chip, constants, 2, nccl=True) + size_bytes / _bandwidth(
+        chip, constants, members
+    )

@@ -19,10 +19,16 @@ def active_bytes(model: Model, precision: Precision) -> float:
     """Weights that one token reads."""
     attention = model.layers * model.attention_params * attention_format(model, precision).bits
     form = dense_format(precision)
-    dense = (model.layers - model.moe_layers) * model.matrices * model.hidden * model.ffn * form.bits
-    experts = model.moe_layers * model.expert_params * (
-        model.experts_per_token * expert_format(model, precision).bits
-        + model.shared_experts * form.bits
+    dense = (
+        (model.layers - model.moe_layers) * model.matrices * model.hidden * model.ffn * form.bits
+    )
+    experts = (
+        model.moe_layers
+        * model.expert_params
+        * (
+            model.experts_per_token * expert_format(model, precision).bits
+            + model.shared_experts * form.bits
+        )
     )
     head = model.vocab * model.hidden * precision.plain_bits
     return (attention + dense + experts + head) / 8

@@ -48,7 +48,9 @@ def cache_bytes(model: Model, precision: Precision, spread: Parallelism, context
 
 def cache_room(model: Model, chip: Chip, precision: Precision, spread: Parallelism) -> float:
     """Bytes left for the cache on one chip; negative if the weights alone do not fit."""
-    return (chip.mem_bytes or 0.0) * USABLE_SHARE - WORK_BYTES - weight_bytes(model, precision, spread)
+    return (
+        (chip.mem_bytes or 0.0) * USABLE_SHARE - WORK_BYTES - weight_bytes(model, precision, spread)
+    )
 
 
 def most_sequences(

@@ -66,12 +66,15 @@ class Work(Struct, frozen=True):
 
     def pairs(self, window: int = 0, *, causal: bool = True) -> float:
         """Query-key pairs of one head in one layer."""
-        return sum(part.count * _pairs(part.new, part.past, window, causal=causal) for part in self.slices)
+        return sum(
+            part.count * _pairs(part.new, part.past, window, causal=causal) for part in self.slices
+        )
 
     def cached(self, window: int = 0) -> float:
         """Keys that have to be read once in one layer."""
         return sum(
-            part.count * (min(part.past + part.new, window + part.new - 1) if window else part.past + part.new)
+            part.count
+            * (min(part.past + part.new, window + part.new - 1) if window else part.past + part.new)
             for part in self.slices
         )
 
@@ -235,7 +238,11 @@ def _latent_attention(
     operators.append(_matmul("attention out", layers, rows, heads * model.v_dim, hidden, form))
     for name, slices, per_pair in (
         ("attention", [part for part in work.slices if part.new > 1], query + model.v_dim),
-        ("latent attention", [part for part in work.slices if part.new <= 1], latent + model.kv_lora),
+        (
+            "latent attention",
+            [part for part in work.slices if part.new <= 1],
+            latent + model.kv_lora,
+        ),
     ):
         if not slices:
             continue
@@ -271,7 +278,13 @@ def _feed_forward(
         _matmul(f"{name} up", layers, rows, model.hidden, up, form),
         _matmul(f"{name} down", layers, rows, width / tp, model.hidden, form),
         Operator(
-            f"{name} activation", "elementwise", layers, 0.0, 0.0, ACT_BYTES * rows * (up + width / tp), "bf16"
+            f"{name} activation",
+            "elementwise",
+            layers,
+            0.0,
+            0.0,
+            ACT_BYTES * rows * (up + width / tp),
+            "bf16",
         ),
     ]
 
@@ -339,7 +352,9 @@ def _experts(
     ]
     if model.shared_experts:
         shared = model.shared_experts * model.expert_ffn
-        operators += _feed_forward("shared expert", model, precision, work.rows, layers, shared, spread.tp)
+        operators += _feed_forward(
+            "shared expert", model, precision, work.rows, layers, shared, spread.tp
+        )
     return operators
 
 

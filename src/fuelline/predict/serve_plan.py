@@ -14,20 +14,21 @@ from msgspec.structs import replace
 
 from fuelline.predict.batch_energy import joule_per_token
 from fuelline.predict.check.answer import RATE, TPOT, TTFT
-from fuelline.predict.constants import Constants, Engine
 from fuelline.predict.deployment import Deployment
 from fuelline.predict.floor import critical_batch
 from fuelline.predict.interval import estimate
 from fuelline.predict.memory import cache_bytes, cache_room, weight_bytes
 from fuelline.predict.serving import Load, arrive
-from fuelline.schema.chips import Chip
-from fuelline.schema.models import Model
 from fuelline.schema.plan_answers import ServeOption
 from fuelline.schema.plans import Parallelism
-from fuelline.schema.precision import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from fuelline.predict.constants import Constants, Engine
+    from fuelline.schema.chips import Chip
+    from fuelline.schema.models import Model
+    from fuelline.schema.precision import Precision
 
 MILLION = 1e6
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
@@ -128,7 +129,9 @@ def find_load(replica: Deployment, wish: Wish) -> Found | None:
     first: Load | None = None
     sizes = [wish.sequences] if wish.sequences else [*(b for b in _BATCHES if b < room), room]
     for size in sizes:
-        now = arrive(replica, min(size, room, replica.engine.most_sequences), wish.prompt, wish.output)
+        now = arrive(
+            replica, min(size, room, replica.engine.most_sequences), wish.prompt, wish.output
+        )
         first = first or now
         if not keeps(now, wish):
             break

@@ -13,15 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fuelline.predict.operators import expert_share
-from fuelline.predict.step import Tally
+from fuelline.predict.reliability import expected_maximum
 
 if TYPE_CHECKING:
     from fuelline.predict.deployment import Deployment
+    from fuelline.predict.step import Tally
 
 STAGE_JITTER = 0.35
 """Spread of stage times when prefills and decodes share a pipeline (Llama-3.3-70B on 1 to 8 stages)."""
-_MAXIMUM_OF_NORMALS = {1: 0.0, 2: 0.56, 4: 1.03, 8: 1.42, 16: 1.77, 32: 2.07, 64: 2.34}
-"""Expected maximum of n standard normals."""
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -36,11 +35,6 @@ class Load(Struct, frozen=True, kw_only=True):
     ttft_s: float
     cycle: Tally
     """All that happens while one request runs."""
-
-
-def expected_maximum(count: float) -> float:
-    """Of `count` standard normals, by steps of the table."""
-    return max(value for size, value in _MAXIMUM_OF_NORMALS.items() if size <= max(count, 1))
 
 
 def saturate(replica: Deployment, prompt: float, output: float, most: float | None = None) -> Load:

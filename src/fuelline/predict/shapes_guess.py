@@ -88,7 +88,7 @@ def guess_shape(name: str, size_b: float, active_b: float | None = None) -> Mode
     """Width and depth that public dense models of this size have; experts if fewer are active."""
     dense_b = active_b if active_b and active_b < 0.8 * size_b else size_b
     # Public models from 0.1 to 500B: width grows as the 0.36th power of the size (4096 at 7B, 16384 at 405B).
-    hidden = max(int(round(4096 * (dense_b / 7) ** 0.36 / _HEAD)) * _HEAD, _HEAD)
+    hidden = max(round(4096 * (dense_b / 7) ** 0.36 / _HEAD) * _HEAD, _HEAD)
     vocab = 128_000 if dense_b > 1 else 50_000
     rest = max(dense_b * 1e9 - 2 * vocab * hidden, 0.4e9 * dense_b)
     layers = max(round(rest / (12.2 * hidden**2)), 1)
@@ -97,7 +97,13 @@ def guess_shape(name: str, size_b: float, active_b: float | None = None) -> Mode
     ffn = int(rest / layers - hidden * _HEAD * (2 * heads + 2 * kv_heads)) // (3 * hidden)
     ffn = max(ffn, hidden)
     shape = Model(
-        name=name, hidden=hidden, layers=layers, heads=heads, kv_heads=kv_heads, ffn=ffn, vocab=vocab
+        name=name,
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        ffn=ffn,
+        vocab=vocab,
     )
     if dense_b is size_b or dense_b == size_b:
         return shape

@@ -7,24 +7,30 @@ data-parallel group hide behind backward as far as they fit.
 
 from __future__ import annotations
 
-import math
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from fuelline.predict.exchanges import all_reduce, send
-from fuelline.predict.operators import ACT_BYTES, list_operators, make_work, touched_share
-from fuelline.predict.constants import Constants
-from fuelline.predict.rates import find_matmul, usable_math
-from fuelline.predict.step import Tally, add_operators
-from fuelline.schema.chips import GIGA, Chip
-from fuelline.schema.models import Model
-from fuelline.schema.plans import Parallelism, Slice, Term
-from fuelline.schema.precision import Precision
+from fuelline.predict.exchanges import BUS_GBPS, all_reduce, send
+from fuelline.predict.operators import ACT_BYTES, make_work, touched_share
+from fuelline.predict.step import Tally, add_operators, forward_operators
+from fuelline.schema.chips import GIGA
+from fuelline.schema.plans import Slice, Term
 
+if TYPE_CHECKING:
+    from fuelline.predict.setup import Setup
+    from fuelline.schema.chips import Chip
+    from fuelline.schema.models import Model
+    from fuelline.schema.plans import Parallelism
+
+BACKWARD_ATTENTION = 3.5
+"""Forward and backward of flash attention against its forward: five products back for two forward."""
 NEAR_SHARE = 0.7
 """Of the link inside a domain that exchanges between experts reach."""
 NETWORK_SHARE = 0.85
 """Of the network's line rate that gathers of parameters reach."""
+POOR_NETWORK_GBPS = 12.5
+"""100 Gbit/s a chip, where the catalogue does not know the network."""
 FLAT_SHARE = 0.68
 """The same where every member gathers over its own card only."""
 OPTIMIZER_BYTES = 28.0
@@ -75,10 +81,15 @@ class Training(Struct, frozen=True, kw_only=True):
     def seconds(self) -> float:
         """The step."""
         return (
-            self.math_s + self.attention_s + self.moved_s + self.tensor_s + self.expert_s
-            + self.bubble_s + self.data_s + self.optimizer_s
+            self.math_s
+            + self.attention_s
+            + self.moved_s
+            + self.tensor_s
+            + self.expert_s
+            + self.bubble_s
+            + self.data_s
+            + self.optimizer_s
         )
-
 
     def terms(self, doubt: float = 0.08) -> tuple[Term, ...]:
         """With names, limits and doubts; nothing that is zero."""
@@ -105,7 +116,9 @@ def model_flops(model: Model, length: float, *, causal: bool = False) -> float:
     The convention of PaLM and Megatron counts all pairs; `causal` counts the half that is needed.
     """
     pairs = length / 2 if causal else length
-    width = model.heads * (model.head_size if not model.latent else (model.nope_dim + model.rope_dim + model.v_dim) / 2)
+    width = model.heads * (
+        model.head_size if not model.latent else (model.nope_dim + model.rope_dim + model.v_dim) / 2
+    )
     seen = pairs
     if model.window:
         local = model.layers - model.global_layers
@@ -113,59 +126,64 @@ def model_flops(model: Model, length: float, *, causal: bool = False) -> float:
     return 6 * model.active_params + 12 * model.layers * width * seen
 
 
-def time_training(
-    model: Model,
-    chip: Chip,
-    precision: Precision,
-    spread: Parallelism,
-    schedule: Schedule,
-    constants: Constants,
-) -> Training:
+def time_training(setup: Setup, schedule: Schedule) -> Training:
     """One step."""
+    spread = setup.spread
     micro = max(schedule.batch / (spread.dp * schedule.microbatch), 1.0)
-    size = min(schedule.microbatch, schedule.batch / spread.dp)
-    shares = constants.shares
-    forward = _forward(model, chip, precision, spread, schedule, size, constants)
-    full, again = _passes(schedule.recompute)
-    sustained = find_matmul(chip, usable_math(chip, precision.math), constants).train_share
-    math_s = (forward.math + forward.weights) * full / sustained
-    attention_s = (forward.attention_math + forward.cache) * (3.5 + again) / sustained
-    attention_s /= shares.older_attention_share if schedule.older_attention else 1.0
-    moved_s = forward.moved * full * (shares.eager_moves if schedule.eager else 1.0)
-    moved_s += _side_traffic(model, spread, schedule, size, constants, full) / (
-        shares.move_share * (chip.mem_bytes_per_s or math.nan)
-    )
-    tensor_s = _tensor_exchange(model, chip, spread, schedule, size, constants) * (full - 1)
-    expert_s = _expert_exchange(model, chip, spread, schedule, size) * 2
-    expert_s *= shares.expert_exposed_share
-    stage = (math_s + attention_s + moved_s + tensor_s + expert_s) / spread.pp
-    bubble = (spread.pp - 1) / schedule.interleave * stage
-    hop = send(chip, constants, ACT_BYTES * size * schedule.length * model.hidden / spread.cp / spread.tp, far=True)
-    hops = 2 * micro * hop * schedule.interleave * constants.shares.exposed_share if spread.pp > 1 else 0.0
+    passed = _micro_batch(setup, schedule, min(schedule.microbatch, schedule.batch / spread.dp))
+    stage = passed.seconds / spread.pp
+    each = micro / spread.pp
     return Training(
-        math_s=micro * math_s / spread.pp,
-        attention_s=micro * attention_s / spread.pp,
-        moved_s=micro * moved_s / spread.pp,
-        tensor_s=micro * tensor_s / spread.pp + hops,
-        expert_s=micro * expert_s / spread.pp,
-        bubble_s=bubble,
-        data_s=_data_exchange(model, chip, spread, schedule, micro, stage),
-        optimizer_s=_optimizer(model, chip, spread),
+        math_s=each * passed.math_s,
+        attention_s=each * passed.attention_s,
+        moved_s=each * passed.moved_s,
+        tensor_s=each * passed.tensor_s + _hops(setup, schedule, micro),
+        expert_s=each * passed.expert_s,
+        bubble_s=(spread.pp - 1) / schedule.interleave * stage,
+        data_s=_data_exchange(setup, schedule, micro, stage),
+        optimizer_s=_optimizer(setup),
         tokens=schedule.batch * schedule.length,
         chips=spread.chips,
     )
 
 
-def _side_traffic(
-    model: Model,
-    spread: Parallelism,
-    schedule: Schedule,
-    size: float,
-    constants: Constants,
-    full: float,
-) -> float:
+def _micro_batch(setup: Setup, schedule: Schedule, size: float) -> Training:
+    """Forward and backward of one micro-batch through all layers; no bubble, no replicas."""
+    shares = setup.constants.shares
+    work = make_work([Slice(size / setup.spread.cp, schedule.length, 0)], all_logits=True)
+    forward = Tally()
+    add_operators(forward, setup, forward_operators(setup, work))
+    full, again = _passes(schedule.recompute)
+    sustained = setup.rates(setup.unit(setup.precision.math)).train_share
+    attention = (forward.attention_math + forward.cache) * (BACKWARD_ATTENTION + again) / sustained
+    moved = forward.moved * full * (shares.eager_moves if schedule.eager else 1.0)
+    side = _side_traffic(setup, schedule, size, full) / (shares.move_share * setup.bandwidth)
+    return Training(
+        math_s=(forward.math + forward.weights) * full / sustained,
+        attention_s=attention / (shares.older_attention_share if schedule.older_attention else 1.0),
+        moved_s=moved + side,
+        tensor_s=_tensor_exchange(setup, schedule, size) * (full - 1),
+        expert_s=_expert_exchange(setup, schedule, size) * 2 * shares.expert_exposed_share,
+        bubble_s=0.0,
+        data_s=0.0,
+        optimizer_s=0.0,
+        tokens=size * schedule.length,
+        chips=setup.spread.chips,
+    )
+
+
+def _hops(setup: Setup, schedule: Schedule, micro: float) -> float:
+    """Activations and their gradients between stages, the part that shows."""
+    if setup.spread.pp == 1:
+        return 0.0
+    tokens = schedule.microbatch * schedule.length / setup.spread.cp / setup.spread.tp
+    hop = send(setup.chip, setup.constants, ACT_BYTES * tokens * setup.model.hidden, far=True)
+    return 2 * micro * hop * schedule.interleave * setup.constants.shares.exposed_share
+
+
+def _side_traffic(setup: Setup, schedule: Schedule, size: float, full: float) -> float:
     """Bytes of logits, and of attention scores where no single kernel keeps them on the chip."""
-    shares = constants.shares
+    model, spread, shares = setup.model, setup.spread, setup.constants.shares
     tokens = size * schedule.length / spread.cp
     logits = tokens * model.vocab / spread.tp * shares.logit_bytes
     if schedule.flash:
@@ -179,47 +197,30 @@ def _passes(recompute: str) -> tuple[float, float]:
     return (4.0, 1.0) if recompute == "full" else (3.0, 1.0 if recompute == "selective" else 0.0)
 
 
-def _forward(
-    model: Model,
-    chip: Chip,
-    precision: Precision,
-    spread: Parallelism,
-    schedule: Schedule,
-    size: float,
-    constants: Constants,
-) -> Tally:
-    work = make_work([Slice(size / spread.cp, schedule.length, 0)], all_logits=True)
-    tally = Tally()
-    add_operators(tally, list_operators(model, precision, work, spread, constants.shares.route_launches), chip, constants)
-    return tally
-
-
-def _tensor_exchange(
-    model: Model, chip: Chip, spread: Parallelism, schedule: Schedule, size: float, constants: Constants
-) -> float:
+def _tensor_exchange(setup: Setup, schedule: Schedule, size: float) -> float:
     """Of one forward: two sums a layer over the tensor-parallel group, the part that shows."""
+    model, spread = setup.model, setup.spread
     wide = ACT_BYTES * size * schedule.length * model.hidden / spread.cp
-    each = all_reduce(chip, constants, spread.tp, wide, nccl=True) if spread.tp > 1 else 0.0
-    return 2 * model.layers * each * constants.shares.exposed_share
+    each = all_reduce(setup.chip, setup.constants, spread.tp, wide, nccl=True)
+    return 2 * model.layers * each * setup.constants.shares.exposed_share
 
 
-def _expert_exchange(
-    model: Model, chip: Chip, spread: Parallelism, schedule: Schedule, size: float
-) -> float:
+def _expert_exchange(setup: Setup, schedule: Schedule, size: float) -> float:
     """Of one forward: tokens go to their experts and back, once a layer; one copy a host."""
+    model, spread, chip = setup.model, setup.spread, setup.chip
     if not model.experts or spread.ep <= 1:
         return 0.0
-    tokens = size * schedule.length / spread.cp / spread.tp
-    each = tokens * model.hidden * ACT_BYTES
+    each = size * schedule.length / spread.cp / spread.tp * model.hidden * ACT_BYTES
     inside = min(chip.scaleup_domain, spread.ep)
     hosts = spread.ep / inside
     reached = hosts * touched_share(hosts, 1.0, model.experts_per_token) if hosts > 1 else 1.0
-    near_s = each * model.experts_per_token / ((chip.scaleup_gbps or 25.0) * GIGA * NEAR_SHARE)
-    far_s = each * (reached - reached / hosts) / ((chip.scaleout_gbps or 25.0) * GIGA * NETWORK_SHARE)
-    return 2 * model.moe_layers * max(near_s, far_s)
+    near = (chip.scaleup_gbps or BUS_GBPS) * GIGA * NEAR_SHARE
+    far = (chip.scaleout_gbps or BUS_GBPS) * GIGA * NETWORK_SHARE
+    near_s = each * model.experts_per_token / near
+    return 2 * model.moe_layers * max(near_s, each * (reached - reached / hosts) / far)
 
 
-def _held_params(model: Model, spread: Parallelism) -> float:
+def held_params(model: Model, spread: Parallelism) -> float:
     """Parameters on one chip before any sharding over replicas."""
     if model.experts and spread.ep > 1:
         experts = model.moe_layers * model.experts * model.expert_params
@@ -235,19 +236,17 @@ def group_gbps(chip: Chip, spread: Parallelism, *, flat: bool = False) -> float:
         return float("inf")
     inside = max(min(chip.scaleup_domain // spread.tp, members), 1)
     if members <= inside:
-        return (chip.scaleup_gbps or chip.scaleout_gbps or 25.0) * 0.8
-    network = (chip.scaleout_gbps or 12.5) * NETWORK_SHARE
+        return (chip.scaleup_gbps or chip.scaleout_gbps or BUS_GBPS) * 0.8
+    network = (chip.scaleout_gbps or POOR_NETWORK_GBPS) * NETWORK_SHARE
     if flat:
-        return (chip.scaleout_gbps or 12.5) * FLAT_SHARE
-    return min(network * inside, (chip.scaleup_gbps or 25.0) * 0.8)
+        return (chip.scaleout_gbps or POOR_NETWORK_GBPS) * FLAT_SHARE
+    return min(network * inside, (chip.scaleup_gbps or BUS_GBPS) * 0.8)
 
 
-def _data_exchange(
-    model: Model, chip: Chip, spread: Parallelism, schedule: Schedule, micro: float, stage: float
-) -> float:
-    """What does not hide: all of it beyond the compute it overlaps with, and a tail."""
-    rate = group_gbps(chip, spread, flat=schedule.flat) * GIGA
-    held = _held_params(model, spread)
+def _data_exchange(setup: Setup, schedule: Schedule, micro: float, stage: float) -> float:
+    """What of gathers and reductions over replicas does not hide behind a micro-batch's math."""
+    rate = group_gbps(setup.chip, setup.spread, flat=schedule.flat) * GIGA
+    held = held_params(setup.model, setup.spread)
     if schedule.zero >= 3:
         return micro * hidden_part(stage, 3 * 2 * held / rate)
     return hidden_part(stage, 2 * 2 * held / rate)
@@ -260,6 +259,7 @@ def hidden_part(busy_s: float, exchange_s: float) -> float:
     return float((busy_s**3 + exchange_s**3) ** (1 / 3) - busy_s)
 
 
-def _optimizer(model: Model, chip: Chip, spread: Parallelism) -> float:
-    held = _held_params(model, spread)
-    return held / max(spread.dp, 1) * OPTIMIZER_BYTES / ((chip.mem_bytes_per_s or 1e12) * 0.8)
+def _optimizer(setup: Setup) -> float:
+    held = held_params(setup.model, setup.spread)
+    shares = setup.constants.shares
+    return held / setup.spread.dp * OPTIMIZER_BYTES / (setup.bandwidth * shares.move_share)

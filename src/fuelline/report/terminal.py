@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from fuelline.report.document import Bars, Block, Document, Heading, Items, Statement
+from fuelline.report.charts import draw_chart
+from fuelline.report.document import (
+    Bars,
+    Block,
+    Chart,
+    Document,
+    Heading,
+    Items,
+    Statement,
+    Table,
+)
+from fuelline.report.tables import draw_table
 from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
@@ -49,6 +60,10 @@ def _draw(console: Console, block: Block, *, plain: bool) -> None:
     elif isinstance(block, Bars):
         for bar in block.bars:
             console.print(_bar_line(bar, plain=plain))
+    elif isinstance(block, (Table, Chart)):
+        lines = draw_table(block) if isinstance(block, Table) else draw_chart(block, plain=plain)
+        for line in lines:
+            console.print(Text(shown(line, plain=plain)[:WIDTH]), soft_wrap=True)
     else:
         _draw_items(console, block, plain=plain)
 

@@ -95,7 +95,13 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             up = self.q_lora * self.heads * query if self.q_lora else 0
             down = self.hidden * (self.kv_lora + self.rope_dim)
             value = self.kv_lora * self.heads * (self.nope_dim + self.v_dim)
-            return self.hidden * from_hidden + up + down + value + self.heads * self.v_dim * self.hidden
+            return (
+                self.hidden * from_hidden
+                + up
+                + down
+                + value
+                + self.heads * self.v_dim * self.hidden
+            )
         return self.hidden * self.head_size * (2 * self.heads + 2 * self.kv_heads)
 
     @property

@@ -5,9 +5,12 @@ Money and energy are None where a price or a power limit is not known. Times are
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
-from fuelline.schema.plans import Estimate, Parallelism
+if TYPE_CHECKING:
+    from fuelline.schema.plans import Estimate, Parallelism
 
 PLAN_VERSION = 1
 """Of every answer here; raised when a key changes its meaning."""

@@ -13,18 +13,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fuelline.predict.memory import cache_room
-from fuelline.predict.constants import Constants, Engine
 from fuelline.predict.rates import find_engine
 from fuelline.predict.shapes_guess import find_shape
 from fuelline.schema.catalogue import plain
 from fuelline.schema.chips import Chip, find_chip, list_chips
 from fuelline.schema.errors import InputError
-from fuelline.schema.models import Model
 from fuelline.schema.plans import Parallelism
 from fuelline.schema.precision import Precision, parse_precision
 
 if TYPE_CHECKING:
     from fuelline.predict.check.rows import Row
+    from fuelline.predict.constants import Constants, Engine
+    from fuelline.schema.models import Model
 
 _NOT_THE_WHOLE_CHIP = ("mig", "vgpu", "slice")
 _MOST_CHIPS_OF_A_GROUP = 64
@@ -97,7 +97,9 @@ def read_precision(row: Row, engine: Engine) -> Precision:
             continue
         low = precision.math in ("fp8", "fp4", "int8")
         told = "fp8 kv" in row.text
-        return replace(precision, kv_bits=8.0 if told and low else engine.cache_bits if low else 16.0)
+        return replace(
+            precision, kv_bits=8.0 if told and low else engine.cache_bits if low else 16.0
+        )
     if row.precision.strip():
         return parse_precision(row.precision)
     return parse_precision("bf16")
@@ -122,7 +124,12 @@ def read_spreads(
 
 
 def _search(
-    tp: int | None, pp: int | None, chips: int | None, model: Model, chip: Chip, precision: Precision
+    tp: int | None,
+    pp: int | None,
+    chips: int | None,
+    model: Model,
+    chip: Chip,
+    precision: Precision,
 ) -> tuple[Parallelism, ...]:
     most = chips or _MOST_CHIPS_OF_A_GROUP
     group = min(most, max(chip.scaleup_domain, 8))

@@ -10,7 +10,6 @@ from msgspec import Struct
 from fuelline.predict.batch_energy import batch_power_w
 from fuelline.predict.deployment import Deployment
 from fuelline.predict.serving import Load, load, saturate
-from fuelline.predict.step import Tally
 from fuelline.predict.training import Training, model_flops
 from fuelline.schema.errors import InputError
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from fuelline.predict.check.case import Case
     from fuelline.predict.check.rows import Row
     from fuelline.predict.constants import Constants
+    from fuelline.predict.step import Tally
 
 _WORDS = {"low": 1.0, "api": 1.0, "single": 1.0, "latency": 1.0, "large": 512.0, "high": 512.0}
 _DEFAULT_INPUT, _DEFAULT_OUTPUT = 1000.0, 250.0
@@ -96,7 +96,9 @@ def read_ask(row: Row, case: Case, constants: Constants) -> Ask:
 
 
 def _is_one_user(row: Row) -> bool:
-    return row.batch_word != "max" and ("user" in row.metric or row.metric in ("ttft", "tpot", "itl"))
+    return row.batch_word != "max" and (
+        "user" in row.metric or row.metric in ("ttft", "tpot", "itl")
+    )
 
 
 def _is_total_rate(row: Row) -> bool:
@@ -110,7 +112,8 @@ def is_under_load(row: Row) -> bool:
     if row.batch is None:
         return True
     return row.metric in ("tpot", "ttft", "itl") or any(
-        word in row.text for word in ("in-flight", "inflight", "continuous", "concurrency", "mlperf")
+        word in row.text
+        for word in ("in-flight", "inflight", "continuous", "concurrency", "mlperf")
     )
 
 
@@ -122,7 +125,10 @@ def _measure(row: Row, case: Case, replica: Deployment, ask: Ask) -> Point:
         return _prefill_rate(row, replica, ask)
     if "ttft" in metric or "first_token" in metric or "prefill_latency" in metric:
         return _first_token(row, replica, ask)
-    if any(word in metric for word in ("tpot", "itl", "inter_token", "decode_latency", "per_token_latency")):
+    if any(
+        word in metric
+        for word in ("tpot", "itl", "inter_token", "decode_latency", "per_token_latency")
+    ):
         return _per_token(row, replica, ask)
     if metric.startswith(("prefill", "input_throughput")):
         return _prompt_rate(row, case, replica, ask)
@@ -136,7 +142,9 @@ def _measure(row: Row, case: Case, replica: Deployment, ask: Ask) -> Point:
 
 
 def _time(row: Row, seconds: float, tally: Tally, *notes: str) -> Point:
-    factor = {"s": 1.0, "ms": 1e3, "us": 1e6, "min": 1 / 60}.get(row.unit.lower().split("/")[0], 1e3)
+    factor = {"s": 1.0, "ms": 1e3, "us": 1e6, "min": 1 / 60}.get(
+        row.unit.lower().split("/")[0], 1e3
+    )
     return Point(value=seconds * factor, parts=tally, assumptions=notes)
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from fuelline.predict.check.inference import Point
 from fuelline.predict.rates import find_convention
+from fuelline.predict.setup import Setup
 from fuelline.predict.training import Schedule, Training, model_flops, time_training
 from fuelline.schema.errors import InputError
 from fuelline.schema.plans import Parallelism
@@ -31,14 +32,16 @@ def answer_training(row: Row, case: Case, constants: Constants) -> Point:
     """The fastest of the ways that a silent row allows."""
     convention = find_convention(row.text, constants)
     steps = []
-    for spread, chips in _spreads(row, case, convention):
-        schedule = _schedule(row, spread, chips, convention)
-        steps.append(
-            (
-                time_training(case.model, case.chip, case.precision, spread, schedule, constants),
-                schedule,
-            )
+    for spread in _spreads(row, case, convention):
+        schedule = _schedule(row, spread, convention)
+        setup = Setup(
+            model=case.model,
+            chip=case.chip,
+            precision=case.precision,
+            spread=spread,
+            constants=constants,
         )
+        steps.append((time_training(setup, schedule), schedule))
     step, schedule = max(steps, key=lambda each: each[0].tokens / each[0].seconds / each[0].chips)
     return Point(
         value=_in_unit(row, case, step, schedule, convention),
@@ -47,7 +50,7 @@ def answer_training(row: Row, case: Case, constants: Constants) -> Point:
     )
 
 
-def _spreads(row: Row, case: Case, convention: Convention) -> list[tuple[Parallelism, int]]:
+def _spreads(row: Row, case: Case, convention: Convention) -> list[Parallelism]:
     """The row's degrees; replicas fill the chips that the others leave."""
     cp = _number(r"\bCP ?(\d+)", row.notes) or 1
     norms = not convention.counts_recompute
@@ -57,10 +60,10 @@ def _spreads(row: Row, case: Case, convention: Convention) -> list[tuple[Paralle
         left = chips // (spread.tp * spread.pp * cp)
         if left < 1:
             continue
-        ways.append((replace(spread, dp=left, cp=cp, shared_norms=norms), chips))
+        ways.append(replace(spread, dp=left, cp=cp, shared_norms=norms))
     if not ways:
         first = case.spreads[0]
-        ways.append((replace(first, dp=first.dp, cp=1), chips))
+        ways.append(replace(first, cp=1, shared_norms=norms))
     return ways
 
 
@@ -82,7 +85,7 @@ def _number(pattern: str, text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _schedule(row: Row, spread: Parallelism, chips: int, convention: Convention) -> Schedule:
+def _schedule(row: Row, spread: Parallelism, convention: Convention) -> Schedule:
     length = row.input_len or _USUAL_LENGTH
     batch = row.batch or max(_USUAL_BATCH_TOKENS / length, spread.dp)
     local = batch / spread.dp
@@ -105,7 +108,9 @@ def _schedule(row: Row, spread: Parallelism, chips: int, convention: Convention)
 
 
 def _recompute(text: str, convention: Convention) -> str:
-    if any(word in text for word in ("full activation", "full ac", "checkpointing true", "full recomp")):
+    if any(
+        word in text for word in ("full activation", "full ac", "checkpointing true", "full recomp")
+    ):
         return "full"
     if any(word in text for word in ("checkpointing false", "no recompute", "no ac")):
         return "none"
@@ -147,11 +152,17 @@ def _in_unit(
 def _whole_run(row: Row, rate: float, chips: int) -> float:
     tokens = _tokens(row)
     if tokens is None:
-        raise InputError(f"'{row.metric}' needs the number of training tokens, which the row does not state")
+        raise InputError(
+            f"'{row.metric}' needs the number of training tokens, which the row does not state"
+        )
     seconds = tokens / rate / _GOODPUT
     if "gpu" in row.metric or "chip" in row.metric or "gpu" in row.unit.lower():
         return seconds / 3600
-    return seconds / chips / {"days": 86400, "h": 3600, "hours": 3600, "min": 60}.get(row.unit.lower(), 1)
+    return (
+        seconds
+        / chips
+        / {"days": 86400, "h": 3600, "hours": 3600, "min": 60}.get(row.unit.lower(), 1)
+    )
 
 
 def _tokens(row: Row) -> float | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import re
 from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -19,6 +18,7 @@ from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 Noun = TypeVar("Noun")
 

@@ -1,0 +1,35 @@
+"""A table on a terminal: columns as wide as their widest cell, at most 80 columns in all."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fuelline.report.document import Table
+
+_GAP = 2
+_WIDTH = 80
+_NUMBER = re.compile(r"[-+~<>]?[\d.,]+( ?\S{1,6})?|-|[\d.,]+ to [\d.,]+( ?\S{1,6})?")
+
+
+def draw_table(table: Table) -> list[str]:
+    """Lines; a first column that is too wide is cut, so that numbers never are."""
+    rows = [table.head, *table.rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(table.head))]
+    spare = _WIDTH - 2 - sum(widths) - _GAP * (len(widths) - 1)
+    widths[0] = max(widths[0] + min(spare, 0), 6)
+    right = [_is_numeric([row[column] for row in table.rows]) for column in range(len(widths))]
+    return [_line(row, widths, right) for row in rows]
+
+
+def _is_numeric(cells: list[str]) -> bool:
+    return all(_NUMBER.fullmatch(cell.strip()) for cell in cells if cell.strip())
+
+
+def _line(cells: tuple[str, ...], widths: list[int], right: list[bool]) -> str:
+    shown = [
+        cell[:width].rjust(width) if flush else cell[:width].ljust(width)
+        for cell, width, flush in zip(cells, widths, right, strict=True)
+    ]
+    return ("  " + (" " * _GAP).join(shown)).rstrip()
