@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from fuelline.predict.exchanges import BUS_GBPS
 from fuelline.predict.simulation.latencies import BACKLOG_SHARE, summarise
 from fuelline.predict.simulation.replica import run_replica
-from fuelline.predict.simulation.service import MOST_SIMULATED, SEARCHED, Limits, deal, serve
+from fuelline.predict.simulation.service import Limits, deal, serve
 from fuelline.predict.simulation.steps import find_lanes, find_room, remember_steps
 from fuelline.schema.chips import GIGA
 from fuelline.schema.simulated import PoolsOption, Request
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from fuelline.predict.simulation.replica import Room, Run, StepTime
     from fuelline.schema.simulated import Served, Simulated
 
+READ = 1500
+"""Requests that are simulated: the writers share them, so that each gets a few hundred."""
 MOST_TRIED = 24
 """Sizes of a pool that are tried at most: beyond, the split is not the answer."""
 
@@ -78,34 +80,63 @@ def _why(apart: int, together: int) -> str:
 def _smallest_pools(
     instance: Deployment, limits: Limits, step: StepTime, most: int
 ) -> tuple[int, int, Simulated] | None:
-    for total in range(2, min(most, MOST_TRIED) + 1):
-        for prefill in range(1, total):
-            found = serve_apart(instance, prefill, total - prefill, limits, step)
-            if (
-                found is not None
-                and not found.overloaded
-                and found.attained_share >= limits.slo.attain_share
-            ):
-                return prefill, total - prefill, found
+    """First as many readers as the first token needs, then as many writers as the others need."""
+    share = limits.slo.attain_share
+    for readers in range(1, min(most, MOST_TRIED)):
+        read = _read_prompts(instance, readers, limits, step)
+        if not _is_late(read) and _first_tokens_kept(read, limits, instance) >= share:
+            break
+    else:
+        return None
+    for writers in range(1, min(most, MOST_TRIED) - readers + 1):
+        found = _write_rest(instance, read, readers, writers, limits, step)
+        if found and not found.overloaded and found.attained_share >= share:
+            return readers, writers, found
     return None
 
 
-def serve_apart(
-    instance: Deployment, prefill: int, decode: int, limits: Limits, step: StepTime
-) -> Simulated | None:
-    """What users of two pools feel."""
-    lanes = decode * find_lanes(instance)
-    requests = next(iter(deal(limits, 1, SEARCHED * lanes)))[: SEARCHED * lanes]
-    room = find_room(instance, limits.context, limits.chunk_tokens)
-    readers = prefill * find_lanes(instance)
-    first = _run(requests, readers, readers, step, replace(room, prompts_only=True))
-    per_token_s = transfer_seconds(instance, 1.0)
-    handed = [_hand_over(each, per_token_s) for run in first for each in run.served]
-    second = _run(handed, lanes, MOST_SIMULATED, step, room)
+def _read_prompts(
+    instance: Deployment, readers: int, limits: Limits, step: StepTime
+) -> list[Run]:
+    requests = next(iter(deal(limits, 1, READ)))[:READ]
+    room = replace(
+        find_room(instance, limits.context, limits.chunk_tokens), prompts_only=True
+    )
+    lanes = readers * find_lanes(instance)
+    return _run(requests, lanes, lanes, step, room)
+
+
+def _is_late(read: list[Run]) -> bool:
+    served = sum(len(run.served) for run in read)
+    return sum(run.backlog for run in read) > BACKLOG_SHARE * served + 2
+
+
+def _first_tokens_kept(read: list[Run], limits: Limits, instance: Deployment) -> float:
     fixed_s = instance.engine.first_token_ms * 1e-3
-    found = summarise(second, limits.slo, extra_s=fixed_s, replicas=prefill + decode)
-    late = sum(run.backlog for run in first) > BACKLOG_SHARE * len(requests) + 2
-    return replace(found, overloaded=found.overloaded or late) if found else None
+    first = replace(limits.slo, tpot_s=None)
+    kept = [first.kept(each, fixed_s) for run in read for each in run.served]
+    return sum(kept) / max(len(kept), 1)
+
+
+def _write_rest(
+    instance: Deployment,
+    read: list[Run],
+    readers: int,
+    writers: int,
+    limits: Limits,
+    step: StepTime,
+) -> Simulated | None:
+    per_token_s = transfer_seconds(instance, 1.0)
+    handed = [
+        _hand_over(each, per_token_s)
+        for run in read
+        for each in run.served
+        if each.request.output > 1
+    ]
+    room = find_room(instance, limits.context, limits.chunk_tokens)
+    runs = _run(handed, writers * find_lanes(instance), 1, step, room)
+    fixed_s = instance.engine.first_token_ms * 1e-3
+    return summarise(runs, limits.slo, extra_s=fixed_s, replicas=readers + writers)
 
 
 def _run(
@@ -119,4 +150,4 @@ def _run(
 def _hand_over(served: Served, per_token_s: float) -> Request:
     asked = served.request
     arrival_s = served.end_s + per_token_s * asked.prompt
-    return Request(arrival_s, asked.prompt, max(asked.output, 2), served.first_s, asked.arrival_s)
+    return Request(arrival_s, asked.prompt, asked.output, served.first_s, asked.arrival_s)

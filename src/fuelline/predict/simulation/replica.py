@@ -8,6 +8,7 @@ taken many at a time. Each request is served once or refused; time never runs ba
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -62,9 +63,9 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class _Sequence:
-    """A request in the replica."""
+    """A request in the replica. While it decodes, `past` and `made` are as of its entry: ticks tell the rest."""
 
-    __slots__ = ("first_s", "made", "past", "preempted", "request", "started_s", "todo")
+    __slots__ = ("entered", "first_s", "leaves", "made", "past", "preempted", "request", "started_s", "todo")
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -75,17 +76,19 @@ class _Sequence:
         """Tokens that are still to be read."""
         self.past = request.prompt if elsewhere else 0
         """Tokens in the cache."""
+        self.entered = self.leaves = 0
+        """The ticks between which it decodes."""
         self.started_s: float | None = None
         self.preempted = 0
 
     @property
     def size(self) -> int:
-        """Cache that it holds or is promised."""
+        """Cache that it holds or is promised before it decodes."""
         return self.past + self.todo
 
 
 class _Replica:
-    """The state between two steps."""
+    """The state between two steps. A tick is one token for every decoding sequence."""
 
     def __init__(self, requests: Sequence[Request], step: StepTime, room: Room) -> None:
         self.step, self.room = step, room
@@ -93,8 +96,13 @@ class _Replica:
         fitting = (each for each in requests if room.can_hold(each))
         self.coming = deque(sorted(fitting, key=lambda each: each.arrival_s))
         self.waiting: deque[_Sequence] = deque()
-        self.running: list[_Sequence] = []
-        self.held = 0
+        self.reading: list[_Sequence] = []
+        self.decoding: set[_Sequence] = set()
+        self.exits: list[tuple[int, int, _Sequence]] = []
+        """A heap of who leaves at which tick; preempted ones stay in it and are passed over."""
+        self.tick = self.entries = 0
+        self.past = self.promised = 0
+        """Cache tokens of those that decode, and of those that are read."""
         self.now = self.busy_s = self.present_s = 0.0
         self.backlog = 0
         self.served: list[Served] = []
@@ -112,6 +120,14 @@ class _Replica:
             backlog=self.backlog,
         )
 
+    @property
+    def running(self) -> int:
+        return len(self.reading) + len(self.decoding)
+
+    @property
+    def free(self) -> float:
+        return self.room.cache_tokens - self.past - self.promised
+
     def _take_in(self) -> None:
         """Requests that have arrived by now; if the replica is empty, wait for the next."""
         if not self.waiting and not self.running:
@@ -126,118 +142,132 @@ class _Replica:
 
     def _advance(self) -> None:
         self._make_room()
-        self._admit_cached()
-        decoding = [each for each in self.running if each.todo == 0]
-        parts = self._choose_prompts(len(decoding))
-        if parts and not self.room.chunked:
-            decoding = []
+        parts = self._choose_prompts()
+        count = len(self.decoding) if self.room.chunked or not parts else 0
+        past = self.past / max(count, 1)
         slices = [Slice(1, new, each.past) for each, new in parts]
-        past = sum(each.past for each in decoding) / max(len(decoding), 1)
-        if decoding:
-            slices.append(Slice(len(decoding), 1, past))
-        seconds, count = self.step(slices), 1
+        if count:
+            slices.append(Slice(count, 1, past))
+        seconds, ticks = self.step(slices), min(count, 1)
         if not parts:
-            count = self._stride(decoding, seconds)
+            ticks = self._stride(seconds)
             # Time grows evenly with the context, so the middle step stands for all.
-            seconds = self.step([Slice(len(decoding), 1, past + (count - 1) / 2)])
-        self._pass(seconds * count)
+            seconds = ticks * self.step([Slice(count, 1, past + (ticks - 1) / 2)])
+        self._pass(seconds)
+        self.tick += ticks
+        self.past += ticks * count
         for each, new in parts:
             self._read(each, new)
-        self._write(decoding, count)
+        self._let_go()
 
     def _make_room(self) -> None:
         """Every decoding sequence needs one more token; the youngest give way."""
-        while len(self.running) > 1:
-            need = sum(each.todo == 0 for each in self.running)
-            if self.held + need <= self.room.cache_tokens:
-                return
-            youngest = max(self.running, key=lambda each: each.request.arrival_s)
-            self.running.remove(youngest)
-            self.held -= youngest.size
-            youngest.todo, youngest.past = youngest.size, 0
+        while len(self.decoding) > 1 and self.free < len(self.decoding):
+            youngest = max(self.decoding, key=lambda each: each.request.arrival_s)
+            self._leave(youngest)
+            youngest.todo, youngest.past = youngest.past, 0
             youngest.preempted += 1
             self.waiting.appendleft(youngest)
 
     def _fits(self, sequence: _Sequence) -> bool:
-        if len(self.running) >= self.room.most_sequences:
+        if self.running >= self.room.most_sequences:
             return False
         # A token for everybody is kept free, or what comes in now would be thrown out at once.
-        spare = len(self.running) + 1 if self.running else 0
-        return self.held + sequence.size + spare <= self.room.cache_tokens
+        spare = self.running + 1 if self.running else 0
+        return sequence.size + spare <= self.free
 
-    def _admit(self) -> _Sequence:
-        sequence = self.waiting.popleft()
-        self.running.append(sequence)
-        self.held += sequence.size
-        if sequence.started_s is None:
-            sequence.started_s = self.now
-        return sequence
-
-    def _admit_cached(self) -> None:
-        """Sequences whose cache came over the network decode at once."""
-        while self.waiting and self.waiting[0].todo == 0 and self._fits(self.waiting[0]):
-            self._admit()
-
-    def _choose_prompts(self, decoding: int) -> list[tuple[_Sequence, int]]:
+    def _choose_prompts(self) -> list[tuple[_Sequence, int]]:
         """Who is read in this step, and how much of it."""
-        budget = self.room.chunk_tokens - (decoding if self.room.chunked else 0)
+        budget = self.room.chunk_tokens - (len(self.decoding) if self.room.chunked else 0)
         parts: list[tuple[_Sequence, int]] = []
-        for each in self.running:
-            if each.todo and budget > 0:
+        for each in self.reading:
+            if budget > 0:
                 parts.append((each, min(each.todo, budget)))
                 budget -= parts[-1][1]
-        while budget > 0 and self.waiting and self._fits(self.waiting[0]):
+        while self.waiting and self._fits(self.waiting[0]):
+            if budget <= 0 and self.waiting[0].todo:
+                break
             each = self._admit()
             if each.todo:
                 parts.append((each, min(each.todo, budget)))
                 budget -= parts[-1][1]
         return parts
 
-    def _stride(self, decoding: list[_Sequence], seconds: float) -> int:
+    def _admit(self) -> _Sequence:
+        sequence = self.waiting.popleft()
+        if sequence.started_s is None:
+            sequence.started_s = self.now
+        if sequence.todo:
+            self.reading.append(sequence)
+            self.promised += sequence.size
+        else:
+            self._enter(sequence)
+        return sequence
+
+    def _enter(self, sequence: _Sequence) -> None:
+        """Start to decode."""
+        sequence.entered = self.tick
+        sequence.leaves = self.tick + self.room.wanted(sequence.request) - sequence.made
+        self.decoding.add(sequence)
+        self.past += sequence.past
+        self.entries += 1
+        heapq.heappush(self.exits, (sequence.leaves, self.entries, sequence))
+
+    def _leave(self, sequence: _Sequence) -> None:
+        """Stop decoding, with the tokens that were made."""
+        made = self.tick - sequence.entered
+        sequence.made += made
+        sequence.past += made
+        sequence.leaves = -1
+        self.decoding.remove(sequence)
+        self.past -= sequence.past
+
+    def _stride(self, seconds: float) -> int:
         """Steps until somebody ends, somebody arrives, or the cache is full."""
-        count = min(STRIDE, *(each.request.output - each.made for each in decoding))
-        if self.coming and len(self.running) < self.room.most_sequences:
+        count = min(STRIDE, self._next_exit() - self.tick)
+        if self.coming and self.running < self.room.most_sequences:
             count = min(count, int((self.coming[0].arrival_s - self.now) / seconds) + 1)
-        if len(self.running) > 1:
-            count = min(count, int((self.room.cache_tokens - self.held) / len(decoding)))
+        if len(self.decoding) > 1:
+            count = min(count, int(self.free / len(self.decoding)))
         return max(count, 1)
+
+    def _next_exit(self) -> int:
+        while self.exits[0][2].leaves != self.exits[0][0]:
+            heapq.heappop(self.exits)
+        return self.exits[0][0]
 
     def _pass(self, seconds: float) -> None:
         self.now += seconds
         self.busy_s += seconds
-        self.present_s += seconds * (len(self.running) + len(self.waiting))
+        self.present_s += seconds * (self.running + len(self.waiting))
 
     def _read(self, sequence: _Sequence, new: int) -> None:
         sequence.todo -= new
         sequence.past += new
-        if sequence.todo == 0:
-            sequence.made += 1
-            if sequence.first_s is None:
-                sequence.first_s = self.now
-            self._end(sequence)
-
-    def _write(self, decoding: list[_Sequence], count: int) -> None:
-        self.held += count * len(decoding)
-        for each in decoding:
-            each.made += count
-            each.past += count
-            self._end(each)
-
-    def _end(self, sequence: _Sequence) -> None:
-        if sequence.made < self.room.wanted(sequence.request):
+        if sequence.todo:
             return
-        self.running.remove(sequence)
-        self.held -= sequence.size
-        first_s, started_s = sequence.first_s, sequence.started_s
-        self.served.append(
-            Served(
-                sequence.request,
-                self.now if started_s is None else started_s,
-                self.now if first_s is None else first_s,
-                self.now,
-                sequence.preempted,
+        self.reading.remove(sequence)
+        self.promised -= sequence.past
+        sequence.made += 1
+        if sequence.first_s is None:
+            sequence.first_s = self.now
+        self._enter(sequence)
+
+    def _let_go(self) -> None:
+        """Everybody who has all tokens."""
+        while self.decoding and self._next_exit() <= self.tick:
+            sequence = heapq.heappop(self.exits)[2]
+            self._leave(sequence)
+            first_s, started_s = sequence.first_s, sequence.started_s
+            self.served.append(
+                Served(
+                    sequence.request,
+                    self.now if started_s is None else started_s,
+                    self.now if first_s is None else first_s,
+                    self.now,
+                    sequence.preempted,
+                )
             )
-        )
 
 
 def run_replica(requests: Sequence[Request], step: StepTime, room: Room) -> Run:

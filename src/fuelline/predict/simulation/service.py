@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from fuelline.predict.deployment import Deployment
     from fuelline.predict.simulation.replica import StepTime
 
-SEARCHED = 240
+SEARCHED = 200
 """Requests a replica in a search: 95 % of them is known to about one and a half per cent."""
-SHOWN = 700
+SHOWN = 500
 """Requests behind a figure that is shown."""
+TURNS = 8
+"""Times that a replica must fill and empty for its start not to count."""
+MOST_REQUESTS = 2000
 MOST_SIMULATED = 3
 """Replicas of a trace that are simulated; they are alike."""
 
@@ -79,7 +82,16 @@ def deal(limits: Limits, hands: int, count: int) -> list[list[Request]]:
 def serve(
     instance: Deployment, count: int, limits: Limits, step: StepTime, requests: int = SEARCHED
 ) -> Simulated | None:
-    """What users of `count` instances feel."""
+    """What users of `count` instances feel, the service being in a steady state."""
+    found = _serve(instance, count, limits, step, requests)
+    if found is None or limits.trace or found.overloaded or TURNS * found.running <= requests:
+        return found
+    return _serve(instance, count, limits, step, min(round(TURNS * found.running), MOST_REQUESTS))
+
+
+def _serve(
+    instance: Deployment, count: int, limits: Limits, step: StepTime, requests: int
+) -> Simulated | None:
     room = find_room(instance, limits.context, limits.chunk_tokens)
     lanes = count * find_lanes(instance)
     runs = [run_replica(hand, step, room) for hand in deal(limits, lanes, requests) if hand]
@@ -91,8 +103,9 @@ def serve_with_doubt(
     instance: Deployment, count: int, limits: Limits, doubt_ratio: float
 ) -> Simulated | None:
     """The same with more requests, and again with steps at both ends of their interval."""
+    step = remember_steps(instance)
     middle, fast, slow = (
-        serve(instance, count, limits, remember_steps(instance, slower), SHOWN)
+        serve(instance, count, limits, _scaled(step, slower), SHOWN)
         for slower in (1.0, 1 / doubt_ratio, doubt_ratio)
     )
     if middle is None or fast is None or slow is None:
@@ -105,3 +118,7 @@ def serve_with_doubt(
         ttft_s=replace(middle.ttft_s, p95_low=fast.ttft_s.p95, p95_high=slow.ttft_s.p95),
         tpot_s=tpot,
     )
+
+
+def _scaled(step: StepTime, factor: float) -> StepTime:
+    return lambda slices: factor * step(slices)

@@ -30,8 +30,8 @@ def rounded(value: float) -> float:
     return float(GRAIN ** round(math.log(value, GRAIN)))
 
 
-def remember_steps(replica: Deployment, slower: float = 1.0) -> StepTime:
-    """Seconds of a step, times `slower`; a pipeline's stages hold different batches, so all layers count."""
+def remember_steps(replica: Deployment) -> StepTime:
+    """Seconds of a step; a pipeline's stages hold different batches, so all layers count."""
     known: dict[tuple[tuple[float, float, float], ...], float] = {}
 
     def step(slices: list[Slice]) -> float:
@@ -40,7 +40,7 @@ def remember_steps(replica: Deployment, slower: float = 1.0) -> StepTime:
         )
         if key not in known:
             known[key] = replica.step([Slice(*each) for each in key]).seconds
-        return slower * known[key]
+        return known[key]
 
     return step
 
