@@ -7,6 +7,7 @@ shrunk towards the table). Everything that predicts gets its constants as an arg
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import msgspec
@@ -36,6 +37,19 @@ class Matmul(Struct, frozen=True, kw_only=True):
     """Math of training against that of serving: backward kernels, clocks under sustained power."""
     doubt_frac: float = 0.08
     source: str = ""
+    by_rows: tuple[tuple[float, float], ...] = ()
+    """Measured: share of the peak that a product with so many rows reaches, weights read from memory. A
+    device that was measured itself has it instead of the two shares."""
+
+    def reach_at(self, rows: float) -> float:
+        """Between measured numbers of rows on a straight line in logarithms; beyond the ends as there."""
+        curve = self.by_rows
+        after = next((at for at, (count, _) in enumerate(curve) if count >= rows), None)
+        if after is None or after == 0:
+            return curve[-1 if after is None else 0][1]
+        (left, low), (right, high) = curve[after - 1], curve[after]
+        place = math.log(rows / left) / math.log(right / left)
+        return float(low * (high / low) ** place)
 
     @property
     def label(self) -> str:

@@ -45,6 +45,8 @@ class Operator(Struct, frozen=True):
     """Above 0: weights of so many bits are unpacked to half precision before they are multiplied."""
     inner: float = 0.0
     """Length of the sums of a product: short sums do not fill the pipeline of a math unit."""
+    rows: float = 0.0
+    """Tokens that a product of one matrix takes; 0 for what is no such product."""
 
 
 class Format(Struct, frozen=True):
@@ -128,6 +130,7 @@ def list_operators(
             ACT_BYTES * head * (model.hidden + vocab),
             _half(precision),
             inner=model.hidden,
+            rows=head,
         )
     )
     return operators
@@ -152,6 +155,7 @@ def _matmul(
         1.0,
         form.bits if form.packed else 0.0,
         inner,
+        rows,
     )
 
 

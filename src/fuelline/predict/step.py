@@ -23,6 +23,10 @@ SENT_BYTES = 1.0
 _MATH_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
 
+MOSTLY = 0.5
+"""A measured product whose weights alone take this share of its time waits for memory, not for math."""
+
+
 class Tally:
     """Seconds by term; a plain accumulator because a search fills a hundred thousand of them."""
 
@@ -119,14 +123,14 @@ def add_operators(tally: Tally, setup: Setup, operators: Iterable[Operator]) -> 
         entry = setup.rates(unit)
         tally.launch += op.count * op.launches * (engine.launch_us or entry.launch_us) * 1e-6
         if op.kind == "attention":
-            _add_attention(tally, setup, op, half)
+            _add_attention(tally, setup, op, unit, entry)
         else:
             _add_product(tally, setup, op, unit, entry)
 
 
-def _add_attention(tally: Tally, setup: Setup, op: Operator, half: Matmul) -> None:
-    math_s = op.flops / ((half.attention_share or half.math_share) * setup.peak("bf16"))
-    share = half.memory_share * setup.constants.shares.cache_read_share
+def _add_attention(tally: Tally, setup: Setup, op: Operator, unit: str, entry: Matmul) -> None:
+    math_s = op.flops / ((entry.attention_share or entry.math_share) * setup.peak(unit))
+    share = entry.memory_share * setup.constants.shares.cache_read_share
     move_s = op.moved_bytes / (share * setup.bandwidth)
     if math_s > move_s:
         tally.attention_math += op.count * math_s
@@ -139,10 +143,14 @@ def _add_product(tally: Tally, setup: Setup, op: Operator, unit: str, entry: Mat
     short = shares.short_sum_bytes / _MATH_BYTES.get(unit, 2.0)
     reach = entry.math_share * op.inner / (op.inner + short)
     reach *= shares.grouped_share if op.kind == "grouped" else 1.0
+    if entry.by_rows and op.rows:
+        reach = entry.reach_at(op.rows)
     math_s = op.flops / (reach * setup.peak(unit))
     memory_share = entry.memory_share * unpack_share(op, entry)
     move_s = (op.weight_bytes + op.moved_bytes) / (memory_share * setup.bandwidth)
-    if math_s > move_s:
+    if entry.by_rows and MOSTLY * math_s < move_s <= math_s:
+        tally.weights += op.count * math_s
+    elif math_s > move_s:
         tally.math += op.count * math_s
     else:
         tally.weights += op.count * move_s
