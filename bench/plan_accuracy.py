@@ -51,6 +51,8 @@ PEERS = {
     ENERGY: "-",
     SPARSE: "-",
 }
+LEAST = 0.06
+"""No kind of question is known better than this, however its few rows may look."""
 COVER = 0.78
 """Share of left-out rows that an interval should hold; what ships has seen all sources and holds more."""
 
@@ -107,7 +109,7 @@ def _needed(pairs: Sequence[tuple[float, float]]) -> float:
     for extra in np.arange(0.0, 2.0, 0.005):
         inside = [error <= Z80 * math.hypot(own, extra) for error, own in pairs]
         if inside and np.mean(inside) >= COVER:
-            return float(extra)
+            return max(float(extra), LEAST)
     return 0.2
 
 

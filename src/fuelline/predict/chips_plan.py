@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 
 from fuelline.predict.batch_energy import joule_per_token
 from fuelline.predict.check.answer import DENSE, RATE, SPARSE, STATIC
-from fuelline.predict.constants import BARE, Constants, Engine
 from fuelline.predict.deployment import Deployment
 from fuelline.predict.floor import find_floor
 from fuelline.predict.interval import estimate
 from fuelline.predict.memory import cache_room, weight_bytes
 from fuelline.predict.serve_plan import MILLION, Wish, find_load
+from fuelline.predict.setup import Setup
 from fuelline.predict.train_plan import TrainWish, plan_training
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import ChipLine
 from fuelline.schema.plans import Parallelism
 
 if TYPE_CHECKING:
+    from fuelline.predict.constants import Constants, Engine
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
     from fuelline.schema.precision import Precision
@@ -58,10 +59,10 @@ def line_for_serving(
     chip: Chip,
     precision: Precision,
     wish: Wish,
-    constants: Constants,
-    engine: Engine = BARE,
+    software: tuple[Engine, Constants],
 ) -> ChipLine:
     """One chip."""
+    engine, constants = software
     if chip.mem_bytes_per_s is None or chip.peak_flops("bf16") is None or chip.mem_bytes is None:
         return _blank(chip, "memory or math rate is not known")
     spread = smallest_spread(model, chip, precision)
@@ -112,7 +113,8 @@ def line_for_training(
     if chip.kind in ("sram", "apple"):
         return _blank(chip, "not built for training")
     try:
-        answer = plan_training(model, chip, precision, wish, constants)
+        setup = Setup(model=model, chip=chip, precision=precision, constants=constants)
+        answer = plan_training(setup, wish)
     except InputError:
         return _blank(chip, f"does not fit on {wish.chips}")
     each = answer.tokens_per_s / wish.chips

@@ -100,10 +100,10 @@ def candidates(
     chips: Iterable[Chip],
     precision: Precision,
     spreads: dict[str, list[Parallelism]],
-    engine: Engine,
-    constants: Constants,
+    software: tuple[Engine, Constants],
 ) -> list[Deployment]:
     """Everything that fits."""
+    engine, constants = software
     return [
         Deployment(
             model=model,

@@ -6,12 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fuelline.predict.check.answer import DENSE, SPARSE
 from fuelline.predict.energy import power_w
 from fuelline.predict.interval import estimate
 from fuelline.predict.reliability import find_goodput, find_jitter
-from fuelline.predict.setup import Setup
 from fuelline.predict.training import Schedule, Training, model_flops, time_training
 from fuelline.predict.training_memory import count_memory
 from fuelline.schema.errors import InputError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fuelline.predict.constants import Constants
+    from fuelline.predict.setup import Setup
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
     from fuelline.schema.precision import Precision
@@ -68,23 +69,19 @@ class Layout(Struct, frozen=True, kw_only=True):
     total_bytes: float
 
 
-def find_layout(
-    model: Model, chip: Chip, precision: Precision, wish: TrainWish, constants: Constants
-) -> Layout:
+def find_layout(setup: Setup, wish: TrainWish) -> Layout:
     """The fastest that fits; if none does, an error with the smallest change that would."""
+    model, chip = setup.model, setup.chip
     best: Layout | None = None
     least: tuple[float, Parallelism] | None = None
     room = chip.mem_bytes
     for spread, schedule in _layouts(model, wish):
-        memory = count_memory(model, chip, precision, spread, schedule)
+        memory = count_memory(model, chip, spread, schedule)
         if least is None or memory.total_bytes < least[0]:
             least = (memory.total_bytes, spread)
         if not memory.fits:
             continue
-        setup = Setup(
-            model=model, chip=chip, precision=precision, spread=spread, constants=constants
-        )
-        step = time_training(setup, schedule)
+        step = time_training(replace(setup, spread=spread), schedule)
         if best is None or step.seconds < best.step.seconds:
             best = Layout(
                 spread=spread, schedule=schedule, step=step, total_bytes=memory.total_bytes
@@ -155,11 +152,10 @@ def _experts(model: Model, wish: TrainWish, ranks: int) -> Sequence[int]:
     return [size for size in (1, 8, 16, 32, 64) if size <= ranks and model.experts % size == 0]
 
 
-def plan_training(
-    model: Model, chip: Chip, precision: Precision, wish: TrainWish, constants: Constants
-) -> TrainAnswer:
+def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
     """Everything that `plan train` says about the best layout."""
-    layout = find_layout(model, chip, precision, wish, constants)
+    model, chip, precision, constants = setup.model, setup.chip, setup.precision, setup.constants
+    layout = find_layout(setup, wish)
     step, schedule, spread = layout.step, layout.schedule, layout.spread
     jitter = find_jitter(wish.chips, wish.jitter_frac or USUAL_JITTER)
     seconds = step.seconds * (1 + (jitter.expected_frac if wish.jitter_frac else 0.0))
@@ -196,7 +192,7 @@ def plan_training(
         days=run_s / 86400,
         usd=None if chip.usd_per_hour is None else chip.usd_per_hour * wish.chips * run_s / 3600,
         energy_joule=None if watts is None else watts * wish.chips * run_s,
-        memory=count_memory(model, chip, precision, spread, schedule),
+        memory=count_memory(model, chip, spread, schedule),
         loader_bytes_per_s=rate * _bytes_per_token(wish),
         goodput=goodput,
         jitter=jitter,

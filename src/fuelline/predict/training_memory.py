@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
     from fuelline.schema.plans import Parallelism
-    from fuelline.schema.precision import Precision
 
 WEIGHT_BYTES, GRADIENT_BYTES, STATE_BYTES = 2.0, 2.0, 12.0
 KEPT_BYTES = {"none": 34.0, "selective": 34.0, "full": 2.0}
@@ -26,9 +25,7 @@ USABLE_SHARE = 0.92
 LOGIT_BYTES = 6.0
 
 
-def count_memory(
-    model: Model, chip: Chip, precision: Precision, spread: Parallelism, schedule: Schedule
-) -> TrainMemory:
+def count_memory(model: Model, chip: Chip, spread: Parallelism, schedule: Schedule) -> TrainMemory:
     """On the chip that holds most: the first pipeline stage keeps activations of all micro-batches in flight."""
     held = held_params(model, spread)
     replicas = spread.dp * spread.cp
