@@ -41,6 +41,13 @@ class Matmul(Struct, frozen=True, kw_only=True):
     """Measured: share of the peak that a product with so many rows reaches, weights read from memory. A
     device that was measured itself has it instead of the two shares."""
 
+    move_share: float = 0.0
+    """Measured: of the bandwidth, in norms and gates whose values are counted at half precision; 0: as `Shares`."""
+    cache_share: float = 0.0
+    """Measured: of the bandwidth, in decode attention; 0: as a product, times `Shares.cache_read_share`."""
+    small_us: float = 0.0
+    """Measured: an elementwise operator on one token; 0: from `launch_us`."""
+
     def reach_at(self, rows: float) -> float:
         """Between measured numbers of rows on a straight line in logarithms; beyond the ends as there."""
         curve = self.by_rows

@@ -111,9 +111,10 @@ def forward_operators(setup: Setup, work: Work) -> list[Operator]:
 
 def add_operators(tally: Tally, setup: Setup, operators: Iterable[Operator]) -> None:
     """Put each operator's time where it belongs."""
-    half, engine, shares = setup.rates("bf16"), setup.engine, setup.constants.shares
-    move_rate = shares.move_share * setup.bandwidth
-    small_s = (engine.launch_us or half.launch_us * shares.small_launch_share) * 1e-6
+    half, engine, shares = setup.rates(setup.unit(half_math(setup))), setup.engine, setup.constants.shares
+    move_rate = (half.move_share or shares.move_share) * setup.bandwidth
+    small_us = half.small_us or half.launch_us * shares.small_launch_share
+    small_s = (engine.launch_us or small_us) * 1e-6
     for op in operators:
         if op.kind == "elementwise":
             tally.moved += op.count * op.moved_bytes / move_rate
@@ -128,9 +129,14 @@ def add_operators(tally: Tally, setup: Setup, operators: Iterable[Operator]) -> 
             _add_product(tally, setup, op, unit, entry)
 
 
+def half_math(setup: Setup) -> str:
+    """What runs between the products: half precision unless all is single."""
+    return "fp32" if setup.precision.math == "fp32" else "bf16"
+
+
 def _add_attention(tally: Tally, setup: Setup, op: Operator, unit: str, entry: Matmul) -> None:
     math_s = op.flops / ((entry.attention_share or entry.math_share) * setup.peak(unit))
-    share = entry.memory_share * setup.constants.shares.cache_read_share
+    share = entry.cache_share or entry.memory_share * setup.constants.shares.cache_read_share
     move_s = op.moved_bytes / (share * setup.bandwidth)
     if math_s > move_s:
         tally.attention_math += op.count * math_s

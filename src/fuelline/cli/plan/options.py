@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from fuelline.cli.store import saved_chips
 from fuelline.schema.chips import Chip, find_chip, list_chips, read_chips
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.models import read_models
@@ -92,9 +93,23 @@ def find_range(options: argparse.Namespace, names: tuple[str, ...]) -> str:
     return ranges[0] if ranges else ""
 
 
+def catalogues(options: argparse.Namespace) -> list[Path]:
+    """The files that were named, then the devices that were measured here."""
+    return [*(Path(name) for name in options.catalogue), *saved_chips()]
+
+
 def own_chips(options: argparse.Namespace) -> tuple[Chip, ...]:
     """Of the user's catalogues."""
-    return tuple(chip for name in options.catalogue for chip in read_chips(Path(name)))
+    return tuple(chip for path in catalogues(options) for chip in read_chips(path))
+
+
+def read_constants(options: argparse.Namespace) -> Constants:
+    """Ours, and what was measured on the user's own devices."""
+    from fuelline.predict.constants import shipped_constants  # noqa: PLC0415 - not for the help
+    from fuelline.predict.measured import read_entries, with_entries  # noqa: PLC0415
+
+    entries = tuple(entry for path in catalogues(options) for entry in read_entries(path))
+    return with_entries(shipped_constants(), entries)
 
 
 def load(options: argparse.Namespace) -> Loaded:

@@ -63,11 +63,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Plan it."""
-    from fuelline.predict.constants import shipped_constants  # noqa: PLC0415 - not for the help
     from fuelline.predict.serve_answer import Question, answer_serving  # noqa: PLC0415
     from fuelline.report.plan_serve import write_serving  # noqa: PLC0415
 
-    constants = shipped_constants()
+    constants = shared.read_constants(options)
     loaded = shared.load(options)
     question = Question(
         model=loaded.model,

@@ -71,7 +71,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Plan it."""
-    from fuelline.predict.constants import shipped_constants  # noqa: PLC0415 - not for the help
     from fuelline.predict.setup import Setup  # noqa: PLC0415
     from fuelline.predict.train_plan import plan_training  # noqa: PLC0415
     from fuelline.report.plan_train import write_training  # noqa: PLC0415
@@ -85,7 +84,7 @@ def act(options: argparse.Namespace) -> int:
         chip = replace(chip, usd_per_hour=price)
     for degree in shared.values_of(options, "tp") or ():
         shared.check_spread(degree, loaded.model.heads)
-    constants: Constants = shipped_constants()
+    constants: Constants = shared.read_constants(options)
     setup = Setup(
         model=loaded.model,
         chip=chip,
