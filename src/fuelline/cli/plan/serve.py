@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.cli.plan import options as shared
+from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import UsageError
 from fuelline.schema.quantities import parse_limits
 
@@ -57,7 +58,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--offload", action="store_true", help="weights may lie in host memory (default: off)"
     )
     parser.add_argument("--explain", action="store_true", help="show the terms (default: off)")
-    parser.add_argument("--plot", metavar="FILE.svg", help="write the plot too (default: none)")
+    add_plot(parser)
     parser.set_defaults(act=act)
 
 

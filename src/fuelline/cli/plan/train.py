@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from fuelline.cli.plan import options as shared
+from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.quantities import parse_amount, parse_duration
 
@@ -65,7 +66,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("--sites", help="sites that train together (default: 1)")
     parser.add_argument("--link", help="GB/s between sites (default: 1.25)")
     parser.add_argument("--explain", action="store_true", help="show the terms (default: off)")
-    parser.add_argument("--plot", metavar="FILE.svg", help="write the plot too (default: none)")
+    add_plot(parser)
     parser.set_defaults(act=act)
 
 

@@ -42,10 +42,13 @@ TOKENS = 256
 
 
 def measure_device(
-    device: str, precisions: Iterable[str], rounds: int, name: str = ""
+    device: str,
+    precisions: Iterable[str],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Roofline:
     """All ceilings of one device."""
-    _check_device(device)
+    check_device(device)
     kinds = tuple(precisions)
     with torch.inference_mode():
         probes = [*_device_probes(device)]
@@ -55,10 +58,10 @@ def measure_device(
                 probes += _math_probes(kind, device)
             except RuntimeError as error:
                 absent[kind] = str(error).partition("\n")[0]
-        times = time_rounds(probes, rounds, time.perf_counter, _settler(device))
+        times = time_rounds(probes, rounds, clock, settler(device))
     amounts = {probe.key: probe.amount for probe in probes}
     return Roofline(
-        name=name or _device_name(device),
+        name=_device_name(device),
         device=device,
         framework=f"torch {torch.__version__}",
         threads=torch.get_num_threads(),
@@ -77,7 +80,8 @@ def measure_device(
     )
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Raise if torch has no such device here."""
     if device == "cuda" and not torch.cuda.is_available():
         raise RefusedError(
             "torch sees no CUDA device on this machine. Nothing was measured. Try --device cpu, or "
@@ -85,10 +89,19 @@ def _check_device(device: str) -> None:
         )
 
 
-def _settler(device: str) -> Callable[[], None]:
-    if device == "cuda":
-        return torch.cuda.synchronize
-    return lambda: None
+def default_device() -> str:
+    """CUDA where torch sees one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def use_threads(count: int) -> None:
+    """For everything that follows."""
+    torch.set_num_threads(count)
+
+
+def settler(device: str) -> Callable[[], None]:
+    """Waits until the device has done all that it was told."""
+    return torch.cuda.synchronize if device == "cuda" else lambda: None
 
 
 def _device_name(device: str) -> str:
