@@ -1,7 +1,9 @@
-"""How accurate is the planner? Every published row, predicted by constants that never saw its source.
+"""How accurate is the planner? Every row, predicted by constants that never saw its source.
 
-Prints errors by kind beside the bars and the peers' published figures, the coverage of the 80 % intervals, and
-the worst ten rows. `--write` stores the fit of all sources as `fitted.toml`, which the package then uses.
+Prints errors by kind beside the bars and the peers' published figures, the coverage of the 80 %
+intervals, and
+the worst ten rows. `--write` stores the fit of all sources as `fitted.toml`, which the package
+then uses.
 About two minutes.
 
     python -m bench.plan_accuracy [--write]
@@ -54,7 +56,8 @@ PEERS = {
 LEAST = 0.06
 """No kind of question is known better than this, however its few rows may look."""
 COVER = 0.78
-"""Share of left-out rows that an interval should hold; what ships has seen all sources and holds more."""
+"""Share of left-out rows that an interval should hold; what ships has seen all sources and holds
+more."""
 
 
 def main(*, write: bool = False) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def main(*, write: bool = False) -> dict[str, Any]:
 
 
 def _doubts_of_terms(fit: Fit) -> list[tuple[float, bool]]:
-    """For every row the doubt that its terms and assumptions carry, and whether experts serve it."""
+    """For every row the doubt of its terms and assumptions, and whether experts serve it."""
     constants = fit.constants(fit.point)
     found = []
     for row in fit.rows:
@@ -176,26 +179,40 @@ def section(fit: Fit, left_out: Any, covered: Sequence[bool], figures: dict[str,
     lines = [
         "## Accuracy of the planner on published measurements",
         "",
-        f"`python -m bench.plan_accuracy`, {results.machine()}. {len(fit.rows)} rows of "
-        f"{figures['sources']} sources; each row is predicted by constants fitted without its source. "
-        "`seen`: the same rows with the constants that ship. Regimes were marked after residuals had "
-        "been seen, so clean rows flatter; peers on their own choice of rows.",
+        (
+            f"`python -m bench.plan_accuracy`, {results.machine()}. {len(fit.rows)} rows of "
+            f"{figures['sources']} sources; each row is predicted by constants fitted without its "
+            "source. "
+            "`seen`: the same rows with the constants that ship. Regimes were marked after "
+            "residuals "
+            "had "
+            "been seen, so clean rows flatter; peers on their own choice of rows."
+        ),
         "",
-        "| rows | clean: n | MAPE | median | bar | all: n | MAPE | 80 % interval holds | seen | peers |",
+        (
+            "| rows | clean: n | MAPE | median | bar | all: n | MAPE | 80 % interval holds | seen "
+            "| "
+            "peers |"
+        ),
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for group in GROUPS:
         each = figures[group]
         bar = f"{BARS[group]:.0%}" if group in BARS else "-"
         lines.append(
-            f"| {group} | {each['clean_rows']} | {each['clean_mape']:.1%} | {each['clean_median']:.1%} "
+            f"| {group} | {each['clean_rows']} | {each['clean_mape']:.1%} | "
+            f"{each['clean_median']:.1%} "
             f"| {bar} | {each['all_rows']} | {each['all_mape']:.1%} | {each['coverage']:.0%} "
             f"| {each['seen_clean_mape']:.1%} | {PEERS[group]} |"
         )
     lines += [
         "",
-        f"Answered: {figures['answered']:.1%} of all rows (bar 95 %, aiconfigurator 65 % of its own sample). "
-        f"Intervals hold {figures['coverage']:.0%} of all rows (bar 70-90 %).",
+        (
+            f"Answered: {figures['answered']:.1%} of all rows (bar 95 %, aiconfigurator 65 % of "
+            "its "
+            "own sample). "
+            f"Intervals hold {figures['coverage']:.0%} of all rows (bar 70-90 %)."
+        ),
         "",
         "The ten worst of all rows, left out:",
         "",
@@ -206,7 +223,8 @@ def section(fit: Fit, left_out: Any, covered: Sequence[bool], figures: dict[str,
         row = fit.rows[index]
         lines.append(
             f"| {row.id} | {row.model} on {row.hardware}, {row.precision}, {row.metric} "
-            f"| {math.exp(left_out[index]):.2f} | {row.regime} | {'yes' if covered[index] else 'no'} |"
+            f"| {math.exp(left_out[index]):.2f} | {row.regime} | "
+            f"{'yes' if covered[index] else 'no'} |"
         )
     return "\n".join(lines).replace("%", " %").replace("  %", " %")
 
@@ -214,8 +232,14 @@ def section(fit: Fit, left_out: Any, covered: Sequence[bool], figures: dict[str,
 def write_fitted(fit: Fit, doubts: dict[str, float]) -> None:
     """The file that ships."""
     lines = [
-        "# Written by `python -m bench.plan_accuracy --write`: what whole-model runs shift the stated constants to",
-        "# (shrunk towards them), and one standard deviation by kind of question from leaving sources out.",
+        (
+            "# Written by `python -m bench.plan_accuracy --write`: what whole-model runs shift the "
+            "stated constants to"
+        ),
+        (
+            "# (shrunk towards them), and one standard deviation by kind of question from leaving "
+            "sources out."
+        ),
         "",
     ]
     for parameter, value in zip(fit.parameters, fit.point, strict=True):

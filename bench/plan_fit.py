@@ -1,7 +1,9 @@
-"""The fit behind `plan_accuracy`: constants of chips and software from measured rows, shrunk to the stated ones.
+"""The fit behind `plan_accuracy`: constants from measured rows, shrunk to the stated ones.
 
-Parameters are logarithms of constants in the planner's own table, each with a prior spread; rows count less
-where one source has many. One linearisation around the full fit gives the fit without any source, so that
+Parameters are logarithms of constants in the planner's own table, each with a prior spread; rows
+count less
+where one source has many. One linearisation around the full fit gives the fit without any source,
+so that
 a row is always judged by constants that never saw its source. Needs numpy; about two minutes.
 """
 
@@ -46,7 +48,8 @@ SPREAD = {
         "grouped_share": 0.4,
         "cache_read_share": 0.1,
         "floor_scale": 0.4,
-        "scatter_share": 0.5,
+        "scatter_share": 0.4,
+        "imbalance": 0.5,
         "lockstep_share": 0.6,
         "exposed_share": 0.4,
         "expert_exposed_share": 0.5,
@@ -90,7 +93,7 @@ class Parameter:
 
 
 def source_of(row: Row) -> str:
-    """What is left out together: a file of a collection, a submitter of a round, else the document."""
+    """What is left out together: a file of a collection, a submitter of a round, a document."""
     part = re.search(r"source_file=([^)]*)", row.source)
     if part:
         return f"aiconfigurator {part[1].split('/data/')[-1]}"

@@ -1,11 +1,12 @@
-"""Energy of a token: power at the bandwidth and math that a load uses, over the tokens that come out."""
+"""Energy of a token: power at the bandwidth and math that a load uses, over its tokens."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from fuelline.predict.energy import power_w
-from fuelline.predict.operators import list_operators, make_work
+from fuelline.predict.operators import list_operators
+from fuelline.predict.work import make_work
 from fuelline.schema.plans import Slice
 
 if TYPE_CHECKING:

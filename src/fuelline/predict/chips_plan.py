@@ -1,6 +1,7 @@
 """`plan chips`: every chip of the catalogue side by side for one model.
 
-For serving: the smallest group that holds the model, its floor, one user's rate, and the rate at a full load. For
+For serving: the smallest group that holds the model, its floor, one user's rate, and the rate at a
+full load. For
 training: MFU and rate of a fixed number of chips. What is not known about a chip stays blank.
 """
 
@@ -46,7 +47,7 @@ def smallest_spread(model: Model, chip: Chip, precision: Precision) -> Paralleli
 
 
 def _sram_spread(model: Model, chip: Chip, precision: Precision) -> Parallelism | None:
-    """Machines without DRAM keep every weight on some chip: layers in a line, chips of one layer together."""
+    """Machines without DRAM keep every weight on some chip: layers in a line."""
     if not chip.mem_bytes:
         return None
     needed = math.ceil(weight_bytes(model, precision, Parallelism()) / (0.9 * chip.mem_bytes))
@@ -84,14 +85,14 @@ def line_for_serving(
     if found is not None:
         terms = found.load.cycle.terms()
         each = found.load.per_second / spread.chips
-        rate = estimate(each, "tok/s", terms, (RATE, *more), constants)
+        rate = estimate((each, "tok/s"), terms, (RATE, *more), constants)
     price = chip.usd_per_hour
     return ChipLine(
         chip=chip.name,
         chips=spread.chips,
         floor_s=find_floor(replica, context).seconds,
         user_tokens_per_s=estimate(
-            1 / token.seconds, "tok/s", token.terms(), (STATIC, *more), constants
+            (1 / token.seconds, "tok/s"), token.terms(), (STATIC, *more), constants
         ),
         tokens_per_s_per_chip=rate,
         usd_per_mtoken=None
@@ -125,7 +126,7 @@ def line_for_training(
         chips=wish.chips,
         floor_s=None,
         user_tokens_per_s=None,
-        tokens_per_s_per_chip=estimate(each, "tok/s", answer.step_s.terms, (group,), constants),
+        tokens_per_s_per_chip=estimate((each, "tok/s"), answer.step_s.terms, (group,), constants),
         usd_per_mtoken=None if price is None else price / 3600 / each * MILLION,
         joule_per_token=None if energy is None else energy / wish.tokens,
         mfu_frac=answer.mfu_frac.value,

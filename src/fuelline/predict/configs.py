@@ -1,6 +1,7 @@
-"""A model from what the user has: a Hugging Face `config.json` (file or folder), a TOML entry, or a public name.
+"""A model from what the user has: a Hugging Face `config.json`, a TOML entry, or a name.
 
-Many releases spell the same number differently (`n_embd`, `d_model`, `hidden_size`); all spellings are tried in
+Many releases spell the same number differently (`n_embd`, `d_model`, `hidden_size`); all spellings
+are tried in
 order. A number that is needed and not there is named; nothing is invented for it.
 """
 
@@ -63,7 +64,8 @@ def load_model(word: str, own: tuple[Model, ...] = ()) -> Loaded:
         path = path / "config.json"
         if not path.is_file():
             raise InputError(
-                f"the folder {word} holds no config.json, so the model's shape is not known. Give the file "
+                f"the folder {word} holds no config.json, so the model's shape is not known. Give "
+                "the file "
                 "itself, or a public name such as llama-3.1-8b."
             )
     if path.is_file():
@@ -77,7 +79,8 @@ def _from_toml(path: Path) -> Loaded:
     models = read_models(path)
     if len(models) != 1:
         raise InputError(
-            f"{path} holds {len(models)} [[model]] entries where one is needed. Name one of several by "
+            f"{path} holds {len(models)} [[model]] entries where one is needed. Name one of "
+            "several by "
             f"--catalogue {path} and its name."
         )
     _check(models[0], path)
@@ -94,7 +97,8 @@ def read_config(path: Path) -> Loaded:
         raise InputError(f"{path} is no JSON: {error}. Give the model's config.json.") from error
     if not isinstance(config, dict):
         raise InputError(
-            f"{path} is a {type(config).__name__}, not a configuration. Give the model's config.json."
+            f"{path} is a {type(config).__name__}, not a configuration. Give the model's "
+            "config.json."
         )
     for key in _NESTED:
         if isinstance(config.get(key), dict):
@@ -118,7 +122,8 @@ def _needed(config: dict[str, Any], names: tuple[str, ...], path: Path) -> int:
     value = _number(config, names)
     if value is None:
         raise InputError(
-            f"{path} does not say `{names[0]}` (nor {', '.join(names[1:])}), so FLOPs and bytes cannot be "
+            f"{path} does not say `{names[0]}` (nor {', '.join(names[1:])}), so FLOPs and bytes "
+            "cannot be "
             "counted. Add it, or give the shape as a [[model]] entry: see docs/plan.md."
         )
     return value
@@ -240,7 +245,8 @@ def _check(model: Model, path: Path) -> None:
             raise InputError(f"{path}: {name} is {value:,}; a model has between 1 and {most:,}.")
     if model.kv_heads < 1 or model.heads % model.kv_heads:
         raise InputError(
-            f"{path}: {model.heads} attention heads cannot share {model.kv_heads} key-value heads evenly."
+            f"{path}: {model.heads} attention heads cannot share {model.kv_heads} key-value heads "
+            "evenly."
         )
     if model.experts and not 1 <= model.experts_per_token <= model.experts:
         raise InputError(

@@ -1,8 +1,11 @@
 """Measured constants of chips and software, as structs of `catalogue/constants.toml`.
 
-The table holds what microbenchmarks and papers state. `catalogue/fitted.toml` holds what whole-model runs on
-these chips shift it to (one number a chip and precision, made by `python -m bench.plan_accuracy --write`,
-shrunk towards the table). Everything that predicts gets its constants as an argument: nothing is global.
+The table holds what microbenchmarks and papers state. `catalogue/fitted.toml` holds what
+whole-model runs on
+these chips shift it to (one number a chip and precision, made by `python -m bench.plan_accuracy
+--write`,
+shrunk towards the table). Everything that predicts gets its constants as an argument: nothing is
+global.
 """
 
 from __future__ import annotations
@@ -129,10 +132,17 @@ class Shares(Struct, frozen=True, kw_only=True):
     """Bandwidth of decode attention against that of a matmul."""
     floor_scale: float = 1.5
     """Small exchanges inside a model against the bare collective: members never arrive together."""
-    scatter_share: float = 0.3
-    """Of the link that exchanges between experts reach (DeepEP: 98 to 127 GB/s in a host of H800)."""
-    lockstep_share: float = 0.25
-    """Attention replicas that share experts step together: one that prefills holds up the others."""
+    scatter_share: float = 0.5
+    """Of the link that exchanges between experts reach (DeepEP: 98 to 127 of 200 GB/s in a host of
+    H800)."""
+    imbalance: float = 0.06
+    """Experts are not chosen evenly: the fullest chip has this much more for every doubling of
+    chips."""
+    unpacked_share: float = 0.85
+    """Math of products whose 4-bit weights are unpacked by the same kernel, against plain ones."""
+    lockstep_share: float = 0.2
+    """Attention replicas that share experts step together: one that prefills holds up the
+    others."""
     grouped_share: float = 0.8
     """Math that many small expert products reach against one large product."""
     eager_moves: float = 2.2

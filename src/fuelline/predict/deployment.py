@@ -10,9 +10,9 @@ import math
 from typing import TYPE_CHECKING
 
 from fuelline.predict.memory import most_sequences
-from fuelline.predict.operators import make_work
 from fuelline.predict.setup import Setup
 from fuelline.predict.step import Tally, time_step
+from fuelline.predict.work import make_work
 from fuelline.schema.plans import Slice
 
 if TYPE_CHECKING:

@@ -1,7 +1,9 @@
-"""Power and energy: a chip at work draws an idle part, a part for its memory and a part for its math.
+"""Power: a chip at work draws an idle part, a part for its memory and a part for its math.
 
-P / TDP = 0.30 + 0.40 * bandwidth used + 1.65 * math used, at most 1. The three constants are read off six
-measured points (Llama-3-8B on A100 and H100, batch 1 to 64, arXiv 2411.00136): energy a token falls with
+P / TDP = 0.30 + 0.40 * bandwidth used + 1.65 * math used, at most 1. The three constants are read
+off six
+measured points (Llama-3-8B on A100 and H100, batch 1 to 64, arXiv 2411.00136): energy a token
+falls with
 the batch twenty-fold while power rises by a quarter.
 """
 

@@ -1,6 +1,7 @@
 """Collectives by the alpha-beta model: a floor for small messages, a bandwidth for large ones.
 
-Inside a scale-up domain the link of the domain counts, beyond it the network's share per chip. Times
+Inside a scale-up domain the link of the domain counts, beyond it the network's share per chip.
+Times
 are of the slowest member with no jitter; jitter is added where ranks are many (`reliability`).
 """
 
@@ -17,16 +18,26 @@ if TYPE_CHECKING:
 
 GIGA = 1e9
 NETWORK_FLOOR_S = 20e-6
-"""A small collective over two hosts: 65 us floor measured on a poor network (Vidur), about 20 on InfiniBand."""
+"""A small collective over two hosts: 65 us floor measured on a poor network (Vidur), about 20 on
+InfiniBand."""
 NETWORK_SHARE = 0.8
 """Of the line rate that large messages reach between hosts."""
+HOST = 8
+"""Chips of one host, where a chip has no scale-up link."""
+BUS_SHARE = 0.45
+"""Of the bus that collectives reach when all chips of a host share it and its switches."""
 BUS_GBPS = 25.0
 """A chip without a scale-up link exchanges over the host's PCIe; 4.0 x16 carries about this."""
 
 
+def host_size(chip: Chip) -> int:
+    """Chips that reach one another without a network: the domain, or a host of eight on its bus."""
+    return max(chip.scaleup_domain, HOST)
+
+
 def link_gbps(chip: Chip, members: int) -> float:
     """What one chip can send to its partners, 1e9 bytes/s; inf is never returned."""
-    if members <= chip.scaleup_domain or chip.scaleout_gbps is None:
+    if members <= host_size(chip) or chip.scaleout_gbps is None:
         return chip.scaleup_gbps or chip.scaleout_gbps or BUS_GBPS
     return chip.scaleout_gbps
 
@@ -49,13 +60,15 @@ def _floor_s(chip: Chip, constants: Constants, members: int, *, nccl: bool) -> f
 
 
 def _bandwidth(chip: Chip, constants: Constants, members: int) -> float:
-    inside = members <= chip.scaleup_domain
-    share = find_exchange(chip, constants).bus_share if inside else NETWORK_SHARE
+    if members <= chip.scaleup_domain:
+        share = find_exchange(chip, constants).bus_share
+    else:
+        share = BUS_SHARE if members <= host_size(chip) else NETWORK_SHARE
     return share * link_gbps(chip, members) * GIGA
 
 
 def _folded(chip: Chip, members: int) -> float:
-    """On a torus a large group cuts matrices both ways: traffic falls with its root (arXiv 2211.05102)."""
+    """A large group on a torus cuts matrices both ways: traffic falls (arXiv 2211.05102)."""
     return min(1.0, 2 / math.sqrt(members)) if chip.kind == "tpu" else 1.0
 
 
@@ -103,3 +116,13 @@ def send(chip: Chip, constants: Constants, size_bytes: float, *, far: bool = Fal
     return _floor_s(chip, constants, 2, nccl=True) + size_bytes / _bandwidth(
         chip, constants, members
     )
+
+
+def hidden_part(busy_s: float, exchange_s: float) -> float:
+    """What an exchange adds to the math that it overlaps with.
+
+    Little while it is shorter, a quarter where both are alike, all but the math where it is
+    longer: a cubic mean,
+    because overlap is never perfect.
+    """
+    return float((busy_s**3 + exchange_s**3) ** (1 / 3) - busy_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fuelline.predict.operators import attention_format, dense_format, expert_format
+from fuelline.predict.kernels import attention_format, dense_format, expert_format
 from fuelline.predict.rates import find_matmul, usable_math
 from fuelline.schema.plan_answers import Floor
 
@@ -52,7 +52,7 @@ def find_floor(replica: Deployment, context: float, measured: float | None = Non
 
 
 def critical_batch(replica: Deployment) -> float:
-    """Sequences at which a decode step's products turn from memory- to math-bound; attention aside."""
+    """Sequences at which a decode step's products turn from memory- to math-bound."""
     model, precision, chip = replica.model, replica.precision, replica.chip
     unit = usable_math(chip, precision.math)
     entry = find_matmul(chip, unit, replica.constants)

@@ -1,7 +1,9 @@
-"""From terms to an interval: doubts of the terms, of the group of questions, and of what was assumed.
+"""From terms to an interval: doubts of the terms, of the kind of question, of assumptions.
 
-The doubt of a sum is the root of the squared doubts of its terms. To it comes the spread that leaving whole
-sources out showed for questions of this kind (`fitted.toml`). The interval is symmetric in ratios: 80 % of
+The doubt of a sum is the root of the squared doubts of its terms. To it comes the spread that
+leaving whole
+sources out showed for questions of this kind (`fitted.toml`). The interval is symmetric in ratios:
+80 % of
 measured values should lie inside.
 """
 
@@ -48,14 +50,14 @@ def group_doubt(groups: Sequence[str], constants: Constants) -> float:
 
 
 def estimate(
-    value: float,
-    unit: str,
+    value: tuple[float, str],
     terms: Sequence[Term],
     groups: Sequence[str],
     constants: Constants,
     assumptions: Sequence[str] = (),
 ) -> Estimate:
-    """The number with its interval and its limit."""
+    """A number with its unit gets its interval and its limit."""
+    middle, unit = value
     doubt = math.sqrt(
         terms_doubt(terms) ** 2
         + group_doubt(groups, constants) ** 2
@@ -63,9 +65,9 @@ def estimate(
     )
     ratio = math.exp(Z80 * doubt)
     return Estimate(
-        value=value,
-        low=value / ratio,
-        high=value * ratio,
+        value=middle,
+        low=middle / ratio,
+        high=middle * ratio,
         unit=unit,
         limit=main_limit(terms),
         terms=tuple(terms),

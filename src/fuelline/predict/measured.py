@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fuelline.predict.constants import Constants, Matmul
-from fuelline.predict.operators import ACT_BYTES
+from fuelline.predict.kernels import ACT_BYTES
 from fuelline.schema.catalogue import read_own
 from fuelline.schema.chips import GIBI, GIGA, TERA, Chip
 from fuelline.schema.readings import value_of

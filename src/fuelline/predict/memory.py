@@ -1,4 +1,4 @@
-"""What has to fit into a chip's memory: weights, cache, room to work; and how many sequences then fit.
+"""What has to fit into a chip's memory, and how many sequences then fit.
 
 All sizes are per chip. Latent attention and fewer cache heads than chips are not cut by tensor
 parallelism: every chip holds them whole, which is counted here.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.predict.operators import attention_format, expert_format, expert_share
+from fuelline.predict.expert_operators import expert_share
+from fuelline.predict.kernels import attention_format, expert_format
 
 if TYPE_CHECKING:
     from fuelline.schema.chips import Chip
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
     from fuelline.schema.precision import Precision
 
 USABLE_SHARE = 0.92
-"""Engines leave 5 to 10 % of the memory to the driver and the graphs (TRT-LLM 0.90-0.95, vLLM 0.90)."""
+"""Engines leave 5 to 10 % of the memory to the driver and the graphs (TRT-LLM 0.90-0.95, vLLM
+0.90)."""
 WORK_BYTES = 2e9
-"""Room for activations, graphs and the collectives' buffers in engines of today, beside the cache."""
+"""Room for activations, graphs and the collectives' buffers in engines of today, beside the
+cache."""
 
 
 def weight_bytes(model: Model, precision: Precision, spread: Parallelism) -> float:

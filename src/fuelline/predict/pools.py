@@ -1,6 +1,7 @@
-"""Prefill and decode apart: how many chips each pool needs, what moving the cache costs, and whether it pays.
+"""Prefill and decode apart: chips of each pool, what moving the cache costs, does it pay?
 
-Apart, no token waits for somebody's prompt, so decode may run at the largest batch that the limit on a token
+Apart, no token waits for somebody's prompt, so decode may run at the largest batch that the limit
+on a token
 allows; but prompts are read on chips that then never decode, and the cache has to travel.
 """
 
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING
 from fuelline.predict.exchanges import BUS_GBPS
 from fuelline.schema.chips import GIGA
 from fuelline.schema.plan_answers import Pools
+from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from fuelline.predict.deployment import Deployment
     from fuelline.predict.serve_plan import Found, Wish
 
 WORTH = 0.95
-"""Apart must need this share of the chips or less to be called a gain: two pools are harder to run."""
+"""Apart must need this share of the chips or less to be called a gain: two pools are harder to
+run."""
 
 
 def split_pools(found: Found, wish: Wish) -> Pools:
@@ -64,7 +67,8 @@ def _why(apart: float, together: float, transfer_s: float, prefill_s: float, *, 
     saved = 1 - apart / together
     if pays:
         return (
-            f"apart needs {saved:.0%} fewer chips: decoding no longer waits for prompts, and the cache "
+            f"apart needs {percent(saved)} fewer chips: decoding no longer waits for prompts, and "
+            "the cache "
             f"travels in {transfer_s * 1e3:.0f} ms"
         )
     if transfer_s > prefill_s:
@@ -72,5 +76,7 @@ def _why(apart: float, together: float, transfer_s: float, prefill_s: float, *, 
     if math.isclose(saved, 0, abs_tol=1 - WORTH):
         return "prompts are short against outputs, so little waiting is saved"
     return (
-        f"apart needs {-saved:.0%} more chips" if saved < 0 else "the gain is below five per cent"
+        f"apart needs {percent(-saved)} more chips"
+        if saved < 0
+        else "the gain is below five per cent"
     )

@@ -1,6 +1,7 @@
 """Which constants hold for a chip, an engine or a source: look-ups in the table of `constants`.
 
-A chip that nobody measured gets the middle of what its kind reaches, with a doubt as wide as the spread over
+A chip that nobody measured gets the middle of what its kind reaches, with a doubt as wide as the
+spread over
 that kind; where the catalogue knows its best measured product, the math rate follows from that.
 """
 
@@ -14,7 +15,7 @@ from fuelline.predict.constants import BARE, Constants, Convention, Engine, Exch
 from fuelline.schema.chips import TERA, Chip
 
 BEST_TO_USUAL = 0.93
-"""What products of a model reach against the best product found by a search over sizes (A100 0.89, H100 1.0,
+"""What products of a model reach against the best product found by a search (A100 0.89, H100 1.0,
 B200 0.90 of the achieved rates in the catalogue)."""
 _UNITS = {"fp4": ("fp4", "fp8"), "fp8": ("fp8",), "int8": ("int8", "fp8"), "fp32": ("fp32",)}
 

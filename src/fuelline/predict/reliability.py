@@ -1,7 +1,9 @@
 """What breaks a long synchronous run: failures between checkpoints, and the slowest of many ranks.
 
-Young and Daly: the best interval between checkpoints that take C with failures every M is sqrt(2 C M). A step of
-N ranks lasts as long as its slowest; with normal jitter of a share s it grows by s times the expected
+Young and Daly: the best interval between checkpoints that take C with failures every M is sqrt(2 C
+M). A step of
+N ranks lasts as long as its slowest; with normal jitter of a share s it grows by s times the
+expected
 maximum of N standard normals.
 """
 
@@ -12,9 +14,12 @@ import math
 from fuelline.schema.plan_answers import Goodput, Jitter
 
 CHIP_HOURS_BETWEEN_FAILURES = 50_000.0
-"""Llama 3 (arXiv 2407.21783): 419 unexpected interruptions in 54 days on 16,384 GPUs, one in 50,700 GPU hours."""
+"""Llama 3 (arXiv 2407.21783): 419 unexpected interruptions in 54 days on 16,384 GPUs, one in
+50,700 GPU hours."""
 CHECKPOINT_BYTES_PER_PARAM = 14.0
 """Weights in half precision and Adam's state in single precision (2 + 4 + 4 + 4)."""
+CHECKPOINT_BYTES_PER_S = 200e9
+"""What a large parallel filesystem takes in all."""
 CHECKPOINT_BYTES_PER_S_PER_CHIP = 0.5e9
 """A parallel filesystem's share of one chip's host; give your own with --checkpoint-seconds."""
 RESTART_S = 600.0
@@ -49,7 +54,11 @@ def find_goodput(
 ) -> Goodput:
     """Best interval and the share of time that is useful work."""
     size = params * CHECKPOINT_BYTES_PER_PARAM
-    cost = checkpoint_s if checkpoint_s else size / (chips * CHECKPOINT_BYTES_PER_S_PER_CHIP)
+    cost = (
+        checkpoint_s
+        if checkpoint_s
+        else size / min(chips * CHECKPOINT_BYTES_PER_S_PER_CHIP, CHECKPOINT_BYTES_PER_S)
+    )
     cost = max(cost, 1.0)
     between = chip_hours * 3600 / chips
     interval = math.sqrt(2 * cost * between)

@@ -27,6 +27,7 @@ from fuelline.schema.chips import GIGA
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import ServeAnswer, SweepPoint
 from fuelline.schema.plans import Parallelism
+from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,9 +85,9 @@ class Question(Struct, frozen=True, kw_only=True):
 def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
     """The best ways, best first."""
     question = _with_price(question)
-    wish = question.wish()
+    wish = _unfixed(question).wish()
     swept = [_point(question, value, constants) for value in _sweep_values(question)]
-    found, searched = search(question, constants)
+    found, searched = search(_unfixed(question), constants)
     if not found:
         found = [each for point in swept for each in point[1][:1]]
     if not found:
@@ -106,12 +107,25 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
         tpot_limit_s=wish.tpot_s,
         floor=find_floor(first, context, question.measured),
         options=tuple(describe(each, wish) for each in best[:SHOWN]),
-        pools=split_pools(best[0], wish) if first.spread.pp == 1 and first.spread.ep == 1 else None,
+        pools=split_pools(best[0], wish) if _may_split(question, first.spread) else None,
         swept=question.swept or ("batch" if question.plotted else ""),
         sweep=tuple(point for point, _ in swept),
         advice=tuple(_advice(question, best, wish)),
         searched=searched,
     )
+
+
+def _may_split(question: Question, spread: Parallelism) -> bool:
+    """Two pools are compared where a load is asked for and the batch is free."""
+    asked = question.one("rate") is not None or bool(question.limits)
+    return asked and question.one("batch") is None and spread.pp == 1 and spread.ep == 1
+
+
+def _unfixed(question: Question) -> Question:
+    """A swept degree or batch is free for the answer above the table."""
+    if question.swept in ("batch", "tp", "pp", "ep", "chips"):
+        return replace(question, values={**question.values, question.swept: None})
+    return question
 
 
 def _with_price(question: Question) -> Question:
@@ -181,12 +195,17 @@ def _nothing_fits(question: Question) -> str:
     cache = cache_bytes(model, precision, Parallelism(), wish.prompt + wish.output)
     spread = smallest_spread(model, chip, precision)
     words = [
-        f"{model.name} at {precision.name} needs {need / 1e9:,.0f} GB for weights and {cache / 1e9:,.2f} GB of "
-        f"cache for one sequence of {wish.prompt + wish.output:,.0f} tokens; nothing that was asked for holds it."
+        (
+            f"{model.name} at {precision.name} needs {need / 1e9:,.0f} GB for weights and "
+            f"{cache / 1e9:,.2f} GB of "
+            f"cache for one sequence of {wish.prompt + wish.output:,.0f} tokens; nothing that was "
+            "asked for holds it."
+        )
     ]
     if spread is not None and spread.chips > 1:
         words.append(
-            f"The smallest that does: {spread.chips} x {chip.name} (tp {spread.tp}, pp {spread.pp})."
+            f"The smallest that does: {spread.chips} x {chip.name} (tp {spread.tp}, pp "
+            f"{spread.pp})."
         )
     elif precision.weight_bits > 8:
         words.append("A smaller --precision (fp8, int4), a shorter --in or more --chips would.")
@@ -204,8 +223,10 @@ def _offloaded(question: Question, chip: Chip) -> str:
     share = max(1 - room / weight_bytes(question.model, question.precision, Parallelism()), 0.0)
     seconds = every * share / (BUS_GBPS * GIGA)
     return (
-        f"With {share:.0%} of the weights in host memory one {chip.name} gives about {1 / seconds:.2g} tokens/s: "
-        f"every token pulls {every * share / 1e9:,.0f} GB through a bus of {BUS_GBPS:.0f} GB/s. Capacity is not "
+        f"With {percent(share)} of the weights in host memory one {chip.name} gives about "
+        f"{1 / seconds:.2g} tokens/s: "
+        f"every token pulls {every * share / 1e9:,.0f} GB through a bus of {BUS_GBPS:.0f} GB/s. "
+        "Capacity is not "
         "bandwidth."
     )
 
@@ -217,23 +238,26 @@ def _advice(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
     tax = token.exchange / token.seconds
     if tax > _TAX:
         yield (
-            f"{tax:.0%} of every token is spent between chips: the interconnect tax. Fewer, larger chips or a "
+            f"{percent(tax)} of every token is spent between chips: the interconnect tax. Fewer, "
+            "larger chips or a "
             "single wafer do not pay it."
         )
     if replica.spread.pp > 1:
         yield (
-            f"{replica.spread.pp} pipeline stages add memory, not speed: a token passes all of them one after "
+            f"{replica.spread.pp} pipeline stages add memory, not speed: a token passes all of "
+            "them one after "
             "the other."
         )
     room = replica.room(wish.prompt + wish.output)
     if load.sequences > 0.9 * room:
-        yield "The cache fills the memory: 8-bit cache (--kv 8) or shorter contexts would allow larger batches."
+        yield "The cache fills the memory: --kv 8 or shorter contexts would allow larger batches."
     if not found.meets:
         yield _missed(load.ttft_s, load.tpot_s, wish)
     if wish.rate_per_s is not None and found.replicas > 1:
         yield (
-            f"{found.replicas} replicas of {replica.spread.chips} serve it with {wish.headroom:.0%} head room; one "
-            f"replica down leaves {_left(found, wish):.0%} of the rate asked for."
+            f"{found.replicas} replicas of {replica.spread.chips} serve it with "
+            f"{percent(wish.headroom)} head room; one "
+            f"replica down leaves {percent(_left(found, wish))} of the rate asked for."
         )
     if question.offload:
         yield _offloaded(question, replica.chip)
@@ -250,13 +274,15 @@ def _missed(ttft_s: float, tpot_s: float, wish: Wish) -> str:
     words = []
     if wish.ttft_s is not None and ttft_s > wish.ttft_s:
         words.append(
-            f"the first token takes {ttft_s * 1e3:,.0f} ms where {wish.ttft_s * 1e3:,.0f} are allowed"
+            f"the first token takes {ttft_s * 1e3:,.0f} ms where {wish.ttft_s * 1e3:,.0f} are "
+            "allowed"
         )
     if wish.tpot_s is not None and tpot_s > wish.tpot_s:
         words.append(
             f"a token takes {tpot_s * 1e3:,.1f} ms where {wish.tpot_s * 1e3:,.1f} are allowed"
         )
     return (
-        f"Nothing keeps the limits even with one sequence at a time: {' and '.join(words)}. More tensor "
+        f"Nothing keeps the limits even with one sequence at a time: {' and '.join(words)}. More "
+        "tensor "
         "parallelism, fewer bits or a faster chip would."
     )

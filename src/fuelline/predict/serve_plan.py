@@ -1,7 +1,9 @@
-"""`plan serve`: over chips, degrees and batch sizes, what serves a load within its limits at least cost.
+"""`plan serve`: over chips, degrees and batches, what serves a load within limits at least cost.
 
-Every candidate is a replica whose largest load within the limits is found; replicas are then as many as the
-rate needs with head room. Only candidates that are shown get intervals: the search stays below two seconds.
+Every candidate is a replica whose largest load within the limits is found; replicas are then as
+many as the
+rate needs with head room. Only candidates that are shown get intervals: the search stays below two
+seconds.
 """
 
 from __future__ import annotations
@@ -200,9 +202,9 @@ def describe(found: Found, wish: Wish) -> ServeOption:
         sequences=load.sequences * replica.spread.dp,
         most_sequences=replica.room(wish.prompt + wish.output) * replica.spread.dp,
         critical_batch=critical_batch(replica),
-        rate_tokens_per_s=estimate(group_rate, "tok/s", terms, (RATE, *more), constants),
-        tpot_s=estimate(load.tpot_s, "s", terms, (TPOT, *more), constants),
-        ttft_s=estimate(load.ttft_s, "s", alone.terms(), (TTFT, *more), constants),
+        rate_tokens_per_s=estimate((group_rate, "tok/s"), terms, (RATE, *more), constants),
+        tpot_s=estimate((load.tpot_s, "s"), terms, (TPOT, *more), constants),
+        ttft_s=estimate((load.ttft_s, "s"), alone.terms(), (TTFT, *more), constants),
         prefill_s=alone.seconds,
         exchange_share=token.exchange / token.seconds,
         usd_per_mtoken=None if price is None else price / 3600 / served * MILLION,

@@ -1,7 +1,8 @@
 """Continuous batching in a steady state: rate, time to first token, time per output token.
 
 Little's law over the step model: while a request decodes its tokens, every other running request is
-prefilled once, so a token waits for its own step and for its share of those prefills. In a closed loop
+prefilled once, so a token waits for its own step and for its share of those prefills. In a closed
+loop
 requests that started together end together; a share of them queues for its prefill as a wave.
 """
 
@@ -12,15 +13,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.predict.operators import expert_share
-from fuelline.predict.reliability import expected_maximum
+from fuelline.predict.expert_operators import expert_share
 
 if TYPE_CHECKING:
     from fuelline.predict.deployment import Deployment
     from fuelline.predict.step import Tally
 
-STAGE_JITTER = 0.35
-"""Spread of stage times when prefills and decodes share a pipeline (Llama-3.3-70B on 1 to 8 stages)."""
+STAGE_BUBBLE = 0.13
+"""Idle share that each further stage adds while prefills and decodes share a pipeline: eight
+batches are in flight (Llama-3.3-70B on 1, 2, 4 and 8 stages: 1787, 3707, 5961, 8166 tokens/s)."""
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -55,7 +56,7 @@ def load(replica: Deployment, sequences: float, prompt: float, output: float) ->
     fill = replica.prefill(each, max(prompt, 1.0)).scaled(1 / each)
     alone = replica.prefill(1, max(prompt, 1.0))
     fill = fill.scaled(_held_up(replica))
-    slack = 1 + STAGE_JITTER * expected_maximum(stages)
+    slack = 1 + STAGE_BUBBLE * (stages - 1)
     cycle = token.scaled(output).plus(fill, each).scaled(slack)
     tpot_s = token.seconds + max(each - 1, 0) * fill.seconds / output
     return Load(
@@ -68,9 +69,10 @@ def load(replica: Deployment, sequences: float, prompt: float, output: float) ->
 
 
 def arrive(replica: Deployment, sequences: float, prompt: float, output: float) -> Load:
-    """Requests come at random at the rate that keeps this many in flight (Poisson, by Little's law).
+    """Requests come at random at the rate that keeps this many in flight (Little's law).
 
-    A request then waits for those in front of it, not for a wave: the prefill server is busy for a share of the
+    A request then waits for those in front of it, not for a wave: the prefill server is busy for a
+    share of the
     time, and the mean wait of a queue with constant service follows (Pollaczek-Khinchine).
     """
     steady = load(replica, sequences, prompt, output)

@@ -1,4 +1,4 @@
-"""What every prediction is about: a model, on a chip, at a precision, spread somehow, run by something."""
+"""What a prediction is about: a model on a chip, at a precision, spread and run somehow."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """`plan shape`: dimensions that waste tiles or block sharding, and the nearest that do not.
 
-Costs are as measured, not as the textbook has them: crossing a tile edge costs a few per cent in the median
-and up to about one and a half times at worst, only in the compute-bound band (aiconfigurator 0.12 GEMM tables).
+Costs are as measured, not as the textbook has them: crossing a tile edge costs a few per cent in
+the median
+and up to about one and a half times at worst, only in the compute-bound band (aiconfigurator 0.12
+GEMM tables).
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.schema.plan_answers import Dimension, ShapeAnswer
+from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,14 +21,14 @@ if TYPE_CHECKING:
     from fuelline.schema.precision import Precision
 
 _ALIGN_BYTES = 128
-"""Tensor cores from A100 on run best on multiples of 128 bytes (NVIDIA DU-09799); 16 bytes are required."""
+"""Tensor cores from A100 on run best on multiples of 128 bytes (NVIDIA DU-09799); 16 bytes are
+required."""
 _NEED_BYTES = 16
 _ARRAY = {"TPU-v6e": 256, "TPU-v7x-Ironwood": 256}
 """Side of the systolic array; 128 on the other TPUs."""
 _VOCAB = {"gpu": 128}
 _DEGREES = (1, 2, 4, 8, 16, 32, 64)
 _TILE_COST = "2 to 14 % in the median where products are math-bound, at worst 1.5 times"
-_PAD_COST = "the rest of an array of {side} computes zeros: {waste:.1%} of this product"
 
 
 def check_shape(model: Model, chip: Chip, precision: Precision) -> ShapeAnswer:
@@ -80,7 +83,7 @@ def _problems(model: Model, chip: Chip, precision: Precision) -> Iterator[Dimens
 def _misaligned(name: str, value: int, step: int, chip: Chip) -> Dimension:
     if chip.kind == "tpu":
         padded = -(-value // step) * step
-        cost = _PAD_COST.format(side=step, waste=1 - value / padded)
+        cost = f"the rest of an array of {step} computes zeros: {percent(1 - value / padded)} of it"
     else:
         cost = _TILE_COST
     return Dimension(
@@ -99,9 +102,14 @@ def _vocabulary(model: Model, chip: Chip) -> Iterator[Dimension]:
             name="vocabulary",
             value=model.vocab,
             problem=f"no multiple of {step}: the output projection's last tile is mostly empty",
-            cost="up to a few per cent of a step for small models (arXiv 2401.14489); pad, do not cut",
+            cost="a few per cent of a step for small models (arXiv 2401.14489); pad, do not cut",
             nearest=(-(-model.vocab // step) * step,),
         )
+
+
+def _power(size: int) -> int:
+    """The next power of two."""
+    return 1 << (size - 1).bit_length()
 
 
 def _heads(model: Model) -> Iterator[Dimension]:
@@ -111,14 +119,14 @@ def _heads(model: Model) -> Iterator[Dimension]:
             name="head size",
             value=size,
             problem="neither a power of two nor a multiple of 32: attention kernels pad it",
-            cost=f"{1 - size / (1 << (size - 1).bit_length()):.0%} of attention computes padding",
-            nearest=(1 << (size.bit_length() - 1), 1 << size.bit_length()),
+            cost=f"{percent(1 - size / _power(size))} of attention computes padding",
+            nearest=(_power(size) // 2, _power(size)),
         )
     for tp in (2, 4, 8):
         blocked = _blocked(model, tp)
         if blocked:
             yield Dimension(
-                name=f"tensor parallelism {tp}",
+                name="tensor parallelism",
                 value=tp,
                 problem=f"{blocked} cannot be cut evenly by {tp}",
                 cost="this degree is not possible without padding",

@@ -1,6 +1,7 @@
 """A shape for a model that is known by its size only: as public models of that size are built.
 
-Used for rows of a table that name a model which nobody published a shape of. The result is a guess and
+Used for rows of a table that name a model which nobody published a shape of. The result is a guess
+and
 says so in the estimate's assumptions.
 """
 
@@ -17,7 +18,7 @@ _FAMILY_TOLERANCE = 0.12
 def find_shape(
     name: str, params_b: float | None, active_b: float | None, notes: str = ""
 ) -> tuple[Model, str] | None:
-    """The model by name, by family and size, by the notes, or by size alone; with what was assumed."""
+    """By name, by family and size, by the notes, or by size alone; with what was assumed."""
     model = find_model(name)
     if model is not None:
         return model, ""
@@ -87,7 +88,8 @@ def _same_family(name: str, size_b: float) -> Model | None:
 def guess_shape(name: str, size_b: float, active_b: float | None = None) -> Model:
     """Width and depth that public dense models of this size have; experts if fewer are active."""
     dense_b = active_b if active_b and active_b < 0.8 * size_b else size_b
-    # Public models from 0.1 to 500B: width grows as the 0.36th power of the size (4096 at 7B, 16384 at 405B).
+    # Public models from 0.1 to 500B: width grows as the 0.36th power of the size (4096 at 7B,
+    # 16384 at 405B).
     hidden = max(round(4096 * (dense_b / 7) ** 0.36 / _HEAD) * _HEAD, _HEAD)
     vocab = 128_000 if dense_b > 1 else 50_000
     rest = max(dense_b * 1e9 - 2 * vocab * hidden, 0.4e9 * dense_b)

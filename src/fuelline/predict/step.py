@@ -1,15 +1,20 @@
 """The time of one forward step on a chip: rooflines per operator, launches, exchanges, the host.
 
-t(operator) = launches * launch cost + max(flops / reached math rate, bytes / reached bandwidth). The
+t(operator) = launches * launch cost + max(flops / rate, bytes / bandwidth), both as reached. The
 sum over operators and exchanges is the step; each part keeps its name, its limit and its doubt.
 """
 
 from __future__ import annotations
 
+from math import log2
 from typing import TYPE_CHECKING
 
-from fuelline.predict.exchanges import all_reduce, all_to_all, send
-from fuelline.predict.operators import ACT_BYTES, Operator, Work, expert_share, list_operators
+from fuelline.predict.exchanges import all_reduce, all_to_all, hidden_part, send
+from fuelline.predict.expert_operators import expert_share
+from fuelline.predict.kernels import ACT_BYTES, Operator
+from fuelline.predict.kernels import half as half_unit
+from fuelline.predict.measured_step import add_measured
+from fuelline.predict.operators import list_operators
 from fuelline.schema.plans import Term
 
 if TYPE_CHECKING:
@@ -17,14 +22,11 @@ if TYPE_CHECKING:
 
     from fuelline.predict.constants import Matmul
     from fuelline.predict.setup import Setup
+    from fuelline.predict.work import Work
 
 SENT_BYTES = 1.0
 """Tokens go to their experts in 8 bits and come back in 16 (DeepSeek-V3 report)."""
 _MATH_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
-
-
-MOSTLY = 0.5
-"""A measured product whose weights alone take this share of its time waits for memory, not for math."""
 
 
 class Tally:
@@ -111,10 +113,13 @@ def forward_operators(setup: Setup, work: Work) -> list[Operator]:
 
 def add_operators(tally: Tally, setup: Setup, operators: Iterable[Operator]) -> None:
     """Put each operator's time where it belongs."""
-    half, engine, shares = setup.rates(setup.unit(half_math(setup))), setup.engine, setup.constants.shares
-    move_rate = (half.move_share or shares.move_share) * setup.bandwidth
-    small_us = half.small_us or half.launch_us * shares.small_launch_share
-    small_s = (engine.launch_us or small_us) * 1e-6
+    own = setup.rates(setup.unit(half_unit(setup.precision)))
+    if own.by_rows:
+        add_measured(tally, setup, operators, own)
+        return
+    half, engine, shares = setup.rates("bf16"), setup.engine, setup.constants.shares
+    move_rate = shares.move_share * setup.bandwidth
+    small_s = (engine.launch_us or half.launch_us * shares.small_launch_share) * 1e-6
     for op in operators:
         if op.kind == "elementwise":
             tally.moved += op.count * op.moved_bytes / move_rate
@@ -124,19 +129,14 @@ def add_operators(tally: Tally, setup: Setup, operators: Iterable[Operator]) -> 
         entry = setup.rates(unit)
         tally.launch += op.count * op.launches * (engine.launch_us or entry.launch_us) * 1e-6
         if op.kind == "attention":
-            _add_attention(tally, setup, op, unit, entry)
+            _add_attention(tally, setup, op, half)
         else:
             _add_product(tally, setup, op, unit, entry)
 
 
-def half_math(setup: Setup) -> str:
-    """What runs between the products: half precision unless all is single."""
-    return "fp32" if setup.precision.math == "fp32" else "bf16"
-
-
-def _add_attention(tally: Tally, setup: Setup, op: Operator, unit: str, entry: Matmul) -> None:
-    math_s = op.flops / ((entry.attention_share or entry.math_share) * setup.peak(unit))
-    share = entry.cache_share or entry.memory_share * setup.constants.shares.cache_read_share
+def _add_attention(tally: Tally, setup: Setup, op: Operator, half: Matmul) -> None:
+    math_s = op.flops / ((half.attention_share or half.math_share) * setup.peak("bf16"))
+    share = half.memory_share * setup.constants.shares.cache_read_share
     move_s = op.moved_bytes / (share * setup.bandwidth)
     if math_s > move_s:
         tally.attention_math += op.count * math_s
@@ -148,18 +148,21 @@ def _add_product(tally: Tally, setup: Setup, op: Operator, unit: str, entry: Mat
     shares = setup.constants.shares
     short = shares.short_sum_bytes / _MATH_BYTES.get(unit, 2.0)
     reach = entry.math_share * op.inner / (op.inner + short)
-    reach *= shares.grouped_share if op.kind == "grouped" else 1.0
-    if entry.by_rows and op.rows:
-        reach = entry.reach_at(op.rows)
+    if op.kind == "grouped":
+        reach *= shares.grouped_share / fullest(setup)
+        reach *= shares.unpacked_share if op.math == "mxfp4" and unit == "bf16" else 1.0
     math_s = op.flops / (reach * setup.peak(unit))
     memory_share = entry.memory_share * unpack_share(op, entry)
     move_s = (op.weight_bytes + op.moved_bytes) / (memory_share * setup.bandwidth)
-    if entry.by_rows and MOSTLY * math_s < move_s <= math_s:
-        tally.weights += op.count * math_s
-    elif math_s > move_s:
+    if math_s > move_s:
         tally.math += op.count * math_s
     else:
         tally.weights += op.count * move_s
+
+
+def fullest(setup: Setup) -> float:
+    """Tokens of the fullest expert-parallel chip against the mean."""
+    return 1 + setup.constants.shares.imbalance * log2(max(setup.spread.ep, 1))
 
 
 def unpack_share(op: Operator, entry: Matmul) -> float:
@@ -179,6 +182,9 @@ def _add_exchanges(tally: Tally, setup: Setup, work: Work) -> None:
         sent = work.rows * model.experts_per_token * model.hidden
         each = all_to_all(chip, constants, spread.ep, sent * SENT_BYTES)
         back = all_to_all(chip, constants, spread.ep, sent * ACT_BYTES)
-        tally.exchange += model.moe_layers * (each + back)
+        between = model.moe_layers * (each + back) * fullest(setup)
+        # Over a network, engines run two half batches so that one computes while the other travels.
+        far = spread.ep > chip.scaleup_domain
+        tally.exchange += hidden_part(tally.seconds, between) if far else between
     if spread.pp > 1:
         tally.exchange += (spread.pp - 1) * send(chip, constants, wide / spread.tp)

@@ -1,4 +1,4 @@
-"""`plan train`: which layout trains fastest within memory, how long it takes, and what breaks on the way."""
+"""`plan train`: the layout that trains fastest within memory, and what breaks on the way."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from fuelline.predict.training_memory import count_memory
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import Apart, TrainAnswer
 from fuelline.schema.plans import Parallelism
+from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fuelline.predict.constants import Constants
     from fuelline.predict.setup import Setup
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
-    from fuelline.schema.precision import Precision
 
 PRACTICAL_MFU = 0.40
 USUAL_JITTER = 0.02
@@ -100,9 +99,12 @@ def find_layout(setup: Setup, wish: TrainWish) -> Layout:
 
 def _no_layout(model: Model, wish: TrainWish) -> str:
     return (
-        f"no layout of {wish.chips} chips divides {model.name} ({model.heads} heads, {model.layers} layers) "
-        f"with tp {wish.tp or 'any'}, pp {wish.pp or 'any'}, cp {wish.cp}, ep {wish.ep or 'any'} at "
-        f"{wish.batch_tokens / wish.length:.0f} sequences a step. tp must divide the heads, tp x pp x cp the "
+        f"no layout of {wish.chips} chips divides {model.name} ({model.heads} heads, "
+        f"{model.layers} layers) "
+        f"with tp {wish.tp or 'any'}, pp {wish.pp or 'any'}, cp {wish.cp}, ep {wish.ep or 'any'} "
+        "at "
+        f"{wish.batch_tokens / wish.length:.0f} sequences a step. tp must divide the heads, tp x "
+        "pp x cp the "
         "chips, and replicas must not be more than sequences: change one of them."
     )
 
@@ -186,8 +188,8 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
         batch_sequences=schedule.batch,
         length=wish.length,
         tokens=wish.tokens,
-        step_s=estimate(seconds, "s", terms, (group,), constants),
-        mfu_frac=estimate(flops / peak, "frac", terms, (group,), constants),
+        step_s=estimate((seconds, "s"), terms, (group,), constants),
+        mfu_frac=estimate((flops / peak, "frac"), terms, (group,), constants),
         tokens_per_s=rate,
         days=run_s / 86400,
         usd=None if chip.usd_per_hour is None else chip.usd_per_hour * wish.chips * run_s / 3600,
@@ -214,7 +216,7 @@ def _bytes_per_token(wish: TrainWish) -> float:
 
 
 def _apart(model: Model, wish: TrainWish, step_s: float) -> Apart:
-    """Sites exchange all gradients every step over one link each: a ring all-reduce of half precision."""
+    """Sites exchange all gradients every step over one link each, by a ring."""
     size = 2.0 * model.params
     moved = 2 * (wish.sites - 1) / wish.sites * size
     rate = wish.link_gbps * 1e9
@@ -234,21 +236,31 @@ def _advice(chip: Chip, layout: Layout, mfu: float, jitter: float, goodput: floa
     total = step.seconds
     if step.bubble_s > 0.1 * total:
         yield (
-            f"The pipeline bubble takes {step.bubble_s / total:.0%}: more micro-batches (a larger batch), more "
+            f"The pipeline bubble takes {percent(step.bubble_s / total)}: more micro-batches (a "
+            "larger batch), more "
             "interleaving or fewer stages shrink it."
         )
     if step.data_s > 0.1 * total:
         yield (
-            f"Exchange between replicas takes {step.data_s / total:.0%}: larger batches a step, fewer replicas or "
+            f"Exchange between replicas takes {percent(step.data_s / total)}: larger batches a "
+            "step, fewer replicas or "
             "a faster network."
         )
     if step.tensor_s > 0.15 * total:
-        yield f"Tensor-parallel exchange takes {step.tensor_s / total:.0%}: try a smaller --tp."
+        share = percent(step.tensor_s / total)
+        yield f"Tensor-parallel exchange takes {share}: try a smaller --tp."
     if mfu < PRACTICAL_MFU:
-        yield f"MFU of {mfu:.0%} is below the practical {PRACTICAL_MFU:.0%}."
+        yield f"MFU of {percent(mfu)} is below the practical {percent(PRACTICAL_MFU)}."
     if jitter > 0.05:
-        yield f"Jitter alone costs {jitter:.0%} on so many ranks: find the slow ones before adding more."
+        yield (
+            f"Jitter alone costs {percent(jitter)} on so many ranks: find the slow ones before "
+            "adding more."
+        )
     if goodput < 0.9:
         yield "Failures and checkpoints cost more than a tenth: faster checkpoints help most."
     if chip.scaleup_domain < layout.spread.tp:
-        yield f"tp {layout.spread.tp} leaves the scale-up domain of {chip.scaleup_domain}: exchanges go by the network."
+        yield (
+            f"tp {layout.spread.tp} leaves the scale-up domain of {chip.scaleup_domain}: "
+            "exchanges go by "
+            "the network."
+        )

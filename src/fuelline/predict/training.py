@@ -1,7 +1,9 @@
 """The time of one training step: math, traffic, exchanges, bubble; what of them hides behind what.
 
-A step is `micro-batches` passes of forward and backward through a pipeline of stages. Matrix products
-cost three forwards (four with full recomputation), flash attention three and a half. Exchanges of the
+A step is `micro-batches` passes of forward and backward through a pipeline of stages. Matrix
+products
+cost three forwards (four with full recomputation), flash attention three and a half. Exchanges of
+the
 data-parallel group hide behind backward as far as they fit.
 """
 
@@ -11,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from fuelline.predict.exchanges import BUS_GBPS, all_reduce, send
-from fuelline.predict.operators import ACT_BYTES, make_work, touched_share
+from fuelline.predict.exchanges import BUS_GBPS, all_reduce, hidden_part, send
+from fuelline.predict.expert_operators import touched_share
+from fuelline.predict.kernels import ACT_BYTES
 from fuelline.predict.step import Tally, add_operators, forward_operators
+from fuelline.predict.work import make_work
 from fuelline.schema.chips import GIGA
 from fuelline.schema.plans import Slice, Term
 
@@ -24,7 +28,8 @@ if TYPE_CHECKING:
     from fuelline.schema.plans import Parallelism
 
 BACKWARD_ATTENTION = 3.5
-"""Forward and backward of flash attention against its forward: five products back for two forward."""
+"""Forward and backward of flash attention against its forward: five products back for two
+forward."""
 NEAR_SHARE = 0.7
 """Of the link inside a domain that exchanges between experts reach."""
 NETWORK_SHARE = 0.85
@@ -34,7 +39,8 @@ POOR_NETWORK_GBPS = 12.5
 FLAT_SHARE = 0.68
 """The same where every member gathers over its own card only."""
 OPTIMIZER_BYTES = 28.0
-"""Adam in mixed precision reads and writes about this much for a parameter (weights, gradient, moments)."""
+"""Adam in mixed precision reads and writes about this much for a parameter (weights, gradient,
+moments)."""
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
@@ -111,7 +117,7 @@ class Training(Struct, frozen=True, kw_only=True):
 
 
 def model_flops(model: Model, length: float, *, causal: bool = False) -> float:
-    """FLOPs a token of forward and backward: six a weight that multiplies, twelve a pair and head value.
+    """FLOPs a token of forward and backward: six a weight, twelve a pair and head value.
 
     The convention of PaLM and Megatron counts all pairs; `causal` counts the half that is needed.
     """
@@ -250,13 +256,6 @@ def _data_exchange(setup: Setup, schedule: Schedule, micro: float, stage: float)
     if schedule.zero >= 3:
         return micro * hidden_part(stage, 3 * 2 * held / rate)
     return hidden_part(stage, 2 * 2 * held / rate)
-
-
-def hidden_part(busy_s: float, exchange_s: float) -> float:
-    """What an exchange adds to the math that it overlaps with: little while it is shorter, a quarter
-    where both are alike, all but the math where it is longer (a cubic mean: overlap is never perfect).
-    """
-    return float((busy_s**3 + exchange_s**3) ** (1 / 3) - busy_s)
 
 
 def _optimizer(setup: Setup) -> float:

@@ -1,7 +1,9 @@
 """What training keeps on one chip: weights, gradients, optimiser, activations.
 
-Mixed-precision Adam: 2 + 2 + 12 bytes a parameter; ZeRO stages 1, 2 and 3 spread the last twelve, the
-gradients and the weights over the replicas. Activations of a layer in half precision are 34 bytes a token and
+Mixed-precision Adam: 2 + 2 + 12 bytes a parameter; ZeRO stages 1, 2 and 3 spread the last twelve,
+the
+gradients and the weights over the replicas. Activations of a layer in half precision are 34 bytes
+a token and
 hidden value with flash attention (arXiv 2205.05198), two when only the layer's input is kept.
 """
 
@@ -26,7 +28,7 @@ LOGIT_BYTES = 6.0
 
 
 def count_memory(model: Model, chip: Chip, spread: Parallelism, schedule: Schedule) -> TrainMemory:
-    """On the chip that holds most: the first pipeline stage keeps activations of all micro-batches in flight."""
+    """On the chip that holds most: the first stage keeps activations of all in flight."""
     held = held_params(model, spread)
     replicas = spread.dp * spread.cp
     weights = held * WEIGHT_BYTES / (replicas if schedule.zero >= 3 else 1)
@@ -60,7 +62,7 @@ def _activations(model: Model, spread: Parallelism, schedule: Schedule) -> float
 
 
 def _width(model: Model) -> float:
-    """Feed-forward width against the four times that the formula counts; experts' where there are some."""
+    """Feed-forward width against the four times that the formula counts."""
     wide = model.ffn
     if model.experts:
         wide = (model.experts_per_token + model.shared_experts) * model.expert_ffn

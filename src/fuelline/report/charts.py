@@ -1,6 +1,7 @@
 """A chart on a terminal: a grid of characters with two axes; one sign a series, its name below.
 
-Logarithmic axes need positive numbers; points that cannot be shown are left out, never moved to an edge.
+Logarithmic axes need positive numbers; points that cannot be shown are left out, never moved to an
+edge.
 """
 
 from __future__ import annotations
@@ -77,30 +78,30 @@ def draw_chart(chart: Chart, *, plain: bool) -> list[str]:
             row[mark] = ":"
     signs = _PLAIN_SIGNS if plain else _SIGNS
     for number, series in enumerate(chart.series):
-        _plot(grid, series, horizontal, vertical, signs[number % len(signs)], plain=plain)
+        sign = signs[number % len(signs)]
+        _plot(grid, series, (horizontal, vertical), sign, "." if plain else "·")
     return [f"  {chart.title}", *_framed(grid, vertical), *_foot(chart, horizontal, signs)]
 
 
 def _plot(
-    grid: list[list[str]], series: Series, across: Axis, up: Axis, sign: str, *, plain: bool
+    grid: list[list[str]], series: Series, axes: tuple[Axis, Axis], sign: str, joint: str
 ) -> None:
+    across, up = axes
     if series.joined:
         for before, after in zip(series.points, series.points[1:], strict=False):
-            _join(grid, before, after, across, up, "." if plain else "·")
+            _join(grid, (before, after), axes, joint)
     for x, y in series.points:
         _put(grid, across.cell(x), up.cell(y), sign)
 
 
 def _join(
     grid: list[list[str]],
-    before: tuple[float, float],
-    after: tuple[float, float],
-    across: Axis,
-    up: Axis,
+    ends: tuple[tuple[float, float], tuple[float, float]],
+    axes: tuple[Axis, Axis],
     sign: str,
 ) -> None:
-    ends = [(across.share(x), up.share(y)) for x, y in (before, after)]
-    (x0, y0), (x1, y1) = ends
+    across, up = axes
+    (x0, y0), (x1, y1) = ((across.share(x), up.share(y)) for x, y in ends)
     if x0 is None or y0 is None or x1 is None or y1 is None:
         return
     for step in range(_STEPS + 1):

@@ -24,7 +24,8 @@ def write_chips(answer: ChipsAnswer) -> Document:
     )
     cells = tuple((_serve_cells if serving else _train_cells)(line) for line in fit)
     words = (
-        "n: the fewest chips that hold it; floor: a token for one user by bandwidth alone; full load at the right"
+        "n: the fewest chips that hold it; floor: a token for one user by bandwidth alone; full "
+        "load at the right"
         if serving
         else f"{fit[0].chips if fit else 'some'} chips each, the best layout found"
     )
@@ -74,7 +75,8 @@ def write_shape(answer: ShapeAnswer) -> Document:
     degrees = ", ".join(str(size) for size in answer.degrees)
     head = (
         f"{answer.model} on {answer.chip} ({answer.precision}): "
-        f"{len(answer.dimensions) or 'no'} dimension{'s' if len(answer.dimensions) != 1 else ''} to think about. "
+        f"{len(answer.dimensions) or 'no'} dimension{'s' if len(answer.dimensions) != 1 else ''} "
+        "to think about. "
         f"Tensor parallelism that cuts it evenly: {degrees}."
     )
     blocks: list[Block] = [Statement(head)]
@@ -82,7 +84,8 @@ def write_shape(answer: ShapeAnswer) -> Document:
         blocks.append(Items(tuple(_dimension(each) for each in answer.dimensions)))
         blocks.append(
             Statement(
-                "Costs as measured with today's libraries: the twofold steps of the textbook are rare, and small "
+                "Costs as measured with today's libraries: the twofold steps of the textbook are "
+                "rare, and small "
                 "batches (decoding) do not see tiles at all."
             )
         )

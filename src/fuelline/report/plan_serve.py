@@ -1,4 +1,4 @@
-"""Words for `plan serve`: the best way first, then what limits it, what else there is, and the sweep."""
+"""Words for `plan serve`: the best way first, then its limit, the others, the sweep."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fuelline.report.document import (
     Statement,
     Table,
 )
-from fuelline.schema.units import duration, number, percent, short, size
+from fuelline.schema.units import duration, number, parameters, percent, short, size
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import Floor, Pools, ServeAnswer, ServeOption
@@ -52,8 +52,8 @@ def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
 
 def between(value: Estimate, factor: float = 1.0, unit: str = "") -> str:
     """`12.3 (10.1 to 15.0) ms`."""
-    words = f"{short(value.value * factor)} ({short(value.low * factor)} to {short(value.high * factor)})"
-    return f"{words} {unit}".rstrip()
+    middle, low, high = (short(end * factor) for end in (value.value, value.low, value.high))
+    return f"{middle} ({low} to {high}) {unit}".rstrip()
 
 
 def spread_words(spread: Parallelism) -> str:
@@ -74,12 +74,12 @@ def _degrees(spread: Parallelism) -> tuple[tuple[str, int], ...]:
 
 def _title(answer: ServeAnswer) -> str:
     active = (
-        f", {short(answer.active_params)} active"
+        f", {parameters(answer.active_params)} active"
         if answer.active_params < 0.8 * answer.params
         else ""
     )
     parts = [
-        f"{answer.model} ({short(answer.params)} parameters{active}, {answer.precision})",
+        f"{answer.model} ({parameters(answer.params)} parameters{active}, {answer.precision})",
         f"{answer.prompt:,.0f} tokens in, {answer.output:,.0f} out",
     ]
     if answer.rate_per_s is not None:
@@ -108,14 +108,17 @@ def _reaches(best: ServeOption) -> list[Item]:
     rate = between(best.rate_tokens_per_s, 1.0, "tokens/s")
     items = [
         Item(
-            f"a replica: {rate}, {best.sequences:,.0f} sequences at once ({best.most_sequences:,.0f} fit)"
+            f"a replica: {rate}, {best.sequences:,.0f} sequences at once "
+            f"({best.most_sequences:,.0f} fit)"
         ),
         Item(f"a token: {between(best.tpot_s, 1e3, 'ms')}"),
         Item(
-            f"first token: {between(best.ttft_s, 1e3, 'ms')}, a prompt alone {duration(best.prefill_s)}"
+            f"first token: {between(best.ttft_s, 1e3, 'ms')}, a prompt alone "
+            f"{duration(best.prefill_s)}"
         ),
         Item(
-            f"critical batch: about {best.critical_batch:,.0f}; below it bandwidth limits a step, above it "
+            f"critical batch: about {best.critical_batch:,.0f}; below it bandwidth limits a step, "
+            "above it "
             "math"
         ),
     ]
@@ -134,16 +137,20 @@ def _reaches(best: ServeOption) -> list[Item]:
 
 def _floor(floor: Floor, best: ServeOption) -> str:
     words = (
-        f"One user cannot get more than {short(floor.tokens_per_s)} tokens/s ({duration(floor.seconds)} a token): "
-        f"{size(floor.weight_bytes)} of weights and {size(floor.cache_bytes)} of cache are read for each, at "
-        f"{size(floor.bandwidth_bytes_per_s)}/s on {best.spread.tp} chip{'s' if best.spread.tp > 1 else ''}."
+        f"One user cannot get more than {short(floor.tokens_per_s)} tokens/s "
+        f"({duration(floor.seconds)} a token): "
+        f"{size(floor.weight_bytes)} of weights and {size(floor.cache_bytes)} of cache are read "
+        "for each, at "
+        f"{size(floor.bandwidth_bytes_per_s)}/s on {best.spread.tp} "
+        f"chip{'s' if best.spread.tp > 1 else ''}."
     )
     if floor.measured_share is None:
         return words
     share = floor.measured_share
     if share > 1:
         return (
-            f"{words} Your {floor.measured_per_s:g} are {share:.2f} times that: several tokens come from one step "
+            f"{words} Your {floor.measured_per_s:g} are {share:.2f} times that: several tokens "
+            "come from one step "
             "(speculation), or it is another model, precision or number of chips."
         )
     return f"{words} Your {floor.measured_per_s:g} are {percent(share)} of it."
@@ -167,7 +174,8 @@ def _explained(best: ServeOption) -> list[Block]:
             (
                 Item(f"weights on a chip {size(best.weight_bytes_per_chip)}"),
                 Item(
-                    f"cache of a sequence {size(best.cache_bytes_per_sequence)} on each of its chips"
+                    f"cache of a sequence {size(best.cache_bytes_per_sequence)} on each of its "
+                    "chips"
                 ),
                 Item(f"between chips {percent(best.exchange_share)} of a decode step"),
             )
@@ -199,8 +207,10 @@ def _pools(pools: Pools) -> Item:
     return Item(
         f"{'It pays' if pools.pays else 'It does not pay'}: {pools.why}.",
         (
-            f"prefill {pools.prefill_chips:.1f} chips, decode {pools.decode_chips:.1f} (1 to "
-            f"{1 / pools.ratio:.1f}); together {pools.together_chips:.1f}",
+            (
+                f"prefill {pools.prefill_chips:.1f} chips, decode {pools.decode_chips:.1f} (1 to "
+                f"{1 / pools.ratio:.1f}); together {pools.together_chips:.1f}"
+            ),
             f"cache moved per request {size(pools.transfer_bytes)}, {duration(pools.transfer_s)}",
         ),
     )

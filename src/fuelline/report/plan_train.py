@@ -18,7 +18,7 @@ from fuelline.report.document import (
     Table,
 )
 from fuelline.report.plan_serve import spread_words
-from fuelline.schema.units import duration, percent, rate, short, size
+from fuelline.schema.units import duration, parameters, percent, rate, short, size
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import Apart, TrainAnswer, TrainMemory
@@ -51,7 +51,8 @@ def write_training(answer: TrainAnswer, *, explain: bool) -> Document:
 
 def _title(answer: TrainAnswer) -> str:
     return (
-        f"{answer.model} ({short(answer.params)} parameters, {answer.precision})  ·  {answer.chips:,} x "
+        f"{answer.model} ({parameters(answer.params)} parameters, {answer.precision})  ·  "
+        f"{answer.chips:,} x "
         f"{answer.chip}  ·  {short(answer.tokens)} tokens"
     )
 
@@ -81,11 +82,14 @@ def _step(answer: TrainAnswer) -> list[Item]:
     return [
         Item(f"layout: {', '.join(layout)}"),
         Item(
-            f"step of {answer.batch_sequences:,.0f} x {answer.length:,.0f} tokens: {duration(step.value)} "
-            f"({duration(step.low)} to {duration(step.high)}), {short(answer.tokens_per_s)} tokens/s"
+            f"step of {answer.batch_sequences:,.0f} x {answer.length:,.0f} tokens: "
+            f"{duration(step.value)} "
+            f"({duration(step.low)} to {duration(step.high)}), {short(answer.tokens_per_s)} "
+            "tokens/s"
         ),
         Item(
-            f"MFU {percent(mfu.value)} ({percent(mfu.low)} to {percent(mfu.high)}), {against} the practical "
+            f"MFU {percent(mfu.value)} ({percent(mfu.low)} to {percent(mfu.high)}), {against} the "
+            "practical "
             f"{percent(_PRACTICAL)}"
         ),
     ]
@@ -110,8 +114,11 @@ def _memory(memory: TrainMemory) -> Item:
     return Item(
         f"{size(memory.total_bytes)} of {room}",
         (
-            f"weights {size(memory.weights_bytes)}, gradients {size(memory.gradients_bytes)}, optimizer "
-            f"{size(memory.optimizer_bytes)}, activations {size(memory.activations_bytes)}",
+            (
+                f"weights {size(memory.weights_bytes)}, gradients {size(memory.gradients_bytes)}, "
+                "optimizer "
+                f"{size(memory.optimizer_bytes)}, activations {size(memory.activations_bytes)}"
+            ),
         ),
     )
 
@@ -124,12 +131,16 @@ def _around(answer: TrainAnswer) -> list[Item]:
             ("`fuelline run train.py` shows whether yours do",),
         ),
         Item(
-            f"failures: one in {duration(good.failure_every_s)}; a checkpoint of {size(good.checkpoint_bytes)} "
-            f"({duration(good.checkpoint_s)}) every {duration(good.interval_s)} leaves {percent(good.share)}"
+            f"failures: one in {duration(good.failure_every_s)}; a checkpoint of "
+            f"{size(good.checkpoint_bytes)} "
+            f"({duration(good.checkpoint_s)}) every {duration(good.interval_s)} leaves "
+            f"{percent(good.share)}"
         ),
         Item(
-            f"jitter: ranks that vary by {percent(jitter.spread_frac)} make a step of {jitter.ranks:,} ranks "
-            f"{percent(jitter.expected_frac)} longer; up to {jitter.allowed_ranks:,} ranks lose less than 5 %"
+            f"jitter: ranks that vary by {percent(jitter.spread_frac)} make a step of "
+            f"{jitter.ranks:,} ranks "
+            f"{percent(jitter.expected_frac)} longer; up to {jitter.allowed_ranks:,} ranks lose "
+            "less than 5 %"
         ),
     ]
     if answer.energy_joule is not None:
@@ -139,12 +150,14 @@ def _around(answer: TrainAnswer) -> list[Item]:
 
 def _apart(apart: Apart) -> Item:
     words = (
-        f"{apart.sites} sites over {rate(apart.link_bytes_per_s)}: gradients take {duration(apart.exchange_s)} a "
+        f"{apart.sites} sites over {rate(apart.link_bytes_per_s)}: gradients take "
+        f"{duration(apart.exchange_s)} a "
         f"step, which leaves {percent(apart.share)} of the speed."
     )
     need = f"to hide them behind a step the link must carry {rate(apart.needed_bytes_per_s)}"
     why = (
-        "every step exchanges all gradients, and they grow with the model while wide links do not: that is why "
+        "every step exchanges all gradients, and they grow with the model while wide links do "
+        "not: that is why "
         "frontier models are trained in one place"
     )
     return Item(words, (need, why) if apart.share < 0.9 else (need,))

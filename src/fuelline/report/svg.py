@@ -15,14 +15,16 @@ WIDTH, HEIGHT = 760, 460
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 24, 44, 84
 _COLOURS = ("#1f5fa8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#475569")
 _TICKS = 5
+_PALE = 'stroke="#e5e7eb"'
+_DASHED = 'stroke="#111827" stroke-dasharray="5 4"'
 
 
 def draw_svg(chart: Chart) -> str:
     """The whole file."""
     across, up = make_axes(chart, 1000, 1000)
+    box = f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12"'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        'font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" {box}>',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
         f'<text x="{_LEFT}" y="24" font-size="15">{escape(chart.title)}</text>',
         *_grid(across, up),
@@ -44,15 +46,24 @@ def _y(place: float) -> float:
     return HEIGHT - _BOTTOM - place * (HEIGHT - _TOP - _BOTTOM)
 
 
+def _line(x: tuple[float, float], y: tuple[float, float], style: str) -> str:
+    (x1, x2), (y1, y2) = x, y
+    return f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}" {style}/>'
+
+
+def _words(x: float, y: float, words: str, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+
+
 def _grid(across: Axis, up: Axis) -> list[str]:
     parts = []
     for tick in range(_TICKS):
         place = tick / (_TICKS - 1)
         parts += [
-            f'<line x1="{_x(0)}" x2="{_x(1)}" y1="{_y(place):.1f}" y2="{_y(place):.1f}" stroke="#e5e7eb"/>',
-            f'<line x1="{_x(place):.1f}" x2="{_x(place):.1f}" y1="{_y(0)}" y2="{_y(1)}" stroke="#e5e7eb"/>',
-            f'<text x="{_LEFT - 8}" y="{_y(place) + 4:.1f}" text-anchor="end">{short(up.at(place))}</text>',
-            f'<text x="{_x(place):.1f}" y="{_y(0) + 18}" text-anchor="middle">{short(across.at(place))}</text>',
+            _line((_x(0), _x(1)), (_y(place), _y(place)), _PALE),
+            _line((_x(place), _x(place)), (_y(0), _y(1)), _PALE),
+            _words(_LEFT - 8, _y(place) + 4, short(up.at(place)), "end"),
+            _words(_x(place), _y(0) + 18, short(across.at(place)), "middle"),
         ]
     return parts
 
@@ -62,9 +73,8 @@ def _mark(chart: Chart, across: Axis) -> list[str]:
     if place is None:
         return []
     return [
-        f'<line x1="{_x(place):.1f}" x2="{_x(place):.1f}" y1="{_y(0)}" y2="{_y(1)}" stroke="#111827" '
-        'stroke-dasharray="5 4"/>',
-        f'<text x="{_x(place) + 5:.1f}" y="{_y(1) + 14}">{escape(chart.x_mark_label)}</text>',
+        _line((_x(place), _x(place)), (_y(0), _y(1)), _DASHED),
+        _words(_x(place) - 5, _y(1) + 14, chart.x_mark_label, "end"),
     ]
 
 
@@ -92,8 +102,7 @@ def _legend(name: str, number: int, colour: str) -> list[str]:
 
 def _labels(chart: Chart) -> list[str]:
     middle = (_TOP + HEIGHT - _BOTTOM) / 2
-    return [
-        f'<text x="{_x(0.5):.0f}" y="{HEIGHT - 46}" text-anchor="middle">{escape(chart.x_label)}</text>',
-        f'<text x="16" y="{middle:.0f}" text-anchor="middle" '
-        f'transform="rotate(-90 16 {middle:.0f})">{escape(chart.y_label)}</text>',
-    ]
+    turned = f'transform="rotate(-90 16 {middle:.0f})"'
+    place = f'x="16" y="{middle:.0f}" text-anchor="middle"'
+    up = f"<text {place} {turned}>{escape(chart.y_label)}</text>"
+    return [_words(_x(0.5), HEIGHT - 46, chart.x_label, "middle"), up]

@@ -10,16 +10,21 @@ if TYPE_CHECKING:
 
 _GAP = 2
 _WIDTH = 80
+_LEAST = 6
 _NUMBER = re.compile(r"[-+~<>]?[\d.,]+( ?\S{1,6})?|-|[\d.,]+ to [\d.,]+( ?\S{1,6})?")
 
 
 def draw_table(table: Table) -> list[str]:
-    """Lines; a first column that is too wide is cut, so that numbers never are."""
+    """Lines; the widest column of words is cut where they do not fit, so that numbers never are."""
     rows = [table.head, *table.rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(table.head))]
-    spare = _WIDTH - 2 - sum(widths) - _GAP * (len(widths) - 1)
-    widths[0] = max(widths[0] + min(spare, 0), 6)
     right = [_is_numeric([row[column] for row in table.rows]) for column in range(len(widths))]
+    while sum(widths) + _GAP * (len(widths) - 1) > _WIDTH - 2:
+        words = [column for column in range(len(widths)) if not right[column]] or [0]
+        widest = max(words, key=lambda column: widths[column])
+        if widths[widest] <= _LEAST:
+            break
+        widths[widest] -= 1
     return [_line(row, widths, right) for row in rows]
 
 

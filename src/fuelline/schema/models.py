@@ -1,8 +1,10 @@
 """The shape of a transformer: what its FLOPs, bytes and cache follow from. Facts, not weights.
 
 One `Model` describes dense, grouped-query, multi-query, latent-attention (MLA), mixture-of-experts
-and sliding-window decoders. Parameter counts are derived from the shape; a table that states another
-count keeps it in `stated_params_b` so that the two can be compared. Figures: `catalogue/models.toml`.
+and sliding-window decoders. Parameter counts are derived from the shape; a table that states
+another
+count keeps it in `stated_params_b` so that the two can be compared. Figures:
+`catalogue/models.toml`.
 """
 
 from __future__ import annotations
@@ -125,12 +127,12 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def active_params(self) -> int:
-        """Weights that one token multiplies with: experts not chosen and the input embedding do not count."""
+        """Weights that one token multiplies with; neither idle experts nor the input embedding."""
         idle = self.moe_layers * (self.experts - self.experts_per_token) * self.expert_params
         return self.params - idle - (0 if self.tied else self.vocab * self.hidden)
 
     def kv_values(self, context: float) -> float:
-        """Cached values of one sequence of this length, all layers; bytes follow from the precision."""
+        """Cached values of one sequence of this length, all layers."""
         width = self.kv_lora + self.rope_dim if self.latent else 2 * self.kv_heads * self.head_size
         if not self.window:
             return self.layers * width * context
@@ -179,7 +181,8 @@ def name_model(name: str, own: tuple[Model, ...] = ()) -> Model:
         return model
     close = ", ".join(nearest(name, (each.name for each in (*own, *list_models()))))
     raise InputError(
-        f"no model '{name}', and no such file or folder. Nearest names: {close or 'none'}. Give the "
+        f"no model '{name}', and no such file or folder. Nearest names: {close or 'none'}. Give "
+        "the "
         "config.json of a Hugging Face model, or your own shape as a [[model]] entry of a TOML "
         "file: --catalogue FILE."
     )

@@ -1,6 +1,7 @@
-"""What `plan` answers, one struct a command: the JSON contract of `--json`, and what `report` draws.
+"""What `plan` answers, one struct a command: the JSON of `--json`, and what `report` draws.
 
-Money and energy are None where a price or a power limit is not known. Times are seconds, sizes bytes.
+Money and energy are None where a price or a power limit is not known. Times are seconds, sizes
+bytes.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Floor(Struct, frozen=True, kw_only=True):
     """Of all chips of the group together."""
     measured_per_s: float | None = None
     measured_share: float | None = None
-    """Of the floor's rate that a measured rate reaches. Above 1: the figures do not belong together, or
-    several tokens come from one step."""
+    """Of the floor's rate that a measured rate reaches. Above 1: several tokens come
+    from one step, or the figures do not belong together."""
 
 
 class ServeOption(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """How numbers are stored and multiplied: bytes a weight, bytes a cached value, and the math unit.
 
 A name as people write it (`bf16`, `int4-wo-g32`, `q4_0`, `nvfp4`, `w8a8`) becomes a `Precision`. A
-weight-only format multiplies in half precision. Bits include the scales that are read with the weights.
+weight-only format multiplies in half precision. Bits include the scales that are read with the
+weights.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Numbers as people type them: `4k`, `1.5T`, `500ms`, `1..256`; refused with the valid range if absurd.
+"""Numbers as people type them: `4k`, `1.5T`, `500ms`, `1..256`; absurd ones are refused.
 
-A flag may hold several values (`1,2,4` or `1..256`, which doubles), so every flag is read as a tuple.
+A flag may hold several values (`1,2,4` or `1..256`, which doubles), so every flag is read as a
+tuple.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ _MULTIPLES = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9, "t": 1e12}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _MOST_VALUES = 64
 _DOUBLE_FROM = 4.0
-"""A range whose ends differ by at least this factor is walked by doubling, else in eight even steps."""
+"""A range whose ends differ by at least this factor is walked by doubling, else in eight even
+steps."""
 
 
 def parse_amount(text: str, name: str, low: float, high: float) -> float:
@@ -27,7 +29,8 @@ def parse_amount(text: str, name: str, low: float, high: float) -> float:
         value = float(word) * factor
     except ValueError:
         raise UsageError(
-            f"{name} '{text}' is no number. Give one between {_show(low)} and {_show(high)}, such as "
+            f"{name} '{text}' is no number. Give one between {_show(low)} and {_show(high)}, such "
+            "as "
             "128, 4k, 1.5T or 1..256."
         ) from None
     if not math.isfinite(value) or not low <= value <= high:
@@ -73,7 +76,8 @@ def parse_duration(text: str, name: str, low_s: float = 1e-6, high_s: float = 1e
         value = math.nan
     if not low_s <= value <= high_s:
         raise UsageError(
-            f"{name} '{text}' is no time between {_show(low_s)} s and {_show(high_s)} s. Write 500ms, 2s or 3h."
+            f"{name} '{text}' is no time between {_show(low_s)} s and {_show(high_s)} s. Write "
+            "500ms, 2s or 3h."
         )
     return value
 

@@ -44,6 +44,14 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
 
+def parameters(count: float) -> str:
+    """`70553706496` -> `70.6B`, as models are named."""
+    for letter, step in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
+        if count >= step:
+            return f"{count / step:.3g}{letter}"
+    return f"{count:,.0f}"
+
+
 def _three_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2g}"
 

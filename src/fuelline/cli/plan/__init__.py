@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 _COMMANDS = (serve, train, chips, shape, check)
 _DESCRIPTION = (
-    "Say what limits a model on a chip, what it will reach, what it costs, and what to buy or change. "
+    "Say what limits a model on a chip, what it will reach, what it costs, and what to buy or "
+    "change. "
     "Every answer is an interval with its limit."
 )
 
@@ -22,7 +23,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "plan",
         help="what hardware, batch and parallelism a language model needs",
         description=_DESCRIPTION,
-        epilog="CONFIG is a Hugging Face config.json (file or folder) or a public name. docs/plan.md tells more.",
+        epilog="CONFIG is a Hugging Face config.json (file or folder) or a public name.",
     )
     inner = parser.add_subparsers(title="questions", metavar="QUESTION", required=True)
     for command in _COMMANDS:

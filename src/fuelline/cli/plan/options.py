@@ -89,7 +89,8 @@ def find_range(options: argparse.Namespace, names: tuple[str, ...]) -> str:
     ranges = [name for name in names if len(values_of(options, name) or ()) > 1]
     if len(ranges) > 1:
         raise UsageError(
-            f"--{ranges[0]} and --{ranges[1]} are both ranges, and a table has one. Fix one of them."
+            f"--{ranges[0]} and --{ranges[1]} are both ranges, and a table has one. Fix one of "
+            "them."
         )
     return ranges[0] if ranges else ""
 
@@ -150,7 +151,8 @@ def find_known(name: str, own: tuple[Chip, ...]) -> Chip:
     ):
         if value is None:
             raise InputError(
-                f"the {figure} of {chip.name} is not known, and no other chip's is taken for it. Give a "
+                f"the {figure} of {chip.name} is not known, and no other chip's is taken for it. "
+                "Give a "
                 "[[chip]] entry that has it: --catalogue FILE."
             )
         if not 1e6 <= value <= 1e22:
@@ -176,7 +178,8 @@ def check_spread(tp: float, heads: int) -> None:
         fit = [size for size in (1, 2, 4, 8, 16, 32, 64) if heads % size == 0]
         near = min(fit, key=lambda size: abs(size - tp))
         raise UsageError(
-            f"--tp {int(tp)} does not divide {heads} attention heads. The nearest that does is --tp {near}."
+            f"--tp {int(tp)} does not divide {heads} attention heads. The nearest that does is "
+            f"--tp {near}."
         )
 
 

@@ -1,4 +1,4 @@
-"""`fuelline plan serve`: what serves a model at a rate within limits, at least cost; and what limits it."""
+"""`fuelline plan serve`: what serves a model at a rate within limits, at least cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "serve",
         help="serve a model: latency, throughput, chips, cost",
         description=(
-            "Find what serves a model within limits at least cost, over chips, parallelism and batch, and "
+            "Find what serves a model within limits at least cost, over chips, parallelism and "
+            "batch, and "
             "say what limits it. A range such as --batch 1..256 gives a table and a plot."
         ),
     )

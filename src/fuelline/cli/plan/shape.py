@@ -1,4 +1,4 @@
-"""`fuelline plan shape`: dimensions that waste tiles or block sharding, and the nearest that do not."""
+"""`fuelline plan shape`: dimensions that waste tiles or block sharding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fuelline plan train`: how long a training run takes on so many chips, in which layout, and what limits it."""
+"""`fuelline plan train`: how long a run takes on so many chips, and what limits it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "train",
         help="train a model: time, layout, MFU, memory, failures, input",
         description=(
-            "Say how long a training run takes, in which layout, what limits it, what it needs of memory, network "
+            "Say how long a training run takes, in which layout, what limits it, what it needs of "
+            "memory, network "
             "and input, and what failures and jitter cost. A range gives a table and a plot."
         ),
     )

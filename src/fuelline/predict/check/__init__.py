@@ -1,4 +1,4 @@
-"""How accurate the planner is on measured rows: read a table, answer every row, score the answers."""
+"""How accurate the planner is on measured rows: read, answer, score."""
 
 from fuelline.predict.check.answer import answer_row
 from fuelline.predict.check.rows import Row, read_rows

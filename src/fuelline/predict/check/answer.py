@@ -38,7 +38,7 @@ def answer_row(row: Row, constants: Constants) -> Estimate | Unanswered:
         return Unanswered(reason="its figures give no finite answer")
     terms = point.parts.terms(find_matmul(case.chip, "bf16", constants).doubt_frac)
     groups = (group_of(row), *_also(row, case))
-    return estimate(point.value, row.unit, terms, groups, constants, point.assumptions)
+    return estimate((point.value, row.unit), terms, groups, constants, point.assumptions)
 
 
 def _also(row: Row, case: Case) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """A row's words become a case: model, chip, precision, degrees, engine; and what had to be assumed.
 
-Every cell may be blank or odd. What cannot be read is searched for among what fits (`spreads`), or the
+Every cell may be blank or odd. What cannot be read is searched for among what fits (`spreads`), or
+the
 row has no answer and the reason is said.
 """
 
@@ -120,17 +121,14 @@ def read_spreads(
         pp = pp or 1
         rest = max(chips // (tp * pp), 1) if chips else 1
         return (Parallelism(tp=tp, pp=pp, dp=dp or rest, ep=ep),)
-    return _search(tp, pp, chips, model, chip, precision)
+    return _search((tp, pp, chips), model, chip, precision)
 
 
 def _search(
-    tp: int | None,
-    pp: int | None,
-    chips: int | None,
-    model: Model,
-    chip: Chip,
-    precision: Precision,
+    told: tuple[int | None, int | None, int | None], model: Model, chip: Chip, precision: Precision
 ) -> tuple[Parallelism, ...]:
+    """`told`: tp, pp and the number of chips, each if the row says it."""
+    tp, pp, chips = told
     most = chips or _MOST_CHIPS_OF_A_GROUP
     group = min(most, max(chip.scaleup_domain, 8))
     tps = [tp] if tp else [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= group]

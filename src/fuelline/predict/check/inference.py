@@ -14,6 +14,8 @@ from fuelline.predict.training import Training, model_flops
 from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fuelline.predict.check.case import Case
     from fuelline.predict.check.rows import Row
     from fuelline.predict.constants import Constants
@@ -23,7 +25,8 @@ _WORDS = {"low": 1.0, "api": 1.0, "single": 1.0, "latency": 1.0, "large": 512.0,
 _DEFAULT_INPUT, _DEFAULT_OUTPUT = 1000.0, 250.0
 """Lengths of a row that states none and belongs to no known benchmark."""
 _SLO_HEADROOM = 0.85
-"""Share of the saturated rate that a p99 limit on latency leaves (MLPerf server against offline)."""
+"""Share of the saturated rate that a p99 limit on latency leaves (MLPerf server against
+offline)."""
 
 
 class Point(Struct, frozen=True, kw_only=True):
@@ -118,27 +121,12 @@ def is_under_load(row: Row) -> bool:
 
 
 def _measure(row: Row, case: Case, replica: Deployment, ask: Ask) -> Point:
-    metric = row.metric
-    if "energy" in metric or metric.startswith("power"):
-        return _energy(row, replica, ask)
-    if "mfu" in metric or "tflops" in metric:
-        return _prefill_rate(row, replica, ask)
-    if "ttft" in metric or "first_token" in metric or "prefill_latency" in metric:
-        return _first_token(row, replica, ask)
-    if any(
-        word in metric
-        for word in ("tpot", "itl", "inter_token", "decode_latency", "per_token_latency")
-    ):
-        return _per_token(row, replica, ask)
-    if metric.startswith(("prefill", "input_throughput")):
-        return _prompt_rate(row, case, replica, ask)
-    if "user" in metric:
-        return _user_rate(row, replica, ask)
-    if "latency" in metric or "e2e" in metric:
-        return _whole(row, replica, ask)
-    if "throughput" in metric or "tok/s" in row.unit or "req/s" in row.unit:
+    for words, answer in _METRICS:
+        if any(word in row.metric for word in words):
+            return answer(row, case, replica, ask)
+    if "tok/s" in row.unit or "req/s" in row.unit:
         return _rate(row, case, replica, ask)
-    raise InputError(f"no such metric as '{metric}' ({row.unit or 'no unit'}) is predicted")
+    raise InputError(f"no such metric as '{row.metric}' ({row.unit or 'no unit'}) is predicted")
 
 
 def _time(row: Row, seconds: float, tally: Tally, *notes: str) -> Point:
@@ -157,7 +145,7 @@ def _load(ask: Ask, replica: Deployment) -> Load:
     return load(replica, _per_replica(ask, replica), ask.prompt, ask.output)
 
 
-def _first_token(row: Row, replica: Deployment, ask: Ask) -> Point:
+def _first_token(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row):
         found = _load(ask, replica)
         return _time(row, found.ttft_s, replica.prefill(1, max(ask.prompt, 1)))
@@ -165,7 +153,7 @@ def _first_token(row: Row, replica: Deployment, ask: Ask) -> Point:
     return _time(row, tally.seconds, tally)
 
 
-def _per_token(row: Row, replica: Deployment, ask: Ask) -> Point:
+def _per_token(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row):
         found = _load(ask, replica)
         return _time(row, found.tpot_s, found.cycle.scaled(1 / ask.output))
@@ -173,7 +161,7 @@ def _per_token(row: Row, replica: Deployment, ask: Ask) -> Point:
     return _time(row, tally.seconds, tally)
 
 
-def _user_rate(row: Row, replica: Deployment, ask: Ask) -> Point:
+def _user_rate(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row) and (ask.sequences or 1) > 1:
         found = _load(ask, replica)
         return Point(value=1 / found.tpot_s, parts=found.cycle)
@@ -181,7 +169,7 @@ def _user_rate(row: Row, replica: Deployment, ask: Ask) -> Point:
     return Point(value=1 / tally.seconds, parts=tally)
 
 
-def _whole(row: Row, replica: Deployment, ask: Ask) -> Point:
+def _whole(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row):
         found = _load(ask, replica)
         return _time(row, found.ttft_s + found.tpot_s * max(ask.output - 1, 0), found.cycle)
@@ -260,7 +248,7 @@ def _under_limit(row: Row) -> float:
     return _SLO_HEADROOM if re.search(r"TTFT\s*<=?", row.notes) else 1.0
 
 
-def _prefill_rate(row: Row, replica: Deployment, ask: Ask) -> Point:
+def _prefill_rate(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     sequences, prompt = ask.sequences or 1.0, max(ask.prompt, 1)
     tally = replica.prefill(sequences, prompt)
     flops = model_flops(replica.model, prompt) / 3 * sequences * prompt / tally.seconds
@@ -271,7 +259,7 @@ def _prefill_rate(row: Row, replica: Deployment, ask: Ask) -> Point:
     return Point(value=each / 1e12, parts=tally)
 
 
-def _energy(row: Row, replica: Deployment, ask: Ask) -> Point:
+def _energy(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     sequences = ask.sequences or 1.0
     tally = replica.batch(sequences, ask.prompt, ask.output)
     watts = batch_power_w(replica, sequences, ask.prompt, ask.output, tally.seconds)
@@ -281,3 +269,16 @@ def _energy(row: Row, replica: Deployment, ask: Ask) -> Point:
         return Point(value=watts, parts=tally)
     tokens = sequences * (ask.output if "output" in row.metric else ask.output + ask.prompt)
     return Point(value=watts * replica.spread.shards * tally.seconds / tokens, parts=tally)
+
+
+_METRICS: tuple[tuple[tuple[str, ...], Callable[[Row, Case, Deployment, Ask], Point]], ...] = (
+    # Words of a metric's name and what answers it; the first that fits.
+    (("energy", "power"), _energy),
+    (("mfu", "tflops"), _prefill_rate),
+    (("ttft", "first_token", "prefill_latency"), _first_token),
+    (("tpot", "itl", "inter_token", "decode_latency", "per_token_latency"), _per_token),
+    (("prefill", "input_throughput"), _prompt_rate),
+    (("user",), _user_rate),
+    (("latency", "e2e"), _whole),
+    (("throughput",), _rate),
+)

@@ -1,7 +1,9 @@
 """A table of measurements, row by row; a cell that says nothing is None, never a zero.
 
-The columns are those of our own table of published measurements: id, kind, model, params_b, active_params_b,
-hardware, n_gpus, tp, pp, dp, ep, precision, batch_or_concurrency, input_len, output_len, metric, value,
+The columns are those of our own table of published measurements: id, kind, model, params_b,
+active_params_b,
+hardware, n_gpus, tp, pp, dp, ep, precision, batch_or_concurrency, input_len, output_len, metric,
+value,
 unit, source, confidence, notes, regime. Only kind, model, hardware, metric and value are needed.
 """
 
@@ -72,7 +74,8 @@ def read_rows(path: Path) -> list[Row | BadRow]:
             missing = [name for name in NEEDED if name not in names]
             if missing:
                 raise InputError(
-                    f"{path} has no column {', '.join(missing)}, so its rows cannot be checked. The "
+                    f"{path} has no column {', '.join(missing)}, so its rows cannot be checked. "
+                    "The "
                     "columns are listed in docs/plan.md."
                 )
             return [_read(cells, number) for number, cells in enumerate(table, 1)]

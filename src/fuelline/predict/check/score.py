@@ -1,4 +1,4 @@
-"""Errors by kind of row, coverage of the intervals, the worst rows, and the rows without an answer."""
+"""Errors by kind of row, coverage of the intervals, worst rows, rows without an answer."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _TERA = 1e12
 _USUAL_LENGTH = 4096.0
 _USUAL_BATCH_TOKENS = 4e6
-"""Tokens a step of a run that does not say: 4M, as Llama-2 and most of its time (arXiv 2307.09288)."""
+"""Tokens a step of a run that does not say: 4M, as Llama-2 and most of its time (arXiv
+2307.09288)."""
 _USUAL_CHIPS = 1024
 _GOODPUT = 0.93
 """Share of time that a whole run trains: failures, restarts, evaluations (Llama-3: above 0.9)."""
@@ -74,7 +75,8 @@ def _ways(row: Row, case: Case) -> list[Parallelism]:
     pps = [row.pp] if row.pp and row.chips and row.tp else [1, 2, 4, 8, 16]
     ep = row.ep or 1
     ways = [Parallelism(tp=tp, pp=pp, ep=ep) for tp in tps for pp in pps]
-    # 18 bytes a parameter must fit with the optimiser spread over replicas: 4 bytes stay (arXiv 2205.05198).
+    # 18 bytes a parameter must fit with the optimiser spread over replicas: 4 bytes stay (arXiv
+    # 2205.05198).
     room = (case.chip.mem_bytes or 0) * 0.6
     fits = [way for way in ways if case.model.params * 4 / (way.tp * way.pp) <= room]
     return fits or ways[-1:]
