@@ -44,7 +44,9 @@ def write_plot(options: argparse.Namespace, document: Document) -> None:
         try:
             _write(chart, named)
         except OSError as error:
-            raise InputError(f"cannot write {named}: {error.strerror}. The plot is lost.") from error
+            raise InputError(
+                f"cannot write {named}: {error.strerror}. The plot is lost."
+            ) from error
 
 
 def _write(chart: Chart, path: Path) -> None:

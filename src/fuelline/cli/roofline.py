@@ -96,7 +96,9 @@ def _check(options: argparse.Namespace, shapes: list[InputShape]) -> None:
     if options.save and not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", options.save):
         raise UsageError(f"--save {options.save} is no name: letters, digits, dots and dashes.")
     if options.save and options.on:
-        raise UsageError("--on takes a saved roofline and --save keeps a new one: give one of them.")
+        raise UsageError(
+            "--on takes a saved roofline and --save keeps a new one: give one of them."
+        )
     _whole(options.rounds, "--rounds", 3, 200, 9)
     _whole(options.threads, "--threads", 1, 4096, 1)
 
@@ -175,7 +177,9 @@ def _read_saved(name: str) -> Roofline:
     try:
         return msgspec.json.decode(path.read_bytes(), type=Noun)
     except FileNotFoundError as error:
-        known = sorted(each.stem for each in path.parent.glob("*.json")) if path.parent.is_dir() else []
+        known = (
+            sorted(each.stem for each in path.parent.glob("*.json")) if path.parent.is_dir() else []
+        )
         raise InputError(
             f"no roofline was saved as '{name}'. Saved: {', '.join(known) or 'none'}. "
             f"`fuelline roofline --save {name}` makes one."

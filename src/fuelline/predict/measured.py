@@ -87,7 +87,9 @@ def _matmul(roofline: Roofline, ceiling: MathCeiling, name: str) -> Matmul:
 def _spread(ceiling: MathCeiling) -> float:
     """Half the width of the rounds' interval, averaged over the curve."""
     widths = [
-        ((each.flops_per_s.high or 0.0) - (each.flops_per_s.low or 0.0)) / each.flops_per_s.value / 2
+        ((each.flops_per_s.high or 0.0) - (each.flops_per_s.low or 0.0))
+        / each.flops_per_s.value
+        / 2
         for each in ceiling.by_rows
     ]
     return max(sum(widths) / max(len(widths), 1), 0.03)

@@ -20,9 +20,7 @@ MOSTLY = 0.5
 """A product whose bytes alone take this share of its time waits for memory, not for math."""
 
 
-def add_measured(
-    tally: Tally, setup: Setup, operators: Iterable[Operator], own: Matmul
-) -> None:
+def add_measured(tally: Tally, setup: Setup, operators: Iterable[Operator], own: Matmul) -> None:
     """Put each operator's time where it belongs."""
     for op in operators:
         unit = setup.unit(op.math)

@@ -58,9 +58,7 @@ def write_png(chart: Chart, path: Path) -> None:
     for number, series in enumerate(chart.series):
         _series(canvas, series, number)
     canvas.write((_LEFT, 22 * SCALE), chart.title)
-    canvas.write(
-        ((_LEFT + WIDTH) / 2, HEIGHT - _BOTTOM + 36 * SCALE), chart.x_label, "mm"
-    )
+    canvas.write(((_LEFT + WIDTH) / 2, HEIGHT - _BOTTOM + 36 * SCALE), chart.x_label, "mm")
     canvas.write((12 * SCALE, _TOP - 6 * SCALE), chart.y_label, "ls")
     image.save(path, format="PNG")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import (
@@ -51,7 +52,8 @@ def _next(saved: str) -> str:
 
 
 def _device(roofline: Roofline) -> str:
-    threads = f", {roofline.threads} threads" if roofline.device == "cpu" else ""
+    count = roofline.threads
+    threads = f", {count} thread{'s' if count > 1 else ''}" if roofline.device == "cpu" else ""
     return f"{roofline.name} ({roofline.device}{threads}, {roofline.framework})"
 
 
@@ -83,9 +85,7 @@ def _rates(reading: Reading) -> str:
 
 def _flops(reading: Reading) -> str:
     low, high = reading.low or reading.value, reading.high or reading.value
-    return (
-        f"{short(reading.value / 1e9)} GFLOP/s ({short(low / 1e9)} to {short(high / 1e9)})"
-    )
+    return f"{short(reading.value / 1e9)} GFLOP/s ({short(low / 1e9)} to {short(high / 1e9)})"
 
 
 def _span(reading: Reading) -> str:
@@ -151,7 +151,7 @@ def write_points(found: ModelPoints, top: int = MOST_SHOWN) -> Document:
         Statement(_verdict(found), _distance(found)),
         Heading("Operators, slowest first"),
         _points_table(found, top),
-        chart_points(found),
+        *([chart] if (chart := chart_points(found)).series else []),
         Heading("What to change"),
         Items(tuple(Item(text) for text in _advice(found))),
     ]
@@ -207,14 +207,14 @@ def _line(point: OperatorPoint) -> tuple[str, ...]:
     turn = point.batch_to_turn
     return (
         point.name.lstrip("_")[:18],
-        point.shapes[:19],
+        point.shapes[:15],
         str(point.calls),
         duration(point.seconds.value),
         percent(point.share),
         "-" if intensity is None else short(intensity),
         point.bound,
         percent(min(point.reached_share, 9.99)),
-        "-" if turn is None else short(round(turn)),
+        "-" if turn is None else f"{math.ceil(turn):,}",
     )
 
 
@@ -253,21 +253,30 @@ def _roof(
     return (low, low * roofline.bandwidth / 1e9), (ridge, peak / 1e9), (high, peak / 1e9)
 
 
+def _is_slow(point: OperatorPoint) -> bool:
+    """Far below its roof, and worth a look."""
+    return point.reached_share < 0.4 and point.share > 0.1 and point.bound != "launch"
+
+
 def _advice(found: ModelPoints) -> list[str]:
     shares = _shares(found)
     advice = []
     turning = [
-        point for point in found.points if point.bound == "memory" and point.batch_to_turn is not None
+        point
+        for point in found.points
+        if point.bound == "memory" and point.batch_to_turn is not None
     ]
     if turning and found.batch is not None:
         main = turning[0]
         turn = main.batch_to_turn or 0.0
         advice.append(
-            f"A batch of {short(round(turn))} instead of {found.batch} makes {main.name.lstrip('_')} "
+            f"A batch of {math.ceil(turn):,} instead of {found.batch} makes {main.name.lstrip('_')} "
             f"({percent(main.share)} of the time) math-bound: its weights are then read for more samples."
         )
     still = sum(
-        point.share for point in found.points if point.bound == "memory" and point.batch_to_turn is None
+        point.share
+        for point in found.points
+        if point.bound == "memory" and point.batch_to_turn is None
     )
     if still > 0.2:
         advice.append(
@@ -279,7 +288,7 @@ def _advice(found: ModelPoints) -> list[str]:
             f"{percent(shares['launch'])} of the time goes into operators too small to be worth their launch: "
             "a larger batch, torch.compile or CUDA graphs."
         )
-    slow = next((each for each in found.points if each.reached_share < 0.4 and each.share > 0.1), None)
+    slow = next((each for each in found.points if _is_slow(each)), None)
     if slow is not None:
         advice.append(
             f"{slow.name.lstrip('_')} ({slow.shapes}) reaches {percent(slow.reached_share)} of its roof: the kernel "

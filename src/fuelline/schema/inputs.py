@@ -35,7 +35,9 @@ class InputShape(Struct, frozen=True):
 
     def __str__(self) -> str:
         size = "x".join(str(each) for each in self.dims) or "scalar"
-        return (f"{self.name}=" if self.name else "") + size + (f":{self.dtype}" if self.dtype else "")
+        return (
+            (f"{self.name}=" if self.name else "") + size + (f":{self.dtype}" if self.dtype else "")
+        )
 
 
 def parse_input(text: str) -> InputShape:
@@ -63,5 +65,7 @@ def _dims(text: str, size: str) -> tuple[int, ...]:
     for each in dims:
         elements *= each
     if not 1 <= elements <= MOST_ELEMENTS:
-        raise UsageError(f"--input {text} has {elements:,} elements; 1 to {MOST_ELEMENTS:,} are possible.")
+        raise UsageError(
+            f"--input {text} has {elements:,} elements; 1 to {MOST_ELEMENTS:,} are possible."
+        )
     return dims

@@ -195,4 +195,3 @@ def show(options: argparse.Namespace, answer: Any, document: Document) -> None:
         sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     else:
         render_terminal(document, sys.stdout)
-

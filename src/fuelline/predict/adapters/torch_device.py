@@ -70,7 +70,9 @@ def measure_device(
         copy_bytes_per_s=_rate("copy", times, amounts, "bytes/s"),
         launch_s=median_reading(times["launch"], "s", "torch add of one element"),
         math=tuple(
-            _missing_ceiling(kind, absent[kind]) if kind in absent else _ceiling(kind, times, amounts)
+            _missing_ceiling(kind, absent[kind])
+            if kind in absent
+            else _ceiling(kind, times, amounts)
             for kind in kinds
         ),
         rounds=rounds,
@@ -165,12 +167,13 @@ def _product_probes(kind: str, dtype: torch.dtype, device: str) -> list[Probe]:
     count = max(2, POOL_BYTES // (inner * outer * dtype.itemsize) // 2 * 2)
     shapes = itertools.islice(itertools.cycle(((outer, inner), (inner, outer))), count)
     weights = [_random(*shape, dtype=dtype, device=device) for shape in shapes]
-    tiny, tiny_weight = (_random(1, 16, dtype=dtype, device=device), _random(16, 16, dtype=dtype, device=device))
+    tiny, tiny_weight = (
+        _random(1, 16, dtype=dtype, device=device),
+        _random(16, 16, dtype=dtype, device=device),
+    )
     probes = [Probe(f"{kind} launch", lambda: functional.linear(tiny, tiny_weight))]
     for rows in ROWS:
-        inputs = {
-            width: _random(rows, width, dtype=dtype, device=device) for width in WEIGHT
-        }
+        inputs = {width: _random(rows, width, dtype=dtype, device=device) for width in WEIGHT}
         probes.append(
             Probe(f"{kind} rows {rows}", _goes_round(weights, inputs), 4.0 * rows * inner * outer)
         )
@@ -206,7 +209,11 @@ def _attention_probes(kind: str, dtype: torch.dtype, device: str) -> list[Probe]
         attend(one, keys, values)
 
     return [
-        Probe(f"{kind} prefill", lambda: attend(whole, whole, whole, is_causal=True), 4 * pairs * HEADS * HEAD),
+        Probe(
+            f"{kind} prefill",
+            lambda: attend(whole, whole, whole, is_causal=True),
+            4 * pairs * HEADS * HEAD,
+        ),
         Probe(f"{kind} decode", decode, size),
     ]
 
@@ -243,9 +250,7 @@ def _one_layer(wide: Any, gain: Any, gates: Any, heads: Any, angles: Any) -> Cal
     return run
 
 
-def _rate(
-    key: str, times: dict[str, list[float]], amounts: dict[str, float], unit: str
-) -> Reading:
+def _rate(key: str, times: dict[str, list[float]], amounts: dict[str, float], unit: str) -> Reading:
     return rate_reading(amounts[key], times[key], unit, f"torch {key}")
 
 
@@ -274,7 +279,10 @@ def _ceiling(kind: str, times: dict[str, list[float]], amounts: dict[str, float]
         attention_flops_per_s=_rate(f"{kind} prefill", times, amounts, "FLOP/s"),
         cache_read_bytes_per_s=_rate(f"{kind} decode", times, amounts, "bytes/s"),
         move_values_per_s=rate_reading(
-            amounts[f"{kind} moves"], _beyond_launch(kind, times), "count/s", "torch norms and gates"
+            amounts[f"{kind} moves"],
+            _beyond_launch(kind, times),
+            "count/s",
+            "torch norms and gates",
         ),
         small_launch_s=median_reading(small, "s", "torch norms, rotations, gate on one token"),
     )

@@ -7,6 +7,7 @@ which a model without random control flow keeps from pass to pass; one that does
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +21,7 @@ from fuelline.schema.errors import InputError
 from fuelline.schema.roofline import ModelPoints
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from fuelline.schema.roofline import Roofline
 
@@ -50,7 +51,7 @@ def measure_model(
     whole: list[float] = []
     passes: list[list[OperatorCall]] = []
     settle = settler(roofline.device)
-    with torch.no_grad():
+    with torch.no_grad(), _taken_apart():
         _once(call, settle)
         for _ in range(rounds):
             whole.append(_once(call, settle))
@@ -77,6 +78,17 @@ def measure_model(
         traced_s=traced_s,
         notes=_notes(len(usable), rounds, sum(each.uncounted_flops for each in usable[-1])),
     )
+
+
+@contextmanager
+def _taken_apart() -> Iterator[None]:
+    """torch.nn's encoder layers run as one opaque kernel in inference; here they are run operator by operator."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _once(call: Call, settle: Callable[[], None]) -> float:

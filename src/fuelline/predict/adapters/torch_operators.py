@@ -66,14 +66,22 @@ class Watch(TorchDispatchMode):
         self._modules.__exit__(*details)
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Time one operator; composite ones are taken apart first, as FlopCounterMode does."""
         kwargs = kwargs or {}
         packet = getattr(func, "_overloadpacket", func)
         if packet not in flop_registry and func is not torch.ops.prim.device.default:
             with self:
-                result = func.decompose(*args, **kwargs) if hasattr(func, "decompose") else NotImplemented
+                result = (
+                    func.decompose(*args, **kwargs)
+                    if hasattr(func, "decompose")
+                    else NotImplemented
+                )
             if result is not NotImplemented:
                 return result
         self._settle()

@@ -169,7 +169,11 @@ def try_call(target: str, call: Call, shown: str) -> None:
         call.run()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         raise InputError(
-            _told(f"{target} does not take {shown or 'its own inputs'}", error, Path(target.rpartition(":")[0]))
+            _told(
+                f"{target} does not take {shown or 'its own inputs'}",
+                error,
+                Path(target.rpartition(":")[0]),
+            )
         ) from error
 
 

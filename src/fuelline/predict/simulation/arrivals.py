@@ -19,9 +19,6 @@ from fuelline.schema.simulated import Request
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BURSTY = 3.0
-"""Coefficient of variation of gaps called bursty: production traces show 2 to 5 (BurstGPT, arXiv 2401.17644)."""
-
 
 class Arrivals(Struct, frozen=True, kw_only=True):
     """When requests come."""

@@ -55,9 +55,7 @@ def summarise(
         refused=refused,
         ttft_s=_quantiles([each.ttft_s + extra_s for each in counted]),
         tpot_s=_some_quantiles([each.tpot_s for each in counted if each.tpot_s is not None]),
-        end_to_end_s=_quantiles(
-            [each.end_s - each.request.since_s + extra_s for each in counted]
-        ),
+        end_to_end_s=_quantiles([each.end_s - each.request.since_s + extra_s for each in counted]),
         attained_share=kept / (len(counted) + refused),
         busy_share=sum(run.busy_s for run in runs) / span_s,
         running=sum(run.present_s for run in runs) / span_s,

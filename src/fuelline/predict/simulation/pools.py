@@ -69,7 +69,9 @@ def split_service(instance: Deployment, together: int, limits: Limits) -> PoolsO
 
 def _why(apart: int, together: int) -> str:
     if apart < together:
-        return f"{apart} instances apart do what {together} do together: no token waits for a prompt"
+        return (
+            f"{apart} instances apart do what {together} do together: no token waits for a prompt"
+        )
     if together == 1:
         return "one instance carries the load; two pools need two"
     if apart == together:
@@ -95,13 +97,9 @@ def _smallest_pools(
     return None
 
 
-def _read_prompts(
-    instance: Deployment, readers: int, limits: Limits, step: StepTime
-) -> list[Run]:
+def _read_prompts(instance: Deployment, readers: int, limits: Limits, step: StepTime) -> list[Run]:
     requests = next(iter(deal(limits, 1, READ)))[:READ]
-    room = replace(
-        find_room(instance, limits.context, limits.chunk_tokens), prompts_only=True
-    )
+    room = replace(find_room(instance, limits.context, limits.chunk_tokens), prompts_only=True)
     lanes = readers * find_lanes(instance)
     return _run(requests, lanes, lanes, step, room)
 

@@ -65,7 +65,17 @@ class Run(Struct, frozen=True, kw_only=True):
 class _Sequence:
     """A request in the replica. While it decodes, `past` and `made` are as of its entry: ticks tell the rest."""
 
-    __slots__ = ("entered", "first_s", "leaves", "made", "past", "preempted", "request", "started_s", "todo")
+    __slots__ = (
+        "entered",
+        "first_s",
+        "leaves",
+        "made",
+        "past",
+        "preempted",
+        "request",
+        "started_s",
+        "todo",
+    )
 
     def __init__(self, request: Request) -> None:
         self.request = request
