@@ -1,6 +1,7 @@
 """A Llama-shaped decoder of 347 million random weights in plain torch: what `roofline_cpu` times.
 
-Nothing of Fuelline is in it. Attention is torch's own kernel; the cache has its full length from the start, and a
+Nothing of Fuelline is in it. Attention is torch's own kernel; the cache has its full length from
+the start, and a
 decode step writes its last place.
 """
 

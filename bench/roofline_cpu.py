@@ -1,8 +1,11 @@
-"""This machine: a Llama-shaped model predicted from `fuelline roofline`'s measurement alone, against its clock.
+"""This machine: a model predicted from `fuelline roofline` alone, against its clock.
 
-347 million random weights in plain torch, fp32 and bf16, batch 1 to 16, prefill and decode. Every pass measures the
-device and then every case once; what is compared is the median prediction with the median time. About 8 minutes
-on 2 quiet cores. On a shared machine `--cpu-clock` runs one thread and reads its CPU time, which others cannot
+347 million random weights in plain torch, fp32 and bf16, batch 1 to 16, prefill and decode. Every
+pass measures the
+device and then every case once; what is compared is the median prediction with the median time.
+About 8 minutes
+on 2 quiet cores. On a shared machine `--cpu-clock` runs one thread and reads its CPU time, which
+others cannot
 stretch (they still take bandwidth and cache).
 
     python -m bench.roofline_cpu [--cpu-clock] [--passes 3]
@@ -131,26 +134,26 @@ def _tell(
         errors[case] = guess / took - 1
         spread = (max(measured[case]) - min(measured[case])) / took
         rows.append(
-            f"| {case.precision} | {case.kind} | {case.batch} | {guess * 1e3:,.0f} | {took * 1e3:,.0f} "
+            f"| {case.precision} | {case.kind} | {case.batch} | {guess * 1e3:,.0f} | "
+            f"{took * 1e3:,.0f} "
             f"| {spread:.0%} | {errors[case]:+.1%} |"
         )
     worst = max(errors, key=lambda case: abs(errors[case]))
     mean = statistics.mean(abs(each) for each in errors.values())
     clock = "CPU time of one thread" if options.cpu_clock else "wall clock"
-    body = "\n".join(
-        [
-            "## This machine, predicted from `fuelline roofline` alone",
-            "",
-            f"`python -m bench.roofline_cpu{' --cpu-clock' if options.cpu_clock else ''}`, "
-            f"{results.machine()}, torch {torch.__version__}, {clock}, {options.passes} passes interleaved. "
-            f"{MODEL.params / 1e6:.0f}M random weights; prompt {PROMPT}, context {CONTEXT}. Bar: every row within "
-            f"{BAR:.0%}. Mean error {mean:.1%}, worst {errors[worst]:+.1%} ({' '.join(map(str, worst))}).",
-            "",
-            "| precision | step | batch | predicted ms | measured ms | spread of passes | error |",
-            "| --- | --- | --- | --- | --- | --- | --- |",
-            *rows,
-        ]
+    flag = " --cpu-clock" if options.cpu_clock else ""
+    intro = (
+        f"`python -m bench.roofline_cpu{flag}`, {results.machine()}, torch {torch.__version__}, "
+        f"{clock}, {options.passes} passes interleaved. {MODEL.params / 1e6:.0f}M random weights; "
+        f"prompt {PROMPT}, context {CONTEXT}. Bar: every row within {BAR:.0%}. Mean error "
+        f"{mean:.1%}, worst {errors[worst]:+.1%} ({' '.join(map(str, worst))})."
     )
+    head = (
+        "| precision | step | batch | predicted ms | measured ms | spread of passes | error |\n"
+        "| --- | --- | --- | --- | --- | --- | --- |\n"
+    )
+    title = "## This machine, predicted from `fuelline roofline` alone"
+    body = f"{title}\n\n{intro}\n\n{head}" + "\n".join(rows)
     print(body, flush=True)
     results.write_section("roofline_cpu", body)
     return {

@@ -1,4 +1,4 @@
-"""`fuelline roofline`: what this device can do at most, and how far below a model's operators run."""
+"""`fuelline roofline`: what this device can do at most, and how far below it a model runs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     parser.add_argument(
         "--precision",
-        help="fp32, bf16, fp16: to measure, or to run the model in (default: fp32,bf16; the model's)",
+        help="fp32, bf16, fp16: to measure, or to run the model in (default: fp32,bf16)",
     )
     parser.add_argument("--device", help="cpu or cuda (default: cuda if there is one)")
     parser.add_argument("--threads", metavar="N", help="CPU threads (default: torch's own)")
@@ -129,7 +129,8 @@ def _load_torch(options: argparse.Namespace) -> None:
         import fuelline.predict.adapters.torch_device as adapter  # noqa: PLC0415 - only here
     except ImportError as error:
         raise RefusedError(
-            f"PyTorch cannot be loaded here ({error}). Nothing was measured. `pip install torch`, then again."
+            f"PyTorch cannot be loaded here ({error}). Nothing was measured. `pip install torch`, "
+            "then again."
         ) from error
     options.device = options.device or adapter.default_device()
     adapter.check_device(options.device)
@@ -164,7 +165,8 @@ def _save(name: str, roofline: Roofline) -> None:
         (folder / f"{name}.json").write_bytes(msgspec.json.encode(roofline))
     except OSError as error:
         raise RefusedError(
-            f"cannot write to {folder}: {error.strerror}. The measurement is lost; set FUELLINE_HOME."
+            f"cannot write to {folder}: {error.strerror}. The measurement is lost; set "
+            "FUELLINE_HOME."
         ) from error
 
 

@@ -1,6 +1,7 @@
-"""A measured roofline as an entry of the catalogue, so that every other command can plan for that device.
+"""A measured roofline as an entry of the catalogue, so that other commands can plan with it.
 
-The chip gets the measured rates as its peaks; one `[[matmul]]` entry a precision says how products, attention and
+The chip gets the measured rates as its peaks; one `[[matmul]]` entry a precision says how
+products, attention and
 small operators fare against them. Both go into one TOML file that people can read and change.
 """
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from fuelline.schema.roofline import MathCeiling, Roofline
 
-_PEAKS = {"fp32": "fp32_tflops", "bf16": "bf16_tflops", "fp16": "fp16_tflops"}
-
 
 class _Entries(Struct, forbid_unknown_fields=False):
     matmul: tuple[Matmul, ...] = ()
@@ -31,23 +30,24 @@ class _Entries(Struct, forbid_unknown_fields=False):
 
 def make_chip(roofline: Roofline, name: str) -> Chip:
     """The device under the user's name for it."""
-    peaks = {
-        _PEAKS[each.precision]: peak / TERA
-        for each in roofline.math
-        if (peak := value_of(each.flops_per_s)) is not None and each.precision in _PEAKS
-    }
+    peaks = {each.precision: value_of(each.flops_per_s) for each in roofline.math}
     memory = roofline.memory_bytes
     return Chip(
         name=name,
         kind="cpu" if roofline.device == "cpu" else "gpu",
-        aliases=(),
+        fp32_tflops=_tera(peaks.get("fp32")),
+        bf16_tflops=_tera(peaks.get("bf16")),
+        fp16_tflops=_tera(peaks.get("fp16")),
         mem_gb=None if memory is None else memory / GIBI,
         mem_gbps=roofline.bandwidth / GIGA,
         source=f"fuelline roofline, {roofline.measured_on}: {roofline.name}, {roofline.framework}",
         confidence="yours",
         notes="rates are measured, not a sheet's",
-        **peaks,
     )
+
+
+def _tera(per_s: float | None) -> float | None:
+    return None if per_s is None else per_s / TERA
 
 
 def make_matmuls(roofline: Roofline, name: str) -> tuple[Matmul, ...]:

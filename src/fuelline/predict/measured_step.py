@@ -1,6 +1,7 @@
 """Operators on a device that was measured itself: its own curve of products instead of two shares.
 
-`fuelline roofline` times products by their rows, attention in prefill and decode, and small operators on one token
+`fuelline roofline` times products by their rows, attention in prefill and decode, and small
+operators on one token
 and on many. Those times are taken as they are; what a product waits for is told from its bytes.
 """
 

@@ -1,7 +1,9 @@
-"""Operators under a roof: what each is bound by, how far below it runs, and what batch size would change it.
+"""Operators under a roof: what binds each, how far below it runs, what batch changes that.
 
-The roof over an operator is the larger of FLOPs over the math rate and bytes over the bandwidth; if dispatching it
-takes longer than either, it is launch-bound. FLOPs and activations grow with the batch, parameters do not: from
+The roof over an operator is the larger of FLOPs over the math rate and bytes over the bandwidth;
+if dispatching it
+takes longer than either, it is launch-bound. FLOPs and activations grow with the batch, parameters
+do not: from
 that follows the batch at which memory gives way to math.
 """
 

@@ -1,6 +1,7 @@
-"""The finalists of a search under a real stream of requests: queueing, fleets and pools by simulation.
+"""The finalists of a search under a stream of requests: queues, fleets, pools by simulation.
 
-Only the best chip's ways of cutting the model are simulated, one a size of instance: enough to tell scaling up from
+Only the best chip's ways of cutting the model are simulated, one a size of instance: enough to
+tell scaling up from
 scaling out, and few enough that the whole answer takes two seconds.
 """
 
@@ -13,13 +14,12 @@ from msgspec import Struct
 from fuelline.predict.simulation.arrivals import Arrivals, Lengths
 from fuelline.predict.simulation.fleet import Limits, plan_fleet
 from fuelline.predict.simulation.latencies import Slo
-from fuelline.schema.simulated import Request
 
 if TYPE_CHECKING:
     from fuelline.predict.deployment import Deployment
     from fuelline.predict.serve_plan import Found, Wish
     from fuelline.schema.plans import Estimate
-    from fuelline.schema.simulated import FleetAnswer
+    from fuelline.schema.simulated import FleetAnswer, Request
 
 MOST_SIZES = 4
 MOST_DOUBT = 1.5

@@ -1,6 +1,7 @@
-"""Timings in rounds: every probe once a round, so that what disturbs the machine disturbs all alike.
+"""Timings in rounds, every probe once a round: what disturbs the machine disturbs all alike.
 
-A probe's value is the median over rounds; its interval holds the true median with 95 % (order statistics).
+A probe's value is the median over rounds; its interval holds the true median with 95 % (order
+statistics).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def time_rounds(
     clock: Callable[[], float],
     settle: Callable[[], None],
 ) -> dict[str, list[float]]:
-    """Seconds of one run of each probe, one value a round. `settle` waits until the device is idle."""
+    """Seconds of one run of each probe, a value a round; `settle` waits for the device."""
     repeats = {probe.key: _find_repeats(probe, clock, settle) for probe in probes}
     times: dict[str, list[float]] = {probe.key: [] for probe in probes}
     for turn in range(rounds):

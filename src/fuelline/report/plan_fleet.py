@@ -73,7 +73,8 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
     )
     items = [
         Item(
-            f"{best.replicas} x {best.chip} ({_way(best)}) {promise}; {best.with_headroom} with head room, "
+            f"{best.replicas} x {best.chip} ({_way(best)}) {promise}; {best.with_headroom} with "
+            "head room, "
             f"{best.with_spares} with spares for what is broken (99.9 % of the time enough are up)"
         )
     ]
@@ -86,7 +87,8 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
         items.append(Item(f"80 % interval with queueing: {', '.join(ends)}"))
     items.append(
         Item(
-            f"a replica holds {short(found.running)} requests on average, busy {percent(found.busy_share)} "
+            f"a replica holds {short(found.running)} requests on average, busy "
+            f"{percent(found.busy_share)} "
             f"of the time{_preempted(found.preempted_share)}"
         )
     )
@@ -103,10 +105,9 @@ def _pools(pools: PoolsOption) -> Item:
         return Item(f"Prefill and decode apart {verdict}: {pools.why}.")
     tpot = pools.simulated.tpot_s
     token = "" if tpot is None else f", tpot p95 {duration(tpot.p95)}"
-    return Item(
-        f"Prefill and decode apart {verdict}: {pools.why}.",
-        (
-            f"{pools.prefill_replicas} prefill and {pools.decode_replicas} decode instances, cache moved in "
-            f"{duration(pools.transfer_s)}: ttft p95 {duration(pools.simulated.ttft_s.p95)}{token}",
-        ),
+    detail = (
+        f"{pools.prefill_replicas} prefill and {pools.decode_replicas} decode instances, cache "
+        f"moved in {duration(pools.transfer_s)}: ttft p95 "
+        f"{duration(pools.simulated.ttft_s.p95)}{token}"
     )
+    return Item(f"Prefill and decode apart {verdict}: {pools.why}.", (detail,))

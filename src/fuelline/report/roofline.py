@@ -48,7 +48,10 @@ def write_device(roofline: Roofline, saved: str = "") -> Document:
 def _next(saved: str) -> str:
     if saved:
         return f"Next: fuelline plan serve CONFIG --chip {saved}"
-    return "Next: fuelline roofline model.py:build --input 1x3x224x224, or --save NAME to plan with it."
+    return (
+        "Next: fuelline roofline model.py:build --input 1x3x224x224, or --save NAME to plan with "
+        "this device."
+    )
 
 
 def _device(roofline: Roofline) -> str:
@@ -68,13 +71,12 @@ def _ceilings(roofline: Roofline) -> list[Item]:
             items.append(Item(f"{each.precision}: unknown, {each.flops_per_s.reason}"))
             continue
         ridge = roofline.ridge(each.precision) or 0.0
-        items.append(
-            Item(
-                f"{each.precision}: {_flops(each.flops_per_s)}, memory-bound below {number(ridge)} FLOP/byte",
-                (f"attention: {_or_unknown(each.attention_flops_per_s)} in prefill, "
-                 f"{_or_unknown(each.cache_read_bytes_per_s)} in decode",),
-            )
-        )  # fmt: skip
+        detail = (
+            f"attention: {_or_unknown(each.attention_flops_per_s)} in prefill, "
+            f"{_or_unknown(each.cache_read_bytes_per_s)} in decode"
+        )
+        rate_words = f"{each.precision}: {_flops(each.flops_per_s)}"
+        items.append(Item(f"{rate_words}, memory-bound below {number(ridge)} FLOP/byte", (detail,)))
     return items
 
 
@@ -186,13 +188,15 @@ _WORDS = {
 def _verdict(found: ModelPoints) -> str:
     shares = _shares(found)
     main = max(shares, key=lambda bound: shares[bound])
-    return f"This model {_WORDS[main]}: {percent(shares[main])} of its operators' time is {main}-bound."
+    share = percent(shares[main])
+    return f"This model {_WORDS[main]}: {share} of its operators' time is {main}-bound."
 
 
 def _distance(found: ModelPoints) -> str:
     roof = sum(point.roof_s for point in found.points)
     reached = roof / found.traced_s if found.traced_s else 0.0
-    return f"the roof allows {duration(roof)} a pass; operators reach {percent(min(reached, 1.0))} of it"
+    share = percent(min(reached, 1.0))
+    return f"the roof allows {duration(roof)} a pass; operators reach {share} of it"
 
 
 def _points_table(found: ModelPoints, top: int) -> Table:
@@ -236,7 +240,8 @@ def chart_points(found: ModelPoints) -> Chart:
         f"{found.target} on {found.roofline.name}",
         "FLOPs a byte",
         "GFLOP/s",
-        (*roofs, *(Series(f"{bound}-bound", tuple(each), joined=False) for bound, each in dots.items())),
+        (*roofs, *(Series(f"{bound}-bound", tuple(each), joined=False) for bound, each in
+        dots.items())),
         log_x=True,
         log_y=True,
     )  # fmt: skip
@@ -270,8 +275,10 @@ def _advice(found: ModelPoints) -> list[str]:
         main = turning[0]
         turn = main.batch_to_turn or 0.0
         advice.append(
-            f"A batch of {math.ceil(turn):,} instead of {found.batch} makes {main.name.lstrip('_')} "
-            f"({percent(main.share)} of the time) math-bound: its weights are then read for more samples."
+            f"A batch of {math.ceil(turn):,} instead of {found.batch} makes "
+            f"{main.name.lstrip('_')} "
+            f"({percent(main.share)} of the time) math-bound: its weights are then read for more "
+            "samples."
         )
     still = sum(
         point.share
@@ -280,18 +287,21 @@ def _advice(found: ModelPoints) -> list[str]:
     )
     if still > 0.2:
         advice.append(
-            f"{percent(still)} of the time is memory-bound at every batch size: fuse these operators "
+            f"{percent(still)} of the time is memory-bound at every batch size: fuse these "
+            "operators "
             "(torch.compile) or use fewer bytes a value."
         )
     if shares.get("launch", 0.0) > 0.1:
         advice.append(
-            f"{percent(shares['launch'])} of the time goes into operators too small to be worth their launch: "
+            f"{percent(shares['launch'])} of the time goes into operators too small to be worth "
+            "their launch: "
             "a larger batch, torch.compile or CUDA graphs."
         )
     slow = next((each for each in found.points if _is_slow(each)), None)
     if slow is not None:
         advice.append(
-            f"{slow.name.lstrip('_')} ({slow.shapes}) reaches {percent(slow.reached_share)} of its roof: the kernel "
+            f"{slow.name.lstrip('_')} ({slow.shapes}) reaches {percent(slow.reached_share)} of its "
+            "roof: the kernel "
             "for this shape or precision is the limit, not the device."
         )
     return advice or ["Nothing stands out: the operators run near their roofs."]

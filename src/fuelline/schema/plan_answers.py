@@ -12,7 +12,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from fuelline.schema.plans import Estimate, Parallelism
-from fuelline.schema.simulated import FleetAnswer
+from fuelline.schema.simulated import FleetAnswer  # noqa: TC001 - msgspec resolves it
 
 PLAN_VERSION = 1
 """Of every answer here; raised when a key changes its meaning."""

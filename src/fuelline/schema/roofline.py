@@ -1,6 +1,7 @@
 """A device as it was measured, and the operators of a model as points under its roof.
 
-Every ceiling is a `Reading` with the spread of its rounds, or `Missing` with the reason. Intensity is FLOPs
+Every ceiling is a `Reading` with the spread of its rounds, or `Missing` with the reason. Intensity
+is FLOPs
 for a byte moved; a point left of the ridge waits for memory, right of it for math.
 """
 
@@ -28,9 +29,11 @@ class MathCeiling(Struct, frozen=True, kw_only=True):
     """`fp32`, `bf16`, `fp16`, `int8`."""
     element_bytes: int
     flops_per_s: Signal
-    """The best that large products reached. Low at half precision: the device has no unit for it and unpacks."""
+    """The best that large products reached. Low at half precision: the device has no unit for it
+    and unpacks."""
     by_rows: tuple[RowsRate, ...] = ()
-    """From one row (decoding one sequence) to many (prefill). A curve far below both roofs: the library packs
+    """From one row (decoding one sequence) to many (prefill). A curve far below both roofs: the
+    library packs
     weights anew for every product."""
     launch_s: Signal = Missing(reason="not measured")
     """A product so small that nothing but its dispatch counts."""

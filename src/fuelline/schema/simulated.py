@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from fuelline.schema.plans import Parallelism
+from fuelline.schema.plans import Parallelism  # noqa: TC001 - msgspec resolves it at run time
 
 
 class Request(Struct, frozen=True):

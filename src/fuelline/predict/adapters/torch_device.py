@@ -1,8 +1,11 @@
-"""Measures a torch device: math per precision, bandwidth, dispatch, and how products fare by their rows.
+"""Measures a torch device: math, bandwidth, dispatch, and how products fare by their rows.
 
-Everything is timed as a model would run it: `F.linear` with weights that are read from memory each time (a pool
-larger than the caches goes round), attention by torch's own kernel, norms and gates one operator at a time. On
-a CPU half precision may run slower than single; that is measured, not assumed. CUDA differs only in `settle`.
+Everything is timed as a model would run it: `F.linear` with weights that are read from memory each
+time (a pool
+larger than the caches goes round), attention by torch's own kernel, norms and gates one operator
+at a time. On
+a CPU half precision may run slower than single; that is measured, not assumed. CUDA differs only
+in `settle`.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import itertools
 import os
 import platform
 import time
-from datetime import date
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 ARRAY_BYTES = 256 * 2**20
-"""Of the bandwidth's array: several times the last cache of any CPU that we know of in one socket's share."""
+"""Of the bandwidth's array: several times the last cache of any CPU that we know of in one
+socket's share."""
 POOL_BYTES = 160 * 2**20
 """Of the weights that go round."""
 WEIGHT = (1024, 4096)
@@ -51,13 +55,10 @@ def measure_device(
     check_device(device)
     kinds = tuple(precisions)
     with torch.inference_mode():
-        probes = [*_device_probes(device)]
-        absent: dict[str, str] = {}
-        for kind in kinds:
-            try:
-                probes += _math_probes(kind, device)
-            except RuntimeError as error:
-                absent[kind] = str(error).partition("\n")[0]
+        tried = {kind: _try_probes(kind, device) for kind in kinds}
+        absent = {kind: found for kind, found in tried.items() if isinstance(found, str)}
+        usable = [found for found in tried.values() if not isinstance(found, str)]
+        probes = [*_device_probes(device), *(probe for found in usable for probe in found)]
         times = time_rounds(probes, rounds, clock, settler(device))
     amounts = {probe.key: probe.amount for probe in probes}
     return Roofline(
@@ -77,7 +78,7 @@ def measure_device(
         ),
         rounds=rounds,
         array_bytes=ARRAY_BYTES,
-        measured_on=date.today().isoformat(),
+        measured_on=datetime.now(timezone.utc).date().isoformat(),
         notes=_notes(),
     )
 
@@ -131,9 +132,8 @@ def _notes() -> tuple[str, ...]:
     busy = os.getloadavg()[0] - 1
     cores = os.cpu_count() or 1
     if busy > 0.5 * cores:
-        return (
-            f"other programs used about {busy:.1f} of {cores} cores: the roof is that of a shared machine",
-        )
+        used = f"other programs used about {busy:.1f} of {cores} cores"
+        return (f"{used}: the roof is that of a shared machine",)
     return ()
 
 
@@ -142,14 +142,24 @@ def _device_probes(device: str) -> list[Probe]:
     other = torch.empty_like(array)
     one = torch.ones(1, device=device)
     return [
-        Probe("read", lambda: array.sum(), ARRAY_BYTES),
+        Probe("read", array.sum, ARRAY_BYTES),
         Probe("copy", lambda: other.copy_(array), 2 * ARRAY_BYTES),
         Probe("launch", lambda: one + one),
     ]
 
 
+def _try_probes(kind: str, device: str) -> list[Probe] | str:
+    """Or why torch has no kernel for this precision here."""
+    try:
+        probes = _math_probes(kind, device)
+        for probe in probes:
+            probe.run()
+    except RuntimeError as error:
+        return str(error).partition("\n")[0]
+    return probes
+
+
 def _math_probes(kind: str, device: str) -> list[Probe]:
-    """Raises RuntimeError if torch has no kernel for this precision here."""
     dtype = PRECISIONS[kind]
     return [
         *_product_probes(kind, dtype, device),
@@ -227,14 +237,15 @@ def _small_probes(kind: str, dtype: torch.dtype, device: str) -> list[Probe]:
         heads = _random(rows, WIDTH // HEAD, HEAD, dtype=dtype, device=device)
         angles = _random(rows, 1, HEAD, dtype=dtype, device=device)
         run = _one_layer(wide, gain, gates, heads, angles)
-        # As the step model counts: norm and residual 4 widths, twice; gate 3 of 4; rotations and cache 6.
+        # As the step model counts: norm and residual 4 widths, twice; gate 3 of 4; rotations and
+        # cache 6.
         values = rows * WIDTH * (8 + 12 + 6)
         probes.append(Probe(f"{kind} {label}", run, values if label == "moves" else 4))
     return probes
 
 
 def _one_layer(wide: Any, gain: Any, gates: Any, heads: Any, angles: Any) -> Callable[[], None]:
-    """What a layer does besides products and attention: two norms with residuals, rotations, a gate."""
+    """What a layer does besides products and attention: norms, rotations, a gate."""
 
     def rotate(part: Any) -> Any:
         left, right = part.chunk(2, dim=-1)

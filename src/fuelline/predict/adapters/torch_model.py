@@ -1,6 +1,7 @@
 """A torch model on a roofline: rounds of the whole pass and of every operator, in turn.
 
-The pass is timed untouched; the operators are timed one by one in passes between. Calls are matched by their order,
+The pass is timed untouched; the operators are timed one by one in passes between. Calls are
+matched by their order,
 which a model without random control flow keeps from pass to pass; one that does not is told so.
 """
 
@@ -82,7 +83,7 @@ def measure_model(
 
 @contextmanager
 def _taken_apart() -> Iterator[None]:
-    """torch.nn's encoder layers run as one opaque kernel in inference; here they are run operator by operator."""
+    """Run encoder layers operator by operator, not as torch's one opaque kernel."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -160,7 +161,8 @@ def _notes(usable: int, rounds: int, uncounted: float) -> tuple[str, ...]:
     notes = []
     if usable < rounds:
         notes.append(
-            f"the model ran other operators in {rounds - usable} of {rounds} passes; only equal passes count"
+            f"the model ran other operators in {rounds - usable} of {rounds} passes; only equal "
+            "passes count"
         )
     if uncounted:
         notes.append(

@@ -1,8 +1,11 @@
 """Every operator of a torch model: its FLOPs, its bytes and its time.
 
-A dispatch mode sees each operator as torch runs it. FLOPs come from torch's own registry, so that they are those
-of FlopCounterMode; kernels that it has no formula for (attention on CPUs) are counted here and told apart. Bytes
-are inputs read once and outputs written once; a view moves nothing, a lookup reads only what it returns.
+A dispatch mode sees each operator as torch runs it. FLOPs come from torch's own registry, so that
+they are those
+of FlopCounterMode; kernels that it has no formula for (attention on CPUs) are counted here and
+told apart. Bytes
+are inputs read once and outputs written once; a view moves nothing, a lookup reads only what it
+returns.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ class OperatorCall(Struct):
     seconds: float
 
 
-class Watch(TorchDispatchMode):
+class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
     """Writes down every operator that runs while it is active."""
 
     def __init__(self, model: Any, settle: Callable[[], None]) -> None:
@@ -61,7 +64,7 @@ class Watch(TorchDispatchMode):
         self._modules.__enter__()
         return super().__enter__()
 
-    def __exit__(self, *details: Any) -> None:
+    def __exit__(self, *details: object) -> None:
         super().__exit__(*details)
         self._modules.__exit__(*details)
 
@@ -158,7 +161,8 @@ def _size(tensor: Any) -> int:
 
 def _is_view(func: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     """Nothing is computed: the result is another look at the same memory."""
-    if getattr(func, "_schema", None) is not None and func._schema.is_mutable:
+    schema = getattr(func, "_schema", None)
+    if schema is not None and schema.is_mutable:
         return False
     before = {_storage(each) for each in inputs}
     return bool(outputs) and all(_storage(each) in before for each in outputs)

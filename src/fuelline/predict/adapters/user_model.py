@@ -1,7 +1,9 @@
 """The user's model from `model.py:build`, and inputs of the shapes asked for.
 
-What stands after the colon may be a module, a function or class that makes one, or any callable to be timed.
-A builder may return `(model, inputs)`. Whatever goes wrong in the user's code is told in his words, with the line.
+What stands after the colon may be a module, a function or class that makes one, or any callable to
+be timed.
+A builder may return `(model, inputs)`. Whatever goes wrong in the user's code is told in his
+words, with the line.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ def load_call(target: str, inputs: Sequence[InputShape], dtype: Any, device: str
     model, given = made if _is_pair(made) else (made, None)
     if not callable(model):
         raise InputError(
-            f"{target} gave a {type(model).__name__}, which cannot be called. Return a torch module or "
+            f"{target} gave a {type(model).__name__}, which cannot be called. Return a torch "
+            "module or "
             "a function."
         )
     if isinstance(model, torch.nn.Module):
@@ -80,7 +83,7 @@ def _import(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
+    except (Exception, SystemExit) as error:
         raise InputError(_told(f"{path} cannot be imported", error, path)) from error
     finally:
         sys.path.pop(0)
@@ -99,7 +102,7 @@ def _make(path: Path, module: ModuleType, name: str) -> Any:
         return found
     try:
         return found()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
+    except (Exception, SystemExit) as error:
         if isinstance(error, TypeError) and _needs_arguments(error):
             return found  # a function to be timed itself
         raise InputError(_told(f"{name}() of {path} failed", error, path)) from error
@@ -167,7 +170,7 @@ def try_call(target: str, call: Call, shown: str) -> None:
     """Once, to see that the inputs fit."""
     try:
         call.run()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
+    except (Exception, SystemExit) as error:
         raise InputError(
             _told(
                 f"{target} does not take {shown or 'its own inputs'}",

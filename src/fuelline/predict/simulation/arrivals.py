@@ -1,7 +1,9 @@
 """Requests as they arrive: a Poisson stream or a bursty one, with lengths that are fixed or spread.
 
-Gaps between arrivals follow a gamma distribution whose coefficient of variation is the burstiness: 1 is
-Poisson, above 1 requests come in bursts, 0 is a metronome. Lengths are lognormal around their mean. Everything
+Gaps between arrivals follow a gamma distribution whose coefficient of variation is the burstiness:
+1 is
+Poisson, above 1 requests come in bursts, 0 is a metronome. Lengths are lognormal around their
+mean. Everything
 comes from a seed, so that two plans see the same requests.
 """
 

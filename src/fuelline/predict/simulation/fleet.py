@@ -1,7 +1,9 @@
 """How many instances of which size a rate needs: scaling up against scaling out, by simulation.
 
-For every size of instance the smallest number is found that keeps the limits for the share of requests asked for.
-Head room comes on top, and spares for instances that are broken: a chip fails once in 50,000 hours and is
+For every size of instance the smallest number is found that keeps the limits for the share of
+requests asked for.
+Head room comes on top, and spares for instances that are broken: a chip fails once in 50,000 hours
+and is
 away for a day.
 """
 
@@ -176,7 +178,8 @@ def _advise(options: list[FleetOption], limits: Limits) -> tuple[str, ...]:
             advice.append("Scale out: the smallest instance that keeps the limits needs least.")
         else:
             advice.append(
-                f"Scale up to {best.spread.chips} chips an instance: smaller ones need more in all to "
+                f"Scale up to {best.spread.chips} chips an instance: smaller ones need more in all "
+                "to "
                 "keep the limits."
             )
     refused = best.simulated.refused if best.simulated else 0

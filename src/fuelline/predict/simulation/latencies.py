@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 WARM_UP_SHARE = 0.1
 """Requests of the start that do not count: they found an empty service."""
 BACKLOG_SHARE = 0.1
-"""Of all requests still waiting when the last one came: more than bursts of a stable queue leave."""
+"""Of all requests still waiting when the last one came: more than bursts of a stable queue
+leave."""
 
 
 class Slo(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,9 @@
-"""Prefill and decode on instances of their own, simulated: the ratio, the moved cache, and whether it pays.
+"""Prefill and decode on instances of their own, simulated: the ratio, and whether it pays.
 
-A prompt is read in the first pool, which gives the first token; its cache crosses the network; the second pool
-writes the rest and never stops for a prompt. The smallest pools that keep the limits are found one after
+A prompt is read in the first pool, which gives the first token; its cache crosses the network; the
+second pool
+writes the rest and never stops for a prompt. The smallest pools that keep the limits are found one
+after
 the other and compared with instances that do both.
 """
 
@@ -91,9 +93,9 @@ def _smallest_pools(
     else:
         return None
     for writers in range(1, min(most, MOST_TRIED) - readers + 1):
-        found = _write_rest(instance, read, readers, writers, limits, step)
+        found = _write_rest(read, writers, instance, limits, step)
         if found and not found.overloaded and found.attained_share >= share:
-            return readers, writers, found
+            return readers, writers, replace(found, replicas=readers + writers)
     return None
 
 
@@ -117,12 +119,7 @@ def _first_tokens_kept(read: list[Run], limits: Limits, instance: Deployment) ->
 
 
 def _write_rest(
-    instance: Deployment,
-    read: list[Run],
-    readers: int,
-    writers: int,
-    limits: Limits,
-    step: StepTime,
+    read: list[Run], writers: int, instance: Deployment, limits: Limits, step: StepTime
 ) -> Simulated | None:
     per_token_s = transfer_seconds(instance, 1.0)
     handed = [
@@ -134,7 +131,7 @@ def _write_rest(
     room = find_room(instance, limits.context, limits.chunk_tokens)
     runs = _run(handed, writers * find_lanes(instance), 1, step, room)
     fixed_s = instance.engine.first_token_ms * 1e-3
-    return summarise(runs, limits.slo, extra_s=fixed_s, replicas=readers + writers)
+    return summarise(runs, limits.slo, extra_s=fixed_s)
 
 
 def _run(

@@ -1,8 +1,11 @@
 """One replica with continuous batching, from event to event.
 
-Every step takes one token of each running sequence and fills what is left of its token budget with prompts
-(chunked prefill); without chunks, waiting prompts get a step of their own and decoding stands still. A cache
-that runs full drops the youngest sequence, which is read again later. While nothing can change, steps are
+Every step takes one token of each running sequence and fills what is left of its token budget with
+prompts
+(chunked prefill); without chunks, waiting prompts get a step of their own and decoding stands
+still. A cache
+that runs full drops the youngest sequence, which is read again later. While nothing can change,
+steps are
 taken many at a time. Each request is served once or refused; time never runs backwards.
 """
 
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
     """Seconds of one step with these sequences in it."""
 
 STRIDE = 32
-"""Decode steps taken at once at most: a context grows by so little that one step's time stands for all."""
+"""Decode steps taken at once at most: a context grows by so little that one step's time stands for
+all."""
 
 
 class Room(Struct, frozen=True, kw_only=True):
@@ -63,7 +67,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class _Sequence:
-    """A request in the replica. While it decodes, `past` and `made` are as of its entry: ticks tell the rest."""
+    """A request in the replica; ticks tell what it made since it began to decode."""
 
     __slots__ = (
         "entered",

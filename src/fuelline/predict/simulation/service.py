@@ -1,7 +1,9 @@
 """A service of equal replicas under a load: who gets which request, and what they all felt.
 
-Requests go to the replicas in turn. For drawn arrivals only a few replicas are simulated: every n-th request of
-a gamma stream is a gamma stream again, with gaps that vary less by the root of n. A trace is dealt out as it is.
+Requests go to the replicas in turn. For drawn arrivals only a few replicas are simulated: every
+n-th request of
+a gamma stream is a gamma stream again, with gaps that vary less by the root of n. A trace is dealt
+out as it is.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from fuelline.predict.simulation.arrivals import Arrivals, Lengths, draw_request
 from fuelline.predict.simulation.latencies import Slo, summarise
 from fuelline.predict.simulation.replica import run_replica
 from fuelline.predict.simulation.steps import find_lanes, find_room, remember_steps
-from fuelline.schema.simulated import Request, Simulated
 
 if TYPE_CHECKING:
     from fuelline.predict.deployment import Deployment
     from fuelline.predict.simulation.replica import StepTime
+    from fuelline.schema.simulated import Request, Simulated
 
 SEARCHED = 200
 """Requests a replica in a search: 95 % of them is known to about one and a half per cent."""

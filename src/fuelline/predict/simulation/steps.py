@@ -1,7 +1,9 @@
-"""A deployment's step times for a simulation: rounded, remembered, and with the room that its memory has.
+"""A deployment's step times for a simulation: rounded and remembered, with its memory's room.
 
-A simulation asks for ten thousand steps; nearly all look like one that was asked before. Counts above a few
-tens are rounded by two per cent either way, which averages out, so that a few hundred answers serve.
+A simulation asks for ten thousand steps; nearly all look like one that was asked before. Counts
+above a few
+tens are rounded by two per cent either way, which averages out, so that a few hundred answers
+serve.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def _joined(slices: list[Slice]) -> list[Slice]:
 
 
 def find_lanes(replica: Deployment) -> int:
-    """Batches that one instance works on at once: one a stage of its pipeline and attention replica."""
+    """Batches that an instance works on at once, by stages and attention replicas."""
     return replica.spread.pp * replica.spread.dp
 
 

@@ -4,7 +4,8 @@ CSV with a header, or one JSON object a line. Columns go by the names that publi
 
     arrival_s,prompt,output          TIMESTAMP,ContextTokens,GeneratedTokens      (Azure 2023)
     0.00,1024,120                    2023-11-16 18:15:46.6805900,374,44
-    {"timestamp": 27482, "input_length": 6955, "output_length": 52}               (Mooncake: milliseconds)
+    {"timestamp": 27482, "input_length": 6955, "output_length": 52}               (Mooncake:
+    milliseconds)
 
 Times count from the first request. A line that makes no sense is refused with its number.
 """
@@ -39,7 +40,8 @@ def read_requests(path: Path) -> list[Request]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"cannot read the trace {path}: {error}. Nothing was simulated; give a CSV with the columns "
+            f"cannot read the trace {path}: {error}. Nothing was simulated; give a CSV with the "
+            "columns "
             "arrival_s,prompt,output."
         ) from error
     rows = _json_rows if text.lstrip().startswith("{") else _table_rows
@@ -127,6 +129,7 @@ def _tokens(
 
 def _bad(path: Path, line: int, why: str) -> InputError:
     return InputError(
-        f"line {line} of the trace {path} is no request: {why}. Nothing was simulated; the columns are "
+        f"line {line} of the trace {path} is no request: {why}. Nothing was simulated; the columns "
+        "are "
         "arrival_s,prompt,output."
     )
