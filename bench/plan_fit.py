@@ -153,9 +153,13 @@ class Fit:
         return point, errors, self._slopes(point, errors)
 
     def nearby(self, point: Array, errors: Array, slopes: Array, keep: Array) -> Array:
-        """Where the fit would be with only the rows to keep; large errors count linearly."""
-        known = np.where(np.isnan(errors), 0.0, errors)
+        """Where the fit would be with only the rows to keep; large errors count linearly.
+
+        What is small is the relative error, as it is scored: twice too much is worse than half.
+        """
+        logs = np.where(np.isnan(errors), 0.0, errors)
         keep = keep * ~np.isnan(errors)
+        known, slopes = np.expm1(logs), np.exp(logs)[:, None] * slopes
         moved = np.zeros(len(point))
         for _ in range(8):
             scaled = np.abs((known + slopes @ moved) * self.weight)
