@@ -22,7 +22,8 @@ import torch
 
 from bench import llama_shape as shape
 from bench import results
-from fuelline.predict.adapters.torch_device import PRECISIONS, measure_device
+from fuelline.predict.adapters.torch_device import measure_device
+from fuelline.predict.adapters.torch_probes import PRECISIONS
 from fuelline.predict.constants import shipped_constants
 from fuelline.predict.deployment import Deployment
 from fuelline.predict.measured import make_chip, make_matmuls, with_entries

@@ -191,11 +191,11 @@ def _read_saved(name: str) -> Roofline:
 
 
 def _show_model(options: argparse.Namespace, shapes: list[InputShape]) -> int:
-    from fuelline.predict.adapters import torch_device, torch_model, user_model  # noqa: PLC0415
+    from fuelline.predict.adapters import torch_model, torch_probes, user_model  # noqa: PLC0415
     from fuelline.report.roofline import write_points  # noqa: PLC0415
 
     wanted = _precisions(options)
-    dtype = torch_device.PRECISIONS[wanted[0]] if wanted else None
+    dtype = torch_probes.PRECISIONS[wanted[0]] if wanted else None
     call: Call = user_model.load_call(options.target, shapes, dtype, options.device)
     shown = ", ".join(str(each) for each in shapes)
     torch_model.check_call(options.target, call, shown)

@@ -17,10 +17,8 @@ from tests.unit.predict.rooflines import roofline
 
 
 def watch(model: Any, *inputs: Any) -> list[OperatorCall]:
-    seen = Watch(model, lambda: None)
-    with torch.no_grad(), seen:
-        model(*inputs)
-    return seen.calls
+    with torch.no_grad():
+        return Watch(model, lambda: None).watch(lambda: model(*inputs))
 
 
 def count(model: Any, *inputs: Any) -> int:
@@ -122,6 +120,15 @@ def test_encoder_layers_are_seen_operator_by_operator() -> None:
     found = measure_model("m.py:m", Call(model, (torch.randn(2, 5, 32),), {}), roofline(), 3, "")
     assert found.flops > 0
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_watching_leaves_no_hook_behind() -> None:
+    """Composite operators are taken apart inside the watch; each entry once left its hooks."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+    with torch.inference_mode():
+        Watch(model, lambda: None).watch(lambda: model(torch.ones(1, 4)))
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+    assert not torch.nn.modules.module._global_forward_hooks
 
 
 def test_inputs_of_different_first_sizes_have_no_common_batch() -> None:

@@ -101,10 +101,7 @@ def _once(call: Call, settle: Callable[[], None]) -> float:
 
 
 def _watched(call: Call, settle: Callable[[], None]) -> list[OperatorCall]:
-    watch = Watch(call.model, settle)
-    with watch:
-        call.run()
-    return watch.calls
+    return Watch(call.model, settle).watch(call.run)
 
 
 def _order(calls: list[OperatorCall]) -> list[Key]:

@@ -51,7 +51,7 @@ class OperatorCall(Struct):
 
 
 class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
-    """Writes down every operator that runs while it is active."""
+    """Writes down every operator that runs while it is active; `watch` knows modules, too."""
 
     def __init__(self, model: Any, settle: Callable[[], None]) -> None:
         super().__init__()
@@ -60,13 +60,11 @@ class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
         self._modules = ModuleTracker()
         self._weights = _storages(model)
 
-    def __enter__(self) -> Any:
-        self._modules.__enter__()
-        return super().__enter__()
-
-    def __exit__(self, *details: object) -> None:
-        super().__exit__(*details)
-        self._modules.__exit__(*details)
+    def watch(self, run: Callable[[], object]) -> list[OperatorCall]:
+        """Every operator of one run."""
+        with self._modules, self:
+            run()
+        return self.calls
 
     def __torch_dispatch__(
         self,
