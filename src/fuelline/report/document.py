@@ -57,9 +57,9 @@ class Items:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells in columns; numbers right, words left."""
+    """Rows of short cells; the last column may be long and is cut where the page ends."""
 
-    head: tuple[str, ...]
+    header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 

@@ -238,7 +238,7 @@ def _swept(option: ServeOption) -> tuple[str, ...]:
         short(option.ttft_s.value * 1e3),
         "-" if option.usd_per_mtoken is None else f"{option.usd_per_mtoken:.2f}",
         "-" if option.joule_per_token is None else f"{option.joule_per_token:.2g}",
-        option.tpot_s.limit.replace("memory bandwidth", "bandwidth")[:9],
+        option.tpot_s.limit.replace("memory bandwidth", "memory")[:7],
     )
 
 

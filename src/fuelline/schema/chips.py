@@ -115,8 +115,8 @@ def find_chip(name: str, own: tuple[Chip, ...] = ()) -> Chip:
     close = ", ".join(nearest(name, (known for chip in chips for known in _names(chip))))
     raise InputError(
         f"no chip '{name}' in the catalogue, and no other chip's figures are taken for it. "
-        f"Nearest: {close or 'none'}. `fuelline plan chips` lists all; your own goes into a TOML "
-        "file as a [[chip]] entry: --catalogue FILE."
+        f"Nearest: {close or 'none'}. `fuelline plan chips llama-3.1-8b` lists all; your own goes "
+        "into a TOML file as a [[chip]] entry: --catalogue FILE."
     )
 
 
@@ -134,9 +134,24 @@ def _peaks_by_driver_name() -> dict[str, float]:
     }
 
 
+@cache
+def _bandwidths_by_driver_name() -> dict[str, float]:
+    return {
+        name: rate
+        for chip in list_chips()
+        for name in chip.driver_names
+        if (rate := chip.mem_bytes_per_s) is not None
+    }
+
+
 def find_peak_flops(name: str) -> float | None:
     """Dense half-precision rate of exactly this chip; None if it is not in the catalogue."""
     return _peaks_by_driver_name().get(name)
+
+
+def find_peak_bytes(name: str) -> float | None:
+    """Memory bandwidth of exactly this chip, in bytes/s; None if it is not in the catalogue."""
+    return _bandwidths_by_driver_name().get(name)
 
 
 def link_bytes_per_s(generation: float, width: float) -> float | None:

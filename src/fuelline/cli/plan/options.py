@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fuelline.predict.configs import Loaded
     from fuelline.predict.constants import Constants, Engine
     from fuelline.report.document import Document
+    from fuelline.schema.models import Model
 
 LIMITS: dict[str, tuple[float, float]] = {
     # Lowest and highest value that makes sense, by flag.
@@ -172,8 +173,26 @@ def read_engine(options: argparse.Namespace, constants: Constants) -> Engine:
     return known[options.engine]
 
 
-def check_spread(tp: float, heads: int) -> None:
-    """Heads must be cut evenly."""
+def check_degrees(options: argparse.Namespace, model: Model) -> None:
+    """Degrees that contradict the model are refused with the nearest that does not."""
+    for tp in values_of(options, "tp") or ():
+        _check_heads(tp, model.heads)
+    for pp in values_of(options, "pp") or ():
+        if pp > model.layers:
+            raise UsageError(f"--pp {pp:g} is more than the {model.layers} layers that there are.")
+    for ep in values_of(options, "ep") or ():
+        if ep > 1 and not model.experts:
+            raise UsageError(f"--ep {ep:g}: {model.name} has no experts to spread. Leave it out.")
+        if ep > 1 and model.experts % int(ep):
+            fit = [size for size in range(1, model.experts + 1) if model.experts % size == 0]
+            near = min(fit, key=lambda size: abs(size - ep))
+            raise UsageError(
+                f"--ep {ep:g} does not divide {model.experts} experts. The nearest that does is "
+                f"--ep {near}."
+            )
+
+
+def _check_heads(tp: float, heads: int) -> None:
     if heads % int(tp):
         fit = [size for size in (1, 2, 4, 8, 16, 32, 64) if heads % size == 0]
         near = min(fit, key=lambda size: abs(size - tp))

@@ -138,8 +138,7 @@ def act(options: argparse.Namespace) -> int:
         plotted=bool(options.plot),
         stream=stream,
     )
-    for degree in question.values["tp"] or ():
-        shared.check_spread(degree, loaded.model.heads)
+    shared.check_degrees(options, loaded.model)
     answer = answer_serving(question, constants)
     shared.show(options, answer, write_serving(answer, explain=options.explain))
     return 0 if answer.options and answer.options[0].meets else 1

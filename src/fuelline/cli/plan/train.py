@@ -84,8 +84,7 @@ def act(options: argparse.Namespace) -> int:
     price = shared.one_of(options, "price")
     if price is not None:
         chip = replace(chip, usd_per_hour=price)
-    for degree in shared.values_of(options, "tp") or ():
-        shared.check_spread(degree, loaded.model.heads)
+    shared.check_degrees(options, loaded.model)
     constants: Constants = shared.read_constants(options)
     setup = Setup(
         model=loaded.model,
