@@ -43,6 +43,7 @@ OWN_SECTION = (
     "plan_accuracy",
     "plan_speed",
     "device_time",
+    "roofline_cpu",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

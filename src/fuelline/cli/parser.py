@@ -13,6 +13,7 @@ from fuelline.cli import (
     export,
     import_,
     plan,
+    roofline,
     run,
     runs,
     tune,
@@ -22,7 +23,7 @@ from fuelline.cli import (
 )
 
 _COMMANDS = (
-    demo, run, watch, import_, diagnose, compare, export, whatif, tune, undo, plan, runs,
+    demo, run, watch, import_, diagnose, compare, export, whatif, tune, undo, roofline, plan, runs,
     doctor,
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ global.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import msgspec
@@ -39,6 +40,29 @@ class Matmul(Struct, frozen=True, kw_only=True):
     """Math of training against that of serving: backward kernels, clocks under sustained power."""
     doubt_frac: float = 0.08
     source: str = ""
+    by_rows: tuple[tuple[float, float], ...] = ()
+    """Measured: share of the peak that a product with so many rows reaches, weights read from
+    memory. A
+    device that was measured itself has it instead of the two shares."""
+
+    move_share: float = 0.0
+    """Measured: of the bandwidth, in norms and gates whose values are counted at half precision;
+    0: as `Shares`."""
+    cache_share: float = 0.0
+    """Measured: of the bandwidth, in decode attention; 0: as a product, times
+    `Shares.cache_read_share`."""
+    small_us: float = 0.0
+    """Measured: an elementwise operator on one token; 0: from `launch_us`."""
+
+    def reach_at(self, rows: float) -> float:
+        """Straight in logarithms between measured numbers of rows; as at the ends beyond."""
+        curve = self.by_rows
+        after = next((at for at, (count, _) in enumerate(curve) if count >= rows), None)
+        if after is None or after == 0:
+            return curve[-1 if after is None else 0][1]
+        (left, low), (right, high) = curve[after - 1], curve[after]
+        place = math.log(rows / left) / math.log(right / left)
+        return float(low * (high / low) ** place)
 
     @property
     def label(self) -> str:

@@ -38,6 +38,8 @@ class Operator(Struct, frozen=True):
     multiplied."""
     inner: float = 0.0
     """Length of the sums of a product: short sums do not fill the pipeline of a math unit."""
+    rows: float = 0.0
+    """Tokens that a product of one matrix takes; 0 for what is no such product."""
 
 
 class Format(Struct, frozen=True):
@@ -64,6 +66,7 @@ def matmul(
         1.0,
         form.bits if form.packed else 0.0,
         inner,
+        rows,
     )
 
 

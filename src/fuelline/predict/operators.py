@@ -56,6 +56,7 @@ def list_operators(
             ACT_BYTES * head * (model.hidden + vocab),
             half(precision),
             inner=model.hidden,
+            rows=head,
         )
     )
     return operators

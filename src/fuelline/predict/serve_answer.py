@@ -11,6 +11,7 @@ from fuelline.predict.chips_plan import smallest_spread
 from fuelline.predict.floor import find_floor
 from fuelline.predict.pools import split_pools
 from fuelline.predict.serve_advice import advise, say_nothing_fits
+from fuelline.predict.serve_load import Stream, simulate_finalists
 from fuelline.predict.serve_plan import (
     Found,
     Wish,
@@ -51,6 +52,8 @@ class Question(Struct, frozen=True, kw_only=True):
     headroom: float = 0.2
     offload: bool = False
     plotted: bool = False
+    stream: Stream = Stream()
+    """How requests come, where a rate is given."""
 
     def one(self, name: str, default: float | None = None) -> float | None:
         """The only value of a flag; of a swept one the first."""
@@ -87,6 +90,7 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
     best = best_of_each_chip(found)
     first = best[0].replica
     context = wish.prompt + wish.output / 2
+    options = tuple(describe(each, wish) for each in best[:SHOWN])
     return ServeAnswer(
         model=question.model.name,
         params=question.model.params,
@@ -98,12 +102,13 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
         ttft_limit_s=wish.ttft_s,
         tpot_limit_s=wish.tpot_s,
         floor=find_floor(first, context, question.measured),
-        options=tuple(describe(each, wish) for each in best[:SHOWN]),
+        options=options,
         pools=split_pools(best[0], wish) if _may_split(question, first.spread) else None,
         swept=question.swept or ("batch" if question.plotted else ""),
         sweep=tuple(point for point, _ in swept),
         advice=tuple(advise(question, best, wish)),
         searched=searched,
+        fleet=simulate_finalists(found, wish, question.stream, options[0].tpot_s),
     )
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from fuelline.schema.plans import Estimate, Parallelism
+from fuelline.schema.simulated import FleetAnswer  # noqa: TC001 - msgspec resolves it
 
 PLAN_VERSION = 1
 """Of every answer here; raised when a key changes its meaning."""
@@ -110,6 +111,8 @@ class ServeAnswer(Struct, frozen=True, kw_only=True):
     advice: tuple[str, ...] = ()
     searched: int = 0
     schema_version: int = PLAN_VERSION
+    fleet: FleetAnswer | None = None
+    """Queueing included, by simulation; None where no rate was asked for."""
 
 
 class ChipLine(Struct, frozen=True, kw_only=True):
