@@ -1,4 +1,7 @@
-"""The data's path, top to bottom: recording -> timeline -> signals -> diagnosis -> report."""
+"""The data's path, top to bottom.
+
+recording -> timeline -> signals -> diagnosis -> forecast -> report
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
 from fuelline.ingest import Hosts, RunTail, compact_recording, find_parts, read_last
-from fuelline.report import render_terminal, write_document
+from fuelline.predict import answer, fit, seed_settings, value_remedies
+from fuelline.report import render_terminal, write_document, write_forecasts
 from fuelline.schema.errors import NotARecordingError
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
+from fuelline.schema.readings import Missing
 from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
 from fuelline.signals import (
     align_hosts,
@@ -30,9 +35,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-    from fuelline.schema.facts import Culprit, SyncFacts
+    from fuelline.schema.facts import Culprit, Facts, SyncFacts
+    from fuelline.schema.forecasts import ForecastReport, WhatIf
     from fuelline.schema.live import RunGrowth, Snapshot
+    from fuelline.schema.readings import Signal
     from fuelline.schema.recording import Blindspot, RunFacts
+    from fuelline.schema.trials import Setting
     from fuelline.signals import Comparison, HostView
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
@@ -63,7 +71,27 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
         return cannot_tell(summary, blindspots, why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(recordings, hosts, comparison)
     facts = measure(timeline, trainer, tiling, sync)
-    return diagnose(facts, summary, blindspots, price)
+    return value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
+
+
+def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> ForecastReport:
+    """What would be, by the pipeline model of the rank that a diagnosis would judge."""
+    facts = measure_run(run_dir)
+    fitted = facts if isinstance(facts, Missing) else fit(facts)
+    return answer(fitted, question, price)
+
+
+def measure_run(run_dir: Path) -> Facts | Missing:
+    """The facts of the rank that a diagnosis would judge, or why there are none."""
+    recordings = Hosts(run_dir)
+    hosts = align_hosts([view_host(timeline) for timeline in recordings])
+    comparison = compare_ranks(hosts)
+    trainer = _choose_trainer(hosts, {culprit.rank for culprit in comparison.facts.culprits})
+    timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
+    tiling = cut_tiles(timeline, trainer) if trainer is not None else None
+    if trainer is None or tiling is None:
+        return Missing(reason=why_no_steps(hosts, trainer))
+    return measure(timeline, trainer, tiling, comparison.facts)
 
 
 def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:
@@ -138,6 +166,23 @@ def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
 def show_report(run_dir: Path, *, price: float | None, stream: TextIO) -> None:
     """The diagnosis for people."""
     render_terminal(write_document(diagnose_run(run_dir, price)), stream)
+
+
+def seed_run(run_dir: Path, cores: float) -> list[tuple[tuple[Setting, ...], Signal]]:
+    """Loader settings worth a trial, with what the model of a recording predicts for them."""
+    facts = measure_run(run_dir)
+    return seed_settings(facts if isinstance(facts, Missing) else fit(facts), cores)
+
+
+def ask_as_json(run_dir: Path, question: WhatIf, price: float | None = None) -> str:
+    """The contract of `whatif --json`."""
+    return msgspec.json.format(msgspec.json.encode(ask_run(run_dir, question, price))).decode()
+
+
+def show_forecasts(run_dir: Path, question: WhatIf, *, price: float | None, stream: TextIO) -> None:
+    """The same for people."""
+    report = ask_run(run_dir, question, price)
+    render_terminal(write_forecasts(report, encodable(str(run_dir))), stream)
 
 
 class Watch:

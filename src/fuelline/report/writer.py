@@ -137,7 +137,18 @@ def _remedy_details(remedy: Remedy) -> list[str]:
         remedy.why,
         words[remedy.applicability] + (f" ({remedy.risk})" if remedy.risk else ""),
     ]
-    if remedy.at_most_speedup is not None:
+    details += _gain_details(remedy)
+    return details
+
+
+def _gain_details(remedy: Remedy) -> list[str]:
+    """The prediction; the bound only where there is none."""
+    details = [f"costs: {remedy.cost}"] if remedy.cost else []
+    if remedy.gain_words:
+        details.append(f"predicted: {remedy.gain_words}")
+        if remedy.worth_usd_per_day is not None:
+            details.append(f"worth {remedy.worth_usd_per_day:.2f} USD a day per accelerator")
+    elif remedy.at_most_speedup is not None:
         details.append(f"at most {remedy.at_most_speedup:.1f}x as fast")
     return details
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from fuelline.schema.demands import DemandFacts
 from fuelline.schema.devices import DeviceFacts  # noqa: TC001
 from fuelline.schema.findings import (  # noqa: TC001 - msgspec needs them
     BudgetPart,
@@ -254,6 +255,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     unused_devices: list[str] = field(default_factory=list)
     """Accelerators of the host that no process of the job was on, if that could be seen."""
     transfer: TransferFacts = field(default_factory=TransferFacts)
+    demands: DemandFacts = field(default_factory=DemandFacts)
+    """What one batch asks of each resource; the pipeline model is fitted from these."""
 
     def share_of(self, part: str) -> float:
         """Share of the window that went to one part of the budget."""

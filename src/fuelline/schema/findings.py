@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from fuelline.schema.devices import DeviceFacts  # noqa: TC001 - likewise
+from fuelline.schema.forecasts import WhatIf  # noqa: TC001 - likewise
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.recording import Blindspot  # noqa: TC001
 
@@ -68,6 +69,16 @@ class Remedy(Struct, frozen=True, kw_only=True):
     risk: str = ""
     at_most_speedup: float | None = None
     """An upper bound from what was lost and what the setting can change; not a prediction."""
+    cost: str = ""
+    """What it takes: cores, memory, disk, work."""
+    question: WhatIf | None = None
+    """What the setting means to the pipeline model; null if the model has no word for it."""
+    gain: Signal | None = None
+    """Predicted speedup with a 95 % interval, or why there is no prediction; null if not asked."""
+    gain_words: str = ""
+    """`2.1x (1.9-2.3), then storage bandwidth`."""
+    worth_usd_per_day: float | None = None
+    """What an accelerator that runs all day then saves, at the price given by --price."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
