@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
-from fuelline.ingest import Hosts, RunTail, compact_recording, find_parts, read_last
+from fuelline.fix.telling import tell_fixes
+from fuelline.ingest import (
+    Hosts,
+    RunTail,
+    compact_recording,
+    find_parts,
+    read_fixes,
+    read_last,
+)
 from fuelline.predict import answer, fit, seed_settings, value_remedies
 from fuelline.report import render_terminal, write_document, write_forecasts
 from fuelline.schema.errors import NotARecordingError
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from fuelline.schema.facts import Culprit, Facts, SyncFacts
+    from fuelline.schema.fixes import FixEvent
     from fuelline.schema.forecasts import ForecastReport, WhatIf
     from fuelline.schema.live import RunGrowth, Snapshot
     from fuelline.schema.readings import Signal
@@ -53,6 +62,15 @@ MOST_COMPARED = 4
 
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     """Read a run, compacting it on the way if it has ended, and diagnose it."""
+    fixes = tell_fixes(_find_fixes(run_dir))
+    return msgspec.structs.replace(_diagnose(run_dir, price), fixes=fixes)
+
+
+def _find_fixes(run_dir: Path) -> list[FixEvent]:
+    return [event for part in find_parts(run_dir) or [run_dir] for event in read_fixes(part)]
+
+
+def _diagnose(run_dir: Path, price: float | None) -> Diagnosis:
     recordings = Hosts(run_dir)
     hosts = align_hosts([view_host(timeline) for timeline in recordings])
     comparison = compare_ranks(hosts)

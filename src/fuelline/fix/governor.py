@@ -222,7 +222,8 @@ class Governor:
             if (target, window) in self._failed:
                 return None
         share = round(100 * look.starved)
-        why = f"the training waited {share} % of the time and {self.active} workers were busy"
+        busy_words = "its worker was" if self.active == 1 else f"its {self.active} workers were"
+        why = f"the training waited {share} % of the time and {busy_words} busy"
         return Change(target, window, why, self._predict(look, target))
 
     def _thin_out(self, look: Look) -> Change | None:

@@ -1,5 +1,6 @@
 """One file a format; all give a Timeline. Our own recording is one of them, and can be followed."""
 
+from fuelline.ingest.fixes import read_fixes
 from fuelline.ingest.follow import RunTail
 from fuelline.ingest.hosts import Hosts, find_parts
 from fuelline.ingest.last import read_last
@@ -11,6 +12,7 @@ __all__ = [
     "compact_recording",
     "find_parts",
     "load_recording",
+    "read_fixes",
     "read_last",
     "read_recording",
 ]

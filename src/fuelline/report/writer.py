@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.report.devices import describe_devices
+from fuelline.report.fixes import describe_fixes
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.units import duration, number
 
@@ -41,6 +42,7 @@ def write_document(diagnosis: Diagnosis) -> Document:
             Statement(_run_line(diagnosis)),
             *_verdict(diagnosis),
             *_budget(diagnosis),
+            *describe_fixes(diagnosis.fixes),
             *describe_devices(diagnosis),
             *(_evidence(top) if top is not None else ()),
             *(_remedies(top) if top is not None else ()),

@@ -1,6 +1,6 @@
 """Which loaders are served, which are left alone and why; the way in for `fuelline run --fix`.
 
-`DataLoader._get_iterator` is the one thing that is replaced. A loader that cannot be served gets
+`DataLoader._get_iterator` is the one thing that is replaced (entry). A loader that cannot be served gets
 the iterator that it would get without us. If ours cannot be built, the random stream is put back
 where it was and torch's own is built instead.
 """
@@ -8,7 +8,6 @@ where it was and torch's own is built instead.
 from __future__ import annotations
 
 import atexit
-import functools
 import itertools
 import multiprocessing
 import weakref
@@ -29,7 +28,7 @@ from fuelline.fix.resources import count_cores, find_free_memory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Desk", "install"]
+__all__ = ["Desk", "open_desk"]
 
 MOST_SPARE = 16
 """Parked workers of one loader: each takes 90 ms to start, once (shared/LOADERS.md)."""
@@ -40,18 +39,11 @@ LEAST_FREE_BYTES = 1 << 30
 """With less memory than this left no spare worker is started."""
 
 
-def install(folder: str, allowed: str) -> None:
-    """Serve the loaders of this process; `allowed` are the words of --allow, with commas."""
+def open_desk(folder: str, allowed: str) -> Desk:
+    """A desk for this process; `allowed` are the words of --allow, with commas."""
     desk = Desk(Journal(folder), frozenset(allowed.split(",")))
-    owner = dataloader.DataLoader
-    original = owner._get_iterator
-
-    @functools.wraps(original)
-    def get_iterator(self: Any) -> Any:
-        return desk.serve(self, original)
-
-    owner._get_iterator = get_iterator
     atexit.register(desk.close)
+    return desk
 
 
 class Desk:
@@ -84,6 +76,12 @@ class Desk:
             generator.set_state(state)
             self._leave(loader, f"{type(failure).__name__}: {failure}")
             return original(loader)
+
+    def leave_stateful(self, loader: Any) -> None:
+        """Torchdata's loader resumes in mid-epoch by its workers' own state."""
+        if self._keepers.get(id(loader), self) is self:
+            self._refs[id(loader)] = weakref.ref(loader, lambda _, key=id(loader): self._drop(key))
+            self._leave(loader, "a StatefulDataLoader keeps state in each worker")
 
     def close(self) -> None:
         """The job ends."""

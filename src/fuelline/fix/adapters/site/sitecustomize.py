@@ -1,7 +1,7 @@
-"""The way of a trial into the job; `fuelline tune` puts this folder on PYTHONPATH.
+"""The way of trials and fixes into the job; `tune` and `run --fix` put this folder on PYTHONPATH.
 
-Waits for torch's loader to be imported, puts the trial in its place, and runs the `sitecustomize`
-that it shadows. Without the trial's variable it does nothing.
+Waits for torch's loader to be imported, puts the trial or the elastic loader in its place, and runs
+the `sitecustomize` that it shadows. Without their variables it does nothing.
 """
 # ruff: noqa: PTH118, PTH120 - pathlib is not loaded at startup
 
@@ -10,8 +10,9 @@ import sys
 
 
 def _start() -> None:
-    plan = os.environ.get("FUELLINE_TRIALS")
-    if not plan:
+    plan, fix = os.environ.get("FUELLINE_TRIALS"), os.environ.get("FUELLINE_FIX")
+    run_dir = os.path.dirname(plan) if plan else os.environ.get("FUELLINE_RUN_DIR")
+    if not run_dir or not (plan or fix):
         return
     here = os.path.dirname(__file__)
     recorder = os.path.join(here, "..", "..", "..", "record", "hooks", "site")
@@ -20,20 +21,38 @@ def _start() -> None:
         # Found in the recorder's folder: it knows how to wait for an import.
         import fuelline_watch  # type: ignore[import-not-found]  # noqa: PLC0415
 
-        watcher = fuelline_watch.Watcher(os.path.dirname(plan))
+        watcher = fuelline_watch.Watcher(run_dir)
         sys.meta_path.insert(0, watcher)
-        watcher.watch("torch.utils.data.dataloader", lambda: _install(plan, fuelline_watch))
+        watcher.watch(
+            "torch.utils.data.dataloader", lambda: _install(fuelline_watch, run_dir, plan, fix)
+        )
+        watcher.watch(
+            "torchdata.stateful_dataloader.stateful_dataloader", lambda: _leave_stateful(fix)
+        )
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
-        sys.stderr.write(f"fuelline: no trial in this process: {failure!r}\n")
+        sys.stderr.write(f"fuelline: neither trials nor fixes in this process: {failure!r}\n")
     finally:
         sys.path.remove(recorder)
 
 
-def _install(plan: str, watch: object) -> None:
+def _install(watch: object, run_dir: str, plan: "str | None", fix: "str | None") -> None:
     watch._load_package()  # type: ignore[attr-defined]  # noqa: SLF001
-    from fuelline.fix.adapters.trials import install  # noqa: PLC0415 - exists only from here on
+    # They exist only from here on.
+    if plan:
+        from fuelline.fix.adapters import trials  # noqa: PLC0415
 
-    install(plan)
+        trials.install(plan)
+    elif fix:
+        from fuelline.fix.adapters import entry  # noqa: PLC0415
+
+        entry.install(run_dir, fix)
+
+
+def _leave_stateful(fix: "str | None") -> None:
+    if fix:
+        from fuelline.fix.adapters import entry  # noqa: PLC0415
+
+        entry.leave_stateful()
 
 
 def _step_aside() -> None:

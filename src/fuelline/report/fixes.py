@@ -1,0 +1,49 @@
+"""What --fix did, for the report: each change with its trial, predicted against achieved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.report.document import Block, Heading, Item, Items
+from fuelline.schema.readings import Missing
+
+if TYPE_CHECKING:
+    from fuelline.schema.fixes import Fix, LoaderFixes
+
+
+def describe_fixes(fixes: list[LoaderFixes]) -> list[Block]:
+    """A heading and a point for each loader; nothing for a run without --fix."""
+    if not fixes:
+        return []
+    items = tuple(Item(_title(each), tuple(_details(each))) for each in fixes)
+    return [Heading("What --fix did"), Items(items)]
+
+
+def _title(loader: LoaderFixes) -> str:
+    kept = [fix for fix in loader.fixes if fix.outcome == "kept"]
+    if not loader.fixes:
+        return f"{loader.loader}: nothing was changed"
+    now = loader.workers_at_end
+    end = f", {now} workers at the end" if now is not None else ""
+    count = len(loader.fixes)
+    changes = "1 change" if count == 1 else f"{count} changes"
+    return f"{loader.loader}: {changes}, {len(kept)} kept (the job has {loader.workers}{end})"
+
+
+def _details(loader: LoaderFixes) -> list[str]:
+    return [*(_sentence(fix) for fix in loader.fixes), *loader.notes]
+
+
+def _sentence(fix: Fix) -> str:
+    trial = fix.trial
+    words = ", ".join(setting.text() for setting in trial.settings)
+    predicted = (
+        "" if isinstance(trial.predicted, Missing) else f"{trial.predicted.value:.2f}x predicted, "
+    )
+    if isinstance(trial.speedup, Missing):
+        achieved = f"not judged ({trial.speedup.reason})"
+    else:
+        speedup = trial.speedup
+        low, high = speedup.low or speedup.value, speedup.high or speedup.value
+        achieved = f"{speedup.value:.2f}x achieved (95 %: {low:.2f}-{high:.2f})"
+    return f"{words}: {predicted}{achieved}, {fix.outcome}; {fix.why}"
