@@ -173,9 +173,7 @@ class Scripted(Keeper):
             base=case.workers, most=case.workers + case.spare, cores=64.0,
             base_window=window, most_window=window,
         )  # fmt: skip
-        rules = Rules(
-            allow_random=False, is_varying=False, is_stream=False, spare=case.spare
-        )
+        rules = Rules(allow_random=False, is_varying=False, is_stream=False, spare=case.spare)
         super().__init__(1, limits, rules, Journal("/nonexistent/journal"))
         self._case = case
         self.taken = 0
@@ -296,6 +294,4 @@ def differs(case: Case) -> str:
     left = plain.comparable(in_order=case.in_order)
     right = elastic.comparable(in_order=case.in_order)
     names = ("batches", "errors", "random streams of the main process")
-    return ", ".join(
-        name for name, one, two in zip(names, left, right, strict=True) if one != two
-    )
+    return ", ".join(name for name, one, two in zip(names, left, right, strict=True) if one != two)

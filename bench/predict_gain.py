@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import statistics
 import sys
 from dataclasses import replace
@@ -63,6 +64,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Measure what was asked for; the figures of all rows that are kept."""
     options = _options(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that faults are undone
     if not options.report:
         for name, remedies in plan().items():
             if not options.only or name in options.only:

@@ -32,7 +32,7 @@ it keeps 100 MB/s busy for 10 ms."""
 def network_share(exchange: ExchangeFacts) -> float:
     """Of the window: ranks exchange data, and that is not for want of cores.
 
-    A thread that moves the data and waits for a core delays the exchange by at most as much.
+    Threads that move the data and wait for a core delay the exchange by at most as much.
     """
     return max(0.0, (value_of(exchange.share) or 0.0) - (value_of(exchange.core_wait_share) or 0.0))
 
@@ -100,7 +100,7 @@ def _evidence(exchange: ExchangeFacts) -> list[Evidence]:
         *fact(lambda v: f"{percent(v)} of the time is above the usual", exchange.jitter_share),
         *fact(lambda v: f"{percent(v)} of the segments were sent again", exchange.retransmit_share),
         *fact(
-            lambda v: f"a thread of a rank waits for a core {percent(v)} of the time",
+            lambda v: f"ranks of a host wait for a core {percent(v)} of the time, together",
             exchange.core_wait_share,
         ),
     ]

@@ -168,7 +168,7 @@ class Governor:
 
     def _judge(self, look: Look) -> Change | None:
         trial = self.trial
-        assert trial is not None  # noqa: S101 - for the type checker: `hear` has asked
+        assert trial is not None
         trial.after.append(look.rate)
         if len(trial.after) < LOOKS:
             return None

@@ -29,7 +29,7 @@ def find_free_memory(root: Path = Path("/")) -> int | None:
     return min(known) if known else None
 
 
-def find_free_shared(folder: str = "/dev/shm") -> int | None:  # noqa: S108 - where batches are shared
+def find_free_shared(folder: str = "/dev/shm") -> int | None:
     """Bytes left in the shared memory that batches travel through."""
     try:
         told = os.statvfs(folder)
@@ -75,8 +75,8 @@ def _quota(group: Path) -> float:
     if text is not None:
         quota, _, period = text.strip().partition(" ")
         return 0.0 if quota == "max" else int(quota) / int(period or _PERIOD_US)
-    quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
-    return quota / period if quota is not None and period and quota > 0 else 0.0
+    quota_us, period_us = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
+    return quota_us / period_us if quota_us and period_us and quota_us > 0 else 0.0
 
 
 def _host_memory(root: Path) -> int | None:

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fuelline.predict.network import MOST_CUSTOMERS
-from fuelline.predict.pipeline_model import Pipeline, consume, run, supply
+from fuelline.predict.pipeline_model import Pipeline, consume, run
 from fuelline.schema.readings import Missing, Reading, Signal, at_least, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fuelline.schema.demands import DemandFacts
     from fuelline.schema.facts import Facts
 
 DEFAULT_PREFETCH = 2
@@ -33,6 +32,8 @@ loader; used where none was started inside the recording."""
 _AT_LIMIT = 0.8
 """As in IN102: token buckets pulse."""
 _BUSY = 0.9
+_IDLE = 0.1
+"""Of the host's cores: with so many idle, a thread that wants to run soon does."""
 _CROWDED = 1.05
 """Time with the run queue over time without: below it is the scheduler's own doing."""
 _QUEUED = 2.0
@@ -71,7 +72,7 @@ def fit(facts: Facts) -> Fit | Missing:
         return needed
     raw, errors = _read(facts)
     batch_s = _value(facts.demands.batch_seconds)
-    pipe = _with_rivals(raw, facts.demands)
+    pipe = _with_rivals(raw, facts)
     misfit = run(_with_pauses(pipe, batch_s)).batch_s / batch_s - 1
     solved = _anchor(_with_pauses(pipe, batch_s), batch_s)
     if isinstance(solved, Missing):
@@ -180,24 +181,28 @@ def _elasticity(facts: Facts) -> float | None:
     return None
 
 
-def _with_rivals(pipe: Pipeline, demands: DemandFacts) -> Pipeline:
+def _with_rivals(pipe: Pipeline, facts: Facts) -> Pipeline:
     """As many rivals as make fetches wait for a core as long as they did.
 
-    Only workers that are busy compete with each other: those of the others wait for room.
+    Who arrives finds the other busy workers on average (Little's law), the trainer and the rivals,
+    and gets an equal share. While the host has idle cores nobody is kept from running for long:
+    then the rivals are what other processes were seen to use.
     """
+    demands, cores = facts.demands, facts.cores
     queued = value_of(demands.fetch_queued_seconds) or 0.0
-    if not pipe.workers:
-        crowd = 1 + queued / pipe.cpu_s if pipe.cpu_s else 1.0
-        return replace(pipe, rivals=max(0.0, crowd * pipe.cores - 1) if crowd > _CROWDED else 0.0)
-    busy = max(1, round(pipe.workers * (value_of(demands.busy_frac) or 1.0)))
-    blocked = value_of(demands.fetch_blocked_seconds) or 0.0
-    round_s = pipe.cpu_s + queued + blocked + pipe.handoff_s
+    others = value_of(cores.others) or 0.0
+    idle, host = value_of(cores.idle), value_of(cores.host)
+    if not pipe.cpu_s or 1 + queued / pipe.cpu_s < _CROWDED:
+        return pipe
     rate = 1 / _value(demands.batch_seconds)
-
-    def takes(rivals: float) -> float:
-        return busy * supply(replace(pipe, workers=busy, rivals=rivals), rate)
-
-    return replace(pipe, rivals=_solve(takes, round_s, 0.0, _MOST_RIVALS))
+    busy = max(1.0, pipe.workers * (value_of(demands.busy_frac) or 1.0))
+    running = rate * (pipe.cpu_s + queued + pipe.handoff_s) * (busy - 1) / busy
+    trainer = min(1.0, rate * (pipe.host_cpu_s + pipe.take_s)) if pipe.workers else 0.0
+    wanting = (1 + queued / pipe.cpu_s) * pipe.cores
+    rivals = min(_MOST_RIVALS, max(0.0, wanting - 1 - running - trainer))
+    if idle is not None and host is not None and idle > _IDLE * host:
+        rivals = min(rivals, others)
+    return replace(pipe, rivals=rivals)
 
 
 def _solve(grows: Callable[[float], float], wanted: float, low: float, high: float) -> float:

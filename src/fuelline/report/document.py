@@ -55,7 +55,15 @@ class Items:
     numbered: bool = False
 
 
-Block = Heading | Statement | Bars | Items
+@dataclass(frozen=True)
+class Table:
+    """Rows of short cells; the last column may be long and is cut where the page ends."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+Block = Heading | Statement | Bars | Items | Table
 
 
 @dataclass(frozen=True)

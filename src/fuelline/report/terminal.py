@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from fuelline.report.document import Bars, Block, Document, Heading, Items, Statement
+from fuelline.report.document import Bars, Block, Document, Heading, Items, Statement, Table
 from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def _draw(console: Console, block: Block, *, plain: bool) -> None:
     elif isinstance(block, Bars):
         for bar in block.bars:
             console.print(_bar_line(bar, plain=plain))
+    elif isinstance(block, Table):
+        _draw_table(console, block, plain=plain)
     else:
         _draw_items(console, block, plain=plain)
 
@@ -73,6 +75,25 @@ def _bar_line(bar: Bar, *, plain: bool) -> Text:
     line.append(f" {100 * bar.share:5.1f} %  {shown(bar.detail, plain=plain)}".rstrip())
     line.truncate(WIDTH)
     return line
+
+
+def _draw_table(console: Console, block: Table, *, plain: bool) -> None:
+    """Numbers to the right, words to the left; nothing beyond the page."""
+    rows = [tuple(shown(cell, plain=plain) for cell in row) for row in (block.header, *block.rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    is_number = [all(_is_number(cell) for cell in column) for column in zip(*rows[1:], strict=True)]
+    for position, row in enumerate(rows):
+        cells = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, is_number, strict=True)
+        )
+        line = Text(f"  {'  '.join(cells)}".rstrip(), "dim" if position == 0 else "")
+        line.truncate(WIDTH, overflow="ellipsis" if not plain else "crop")
+        console.print(line, soft_wrap=True)
+
+
+def _is_number(cell: str) -> bool:
+    return not cell or cell[0].isdigit()
 
 
 def _draw_items(console: Console, block: Items, *, plain: bool) -> None:

@@ -11,7 +11,13 @@ from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Flag, Kind
 from fuelline.signals.budget import training_batches
 from fuelline.signals.counters import latest, process_growth, queued_growth, thread_growth
-from fuelline.signals.device_time import PAUSES, DeviceTime, cut_cycles, measure_device_time
+from fuelline.signals.device_time import (
+    PAUSES,
+    DeviceTime,
+    cut_cycles,
+    measure_device_time,
+    read_device_clock,
+)
 from fuelline.signals.estimate import ratio, total
 from fuelline.signals.fetching import STORAGE_STATES, Fetches
 
@@ -38,8 +44,12 @@ def measure_demands(
     *,
     loop_lines: list[HotLine],
     devices: list[DeviceFacts],
+    idle_share: Signal,
 ) -> DemandFacts:
-    """All demands of a batch; Missing everywhere if no loader feeds the steps."""
+    """All demands of a batch; Missing everywhere if no loader feeds the steps.
+
+    `idle_share` is the device's own word on how long it had nothing to do.
+    """
     taken = training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
@@ -49,7 +59,7 @@ def measure_demands(
     batch_ns = tiling.wall_ns / taken.height
     grown = thread_growth(timeline, tiling, trainer.tid)
     own_ns = _own_ns(grown, taken)
-    device = measure_device_time(
+    device = read_device_clock(idle_share, batch_ns) or measure_device_time(
         cycles, loop_lines, devices, batch_ns=batch_ns, blocked_frac=_blocked_frac(cycles, own_ns)
     )
     return DemandFacts(

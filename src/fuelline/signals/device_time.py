@@ -131,6 +131,23 @@ def cut_cycles(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataF
     return taken.join(parts, on="cycle", how="left").sort("cycle").fill_null(0)
 
 
+def read_device_clock(idle_share: Signal, batch_ns: float) -> DeviceTime | None:
+    """By the device's own clock, where it was read: the best evidence that there is."""
+    if isinstance(idle_share, Missing):
+        return None
+    busy = 1 - idle_share.value
+    doubt = 0.0 if idle_share.high is None else idle_share.high - idle_share.value
+    half = max(doubt, 2 * _LEAST_ERROR * busy)
+    seconds = Reading(
+        value=busy * batch_ns / 1e9,
+        unit="s",
+        low=max(0.0, busy - half) * batch_ns / 1e9,
+        high=(busy + half) * batch_ns / 1e9,
+        origin="the device's own clock",
+    )
+    return DeviceTime(seconds, "beside", 0.0, 0.0)
+
+
 def measure_device_time(
     cycles: pl.DataFrame,
     lines: list[HotLine],
@@ -139,7 +156,7 @@ def measure_device_time(
     batch_ns: float,
     blocked_frac: float,
 ) -> DeviceTime:
-    """The device's time for a batch, by the best evidence that there is.
+    """The device's time for a batch, by what the host saw of it, or by counters.
 
     `blocked_frac` is how much of the time in compute the trainer was neither on a core nor waiting
     for one.

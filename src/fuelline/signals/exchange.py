@@ -181,8 +181,8 @@ def _retransmit_share(hosts: Sequence[HostView]) -> Signal:
 
 
 def _core_wait_share(hosts: Sequence[HostView]) -> Signal:
-    """Of the rank that waited most, because all others wait with it."""
-    shares = [share for host in hosts for share in host.core_waits]
+    """Of the host whose ranks waited most: data goes from rank to rank, so that waits add up."""
+    shares = [min(1.0, sum(host.core_waits)) for host in hosts if host.core_waits]
     if not shares:
         return Missing(reason="the ranks' clocks were not read")
     return total(max(shares), "frac", "clocks.runq over window", len(shares))

@@ -58,6 +58,7 @@ def measure(
             fetches,
             loop_lines=loop_lines,
             devices=accelerators.devices,
+            idle_share=transfer.device_idle_share,
         ),
     )
 

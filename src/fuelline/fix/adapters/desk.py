@@ -80,7 +80,7 @@ class Desk:
     def leave_stateful(self, loader: Any) -> None:
         """Torchdata's loader resumes in mid-epoch by its workers' own state."""
         if self._keepers.get(id(loader), self) is self:
-            self._refs[id(loader)] = weakref.ref(loader, lambda _, key=id(loader): self._drop(key))
+            self._remember(loader)
             self._leave(loader, "a StatefulDataLoader keeps state in each worker")
 
     def close(self) -> None:
@@ -93,8 +93,12 @@ class Desk:
         key = id(loader)
         if key not in self._keepers:
             self._keepers[key] = self._admit(loader)
-            self._refs[key] = weakref.ref(loader, lambda _: self._drop(key))
+            self._remember(loader)
         return self._keepers[key]
+
+    def _remember(self, loader: Any) -> None:
+        key = id(loader)
+        self._refs[key] = weakref.ref(loader, lambda _: self._drop(key))
 
     def _drop(self, key: int) -> None:
         keeper = self._keepers.pop(key, None)
@@ -170,7 +174,9 @@ def _refusal(loader: Any, allowed: frozenset[str]) -> str | None:
     if loader._dataset_kind == dataloader._DatasetKind.Iterable:
         if "order" not in allowed:
             return "its dataset is iterable: other workers would give other batches (--allow order)"
-        return None if loader.num_workers else "its dataset is iterable and read in the main process"
+        return (
+            None if loader.num_workers else "its dataset is iterable and read in the main process"
+        )
     if not loader.num_workers:
         return _inline_refusal(loader)
     if _start_method(loader) != "fork":

@@ -31,6 +31,8 @@ __all__ = ["build"]
 
 _SURVIVED = {signal.SIGKILL, signal.SIGBUS}
 """Ends of a worker that are not its own doing: no memory, no shared memory."""
+MOST_DEATHS = 2
+"""Of workers at the same batch: then it is the batch, and torch's error is what the job gets."""
 LONGEST_END_S = 5.0
 """Until a worker whose pipe is closed counts as one that hangs."""
 _plain = dataloader._MultiProcessingDataLoaderIter
@@ -49,7 +51,7 @@ def build(loader: Any, keeper: Keeper) -> Any:
     return _MultiProcessingDataLoaderIter(twin, context, keeper)
 
 
-class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc]
+class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
     """Named like torch's own: profilers and users see the name that they know."""
 
     def __init__(self, twin: Any, context: Context, keeper: Keeper) -> None:
@@ -61,12 +63,14 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc]
         self._fl_owed = 0
         super().__init__(twin)
 
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:  # noqa: FBT001, FBT002 - torch's
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:  # noqa: FBT001, FBT002
         """Begin an epoch, with as many workers as the last one has shown to be right."""
         if first_iter:
             self._fl_take_over()
-        own, self._num_workers = self._num_workers, len(self._workers)
+        own = self._num_workers
+        self._num_workers = len(self._workers)
         self._fl_sent: dict[int, Any] = {}
+        self._fl_deaths: dict[int, int] = {}
         self._fl_loads = [0] * len(self._workers)
         self._fl_start_epoch()
         try:
@@ -183,6 +187,8 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc]
         how = _find_end(worker)
         self._fl_dead.add(worker_id)
         others = self._fl_usable()
+        if self._fl_is_deadly(worker_id):
+            others = []
         is_stream = self._dataset_kind == dataloader._DatasetKind.Iterable
         if how not in _SURVIVED or not others or is_stream:
             self._fl_raise(worker)
@@ -195,6 +201,13 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc]
         )
         self._fl_keeper.lose(self, f"was killed by {signal.Signals(how).name}")
         self._fl_move(worker_id)
+
+    def _fl_is_deadly(self, worker_id: int) -> bool:
+        """Whether the batch that it was at has now killed a second worker: it would kill all."""
+        unfinished = [n for n, entry in self._task_info.items() if entry == (worker_id,)]
+        current = min(unfinished, default=-1)
+        self._fl_deaths[current] = self._fl_deaths.get(current, 0) + 1
+        return current >= 0 and self._fl_deaths[current] >= MOST_DEATHS
 
     def _fl_move(self, worker_id: int) -> None:
         """Give a worker's unfinished batches to others, under the same numbers."""

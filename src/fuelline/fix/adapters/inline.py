@@ -99,7 +99,7 @@ def watch_inline(loader: Any, keeper: InlineKeeper) -> Any:
     return _SingleProcessDataLoaderIter(loader, keeper)
 
 
-class _SingleProcessDataLoaderIter(_plain):  # type: ignore[misc]
+class _SingleProcessDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
     """Named like torch's own: profilers and users see the name that they know."""
 
     def __init__(self, loader: Any, keeper: InlineKeeper) -> None:

@@ -202,7 +202,9 @@ class Keeper:
             busy_s=done.busy_ns / 1e9,
             cpu_s=done.cpu_ns / 1e9,
             fetches=done.fetches,
-            queued=None if queued_s is None else min(0.95, queued_s / max(done.busy_ns / 1e9, 1e-9)),
+            queued=None
+            if queued_s is None
+            else min(0.95, queued_s / max(done.busy_ns / 1e9, 1e-9)),
         )
         return self._with_room(look, iterator, batch) if look.starved > STARVED else look
 

@@ -79,7 +79,7 @@ def _python_stream() -> Callable[[], Any]:
     # A stream that was seeded is at 624 and at 1 after its first word.
     if (before[0], after[0]) != (624, 1):
         return random.getstate
-    own = _words_at(id(random._inst) + _HEAD)  # type: ignore[attr-defined]
+    own = _words_at(id(random._inst) + _HEAD)
     return lambda: own[:]
 
 

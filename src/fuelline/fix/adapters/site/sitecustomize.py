@@ -36,7 +36,7 @@ def _start() -> None:
 
 
 def _install(watch: object, run_dir: str, plan: "str | None", fix: "str | None") -> None:
-    watch._load_package()  # type: ignore[attr-defined]  # noqa: SLF001
+    watch._load_package()  # type: ignore[attr-defined]
     # They exist only from here on.
     if plan:
         from fuelline.fix.adapters import trials  # noqa: PLC0415
