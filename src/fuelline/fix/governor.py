@@ -154,6 +154,12 @@ class Governor:
             self._close("cannot tell")
         self._rates = []
 
+    def withdraw(self) -> None:
+        """The last change never came into force."""
+        if self.trial is not None:
+            self.active, self.window = self.trial.was
+        self.trial = None
+
     def interrupt(self) -> None:
         """The job ends: an open trial stays undecided."""
         if self.trial is not None:

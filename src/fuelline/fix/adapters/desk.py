@@ -1,8 +1,8 @@
 """Which loaders are served, which are left alone and why; the way in for `fuelline run --fix`.
 
-`DataLoader._get_iterator` is the one thing that is replaced (entry). A loader that cannot be served gets
-the iterator that it would get without us. If ours cannot be built, the random stream is put back
-where it was and torch's own is built instead.
+`DataLoader._get_iterator` is the one thing that is replaced (entry). A loader that cannot be served
+gets the iterator that it would get without us. If ours cannot be built, the random stream is put
+back where it was and torch's own is built instead.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class Desk:
         self._allowed = allowed
         self._keepers: dict[int, Any] = {}
         self._refs: dict[int, weakref.ref[Any]] = {}
+        self._open: list[Keeper] = []
+        """Also of loaders that are gone: `for batch in DataLoader(...)` keeps the iterator only."""
         self._fresh = itertools.count(1).__next__
 
     def serve(self, loader: Any, original: Callable[[Any], Any]) -> Any:
@@ -85,9 +87,8 @@ class Desk:
 
     def close(self) -> None:
         """The job ends."""
-        for keeper in self._keepers.values():
-            if keeper is not None:
-                keeper.close()
+        for keeper in self._open:
+            keeper.close()
 
     def _find(self, loader: Any) -> Any:
         key = id(loader)
@@ -104,7 +105,7 @@ class Desk:
         keeper = self._keepers.pop(key, None)
         self._refs.pop(key, None)
         if keeper is not None:
-            keeper.close()
+            keeper.leave()
 
     def _leave(self, loader: Any, why: str) -> None:
         self._keepers[id(loader)] = None
@@ -128,6 +129,7 @@ class Desk:
             is_varying=rules.is_varying,
         )
         keeper = Keeper(number, limits, rules, self._journal)
+        self._open = [*(each for each in self._open if not each.is_closed), keeper]
         return keeper if loader.num_workers else InlineKeeper(keeper, loader)
 
     def _measure(self, loader: Any) -> tuple[Limits, Rules]:

@@ -60,6 +60,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         self._fl_dead: set[int] = set()
         self._fl_unfit: set[int] = set()
         self._fl_resets = 0
+        self._fl_pid = os.getpid()
         self._fl_owed = 0
         super().__init__(twin)
 
@@ -95,10 +96,10 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
 
     def _fl_start_epoch(self) -> None:
         keeper = self._fl_keeper
-        self._fl_active = keeper.start_with(self._fl_usable())
+        self.fl_active = keeper.start_with(self._fl_usable())
         self._fl_window = keeper.window
         self._fl_is_strict = True
-        self._fl_round = itertools.cycle(self._fl_usable()[: self._fl_active])
+        self._fl_round = itertools.cycle(self._fl_usable()[: self.fl_active])
         self._fl_owed = len(self._fl_dead) if self._fl_resets else 0
         self._fl_resets += 1
 
@@ -109,9 +110,9 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
 
     def fl_resize(self, active: int, window: int) -> None:
         """Give work to so many workers from now on, and keep so many batches under way."""
-        self._fl_active = active
+        self._fl_is_strict = self._fl_is_strict and active == self.fl_active
+        self.fl_active = active
         self._fl_window = window
-        self._fl_is_strict = False
         self._try_put_index()
 
     def _try_put_index(self) -> None:
@@ -141,10 +142,10 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
     def _fl_choose(self) -> int | None:
         """Torch's own turn until the first change; then whoever has the least to do."""
         if not self._fl_is_strict:
-            return min(self._fl_usable()[: self._fl_active], key=self._fl_loads.__getitem__)
+            return min(self._fl_usable()[: self.fl_active], key=self._fl_loads.__getitem__)
         statuses, tasks = self._workers_status, self._workers_num_tasks
-        most = self._fl_window // max(1, sum(statuses[: self._fl_active]))
-        for _ in range(self._fl_active):
+        most = self._fl_window // max(1, sum(statuses[: self.fl_active]))
+        for _ in range(self.fl_active):
             worker_id: int = next(self._fl_round)
             if statuses[worker_id] and (self._in_order or tasks[worker_id] < most):
                 return worker_id
@@ -197,7 +198,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
             self._fl_owed += 1  # it will not say any more that it begins anew
         sys.stderr.write(
             f"fuelline: loader worker {worker.pid} was killed by {signal.Signals(how).name}; "
-            f"the training goes on with {min(len(others), self._fl_active)}\n"
+            f"the training goes on with {min(len(others), self.fl_active)}\n"
         )
         self._fl_keeper.lose(self, f"was killed by {signal.Signals(how).name}")
         self._fl_move(worker_id)
@@ -212,7 +213,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
     def _fl_move(self, worker_id: int) -> None:
         """Give a worker's unfinished batches to others, under the same numbers."""
         self._fl_is_strict = False
-        self._fl_active = min(self._fl_active, len(self._fl_usable()))
+        self.fl_active = min(self.fl_active, len(self._fl_usable()))
         for number, entry in sorted(self._task_info.items()):
             if entry == (worker_id,):
                 self._workers_num_tasks[worker_id] -= 1
@@ -229,7 +230,13 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         raise RuntimeError(f"DataLoader worker (pid(s) {worker.pid}) exited unexpectedly")
 
     def _shutdown_workers(self) -> None:
-        """End of the iterator; what its keeper is in the midst of ends with it."""
+        """End of the iterator; what its keeper is in the midst of ends with it.
+
+        In a forked child that collects its copy of us there is nothing to end: these workers are
+        its parent's.
+        """
+        if os.getpid() != self._fl_pid:
+            return
         is_over = getattr(self, "_shutdown", True)
         super()._shutdown_workers()
         if not is_over:

@@ -89,9 +89,9 @@ class InlineKeeper:
         self.keeper.adopt(change)
         self.active = True
 
-    def close(self) -> None:
-        """The job ends."""
-        self.keeper.close()
+    def leave(self) -> None:
+        """The loader is gone."""
+        self.keeper.leave()
 
 
 def watch_inline(loader: Any, keeper: InlineKeeper) -> Any:
@@ -114,9 +114,9 @@ class _SingleProcessDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
             return self._fl_end(super()._next_data)
         began_ns = monotonic_ns()
         index = self._fl_end(self._next_index)
-        watcher.settle()
+        watcher.begin()
         batch = self._dataset_fetcher.fetch(index)
-        is_changed = watcher.has_changed()
+        is_changed = watcher.end(monotonic_ns() - began_ns)
         if self._pin_memory:
             batch = dataloader._utils.pin_memory.pin_memory(batch, self._pin_memory_device)
         keeper.count(began_ns, monotonic_ns(), batch, is_changed=is_changed)

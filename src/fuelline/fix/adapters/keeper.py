@@ -25,7 +25,7 @@ LOOK_NS = 400_000_000
 """Training between two looks: six of them tell a change of 5 % in steps that vary by 10 %."""
 LEAST_BATCHES = 6
 PAUSE_NS = 500_000_000
-"""A gap between batches that is longer than this and than ten usual ones is a checkpoint, not work."""
+"""A gap between batches longer than this and than ten usual ones is a checkpoint, not work."""
 LEAST_WORKER_BYTES = 32 << 20
 """A worker costs at least this much: 9 MB when parked (shared/LOADERS.md), more when it works."""
 _NOTHING = Usage(0, 0, 0)
@@ -55,7 +55,9 @@ class Keeper:
         self.is_varying = rules.is_varying
         self.was_starved = False
         self._is_inline = False
-        self._is_closed = False
+        self.is_closed = False
+        self._is_left = False
+        self._is_between = True
         self._looks = 0
         self._pending: Change | None = None
         self._told_block = ""
@@ -101,6 +103,7 @@ class Keeper:
 
     def begin_epoch(self, iterator: Any) -> None:
         """A new epoch: a change that waited for it is in force."""
+        self._is_between = False
         slots = iterator._fl_context.slots
         if slots is not self._slots:
             self._usage = self._minus_done()
@@ -115,6 +118,15 @@ class Keeper:
     def end_epoch(self) -> None:
         """The iterator is done with."""
         self._tell_trials()
+        self._is_between = True
+        if self._is_left:
+            self.close()
+
+    def leave(self) -> None:
+        """The loader is gone; an iterator of its may go on."""
+        self._is_left = True
+        if self._is_between:
+            self.close()
 
     def count(self, iterator: Any, began_ns: int, ended_ns: int, batch: Any) -> None:
         """A batch was waited for from the one to the other time."""
@@ -175,7 +187,7 @@ class Keeper:
             self._journal.tell("blocked", loader=self._number, why=self._told_block)
 
     def _act(self, iterator: Any, change: Change) -> None:
-        if self._is_bound():
+        if self._is_bound() and change.active != iterator.fl_active:
             self._pending = change
             self._journal.tell("held", loader=self._number, active=change.active, why=change.why)
             return
@@ -280,9 +292,11 @@ class Keeper:
 
     def close(self) -> None:
         """The job ends, or the loader does."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._is_closed = True
+        self.is_closed = True
+        if self._pending is not None:
+            self.governor.withdraw()
         self.governor.interrupt()
         self._tell_trials()
         self._journal.tell(

@@ -26,12 +26,6 @@ __all__ = ["Fallen", "Flag", "Inbox", "Outbox", "Refused", "Slots", "Start"]
 
 PR_SET_PDEATHSIG = 1
 """See prctl(2)."""
-CHEAP = 200
-"""A look at the random streams may take this fraction of a fetch: one of 2 ms for a look of 10 us.
-Quicker fetches are looked at now and then."""
-LOOK_NS = 10_000
-"""What a look costs, with cold caches (bench.elastic_cost)."""
-
 _FIELDS = 6
 _STATE, _VARIES, _BUSY, _CPU, _COUNT, _EPOCH = range(_FIELDS)
 _READY, _UNFIT = 1, 2
@@ -210,7 +204,6 @@ class Outbox:
         self._worker_id = 0
         self._began_ns = 0
         self._began_cpu_ns = 0
-        self._skip = 0
 
     def settle_in(self, dataset: Any, slots: Slots, worker_id: int) -> None:
         """Begin to watch, in the worker."""
@@ -219,8 +212,8 @@ class Outbox:
 
     def begin(self) -> None:
         """A task has arrived."""
-        if self._watcher is not None and not self._skip:
-            self._watcher.settle()
+        if self._watcher is not None:
+            self._watcher.begin()
         self._began_ns, self._began_cpu_ns = monotonic_ns(), thread_time_ns()
 
     def put(self, message: Any) -> None:
@@ -232,17 +225,10 @@ class Outbox:
         else:
             busy_ns = monotonic_ns() - self._began_ns
             self._slots.add(self._worker_id, busy_ns, thread_time_ns() - self._began_cpu_ns)
-            self._look(busy_ns)
-        self._queue.put(message)
-
-    def _look(self, busy_ns: int) -> None:
-        if self._skip:
-            self._skip -= 1
-        elif self._watcher is not None:
-            if self._watcher.has_changed() and self._slots is not None:
+            if self._watcher is not None and self._watcher.end(busy_ns):
                 self._slots.set_varying(self._worker_id)
                 self._watcher = None  # there is nothing more to find out
-            self._skip = min(100, CHEAP * LOOK_NS // max(busy_ns, 1))
+        self._queue.put(message)
 
     def give_back(self, number: int, worker_id: int) -> None:
         """Return a task that this worker cannot do."""

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Watcher", "owns_generator"]
 
+CHEAP = 200
+"""A look may take this fraction of a fetch: one of 2 ms for a look of 10 us. Quicker fetches are
+looked at now and then."""
+LOOK_NS = 10_000
+"""What a look costs, with cold caches."""
+LONGEST_SKIP = 100
 MOST_OBJECTS = 500
 """Of a dataset that are looked into: its transforms and their lists, not its million samples."""
 DEEPEST = 5
@@ -39,8 +45,21 @@ class Watcher:
         self._streams: list[Callable[[], Any]] = [_python_stream()]
         self._numpy_known = False
         self._parts = [each for each in _walk(dataset) if hasattr(each, "__dict__")]
-        self._torch = torch.default_generator.get_state()
-        self._seen = self._look()
+        self._skip = 0
+        self.settle()
+
+    def begin(self) -> None:
+        """A fetch begins."""
+        if not self._skip:
+            self.settle()
+
+    def end(self, busy_ns: int) -> bool:
+        """A fetch has ended: whether it changed anything, as far as it was looked at."""
+        if self._skip:
+            self._skip -= 1
+            return False
+        self._skip = min(LONGEST_SKIP, CHEAP * LOOK_NS // max(busy_ns, 1))
+        return self.has_changed()
 
     def settle(self) -> None:
         """Take the present state for the one to compare with."""
@@ -107,7 +126,7 @@ def _words_at(address: int) -> Any:
 
 
 def owns_generator(*things: Any) -> bool:
-    """Whether a random generator hangs on a dataset or a collate function; each worker has its copy."""
+    """Whether a random generator hangs on something that each worker gets a copy of."""
     return any(_is_generator(each) for thing in things for each in _walk(thing))
 
 
