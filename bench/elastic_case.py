@@ -236,10 +236,10 @@ def iterate(case: Case, *, elastic: bool) -> Result:
     torch.manual_seed(case.seed)
     random.seed(case.seed)
     np.random.seed(case.seed)
-    loader = make_loader(case)
     result, keeper = Result(), Scripted(case)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("ignore")  # torch finds many workers for this machine
+        loader = make_loader(case)
         for epoch in range(case.epochs):
             iterator = _iterator(loader, keeper) if elastic else iter(loader)
             _drain(case, iterator, result, is_last=epoch == case.epochs - 1)

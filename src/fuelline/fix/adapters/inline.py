@@ -35,14 +35,18 @@ class InlineKeeper:
 
     def __init__(self, keeper: Keeper, loader: Any) -> None:
         self.keeper = keeper
-        self.active = False
-        """Whether the next epoch has workers."""
+        self._has_workers = False
         self.why_not = ""
         self._attributes = _attributes(loader.dataset)
         self._total_ns = self._wait_ns = self._batches = 0
         self._rates: list[float] = []
         self._stretch = [0, 0]
         self._last_ns = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether the next epoch has workers."""
+        return self._has_workers and not self.keeper.is_withdrawn
 
     def count(self, began_ns: int, ended_ns: int, batch: Any, *, is_changed: bool) -> None:
         """A batch was made in the main process."""
@@ -70,7 +74,7 @@ class InlineKeeper:
         is_known = self._batches >= LEAST_BATCHES and len(self._rates) >= LOOKS
         if self.why_not:
             self.keeper.tell_left(f"num_workers=0, and {self.why_not}")
-        elif is_known and starved > STARVED:
+        elif is_known and starved > STARVED and not self.keeper.is_withdrawn:
             self._add_workers(starved)
 
     def _add_workers(self, starved: float) -> None:
@@ -87,7 +91,7 @@ class InlineKeeper:
         governor.trial = Trial(change, (0, 0), self._rates[-2 * LOOKS :])
         governor.active, governor.window = count, window
         self.keeper.adopt(change)
-        self.active = True
+        self._has_workers = True
 
     def leave(self) -> None:
         """The loader is gone."""

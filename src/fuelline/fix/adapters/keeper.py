@@ -56,6 +56,8 @@ class Keeper:
         self.was_starved = False
         self._is_inline = False
         self.is_closed = False
+        self.is_withdrawn = False
+        """Whether workers did not help a loader that had none: its next epoch has none again."""
         self._is_left = False
         self._is_between = True
         self._looks = 0
@@ -190,6 +192,10 @@ class Keeper:
         if self._is_bound() and change.active != iterator.fl_active:
             self._pending = change
             self._journal.tell("held", loader=self._number, active=change.active, why=change.why)
+            return
+        if not change.active:
+            self.is_withdrawn = True  # the epoch ends with the workers that it has
+            self.governor.active, self.governor.window = iterator.fl_active, self._limits.base_window
             return
         iterator.fl_resize(change.active, change.window)
         self._tell_change(change)
