@@ -31,7 +31,7 @@ __all__ = ["build"]
 
 _SURVIVED = {signal.SIGKILL, signal.SIGBUS}
 """Ends of a worker that are not its own doing: no memory, no shared memory."""
-MOST_DEATHS = 2
+MOST_DEATHS = 3
 """Of workers at the same batch: then it is the batch, and torch's error is what the job gets."""
 LONGEST_END_S = 5.0
 """Until a worker whose pipe is closed counts as one that hangs."""
@@ -61,6 +61,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         self._fl_unfit: set[int] = set()
         self._fl_resets = 0
         self._fl_pid = os.getpid()
+        self._fl_is_stream = twin._dataset_kind == dataloader._DatasetKind.Iterable
         self._fl_owed = 0
         super().__init__(twin)
 
@@ -141,15 +142,18 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
 
     def _fl_choose(self) -> int | None:
         """Torch's own turn until the first change; then whoever has the least to do."""
+        if self._fl_is_strict and self._in_order and not self._fl_is_stream:
+            return int(next(self._fl_round))
         if not self._fl_is_strict:
             return min(self._fl_usable()[: self.fl_active], key=self._fl_loads.__getitem__)
-        statuses, tasks = self._workers_status, self._workers_num_tasks
-        most = self._fl_window // max(1, sum(statuses[: self.fl_active]))
-        for _ in range(self.fl_active):
+        working = [w for w in self._fl_usable()[: self.fl_active] if self._workers_status[w]]
+        most = -(-self._fl_window // max(1, len(working)))
+        for _ in range(self.fl_active if working else 0):
             worker_id: int = next(self._fl_round)
-            if statuses[worker_id] and (self._in_order or tasks[worker_id] < most):
+            has_room = self._in_order or self._workers_num_tasks[worker_id] < most
+            if worker_id in working and has_room:
                 return worker_id
-        return None
+        return min(working, key=self._fl_loads.__getitem__, default=None)
 
     def _get_data(self) -> Any:
         """The next message that is a batch."""
@@ -190,8 +194,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         others = self._fl_usable()
         if self._fl_is_deadly(worker_id):
             others = []
-        is_stream = self._dataset_kind == dataloader._DatasetKind.Iterable
-        if how not in _SURVIVED or not others or is_stream:
+        if how not in _SURVIVED or not others or self._fl_is_stream:
             self._fl_raise(worker)
         self._workers_status[worker_id] = False
         if self._fl_context.slots.epochs(worker_id) < self._fl_resets - 1:
@@ -204,7 +207,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         self._fl_move(worker_id)
 
     def _fl_is_deadly(self, worker_id: int) -> bool:
-        """Whether the batch that it was at has now killed a second worker: it would kill all."""
+        """Whether the batch that it was at has now killed a third worker: it would kill all."""
         unfinished = [n for n, entry in self._task_info.items() if entry == (worker_id,)]
         current = min(unfinished, default=-1)
         self._fl_deaths[current] = self._fl_deaths.get(current, 0) + 1
