@@ -14,6 +14,7 @@ import msgspec
 
 from fuelline import __version__
 from fuelline.diagnose import cannot_tell, diagnose, judge_scrapes
+from fuelline.fix.remedies import propose_settings
 from fuelline.fix.telling import tell_fixes
 from fuelline.ingest import (
     Hosts,
@@ -98,8 +99,9 @@ class Progress(Protocol):
 
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     """Read a run, compacting it on the way if it has ended, and diagnose it."""
-    fixes = tell_fixes(_find_fixes(run_dir))
-    return msgspec.structs.replace(_diagnose(run_dir, price), fixes=fixes)
+    diagnosis, fixes = _diagnose(run_dir, price), tell_fixes(_find_fixes(run_dir))
+    settings = diagnosis.settings if fixes else []
+    return msgspec.structs.replace(diagnosis, fixes=fixes, settings=settings)
 
 
 def _find_fixes(run_dir: Path) -> list[FixEvent]:
@@ -127,7 +129,8 @@ def _diagnose(run_dir: Path, price: float | None) -> Diagnosis:
         return cannot_tell(summary, blindspots, why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(recordings, hosts, comparison)
     facts = measure(timeline, trainer, tiling, sync)
-    return value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
+    diagnosis = value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
+    return msgspec.structs.replace(diagnosis, settings=propose_settings(facts))
 
 
 def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> ForecastReport:

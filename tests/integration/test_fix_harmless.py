@@ -1,17 +1,15 @@
 """Under --fix a job computes what it computes without us, and ends as it would."""
 
 import json
-import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fuelline.ingest import read_fixes
 from fuelline.schema.fixes import FixEvent
 from fuelline.schema.wire import Kind
-from tests.integration.harness import Outcome, read_spools, run, trainer_of
+from tests.integration.harness import Outcome, read_spools, run
 from tests.integration.jobs.behaviour import QUESTIONS
 
 WAYS = ("inline", "fork", "persistent", "iterable-inline", "iterable-fork", "spawn")
@@ -153,5 +151,3 @@ def test_a_folder_that_cannot_be_written_costs_the_account_only(tmp_path: Path) 
     (tmp_path / "run").write_text("not a folder")
     outcome = fixed("elastic.py", "killed_worker", run_dir=tmp_path / "run")
     assert (outcome.exit_code, outcome.output) == (0, "True\n")
-
-

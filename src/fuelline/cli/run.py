@@ -16,7 +16,7 @@ from fuelline.cli.store import new_run_dir
 from fuelline.fix.adapters import SITE_DIR as FIX_SITE_DIR
 from fuelline.record.launch import Outcome, launch
 from fuelline.schema.errors import InputError, UsageError
-from fuelline.schema.fixes import ALLOWED, FIX_VARIABLE
+from fuelline.schema.fixes import ALLOWED, FIX_DIR, FIX_VARIABLE
 from fuelline.schema.names import clean
 from fuelline.schema.recording import PART_PREFIX
 
@@ -155,6 +155,12 @@ def act(options: argparse.Namespace) -> int:
         _close_part(run_dir, options.run_dir)
     elif not options.quiet:
         _report(run_dir, options.price)
+    if options.fix and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
+        print(
+            "fuelline: --fix had nothing to do: no DataLoader of torch was iterated. The job ran "
+            f"as it is. `fuelline diagnose {run_dir}` shows what was seen.",
+            file=sys.stderr,
+        )
     return _leave_like(outcome)
 
 

@@ -93,6 +93,8 @@ def _notes(events: Sequence[FixEvent]) -> list[str]:
     notes += [f"Left alone: {event.why}." for event in events if event.event == "left"]
     if any(event.event == "varies" or event.is_varying for event in events):
         notes.append(_variation(events))
+    if events and events[0].workers and [e.batches for e in events if e.event == "end"] == [0]:
+        notes.append("No batch was taken from it, so there was nothing to measure.")
     blocked = [event.why for event in events if event.event == "blocked"]
     if blocked and blocked[-1]:
         notes.append(f"It still waits, and is left so: {blocked[-1]}.")

@@ -8,15 +8,26 @@ from fuelline.report.document import Block, Heading, Item, Items
 from fuelline.schema.readings import Missing
 
 if TYPE_CHECKING:
+    from fuelline.schema.findings import Remedy
     from fuelline.schema.fixes import Fix, LoaderFixes
 
 
-def describe_fixes(fixes: list[LoaderFixes]) -> list[Block]:
-    """A heading and a point for each loader; nothing for a run without --fix."""
+MOST_LOADERS = 5
+
+
+def describe_fixes(fixes: list[LoaderFixes], settings: list[Remedy]) -> list[Block]:
+    """A point for each loader and each setting left alone; nothing for a run without --fix."""
     if not fixes:
         return []
-    items = tuple(Item(_title(each), tuple(_details(each))) for each in fixes)
-    return [Heading("What --fix did"), Items(items)]
+    told = [each for each in fixes if each.fixes or each.notes][:MOST_LOADERS] or fixes[:1]
+    items = [Item(_title(each), tuple(_details(each))) for each in told]
+    if len(fixes) > len(told):
+        items.append(Item(f"{len(fixes) - len(told)} more loaders: `diagnose --json` lists them"))
+    blocks: list[Block] = [Heading("What --fix did"), Items(tuple(items))]
+    left = tuple(Item(each.setting, (each.why, each.risk or each.cost)) for each in settings)
+    if left:
+        blocks += [Heading("Settings that --fix leaves to you"), Items(left)]
+    return blocks
 
 
 def _title(loader: LoaderFixes) -> str:
@@ -24,10 +35,11 @@ def _title(loader: LoaderFixes) -> str:
     if not loader.fixes:
         return f"{loader.loader}: nothing was changed"
     now = loader.workers_at_end
-    end = f", {now} workers at the end" if now is not None else ""
+    own = "1 worker" if loader.workers == 1 else f"{loader.workers} workers"
+    end = f", {now} at the end" if now is not None else ""
     count = len(loader.fixes)
     changes = "1 change" if count == 1 else f"{count} changes"
-    return f"{loader.loader}: {changes}, {len(kept)} kept (the job has {loader.workers}{end})"
+    return f"{loader.loader}: {changes}, {len(kept)} kept (the job has {own}{end})"
 
 
 def _details(loader: LoaderFixes) -> list[str]:

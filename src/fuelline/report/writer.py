@@ -51,7 +51,7 @@ def write_document(diagnosis: Diagnosis) -> Document:
             *_verdict(diagnosis),
             *describe_quality(diagnosis),
             *_budget(diagnosis),
-            *describe_fixes(diagnosis.fixes),
+            *describe_fixes(diagnosis.fixes, diagnosis.settings),
             *describe_devices(diagnosis),
             *describe_trace(diagnosis),
             *(_evidence(top) if top is not None else ()),

@@ -222,6 +222,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """What only imported traces have: ledgers, gaps, kernels; null for recorded runs."""
     fixes: list[LoaderFixes] = field(default_factory=list)
     """What `run --fix` did, loader by loader; empty without --fix."""
+    settings: list[Remedy] = field(default_factory=list)
+    """Settings that would help and that --fix leaves to the user; empty without --fix."""
 
     def check(self) -> None:
         """Raise if the parts contradict each other."""

@@ -52,6 +52,8 @@ class FixEvent(Struct, frozen=True, kw_only=True):
     how: str = ""
     left: int = 0
     setting: str = ""
+    batches: int | None = None
+    """Taken from the loader's workers until it ended."""
 
 
 class Fix(Struct, frozen=True, kw_only=True):

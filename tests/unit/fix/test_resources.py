@@ -16,7 +16,10 @@ def machine(root: Path, group: str, files: dict[str, str]) -> Path:
 
 
 def test_a_quota_above_the_own_group_counts(tmp_path: Path) -> None:
-    files = {"sys/fs/cgroup/a/cpu.max": "50000 100000\n", "sys/fs/cgroup/a/b/cpu.max": "max 100000\n"}
+    files = {
+        "sys/fs/cgroup/a/cpu.max": "50000 100000\n",
+        "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
+    }
     assert count_cores(machine(tmp_path, "0::/a/b\n", files)) == 0.5
 
 

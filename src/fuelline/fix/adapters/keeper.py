@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fuelline.fix.adapters.descriptors import make_room
 from fuelline.fix.adapters.mailboxes import Usage
 from fuelline.fix.governor import STARVED, Change, Governor, Limits, Look, Trial
 from fuelline.fix.resources import find_free_memory, find_free_shared, find_queued
@@ -26,6 +27,8 @@ LOOK_NS = 400_000_000
 LEAST_BATCHES = 6
 PAUSE_NS = 500_000_000
 """A gap between batches longer than this and than ten usual ones is a checkpoint, not work."""
+ROOM_LOOKS = 8
+"""Looks from one count of open files to the next: it takes longer the more there are."""
 LEAST_WORKER_BYTES = 32 << 20
 """A worker costs at least this much: 9 MB when parked (shared/LOADERS.md), more when it works."""
 _NOTHING = Usage(0, 0, 0)
@@ -69,6 +72,7 @@ class Keeper:
         self._last_ns = 0
         self._settle_at = 0
         self._usual_ns = 0
+        self._taken = 0
         self._sched: tuple[list[int], float | None] = ([], None)
 
     @property
@@ -132,6 +136,7 @@ class Keeper:
 
     def count(self, iterator: Any, began_ns: int, ended_ns: int, batch: Any) -> None:
         """A batch was waited for from the one to the other time."""
+        self._taken += 1
         last_ns, self._last_ns = self._last_ns, ended_ns
         if not last_ns or iterator._num_yielded < self._settle_at or self._pending is not None:
             return
@@ -177,6 +182,8 @@ class Keeper:
         self._looks += 1
         self._clear()
         self._note_variation()
+        if self._looks % ROOM_LOOKS == 1:
+            self._make_room()
         if look is None:
             return
         self.was_starved |= look.starved > STARVED
@@ -195,11 +202,27 @@ class Keeper:
             return
         if not change.active:
             self.is_withdrawn = True  # the epoch ends with the workers that it has
-            self.governor.active, self.governor.window = iterator.fl_active, self._limits.base_window
+            self.governor.active, self.governor.window = (
+                iterator.fl_active,
+                self._limits.base_window,
+            )
             return
         iterator.fl_resize(change.active, change.window)
         self._tell_change(change)
         self._settle(iterator)
+
+    def _make_room(self) -> None:
+        try:
+            raised = make_room()
+        except OSError:
+            return  # no /proc here, or not allowed
+        if raised is not None:
+            self._journal.tell(
+                "setting",
+                loader=self._number,
+                setting=f"ulimit -n {raised[1]}",
+                why=f"it was {raised[0]}, and open files came near it",
+            )
 
     def _note_variation(self) -> None:
         if not self.is_varying and self._slots.is_varying():
@@ -306,7 +329,11 @@ class Keeper:
         self.governor.interrupt()
         self._tell_trials()
         self._journal.tell(
-            "end", loader=self._number, active=self.governor.active, window=self.governor.window
+            "end",
+            loader=self._number,
+            active=self.governor.active,
+            window=self.governor.window,
+            batches=self._taken,
         )
 
 

@@ -5,10 +5,10 @@ import signal
 from typing import Any
 
 import pytest
+from bench.elastic_case import Case, Scripted, differs, draw_case, make_loader
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bench.elastic_case import Case, Scripted, differs, draw_case, make_loader
 from fuelline.fix.adapters.elastic import build
 
 PLAIN = Case(

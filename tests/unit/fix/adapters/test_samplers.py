@@ -1,6 +1,7 @@
 """Which samplers may be asked ahead."""
 
 import torch
+from bench.elastic_case import Halving
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -10,7 +11,6 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from bench.elastic_case import Halving
 from fuelline.fix.adapters.samplers import may_run_ahead
 
 ROWS = list(range(8))
