@@ -38,6 +38,7 @@ OWN_SECTION = (
     "jitter_forecast",
     "many_ranks",
     "predict_gain",
+    "fix_gain",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

@@ -69,7 +69,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         """Begin an epoch, with as many workers as the last one has shown to be right."""
         if first_iter:
             self._fl_take_over()
-        own: int = self._num_workers
+        own: int = self._num_workers  # type: ignore[has-type]
         self._num_workers = len(self._workers)
         self._fl_sent: dict[int, Any] = {}
         self._fl_deaths: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""The elastic iterator gives what torch's own gives, to the bit, whatever happens to its workers."""
+"""The elastic iterator gives what torch's own gives, to the bit, whatever befalls its workers."""
 
 import os
 import signal
