@@ -39,6 +39,9 @@ OWN_SECTION = (
     "many_ranks",
     "predict_gain",
     "fix_gain",
+    "fuzz_importers",
+    "plan_accuracy",
+    "plan_speed",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

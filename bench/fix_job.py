@@ -1,9 +1,9 @@
 """A training whose input pipeline is the limit, by kind; prints its rate, stretch by stretch.
 
-`python -m bench.fix_job KIND --workers N --prefetch N --step MS --seconds S`. The device is emulated: a step
-occupies no core. Kinds: blocked (each sample waits 5 ms for its storage, as a file on a slow mount),
-computing (each sample decodes for 4 ms on a core), uneven (every tenth sample takes ten times as
-long), healthy (fetches take a tenth of a step).
+`python -m bench.fix_job KIND --workers N --prefetch N --seconds S`. The device is emulated: a step
+occupies no core. Kinds: blocked (each sample waits 5 ms for its storage, like a file on a slow
+mount), computing (each sample decodes for 4 ms on a core), uneven (every tenth sample takes ten
+times as long), healthy (fetches take a fifth of a step).
 """
 
 from __future__ import annotations

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import socket
 import time
+from contextlib import ExitStack
 from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -62,11 +65,10 @@ from fuelline.timeline.tiles import cut_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
     from typing import TextIO
 
     from fuelline.report.perfetto.track import Track
-    from fuelline.schema.comparison import RunSamples
+    from fuelline.schema.comparison import RunComparison, RunSamples
     from fuelline.schema.facts import Culprit, Facts, SyncFacts
     from fuelline.schema.fixes import FixEvent
     from fuelline.schema.forecasts import ForecastReport, WhatIf
@@ -271,14 +273,11 @@ def compare_runs(
     shape: Literal["json", "markdown", "report"],
     stream: TextIO,
 ) -> bool:
-    """Write what changed between two runs, each a folder and its name; whether it is over."""
-    if is_trace(before[0]) != is_trace(after[0]):
-        raise UsageError(
-            "One of these runs was recorded, the other imported. A recorded budget is the "
-            "trainer's time, an imported ledger the device's, so their parts are not the same "
-            "things. Nothing was compared. Compare two of a kind."
-        )
-    comparison = compare_samples(_sample(*before), _sample(*after), threshold)
+    """Write what changed between two runs or trace files, each with its name; is it over?"""
+    with ExitStack() as stack:
+        old = (_as_run(before[0], stack), before[1])
+        new = (_as_run(after[0], stack), after[1])
+        comparison = _compare(old, new, threshold)
     if shape == "json":
         stream.write(msgspec.json.format(msgspec.json.encode(comparison)).decode() + "\n")
     elif shape == "markdown":
@@ -286,6 +285,37 @@ def compare_runs(
     else:
         render_terminal(write_comparison(comparison), stream)
     return comparison.is_over
+
+
+def _as_run(path: Path, stack: ExitStack) -> Path:
+    """A run's folder; a trace file is imported into one that lasts as long as the comparison."""
+    if not path.is_file():
+        return path
+    run_dir = Path(stack.enter_context(TemporaryDirectory())) / "run"
+    import_files([path], run_dir, partial=False, jobs=None, progress=_Untold())
+    return run_dir
+
+
+class _Untold:
+    """Progress that nobody hears of."""
+
+    def expect(self, size_bytes: int) -> None:
+        """See `Progress`."""
+
+    def advance(self, size_bytes: int) -> None:
+        """See `Progress`."""
+
+
+def _compare(
+    before: tuple[Path, str], after: tuple[Path, str], threshold: float | None
+) -> RunComparison:
+    if is_trace(before[0]) != is_trace(after[0]):
+        raise UsageError(
+            "One of these runs was recorded, the other imported. A recorded budget is the "
+            "trainer's time, an imported ledger the device's, so their parts are not the same "
+            "things. Nothing was compared. Compare two of a kind."
+        )
+    return compare_samples(_sample(*before), _sample(*after), threshold)
 
 
 def _sample(run_dir: Path, label: str) -> RunSamples:

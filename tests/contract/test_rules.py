@@ -35,6 +35,9 @@ FROZEN = {
     "SY603": "network-bandwidth",
     "SY604": "network-latency",
     "SY605": "network-jitter",
+    "SY621": "slow-worker",
+    "SY622": "uneven-stages",
+    "SY623": "uneven-microbatches",
 }
 """Codes that were given away; a rule may go, its code may not come back with another meaning."""
 

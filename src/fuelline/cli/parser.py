@@ -12,6 +12,7 @@ from fuelline.cli import (
     doctor,
     export,
     import_,
+    plan,
     run,
     runs,
     tune,
@@ -21,7 +22,8 @@ from fuelline.cli import (
 )
 
 _COMMANDS = (
-    demo, run, watch, import_, diagnose, compare, export, whatif, tune, undo, runs, doctor,
+    demo, run, watch, import_, diagnose, compare, export, whatif, tune, undo, plan, runs,
+    doctor,
 )  # fmt: skip
 
 _DESCRIPTION = """\

@@ -43,8 +43,15 @@ def recognise(path: Path) -> Importer:
     known = ", ".join(importer.format for importer in IMPORTERS)
     raise InputError(
         f"{path} {_looks(path)} at byte 0, no format that can be imported ({known}). Nothing was "
-        "imported. docs/traces.md says how to make each."
+        f"imported. {_hint(path)}"
     )
+
+
+def _hint(path: Path) -> str:
+    """What to do next; a name may tell what content does not."""
+    if path.suffix in (".nsys-rep", ".qdrep"):
+        return f"Export the report first: `nsys export --type sqlite {path.name}`."
+    return "docs/import.md says how to make each."
 
 
 def _looks(path: Path) -> str:

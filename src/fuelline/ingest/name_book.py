@@ -6,6 +6,8 @@ longer is cut, so that one hostile name costs neither memory nor a screen.
 
 from __future__ import annotations
 
+import zlib
+
 import polars as pl
 
 MOST_CHARACTERS = 4096
@@ -13,20 +15,27 @@ MOST_CHARACTERS = 4096
 
 
 class NameBook:
-    """One numbering of names; the numbers are dense and start at 0."""
+    """Texts to numbers, in the order of appearance."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
 
     def number(self, text: str) -> int:
         """The number of a text, a new one if it was not seen before."""
-        if len(text) > MOST_CHARACTERS:
-            text = text[:MOST_CHARACTERS]
-        return self._numbers.setdefault(text, len(self._numbers))
+        kept = text if len(text) <= MOST_CHARACTERS else shorten(text)
+        return self.numbers.setdefault(kept, len(self.numbers))
 
     def frame(self) -> pl.DataFrame:
         """The table `names`."""
         return pl.DataFrame(
-            {"name": list(self._numbers.values()), "text": list(self._numbers)},
-            schema={"name": pl.UInt32(), "text": pl.String()},
+            {
+                "name": pl.Series(values=list(self.numbers.values()), dtype=pl.UInt32),
+                "text": pl.Series(values=list(self.numbers), dtype=pl.String),
+            }
         )
+
+
+def shorten(text: str) -> str:
+    """The beginning, and what tells it from others that begin the same."""
+    mark = zlib.crc32(text.encode("utf-8", "backslashreplace"))
+    return f"{text[:MOST_CHARACTERS]}... ({len(text)} characters, {mark:08x})"

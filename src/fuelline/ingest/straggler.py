@@ -18,6 +18,7 @@ import polars as pl
 from fuelline.ingest.importer import Imported
 from fuelline.ingest.name_book import NameBook
 from fuelline.ingest.spans import describe_insane, keep_sane, write
+from fuelline.ingest.unpack import refuse_packed
 from fuelline.schema.errors import InputError
 from fuelline.schema.trace import DeviceKind, HostKind, Quality, RankFacts, SourceFacts
 
@@ -76,6 +77,7 @@ class Straggler:
         advance: Callable[[int], None],
     ) -> Imported:
         """See `Importer`; a Parquet file without its end cannot be read, `partial` or not."""
+        refuse_packed(path)
         frame = _load(path)
         advance(path.stat().st_size)
         steps, laid = _lay_out(frame)

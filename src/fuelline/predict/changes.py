@@ -87,6 +87,8 @@ def _fetching(_: Fit, pipe: Pipeline, question: WhatIf) -> Changed | None:
         cpu_s=pipe.cpu_s / transform,
         handoff_s=pipe.handoff_s / handoff,
         take_s=pipe.take_s / handoff,
+        # Where taking is most of what the trainer does, what it takes beyond is the pipe's.
+        surplus_s=pipe.surplus_s / (handoff if pipe.take_s > pipe.host_s else 1.0),
     )
     return Changed(quicker, [])
 
@@ -101,6 +103,8 @@ def _loader(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | N
     changed = replace(changed, pauses=_restarts(pipe, changed))
     assumptions = _memory(fit, workers - pipe.workers)
     if workers and not pipe.workers:
+        # What next() did beside the fetch is the workers' then, too.
+        changed = replace(changed, surplus_s=0.0)
         assumptions.append("handing a batch over costs what it costs the tests' jobs")
     return Changed(changed, assumptions)
 

@@ -43,6 +43,10 @@ _MOST_SLACK = 1.5
 _BISECTIONS = 30
 _MOST_RIVALS = 64.0
 _MOST_SPREAD = 1.5
+_PACED = 0.7
+"""The device's share of a batch's time from which it sets the pace."""
+_FIXED_ERROR = 0.05
+"""Of the fixed share, from medians of few smaller batches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +66,8 @@ class Fit:
     """Whether it is known what of a fetch waits for storage."""
     fixed_share: float | None
     """Of the device's time: what an empty batch would still cost."""
+    fixed_error: float
+    """Standard error of it."""
     facts: Facts
 
 
@@ -74,6 +80,7 @@ def fit(facts: Facts) -> Fit | Missing:
     batch_s = _value(facts.demands.batch_seconds)
     pipe = _with_rivals(raw, facts)
     misfit = run(_with_pauses(pipe, batch_s)).batch_s / batch_s - 1
+    fixed = _fixed_share(facts, batch_s)
     solved = _anchor(_with_pauses(pipe, batch_s), batch_s)
     if isinstance(solved, Missing):
         return solved
@@ -84,7 +91,8 @@ def fit(facts: Facts) -> Fit | Missing:
         errors=errors,
         seen_scaling=_elasticity(facts) is not None,
         storage_known=isinstance(facts.demands.read_frac, Reading),
-        fixed_share=_fixed_share(facts, batch_s),
+        fixed_share=fixed[0],
+        fixed_error=fixed[1],
         facts=facts,
     )
 
@@ -138,7 +146,6 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
         beside=beside,
         sync_frac=value_of(demands.sync_frac) or 0.0,
         fetch_spread=min(_MOST_SPREAD, _value(demands.fetch_spread)),
-        host_spread=min(_MOST_SPREAD, _value(demands.host_spread)),
         cores=max(0.05, _value(facts.cores.allowed)),
         host_cores=value_of(facts.cores.host) or _value(facts.cores.allowed),
         rivals=0.0,
@@ -254,14 +261,21 @@ def _solve_slack(pipe: Pipeline, batch_s: float) -> Pipeline:
     return pipe if slack <= 1 / (2 * _MOST_SLACK) else replace(pipe, slack=slack)
 
 
-def _fixed_share(facts: Facts, batch_s: float) -> float | None:
-    """Told by batches of different sizes, which show it only where the device sets the pace."""
+def _fixed_share(facts: Facts, batch_s: float) -> tuple[float | None, float]:
+    """Told by batches of different sizes, which show it only where the device sets the pace.
+
+    A host that computes also has its cost per operator: the floor of that is a lower bound, and the
+    truth lies between it and 1.
+    """
     demands = facts.demands
-    paced = (value_of(demands.device_seconds) or 0.0) > 0.7 * batch_s
+    paced = (value_of(demands.device_seconds) or 0.0) > _PACED * batch_s
     fixed = value_of(facts.compute.fixed_share) if paced else None
-    if fixed is None and demands.device_mode == "within":
-        return value_of(facts.compute.dispatch_share)
-    return fixed
+    if fixed is not None:
+        return fixed, _FIXED_ERROR
+    floor = value_of(facts.compute.dispatch_share) if demands.device_mode == "within" else None
+    if floor is None:
+        return None, 0.0
+    return (1 + floor) / 2, (1 - floor) / 4
 
 
 def _value(signal: Signal) -> float:

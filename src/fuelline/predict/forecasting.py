@@ -98,6 +98,11 @@ def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
         if not isinstance(moved, Missing):
             old = _moved(fit, name, 1 + error).pipe
             parts.append(math.log(_speedup(old, moved.pipe)) - middle)
+    if question.batch_size is not None and fit.fixed_share is not None:
+        share = min(1.0, fit.fixed_share + fit.fixed_error)
+        moved = change(replace(fit, fixed_share=share), question)
+        if not isinstance(moved, Missing):
+            parts.append(math.log(_speedup(fit.pipe, moved.pipe)) - middle)
     if not fit.seen_scaling and new.storage_s > 0:
         queueing = _with_elasticity(fit, UNSEEN_ELASTICITY)
         moved = change(queueing, question)

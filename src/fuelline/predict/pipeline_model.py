@@ -1,9 +1,9 @@
 """The pipeline of one job as numbers: what a batch asks of workers, cores, storage and device.
 
 All times are seconds of one batch. `flow` turns them into the time from batch to batch: operational
-laws bound it from below, a closed network of workers (predict.network) and a finite queue between
-loader and trainer give what lies in between. Identity of the physics is kept here; where the
-numbers come from is in `fitting`, what a question changes is in `changes`.
+laws bound it from below, a closed network of workers (predict.network) and the order in which
+batches are handed over (predict.delivery) give what lies in between. Where the numbers come from is
+in `fitting`, what a question changes is in `changes`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
+from fuelline.predict.delivery import deliver
 from fuelline.predict.network import Station, throughput
 
 Limit = Literal["device", "host", "workers", "cores", "storage", "pauses"]
@@ -20,6 +21,7 @@ Limit = Literal["device", "host", "workers", "cores", "storage", "pauses"]
 ROUNDS = 4
 """The trainer's own share of the cores follows from the rate and the other way round; it settles to
 a per mille in so many rounds."""
+_SETTLED = 0.02
 _AS_GOOD = 0.9
 """Of the best gain: as good as the best."""
 
@@ -51,8 +53,7 @@ class Pipeline:
     """Whether the device works while the host goes on."""
     sync_frac: float
     fetch_spread: float
-    """Standard deviation over mean; likewise of the trainer's own time."""
-    host_spread: float
+    """Standard deviation over mean of a fetch."""
     cores: float
     host_cores: float
     rivals: float
@@ -99,12 +100,7 @@ def run(pipe: Pipeline) -> Flow:
     """The time from batch to batch."""
     bounds = find_bounds(pipe)
     consumer_s = consume(pipe)
-    input_s = supply(pipe, 1 / max(consumer_s, bounds["workers"], 1e-12)) if pipe.workers else 0.0
-    flowing_s = (
-        _join(input_s, consumer_s, pipe.workers * pipe.prefetch, _spread(pipe, consumer_s))
-        if pipe.workers
-        else consumer_s
-    )
+    input_s, flowing_s = _flow(pipe, consumer_s, bounds) if pipe.workers else (0.0, consumer_s)
     flowing_s = max(flowing_s, *(bounds[name] for name in bounds if name != "pauses"))
     paused_s = pipe.pause_felt * sum(pipe.pauses.values())
     batch_s = flowing_s + paused_s
@@ -115,6 +111,36 @@ def run(pipe: Pipeline) -> Flow:
         consumer_s=consumer_s,
         cores_used=min(pipe.cores, _core_seconds(pipe) / batch_s),
     )
+
+
+def _flow(pipe: Pipeline, consumer_s: float, bounds: dict[Limit, float]) -> tuple[float, float]:
+    """What the loader would take for a batch if it never had to wait, and what it does take.
+
+    Batches are handed over in order, so that workers wait for each other and for room; a worker
+    that waits wants no core. How many are at work, and so how long a round takes, follows from the
+    rate and the other way round.
+    """
+    rate = 1 / max(consumer_s, bounds["workers"], 1e-12)
+    known: dict[int, float] = {}
+
+    def round_of(count: int) -> float:
+        if count not in known:
+            known[count] = count * supply(replace(pipe, workers=count), rate)
+        return known[count]
+
+    active, flowing_s = float(pipe.workers), consumer_s
+    for _ in range(ROUNDS):
+        below = min(pipe.workers, max(1, int(active)))
+        above = min(pipe.workers, below + 1)
+        round_s = round_of(below) + (active - below) * (round_of(above) - round_of(below))
+        flowing_s = deliver(
+            round_s, consumer_s, pipe.workers, pipe.prefetch, spread=pipe.fetch_spread
+        )
+        at_work = min(float(pipe.workers), max(1.0, round_s / flowing_s))
+        if abs(at_work - active) < _SETTLED * active:
+            break
+        active = (active + at_work) / 2
+    return round_of(pipe.workers) / pipe.workers, flowing_s
 
 
 def find_bounds(pipe: Pipeline) -> dict[Limit, float]:
@@ -176,29 +202,6 @@ def _core_seconds(pipe: Pipeline) -> float:
     """Core time of one batch, all processes of one rank."""
     handing_s = pipe.handoff_s + pipe.take_s if pipe.workers else 0.0
     return pipe.cpu_s + handing_s + pipe.host_cpu_s
-
-
-def _spread(pipe: Pipeline, consumer_s: float) -> float:
-    """Squared relative spreads of both sides; a steady device irons out an unsteady host."""
-    host = pipe.host_spread * pipe.host_s / consumer_s if consumer_s > 0 else 0.0
-    return float(pipe.fetch_spread**2 + host**2)
-
-
-def _join(input_s: float, consumer_s: float, room: int, spread: float) -> float:
-    """Time of a batch through a queue with `room` places between loader and trainer.
-
-    Exact for exponential times (spread 2); for others the exponent is scaled so that it is right in
-    heavy traffic (diffusion approximation) and gives the slower of the two where nothing varies.
-    """
-    if consumer_s <= 0 or input_s <= 0:
-        return max(consumer_s, input_s)
-    load = consumer_s / input_s
-    if abs(load - 1) < 1e-9:
-        filled = 2 * room / max(spread, 1e-9)
-        return input_s * (filled + 1) / filled
-    power = min(600.0, max(-600.0, 2 * room / max(spread, 1e-9) * math.log(load)))
-    full = math.exp(power)
-    return input_s * (1 - load * full) / (1 - full)
 
 
 def find_limit(pipe: Pipeline) -> Limit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Document, Heading, Item, Items, Statement, Table
+from fuelline.report.writer import PART_WORDS
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -46,13 +47,16 @@ def _sentence(comparison: RunComparison) -> str:
     unit = comparison.unit
     if step.judgement == "same":
         return f"No change beyond the noise: {lengths} a {unit}{_doubt(step)}."
-    word = {"slower": "slower", "faster": "faster"}.get(
-        step.judgement, "longer" if step.change > 0 else "shorter"
-    )
+    word = "longer" if step.change > 0 else "shorter"
+    what = "Steps are" if unit == "step" else "The run is"
     share = percent(abs(step.share)) if step.share is not None else "much"
     most = next((part for part in comparison.parts if part.change * step.change > 0), None)
-    cause = f" Most of it: {most.name}, {_signed(most.change)} a {unit}." if most else ""
-    return f"{share} {word}: {lengths} a {unit}{_doubt(step)}.{cause}"
+    cause = (
+        f" Most of it: {PART_WORDS.get(most.name, most.name)}, {_signed(most.change)} a {unit}."
+        if most
+        else ""
+    )
+    return f"{what} {share} {word}: {lengths} a {unit}{_doubt(step)}.{cause}"
 
 
 def _doubt(step: Change) -> str:
@@ -72,7 +76,7 @@ def _table(title: str, changes: list[Change], comparison: RunComparison) -> list
     whole = max(comparison.step.before, comparison.step.after)
     rows = tuple(
         (
-            change.name,
+            PART_WORDS.get(change.name, change.name),
             _seconds(change.before),
             _seconds(change.after),
             _signed(change.change),

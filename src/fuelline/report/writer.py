@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_EVIDENCE = 8
 _HEALTHY_LIMIT = "math"
-_PART_WORDS = {
+PART_WORDS = {
     "input": "wait for input",
     "loop": "between steps",
     "transfer": "copy to device",
@@ -108,7 +108,7 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
 
 def _bar(part: BudgetPart, steps: int) -> Bar:
     return Bar(
-        label=_PART_WORDS.get(part.part, part.part),
+        label=PART_WORDS.get(part.part, part.part),
         share=part.share,
         detail=f"{duration(part.seconds / steps)} a step",
         marked=part.part in _WAITING_PARTS,

@@ -214,7 +214,11 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
     retransmit_share: Signal = _NOT_MEASURED
     """Of the TCP segments that were sent: sent again. Healthy networks stay below 0.0001."""
     core_wait_share: Signal = _NOT_MEASURED
-    """Of the window: ranks of one host waited for a core, together; each delays all others."""
+    """Of the window: the thread that waited most for a core did so, of any rank. The exchange was
+    delayed by about as much at least."""
+    core_waits_share: Signal = _NOT_MEASURED
+    """The same, summed over the ranks of a host: data goes from rank to rank, so that waits at
+    different times add up. The exchange was delayed by as much at most."""
 
 
 class SyncFacts(Struct, frozen=True, kw_only=True):

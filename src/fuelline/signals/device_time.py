@@ -44,6 +44,14 @@ _FEW_SAMPLES = 5
 _TRIED = 12
 _LEAST_PERIOD = 2
 _FEW_WAITS = 3
+_FEW_COUNTED = 2
+_FEW_STALLS_FRAC = 0.01
+"""Fewer loops that stand out than this are the scheduler's doing."""
+_ROUND = (5, 10, 20, 25, 50, 100)
+"""Numbers of steps after which people read a loss."""
+_CLEARLY_APART = 5.0
+"""Standard errors between the medians of counted cycles and of the others: 12 series are tried, so
+chance finds one in millions of runs; the scheduler's moods are the real risk."""
 _NEARLY_ALL = 0.85
 """Any two cycles are equally spaced; three of the longest three are so by chance once in some
 hundred runs."""
@@ -75,8 +83,8 @@ class DeviceTime:
 def cut_cycles(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
     """One row a training batch: launch_ns (it arrived), asked_ns (the next was asked for), next_ns.
 
-    And what the trainer did between the first two: loop_ns, compute_ns, pause_ns; early_loop_ns and
-    settled_ns are before a pause.
+    `number` counts the batches of the run. And what the trainer did between the first two: loop_ns,
+    compute_ns, pause_ns; early_loop_ns and settled_ns are before a pause.
     """
     taken = (
         timeline.table("events")
@@ -95,6 +103,7 @@ def cut_cycles(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataF
         )
         .drop_nulls()
         .filter(~pl.col("has_ended"))
+        .with_row_index("number")
         .filter(
             (pl.col("launch_ns") >= tiling.start_ns)
             & (pl.col("asked_ns") <= tiling.end_ns)
@@ -175,7 +184,7 @@ def measure_device_time(
     if devices:
         return DeviceTime(_by_counters(devices, batch_ns), "beside", 0.0, 0.0)
     stalls = _stalls(cycles)
-    if stalls:
+    if stalls >= max(_FEW_COUNTED, _FEW_STALLS_FRAC * cycles.height):
         reason = f"the loop stood still {stalls} times, and nothing shows whether for the device"
         return DeviceTime(Missing(reason=reason), "unknown", 0.0, 0.0)
     mean_ns = pl.Series([float(cycles["compute_ns"].sum()) / cycles.height])
@@ -207,6 +216,9 @@ def _waits(cycles: pl.DataFrame, lines: list[HotLine]) -> pl.DataFrame:
     regular = _regular(told, told.filter(pl.col("excess_ns") > _REGULAR_FRAC * between))
     if regular is not None and not _loop_works(cycles, lines):
         return regular
+    counted = _counted(told, _REGULAR_FRAC * between)
+    if counted is not None:
+        return counted
     large = told.filter(
         (pl.col("early_loop_ns") > _CLEAR * usual) & (pl.col("excess_ns") > _VISIBLE_FRAC * between)
     )
@@ -231,10 +243,14 @@ def _regular(told: pl.DataFrame, outlying: pl.DataFrame) -> pl.DataFrame | None:
     )
     top = sorted(outlying.top_k(_TRIED, by="excess_ns")["cycle"].to_list())
     best: list[int] = []
+    offset = int(told["number"][0])
     for first, second in itertools.combinations(top, 2):
         period = second - first
         members = list(range(first % period, told.height, period))
-        if period < _LEAST_PERIOD or len(members) < max(_FEW_WAITS, len(best) + 1):
+        # Loops count from 0 or from 1: a wait at multiples of a number is no chance.
+        phase = (offset + first) % period
+        few = _FEW_COUNTED if phase in (0, period - 1) else _FEW_WAITS
+        if period < _LEAST_PERIOD or len(members) < max(few, len(best) + 1):
             continue
         places = ranks.filter(pl.col("cycle").is_in(members))["place"]
         allowed = len(members) + math.ceil(len(members) / 4)
@@ -243,9 +259,25 @@ def _regular(told: pl.DataFrame, outlying: pl.DataFrame) -> pl.DataFrame | None:
     return told.filter(pl.col("cycle").is_in(best)) if best else None
 
 
+def _counted(told: pl.DataFrame, least_ns: float) -> pl.DataFrame | None:
+    """Cycles at every tenth step or the like whose loops are longer, where all loops are long."""
+    best: tuple[float, pl.DataFrame | None] = (_CLEARLY_APART, None)
+    for period, phase in itertools.product(_ROUND, (0, -1)):
+        is_member = (pl.col("number").cast(pl.Int64) - phase) % period == 0
+        members, others = told.filter(is_member), told.filter(~is_member)
+        if members.height < _FEW_WAITS or others.height < _FEW_WAITS:
+            continue
+        apart = _median(members["excess_ns"]) - _median(others["excess_ns"])
+        error = _spread(others["excess_ns"]) / math.sqrt(members.height)
+        if apart > max(least_ns, best[0] * error):
+            best = (apart / max(error, 1.0), members)
+    return best[1]
+
+
 def _by_waits(cycles: pl.DataFrame, waits: pl.DataFrame) -> Signal:
     launches = cycles["launch_ns"]
-    ends = waits["settled_ns"].cast(pl.Float64)
+    # The loop's own code comes after the wait.
+    ends = waits["settled_ns"].cast(pl.Float64) - _median(cycles["early_loop_ns"])
     at = waits["cycle"].cast(pl.Int64)
     shares = []
     for back in range(min(_LOOK_BACK, cycles.height)):
@@ -292,10 +324,7 @@ def _reading(times_ns: pl.Series, origin: str, error_frac: float, middle: float 
     value = float(times_ns.quantile(middle, "linear") or 0.0) / 1e9
     if value <= 0:
         return Missing(reason=f"{origin}: none")
-    quartiles = float((times_ns.quantile(0.75) or 0.0) - (times_ns.quantile(0.25) or 0.0)) / 1e9
-    spread = (
-        quartiles / 1.35 / math.sqrt(times_ns.len())
-    )  # a normal's quartiles are 1.35 sigma apart
+    spread = _spread(times_ns) / 1e9 / math.sqrt(times_ns.len())
     half = 2 * max(spread, error_frac * value, _LEAST_ERROR * value)
     return Reading(
         value=value,
@@ -305,6 +334,11 @@ def _reading(times_ns: pl.Series, origin: str, error_frac: float, middle: float 
         count=times_ns.len(),
         origin=origin,
     )
+
+
+def _spread(series: pl.Series) -> float:
+    """Standard deviation, from the quartiles."""
+    return float((series.quantile(0.75) or 0.0) - (series.quantile(0.25) or 0.0)) / _QUARTILES
 
 
 def _median(series: pl.Series) -> float:

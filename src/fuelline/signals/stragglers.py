@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _MOST_OPERATIONS = 40_000
 """What is replayed six times in about two seconds; of longer traces, evenly spaced steps."""
-_EXPLAINS = 0.5
-"""Of the time lost to unevenness: what gives back at least half of it is the cause."""
+_EXPLAINS = 1 / 3
+"""Of the time lost to unevenness: the least that a cause must give back to speak for the job."""
 _SLOW_SHARE = 0.03
 """Of the workers, at least one: how many may be called slow (the paper's choice, section 4.3)."""
 
@@ -80,7 +80,7 @@ class _Job:
 def measure_stragglers(trace: Trace) -> StragglerFacts | None:
     """None if the trace does not tell stages and replicas, or its order cannot be replayed."""
     places = _find_places(trace)
-    if len(places) < 2:
+    if len(places) < 2 or len(trace.facts.sources) > 1:  # several files are several jobs
         return None
     try:
         return _measure(_Job(trace, places))

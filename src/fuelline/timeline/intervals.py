@@ -55,11 +55,15 @@ def total_ns(a_set: pl.DataFrame) -> int:
 
 def intersect(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """Moments in both sets."""
+    if not one.height or not other.height:
+        return nothing()
     return _where(one, other, pl.col("in_one") & pl.col("in_other"))
 
 
 def subtract(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """Moments in the first set and not in the second."""
+    if not one.height or not other.height:
+        return one.select(SPAN)
     return _where(one, other, pl.col("in_one") & ~pl.col("in_other"))
 
 
@@ -105,8 +109,10 @@ def partition(whole: pl.DataFrame, layers: Sequence[pl.DataFrame]) -> pl.DataFra
         pl.when(pl.col(f"open_{n + 1}") > 0).then(pl.lit(n, pl.Int32)) for n in range(len(layers))
     ]
     first = pl.coalesce([*covering, pl.lit(None, pl.Int32)])
+    # What lies outside of the set need not be sorted into it: mostly, that is nearly everything.
+    near = [layer.filter(covered_ns(layer, whole) > 0) for layer in layers]
     return (
-        _cut([whole, *layers])
+        _cut([whole, *near])
         .filter(pl.col("open_0") > 0)
         .select(*SPAN, first.alias("layer"))
         .sort("start_ns")

@@ -101,7 +101,9 @@ def complete(name: str, frame: pl.DataFrame) -> pl.DataFrame:
     """The frame with every column of its table in order and in its type."""
     columns = TRACE_TABLES[name]
     return frame.select(
-        pl.col(column).cast(kind) if column in frame.columns else pl.lit(None, kind).alias(column)
+        pl.col(column).cast(kind, strict=False)
+        if column in frame.columns
+        else pl.lit(None, kind).alias(column)
         for column, kind in columns.items()
     )
 

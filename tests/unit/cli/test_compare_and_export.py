@@ -91,7 +91,7 @@ def test_a_longer_kernel_is_over_the_threshold(tmp_path: Path, capsys: Capture) 
     before, after = imported(tmp_path, "a"), imported(tmp_path, "b", kernel_us=600)
     code, text = told(capsys, "compare", str(before), str(after), "--threshold", "5")
     assert code == 1
-    assert "20 % slower" in text
+    assert "Steps are 20 % longer" in text
     assert "over the limit of 5.0 %" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     code, _ = told(capsys, "compare", str(after), str(before), "--threshold", "5")
@@ -116,6 +116,14 @@ def test_markdown_has_a_table(tmp_path: Path, capsys: Capture) -> None:
     before, after = imported(tmp_path, "a"), imported(tmp_path, "b", kernel_us=600)
     _, text = told(capsys, "compare", str(before), str(after), "--markdown")
     assert "| useful compute | 401 us | 601 us | +200 us | +20.0 % | more |" in text
+
+
+def test_trace_files_are_compared_as_they_are(tmp_path: Path, capsys: Capture) -> None:
+    before = kineto(tmp_path / "a.json")
+    after = kineto(tmp_path / "b.json", kernel_us=600)
+    code, text = told(capsys, "compare", str(before), str(after), "--threshold", "5")
+    assert code == 1
+    assert "Steps are 20 % longer" in text
 
 
 def test_two_recorded_runs_are_compared_by_budget(tmp_path: Path, capsys: Capture) -> None:

@@ -203,7 +203,7 @@ def test_suggestions_are_ranked_and_worth_something() -> None:
 times = st.floats(0.5, 200)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     workers=st.integers(1, 12),
     cpu=times,

@@ -2,7 +2,7 @@
 
 What: steps of a pipeline are replayed with that worker as fast as its replicas; the time that this
 gives back is what it costs. All others wait for it, directly or behind those who do.
-Threshold: it must give back half of what is lost to unevenness, and 5 % of a step.
+Threshold: it must give back a third of what is lost to unevenness, and 5 % of a step.
 Known problem: without replicas (data parallelism of 1) a slow worker is a slow stage.
 Fix: look at that host: clocks, errors, neighbours; then take it out.
 """

@@ -3,7 +3,7 @@
 What: steps are replayed with every microbatch as long as its worker's mean. If forward and backward
 of a microbatch are long together, the microbatches differ in work: sequence lengths, mostly. If
 they are not, something disturbs the workers at random.
-Threshold: evening them out must give back half of what is lost to unevenness, and 5 % of a step.
+Threshold: evening them out must give back a third of what is lost to unevenness, and 5 % of a step.
 Fix: balance microbatches by work (tokens, squared lengths for attention), or pack sequences.
 """
 

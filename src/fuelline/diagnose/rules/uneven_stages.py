@@ -2,7 +2,7 @@
 
 What: steps are replayed with every stage as long as the mean of the stages. A pipeline is as fast
 as its longest stage; the last one often also has the loss and a large output layer.
-Threshold: evening it out must give back half of what is lost to unevenness, and 5 % of a step.
+Threshold: evening it out must give back a third of what is lost to unevenness, and 5 % of a step.
 Fix: move layers from the long stage to the others, or split its odd layer.
 """
 

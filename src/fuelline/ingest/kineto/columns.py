@@ -1,62 +1,31 @@
 """Decoded events in, columns out: the device's, the host's, and operators whose work is known.
 
 Built list by list, because a comprehension over ten thousand structs costs less than one over
-rows. Times become whole nanoseconds here; an event that ends before it starts ends when it starts,
-and is counted. Prices are measured by bench/trace_import.py.
+rows; what can be done with whole columns waits for `numbers.settle`, when many pieces have come
+together. bench/trace_import.py measures what it costs.
 """
 
 from __future__ import annotations
 
 import re
-import zlib
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from fuelline.ingest.kineto.numbers import (
-    MOST_TS_US,
-    OddNumberError,
-    floats,
-    ints,
-    small,
-    starts,
-)
-from fuelline.schema.trace import CopyDirection, DeviceKind, HostKind
+from fuelline.ingest.kineto.events import decode_op_args
+from fuelline.ingest.kineto.numbers import floats, ints, moments
+from fuelline.ingest.kineto.shapes import COUNTERS
+from fuelline.ingest.name_book import NameBook
+from fuelline.schema.trace import CopyDirection, DeviceKind
+from fuelline.signals.trace.names import is_communicating
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.ingest.kineto.events import AnyEvent, Args, Number
+    from fuelline.ingest.kineto.decode import Batch
+    from fuelline.ingest.kineto.events import Args, Number
 
-_DEVICE_CATS = {
-    "kernel": DeviceKind.KERNEL,
-    "Kernel": DeviceKind.KERNEL,
-    "gpu_memcpy": DeviceKind.COPY,
-    "Memcpy": DeviceKind.COPY,
-    "gpu_memset": DeviceKind.SET,
-    "Memset": DeviceKind.SET,
-}
-"""Names before and after Kineto of 2022."""
-_HOST_CATS = {
-    "cpu_op": HostKind.OP,
-    "Operator": HostKind.OP,
-    "hpu_op": HostKind.OP,
-    "cuda_runtime": HostKind.RUNTIME,
-    "cuda_driver": HostKind.RUNTIME,
-    "Runtime": HostKind.RUNTIME,
-    "xpu_runtime": HostKind.RUNTIME,
-    "xpu_driver": HostKind.RUNTIME,
-    "mtia_runtime": HostKind.RUNTIME,
-    "privateuse1_runtime": HostKind.RUNTIME,
-    "privateuse1_driver": HostKind.RUNTIME,
-    "user_annotation": HostKind.ANNOTATION,
-    "python_function": HostKind.PYTHON,
-    "overhead": HostKind.PROFILER,
-}
-_NO_SPANS = frozenset(
-    ("Trace", "gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "collective_comm")
-)
-"""Complete events that repeat what others say, on a lane of their own."""
 _DIRECTIONS = (
     ("HtoD", CopyDirection.HOST_TO_DEVICE),
     ("DtoH", CopyDirection.DEVICE_TO_HOST),
@@ -65,59 +34,42 @@ _DIRECTIONS = (
 )
 _DTYPE_BYTES = {"Float": 4, "BFloat16": 2, "Half": 2, "Double": 8, "Int": 4, "Long": 8}
 _DTYPE_BYTES |= {"Byte": 1, "Char": 1, "Bool": 1}
-_MOST_NAME = 4096
-_DIGITS = re.compile(r"\d+")
+STEP_MARK = "ProfilerStep"
+_DIGITS = re.compile(r"\d{1,18}")
+_MOST_DIGITS = 19
 
 
-class Names:
+class Names(NameBook):
     """Texts to numbers, in the order of appearance."""
 
     def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
+        super().__init__()
         self.steps: dict[int, int] = {}
         """Names of the profiler's own steps to their numbers."""
+        self.counted: set[int] = set()
+        """Names of operators whose work can be counted."""
+        self.special: set[int] = set()
+        """These, and operators that kernels may have to be traced back to."""
 
     def number(self, text: str) -> int:
         """The number of a text that is new or long."""
-        kept = text if len(text) <= _MOST_NAME else _shorten(text)
-        found = self.numbers.setdefault(kept, len(self.numbers))
-        if kept.startswith("ProfilerStep#") and kept[13:].isdecimal():
-            self.steps[found] = int(kept[13:])
+        found = super().number(text)
+        mark, _, step = text.partition("#")
+        if mark == STEP_MARK and step.isdecimal() and len(step) < _MOST_DIGITS:
+            self.steps[found] = int(step)
+        if text in COUNTERS:
+            self.counted.add(found)
+        if text in COUNTERS or is_communicating(text):
+            self.special.add(found)
         return found
 
-    def column(self, events: Sequence[AnyEvent]) -> pl.Series:
-        """Numbers of the names of these events."""
+    def find(self, names: Sequence[str]) -> list[int]:
+        """Numbers of these names."""
         known = self.numbers
-        return pl.Series(
-            values=[
-                known[event.name] if event.name in known else self.number(event.name)
-                for event in events
-            ],
-            dtype=pl.UInt32,
-        )
-
-    def frame(self) -> pl.DataFrame:
-        """All of them."""
-        return pl.DataFrame(
-            {
-                "name": pl.Series(values=list(self.numbers.values()), dtype=pl.UInt32),
-                "text": pl.Series(values=list(self.numbers), dtype=pl.String),
-            }
-        )
-
-
-def _shorten(text: str) -> str:
-    return f"{text[:_MOST_NAME]}... ({len(text)} characters, {zlib.crc32(text.encode()):08x})"
-
-
-def pick_device(events: Sequence[AnyEvent]) -> list[AnyEvent]:
-    """Those that ran on the device."""
-    return [event for event in events if event.cat in _DEVICE_CATS]
-
-
-def pick_host(events: Sequence[AnyEvent]) -> list[AnyEvent]:
-    """Those of the host, of categories that we do not know, too."""
-    return [e for e in events if e.cat not in _DEVICE_CATS and e.cat not in _NO_SPANS]
+        try:
+            return [known[name] for name in names]
+        except KeyError:
+            return [self.number(name) for name in names]
 
 
 class Book:
@@ -127,104 +79,134 @@ class Book:
         self.names = Names()
         self.threads: dict[str, int] = {}
         """Threads that have a name instead of a number."""
-        self.negative = 0
-        """Events that ended before they started."""
-
-    def spans(self, events: Sequence[AnyEvent]) -> tuple[pl.Series, pl.Series]:
-        """Start and end in nanoseconds; an end before the start is moved to it."""
-        start = starts(events)
-        took = (floats([event.dur for event in events]).fill_null(0.0) * 1000).round()
-        if took.len() and not (took.abs().max() or 0.0) < MOST_TS_US * 1000:  # type: ignore[operator]
-            raise OddNumberError("a duration is absurd")
-        self.negative += int((took < 0).sum())
-        return start, start + took.clip(0).cast(pl.Int64)
 
 
-def device_frame(events: Sequence[AnyEvent], book: Book) -> pl.DataFrame:
-    """Columns of the `device` table."""
+def device_frame(batch: Batch, book: Book) -> pl.DataFrame:
+    """Columns of the `device` table, times not settled yet; those that say nothing are left out."""
+    events = batch.device
     args = [event.args for event in events]
-    start, end = book.spans(events)
+    texts = [event.name for event in events]
     names = book.names
-    groups = [None if a.group is None else names.number(str(a.group)) for a in args]
-    devices = [e.pid if a.device is None else a.device for a, e in zip(args, events, strict=True)]
-    streams = [e.tid if a.stream is None else a.stream for a, e in zip(args, events, strict=True)]
-    return pl.DataFrame(
-        {
-            "device": small(devices),
-            "stream": ints(streams),
-            "start_ns": start,
-            "end_ns": end,
-            "name": names.column(events),
-            "kind": pl.Series(values=[_DEVICE_CATS[e.cat] for e in events], dtype=pl.UInt8),
-            "correlation": ints([a.correlation for a in args]),
-            "external": external(args),
-            "size_bytes": ints([_size_of(a) for a in args]),
-            "direction": pl.Series(values=[_direction(e) for e in events], dtype=pl.UInt8),
-            "blocks": ints([_product(a.grid) for a in args]),
-            "threads": small([_product(a.block) for a in args]),
-            "registers": small([a.registers for a in args]),
-            "shared_bytes": small([a.shared for a in args]),
-            "occupancy": (floats([a.occupancy for a in args]) / 100).cast(pl.Float32),
-            "graph": ints([a.graph for a in args]),
-            "group": pl.Series(values=groups, dtype=pl.UInt32),
-            "sequence": ints([a.sequence for a in args]),
-        }
-    )
+    columns = {
+        **moments([event.ts for event in events], [event.dur for event in events]),
+        "device": _first([a.device for a in args], events, "pid"),
+        "stream": _first([a.stream for a in args], events, "tid"),
+        "name": pl.Series(values=names.find(texts), dtype=pl.UInt32),
+        "kind": pl.Series(values=batch.device_kinds, dtype=pl.UInt8),
+        "correlation": ints([a.correlation for a in args]),
+        "external": _first([a.external for a in args], args, "external_old"),
+        "size_bytes": ints(_sizes(args)),
+        "direction": pl.Series(
+            values=[
+                _direction(text) if kind == _COPY else None
+                for text, kind in zip(texts, batch.device_kinds, strict=True)
+            ],
+            dtype=pl.UInt8,
+        ),
+        "blocks": ints(_products([a.grid for a in args])),
+        "threads": ints(_products([a.block for a in args])),
+        "registers": ints([a.registers for a in args]),
+        "shared_bytes": ints([a.shared for a in args]),
+        "occupancy": floats([a.occupancy for a in args]),
+        "graph": ints([a.graph for a in args]),
+        "group": pl.Series(
+            values=[None if a.group is None else names.number(str(a.group)) for a in args],
+            dtype=pl.UInt32,
+        ),
+        "sequence": ints([a.sequence for a in args]),
+    }
+    return pl.DataFrame(columns)
 
 
-def host_frame(events: Sequence[AnyEvent], book: Book) -> pl.DataFrame:
-    """Columns of the `host` table."""
-    start, end = book.spans(events)
-    args = [event.args for event in events]
-    kind = _HOST_CATS.get
-    other = HostKind.OTHER
-    return pl.DataFrame(
-        {
-            "thread": _threads([event.tid for event in events], book.threads),
-            "start_ns": start,
-            "end_ns": end,
-            "name": book.names.column(events),
-            "kind": pl.Series(values=[kind(e.cat, other) for e in events], dtype=pl.UInt8),
-            "correlation": ints([a.correlation for a in args]),
-            "external": external(args),
-        }
-    )
+_COPY = int(DeviceKind.COPY)
 
 
-def external(args: Sequence[Args]) -> pl.Series:
+def host_frame(batch: Batch, book: Book) -> tuple[pl.DataFrame, list[Any]]:
+    """Columns of the `host` table, times not settled yet; and the events whose work may count."""
+    events = batch.unlinked + batch.linked
+    args = [event.args for event in batch.linked]
+    numbers = book.names.find([event.name for event in events])
+    blank: list[Number] = [None] * len(batch.unlinked)
+    special = book.names.special
+    places = [place for place, name in enumerate(numbers) if name in special] if special else []
+    outside = _outside(batch, places)
+    columns = {
+        **moments([event.ts for event in events], [event.dur for event in events]),
+        "thread": _threads([event.tid for event in events], book.threads),
+        "name": pl.Series(values=numbers, dtype=pl.UInt32),
+        "kind": pl.Series(values=batch.unlinked_kinds + batch.linked_kinds, dtype=pl.UInt8),
+        "correlation": ints(blank + [getattr(each, "correlation", None) for each in args]),
+        "external": ints(outside + external(args)),
+    }
+    counted = book.names.counted
+    return pl.DataFrame(columns), [events[place] for place in places if numbers[place] in counted]
+
+
+def _outside(batch: Batch, places: list[int]) -> list[Number]:
+    """The operators' own numbers, of those that somebody may ask for."""
+    found: list[Number] = [None] * len(batch.unlinked)
+    for place in places:
+        if place < len(found):
+            found[place] = external([decode_op_args(batch.unlinked[place].args)])[0]
+    return found
+
+
+def external(args: Sequence[Any]) -> list[Number]:
     """The operator's number under its new or its old key."""
-    return ints([a.external_old if a.external is None else a.external for a in args])
+    return [
+        getattr(each, "external_old", None) if each.external is None else each.external
+        for each in args
+    ]
 
 
-def _threads(values: list[Number], threads: dict[str, int]) -> pl.Series:
+def _first(values: list[Number], others: Sequence[Any], field: str) -> pl.Series:
+    """Whole numbers; where there is none, a field of the other struct."""
+    found = ints(values)
+    if not found.null_count():
+        return found
+    return ints(
+        [getattr(b, field) if a is None else a for a, b in zip(values, others, strict=True)]
+    )
+
+
+def _threads(values: Sequence[Number], threads: dict[str, int]) -> pl.Series:
     """Thread ids; names of threads get negative numbers of their own."""
-    if all(type(value) is int for value in values):
-        return ints(values)
-    return ints([v if type(v) is int else _thread(str(v), threads) for v in values])
+    if isinstance(values[0], str):
+        return ints([_thread(str(value), threads) for value in values])
+    found = ints(values)
+    if found.null_count():
+        return ints([_thread(str(value), threads) for value in values])
+    return found
 
 
 def _thread(text: str, threads: dict[str, int]) -> int:
-    return int(text) if text.isdecimal() else threads.setdefault(text, -1 - len(threads))
+    is_id = text.isdecimal() and len(text) < _MOST_DIGITS
+    return int(text) if is_id else threads.setdefault(text, -1 - len(threads))
 
 
-def _size_of(args: Args) -> Number:
-    """Bytes of a copy, or of what a collective moves."""
-    if args.size is None and isinstance(args.elements, int):
-        return args.elements * _DTYPE_BYTES.get(args.dtype or "", 1) if args.dtype else None
-    return args.size
+def _sizes(args: Sequence[Args]) -> list[Number]:
+    """Bytes of copies, and of what collectives move."""
+    return [a.size if a.elements is None else _moved(a) for a in args]
 
 
-def _direction(event: AnyEvent) -> int | None:
-    if _DEVICE_CATS[event.cat] is not DeviceKind.COPY:
-        return None
-    return next((kind for word, kind in _DIRECTIONS if word in event.name), CopyDirection.UNKNOWN)
+def _moved(args: Args) -> Number:
+    known = isinstance(args.elements, int) and args.dtype in _DTYPE_BYTES
+    return args.elements * _DTYPE_BYTES[args.dtype or ""] if known else args.size  # type: ignore[operator]
+
+
+def _direction(name: str) -> int:
+    return next((int(way) for word, way in _DIRECTIONS if word in name), int(CopyDirection.UNKNOWN))
+
+
+def _products(sizes: Sequence[list[int] | str | None]) -> list[Number]:
+    try:
+        return [None if each is None else each[0] * each[1] * each[2] for each in sizes]  # type: ignore[operator]
+    except (TypeError, IndexError):
+        return [_product(each) for each in sizes]
 
 
 def _product(sizes: list[int] | str | None) -> int | None:
     if sizes is None:
         return None
-    numbers = [int(word) for word in _DIGITS.findall(sizes)] if isinstance(sizes, str) else sizes
-    product = 1
-    for number in numbers:
-        product *= number
-    return product if numbers else None
+    words = sizes if isinstance(sizes, list) else [int(word) for word in _DIGITS.findall(sizes)]
+    return prod(words) if words else None

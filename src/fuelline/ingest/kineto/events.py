@@ -1,8 +1,8 @@
 """Events as Kineto writes them, typed so that a decoder builds nothing that is not needed.
 
-Two shapes of one event: usually times are numbers; epochs with fractions of a microsecond do not
-fit a float, so they are kept as text until they are whole nanoseconds. Numbers may be strings
-(AMD's `bytes`, old threads); whatever fits no shape is read as plain objects and bent into it.
+Numbers may be strings (AMD's `bytes`, old threads). What has a field of a wrong type is read as
+plain objects and bent into shape. Times of an epoch with fractions do not fit a float: they are
+kept as text until they are whole nanoseconds.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _NO_TEXT = Raw(b"")
 
 
 class Args(Struct, frozen=True, gc=False):
-    """What we use of an event's arguments."""
+    """What we use of an event's arguments, in the order in which they are mostly written."""
 
-    correlation: Number = None
     external: Number = field(name="External id", default=None)
-    external_old: Number = field(name="external id", default=None)
-    stream: Number = None
     device: Number = None
-    grid: list[int] | str | None = None
-    block: list[int] | str | None = None
+    stream: Number = None
+    correlation: Number = None
     size: Number = field(name="bytes", default=None)
     registers: Number = field(name="registers per thread", default=None)
     shared: Number = field(name="shared memory", default=None)
+    grid: list[int] | str | None = None
+    block: list[int] | str | None = None
     occupancy: Number = field(name="est. achieved occupancy %", default=None)
+    external_old: Number = field(name="external id", default=None)
     graph: Number = field(name="graph id", default=None)
     group: str | int | None = field(name="Process Group Name", default=None)
     sequence: Number = field(name="Seq", default=None)
@@ -44,11 +44,28 @@ class Args(Struct, frozen=True, gc=False):
 NO_ARGS = Args()
 
 
+class OpArgs(Struct, frozen=True, gc=False):
+    """What we use of an operator's arguments, and only of few operators."""
+
+    external: Number = field(name="External id", default=None)
+    external_old: Number = field(name="external id", default=None)
+    dims: Raw = field(name="Input Dims", default=_NO_TEXT)
+    types: Raw = field(name="Input type", default=_NO_TEXT)
+    concrete: Raw = field(name="Concrete Inputs", default=_NO_TEXT)
+
+
+class Links(Struct, frozen=True, gc=False):
+    """What we use of a runtime call's arguments."""
+
+    external: Number = field(name="External id", default=None)
+    correlation: Number = None
+
+
 class Event(Struct, frozen=True, gc=False):
-    """One event with times as numbers."""
+    """One event of any kind with times as numbers."""
 
     ph: str = ""
-    cat: str = ""
+    cat: str | None = ""
     name: str = ""
     pid: Number = None
     tid: Number = None
@@ -58,10 +75,10 @@ class Event(Struct, frozen=True, gc=False):
 
 
 class ExactEvent(Struct, frozen=True, gc=False):
-    """One event whose start is kept as it is written."""
+    """One event of any kind whose start is kept as it is written."""
 
     ph: str = ""
-    cat: str = ""
+    cat: str | None = ""
     name: str = ""
     pid: Number = None
     tid: Number = None
@@ -69,12 +86,6 @@ class ExactEvent(Struct, frozen=True, gc=False):
     dur: Number = None
     args: Args = NO_ARGS
 
-
-AnyEvent = Event | ExactEvent
-
-FAST = msgspec.json.Decoder(list[Event])
-EXACT = msgspec.json.Decoder(list[ExactEvent])
-_PLAIN = msgspec.json.Decoder(list[dict[str, Any]])
 
 _NOT_JSON = re.compile(
     rb"(:\s*)([+-]?(?:nan(?:\(ind\))?|inf(?:inity)?))(?=\s*[,}\]])", re.IGNORECASE
@@ -89,12 +100,8 @@ def mend(text: bytes) -> bytes:
     return _BROKEN.sub("?", named.decode("utf-8", "surrogateescape")).encode()
 
 
-def decode_plainly(text: bytes) -> list[Event]:
-    """Events of any shape; a field of a wrong type counts as absent, a number may be text."""
-    return [_bend(each) for each in _PLAIN.decode(text)]
-
-
-def _bend(plain: dict[str, Any]) -> Event:
+def bend(plain: dict[str, Any]) -> Event:
+    """An event of any shape; a field of a wrong type counts as absent, a number may be text."""
     args = plain.get("args")
     return Event(
         ph=_text(plain.get("ph")),
@@ -138,6 +145,20 @@ def _sizes(value: object) -> list[int] | str | None:
     if isinstance(value, list):
         return [int(each) for each in value if isinstance(each, (int, float))]
     return value if isinstance(value, str) else None
+
+
+_OP_ARGS = msgspec.json.Decoder(OpArgs)
+_NO_OP_ARGS = OpArgs()
+
+
+def decode_op_args(args: Raw | Args) -> OpArgs | Args:
+    """An operator's arguments; of a wrong type they count as absent."""
+    if isinstance(args, Args):
+        return args
+    try:
+        return _OP_ARGS.decode(args)
+    except msgspec.MsgspecError:
+        return _NO_OP_ARGS
 
 
 def decode_list(text: Raw) -> list[Any]:

@@ -7,16 +7,15 @@ one. A field that is no number becomes null; a time that is none is an error.
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
-
-from fuelline.ingest.kineto.events import Event
+from msgspec import Raw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.ingest.kineto.events import AnyEvent, Number
+    from fuelline.ingest.kineto.events import Number
 
 MOST_TS_US = 2**53
 """Beyond this a time in microseconds is no time: the year 2255."""
@@ -27,22 +26,40 @@ class OddNumberError(ValueError):
     """A value that should be a number and is not."""
 
 
-def starts(events: Sequence[AnyEvent]) -> pl.Series:
-    """Start times in nanoseconds."""
-    if events and isinstance(events[0], Event):
-        return _times([event.ts for event in events])  # type: ignore[misc]
-    return pl.Series(values=[exact_ns(bytes(e.ts)) for e in events], dtype=pl.Int64)  # type: ignore[arg-type]
+def moments(starts: Sequence[Any], lengths: Sequence[Number]) -> dict[str, pl.Series]:
+    """Start and length of events as they are written; `settle` makes nanoseconds of them."""
+    took = floats(lengths)
+    _check(took, "a duration")
+    if isinstance(starts[0], Raw):
+        exact = [exact_ns(bytes(start)) for start in starts]
+        return {"start_ns": pl.Series(values=exact, dtype=pl.Int64), "took_us": took}
+    start = floats(starts)
+    if start.null_count():
+        raise OddNumberError("an event has no time")
+    _check(start, "a time")
+    return {"start_us": start, "took_us": took}
 
 
-def _times(values: list[Number]) -> pl.Series:
-    """Microseconds to nanoseconds; whole parts apart, since a float holds only 53 bits."""
-    micros = floats(values)
-    if micros.null_count() or not (micros.abs().max() or 0.0) < MOST_TS_US:  # type: ignore[operator]
-        raise OddNumberError("an event has no time, or an absurd one")
-    whole = micros.floor()
-    part = ((micros - whole) * 1000).round()
-    nanos: pl.Series = whole.cast(pl.Int64) * 1000 + part.cast(pl.Int64)
-    return nanos
+def _check(micros: pl.Series, what: str) -> None:
+    low, high = micros.min(), micros.max()
+    if low is not None and not (-MOST_TS_US < low <= high < MOST_TS_US):  # type: ignore[operator]
+        raise OddNumberError(f"{what} is absurd")
+
+
+def settle(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Start and end in nanoseconds; and how many events would have ended before they started.
+
+    Whole microseconds and their fraction apart, since a float holds only 53 bits.
+    """
+    took = (pl.col("took_us").fill_null(0.0) * 1000).round().cast(pl.Int64)
+    if "start_us" in frame.columns:
+        whole = pl.col("start_us").floor()
+        part = ((pl.col("start_us") - whole) * 1000).round()
+        frame = frame.with_columns(
+            (whole.cast(pl.Int64) * 1000 + part.cast(pl.Int64)).alias("start_ns")
+        )
+    settled = frame.with_columns((pl.col("start_ns") + took.clip(0)).alias("end_ns"))
+    return settled, frame.select((took < 0).sum()).item()
 
 
 def exact_ns(text: bytes) -> int:
@@ -59,7 +76,7 @@ def exact_ns(text: bytes) -> int:
     return int(nanos)
 
 
-def ints(values: list[Number]) -> pl.Series:
+def ints(values: Sequence[Number]) -> pl.Series:
     """Whole numbers; what is none becomes null."""
     try:
         return pl.Series(values=values, dtype=pl.Int64)
@@ -67,18 +84,12 @@ def ints(values: list[Number]) -> pl.Series:
         return pl.Series(values=[_int(value) for value in values], dtype=pl.Int64)
 
 
-def floats(values: list[Number]) -> pl.Series:
+def floats(values: Sequence[Number]) -> pl.Series:
     """Numbers; text that is none is an error, because times and sizes would be wrong in silence."""
     try:
         return pl.Series(values=values, dtype=pl.Float64)
     except (TypeError, OverflowError):
         return pl.Series(values=[_float(value) for value in values], dtype=pl.Float64)
-
-
-def small(values: list[Number]) -> pl.Series:
-    """Whole numbers of 32 bits; what does not fit becomes null."""
-    fitting: pl.Series = ints(values).cast(pl.Int32, strict=False)
-    return fitting
 
 
 def _int(value: Number) -> int | None:

@@ -14,32 +14,31 @@ import polars as pl
 
 from fuelline.ingest.importer import Imported
 from fuelline.ingest.kineto.columns import (
+    STEP_MARK,
     Book,
     device_frame,
+    external,
     host_frame,
-    pick_device,
-    pick_host,
 )
-from fuelline.ingest.kineto.events import EXACT, FAST, Event, decode_plainly, mend
+from fuelline.ingest.kineto.decode import Decoder
+from fuelline.ingest.kineto.events import decode_op_args, mend
 from fuelline.ingest.kineto.facts import describe
-from fuelline.ingest.kineto.numbers import OddNumberError
-from fuelline.ingest.kineto.shapes import work_frame
+from fuelline.ingest.kineto.numbers import OddNumberError, ints, moments, settle
+from fuelline.ingest.kineto.shapes import count_work
 from fuelline.ingest.kineto.split import Piece, Splitter, find_last_event_end
 from fuelline.ingest.unpack import TruncatedError, read_blocks
 from fuelline.schema.errors import InputError
 from fuelline.schema.trace import Quality, SourceFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from fuelline.ingest.importer import PartWriter
-    from fuelline.ingest.kineto.events import AnyEvent
+    from fuelline.ingest.kineto.decode import Batch
 
 _PART_ROWS = 250_000
 """Rows of a table that are held before they are written: some 10 MB."""
-_FLOAT_TS_US = 2**43
-"""From here on a float of microseconds is coarser than a nanosecond."""
 _TRAILING = "trailing characters (byte "
 _TRUNCATED = "Input data was truncated"
 
@@ -92,9 +91,7 @@ class _Reading:
         self.partial = partial
         self.tables = _Tables(rank, writer)
         self.splitter = Splitter(path, read_blocks(path, advance))
-        self.decoder: msgspec.json.Decoder[Any] = FAST
-        self.events = 0
-        self.open_spans = 0
+        self.decoder = Decoder()
         self.quality: list[Quality] = []
 
     def run(self) -> Imported:
@@ -107,7 +104,7 @@ class _Reading:
                 raise
             self._keep_rest()
         self.tables.finish()
-        if not self.events:
+        if not self.decoder.events:
             raise InputError(
                 f"{self.path} holds no event. There is nothing to import. Record it again, with "
                 "the profiler's activities switched on."
@@ -187,21 +184,19 @@ class _Reading:
             )
         )
 
-    def _decode_or_fail(self, piece: Piece) -> Sequence[AnyEvent]:
+    def _decode_or_fail(self, piece: Piece) -> Batch:
         try:
             return self._decode(piece)
         except msgspec.DecodeError as error:
             raise self._malformed(piece, error) from None
 
-    def _decode(self, piece: Piece) -> Sequence[AnyEvent]:
-        return self._try(b"[" + piece.text + b"]", piece)
+    def _decode(self, piece: Piece) -> Batch:
+        return self._try(b"".join((b"[", piece.text, b"]")), piece)
 
-    def _try(self, text: bytes, piece: Piece) -> Sequence[AnyEvent]:
-        """Typed, else with what JSON does not know mended, else as plain objects."""
+    def _try(self, text: bytes, piece: Piece) -> Batch:
+        """As it is, else with what JSON does not know mended."""
         try:
-            return self._typed(text)
-        except msgspec.ValidationError:
-            pass
+            return self.decoder.decode(text)
         except UnicodeDecodeError:
             text = mend(text)
         except msgspec.DecodeError as error:
@@ -212,29 +207,13 @@ class _Reading:
         except RecursionError:
             raise self._too_deep(piece) from None
         try:
-            return self._plain(text)
+            return self.decoder.decode(text)
         except RecursionError:
             raise self._too_deep(piece) from None
 
-    def _typed(self, text: bytes) -> Sequence[AnyEvent]:
-        events: Sequence[AnyEvent] = self.decoder.decode(text)
-        if self.decoder is FAST and _is_coarse(events):
-            self.decoder = EXACT
-            events = EXACT.decode(text)
-        return events
-
-    def _plain(self, text: bytes) -> Sequence[AnyEvent]:
+    def _keep(self, batch: Batch, piece: Piece) -> None:
         try:
-            return self._typed(text)
-        except msgspec.ValidationError:
-            return decode_plainly(text)
-
-    def _keep(self, events: Sequence[AnyEvent], piece: Piece) -> None:
-        self.events += len(events)
-        complete = [event for event in events if event.ph == "X"]
-        self.open_spans += sum(1 for event in events if event.ph == "B") if not complete else 0
-        try:
-            self.tables.add(complete)
+            self.tables.add(batch)
         except OddNumberError as odd:
             raise InputError(
                 f"{self.path}: an event between byte {piece.start} and byte "
@@ -282,7 +261,7 @@ class _Reading:
                 format="kineto",
                 size_bytes=self.path.stat().st_size,
                 ranks=[facts.rank],
-                events=self.events,
+                events=self.decoder.events,
             ),
             ranks=[facts],
             quality=self.quality,
@@ -290,21 +269,13 @@ class _Reading:
 
     def _doubt(self) -> None:
         """State what the events themselves show to be wrong."""
-        negative = self.tables.book.negative
+        negative = self.tables.negative
         if negative:
             self.quality.append(
                 Quality(
                     code="negative",
                     problem=f"{negative} events end before they start; they count as empty",
                     forbids="durations of single events where the profiler's clocks disagree",
-                )
-            )
-        if self.open_spans:
-            self.quality.append(
-                Quality(
-                    code="pairs",
-                    problem="spans that are written as begin and end are not read",
-                    forbids="what the host did, as far as only such spans tell it",
                 )
             )
 
@@ -315,35 +286,38 @@ class _Tables:
     def __init__(self, rank: int, writer: PartWriter) -> None:
         self._rank = rank
         self._writer = writer
-        self.book = Book()
+        self._book = Book()
+        self.negative = 0
+        """Events that end before they start."""
         self._waiting: dict[str, list[pl.DataFrame]] = {}
 
-    def add(self, complete: Sequence[AnyEvent]) -> None:
-        """Columns of events that have a duration."""
-        device, host = pick_device(complete), pick_host(complete)
-        if device:
-            self._hold("device", device_frame(device, self.book))
-        if host:
-            frame = host_frame(host, self.book)
+    def add(self, batch: Batch) -> None:
+        """Columns of a piece."""
+        if batch.device:
+            self._hold("device", device_frame(batch, self._book))
+        if batch.linked or batch.unlinked:
+            steps = len(self._book.names.steps)
+            frame, counted = host_frame(batch, self._book)
             self._hold("host", frame)
-            self._hold_steps(frame)
-            work = work_frame(host)
-            if work is not None:
-                self._hold("ops", work)
+            if len(self._book.names.steps) > steps:
+                self._hold_steps([*batch.unlinked, *batch.linked])
+            if counted:
+                self._hold("ops", _work(counted))
 
     def finish(self) -> None:
         """Write what waits."""
         for table in list(self._waiting):
             self._write(table)
-        self._writer.add("names", self._rank, self.book.names.frame())
+        self._writer.add("names", self._rank, self._book.names.frame())
 
-    def _hold_steps(self, host: pl.DataFrame) -> None:
-        steps = self.book.names.steps
-        if steps:
-            marks = host.filter(pl.col("name").is_in(list(steps)))
-            if marks.height:
-                number = pl.col("name").replace_strict(steps, return_dtype=pl.Int64).alias("step")
-                self._hold("steps", marks.select(number, "start_ns", "end_ns"))
+    def _hold_steps(self, host: list[Any]) -> None:
+        """The profiler's marks are few: each has a name of its own."""
+        names = self._book.names
+        marks = [event for event in host if event.name.startswith(STEP_MARK)]
+        times = moments([mark.ts for mark in marks], [mark.dur for mark in marks])
+        numbers = [names.steps.get(name) for name in names.find([mark.name for mark in marks])]
+        frame = pl.DataFrame({**times, "step": pl.Series(values=numbers, dtype=pl.Int64)})
+        self._hold("steps", frame.drop_nulls("step"))
 
     def _hold(self, table: str, frame: pl.DataFrame) -> None:
         waiting = self._waiting.setdefault(table, [])
@@ -354,15 +328,25 @@ class _Tables:
     def _write(self, table: str) -> None:
         waiting = self._waiting.pop(table, [])
         if waiting:
-            self._writer.add(table, self._rank, pl.concat(waiting))
+            frame = pl.concat(waiting)
+            if "took_us" in frame.columns:
+                frame, negative = settle(frame)
+                self.negative += negative
+            if table == "device":
+                frame = frame.with_columns(pl.col("occupancy") / 100)
+            self._writer.add(table, self._rank, frame)
 
 
-def _is_coarse(events: Sequence[AnyEvent]) -> bool:
-    """Whether times are fractions that a float cannot hold."""
-    for event in events:
-        if event.ph == "X" and isinstance(event, Event):
-            return isinstance(event.ts, float) and abs(event.ts) >= _FLOAT_TS_US
-    return False
+def _work(counted: list[Any]) -> pl.DataFrame:
+    """Columns of the `ops` table."""
+    args = [decode_op_args(event.args) for event in counted]
+    return pl.DataFrame(
+        {
+            **moments([event.ts for event in counted], [event.dur for event in counted]),
+            "external": ints(external(args)),
+            **count_work([event.name for event in counted], args),
+        }
+    )
 
 
 def _trailing(error: Exception) -> int | None:

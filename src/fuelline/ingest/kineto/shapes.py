@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from fuelline.ingest.kineto.columns import external
 from fuelline.ingest.kineto.events import decode_list
-from fuelline.ingest.kineto.numbers import floats, starts
+from fuelline.ingest.kineto.numbers import floats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from msgspec import Raw
 
-    from fuelline.ingest.kineto.events import AnyEvent, Number
+    from fuelline.ingest.kineto.events import Args, Number, OpArgs
 
 Shape = list[int]
 
@@ -35,29 +34,22 @@ _TYPE_BYTES = {"float": 4, "c10::BFloat16": 2, "c10::Half": 2, "double": 8, "sig
 _TYPE_BYTES |= {"c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1, "unsigned char": 1}
 
 
-def work_frame(events: Sequence[AnyEvent]) -> pl.DataFrame | None:
-    """Columns of the `ops` table for the operators among these events; None if there are none."""
-    found = [event for event in events if event.name in COUNTERS]
-    if not found:
-        return None
-    works = [_work(event) for event in found]
-    return pl.DataFrame(
-        {
-            "external": external([event.args for event in found]),
-            "start_ns": starts(found),
-            "flops": floats([work[0] for work in works]),
-            "least_bytes": floats([work[1] for work in works]),
-            "dtype": pl.Series(values=[work[2] for work in works], dtype=pl.String),
-        }
-    )
+def count_work(names: Sequence[str], args: Sequence[OpArgs | Args]) -> dict[str, pl.Series]:
+    """Columns `flops`, `least_bytes` and `dtype` for operators that are in COUNTERS."""
+    works = [_work(name, each) for name, each in zip(names, args, strict=True)]
+    return {
+        "flops": floats([work[0] for work in works]),
+        "least_bytes": floats([work[1] for work in works]),
+        "dtype": pl.Series(values=[work[2] for work in works], dtype=pl.String),
+    }
 
 
-def _work(event: AnyEvent) -> tuple[Number, Number, str]:
+def _work(name: str, args: OpArgs | Args) -> tuple[Number, Number, str]:
     """Operations, least bytes, type of the first operand."""
-    types = decode_list(event.args.types)
+    types = decode_list(args.types)
     dtype = next((kind for kind in types if kind in _TYPE_BYTES), "")
     try:
-        counted = COUNTERS[event.name](decode_list(event.args.dims), event.args.concrete)
+        counted = COUNTERS[name](decode_list(args.dims), args.concrete)
     except (IndexError, TypeError, ValueError, ZeroDivisionError):
         return None, None, dtype
     if counted is None or not 0 < counted[0] < _ABSURD_FLOPS:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PIECE_BYTES = 2 * 1024 * 1024
-"""Decoded at a time: 10,000 events of Python objects, a few megabytes."""
+"""Decoded at a time: 10,000 events, some 5 MB of Python objects."""
 MOST_EVENT_BYTES = 64 * 1024 * 1024
 """An event, a header or a footer that is larger is not a profiler's."""
 
@@ -29,7 +29,7 @@ _SEPARATOR = re.compile(rb"\}\s*,\s*\{")
 _COLON_ARRAY = re.compile(rb"\s*:\s*(\S)")
 _EVENT_KEY = re.compile(rb'\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:')
 _NEXT = (
-    "Nothing was imported. `fuelline import` reads Kineto and Chrome traces, see docs/traces.md."
+    "Nothing was imported. `fuelline import` reads Kineto and Chrome traces, see docs/import.md."
 )
 
 

@@ -22,6 +22,7 @@ from fuelline.ingest.nsight.tables import (
     HOST_SOURCES,
 )
 from fuelline.ingest.spans import keep_sane, write
+from fuelline.ingest.unpack import refuse_packed
 from fuelline.schema.trace import ChipFacts, RankFacts, SourceFacts
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Nsight:
         advance: Callable[[int], None],
     ) -> Imported:
         """See `Importer`."""
+        refuse_packed(path)
         database = Database(path, partial=partial)
         try:
             return _Report(database, rank, writer).read(advance)

@@ -39,7 +39,7 @@ def find_problems(database: Database, rows: Mapping[str, int], insane: int) -> l
                 problem=f"{rows[_GRAPHS]} launches of CUDA graphs were recorded as one block each "
                 "(`--cuda-graph-trace=node` records their kernels)",
                 forbids="kernel classes, SM fill, and telling computing from communicating inside",
-                code="graphs",
+                code="graph-blocks",
             )
         )
     return [*found, *describe_insane(insane), *_read_diagnostics(database)]

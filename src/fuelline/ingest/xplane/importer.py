@@ -8,6 +8,7 @@ out, except its steps.
 from __future__ import annotations
 
 import mmap
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from fuelline.ingest.importer import Imported
 from fuelline.ingest.name_book import NameBook
 from fuelline.ingest.protobuf import WireError, read_varint, text
 from fuelline.ingest.spans import describe_insane, keep_sane, write
+from fuelline.ingest.unpack import is_packed, read_blocks
 from fuelline.ingest.xplane.events import (
     DEVICE_COLUMNS,
     HOST_COLUMNS,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fuelline.ingest.importer import PartWriter
+    from fuelline.ingest.protobuf import Buffer
     from fuelline.ingest.xplane.planes import Line
 
     Row = tuple[object, ...]
@@ -73,7 +76,7 @@ class XPlane:
         advance: Callable[[int], None],
     ) -> Imported:
         """See `Importer`; a message without its end cannot be read, `partial` or not."""
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with _opened(path) as data:
             space = _Space(data, rank, writer)
             try:
                 space.read(advance)
@@ -85,10 +88,21 @@ class XPlane:
             return space.imported(path)
 
 
+@contextmanager
+def _opened(path: Path) -> Iterator[Buffer]:
+    """The file's bytes: in place, or in memory if it is packed."""
+    with path.open("rb") as file:
+        if is_packed(file.read(4)):
+            yield b"".join(read_blocks(path, lambda _: None))
+        else:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                yield data
+
+
 class _Space:
     """One file on its way into tables."""
 
-    def __init__(self, data: mmap.mmap, rank: int, writer: PartWriter) -> None:
+    def __init__(self, data: Buffer, rank: int, writer: PartWriter) -> None:
         self._data = data
         self._rank = rank
         self._writer = writer

@@ -22,9 +22,8 @@ from fuelline.ingest.xplane.messages import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from mmap import mmap
 
-    from fuelline.ingest.protobuf import Message, Span
+    from fuelline.ingest.protobuf import Buffer, Message, Span
 
 _MOST_REMEMBERED = 200_000
 """Stats with unique values (addresses, ids) would otherwise fill the memory."""
@@ -61,7 +60,7 @@ class Line:
 class Plane:
     """One plane, its dictionaries read, its lines still bytes."""
 
-    def __init__(self, data: mmap, span: Span) -> None:
+    def __init__(self, data: Buffer, span: Span) -> None:
         self._data = data
         name, self._lines, events, stats, self._stats = PLANE.read(data, *span)
         self.name = text(data, name)

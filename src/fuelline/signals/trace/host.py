@@ -13,7 +13,7 @@ import polars as pl
 
 from fuelline.schema.trace import HostKind
 from fuelline.signals.trace.names import CAUSES, find_cause
-from fuelline.timeline.intervals import covered_ns, merge, merge_all, nothing
+from fuelline.timeline.intervals import merge, merge_all, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,88 +101,107 @@ def _launches(runtime: pl.DataFrame, correlations: pl.Series) -> pl.DataFrame:
     )
 
 
+_CODES = {cause: code for code, cause in enumerate(CAUSES)}
+_NONE = 255
+_OF_KIND = {
+    int(HostKind.OP): _CODES["operators"],
+    int(HostKind.RUNTIME): _CODES["kernel launches"],
+    int(HostKind.PYTHON): _CODES["python"],
+    int(HostKind.PROFILER): _CODES["profiler"],
+}
+"""What a host event is if its name does not tell."""
+
+
 def _read_sets(
     trace: Trace, rank: int, texts: Mapping[int, str], threads: tuple[int, ...]
 ) -> dict[str, pl.DataFrame]:
     collected: dict[str, list[pl.DataFrame]] = {cause: [] for cause in CAUSES}
-    causes = {name: cause for name, text in texts.items() if (cause := find_cause(text))}
+    by_name = _codes_by_name(texts)
     for part in trace.parts("host", rank):
-        for key, same in (
-            _with_cause(part, causes, threads)
-            .partition_by("cause", as_dict=True, include_key=False)
-            .items()
-        ):
-            collected[str(key[0])].append(merge(same))
+        coded = _coded(part, by_name, threads)
+        for code in coded["code"].unique():
+            same = coded.filter(pl.col("code") == code)
+            collected[CAUSES[code]].append(merge(same))
     return {cause: merge_all(sets) if sets else nothing() for cause, sets in collected.items()}
 
 
-def _with_cause(
-    part: pl.DataFrame, causes: Mapping[int, str], threads: tuple[int, ...]
-) -> pl.DataFrame:
-    """Events that say what the host did, on threads that matter."""
-    kind = pl.col("kind")
-    by_name = pl.col("name").replace_strict(causes, default=None, return_dtype=pl.String)
-    cause = (
-        pl.when(kind == int(HostKind.PROFILER))
-        .then(pl.lit("profiler"))
-        .when(by_name.is_not_null())
-        .then(by_name)
-        .when(kind == int(HostKind.OP))
-        .then(pl.lit("operators"))
-        .when(kind == int(HostKind.RUNTIME))
-        .then(pl.lit("kernel launches"))
-        .when(kind == int(HostKind.PYTHON))
-        .then(pl.lit("python"))
+def _codes_by_name(texts: Mapping[int, str]) -> pl.Series:
+    """The cause of each name, at the place of its number."""
+    codes = [_NONE] * (max(texts, default=0) + 1)
+    for name, text in texts.items():
+        cause = find_cause(text)
+        codes[name] = _NONE if cause is None else _CODES[cause]
+    return pl.Series(values=codes, dtype=pl.UInt8)
+
+
+def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> pl.DataFrame:
+    """Events that say what the host did, on threads that matter: | start | end | name | code |."""
+    of_kind = [_OF_KIND.get(kind, _NONE) for kind in range(max(HostKind) + 1)]
+    kinds = pl.Series(values=of_kind, dtype=pl.UInt8).gather(part["kind"])
+    named = by_name.gather(part["name"]).rename("named")
+    told = (pl.col("named") != _NONE) & (pl.col("kind") != int(HostKind.PROFILER))
+    coded = part.select("start_ns", "end_ns", "name", "thread", "kind").with_columns(
+        named, kinds.alias("code")
     )
-    matters = pl.col("cause").is_in(_ANYWHERE)
+    coded = coded.with_columns(pl.when(told).then("named").otherwise("code").alias("code"))
+    matters = pl.col("code") != _NONE
     if threads:
-        matters |= pl.col("thread").is_in(list(threads))
-    else:
-        matters |= pl.lit(True)  # noqa: FBT003 - nobody is known to launch: everybody may
-    return part.with_columns(cause.alias("cause")).filter(pl.col("cause").is_not_null() & matters)
+        anywhere = pl.col("code").is_in([_CODES[cause] for cause in _ANYWHERE])
+        matters &= anywhere | pl.col("thread").is_in(list(threads))
+    return coded.filter(matters).select("start_ns", "end_ns", "name", "code")
 
 
 def find_during(
     trace: Trace, rank: int, host: Host, pieces: Mapping[str, pl.DataFrame]
 ) -> dict[str, str]:
-    """For each cause the host event that most of its idle time lay under.
-
-    A long event that encloses everything explains nothing: coverage counts by how much of the
-    event itself was idle time.
-    """
+    """For each cause the host event that most of its longest idle stretches lay under."""
     texts = trace.texts(rank)
-    causes = {name: cause for name, text in texts.items() if (cause := find_cause(text))}
-    sums = []
+    by_name = _codes_by_name(texts)
+    middles = {_CODES[cause]: _middles(idle) for cause, idle in pieces.items() if cause in _CODES}
+    found: dict[int, list[pl.DataFrame]] = {}
     for part in trace.parts("host", rank):
-        for key, same in (
-            _with_cause(part, causes, host.threads)
-            .partition_by("cause", as_dict=True, include_key=False)
-            .items()
-        ):
-            idle = pieces.get(str(key[0]))
-            if idle is not None and idle.height:
-                sums.append(_weights(same, idle).with_columns(cause=pl.lit(str(key[0]))))
-    if not sums:
-        return {}
-    top = (
-        pl.concat(sums)
-        .group_by("cause", "name")
-        .agg(pl.col("weight").sum())
-        .sort("weight", descending=True)
-        .unique("cause", keep="first", maintain_order=True)
-        .filter(pl.col("weight") > 0)
-    )
-    return {cause: texts[name] for cause, name in top.select("cause", "name").iter_rows()}
+        coded = _coded(part, by_name, host.threads)
+        for code, wanted in middles.items():
+            same = coded.filter(pl.col("code") == code).sort("start_ns")
+            found.setdefault(code, []).extend(_open_at(wanted, same))
+    names = {}
+    for code, tables in found.items():
+        top = _top(tables)
+        if top is not None:
+            names[CAUSES[code]] = texts[top]
+    return names
 
 
-def _weights(events: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
-    covered = covered_ns(events, idle)
-    took = (events["end_ns"] - events["start_ns"]).clip(1)
-    weight = (covered.cast(pl.Float64) ** 2 / took).alias("weight")
+_MOST_LOOKED_UP = 500
+"""Stretches of idle time a cause: the longest tell what it is made of."""
+
+
+def _middles(idle: pl.DataFrame) -> pl.DataFrame:
+    """| at_ns | length_ns | of the longest stretches, in order of time."""
+    length = pl.col("end_ns") - pl.col("start_ns")
     return (
-        events.select("name")
-        .with_columns(weight)
-        .group_by("name")
-        .agg(pl.col("weight").sum())
-        .sort("name")
+        idle.select((pl.col("start_ns") + length // 2).alias("at_ns"), length.alias("length_ns"))
+        .sort("length_ns", descending=True)
+        .head(_MOST_LOOKED_UP)
+        .sort("at_ns")
     )
+
+
+def _open_at(wanted: pl.DataFrame, events: pl.DataFrame) -> list[pl.DataFrame]:
+    """| at_ns | length_ns | name | took_ns |: the last event to begin, and the outermost one."""
+    took = pl.col("end_ns") - pl.col("start_ns")
+    reach = events["end_ns"].cum_max().shift(1)
+    outer = events.filter((events["start_ns"] >= reach).fill_null(value=True))
+    return [
+        wanted.join_asof(each, left_on="at_ns", right_on="start_ns", strategy="backward")
+        .filter(pl.col("end_ns") > pl.col("at_ns"))
+        .select("at_ns", "length_ns", "name", took.alias("took_ns"))
+        for each in (events, outer)
+    ]
+
+
+def _top(tables: list[pl.DataFrame]) -> int | None:
+    """The name that most time lay under, each stretch counted for its shortest event."""
+    under = pl.concat(tables).sort("took_ns").unique("at_ns", keep="first", maintain_order=True)
+    sums = under.group_by("name").agg(pl.col("length_ns").sum()).sort("length_ns", "name")
+    return int(sums["name"][-1]) if sums.height else None

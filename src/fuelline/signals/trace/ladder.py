@@ -35,7 +35,9 @@ def climb(trace: Trace, account: Account, chip: ChipFacts | None, devices: int) 
     events = account.events.filter(~pl.col("family").is_in(["copy"]))
     wall_ns = account.ledger.wall_ns
     signals = (
-        _share(account.ledger.busy_ns, wall_ns, "union of device events over wall"),
+        # NVML counts kernels only: copies run on engines of their own
+        # (nvmlUtilization_t: "one or more kernels was executing on the GPU").
+        _share(total_ns(merge(events)), wall_ns, "union of kernels over wall"),
         _fill(events, wall_ns, chip),
         _occupancy(events, wall_ns, chip),
         _share(
@@ -108,10 +110,21 @@ def _stack(events: pl.DataFrame, weight: pl.Expr) -> float:
     return float((level * edges["at"].diff().shift(-1).fill_null(0)).sum())
 
 
+def _from_graphs(events: pl.DataFrame) -> bool:
+    """Whether much of the arithmetic was launched by graphs."""
+    took = pl.col("end_ns") - pl.col("start_ns")
+    math = events.filter(pl.col("class").is_in(["gemm", "attention", "convolution"]))
+    whole = math.select(took.sum()).item()
+    from_graph = math.filter(pl.col("graph").is_not_null()).select(took.sum()).item()
+    return bool(whole and from_graph > (1 - _MOSTLY) * whole)
+
+
 def _mfu(trace: Trace, account: Account, chip: ChipFacts | None, devices: int) -> Signal:
     ledger = account.ledger
     if devices > 1:
         return Missing(reason="operators of several devices are in one trace")
+    if _from_graphs(account.events):
+        return Missing(reason="graphs launched the kernels; their operators are not recorded")
     peak = None
     if chip is not None:
         peak = chip.peak_flops_per_s or find_peak_flops(chip.name)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
-from fuelline.schema.devices import DeviceFacts
+from fuelline.schema.devices import DeviceFacts, Rung
 from fuelline.schema.facts import Facts, TraceSignals
 from fuelline.schema.findings import BudgetPart, Collectives, Window
 from fuelline.schema.readings import Missing, Reading, Signal, value_of
@@ -71,6 +72,7 @@ def measure_survey(survey: Survey) -> Measured:
     for account in survey.accounts:
         _describe(trace, survey.lane_of(account), hosts[account.ledger.rank], account, found)
     quality = judge_quality(trace.facts, lanes, hosts, meetings, steps=steps, gaps=found.gaps)
+    found.devices = [_blinded(device, quality) for device in found.devices]
     first = {account.ledger.rank: account for account in reversed(found.accounts)}
     culprits = find_culprits(meetings, first)
     kernels, classes = rank_kernels(trace, lanes)
@@ -89,6 +91,28 @@ def measure_survey(survey: Survey) -> Measured:
     signals = _signals(found, hosts, lanes, culprits, quality)
     return Measured(
         _facts(found, steps, signals), answer, _collectives(found, meetings, culprits, lanes)
+    )
+
+
+def _blinded(device: DeviceFacts, quality: Sequence[Quality]) -> DeviceFacts:
+    """A device whose trace lost kernels has no ladder: every rung would be too low."""
+    why = next(
+        (
+            q.problem
+            for q in quality
+            if q.code in BLINDING and (not q.ranks or device.rank in q.ranks)
+        ),
+        None,
+    )
+    if why is None:
+        return device
+    rungs = [Rung(rung=rung.rung, share=Missing(reason=why)) for rung in device.rungs]
+    return msgspec.structs.replace(
+        device,
+        rungs=rungs,
+        ladder=dict.fromkeys(device.ladder),
+        utilisation=Missing(reason=why),
+        occupancy=Missing(reason=why),
     )
 
 

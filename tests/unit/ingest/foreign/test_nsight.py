@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import sqlite3
 from typing import TYPE_CHECKING
 
@@ -101,7 +102,7 @@ def test_whole_graphs_keep_the_device_busy_and_are_said(tmp_path: Path) -> None:
     result = read(Nsight(), path)
     graph = result.table("device").filter(text="CUDA graph").row(0, named=True)
     assert (graph["start_ns"], graph["end_ns"], graph["graph"]) == (500, 900, 3)
-    assert facts(result) == ["graphs"]
+    assert facts(result) == ["graph-blocks"]
 
 
 def test_a_trace_without_kernels_is_not_called_idle(tmp_path: Path) -> None:
@@ -251,3 +252,10 @@ def test_the_h100_computes_two_percent_of_the_time_and_copies_the_rest() -> None
     extent = max(end for _, end in kernels) - min(start for start, _ in kernels)
     assert busy_share(kernels) * extent / wall == pytest.approx(0.023, abs=0.001)
     assert busy_share(spans) == pytest.approx(0.993, abs=0.001)
+
+
+def test_a_packed_export_is_refused_with_the_way_to_unpack_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite.gz"
+    path.write_bytes(gzip.compress(make(tmp_path / "a").read_bytes()))
+    with pytest.raises(InputError, match=r"gunzip a\.sqlite\.gz"):
+        Nsight().read(path, 0, Read(), partial=False, advance=lambda _: None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import re
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from fuelline.ingest.xplane import XPlane
 from fuelline.schema.errors import InputError
 from fuelline.schema.trace import CopyDirection, DeviceKind, HostKind
 from tests.unit.ingest.foreign.protowriter import delimited, double, entry, number, walk
-from tests.unit.ingest.foreign.reading import busy_share, read, real
+from tests.unit.ingest.foreign.reading import Read, busy_share, read, real
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -206,3 +207,11 @@ def test_a_double_is_read_as_one(tmp_path: Path) -> None:
     assert result.imported is not None
     assert result.imported.ranks[0].chips[0].peak_flops_per_s == 275e12
     assert result.table("device")["kind"].to_list() == [DeviceKind.COMMUNICATION]
+
+
+def test_a_packed_file_is_unpacked(made: Path, tmp_path: Path) -> None:
+    path = tmp_path / "packed"
+    path.write_bytes(gzip.compress(made.read_bytes()))
+    result = Read()
+    XPlane().read(path, 0, result, partial=False, advance=lambda _: None)
+    assert result.table("device").height == 2

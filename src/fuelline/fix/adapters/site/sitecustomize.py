@@ -23,36 +23,41 @@ def _start() -> None:
 
         watcher = fuelline_watch.Watcher(run_dir)
         sys.meta_path.insert(0, watcher)
-        watcher.watch(
-            "torch.utils.data.dataloader", lambda: _install(fuelline_watch, run_dir, plan, fix)
-        )
-        watcher.watch(
-            "torchdata.stateful_dataloader.stateful_dataloader", lambda: _leave_stateful(fix)
-        )
+        if plan:
+            watcher.watch("torch.utils.data", lambda: _install_trials(plan, fuelline_watch))
+        elif fix:
+            watcher.watch("torch.utils.data", lambda: _install_fix(run_dir, fix, fuelline_watch))
+            watcher.watch("torchdata.stateful_dataloader.stateful_dataloader", _leave_stateful)
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
         sys.stderr.write(f"fuelline: neither trials nor fixes in this process: {failure!r}\n")
     finally:
         sys.path.remove(recorder)
 
 
-def _install(watch: object, run_dir: str, plan: "str | None", fix: "str | None") -> None:
+def _install_trials(plan: str, watch: object) -> None:
+    try:
+        watch._load_package()  # type: ignore[attr-defined]
+        from fuelline.fix.adapters.trials import install  # noqa: PLC0415 - exists only from here on
+
+        install(plan)
+    except Exception as failure:  # noqa: BLE001 - the guard of this hook
+        # This process exists for the trial alone; without one it must not train on and on.
+        sys.stderr.write(f"fuelline: no trial is possible with this torch: {failure!r}\n")
+        sys.stderr.flush()
+        os._exit(70)
+
+
+def _install_fix(run_dir: str, allowed: str, watch: object) -> None:
     watch._load_package()  # type: ignore[attr-defined]
-    # They exist only from here on.
-    if plan:
-        from fuelline.fix.adapters import trials  # noqa: PLC0415
+    from fuelline.fix.adapters.entry import install  # noqa: PLC0415 - as above
 
-        trials.install(plan)
-    elif fix:
-        from fuelline.fix.adapters import entry  # noqa: PLC0415
-
-        entry.install(run_dir, fix)
+    install(run_dir, allowed)
 
 
-def _leave_stateful(fix: "str | None") -> None:
-    if fix:
-        from fuelline.fix.adapters import entry  # noqa: PLC0415
+def _leave_stateful() -> None:
+    from fuelline.fix.adapters.entry import leave_stateful  # noqa: PLC0415 - as above
 
-        entry.leave_stateful()
+    leave_stateful()
 
 
 def _step_aside() -> None:
