@@ -20,7 +20,8 @@ def describe_fixes(fixes: list[LoaderFixes], settings: list[Remedy]) -> list[Blo
     if not fixes:
         return []
     told = [each for each in fixes if each.fixes or each.notes][:MOST_LOADERS] or fixes[:1]
-    items = [Item(_title(each), tuple(_details(each))) for each in told]
+    is_alone = len({each.pid for each in fixes}) == 1
+    items = [Item(_title(each, is_alone=is_alone), tuple(_details(each))) for each in told]
     if len(fixes) > len(told):
         items.append(Item(f"{len(fixes) - len(told)} more loaders: `diagnose --json` lists them"))
     blocks: list[Block] = [Heading("What --fix did"), Items(tuple(items))]
@@ -30,16 +31,17 @@ def describe_fixes(fixes: list[LoaderFixes], settings: list[Remedy]) -> list[Blo
     return blocks
 
 
-def _title(loader: LoaderFixes) -> str:
+def _title(loader: LoaderFixes, *, is_alone: bool) -> str:
     kept = [fix for fix in loader.fixes if fix.outcome == "kept"]
+    name = loader.loader if is_alone else f"{loader.loader} (process {loader.pid})"
     if not loader.fixes:
-        return f"{loader.loader}: nothing was changed"
+        return f"{name}: nothing was changed"
     now = loader.workers_at_end
     own = "1 worker" if loader.workers == 1 else f"{loader.workers} workers"
     end = f", {now} at the end" if now is not None else ""
     count = len(loader.fixes)
     changes = "1 change" if count == 1 else f"{count} changes"
-    return f"{loader.loader}: {changes}, {len(kept)} kept (the job has {own}{end})"
+    return f"{name}: {changes}, {len(kept)} kept (the job has {own}{end})"
 
 
 def _details(loader: LoaderFixes) -> list[str]:

@@ -1,10 +1,13 @@
 """The elastic iterator gives what torch's own gives, to the bit, whatever befalls its workers."""
 
 import os
+import queue
 import signal
+import threading
 from typing import Any
 
 import pytest
+import torch
 from bench.elastic_case import Case, Scripted, differs, draw_case, make_loader
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -101,3 +104,39 @@ def test_the_iterator_has_the_name_and_length_of_torchs_own() -> None:
     assert isinstance(iterator, type(plain))
     assert len(iterator) == len(plain)
     assert iterator._num_workers == plain._num_workers
+
+
+def test_a_thread_that_pins_batches_passes_deaths_on() -> None:
+    """What torch's pinning thread does, without an accelerator: take, pin, hand on."""
+    case = changed(epochs=1, size=80)
+    iterator = build(make_loader(case), Scripted(case))
+    handed: queue.Queue[Any] = queue.Queue()
+    iterator._data_queue = handed
+
+    def pin() -> None:
+        while not iterator._workers_done_event.is_set():
+            try:
+                handed.put(iterator._worker_result_queue.get(timeout=0.1))
+            except queue.Empty:  # noqa: PERF203
+                continue
+
+    thread = threading.Thread(target=pin)
+    thread.start()
+    try:
+        taken = [next(iterator) for _ in range(5)]
+        os.kill(iterator._workers[0].pid, signal.SIGKILL)
+        taken += list(iterator)
+    finally:
+        iterator._workers_done_event.set()
+        thread.join()
+    assert len(taken) == 40
+    assert iterator._fl_dead == {0}
+
+
+def test_ranks_with_a_distributed_sampler_and_two_loaders_at_once_keep_apart() -> None:
+    cases = [changed(sampler="distributed", seed=seed) for seed in (1, 2)]
+    iterators = [build(make_loader(case), Scripted(case)) for case in cases]
+    iterators[0].fl_resize(4, 8)
+    pairs = list(zip(*iterators, strict=True))
+    assert len(pairs) == 10
+    assert all(torch.equal(one[1], two[1]) for one, two in pairs)
