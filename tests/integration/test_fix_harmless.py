@@ -141,6 +141,17 @@ def test_a_loader_without_workers_gets_some_between_epochs(tmp_path: Path) -> No
     assert (first.was, first.active > 0) == ((0, 0), True)
 
 
+def test_an_iterable_dataset_is_left_alone_unless_allowed(tmp_path: Path) -> None:
+    (tmp_path / "safe").mkdir()
+    (tmp_path / "order").mkdir()
+    outcome = fixed("elastic.py", "stream", run_dir=tmp_path / "safe")
+    assert outcome.output == "[True, True, True]\n"
+    assert events(tmp_path / "safe", "change") == []
+    outcome = fixed("elastic.py", "stream", run_dir=tmp_path / "order", fix="safe,order")
+    assert outcome.output == "[True, True, True]\n"
+    assert [event.active > 1 for event in events(tmp_path / "order", "change")[:1]] == [True]
+
+
 @pytest.mark.parametrize("job", ["no_loader", "no_batch", "unpicklable"])
 def test_jobs_with_nothing_to_fix_end_as_without_us(tmp_path: Path, job: str) -> None:
     plain, outcome = run("elastic.py", job), fixed("elastic.py", job, run_dir=tmp_path)

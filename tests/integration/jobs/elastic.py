@@ -7,12 +7,12 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 
 class Slow(Dataset[torch.Tensor]):
@@ -123,6 +123,31 @@ def asks_its_worker() -> None:
     say(rows(DataLoader(Asking(300, 0.01), num_workers=2), 0.001))
 
 
+class Stream(IterableDataset[torch.Tensor]):
+    """Shares its samples out by worker, as an iterable dataset should."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        info = get_worker_info()
+        first, step = (info.id, info.num_workers) if info is not None else (0, 1)
+        for number in range(first, 240, step):
+            time.sleep(0.01)
+            yield torch.full((8,), float(number))
+
+
+def stream() -> None:
+    """An iterable dataset that starves the training, over three epochs."""
+    loader = DataLoader(Stream(), num_workers=1)
+    epochs = [rows(loader, 0.002) for _ in range(3)]
+    say([sorted(epoch) == [float(number) for number in range(240)] for epoch in epochs])
+
+
+def persistent_and_random() -> None:
+    """Random numbers in workers that live on."""
+    torch.manual_seed(3)
+    loader = DataLoader(Slow(250, 0.01, "draws"), num_workers=1, persistent_workers=True)
+    say(json.dumps([rows(loader, 0.002) for _ in range(2)]))
+
+
 def no_loader() -> None:
     say("trained on nothing")
 
@@ -154,6 +179,8 @@ JOBS: dict[str, Callable[[], None]] = {
         exit_code,
         killed_trainer,
         asks_its_worker,
+        stream,
+        persistent_and_random,
         no_loader,
         no_batch,
         unpicklable,

@@ -189,6 +189,8 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
     def _fl_mourn(self, worker_id: int) -> None:
         """A worker is dead: go on with the others, or raise what torch would raise."""
         worker = self._workers[worker_id]
+        if not self._workers_status[worker_id]:
+            return  # its stream had ended, and so did it
         how = _find_end(worker)
         self._fl_dead.add(worker_id)
         others = self._fl_usable()

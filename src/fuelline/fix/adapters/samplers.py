@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.utils.data import distributed, sampler
+from torch.utils.data import dataloader, distributed, sampler
 
 __all__ = ["may_run_ahead"]
 
 _AT_ONCE = (
     sampler.SequentialSampler,
+    dataloader._InfiniteConstantSampler,
     sampler.WeightedRandomSampler,
     distributed.DistributedSampler,
 )
