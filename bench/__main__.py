@@ -39,6 +39,7 @@ OWN_SECTION = (
     "many_ranks",
     "trace_import",
     "predict_gain",
+    "fix_gain",
     "fuzz_importers",
     "plan_accuracy",
     "plan_speed",
