@@ -41,6 +41,7 @@ from fuelline.schema.facts import (
 from fuelline.schema.findings import BudgetPart, LateRank, RunSummary, StepStats, Window
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.recording import LoaderFacts
+from fuelline.schema.stragglers import StragglerFacts
 from fuelline.schema.trace import Quality
 from fuelline.timeline.tiles import PARTS
 
@@ -95,6 +96,7 @@ def build_facts(case: dict[str, Any]) -> Facts:
         hidden_frac=plain["hidden_frac"],
         devices=[_device(number, changes) for number, changes in enumerate(plain["devices"])],
         sync=_sync(plain["sync"]),
+        stragglers=_struct(StragglerFacts, plain["stragglers"]),
         trace=_trace(plain["trace"]),
     )
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuelline.ingest.dcgm import Dcgm
 from fuelline.ingest.importer import HEAD_BYTES
 from fuelline.ingest.kineto import Kineto
+from fuelline.ingest.nsight import Nsight
+from fuelline.ingest.straggler import Straggler
 from fuelline.ingest.unpack import read_head
+from fuelline.ingest.xplane import XPlane
 from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
 
     from fuelline.ingest.importer import Importer
 
-IMPORTERS: tuple[Importer, ...] = (Kineto(),)
+IMPORTERS: tuple[Importer, ...] = (Dcgm(), Kineto(), Nsight(), Straggler(), XPlane())
 
 _HTML = (b"<!doctype html", b"<html", b"<?xml")
 
@@ -39,8 +43,15 @@ def recognise(path: Path) -> Importer:
     known = ", ".join(importer.format for importer in IMPORTERS)
     raise InputError(
         f"{path} {_looks(path)} at byte 0, no format that can be imported ({known}). Nothing was "
-        "imported. docs/traces.md says how to make each."
+        f"imported. {_hint(path)}"
     )
+
+
+def _hint(path: Path) -> str:
+    """What to do next; a name may tell what content does not."""
+    if path.suffix in (".nsys-rep", ".qdrep"):
+        return f"Export the report first: `nsys export --type sqlite {path.name}`."
+    return "docs/import.md says how to make each."
 
 
 def _looks(path: Path) -> str:

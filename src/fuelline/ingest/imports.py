@@ -62,7 +62,7 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
             if not known:
                 raise InputError(
                     f"{path} holds {len(inside)} files, and none is a trace that can be imported. "
-                    "Nothing was imported. docs/traces.md lists the formats."
+                    "Nothing was imported. docs/import.md lists the formats."
                 )
             found += known
         else:

@@ -7,21 +7,27 @@ the memory or the disk.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 import zstandard
 
 from fuelline.schema.errors import InputError
 
-try:  # three times as fast as zlib; a platform without a wheel of it still works
-    from isal import isal_zlib as zlib
-except ImportError:
-    import zlib
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+
+def _find_inflater() -> Any:
+    """Isal is three times as fast as zlib; a platform without a wheel of it still works."""
+    try:
+        return importlib.import_module("isal.isal_zlib")
+    except ImportError:
+        return importlib.import_module("zlib")
+
+
+zlib = _find_inflater()
 READ_BYTES = 256 * 1024
 """Packed bytes at a time: traces unpack to about twenty times as many."""
 GZIP_MAGIC = b"\x1f\x8b"
@@ -37,6 +43,23 @@ _ZSTD_BYTES = 1024
 
 class TruncatedError(InputError):
     """The file ends before it should; what came before may still be read."""
+
+
+def is_packed(head: bytes) -> bool:
+    """Whether a file that begins with these bytes must be unpacked first."""
+    return head.startswith((GZIP_MAGIC, ZSTD_MAGIC))
+
+
+def refuse_packed(path: Path) -> None:
+    """For formats that are read in place: say what to do with a packed file."""
+    with path.open("rb") as file:
+        head = file.read(len(ZSTD_MAGIC))
+    if is_packed(head):
+        tool = "gunzip" if head.startswith(GZIP_MAGIC) else "unzstd"
+        raise InputError(
+            f"{path.name} is packed, and this format is read in place. Nothing was imported. "
+            f"Unpack it first: `{tool} {path.name}`."
+        )
 
 
 def read_blocks(path: Path, advance: Callable[[int], None]) -> Iterator[bytes]:

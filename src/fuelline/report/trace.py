@@ -74,7 +74,10 @@ def _ledger(trace: TraceAnswer) -> list[Block]:
     return [
         Heading("Ledger of each device, in % of its time"),
         Table(("rank", "gpu", "busy", *(name for name, _ in _COLUMNS)), rows),
-        Statement(f"Busy is what nvidia-smi would report; the columns after it sum to 100.{note}"),
+        Statement(
+            "Busy: some kernel or copy was there (nvidia-smi counts kernels only); the columns "
+            f"after it sum to 100.{note}"
+        ),
     ]
 
 

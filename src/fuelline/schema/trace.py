@@ -156,7 +156,8 @@ class DeviceLedger(Struct, frozen=True, kw_only=True):
     communication_ns: int = 0
     """All of it, hidden and exposed."""
     busy_ns: int = 0
-    """Some kernel, copy or set was there: what nvidia-smi would call utilisation."""
+    """Some kernel, copy or set was there. What nvidia-smi reports counts kernels only: see the
+    ladder's first rung."""
 
     def shares(self) -> dict[str, float]:
         """Part to share of wall."""

@@ -31,6 +31,7 @@ from fuelline.diagnose.rules.slow_copies import SlowCopies
 from fuelline.diagnose.rules.slow_function import SlowFunction
 from fuelline.diagnose.rules.slow_handoff import SlowHandoff
 from fuelline.diagnose.rules.slow_reads import SlowReads
+from fuelline.diagnose.rules.slow_worker import SlowWorker
 from fuelline.diagnose.rules.small_batches import SmallBatches
 from fuelline.diagnose.rules.small_files import SmallFiles
 from fuelline.diagnose.rules.starved_device import StarvedDevice
@@ -40,6 +41,8 @@ from fuelline.diagnose.rules.straggler import Straggler
 from fuelline.diagnose.rules.throttled_chip import ThrottledChip
 from fuelline.diagnose.rules.too_few_workers import TooFewWorkers
 from fuelline.diagnose.rules.too_little_cpu import TooLittleCpu
+from fuelline.diagnose.rules.uneven_microbatches import UnevenMicrobatches
+from fuelline.diagnose.rules.uneven_stages import UnevenStages
 from fuelline.diagnose.rules.unfilled_chip import UnfilledChip
 from fuelline.diagnose.rules.validation_pause import ValidationPause
 
@@ -67,7 +70,13 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
     (DrainedQueue(),),
     (ExposedCopies(),),
     (AllocatorStalls(),),
-    (LateRanks(), RanksTakeTurns()),
+    (
+        SlowWorker(),
+        UnevenStages(),
+        UnevenMicrobatches(),
+        LateRanks(),
+        RanksTakeTurns(),
+    ),
     (ExposedExchange(),),
 )
 

@@ -8,7 +8,6 @@ together. bench/trace_import.py measures what it costs.
 from __future__ import annotations
 
 import re
-import zlib
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import polars as pl
 from fuelline.ingest.kineto.events import decode_op_args
 from fuelline.ingest.kineto.numbers import floats, ints, moments
 from fuelline.ingest.kineto.shapes import COUNTERS
+from fuelline.ingest.name_book import NameBook
 from fuelline.schema.trace import CopyDirection, DeviceKind
 from fuelline.signals.trace.names import is_communicating
 
@@ -35,16 +35,15 @@ _DIRECTIONS = (
 _DTYPE_BYTES = {"Float": 4, "BFloat16": 2, "Half": 2, "Double": 8, "Int": 4, "Long": 8}
 _DTYPE_BYTES |= {"Byte": 1, "Char": 1, "Bool": 1}
 STEP_MARK = "ProfilerStep"
-_MOST_NAME = 4096
 _DIGITS = re.compile(r"\d{1,18}")
 _MOST_DIGITS = 19
 
 
-class Names:
+class Names(NameBook):
     """Texts to numbers, in the order of appearance."""
 
     def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
+        super().__init__()
         self.steps: dict[int, int] = {}
         """Names of the profiler's own steps to their numbers."""
         self.counted: set[int] = set()
@@ -54,14 +53,13 @@ class Names:
 
     def number(self, text: str) -> int:
         """The number of a text that is new or long."""
-        kept = text if len(text) <= _MOST_NAME else _shorten(text)
-        found = self.numbers.setdefault(kept, len(self.numbers))
-        mark, _, step = kept.partition("#")
+        found = super().number(text)
+        mark, _, step = text.partition("#")
         if mark == STEP_MARK and step.isdecimal() and len(step) < _MOST_DIGITS:
             self.steps[found] = int(step)
-        if kept in COUNTERS:
+        if text in COUNTERS:
             self.counted.add(found)
-        if kept in COUNTERS or is_communicating(kept):
+        if text in COUNTERS or is_communicating(text):
             self.special.add(found)
         return found
 
@@ -72,19 +70,6 @@ class Names:
             return [known[name] for name in names]
         except KeyError:
             return [self.number(name) for name in names]
-
-    def frame(self) -> pl.DataFrame:
-        """All of them."""
-        return pl.DataFrame(
-            {
-                "name": pl.Series(values=list(self.numbers.values()), dtype=pl.UInt32),
-                "text": pl.Series(values=list(self.numbers), dtype=pl.String),
-            }
-        )
-
-
-def _shorten(text: str) -> str:
-    return f"{text[:_MOST_NAME]}... ({len(text)} characters, {zlib.crc32(text.encode()):08x})"
 
 
 class Book:

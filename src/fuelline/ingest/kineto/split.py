@@ -33,7 +33,7 @@ _CLOSING = re.compile(rb"\s*\]")
 _COLON_ARRAY = re.compile(rb"\s*:\s*(\S)")
 _EVENT_KEY = re.compile(rb'\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:')
 _NEXT = (
-    "Nothing was imported. `fuelline import` reads Kineto and Chrome traces, see docs/traces.md."
+    "Nothing was imported. `fuelline import` reads Kineto and Chrome traces, see docs/import.md."
 )
 
 

@@ -40,6 +40,8 @@ class Host:
     calls: int
     """Launching calls; those without a device event are what the trace lost."""
     lost_calls: int
+    queued_calls: int
+    """Of those, the ones after the last that has an event: perhaps still in the device's queue."""
     graph_launches: int
     """Launches of graphs, whether kernels were recorded for them or not."""
     events: int
@@ -50,13 +52,15 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
     texts = trace.texts(rank)
     launch_names = _matching(texts, _LAUNCHES)
     graph_names = _matching(texts, "GraphLaunch")
-    launches, calls, graphs, events = [_no_launches()], 0, 0, 0
+    launches, calls, queued, graphs, events = [_no_launches()], 0, 0, 0, 0
+    last = pl.lit(correlations.max(), pl.Int64)
     bounds: list[int] = []
     for part in trace.parts("host", rank):
         events += part.height
         runtime = part.filter(pl.col("kind") == int(HostKind.RUNTIME))
         launching = runtime.filter(pl.col("name").is_in(launch_names))
         calls += launching.height
+        queued += launching.filter(pl.col("correlation") > last).height
         graphs += runtime.filter(pl.col("name").is_in(graph_names)).height
         launches.append(_launches(runtime, correlations))
         bounds += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
@@ -73,6 +77,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
         end_ns=max(bounds, default=None),
         calls=calls,
         lost_calls=max(0, calls - named.height),
+        queued_calls=queued,
         graph_launches=graphs,
         events=events,
     )

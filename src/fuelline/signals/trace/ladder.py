@@ -35,7 +35,9 @@ def climb(trace: Trace, account: Account, chip: ChipFacts | None, devices: int) 
     events = account.events.filter(~pl.col("family").is_in(["copy"]))
     wall_ns = account.ledger.wall_ns
     signals = (
-        _share(account.ledger.busy_ns, wall_ns, "union of device events over wall"),
+        # NVML counts kernels only: copies run on engines of their own
+        # (nvmlUtilization_t: "one or more kernels was executing on the GPU").
+        _share(total_ns(merge(events)), wall_ns, "union of kernels over wall"),
         _fill(events, wall_ns, chip),
         _occupancy(events, wall_ns, chip),
         _share(

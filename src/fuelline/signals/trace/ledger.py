@@ -37,6 +37,13 @@ class Account:
     pieces: pl.DataFrame
     """| start_ns | end_ns | part |: the busy time, every moment once, in order."""
 
+    def all_pieces(self) -> pl.DataFrame:
+        """The same with the idle time, so that nothing is left out."""
+        part = pl.col("cause").replace_strict(PART_OF_CAUSE, return_dtype=pl.String)
+        columns = ("start_ns", "end_ns", "part")
+        idle = self.gaps.pieces.with_columns(part.alias("part")).select(columns)
+        return pl.concat([self.pieces.select(columns), idle]).sort("start_ns")
+
 
 def keep_account(
     lane: Lane, device: int, host: Host, meetings: Meetings, boundaries_ns: pl.Series

@@ -15,14 +15,11 @@ from fuelline.schema.readings import Missing, Reading, Signal, value_of
 from fuelline.schema.trace import LEDGER_PARTS, GapCause, TraceAnswer
 from fuelline.signals.trace.blame import chain_blame, find_culprits
 from fuelline.signals.trace.gaps import PART_OF_CAUSE
-from fuelline.signals.trace.host import find_during, read_host
+from fuelline.signals.trace.host import find_during
 from fuelline.signals.trace.kernels import rank_kernels
 from fuelline.signals.trace.ladder import climb
-from fuelline.signals.trace.lane import read_lane
-from fuelline.signals.trace.ledger import keep_account
-from fuelline.signals.trace.meetings import find_communicating, match_meetings
 from fuelline.signals.trace.quality import BLINDING, judge_quality
-from fuelline.signals.trace.steps import find_steps
+from fuelline.signals.trace.survey import survey_trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +31,7 @@ if TYPE_CHECKING:
     from fuelline.signals.trace.ledger import Account
     from fuelline.signals.trace.meetings import Meetings
     from fuelline.signals.trace.steps import Steps
+    from fuelline.signals.trace.survey import Survey
     from fuelline.timeline.trace import Trace
 
 _WORTH_NAMING = 0.01
@@ -62,17 +60,17 @@ class Measured:
 
 def measure_trace(trace: Trace) -> Measured:
     """Everything that a trace tells."""
-    lanes = [read_lane(trace, facts) for facts in trace.facts.ranks]
-    busy = [lane for lane in lanes if lane.events.height]
-    talking = find_communicating(busy) if len(busy) > 1 else set()
-    lanes = [lane.with_communicating(talking) for lane in lanes]
-    meetings = match_meetings([lane for lane in lanes if lane.events.height])
-    hosts = {lane.rank: read_host(trace, lane.rank, _correlations(lane)) for lane in lanes}
-    lanes = [lane.with_graphs(hosts[lane.rank].launches) for lane in lanes]
-    found = _Findings()
-    steps = find_steps(trace, lanes[0])
-    for lane in lanes:
-        _account(trace, lane, hosts[lane.rank], meetings, found)
+    return measure_survey(survey_trace(trace))
+
+
+def measure_survey(survey: Survey) -> Measured:
+    """The same after a first look."""
+    trace = survey.trace
+    lanes, hosts, meetings = survey.lanes, survey.hosts, survey.meetings
+    found = _Findings(accounts=survey.accounts)
+    steps = survey.steps[lanes[0].rank]
+    for account in survey.accounts:
+        _describe(trace, survey.lane_of(account), hosts[account.ledger.rank], account, found)
     quality = judge_quality(trace.facts, lanes, hosts, meetings, steps=steps, gaps=found.gaps)
     found.devices = [_blinded(device, quality) for device in found.devices]
     first = {account.ledger.rank: account for account in reversed(found.accounts)}
@@ -112,37 +110,30 @@ def _blinded(device: DeviceFacts, quality: Sequence[Quality]) -> DeviceFacts:
     )
 
 
-def _correlations(lane: Lane) -> pl.Series:
-    return lane.events["correlation"].drop_nulls().unique()
-
-
-def _account(trace: Trace, lane: Lane, host: Host, meetings: Meetings, found: _Findings) -> None:
-    """All devices of a rank."""
+def _describe(trace: Trace, lane: Lane, host: Host, account: Account, found: _Findings) -> None:
+    """One device: its ladder, and its idle gaps with their causes."""
     chips = {chip.device: chip for chip in lane.facts.chips}
-    boundaries = find_steps(trace, lane).boundaries_ns
-    for device in lane.devices:
-        account = keep_account(lane, device, host, meetings, boundaries)
-        found.accounts.append(account)
-        ledger = account.ledger
-        rungs = climb(trace, account, chips.get(device), len(lane.devices))
-        found.devices.append(
-            DeviceFacts(
-                device=f"gpu{device}",
-                name=chips[device].name if device in chips else "",
-                seconds=ledger.wall_ns / 1e9,
-                ladder={rung.rung: value_of(rung.share) for rung in rungs},
-                rungs=rungs,
-                rank=lane.rank,
-                ledger=ledger.shares(),
-                utilisation=rungs[0].share,
-                occupancy=rungs[2].share,
-            )
+    ledger = account.ledger
+    device = ledger.device
+    rungs = climb(trace, account, chips.get(device), len(lane.devices))
+    found.devices.append(
+        DeviceFacts(
+            device=f"gpu{device}",
+            name=chips[device].name if device in chips else "",
+            seconds=ledger.wall_ns / 1e9,
+            ladder={rung.rung: value_of(rung.share) for rung in rungs},
+            rungs=rungs,
+            rank=lane.rank,
+            ledger=ledger.shares(),
+            utilisation=rungs[0].share,
+            occupancy=rungs[2].share,
         )
-        pieces = {cause: account.gaps.of(cause) for cause in account.gaps.pieces["cause"].unique()}
-        worth = ledger.wall_ns - ledger.busy_ns >= _WORTH_NAMING * ledger.wall_ns
-        during = find_during(trace, lane.rank, host, pieces) if worth else {}
-        found.during.setdefault(lane.rank, during)
-        found.gaps += _gap_causes(account, during)
+    )
+    pieces = {cause: account.gaps.of(cause) for cause in account.gaps.pieces["cause"].unique()}
+    worth = ledger.wall_ns - ledger.busy_ns >= _WORTH_NAMING * ledger.wall_ns
+    during = find_during(trace, lane.rank, host, pieces) if worth else {}
+    found.during.setdefault(lane.rank, during)
+    found.gaps += _gap_causes(account, during)
 
 
 def _gap_causes(account: Account, during: Mapping[str, str]) -> list[GapCause]:

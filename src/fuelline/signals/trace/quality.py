@@ -27,6 +27,8 @@ _DROPPED_SHARE = 0.02
 _UNBELIEVABLE_SHARE = 0.2
 """With so many lost, idle time is as likely to be lost kernels."""
 _EMPTY_GRAPHS = 0.1
+_NEAR_END = 0.02
+"""Of the host's span: device events that reach into it were recorded to the end."""
 _HOLES = 0.05
 """Kernels of a graph follow each other within microseconds; so much between them is a loss."""
 BLINDING = ("no-device", "graphs", "lost")
@@ -68,7 +70,7 @@ def _of_rank(lane: Lane, host: Host) -> list[Quality]:
             Quality(code="no-device", problem=why, forbids="anything about the device", ranks=ranks)
         )
         return found
-    lost = host.lost_calls / host.calls if host.calls else 0.0
+    lost = (host.lost_calls - _still_queued(lane, host)) / host.calls if host.calls else 0.0
     if lost >= _DROPPED_SHARE:
         found.append(_dropped(lost, ranks))
     empty = _empty_graphs(lane, host)
@@ -101,6 +103,18 @@ def _of_rank(lane: Lane, host: Host) -> list[Quality]:
             )
         )
     return found
+
+
+def _still_queued(lane: Lane, host: Host) -> int:
+    """Launches whose kernels came after the trace ended: the device was busy until then.
+
+    If its events end long before the host's, they were dropped instead.
+    """
+    if host.start_ns is None or host.end_ns is None:
+        return 0
+    last_ns = int(lane.events["end_ns"].max())  # type: ignore[arg-type]
+    near_ns = _NEAR_END * (host.end_ns - host.start_ns)
+    return min(host.queued_calls, host.lost_calls) if last_ns >= host.end_ns - near_ns else 0
 
 
 def _dropped(lost: float, ranks: list[int]) -> Quality:
