@@ -8,18 +8,20 @@ import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
 from fuelline.ingest import Hosts, RunTail, compact_recording, find_parts, read_last
-from fuelline.report import render_terminal, write_document
+from fuelline.report import render_terminal, write_document, write_feed
 from fuelline.schema.errors import NotARecordingError
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
 from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
 from fuelline.signals import (
     align_hosts,
+    answer_feed,
     compare_ranks,
     find_reason,
     find_unseen,
     measure,
     measure_devices,
+    measure_feed,
     view_host,
     why_no_steps,
 )
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from fuelline.schema.facts import Culprit, SyncFacts
+    from fuelline.schema.feeding import Feed, FeedAccount, FeedRequest
     from fuelline.schema.live import RunGrowth, Snapshot
     from fuelline.schema.recording import Blindspot, RunFacts
     from fuelline.signals import Comparison, HostView
@@ -123,6 +126,19 @@ def _explain(
             if trainer.rank == culprit.rank:
                 culprit = msgspec.structs.replace(culprit, own=measure(timeline, trainer, tiling))
     return find_reason(comparison, tilings, culprit)
+
+
+def judge_feed(run_dir: Path, accounts: list[FeedAccount], request: FeedRequest) -> Feed:
+    """What a driven loader can give, whom that would feed, and what keeps it from giving more."""
+    diagnosis = diagnose_run(run_dir)
+    emulated = request.step_seconds is not None or request.samples_per_s is not None
+    rates = measure_feed(accounts, emulated=emulated)
+    return answer_feed(accounts, rates, request, diagnosis)
+
+
+def show_feed(feed: Feed, stream: TextIO) -> None:
+    """The same for people."""
+    render_terminal(write_feed(feed), stream)
 
 
 def compact_run(run_dir: Path) -> None:

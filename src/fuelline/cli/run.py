@@ -73,9 +73,25 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.set_defaults(act=act)
 
 
+_VALUED = (
+    "--run-dir",
+    "--price",
+    "--node-rank",
+    "--zoom",
+    "--seconds",
+    "--step",
+    "--rate",
+    "--workload",
+    "--loader",
+    "--at-least",
+)
+"""Options that take the next word, of all commands that start a job."""
+
+
 def separate_job(words: list[str]) -> list[str]:
     """Put `--` before a job that starts with `-m`, which is no option of ours."""
-    own = words.index("run") if "run" in words else len(words)
+    command = next((word for word in words if word in ("run", "feed")), None)
+    own = words.index(command) if command is not None else len(words)
     takes_value = False
     for at in range(own + 1, len(words)):
         word = words[at]
@@ -83,7 +99,7 @@ def separate_job(words: list[str]) -> list[str]:
             return [*words[:at], "--", *words[at:]]
         if not word.startswith("-") and not takes_value:
             break
-        takes_value = word in ("--run-dir", "--price", "--node-rank", "--zoom") and not takes_value
+        takes_value = word in _VALUED and not takes_value
     return words
 
 

@@ -58,15 +58,27 @@ class Outcome:
     problem: str | None = None
 
 
-def launch(command: list[str], run_dir: Path, zoom: str | None = None) -> Outcome:
-    """Run the job to its end and record it into `run_dir`; `zoom` is steps to profile."""
+def launch(
+    command: list[str],
+    run_dir: Path,
+    zoom: str | None = None,
+    *,
+    more: Mapping[str, str] | None = None,
+    stdout: int | None = None,
+) -> Outcome:
+    """Run the job to its end and record it into `run_dir`.
+
+    `zoom` is steps to profile; `more` are variables of its environment beside our own; `stdout` is
+    a descriptor for its output, if not ours.
+    """
     facts = _describe_run(command, run_dir)
     problem = _prepare(run_dir, facts)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
     try:
-        job = _start_job(
-            command, _job_environment(run_dir, zoom) if problem is None else None, mask
-        )
+        environment = {**os.environ, **(more or {})}
+        if problem is None:
+            environment = {**_job_environment(run_dir, zoom, more or {})}
+        job = _start_job(command, environment, mask, stdout)
         observer = _start_observer(run_dir, job.pid, mask) if problem is None else None
         returncode = _wait(job)
         observer_code = _stop(observer)
@@ -121,13 +133,14 @@ def _prepare(run_dir: Path, facts: RunFacts) -> str | None:
     return None
 
 
-def _job_environment(run_dir: Path, zoom: str | None) -> Mapping[str, str]:
+def _job_environment(run_dir: Path, zoom: str | None, more: Mapping[str, str]) -> Mapping[str, str]:
     """Ours plus the hooks' folder. The observer is our child, so our pid covers it and py-spy."""
-    path = os.environ.get("PYTHONPATH")
+    path = more.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
     quiet = {"KINETO_LOG_LEVEL": "99"}  # the profiler would write to the job's standard error
     return {
         **({ZOOM_VARIABLE: zoom, **quiet} if zoom else {}),
         **os.environ,
+        **more,
         "PYTHONPATH": f"{SITE_DIR}{os.pathsep}{path}" if path else str(SITE_DIR),
         RUN_DIR_VARIABLE: str(run_dir.absolute()),
         OBSERVER_PID_VARIABLE: str(os.getpid()),
@@ -135,12 +148,16 @@ def _job_environment(run_dir: Path, zoom: str | None) -> Mapping[str, str]:
 
 
 def _start_job(
-    command: list[str], environment: Mapping[str, str] | None, mask: set[int | signal.Signals]
+    command: list[str],
+    environment: Mapping[str, str],
+    mask: set[int | signal.Signals],
+    stdout: int | None,
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command,
             env=environment,
+            stdout=stdout,
             close_fds=False,
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509 - no threads here
         )

@@ -1,8 +1,9 @@
 """One document tree, many renderers. Diagnosis in, words out; a running job has a screen."""
 
+from fuelline.report.feeding import write_feed
 from fuelline.report.live import View
 from fuelline.report.live_screen import Painter, print_snapshot
 from fuelline.report.terminal import render_terminal
 from fuelline.report.writer import write_document
 
-__all__ = ["Painter", "View", "print_snapshot", "render_terminal", "write_document"]
+__all__ = ["Painter", "View", "print_snapshot", "render_terminal", "write_document", "write_feed"]
