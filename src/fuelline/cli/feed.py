@@ -21,7 +21,7 @@ from fuelline.fix.adapters import ENTRY_DIR, FEED_VARIABLE
 from fuelline.record.launch import launch
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.feeding import FeedAccount, FeedRequest
-from fuelline.schema.workloads import WORKLOADS, find_workload
+from fuelline.schema.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from fuelline.record.launch import Outcome

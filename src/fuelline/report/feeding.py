@@ -69,7 +69,9 @@ def _accelerator(feed: Feed) -> list[Block]:
     value = feed.utilisation.value
     return [
         Heading(f"An accelerator of {asked}"),
-        Bars((Bar("busy", value, "", marked=not feed.is_fed), Bar("waits for input", 1 - value, ""))),
+        Bars(
+            (Bar("busy", value, "", marked=not feed.is_fed), Bar("waits for input", 1 - value, ""))
+        ),
         Statement(
             f"{verb} MLPerf Storage's mark of {percent(feed.pass_share)} utilisation "
             "(compute over compute plus waiting).",
