@@ -113,7 +113,7 @@ def markdown(figures: dict[str, Any]) -> str:
     return f"""## Accuracy of `feed`
 
 `python -m bench.feed_accuracy`, {results.machine()}. The same loader timed by hand and by
-`feed`, in turn, {SECONDS:.0f} s each; medians of {PAIRS} pairs, error is the median of the pairs' ratios.
+`feed`, in turn, {SECONDS:.0f} s each; medians of {PAIRS} pairs (error: of the ratios).
 
 | loader | by hand, samples/s | fed | error | bar |
 | --- | --- | --- | --- | --- |

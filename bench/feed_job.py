@@ -1,6 +1,6 @@
-"""A training script of three kinds for `bench.feed_accuracy`; with HAND set it times its own loader.
+"""A training script of three kinds for `bench.feed_accuracy`; with HAND it times its loader itself.
 
-python -m bench.feed_job KIND FOLDER SECONDS
+Called with the kind, a folder of files, and seconds.
 """
 
 from __future__ import annotations

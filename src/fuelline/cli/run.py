@@ -95,6 +95,8 @@ def separate_job(words: list[str]) -> list[str]:
     takes_value = False
     for at in range(own + 1, len(words)):
         word = words[at]
+        if word == "--":
+            break
         if word == "-m" and not takes_value:
             return [*words[:at], "--", *words[at:]]
         if not word.startswith("-") and not takes_value:
