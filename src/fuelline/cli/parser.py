@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from fuelline import __version__
-from fuelline.cli import demo, diagnose, doctor, feed, probe, run, runs, watch
+from fuelline.cli import demo, diagnose, doctor, feed, pack, probe, run, runs, watch
 
-_COMMANDS = (demo, run, watch, diagnose, feed, probe, runs, doctor)
+_COMMANDS = (demo, run, watch, diagnose, feed, probe, pack, runs, doctor)
 
 _DESCRIPTION = """\
 Finds what keeps accelerators waiting, proves it, and says what it costs.

@@ -137,7 +137,8 @@ def _measure(options: argparse.Namespace) -> Probe:
     ceilings += probe_decode(options.seconds)
     if options.peer is not None:
         tell("network")
-        ceilings += probe_peer(*options.peer, options.seconds)
+        host, port = options.peer
+        ceilings += probe_peer(host, port, options.seconds)
     ceilings += _probe_device()
     mount, fstype = _find_mount(path)
     return Probe(

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuelline.cli.serving import add_serving, serve_files
 from fuelline.cli.store import new_run_dir
 from fuelline.record.launch import Outcome, launch
 from fuelline.schema.errors import InputError, UsageError
@@ -67,6 +68,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="profile N steps from STEP on with the framework's profiler and keep the trace beside "
         "the recording, e.g. 3@100 (default: none)",
     )
+    add_serving(parser)
     add_price(parser)
     parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -84,6 +86,10 @@ _VALUED = (
     "--workload",
     "--loader",
     "--at-least",
+    "--packed",
+    "--cache",
+    "--cache-size",
+    "--cache-from",
 )
 """Options that take the next word, of all commands that start a job."""
 
@@ -135,7 +141,8 @@ def act(options: argparse.Namespace) -> int:
             f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "
             "Name a new folder with --run-dir, or leave it out."
         )
-    outcome = launch(command, run_dir, options.zoom)
+    with serve_files(options) as more:
+        outcome = launch(command, run_dir, options.zoom, more=more)
     if outcome.problem is not None:
         print(
             f"fuelline: not recorded: {outcome.problem}. The job itself was not affected. "

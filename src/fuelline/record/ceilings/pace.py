@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fuelline.schema.readings import Missing, Reading, Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 BLOCKS = 10
 _T_95 = 2.26
@@ -26,7 +26,7 @@ def time_rate(act: Callable[[], float | None], seconds: float, unit: str, origin
 
 
 def time_rate_of_threads(
-    acts: list[Callable[[], float | None]], seconds: float, unit: str, origin: str
+    acts: Sequence[Callable[[], float | None]], seconds: float, unit: str, origin: str
 ) -> Signal:
     """The same by threads that run at once; for calls that release the interpreter's lock."""
     marks: list[list[tuple[float, float]]] = [[] for _ in acts]

@@ -52,7 +52,7 @@ def probe_storage(place: Place, tell: Callable[[str], None]) -> list[Ceiling]:
         what = f"random reads of 4 KiB, cold, {threads} at once"
         add("storage", f"random_4k_cold_{threads}", what, _read_random(large, place, threads))
     tell("small files")
-    files = []
+    files: list[Path] = []
     for name, what, signal in _make_small(place, files):
         add("metadata", name, what, signal)
     for name, what, signal in _read_small(files, place):
