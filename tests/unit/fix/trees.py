@@ -36,8 +36,8 @@ def plant(root: Path) -> dict[str, bytes]:
 LOOK = r"""
 import glob, io, json, mmap, os, pathlib, stat, sys
 root = sys.argv[1]
-told = {"walk": sorted([os.path.relpath(top, root), sorted(f), sorted(n)]
-                       for top, f, n in os.walk(root) if "loop" not in top)}
+told = {"walk": sorted([os.path.relpath(top, root), sorted({*below} - {"loop"}), sorted(names)]
+                       for top, below, names in os.walk(root) if "loop" not in top)}
 def look(path):
     s = os.stat(path)
     with open(path, "rb") as file:

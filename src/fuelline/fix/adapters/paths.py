@@ -17,7 +17,7 @@ import json
 import os
 import stat
 import sys
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -44,8 +44,15 @@ class Server(Protocol):
         """The names in this folder; None if the original is to be asked."""
 
 
-def install(plan: str) -> None:
-    """Serve what the plan says: {"packed": [folder, ...], "cache": {...} or null}."""
+C_READERS = {"cv2": "imread"}
+"""Functions that open a path in C, by module: they get `/proc/self/fd/N` instead."""
+
+
+def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None:
+    """Serve what the plan says: {"packed": [folder, ...], "cache": {...} or null}.
+
+    `watch` runs an action once a module has been imported.
+    """
     wanted = json.loads(plan)
     servers: list[tuple[str, Server]] = []
     if wanted.get("packed"):
@@ -63,6 +70,8 @@ def install(plan: str) -> None:
     layer.replace_opening()
     if has_pack:
         layer.replace_asking()
+    for module, function in C_READERS.items():
+        watch(module, partial(layer.replace_reader, module, function))
 
 
 class Layer:
@@ -153,6 +162,24 @@ class Layer:
             for name in ("stat", "lstat", "listdir", "scandir"):
                 setattr(accessor, name, staticmethod(getattr(os, name)))
             accessor.open = staticmethod(io.open)
+
+    def replace_reader(self, module: str, function: str) -> None:
+        """One of `C_READERS`, now that its module is there."""
+        owner = sys.modules[module]
+        plain = getattr(owner, function)
+
+        @wraps(plain)
+        def read(path: Any, *args: Any, **kwargs: Any) -> Any:
+            found = self._find(path)
+            descriptor = None if found is None else found[1].open(found[0])
+            if descriptor is None:
+                return plain(path, *args, **kwargs)
+            try:
+                return plain(f"/proc/self/fd/{descriptor}", *args, **kwargs)
+            finally:
+                os.close(descriptor)
+
+        setattr(owner, function, read)
 
     def _status(self, plain: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
         @wraps(plain)

@@ -39,7 +39,9 @@ def _serve_paths(plan: str, watch: object) -> None:
     watch._load_package()  # type: ignore[attr-defined]  # noqa: SLF001
     from fuelline.fix.adapters.paths import install  # noqa: PLC0415 - exists only from here on
 
-    install(plan)
+    watcher = watch.Watcher("/nonexistent")  # type: ignore[attr-defined]  # no folder for notes
+    sys.meta_path.insert(0, watcher)
+    install(plan, watcher.watch)
 
 
 def _feed(plan: str, watch: object) -> None:
