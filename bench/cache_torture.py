@@ -20,6 +20,7 @@ import struct
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +76,14 @@ def main() -> dict[str, Any]:
 
 def _torture(source: Path, folder: Path, shared: memoryview) -> int:
     rng = random.Random(1)
-    writers = [_fork(lambda: _write_for_ever(source, shared, at)) for at in range(WRITERS)]
+    writers = [_fork(partial(_write_for_ever, source, shared, at)) for at in range(WRITERS)]
     living: dict[int, float] = {}
     killed = 0
     try:
         while killed < KILLS:
             while len(living) < READERS:
                 seed = rng.random()
-                pid = _fork(lambda seed=seed: _read_for_ever(source, folder, shared, seed))
+                pid = _fork(partial(_read_for_ever, source, folder, shared, seed))
                 living[pid] = time.monotonic() + rng.uniform(0, LONGEST_S)
             pid = min(living, key=lambda each: living[each])
             time.sleep(max(0.0, living.pop(pid) - time.monotonic()))
@@ -154,8 +155,8 @@ def markdown(figures: dict[str, Any]) -> str:
     """The section of the results page."""
     return f"""## The cache under torture
 
-`python -m bench.cache_torture`, {results.machine()}. {READERS} readers at a time, {WRITERS} writers that
-replace the sources; counts of reads are not locked, so they are lower bounds.
+`python -m bench.cache_torture`, {results.machine()}. {READERS} readers at a time,
+{WRITERS} writers that replace the sources; counts of reads are not locked, so they are lower bounds.
 
 | figure | measured | bar |
 | --- | --- | --- |

@@ -58,6 +58,10 @@ class LocalCache:
         self._numbers = itertools.count()
         self._idle_until = 0.0
 
+    def read(self, path: str) -> bytes | None:
+        """A copy is a file like any other."""
+        return None
+
     def status(self, path: str) -> os.stat_result | None:
         """The mount's own answer counts, always."""
         return None

@@ -7,6 +7,7 @@ import os
 import stat
 
 from fuelline.fix.adapters.shards import Child, Entry, Pack
+from fuelline.schema.shards import LARGE_BYTES
 
 __all__ = ["PackServer"]
 
@@ -29,6 +30,13 @@ class PackServer:
         if stat.S_ISDIR(entry.mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return self._pack.open(entry)
+
+    def read(self, path: str) -> bytes | None:
+        """The same for a small file, without a descriptor."""
+        entry = self._find(path)
+        if entry is None or stat.S_ISDIR(entry.mode) or entry.size >= LARGE_BYTES:
+            return None
+        return self._pack.read(entry)
 
     def status(self, path: str) -> os.stat_result | None:
         """As it was when it was packed."""

@@ -2,7 +2,7 @@
 
 Replaced: `open` and `io.open`, `os.open`, and for packs `os.stat`, `os.lstat`, `os.access`,
 `os.scandir` and `os.listdir`, on which `os.path`, `os.walk`, `glob`, `pathlib`, Pillow and numpy
-build. Files get real descriptors and file objects are Python's own, made by Python's own `open`.
+build. `os.open` gives real descriptors, and so do file objects when they are asked for one.
 Whatever is not served, or not asked for by a plain path, goes on to the original with the same
 arguments, and errors are those of the original. Nothing is kept per thread; forked children share
 only what may be shared. Standard library only.
@@ -20,6 +20,8 @@ import sys
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fuelline.fix.adapters.held_file import SIMPLE_MODES, open_held
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -36,6 +38,9 @@ class Server(Protocol):
 
     def open(self, path: str) -> int | None:
         """A descriptor for reading this absolute path; None if it is not served."""
+
+    def read(self, path: str) -> bytes | None:
+        """Its content, if that is quicker than a descriptor; None otherwise."""
 
     def status(self, path: str) -> os.stat_result | None:
         """Its status; None if the original is to be asked."""
@@ -120,6 +125,13 @@ class Layer:
         ) -> Any:
             if opener is None and closefd and type(mode) is str and not _WRITING_MODES & {*mode}:
                 found = self._find(file)
+                content = None
+                if found is not None and mode in SIMPLE_MODES and buffering:
+                    content = found[1].read(found[0])
+                if content is not None and (
+                    "b" not in mode or encoding is errors is newline is None
+                ):
+                    return open_held(content, file, mode, buffering, encoding, errors, newline)
                 if found is not None:
                     opener = self._opener(found, plain_os_open)
             return plain_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
