@@ -31,7 +31,17 @@ BARS = {
     "gpu_sampling": {"core_share": 0.01, "interval_ms": 110.0},
 }
 """At most this much, by figure."""
-OWN_SECTION = ("fixed_cost", "hour", "alpha_beta", "jitter_forecast", "many_ranks", "feed_accuracy")
+OWN_SECTION = (
+    "fixed_cost",
+    "hour",
+    "alpha_beta",
+    "jitter_forecast",
+    "many_ranks",
+    "feed_accuracy",
+    "pack_speed",
+    "cache_epoch",
+    "cache_torture",
+)
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 
 

@@ -156,7 +156,7 @@ def markdown(figures: dict[str, Any]) -> str:
     return f"""## The cache under torture
 
 `python -m bench.cache_torture`, {results.machine()}. {READERS} readers at a time,
-{WRITERS} writers that replace the sources; counts of reads are not locked, so they are lower bounds.
+{WRITERS} writers that replace the sources; reads are counted without a lock: lower bounds.
 
 | figure | measured | bar |
 | --- | --- | --- |

@@ -166,9 +166,9 @@ def markdown(figures: dict[str, Any]) -> str:
     return f"""## Packed against loose files, cold
 
 `python -m bench.pack_speed`, {results.machine()}. {FILES:,} files of
-{FILE_BYTES} bytes, {READS:,} of them read in random order by a reader that lists the folder first; the
-file system is mounted anew before each pass, so that nothing of it is cached. Medians of {PASSES}
-passes in turn. The bar speaks of 1,000,000 files.
+{FILE_BYTES} bytes, {READS:,} of them read in random order by a reader that lists the folder
+first; the file system is mounted anew before each pass, so that nothing of it is cached.
+Medians of {PASSES} passes in turn. The bar speaks of 1,000,000 files.
 
 | reads | loose, files/s | packed, files/s | gain | bar |
 | --- | --- | --- | --- | --- |
