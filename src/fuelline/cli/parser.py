@@ -11,8 +11,11 @@ from fuelline.cli import (
     diagnose,
     doctor,
     export,
+    feed,
     import_,
+    pack,
     plan,
+    probe,
     roofline,
     run,
     runs,
@@ -23,8 +26,8 @@ from fuelline.cli import (
 )
 
 _COMMANDS = (
-    demo, run, watch, import_, diagnose, compare, export, whatif, tune, undo, roofline, plan, runs,
-    doctor,
+    demo, run, watch, diagnose, whatif, tune, undo, feed, probe, pack, import_, compare, export,
+    roofline, plan, runs, doctor,
 )  # fmt: skip
 
 _DESCRIPTION = """\
