@@ -12,6 +12,8 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECORDER = os.path.join(HERE, "..", "..", "..", "record", "hooks", "site")
 LOADER = "torch.utils.data.dataloader"
+LOADING = "torch.utils.data"
+"""The whole of it; its loader is there before."""
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
@@ -30,9 +32,9 @@ def _start() -> None:
         if paths:
             _serve_paths(paths, watch)
         if plan:
-            _await(watch, run_dir, LOADER, lambda: _try_settings(plan, watch))
+            _await(watch, run_dir, LOADING, lambda: _try_settings(plan, watch))
         elif fix:
-            _await(watch, run_dir, LOADER, lambda: _stretch(run_dir, fix, watch))
+            _await(watch, run_dir, LOADING, lambda: _stretch(run_dir, fix, watch))
             _await(watch, run_dir, STATEFUL, _leave_stateful)
         elif feed:
             _await(watch, run_dir, LOADER, lambda: _feed(feed, watch))
