@@ -32,11 +32,7 @@ BARS = {
 }
 """At most this much, by figure."""
 OWN_SECTION = (
-    "fixed_cost",
-    "hour",
-    "alpha_beta",
-    "jitter_forecast",
-    "many_ranks",
+    *("fixed_cost", "hour", "alpha_beta", "jitter_forecast", "many_ranks", "trace_import"),
     "fuzz_importers",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
