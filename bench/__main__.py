@@ -32,8 +32,23 @@ BARS = {
 }
 """At most this much, by figure."""
 OWN_SECTION = (
-    *("fixed_cost", "hour", "alpha_beta", "jitter_forecast", "many_ranks", "trace_import"),
+    "fixed_cost",
+    "hour",
+    "alpha_beta",
+    "jitter_forecast",
+    "many_ranks",
+    "trace_import",
+    "predict_gain",
+    "fix_gain",
     "fuzz_importers",
+    "plan_accuracy",
+    "plan_speed",
+    "device_time",
+    "roofline_cpu",
+    "feed_accuracy",
+    "pack_speed",
+    "cache_epoch",
+    "cache_torture",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

@@ -1,4 +1,7 @@
-"""The data's path, top to bottom: recording -> timeline -> signals -> diagnosis -> report."""
+"""The data's path, top to bottom.
+
+recording -> timeline -> signals -> diagnosis -> forecast -> report
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ import msgspec
 
 from fuelline import __version__
 from fuelline.diagnose import cannot_tell, diagnose, judge_scrapes
+from fuelline.fix.remedies import propose_settings
+from fuelline.fix.telling import tell_fixes
 from fuelline.ingest import (
     Hosts,
     RunTail,
@@ -23,22 +28,34 @@ from fuelline.ingest import (
     import_trace,
     is_trace,
     load_trace,
+    read_fixes,
     read_last,
 )
-from fuelline.report import render_markdown, render_terminal, write_comparison, write_document
+from fuelline.predict import answer, fit, seed_settings, value_remedies
+from fuelline.report import (
+    render_markdown,
+    render_terminal,
+    write_comparison,
+    write_document,
+    write_feed,
+    write_forecasts,
+)
 from fuelline.report.perfetto import draw_findings, draw_recording, draw_trace, write_tracks
 from fuelline.report.whole_file import write_whole
 from fuelline.schema.errors import InputError, NotARecordingError, UsageError
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
+from fuelline.schema.readings import Missing
 from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, RunFacts
 from fuelline.signals import (
     align_hosts,
+    answer_feed,
     compare_ranks,
     find_reason,
     find_unseen,
     measure,
     measure_devices,
+    measure_feed,
     view_host,
     why_no_steps,
 )
@@ -55,9 +72,14 @@ if TYPE_CHECKING:
 
     from fuelline.report.perfetto.track import Track
     from fuelline.schema.comparison import RunComparison, RunSamples
-    from fuelline.schema.facts import Culprit, SyncFacts
+    from fuelline.schema.facts import Culprit, Facts, SyncFacts
+    from fuelline.schema.feeding import Feed, FeedAccount, FeedRequest
+    from fuelline.schema.fixes import FixEvent
+    from fuelline.schema.forecasts import ForecastReport, WhatIf
     from fuelline.schema.live import RunGrowth, Snapshot
+    from fuelline.schema.readings import Signal
     from fuelline.schema.recording import Blindspot
+    from fuelline.schema.trials import Setting
     from fuelline.signals import Comparison, HostView
     from fuelline.signals.trace import Survey
     from fuelline.timeline.tiles import Tiling
@@ -83,6 +105,16 @@ class Progress(Protocol):
 
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     """Read a run, compacting it on the way if it has ended, and diagnose it."""
+    diagnosis, fixes = _diagnose(run_dir, price), tell_fixes(_find_fixes(run_dir))
+    settings = diagnosis.settings if fixes else []
+    return msgspec.structs.replace(diagnosis, fixes=fixes, settings=settings)
+
+
+def _find_fixes(run_dir: Path) -> list[FixEvent]:
+    return [event for part in find_parts(run_dir) or [run_dir] for event in read_fixes(part)]
+
+
+def _diagnose(run_dir: Path, price: float | None) -> Diagnosis:
     if is_trace(run_dir):
         return _diagnose_trace(run_dir, price)
     recordings = Hosts(run_dir)
@@ -103,7 +135,28 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
         return cannot_tell(summary, blindspots, why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(recordings, hosts, comparison)
     facts = measure(timeline, trainer, tiling, sync)
-    return diagnose(facts, summary, blindspots, price)
+    diagnosis = value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
+    return msgspec.structs.replace(diagnosis, settings=propose_settings(facts))
+
+
+def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> ForecastReport:
+    """What would be, by the pipeline model of the rank that a diagnosis would judge."""
+    facts = measure_run(run_dir)
+    fitted = facts if isinstance(facts, Missing) else fit(facts)
+    return answer(fitted, question, price)
+
+
+def measure_run(run_dir: Path) -> Facts | Missing:
+    """The facts of the rank that a diagnosis would judge, or why there are none."""
+    recordings = Hosts(run_dir)
+    hosts = align_hosts([view_host(timeline) for timeline in recordings])
+    comparison = compare_ranks(hosts)
+    trainer = _choose_trainer(hosts, {culprit.rank for culprit in comparison.facts.culprits})
+    timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
+    tiling = cut_tiles(timeline, trainer) if trainer is not None else None
+    if trainer is None or tiling is None:
+        return Missing(reason=why_no_steps(hosts, trainer))
+    return measure(timeline, trainer, tiling, comparison.facts)
 
 
 def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:
@@ -199,6 +252,19 @@ def _explain(
             if trainer.rank == culprit.rank:
                 culprit = msgspec.structs.replace(culprit, own=measure(timeline, trainer, tiling))
     return find_reason(comparison, tilings, culprit)
+
+
+def judge_feed(run_dir: Path, accounts: list[FeedAccount], request: FeedRequest) -> Feed:
+    """What a driven loader can give, whom that would feed, and what keeps it from giving more."""
+    diagnosis = diagnose_run(run_dir)
+    emulated = request.step_seconds is not None or request.samples_per_s is not None
+    rates = measure_feed(accounts, emulated=emulated)
+    return answer_feed(accounts, rates, request, diagnosis)
+
+
+def show_feed(feed: Feed, stream: TextIO) -> None:
+    """The same for people."""
+    render_terminal(write_feed(feed), stream)
 
 
 def compact_run(run_dir: Path) -> None:
@@ -330,6 +396,23 @@ def _draw_recording(run_dir: Path) -> Iterator[Track]:
         label = f"{host.run.host}: " if len(hosts) > 1 else ""
         shift_ns = host.offset.shift_ns - origin_ns
         yield from draw_recording(recordings.read(number), host.trainers, shift_ns, label)
+
+
+def seed_run(run_dir: Path, cores: float) -> list[tuple[tuple[Setting, ...], Signal]]:
+    """Loader settings worth a trial, with what the model of a recording predicts for them."""
+    facts = measure_run(run_dir)
+    return seed_settings(facts if isinstance(facts, Missing) else fit(facts), cores)
+
+
+def ask_as_json(run_dir: Path, question: WhatIf, price: float | None = None) -> str:
+    """The contract of `whatif --json`."""
+    return msgspec.json.format(msgspec.json.encode(ask_run(run_dir, question, price))).decode()
+
+
+def show_forecasts(run_dir: Path, question: WhatIf, *, price: float | None, stream: TextIO) -> None:
+    """The same for people."""
+    report = ask_run(run_dir, question, price)
+    render_terminal(write_forecasts(report, encodable(str(run_dir))), stream)
 
 
 class Watch:

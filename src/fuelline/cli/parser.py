@@ -5,9 +5,30 @@ from __future__ import annotations
 import argparse
 
 from fuelline import __version__
-from fuelline.cli import compare, demo, diagnose, doctor, export, import_, run, runs, watch
+from fuelline.cli import (
+    compare,
+    demo,
+    diagnose,
+    doctor,
+    export,
+    feed,
+    import_,
+    pack,
+    plan,
+    probe,
+    roofline,
+    run,
+    runs,
+    tune,
+    undo,
+    watch,
+    whatif,
+)
 
-_COMMANDS = (demo, run, watch, import_, diagnose, compare, export, runs, doctor)
+_COMMANDS = (
+    demo, run, watch, diagnose, whatif, tune, undo, feed, probe, pack, import_, compare, export,
+    roofline, plan, runs, doctor,
+)  # fmt: skip
 
 _DESCRIPTION = """\
 Finds what keeps accelerators waiting, proves it, and says what it costs.

@@ -23,10 +23,16 @@ import msgspec
 
 from fuelline import __version__
 from fuelline.record.hooks import SITE_DIR
+from fuelline.record.samplers.procfs import find_text
 from fuelline.schema.errors import InputError
 from fuelline.schema.names import encodable
 from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, Blindspot, RunFacts
-from fuelline.schema.wire import OBSERVER_PID_VARIABLE, RUN_DIR_VARIABLE, ZOOM_VARIABLE
+from fuelline.schema.wire import (
+    BOOT_ID_VARIABLE,
+    OBSERVER_PID_VARIABLE,
+    RUN_DIR_VARIABLE,
+    ZOOM_VARIABLE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,6 +50,7 @@ _FROM_KERNEL = 0x80
 """si_code of a signal that the terminal sent to the whole foreground group (SI_KERNEL)."""
 _OBSERVER_GRACE_S = 3.0
 """How long the observer may take to write its last samples; it needs milliseconds."""
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _LOGIN = re.compile(r"://[^/@\s]+@")
 _SECRET = re.compile(r"(key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
 """`--api-key` and `HF_TOKEN`, but neither `--tokenizer` nor `--max-tokens`."""
@@ -58,15 +65,27 @@ class Outcome:
     problem: str | None = None
 
 
-def launch(command: list[str], run_dir: Path, zoom: str | None = None) -> Outcome:
-    """Run the job to its end and record it into `run_dir`; `zoom` is steps to profile."""
+def launch(
+    command: list[str],
+    run_dir: Path,
+    zoom: str | None = None,
+    *,
+    more: Mapping[str, str] | None = None,
+    stdout: int | None = None,
+) -> Outcome:
+    """Run the job to its end and record it into `run_dir`.
+
+    `zoom` is steps to profile; `more` are variables of its environment beside our own; `stdout` is
+    a descriptor for its output, if not ours.
+    """
     facts = _describe_run(command, run_dir)
     problem = _prepare(run_dir, facts)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
     try:
-        job = _start_job(
-            command, _job_environment(run_dir, zoom) if problem is None else None, mask
-        )
+        environment = {**os.environ, **(more or {})}
+        if problem is None:
+            environment = {**_job_environment(run_dir, zoom, more or {})}
+        job = _start_job(command, environment, mask, stdout)
         observer = _start_observer(run_dir, job.pid, mask) if problem is None else None
         returncode = _wait(job)
         observer_code = _stop(observer)
@@ -121,26 +140,32 @@ def _prepare(run_dir: Path, facts: RunFacts) -> str | None:
     return None
 
 
-def _job_environment(run_dir: Path, zoom: str | None) -> Mapping[str, str]:
+def _job_environment(run_dir: Path, zoom: str | None, more: Mapping[str, str]) -> Mapping[str, str]:
     """Ours plus the hooks' folder. The observer is our child, so our pid covers it and py-spy."""
-    path = os.environ.get("PYTHONPATH")
+    path = more.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
     quiet = {"KINETO_LOG_LEVEL": "99"}  # the profiler would write to the job's standard error
     return {
         **({ZOOM_VARIABLE: zoom, **quiet} if zoom else {}),
         **os.environ,
+        **more,
         "PYTHONPATH": f"{SITE_DIR}{os.pathsep}{path}" if path else str(SITE_DIR),
         RUN_DIR_VARIABLE: str(run_dir.absolute()),
         OBSERVER_PID_VARIABLE: str(os.getpid()),
+        BOOT_ID_VARIABLE: (find_text(_BOOT_ID) or "").strip(),
     }
 
 
 def _start_job(
-    command: list[str], environment: Mapping[str, str] | None, mask: set[int | signal.Signals]
+    command: list[str],
+    environment: Mapping[str, str],
+    mask: set[int | signal.Signals],
+    stdout: int | None,
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command,
             env=environment,
+            stdout=stdout,
             close_fds=False,
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509 - no threads here
         )

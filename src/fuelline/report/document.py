@@ -57,13 +57,38 @@ class Items:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of short cells; the last column may be long and is cut where the page ends."""
+    """Rows of short cells, numbers right, words left; what is too wide for the page is cut."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
-Block = Heading | Statement | Bars | Items | Table
+@dataclass(frozen=True)
+class Series:
+    """Points that belong together."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    joined: bool = True
+    """A line through them; else dots."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Series over two axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+    log_y: bool = False
+    x_mark: float | None = None
+    """A vertical line, where something changes."""
+    x_mark_label: str = ""
+
+
+Block = Heading | Statement | Bars | Items | Table | Chart
 
 
 @dataclass(frozen=True)

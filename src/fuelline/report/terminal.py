@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from fuelline.report.document import Bars, Block, Document, Heading, Items, Statement, Table
+from fuelline.report.charts import draw_chart
+from fuelline.report.document import (
+    Bars,
+    Block,
+    Chart,
+    Document,
+    Heading,
+    Items,
+    Statement,
+    Table,
+)
+from fuelline.report.tables import draw_table
 from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
@@ -51,6 +62,9 @@ def _draw(console: Console, block: Block, *, plain: bool) -> None:
             console.print(_bar_line(bar, plain=plain))
     elif isinstance(block, Table):
         _draw_table(console, block, plain=plain)
+    elif isinstance(block, Chart):
+        for line in draw_chart(block, plain=plain):
+            console.print(Text(shown(line, plain=plain)[:WIDTH]), soft_wrap=True)
     else:
         _draw_items(console, block, plain=plain)
 
@@ -78,22 +92,10 @@ def _bar_line(bar: Bar, *, plain: bool) -> Text:
 
 
 def _draw_table(console: Console, block: Table, *, plain: bool) -> None:
-    """Numbers to the right, words to the left; nothing beyond the page."""
-    rows = [tuple(shown(cell, plain=plain) for cell in row) for row in (block.header, *block.rows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    is_number = [all(_is_number(cell) for cell in column) for column in zip(*rows[1:], strict=True)]
-    for position, row in enumerate(rows):
-        cells = (
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, is_number, strict=True)
-        )
-        line = Text(f"  {'  '.join(cells)}".rstrip(), "dim" if position == 0 else "")
-        line.truncate(WIDTH, overflow="ellipsis" if not plain else "crop")
-        console.print(line, soft_wrap=True)
-
-
-def _is_number(cell: str) -> bool:
-    return not cell or cell[0].isdigit()
+    rows = tuple(tuple(shown(cell, plain=plain) for cell in row) for row in block.rows)
+    lines = draw_table(Table(block.header, rows), WIDTH, "..." if plain else "…")
+    for position, line in enumerate(lines):
+        console.print(Text(line[:WIDTH], "dim" if position == 0 else ""), soft_wrap=True)
 
 
 def _draw_items(console: Console, block: Items, *, plain: bool) -> None:

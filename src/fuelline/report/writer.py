@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.report.devices import describe_devices
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
+from fuelline.report.fixes import describe_fixes
 from fuelline.report.trace import describe_quality, describe_trace
 from fuelline.schema.units import duration, number
 
@@ -50,6 +51,7 @@ def write_document(diagnosis: Diagnosis) -> Document:
             *_verdict(diagnosis),
             *describe_quality(diagnosis),
             *_budget(diagnosis),
+            *describe_fixes(diagnosis.fixes, diagnosis.settings),
             *describe_devices(diagnosis),
             *describe_trace(diagnosis),
             *(_evidence(top) if top is not None else ()),
@@ -147,7 +149,18 @@ def _remedy_details(remedy: Remedy) -> list[str]:
         remedy.why,
         words[remedy.applicability] + (f" ({remedy.risk})" if remedy.risk else ""),
     ]
-    if remedy.at_most_speedup is not None:
+    details += _gain_details(remedy)
+    return details
+
+
+def _gain_details(remedy: Remedy) -> list[str]:
+    """The prediction; the bound only where there is none."""
+    details = [f"costs: {remedy.cost}"] if remedy.cost else []
+    if remedy.gain_words:
+        details.append(f"predicted: {remedy.gain_words}")
+        if remedy.worth_usd_per_day is not None:
+            details.append(f"worth {remedy.worth_usd_per_day:.2f} USD a day per accelerator")
+    elif remedy.at_most_speedup is not None:
         details.append(f"at most {remedy.at_most_speedup:.1f}x as fast")
     return details
 

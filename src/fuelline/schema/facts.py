@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from fuelline.schema.demands import DemandFacts
 from fuelline.schema.devices import DeviceFacts  # noqa: TC001
 from fuelline.schema.findings import (  # noqa: TC001 - msgspec needs them
     BudgetPart,
@@ -213,7 +214,11 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
     retransmit_share: Signal = _NOT_MEASURED
     """Of the TCP segments that were sent: sent again. Healthy networks stay below 0.0001."""
     core_wait_share: Signal = _NOT_MEASURED
-    """Of the window: the thread that waited most for a core did so, of any rank."""
+    """Of the window: the thread that waited most for a core did so, of any rank. The exchange was
+    delayed by about as much at least."""
+    core_waits_share: Signal = _NOT_MEASURED
+    """The same, summed over the ranks of a host: data goes from rank to rank, so that waits at
+    different times add up. The exchange was delayed by as much at most."""
 
 
 class SyncFacts(Struct, frozen=True, kw_only=True):
@@ -312,6 +317,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Of an imported trace; None for recorded runs."""
     stragglers: StragglerFacts | None = None
     """Of an imported trace that tells stages and replicas; None for all others."""
+    demands: DemandFacts = field(default_factory=DemandFacts)
+    """What one batch asks of each resource; the pipeline model is fitted from these."""
 
     def share_of(self, part: str) -> float:
         """Share of the window that went to one part of the budget."""

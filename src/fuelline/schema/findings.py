@@ -10,7 +10,10 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from fuelline.schema.applicability import Applicability  # noqa: TC001 - likewise
 from fuelline.schema.devices import DeviceFacts  # noqa: TC001 - likewise
+from fuelline.schema.fixes import LoaderFixes  # noqa: TC001 - likewise
+from fuelline.schema.forecasts import WhatIf  # noqa: TC001 - likewise
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.recording import Blindspot  # noqa: TC001
 from fuelline.schema.trace import Quality, TraceAnswer  # noqa: TC001
@@ -39,9 +42,6 @@ Limit = Literal[
 ]
 """What keeps that station from being faster, and so what would help."""
 
-Applicability = Literal["safe", "unsafe", "display"]
-"""safe: same samples, order, numbers. unsafe: may change results or memory. display: only shown."""
-
 
 class Evidence(Struct, frozen=True, kw_only=True):
     """One measured fact that carries a finding."""
@@ -69,6 +69,16 @@ class Remedy(Struct, frozen=True, kw_only=True):
     risk: str = ""
     at_most_speedup: float | None = None
     """An upper bound from what was lost and what the setting can change; not a prediction."""
+    cost: str = ""
+    """What it takes: cores, memory, disk, work."""
+    question: WhatIf | None = None
+    """What the setting means to the pipeline model; null if the model has no word for it."""
+    gain: Signal | None = None
+    """Predicted speedup with a 95 % interval, or why there is no prediction; null if not asked."""
+    gain_words: str = ""
+    """`2.1x (1.9-2.3), then storage bandwidth`."""
+    worth_usd_per_day: float | None = None
+    """What an accelerator that runs all day then saves, at the price given by --price."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -210,6 +220,10 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """What is wrong with an imported trace; empty for recorded runs, whose `blindspots` tell."""
     trace: TraceAnswer | None = None
     """What only imported traces have: ledgers, gaps, kernels; null for recorded runs."""
+    fixes: list[LoaderFixes] = field(default_factory=list)
+    """What `run --fix` did, loader by loader; empty without --fix."""
+    settings: list[Remedy] = field(default_factory=list)
+    """Settings that would help and that --fix leaves to the user; empty without --fix."""
 
     def check(self) -> None:
         """Raise if the parts contradict each other."""

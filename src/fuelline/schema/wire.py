@@ -48,6 +48,8 @@ RUN_DIR_VARIABLE = "FUELLINE_RUN_DIR"
 """Environment variable that tells the hooks where the run is; they write to its `spool/` folder."""
 ZOOM_VARIABLE = "FUELLINE_ZOOM"
 """Environment variable with the steps to profile, as `3@100`; absent if none were asked for."""
+BOOT_ID_VARIABLE = "FUELLINE_BOOT_ID"
+"""Environment variable with the boot of the launcher's host: only there the clock is the same."""
 OBSERVER_PID_VARIABLE = "FUELLINE_OBSERVER_PID"
 """Environment variable with the observer's pid, which Yama must be told about (ptrace_scope 1)."""
 
@@ -56,11 +58,11 @@ class Kind(IntEnum):
     """What a record is; the comment names its five integer fields a..e (0 where unused).
 
     Numbers are -1 where unknown. (*) is measured at some calls of its hook, ever fewer, and -1 at
-    the others: that clock costs the training more than all the rest of a record. A fetch in the
+    the others: it would cost the training as much as all the rest of a record. A fetch in the
     trainer (worker id -1) has its cpu and run-queue ns and its FETCH_IO at some calls, too.
     """
 
-    NEXT = 1  # loader id, samples, bytes, thread cpu ns*, position in this epoch (0 = first batch)
+    NEXT = 1  # loader id, samples, bytes*, thread cpu ns*, position in this epoch (0 = first batch)
     ITER = 2  # loader id: the loader's iterator was built (workers started)
     FETCH = 3  # worker id (-1: in the trainer), samples, thread cpu ns, run-queue ns, collate ns
     WORKER = 4  # loader id, worker id, worker pid: written by the trainer for fork and spawn alike

@@ -154,6 +154,7 @@ def measure_input(
     batches = training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
+    sizes = batches.filter(pl.col("c") >= 0)["c"]
     return InputFacts(
         exposed_share=_unseen_wait(trainer) or measure_wait(tiling, hidden_frac),
         wait_share=_unseen_wait(trainer) or measure_wait(tiling),
@@ -166,9 +167,9 @@ def measure_input(
         fetch_seconds=total(_mean(wall) / 1e9, "s", "fetch.dur", rows.height)
         if rows.height
         else Missing(reason="no fetch ended inside the window"),
-        batch_bytes=total(_mean(batches["c"]), "bytes", "next.bytes", batches.height)
-        if batches.height
-        else Missing(reason="no batch inside the window"),
+        batch_bytes=total(_mean(sizes), "bytes", "next.bytes", sizes.len())
+        if sizes.len()
+        else Missing(reason="no batch was measured inside the window"),
         place=_top_place(timeline, fetches.states),
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["measure"]
+__all__ = ["UNKNOWN", "is_usual", "measure"]
 
 UNKNOWN = -1
 LEAVES = 1024
@@ -18,6 +18,16 @@ LEAVES = 1024
 
 _Tensor = torch.Tensor
 _count_modes = getattr(torch._C, "_len_torch_function_stack", lambda: 0)
+
+
+def is_usual(batch: Any, batch_size: int | None) -> bool:
+    """Whether the first tensor has the loader's batch size: then there is no more to ask."""
+    kind = type(batch)
+    first = batch[0] if (kind is list or kind is tuple) and batch else batch
+    if type(first) is not _Tensor or first.is_nested or _count_modes():
+        return False
+    shape = first.shape
+    return len(shape) > 0 and shape[0] == batch_size
 
 
 def measure(batch: Any, batch_size: int | None) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import dataloader
 
-from fuelline.record.hooks.batches import measure
+from fuelline.record.hooks.batches import UNKNOWN, is_usual, measure
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
@@ -174,7 +174,9 @@ class Take(QuickHook):
                 raise
             dur_ns = monotonic_ns() - start_ns
             try:
-                samples, size_bytes = measure(batch, note[1])
+                samples, size_bytes = note[1], UNKNOWN
+                if not is_usual(batch, samples):
+                    samples, size_bytes = measure(batch, samples)
                 live[PHASE] = _COMPUTE if is_training else _EVAL
                 flags = _GRAD if is_training else 0
                 spool.held.append((

@@ -58,7 +58,8 @@ class TimedCollate:
 class Fetch(QuickHook):
     """A fetcher makes one batch: the reads, the transforms and the collate of it.
 
-    In the trainer, reading the counters is time lost, so most calls there do without.
+    In the trainer, reading the counters is time lost, so most calls there do without; while steps
+    are so quick that records are held, those calls leave no record either.
     """
 
     name = "worker fetch"
@@ -78,6 +79,9 @@ class Fetch(QuickHook):
             ident = get_ident()
             if self.quick_calls <= 0 or ident != guest.trainer:
                 return thorough(fetcher, indices)
+            if spool.write_at:
+                self.quick_calls -= 1
+                return original(fetcher, indices)
             collate = fetcher.collate_fn
             if ident in guest.fetching or type(collate) is not TimedCollate:
                 return thorough(fetcher, indices)

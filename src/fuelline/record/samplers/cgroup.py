@@ -138,9 +138,9 @@ def _read_memory(group: Group) -> Iterator[tuple[str, float]]:
     usage = find_number(f"{group.path}/memory.{'current' if is_v2 else 'usage_in_bytes'}")
     if usage is not None:
         yield "cgroup.memory.usage_bytes", usage
-    hits = _count_limit_hits(group.path, is_v2=is_v2)
-    if hits is not None:
-        yield "cgroup.memory.limit_hits", hits
+    hits = [_count_limit_hits(directory, is_v2=is_v2) for directory in group.lineage]
+    if any(count is not None for count in hits):
+        yield "cgroup.memory.limit_hits", sum(count for count in hits if count is not None)
     fields = parse_fields((find_text(f"{group.path}/memory.stat") or "").encode())
     refaults = fields.get("workingset_refault_file", fields.get("workingset_refault"))
     if refaults is not None:

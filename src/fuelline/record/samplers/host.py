@@ -37,6 +37,7 @@ _VMSTAT = {
     "pswpin": "memory.swapped_in_pages",
     "pswpout": "memory.swapped_out_pages",
     "pgscan_direct ": "memory.direct_scan_pages",
+    "pgscan_kswapd ": "memory.background_scan_pages",
 }
 _MEMINFO = {
     "MemAvailable:": "memory.available_bytes",
