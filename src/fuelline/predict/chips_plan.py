@@ -1,8 +1,8 @@
 """`plan chips`: every chip of the catalogue side by side for one model.
 
 For serving: the smallest group that holds the model, its floor, one user's rate, and the rate at a
-full load. For
-training: MFU and rate of a fixed number of chips. What is not known about a chip stays blank.
+full load. For training: MFU and rate of a fixed number of chips. What is not known about a chip
+stays blank.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ USABLE_SHARE = 0.92
 """Engines leave 5 to 10 % of the memory to the driver and the graphs (TRT-LLM 0.90-0.95, vLLM
 0.90)."""
 WORK_BYTES = 2e9
-"""Room for activations, graphs and the collectives' buffers in engines of today, beside the
-cache."""
+"""Room for activations, graphs and the collectives' buffers, beside the cache."""
 
 
 def weight_bytes(model: Model, precision: Precision, spread: Parallelism) -> float:

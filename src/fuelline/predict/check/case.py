@@ -1,8 +1,7 @@
-"""A row's words become a case: model, chip, precision, degrees, engine; and what had to be assumed.
+"""A row's words become a case: model, chip, precision, degrees, engine, and what was assumed.
 
 Every cell may be blank or odd. What cannot be read is searched for among what fits (`spreads`), or
-the
-row has no answer and the reason is said.
+the row has no answer and the reason is said.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ _WORDS = {"low": 1.0, "api": 1.0, "single": 1.0, "latency": 1.0, "large": 512.0,
 _DEFAULT_INPUT, _DEFAULT_OUTPUT = 1000.0, 250.0
 """Lengths of a row that states none and belongs to no known benchmark."""
 _SLO_HEADROOM = 0.85
-"""Share of the saturated rate that a p99 limit on latency leaves (MLPerf server against
-offline)."""
+"""Of the saturated rate that a p99 limit on latency leaves (MLPerf server against offline)."""
 
 
 class Point(Struct, frozen=True, kw_only=True):
