@@ -90,7 +90,8 @@ def read_chip(name: str) -> tuple[Chip, str]:
 
 def read_precision(row: Row, engine: Engine) -> Precision:
     """The first part of the cell that is a precision; half precision if it is blank."""
-    for part in (row.precision, *re.split(r"[/+,; ]", row.precision)):
+    inside = re.findall(r"(?:nv|mx)?fp(?:4|8|16|32)|bf16|int(?:4|8)", row.precision.lower())
+    for part in (row.precision, *re.split(r"[/+,; ]", row.precision), *inside):
         try:
             precision = parse_precision(part)
         except InputError:

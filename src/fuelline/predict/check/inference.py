@@ -202,7 +202,10 @@ def _scale(row: Row, case: Case, replica: Deployment) -> float:
 def _rate(row: Row, case: Case, replica: Deployment, ask: Ask) -> Point:
     if not is_under_load(row):
         sequences = ask.sequences or 1.0
-        tally = replica.batch(sequences, ask.prompt, ask.output)
+        if row.kind == "decode":
+            tally = replica.decode(sequences, ask.prompt + ask.output / 2).scaled(ask.output)
+        else:
+            tally = replica.batch(sequences, ask.prompt, ask.output)
         rate = sequences * ask.output / tally.seconds
         notes: tuple[str, ...] = ()
     else:
@@ -244,7 +247,8 @@ def _token_limit(row: Row) -> float | None:
 
 
 def _under_limit(row: Row) -> float:
-    return _SLO_HEADROOM if re.search(r"TTFT\s*<=?", row.notes) else 1.0
+    limited = "server" in row.metric or "interactive" in row.metric
+    return _SLO_HEADROOM if limited or re.search(r"TTFT\s*<=?", row.notes) else 1.0
 
 
 def _prefill_rate(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
