@@ -6,15 +6,16 @@ parallelism: every chip holds them whole, which is counted here.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fuelline.predict.expert_operators import expert_share
 from fuelline.predict.kernels import attention_format, expert_format
+from fuelline.schema.plans import Parallelism
 
 if TYPE_CHECKING:
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
-    from fuelline.schema.plans import Parallelism
     from fuelline.schema.precision import Precision
 
 USABLE_SHARE = 0.92
@@ -61,3 +62,14 @@ def most_sequences(
     """Sequences of this length that one replica (tp x pp chips) can hold at once."""
     room = cache_room(model, chip, precision, spread)
     return max(room, 0.0) / max(cache_bytes(model, precision, spread, context), 1e-9)
+
+
+def sram_spread(
+    model: Model, chip: Chip, precision: Precision, chips: int | None = None
+) -> Parallelism | None:
+    """Machines without DRAM keep every weight on some chip: layers in a line, a few chips each."""
+    if not chip.mem_bytes:
+        return None
+    needed = math.ceil(weight_bytes(model, precision, Parallelism()) / (0.9 * chip.mem_bytes))
+    tp = max(round((chips or needed) / model.layers), 1)
+    return Parallelism(tp=tp, pp=math.ceil((chips or needed) / tp))

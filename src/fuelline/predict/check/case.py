@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.predict.memory import cache_room
+from fuelline.predict.memory import cache_room, sram_spread
 from fuelline.predict.rates import find_engine
 from fuelline.predict.shapes_guess import find_shape
 from fuelline.schema.catalogue import plain
@@ -110,6 +110,9 @@ def read_spreads(
     row: Row, model: Model, chip: Chip, precision: Precision
 ) -> tuple[Parallelism, ...]:
     """As the row says; where it is silent, every way that fits."""
+    if chip.kind == "sram":
+        spread = sram_spread(model, chip, precision, row.chips)
+        return (spread or Parallelism(),)
     tp, pp, dp, ep, chips = row.tp, row.pp, row.dp, row.ep or 1, row.chips
     attention = re.search(r"attention_dp=(\d+)", row.text)
     if attention and int(attention[1]) > 1 and tp:
