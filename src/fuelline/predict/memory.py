@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 USABLE_SHARE = 0.92
 """Engines leave 5 to 10 % of the memory to the driver and the graphs (TRT-LLM 0.90-0.95, vLLM
 0.90)."""
+WORK_SHARE = 0.03
+"""At most this share of a small memory."""
 WORK_BYTES = 2e9
 """Room for activations, graphs and the collectives' buffers, beside the cache."""
 
@@ -51,9 +53,9 @@ def cache_bytes(model: Model, precision: Precision, spread: Parallelism, context
 
 def cache_room(model: Model, chip: Chip, precision: Precision, spread: Parallelism) -> float:
     """Bytes left for the cache on one chip; negative if the weights alone do not fit."""
-    return (
-        (chip.mem_bytes or 0.0) * USABLE_SHARE - WORK_BYTES - weight_bytes(model, precision, spread)
-    )
+    size = chip.mem_bytes or 0.0
+    work = min(WORK_BYTES, WORK_SHARE * size)
+    return size * USABLE_SHARE - work - weight_bytes(model, precision, spread)
 
 
 def most_sequences(
