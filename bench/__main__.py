@@ -37,8 +37,14 @@ OWN_SECTION = (
     "alpha_beta",
     "jitter_forecast",
     "many_ranks",
+    "trace_import",
     "predict_gain",
+    "fix_gain",
+    "fuzz_importers",
+    "plan_accuracy",
+    "plan_speed",
     "device_time",
+    "roofline_cpu",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

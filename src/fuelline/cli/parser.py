@@ -5,9 +5,27 @@ from __future__ import annotations
 import argparse
 
 from fuelline import __version__
-from fuelline.cli import demo, diagnose, doctor, run, runs, tune, undo, watch, whatif
+from fuelline.cli import (
+    compare,
+    demo,
+    diagnose,
+    doctor,
+    export,
+    import_,
+    plan,
+    roofline,
+    run,
+    runs,
+    tune,
+    undo,
+    watch,
+    whatif,
+)
 
-_COMMANDS = (demo, run, watch, diagnose, whatif, tune, undo, runs, doctor)
+_COMMANDS = (
+    demo, run, watch, import_, diagnose, compare, export, whatif, tune, undo, roofline, plan, runs,
+    doctor,
+)  # fmt: skip
 
 _DESCRIPTION = """\
 Finds what keeps accelerators waiting, proves it, and says what it costs.

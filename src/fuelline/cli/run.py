@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.store import new_run_dir
+from fuelline.fix.adapters import SITE_DIR as FIX_SITE_DIR
 from fuelline.record.launch import Outcome, launch
 from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.fixes import ALLOWED, FIX_DIR, FIX_VARIABLE
 from fuelline.schema.names import clean
 from fuelline.schema.recording import PART_PREFIX
 
@@ -24,13 +26,18 @@ if TYPE_CHECKING:
 MOST_HOSTS = 500
 """Pids of several hosts are kept apart by their numbers in 32 bits."""
 
+TASK_VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+"""How srun and the launchers of MPI number the tasks that they start, over all hosts."""
+
 _EPILOG = """\
 examples:
   fuelline run train.py --epochs 2
   fuelline run -m pkg.train --config base.yaml
   fuelline run torchrun --nproc-per-node 2 train.py
   fuelline run --node-rank 1 --run-dir /shared/run42 torchrun --nnodes 2 train.py
+  srun fuelline run --node-rank auto --run-dir /shared/run42 train.py
   fuelline run --price 2.5 -- bash start.sh
+  fuelline run --fix train.py
 
 The job's output, exit code, signals and standard input are its own. The report goes to standard
 error when the job has ended.
@@ -58,7 +65,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         type=_node_rank,
         metavar="N",
         help="this host's number in a job over several hosts: each host writes its part of one "
-        "--run-dir that all can reach (default: the job runs on this host alone)",
+        "--run-dir that all can reach; `auto` under srun or mpirun, which start a recorder for "
+        "each task (default: the job runs on this host alone)",
     )
     parser.add_argument(
         "--zoom",
@@ -67,13 +75,28 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="profile N steps from STEP on with the framework's profiler and keep the trace beside "
         "the recording, e.g. 3@100 (default: none)",
     )
+    parser.add_argument(
+        "--fix",
+        action="store_true",
+        help="apply safe remedies while the job runs: loader workers and prefetch follow demand, "
+        "same batches, same order (default: only record)",
+    )
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        choices=ALLOWED,
+        help="with --fix: `random` changes workers in mid-epoch though the dataset draws random "
+        "numbers in them; `order` changes those of iterable datasets between epochs (default: "
+        "neither)",
+    )
     add_price(parser)
     parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(act=act)
 
 
-_VALUED = ("--run-dir", "--price", "--node-rank", "--zoom", "--seconds", "--rounds")
+_VALUED = ("--run-dir", "--price", "--node-rank", "--zoom", "--allow", "--seconds", "--rounds")
 
 
 def separate_job(words: list[str]) -> list[str]:
@@ -121,7 +144,7 @@ def act(options: argparse.Namespace) -> int:
             f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "
             "Name a new folder with --run-dir, or leave it out."
         )
-    outcome = launch(command, run_dir, options.zoom)
+    outcome = launch(command, run_dir, options.zoom, more=_fix_variables(options))
     if outcome.problem is not None:
         print(
             f"fuelline: not recorded: {outcome.problem}. The job itself was not affected. "
@@ -132,7 +155,29 @@ def act(options: argparse.Namespace) -> int:
         _close_part(run_dir, options.run_dir)
     elif not options.quiet:
         _report(run_dir, options.price)
+    if options.fix and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
+        print(
+            "fuelline: --fix had nothing to do: no DataLoader of torch was iterated. The job ran "
+            f"as it is. `fuelline diagnose {run_dir}` shows what was seen.",
+            file=sys.stderr,
+        )
     return _leave_like(outcome)
+
+
+def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
+    """What brings the elastic loader into the job; nothing without --fix."""
+    if not options.fix:
+        if options.allow:
+            raise UsageError(
+                f"--allow {options.allow[0]} says how far --fix may go, and there is no --fix. "
+                "Nothing was started. Try `fuelline run --fix --allow random train.py`."
+            )
+        return {}
+    path = os.environ.get("PYTHONPATH")
+    return {
+        FIX_VARIABLE: ",".join(["safe", *options.allow]),
+        "PYTHONPATH": f"{FIX_SITE_DIR}{os.pathsep}{path}" if path else str(FIX_SITE_DIR),
+    }
 
 
 def _choose_folder(options: argparse.Namespace) -> Path:
@@ -155,6 +200,11 @@ def _zoom(word: str) -> str:
 
 
 def _node_rank(word: str) -> int:
+    if word == "auto":
+        word = next((os.environ[name] for name in TASK_VARIABLES if name in os.environ), "auto")
+        if word == "auto":
+            names = ", ".join(TASK_VARIABLES)
+            raise argparse.ArgumentTypeError(f"auto needs one of {names}, and none is set here")
     if not word.isdecimal() or int(word) > MOST_HOSTS:
         raise argparse.ArgumentTypeError(f"{word!r} is not a host's number from 0 to {MOST_HOSTS}")
     return int(word)

@@ -1,4 +1,4 @@
-"""What would help, and by how much: the pipeline model of a recording, asked."""
+"""What would be: the pipeline model of a recording, asked; and plans of models on chips."""
 
 from fuelline.predict.answering import answer
 from fuelline.predict.fitting import Fit, fit

@@ -10,10 +10,13 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from fuelline.schema.applicability import Applicability  # noqa: TC001 - likewise
 from fuelline.schema.devices import DeviceFacts  # noqa: TC001 - likewise
+from fuelline.schema.fixes import LoaderFixes  # noqa: TC001 - likewise
 from fuelline.schema.forecasts import WhatIf  # noqa: TC001 - likewise
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.recording import Blindspot  # noqa: TC001
+from fuelline.schema.trace import Quality, TraceAnswer  # noqa: TC001
 
 DIAGNOSIS_VERSION = 1
 
@@ -38,9 +41,6 @@ Limit = Literal[
     "hardware",
 ]
 """What keeps that station from being faster, and so what would help."""
-
-Applicability = Literal["safe", "unsafe", "display"]
-"""safe: same samples, order, numbers. unsafe: may change results or memory. display: only shown."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -216,6 +216,14 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """The job's accelerators with their utilisation ladder; empty if none could be asked."""
     unused_devices: list[str] = field(default_factory=list)
     """Accelerators of the host that the job did not use, if that could be seen."""
+    quality: list[Quality] = field(default_factory=list)
+    """What is wrong with an imported trace; empty for recorded runs, whose `blindspots` tell."""
+    trace: TraceAnswer | None = None
+    """What only imported traces have: ledgers, gaps, kernels; null for recorded runs."""
+    fixes: list[LoaderFixes] = field(default_factory=list)
+    """What `run --fix` did, loader by loader; empty without --fix."""
+    settings: list[Remedy] = field(default_factory=list)
+    """Settings that would help and that --fix leaves to the user; empty without --fix."""
 
     def check(self) -> None:
         """Raise if the parts contradict each other."""
@@ -223,5 +231,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
             raise ValueError("budget shares do not sum to 1")
         if any(part.seconds < 0 for part in self.budget):
             raise ValueError("a budget part is negative")
+        for ledger in self.trace.ledgers if self.trace is not None else ():
+            ledger.check()
         if (self.verdict.code is None) != (self.verdict.reason is not None):
             raise ValueError("a verdict has either a code or a reason")

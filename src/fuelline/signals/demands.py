@@ -81,7 +81,7 @@ def measure_demands(
         sync_frac=total(device.sync_frac, "frac", "waits for the device over batches"),
         **_pausing(timeline, trainer, tiling, cycles, taken.height),
         runnable=_runnable(timeline, tiling),
-        **_remembering(timeline, trainer),
+        **_remembering(timeline, trainer, tiling),
         **_copying(timeline, trainer, tiling, taken.height),
     )
 
@@ -224,10 +224,11 @@ def _runnable(timeline: Timeline, tiling: Tiling) -> Signal:
     return total((cpu + queued) / tiling.wall_ns, "count", "cpu and run queue of all threads")
 
 
-def _remembering(timeline: Timeline, trainer: Trainer) -> dict[str, Any]:
+def _remembering(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> dict[str, Any]:
     processes = timeline.table("processes").filter(pl.col("pid").is_in(trainer.worker_pids))
     sizes = processes.group_by("pid").agg(pl.col("rss_bytes").last())["rss_bytes"]
-    limit = timeline.limits[-1].memory_limit_bytes if timeline.limits else None
+    limits = timeline.limits_within(tiling.start_ns, tiling.end_ns)
+    limit = None if limits is None else limits.memory_limit_bytes
     used = latest(timeline, "cgroup.memory.usage_bytes")
     free = latest(timeline, "memory.available_bytes")
     if limit is not None and used is not None:

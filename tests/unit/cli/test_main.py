@@ -318,3 +318,17 @@ def test_the_demo_without_torch_says_what_to_install(
     code, message = refuse(capsys, "demo")
     assert code == 4
     assert "pip install torch" in message
+
+
+def test_the_number_of_a_task_is_found_where_its_launcher_put_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
+) -> None:
+    for name in run.TASK_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    words = ["run", "--quiet", "--node-rank", "auto", "--run-dir", str(tmp_path / "run"), "true"]
+    code, said = refuse(capsys, *words)
+    assert code == 2
+    assert "SLURM_PROCID" in said
+    monkeypatch.setenv("SLURM_PROCID", "3")
+    assert main(words) == 0
+    assert (tmp_path / "run" / "node-0003").is_dir()

@@ -49,7 +49,7 @@ class SlowHandoff:
                     facts.input.unpickle_share,
                 ),
                 *fact(
-                    lambda v: f"pickling takes {percent(v)} of the time of the wait",
+                    lambda v: f"workers pickle for {percent(v)} of the wait, together",
                     facts.input.pickle_share,
                 ),
                 *fact(lambda v: f"{percent(v)} of a fetch is collate", facts.input.collate_share),

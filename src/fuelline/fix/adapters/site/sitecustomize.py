@@ -1,7 +1,7 @@
-"""The way of a trial into the job; `fuelline tune` puts this folder on PYTHONPATH.
+"""The way of trials and fixes into the job; `tune` and `run --fix` put this folder on PYTHONPATH.
 
-Waits for torch's loader to be imported, puts the trial in its place, and runs the `sitecustomize`
-that it shadows. Without the trial's variable it does nothing.
+Waits for torch's loader to be imported, puts the trial or the elastic loader in its place, and runs
+the `sitecustomize` that it shadows. Without their variables it does nothing.
 """
 # ruff: noqa: PTH118, PTH120 - pathlib is not loaded at startup
 
@@ -10,8 +10,9 @@ import sys
 
 
 def _start() -> None:
-    plan = os.environ.get("FUELLINE_TRIALS")
-    if not plan:
+    plan, fix = os.environ.get("FUELLINE_TRIALS"), os.environ.get("FUELLINE_FIX")
+    run_dir = os.path.dirname(plan) if plan else os.environ.get("FUELLINE_RUN_DIR")
+    if not run_dir or not (plan or fix):
         return
     here = os.path.dirname(__file__)
     recorder = os.path.join(here, "..", "..", "..", "record", "hooks", "site")
@@ -20,18 +21,22 @@ def _start() -> None:
         # Found in the recorder's folder: it knows how to wait for an import.
         import fuelline_watch  # type: ignore[import-not-found]  # noqa: PLC0415
 
-        watcher = fuelline_watch.Watcher(os.path.dirname(plan))
+        watcher = fuelline_watch.Watcher(run_dir)
         sys.meta_path.insert(0, watcher)
-        watcher.watch("torch.utils.data", lambda: _install(plan, fuelline_watch))
+        if plan:
+            watcher.watch("torch.utils.data", lambda: _install_trials(plan, fuelline_watch))
+        elif fix:
+            watcher.watch("torch.utils.data", lambda: _install_fix(run_dir, fix, fuelline_watch))
+            watcher.watch("torchdata.stateful_dataloader.stateful_dataloader", _leave_stateful)
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
-        sys.stderr.write(f"fuelline: no trial in this process: {failure!r}\n")
+        sys.stderr.write(f"fuelline: neither trials nor fixes in this process: {failure!r}\n")
     finally:
         sys.path.remove(recorder)
 
 
-def _install(plan: str, watch: object) -> None:
+def _install_trials(plan: str, watch: object) -> None:
     try:
-        watch._load_package()  # type: ignore[attr-defined]  # noqa: SLF001
+        watch._load_package()  # type: ignore[attr-defined]
         from fuelline.fix.adapters.trials import install  # noqa: PLC0415 - exists only from here on
 
         install(plan)
@@ -40,6 +45,19 @@ def _install(plan: str, watch: object) -> None:
         sys.stderr.write(f"fuelline: no trial is possible with this torch: {failure!r}\n")
         sys.stderr.flush()
         os._exit(70)
+
+
+def _install_fix(run_dir: str, allowed: str, watch: object) -> None:
+    watch._load_package()  # type: ignore[attr-defined]
+    from fuelline.fix.adapters.entry import install  # noqa: PLC0415 - as above
+
+    install(run_dir, allowed)
+
+
+def _leave_stateful() -> None:
+    from fuelline.fix.adapters.entry import leave_stateful  # noqa: PLC0415 - as above
+
+    leave_stateful()
 
 
 def _step_aside() -> None:
