@@ -10,14 +10,12 @@ The bar (issue 3): within 15 % of the rate that was set. Needs root, ip and tc.
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 from bench import results
 from bench.zoo.case import Case
 from bench.zoo.faults.links import Link
-from bench.zoo.job import run_job
-from bench.zoo.record import FUELLINE, RUNS, diagnose
+from bench.zoo.record import record
 
 RATES_MBIT = (50, 100, 200)
 """At 400 Mbit/s gloo itself carries 315 to 390 on two cores: the link is not the limit then."""
@@ -52,12 +50,7 @@ def measure(wrap: str, rate_mbit: int) -> dict[str, Any]:
     missing = case.missing()
     if missing:
         raise RuntimeError(f"a link of a set rate needs {missing}")
-    run_dir = RUNS / case.name
-    shutil.rmtree(run_dir, ignore_errors=True)
-    run_dir.parent.mkdir(parents=True, exist_ok=True)
-    recorder = (*FUELLINE, "run", "--quiet", "--run-dir", str(run_dir), "--")
-    run_job(case, faulty=True, measure=False, recorder=recorder)
-    told = diagnose(run_dir)[0]["collectives"]
+    told = record(case, case.name)[1]["collectives"]
     row = {"wrap": wrap, "set_mbit": rate_mbit, **_figures(told, rate_mbit)}
     print(row, flush=True)
     return row

@@ -10,13 +10,11 @@ The bar (issue 3): within 20 %. About four minutes.
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 from bench import results
 from bench.zoo.case import Case
-from bench.zoo.job import run_job
-from bench.zoo.record import FUELLINE, RUNS, diagnose
+from bench.zoo.record import record
 
 SHAPES = ("uniform", "exponential", "rare")
 STEPS = 400
@@ -38,9 +36,11 @@ def main() -> dict[str, Any]:
 def compare(shape: str) -> dict[str, Any]:
     """What two ranks foretell, and what four show."""
     foretold = next(
-        forecast for forecast in record(shape, 2)["collectives"]["jitter"] if forecast["ranks"] == 4
+        forecast
+        for forecast in diagnose_job(shape, 2)["collectives"]["jitter"]
+        if forecast["ranks"] == 4
     )
-    four = record(shape, 4)
+    four = diagnose_job(shape, 4)
     measured_s = (
         four["collectives"]["wait_share"] * four["window"]["seconds"] / four["steps"]["count"]
     )
@@ -56,7 +56,7 @@ def compare(shape: str) -> dict[str, Any]:
     return row
 
 
-def record(shape: str, ranks: int) -> dict[str, Any]:
+def diagnose_job(shape: str, ranks: int) -> dict[str, Any]:
     """The diagnosis of one job."""
     case = Case(
         name=f"jitter-forecast-{shape}-{ranks}",
@@ -66,12 +66,7 @@ def record(shape: str, ranks: int) -> dict[str, Any]:
         truth=(("sync", "jitter"),),
         ranks=ranks,
     )
-    run_dir = RUNS / case.name
-    shutil.rmtree(run_dir, ignore_errors=True)
-    run_dir.parent.mkdir(parents=True, exist_ok=True)
-    recorder = (*FUELLINE, "run", "--quiet", "--run-dir", str(run_dir), "--")
-    run_job(case, faulty=True, measure=False, recorder=recorder)
-    return diagnose(run_dir)[0]
+    return record(case, case.name)[1]
 
 
 def section(rows: list[dict[str, Any]]) -> str:

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     for load in loads:
         with background(load):
             for case in _chosen(options.only):
-                told = [run_case(case, load)]
+                told = [] if options.peers_only else [run_case(case, load)]
                 if "traceml" in options.peers and load == loads[0]:
                     from bench.zoo.peers import traceml
 
@@ -113,6 +113,7 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--peers", nargs="*", default=[], choices=["traceml"], help="also run these"
     )
+    parser.add_argument("--peers-only", action="store_true", help="run nothing but the peers")
     parser.add_argument("--check", action="store_true", help="only see that faults are real")
     parser.add_argument("--report", action="store_true", help="only write the report again")
     return parser.parse_args(argv)

@@ -33,13 +33,8 @@ def run_case(case: Case, load: str) -> Outcome:
     missing = case.missing()
     if missing:
         return Outcome(**base, status="not-planted", words=f"needs {missing}")
-    run_dir = RUNS / f"{case.name}.{load}"
-    shutil.rmtree(run_dir, ignore_errors=True)
-    run_dir.parent.mkdir(parents=True, exist_ok=True)
-    recorder = (*FUELLINE, "run", "--quiet", "--run-dir", str(run_dir), "--")
     try:
-        account = run_job(case, faulty=True, measure=False, recorder=recorder)
-        diagnosis, diagnose_s = diagnose(run_dir)
+        account, diagnosis, diagnose_s = record(case, f"{case.name}.{load}")
     except NotPlanted as reason:
         return Outcome(**base, status="not-planted", words=f"needs {reason}")
     except JobError as reason:
@@ -47,6 +42,16 @@ def run_case(case: Case, load: str) -> Outcome:
     return Outcome(
         **base, **judge(case, diagnosis), **describe(account), diagnose_s=round(diagnose_s, 2)
     )
+
+
+def record(case: Case, name: str) -> tuple[Account, dict[str, Any], float]:
+    """The job's own account, the diagnosis, and how long that took."""
+    run_dir = RUNS / name
+    shutil.rmtree(run_dir, ignore_errors=True)
+    run_dir.parent.mkdir(parents=True, exist_ok=True)
+    recorder = (*FUELLINE, "run", "--quiet", "--run-dir", str(run_dir), "--")
+    account = run_job(case, faulty=True, measure=False, recorder=recorder)
+    return account, *diagnose(run_dir)
 
 
 def diagnose(run_dir: Path) -> tuple[dict[str, Any], float]:

@@ -1,18 +1,49 @@
-"""The data's path, top to bottom: recording -> timeline -> signals -> diagnosis -> report."""
+"""The data's path, top to bottom.
+
+recording -> timeline -> signals -> diagnosis -> forecast -> report
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import socket
+import time
+from contextlib import ExitStack
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from fuelline.diagnose import cannot_tell, diagnose
-from fuelline.ingest import Hosts, RunTail, compact_recording, find_parts, read_last
-from fuelline.report import render_terminal, write_document, write_feed
-from fuelline.schema.errors import NotARecordingError
+from fuelline import __version__
+from fuelline.diagnose import cannot_tell, diagnose, judge_scrapes
+from fuelline.ingest import (
+    Hosts,
+    RunTail,
+    compact_recording,
+    find_parts,
+    find_sources,
+    import_trace,
+    is_trace,
+    load_trace,
+    read_last,
+)
+from fuelline.predict import answer, fit, seed_settings, value_remedies
+from fuelline.report import (
+    render_markdown,
+    render_terminal,
+    write_comparison,
+    write_document,
+    write_feed,
+    write_forecasts,
+)
+from fuelline.report.perfetto import draw_findings, draw_recording, draw_trace, write_tracks
+from fuelline.report.whole_file import write_whole
+from fuelline.schema.errors import InputError, NotARecordingError, UsageError
 from fuelline.schema.findings import Diagnosis, RunSummary
 from fuelline.schema.names import encodable
-from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
+from fuelline.schema.readings import Missing
+from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, RunFacts
 from fuelline.signals import (
     align_hosts,
     answer_feed,
@@ -25,18 +56,28 @@ from fuelline.signals import (
     view_host,
     why_no_steps,
 )
+from fuelline.signals.changes import compare_samples
 from fuelline.signals.live import LiveRun, join_snapshots
+from fuelline.signals.sampling import sample_recording, sample_trace
+from fuelline.signals.stragglers import blame_root, measure_stragglers
+from fuelline.signals.trace import is_scrape, measure_scrapes, measure_survey, survey_trace
 from fuelline.timeline.tiles import cut_tiles
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
     from typing import TextIO
 
-    from fuelline.schema.facts import Culprit, SyncFacts
+    from fuelline.report.perfetto.track import Track
+    from fuelline.schema.comparison import RunComparison, RunSamples
+    from fuelline.schema.facts import Culprit, Facts, SyncFacts
     from fuelline.schema.feeding import Feed, FeedAccount, FeedRequest
+    from fuelline.schema.forecasts import ForecastReport, WhatIf
     from fuelline.schema.live import RunGrowth, Snapshot
-    from fuelline.schema.recording import Blindspot, RunFacts
+    from fuelline.schema.readings import Signal
+    from fuelline.schema.recording import Blindspot
+    from fuelline.schema.trials import Setting
     from fuelline.signals import Comparison, HostView
+    from fuelline.signals.trace import Survey
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
 
@@ -46,8 +87,22 @@ MOST_COMPARED = 4
 """Ranks beside a late one whose steps are looked into: what it does differently shows by then."""
 
 
+class Progress(Protocol):
+    """Whom to tell how far a long read has come."""
+
+    def expect(self, size_bytes: int) -> None:
+        """How much there will be."""
+        ...
+
+    def advance(self, size_bytes: int) -> None:
+        """So much more was read."""
+        ...
+
+
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     """Read a run, compacting it on the way if it has ended, and diagnose it."""
+    if is_trace(run_dir):
+        return _diagnose_trace(run_dir, price)
     recordings = Hosts(run_dir)
     hosts = align_hosts([view_host(timeline) for timeline in recordings])
     comparison = compare_ranks(hosts)
@@ -66,7 +121,27 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
         return cannot_tell(summary, blindspots, why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(recordings, hosts, comparison)
     facts = measure(timeline, trainer, tiling, sync)
-    return diagnose(facts, summary, blindspots, price)
+    return value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
+
+
+def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> ForecastReport:
+    """What would be, by the pipeline model of the rank that a diagnosis would judge."""
+    facts = measure_run(run_dir)
+    fitted = facts if isinstance(facts, Missing) else fit(facts)
+    return answer(fitted, question, price)
+
+
+def measure_run(run_dir: Path) -> Facts | Missing:
+    """The facts of the rank that a diagnosis would judge, or why there are none."""
+    recordings = Hosts(run_dir)
+    hosts = align_hosts([view_host(timeline) for timeline in recordings])
+    comparison = compare_ranks(hosts)
+    trainer = _choose_trainer(hosts, {culprit.rank for culprit in comparison.facts.culprits})
+    timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
+    tiling = cut_tiles(timeline, trainer) if trainer is not None else None
+    if trainer is None or tiling is None:
+        return Missing(reason=why_no_steps(hosts, trainer))
+    return measure(timeline, trainer, tiling, comparison.facts)
 
 
 def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:
@@ -86,6 +161,42 @@ def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:
 def _list_some(names: list[str]) -> str:
     rest = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def import_files(
+    paths: Sequence[Path], run_dir: Path, *, partial: bool, jobs: int | None, progress: Progress
+) -> None:
+    """Make a run of profilers' files: all of it or, on any error, nothing."""
+    sources = find_sources(paths)
+    progress.expect(sum(path.stat().st_size for path in sources))
+    run = RunFacts(
+        run_id=run_dir.name,
+        command=["fuelline", "import", *(encodable(str(path)) for path in paths)],
+        host=socket.gethostname(),
+        started_wall_ns=time.time_ns(),
+        started_ns=0,
+        exit_code=0,
+        fuelline_version=__version__,
+    )
+    import_trace(sources, run_dir, run, partial=partial, jobs=jobs, advance=progress.advance)
+
+
+def _diagnose_trace(run_dir: Path, price: float | None) -> Diagnosis:
+    """The same answer for an imported trace."""
+    trace = load_trace(run_dir)
+    if is_scrape(trace):
+        summary = _summarise(trace.run, run_dir)
+        return judge_scrapes(summary, measure_scrapes(trace), trace.facts.quality, price)
+    return _diagnose_survey(survey_trace(trace), run_dir, price)
+
+
+def _diagnose_survey(survey: Survey, run_dir: Path, price: float | None = None) -> Diagnosis:
+    measured = measure_survey(survey)
+    stragglers = measure_stragglers(survey.trace)
+    facts = msgspec.structs.replace(measured.facts, stragglers=stragglers)
+    diagnosis = diagnose(facts, _summarise(survey.trace.run, run_dir), [], price)
+    collectives = blame_root(measured.collectives, stragglers)
+    return msgspec.structs.replace(diagnosis, trace=measured.answer, collectives=collectives)
 
 
 def _choose_trainer(hosts: list[HostView], late: set[int]) -> Trainer | None:
@@ -154,6 +265,139 @@ def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
 def show_report(run_dir: Path, *, price: float | None, stream: TextIO) -> None:
     """The diagnosis for people."""
     render_terminal(write_document(diagnose_run(run_dir, price)), stream)
+
+
+def compare_runs(
+    before: tuple[Path, str],
+    after: tuple[Path, str],
+    *,
+    threshold: float | None,
+    shape: Literal["json", "markdown", "report"],
+    stream: TextIO,
+) -> bool:
+    """Write what changed between two runs or trace files, each with its name; is it over?"""
+    with ExitStack() as stack:
+        old = (_as_run(before[0], stack), before[1])
+        new = (_as_run(after[0], stack), after[1])
+        comparison = _compare(old, new, threshold)
+    if shape == "json":
+        stream.write(msgspec.json.format(msgspec.json.encode(comparison)).decode() + "\n")
+    elif shape == "markdown":
+        stream.write(render_markdown(write_comparison(comparison)))
+    else:
+        render_terminal(write_comparison(comparison), stream)
+    return comparison.is_over
+
+
+def _as_run(path: Path, stack: ExitStack) -> Path:
+    """A run's folder; a trace file is imported into one that lasts as long as the comparison."""
+    if not path.is_file():
+        return path
+    run_dir = Path(stack.enter_context(TemporaryDirectory())) / "run"
+    import_files([path], run_dir, partial=False, jobs=None, progress=_Untold())
+    return run_dir
+
+
+class _Untold:
+    """Progress that nobody hears of."""
+
+    def expect(self, size_bytes: int) -> None:
+        """See `Progress`."""
+
+    def advance(self, size_bytes: int) -> None:
+        """See `Progress`."""
+
+
+def _compare(
+    before: tuple[Path, str], after: tuple[Path, str], threshold: float | None
+) -> RunComparison:
+    if is_trace(before[0]) != is_trace(after[0]):
+        raise UsageError(
+            "One of these runs was recorded, the other imported. A recorded budget is the "
+            "trainer's time, an imported ledger the device's, so their parts are not the same "
+            "things. Nothing was compared. Compare two of a kind."
+        )
+    return compare_samples(_sample(*before), _sample(*after), threshold)
+
+
+def _sample(run_dir: Path, label: str) -> RunSamples:
+    """A run step by step."""
+    if is_trace(run_dir):
+        survey = survey_trace(load_trace(run_dir))
+        if not survey.accounts:
+            raise InputError(
+                f"{label} holds no device activity, so there is no ledger. Nothing was compared. "
+                "`fuelline diagnose` shows what it holds."
+            )
+        return sample_trace(survey, _diagnose_survey(survey, run_dir), label)
+    diagnosis = diagnose_run(run_dir)
+    tiling = _tile_judged(run_dir)
+    if tiling is None:
+        raise InputError(
+            f"{label} has no steps: {diagnosis.verdict.sentence} Nothing was compared. Record at "
+            "least two steps."
+        )
+    return sample_recording(tiling, diagnosis, label)
+
+
+def _tile_judged(run_dir: Path) -> Tiling | None:
+    """The tiles of the rank that the diagnosis judges."""
+    recordings = Hosts(run_dir)
+    hosts = align_hosts([view_host(timeline) for timeline in recordings])
+    late = {culprit.rank for culprit in compare_ranks(hosts).facts.culprits}
+    trainer = _choose_trainer(hosts, late)
+    if trainer is None:
+        return None
+    return cut_tiles(recordings.read(_host_of(hosts, trainer)), trainer)
+
+
+def export_perfetto(run_dir: Path, path: Path) -> int:
+    """Write a run for Perfetto, all of it or nothing; how many events it has."""
+    diagnosis = diagnose_run(run_dir)
+    tracks = _draw_trace(run_dir) if is_trace(run_dir) else _draw_recording(run_dir)
+    window = diagnosis.window
+    ends = None if window is None else (int(window.before_seconds * 1e9), int(window.seconds * 1e9))
+    span = None if ends is None else (ends[0], ends[0] + ends[1])
+    title = f"fuelline {__version__}: {diagnosis.run.run_id}"
+    with write_whole(path) as stream:
+        return write_tracks(chain(draw_findings(diagnosis, span), tracks), stream, title)
+
+
+def _draw_trace(run_dir: Path) -> Iterator[Track]:
+    trace = load_trace(run_dir)
+    if is_scrape(trace):
+        return draw_trace(trace, {}, {})
+    survey = survey_trace(trace)
+    parts = {(each.ledger.rank, each.ledger.device): each.all_pieces() for each in survey.accounts}
+    steps = {rank: found.spans for rank, found in survey.steps.items() if found.spans.height}
+    return draw_trace(trace, parts, steps)
+
+
+def _draw_recording(run_dir: Path) -> Iterator[Track]:
+    recordings = Hosts(run_dir)
+    hosts = align_hosts([view_host(timeline) for timeline in recordings])
+    origin_ns = min(host.run.started_ns + host.offset.shift_ns for host in hosts)
+    for number, host in enumerate(hosts):
+        label = f"{host.run.host}: " if len(hosts) > 1 else ""
+        shift_ns = host.offset.shift_ns - origin_ns
+        yield from draw_recording(recordings.read(number), host.trainers, shift_ns, label)
+
+
+def seed_run(run_dir: Path, cores: float) -> list[tuple[tuple[Setting, ...], Signal]]:
+    """Loader settings worth a trial, with what the model of a recording predicts for them."""
+    facts = measure_run(run_dir)
+    return seed_settings(facts if isinstance(facts, Missing) else fit(facts), cores)
+
+
+def ask_as_json(run_dir: Path, question: WhatIf, price: float | None = None) -> str:
+    """The contract of `whatif --json`."""
+    return msgspec.json.format(msgspec.json.encode(ask_run(run_dir, question, price))).decode()
+
+
+def show_forecasts(run_dir: Path, question: WhatIf, *, price: float | None, stream: TextIO) -> None:
+    """The same for people."""
+    report = ask_run(run_dir, question, price)
+    render_terminal(write_forecasts(report, encodable(str(run_dir))), stream)
 
 
 class Watch:

@@ -10,8 +10,13 @@ FROZEN = Path(__file__).with_name("cli_options.json")
 
 
 def find_commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    (group,) = (act for act in parser._actions if isinstance(act, argparse._SubParsersAction))
-    return dict(group.choices)
+    """By what is typed: `run`, `plan`, `plan serve`."""
+    found = {}
+    for group in (act for act in parser._actions if isinstance(act, argparse._SubParsersAction)):
+        for name, command in group.choices.items():
+            found[name] = command
+            found |= {f"{name} {inner}": each for inner, each in find_commands(command).items()}
+    return found
 
 
 def find_options(parser: argparse.ArgumentParser) -> list[str]:
@@ -33,7 +38,7 @@ def test_commands_and_options_are_the_frozen_ones() -> None:
 def test_every_option_says_what_it_does_and_its_default() -> None:
     for command in find_commands(build_parser()).values():
         for action in command._actions:
-            if action.dest not in ("help", "job"):
+            if action.dest not in ("help", "job") and action.dest != argparse.SUPPRESS:
                 assert action.help, action
                 assert "default" in action.help, action
 

@@ -153,6 +153,16 @@ def test_a_torch_that_is_none_leaves_a_note_and_the_job_goes_on(
     assert note.read_text().startswith("torch: ")
 
 
+def test_a_process_on_another_host_is_left_alone_and_says_so(
+    run_dir: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUELLINE_BOOT_ID", "the boot of another host")
+    (folder / "torch.py").write_text(FAKE_TORCH)
+    both("-c", "import torch; print(torch.VALUE)", run_dir=run_dir, path=folder)
+    (note,) = run_dir.iterdir()
+    assert "--node-rank auto" in note.read_text()
+
+
 def test_a_job_with_another_fuelline_keeps_it(run_dir: Path, folder: Path) -> None:
     (folder / "torch.py").write_text(FAKE_TORCH)
     (folder / "fuelline.py").write_text("VALUE = 'theirs'\n")

@@ -1,6 +1,7 @@
 """One recording over two hosts, which are two launchers here: what befalls one harms no rank."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -38,11 +39,15 @@ def start(rank: int, port: int, run_dir: Path | None) -> subprocess.Popen[str]:
     )
 
 
-def start_both(*run_dirs: Path) -> list[subprocess.Popen[str]]:
-    """Each host has its own view of the run's folder, if there is one."""
+def find_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+def start_both(*run_dirs: Path) -> list[subprocess.Popen[str]]:
+    """Each host has its own view of the run's folder, if there is one."""
+    port = find_port()
     views = run_dirs * 2 if len(run_dirs) == 1 else run_dirs or (None, None)
     return [start(rank, port, views[rank]) for rank in (0, 1)]
 
@@ -129,3 +134,30 @@ def test_a_part_that_got_lost_is_named_and_the_rest_is_diagnosed(
     diagnosis = pipeline.diagnose_run(tmp_path / "run")
     assert diagnosis.steps.count == STEPS - 1
     assert "node-0001" in blindspots(diagnosis)
+
+
+def run_under_mpi(*recorder: str) -> list[str]:
+    """What the tasks say; mpirun gives each a core of its own, which changes sums."""
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
+    done = subprocess.run(
+        [*mpirun, sys.executable, *recorder, str(JOBS / "mpi.py"), "ddp"],
+        env={
+            **environment(None),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(find_port()),
+        },
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun is not installed")
+def test_mpirun_may_start_a_recorder_for_each_task(tmp_path: Path) -> None:
+    recorder = ["-m", "fuelline", "run", "--quiet", "--node-rank", "auto", "--run-dir"]
+    said = run_under_mpi(*recorder, str(tmp_path / "run"), "--", sys.executable)
+    assert said == run_under_mpi()
+    assert pipeline.diagnose_run(tmp_path / "run").collectives.ranks == 2

@@ -17,7 +17,7 @@ import msgspec
 
 from fuelline.cli.orphans import adopt_orphans, end_orphans
 from fuelline.cli.run import resolve_command
-from fuelline.fix.adapters import ENTRY_DIR, FEED_VARIABLE
+from fuelline.fix.adapters import FEED_VARIABLE, GATE_DIR
 from fuelline.record.launch import launch
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.feeding import FeedAccount, FeedRequest
@@ -142,7 +142,7 @@ def _run(command: list[str], folder: Path, request: FeedRequest) -> Outcome:
     path = os.environ.get("PYTHONPATH")
     more = {
         FEED_VARIABLE: str(_write_plan(folder, request)),
-        "PYTHONPATH": f"{ENTRY_DIR}{os.pathsep}{path}" if path else ENTRY_DIR,
+        "PYTHONPATH": f"{GATE_DIR}{os.pathsep}{path}" if path else GATE_DIR,
         "PYTHONDONTWRITEBYTECODE": "1",  # nothing changes on disk
     }
     try:

@@ -5,9 +5,29 @@ from __future__ import annotations
 import argparse
 
 from fuelline import __version__
-from fuelline.cli import demo, diagnose, doctor, feed, pack, probe, run, runs, watch
+from fuelline.cli import (
+    compare,
+    demo,
+    diagnose,
+    doctor,
+    export,
+    feed,
+    import_,
+    pack,
+    plan,
+    probe,
+    run,
+    runs,
+    tune,
+    undo,
+    watch,
+    whatif,
+)
 
-_COMMANDS = (demo, run, watch, diagnose, feed, probe, pack, runs, doctor)
+_COMMANDS = (
+    demo, run, watch, import_, diagnose, compare, export, whatif, tune, undo, feed, probe,
+    pack, plan, runs, doctor,
+)  # fmt: skip
 
 _DESCRIPTION = """\
 Finds what keeps accelerators waiting, proves it, and says what it costs.

@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 MOST_HOSTS = 500
 """Pids of several hosts are kept apart by their numbers in 32 bits."""
 
+TASK_VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+"""How srun and the launchers of MPI number the tasks that they start, over all hosts."""
+
 _EPILOG = """\
 examples:
   fuelline run train.py --epochs 2
   fuelline run -m pkg.train --config base.yaml
   fuelline run torchrun --nproc-per-node 2 train.py
   fuelline run --node-rank 1 --run-dir /shared/run42 torchrun --nnodes 2 train.py
+  srun fuelline run --node-rank auto --run-dir /shared/run42 train.py
   fuelline run --price 2.5 -- bash start.sh
 
 The job's output, exit code, signals and standard input are its own. The report goes to standard
@@ -59,7 +63,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         type=_node_rank,
         metavar="N",
         help="this host's number in a job over several hosts: each host writes its part of one "
-        "--run-dir that all can reach (default: the job runs on this host alone)",
+        "--run-dir that all can reach; `auto` under srun or mpirun, which start a recorder for "
+        "each task (default: the job runs on this host alone)",
     )
     parser.add_argument(
         "--zoom",
@@ -81,6 +86,7 @@ _VALUED = (
     "--node-rank",
     "--zoom",
     "--seconds",
+    "--rounds",
     "--step",
     "--rate",
     "--workload",
@@ -96,7 +102,7 @@ _VALUED = (
 
 def separate_job(words: list[str]) -> list[str]:
     """Put `--` before a job that starts with `-m`, which is no option of ours."""
-    command = next((word for word in words if word in ("run", "feed")), None)
+    command = next((word for word in words if word in ("run", "tune", "feed")), None)
     own = words.index(command) if command is not None else len(words)
     takes_value = False
     for at in range(own + 1, len(words)):
@@ -141,7 +147,7 @@ def act(options: argparse.Namespace) -> int:
             f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "
             "Name a new folder with --run-dir, or leave it out."
         )
-    with serve_files(options) as more:
+    with serve_files(options, {}) as more:
         outcome = launch(command, run_dir, options.zoom, more=more)
     if outcome.problem is not None:
         print(
@@ -176,6 +182,11 @@ def _zoom(word: str) -> str:
 
 
 def _node_rank(word: str) -> int:
+    if word == "auto":
+        word = next((os.environ[name] for name in TASK_VARIABLES if name in os.environ), "auto")
+        if word == "auto":
+            names = ", ".join(TASK_VARIABLES)
+            raise argparse.ArgumentTypeError(f"auto needs one of {names}, and none is set here")
     if not word.isdecimal() or int(word) > MOST_HOSTS:
         raise argparse.ArgumentTypeError(f"{word!r} is not a host's number from 0 to {MOST_HOSTS}")
     return int(word)

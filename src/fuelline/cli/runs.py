@@ -44,6 +44,8 @@ def _line(path: Path) -> str:
         "?" if facts.ended_ns is None else f"{(facts.ended_ns - facts.started_ns) / 1e9:.0f} s"
     )
     state = "unfinished" if facts.exit_code is None else f"exit {facts.exit_code}"
+    if facts.command[:2] == ["fuelline", "import"]:
+        state = "imported"
     return f"{path.name}  {when}  {seconds:>7}  {state}"
 
 

@@ -28,6 +28,11 @@ def runs_folder() -> Path:
     return base / "fuelline" / "runs"
 
 
+def undo_folder() -> Path:
+    """Where originals of changed scripts are kept, beside the runs."""
+    return runs_folder().parent / "undo"
+
+
 def new_run_dir(command: list[str]) -> Path:
     """A fresh folder name that sorts by time and says what ran: `20260412-093015-train-4711`."""
     script = next((word for word in command[1:] if not word.startswith("-")), command[0])

@@ -12,6 +12,7 @@ from fuelline.diagnose.network_words import unnamed_share
 from fuelline.diagnose.rule import LISTED_SHARE, VERDICT_SHARE
 from fuelline.diagnose.rules import RULE_GROUPS
 from fuelline.diagnose.split import split_input
+from fuelline.diagnose.trace_words import judge
 from fuelline.schema.findings import Collectives, Diagnosis, Finding, StepStats, Verdict
 from fuelline.schema.readings import Missing, value_of
 from fuelline.schema.units import percent
@@ -45,7 +46,9 @@ def diagnose(
     diagnosis = Diagnosis(
         fuelline_version=__version__,
         run=run,
-        verdict=_verdict(facts, findings),
+        verdict=_verdict(facts, findings)
+        if facts.trace is None
+        else judge(facts.trace, findings, _no_verdict),
         budget=facts.budget,
         findings=findings,
         steps=facts.steps,
@@ -55,6 +58,7 @@ def diagnose(
         collectives=_collectives(facts),
         devices=[price_ladder(device, price_usd_per_hour) for device in facts.devices],
         unused_devices=facts.unused_devices,
+        quality=[] if facts.trace is None else facts.trace.quality,
     )
     diagnosis.check()
     return diagnosis

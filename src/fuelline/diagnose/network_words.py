@@ -32,7 +32,7 @@ it keeps 100 MB/s busy for 10 ms."""
 def network_share(exchange: ExchangeFacts) -> float:
     """Of the window: ranks exchange data, and that is not for want of cores.
 
-    A thread that moves the data and waits for a core delays the exchange by at most as much.
+    Threads that move the data and wait for a core delay the exchange by at most as much.
     """
     return max(0.0, (value_of(exchange.share) or 0.0) - (value_of(exchange.core_wait_share) or 0.0))
 
@@ -41,8 +41,16 @@ def limit_of_exchange(exchange: ExchangeFacts) -> Limit | None:
     """Which term of alpha + bytes / beta + jitter is the largest for a mean exchange."""
     if network_share(exchange) < LISTED_SHARE or not value_of(exchange.mean_seconds):
         return None
+    limit = _largest_term(exchange)
+    share, waits = value_of(exchange.share) or 0.0, exchange.core_waits_share
+    if limit == "latency" and at_least(waits, _MOSTLY * share):
+        return None
+    return None if limit == "jitter" and not _is_the_networks(exchange) else limit
+
+
+def _largest_term(exchange: ExchangeFacts) -> Limit | None:
     if (value_of(exchange.jitter_share) or 0.0) >= _MOSTLY:
-        return "jitter" if _is_the_networks(exchange) else None
+        return "jitter"
     rate, mean_bytes = value_of(exchange.bytes_per_s), value_of(exchange.mean_bytes) or 0.0
     if isinstance(exchange.latency_seconds, Missing):
         return _limit_of_one_size(rate, mean_bytes)
@@ -55,7 +63,7 @@ def unnamed_share(exchange: ExchangeFacts) -> float:
     """Of the window: exchanges that no rule can name the limit of."""
     if limit_of_exchange(exchange) is not None:
         return 0.0
-    share = network_share(exchange)
+    share = (value_of(exchange.share) or 0.0) - (value_of(exchange.core_waits_share) or 0.0)
     return share if share >= LISTED_SHARE else 0.0
 
 
@@ -73,7 +81,7 @@ def _is_the_networks(exchange: ExchangeFacts) -> bool:
     if at_least(exchange.retransmit_share, _LOSSY):
         return True
     jitter = (value_of(exchange.share) or 0.0) * (value_of(exchange.jitter_share) or 0.0)
-    return below(exchange.core_wait_share, _MOSTLY * jitter)
+    return below(exchange.core_waits_share, _MOSTLY * jitter)
 
 
 def report_exchange(rule: Rule, facts: Facts, what: str, remedy: Remedy) -> Finding:
@@ -100,7 +108,7 @@ def _evidence(exchange: ExchangeFacts) -> list[Evidence]:
         *fact(lambda v: f"{percent(v)} of the time is above the usual", exchange.jitter_share),
         *fact(lambda v: f"{percent(v)} of the segments were sent again", exchange.retransmit_share),
         *fact(
-            lambda v: f"a thread of a rank waits for a core {percent(v)} of the time",
-            exchange.core_wait_share,
+            lambda v: f"ranks of a host wait for a core {percent(v)} of the time, together",
+            exchange.core_waits_share,
         ),
     ]

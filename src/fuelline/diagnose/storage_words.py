@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.diagnose.rule import fact, gain_of_workers, line_fact, place_fact, risk_of_workers
 from fuelline.schema.findings import Evidence, Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import at_least
 from fuelline.schema.units import duration, number, percent, rate
 
@@ -48,6 +49,8 @@ def more_in_flight(facts: Facts) -> Remedy:
         applicability="unsafe",
         risk=risk_of_workers(facts.loader, more),
         at_most_speedup=gain_of_workers(facts.loader, more),
+        cost=f"{more - workers} more processes with memory of their own",
+        question=WhatIf(workers=more, prefetch=4),
     )
 
 
@@ -59,11 +62,15 @@ def nearer_data(place: PlaceFacts | None) -> Remedy:
             f"(/dev/shm)",
             why="this disk, or the limit set for it, gives no more",
             applicability="display",
+            cost="the data set's size in memory",
+            question=WhatIf(storage="warm"),
         )
     return Remedy(
         setting="copy the data set to a local disk before training",
         why="a local read takes microseconds where this one takes milliseconds",
         applicability="display",
+        cost="the data set's size on a local disk, and the time to copy it",
+        question=WhatIf(storage="local"),
     )
 
 
@@ -74,4 +81,6 @@ def packed_data() -> Remedy:
         "arrays)",
         why="one open and sequential reads replace thousands of opens",
         applicability="display",
+        cost="the data set's size once more",
+        question=WhatIf(storage="packed"),
     )

@@ -2,15 +2,21 @@
 
 from fuelline.ingest.follow import RunTail
 from fuelline.ingest.hosts import Hosts, find_parts
+from fuelline.ingest.imports import find_sources, import_trace
 from fuelline.ingest.last import read_last
 from fuelline.ingest.recording import compact_recording, load_recording, read_recording
+from fuelline.ingest.trace_run import is_trace, load_trace
 
 __all__ = [
     "Hosts",
     "RunTail",
     "compact_recording",
     "find_parts",
+    "find_sources",
+    "import_trace",
+    "is_trace",
     "load_recording",
+    "load_trace",
     "read_last",
     "read_recording",
 ]

@@ -149,8 +149,18 @@ def read_run_facts(run_dir: Path) -> RunFacts:
     return _decode(path, RunFacts)
 
 
+def read_manifest(run_dir: Path) -> Manifest:
+    """The table of contents of a run that is whole."""
+    if not (run_dir / MANIFEST_FILE).exists():
+        raise NotARecordingError(
+            f"{run_dir} holds no {MANIFEST_FILE}. Nothing was read. `fuelline runs` lists what "
+            "there is."
+        )
+    return _decode(run_dir / MANIFEST_FILE, Manifest)
+
+
 def _load_compacted(run_dir: Path) -> Timeline:
-    manifest = _decode(run_dir / MANIFEST_FILE, Manifest)
+    manifest = read_manifest(run_dir)
     tables = {
         name: _read_table(run_dir / f"{name}.parquet", facts)
         for name, facts in manifest.tables.items()
@@ -173,14 +183,12 @@ def _read_table(path: Path, facts: TableFacts) -> pl.DataFrame:
     if len(data) != facts.size_bytes or zlib.crc32(data) != facts.crc32:
         raise DamagedRecordingError(
             f"{path} was altered or cut short: {len(data)} bytes of {facts.size_bytes}, "
-            f"checksum {zlib.crc32(data):08x} instead of {facts.crc32:08x}. {_DAMAGE}"
+            f"checksum {zlib.crc32(data):08x} instead of {facts.crc32:08x}. {DAMAGE}"
         )
     frame = pl.read_parquet(data)
     columns = TABLES[path.stem]
     if not set(frame.columns) <= set(columns):
-        raise DamagedRecordingError(
-            f"{path} has unknown columns {sorted(frame.columns)}. {_DAMAGE}"
-        )
+        raise DamagedRecordingError(f"{path} has unknown columns {sorted(frame.columns)}. {DAMAGE}")
     added = [
         pl.lit(None, kind).alias(name)
         for name, kind in columns.items()
@@ -193,10 +201,10 @@ def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise DamagedRecordingError(f"{path}: {error.strerror}. {_DAMAGE}") from None
+        raise DamagedRecordingError(f"{path}: {error.strerror}. {DAMAGE}") from None
 
 
-_DAMAGE = (
+DAMAGE = (
     "The run cannot be diagnosed from this copy, and nothing was changed. Copy the folder again, "
     "or record again with `fuelline run`."
 )
@@ -208,7 +216,7 @@ def _decode(path: Path, kind: type[_T]) -> _T:
     try:
         stamp = msgspec.json.decode(data, type=_Stamp)
     except msgspec.MsgspecError as error:
-        raise DamagedRecordingError(f"{path} is not readable JSON ({error}). {_DAMAGE}") from None
+        raise DamagedRecordingError(f"{path} is not readable JSON ({error}). {DAMAGE}") from None
     if stamp.format != FORMAT:
         raise NotARecordingError(
             f"{path} was not written by fuelline (format {stamp.format!r}). Nothing was read. "
@@ -223,7 +231,7 @@ def _decode(path: Path, kind: type[_T]) -> _T:
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.MsgspecError as error:
-        raise DamagedRecordingError(f"{path} lacks something ({error}). {_DAMAGE}") from None
+        raise DamagedRecordingError(f"{path} lacks something ({error}). {DAMAGE}") from None
 
 
 def _timeline(run: RunFacts, remains: Remains, lines: dict[str, str]) -> Timeline:

@@ -23,10 +23,16 @@ import msgspec
 
 from fuelline import __version__
 from fuelline.record.hooks import SITE_DIR
+from fuelline.record.samplers.procfs import find_text
 from fuelline.schema.errors import InputError
 from fuelline.schema.names import encodable
 from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, Blindspot, RunFacts
-from fuelline.schema.wire import OBSERVER_PID_VARIABLE, RUN_DIR_VARIABLE, ZOOM_VARIABLE
+from fuelline.schema.wire import (
+    BOOT_ID_VARIABLE,
+    OBSERVER_PID_VARIABLE,
+    RUN_DIR_VARIABLE,
+    ZOOM_VARIABLE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,6 +50,7 @@ _FROM_KERNEL = 0x80
 """si_code of a signal that the terminal sent to the whole foreground group (SI_KERNEL)."""
 _OBSERVER_GRACE_S = 3.0
 """How long the observer may take to write its last samples; it needs milliseconds."""
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _LOGIN = re.compile(r"://[^/@\s]+@")
 _SECRET = re.compile(r"(key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
 """`--api-key` and `HF_TOKEN`, but neither `--tokenizer` nor `--max-tokens`."""
@@ -144,6 +151,7 @@ def _job_environment(run_dir: Path, zoom: str | None, more: Mapping[str, str]) -
         "PYTHONPATH": f"{SITE_DIR}{os.pathsep}{path}" if path else str(SITE_DIR),
         RUN_DIR_VARIABLE: str(run_dir.absolute()),
         OBSERVER_PID_VARIABLE: str(os.getpid()),
+        BOOT_ID_VARIABLE: (find_text(_BOOT_ID) or "").strip(),
     }
 
 

@@ -86,7 +86,7 @@ class Observer:
             Task("children", self._look_for_children, 250 * MS, 0.0003),
             Task("processes", self._sample_processes, 1 * S, 0.0008),
             Task("host", self._sample_host, 1 * S, 0.0007),
-            Task("others", self._sample_others, 2 * S, 0.0005),
+            Task("others", self._sample_others, 2 * S, 0.0005, head_start_ns=30 * MS),
             Task("limits", self._check_limits, 10 * S, 0.0002),
             Task("stacks", self._sample_stacks, 500 * MS, 0.0002),
             Task("journal", self._flush, 1 * S, 0.0003),

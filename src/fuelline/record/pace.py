@@ -36,6 +36,9 @@ class Task:
     """Turns move at random by as much of the interval: a job with a beat must not hide in it."""
     slack_frac: float = 0.25
     """Share of the interval that a turn may be late: one wake-up serves several tasks."""
+    head_start_ns: int = 0
+    """CPU that it may use at first beyond its share: a task that has much to meet would otherwise
+    pay for its first turn through the whole of a short job."""
     due_ns: int = 0
     stretch: float = 1.0
     """Set by the governor: turns come so much further apart than the task would have them."""
@@ -71,7 +74,10 @@ class Task:
         """Take in the share of the time since the last turn, and pay for this one."""
         most_ns = _SAVED_NS * self.core_share
         earned_ns = (now_ns - self._paid_ns) * self.core_share
-        saved_ns = most_ns if self._saved_ns is None else min(most_ns, self._saved_ns + earned_ns)
+        if self._saved_ns is None:
+            saved_ns = most_ns + self.head_start_ns
+        else:
+            saved_ns = max(self._saved_ns, min(most_ns, self._saved_ns + earned_ns))
         self._saved_ns, self._paid_ns = saved_ns - cost_ns, now_ns
 
 

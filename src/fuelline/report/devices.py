@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 from fuelline.report.document import Bar, Bars, Block, Heading, Item, Items, Statement
 from fuelline.schema.devices import RUNGS
 from fuelline.schema.readings import Missing, Reading, value_of
+from fuelline.schema.trace import TRACE_RUNGS
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
     from fuelline.schema.devices import DeviceFacts
     from fuelline.schema.findings import Diagnosis
 
-_WORDS = {"reported utilisation": "reported as busy", "tensor cores active": "tensor cores"}
+_WORDS = {
+    "reported utilisation": "reported as busy",
+    "tensor cores active": "tensor cores",
+    "estimated occupancy": "est. occupancy",
+    "tensor-core kernels": "tensor-core work",
+}
 _MOST_DEVICES = 16
-_MEANING = (
-    "Shares of the allocated time. Reported as busy means that some kernel was resident, not that "
-    "the chip was full."
-)
+_MEANING = "Reported as busy means that some kernel was resident, not that the chip was full."
 
 
 def describe_devices(diagnosis: Diagnosis) -> list[Block]:
@@ -30,10 +33,26 @@ def describe_devices(diagnosis: Diagnosis) -> list[Block]:
     title = f"How busy the accelerators were: {len(devices)} x {', '.join(names)}, "
     return [
         Heading(title + duration(devices[0].seconds)),
-        Bars(tuple(_bar(devices, rung) for rung in RUNGS)),
-        Items((*_unknown(devices), *map(_line, devices[:_MOST_DEVICES]))),
-        Statement(" ".join([_MEANING, *_unused(diagnosis)])),
+        Bars(tuple(_bar(devices, rung) for rung in _rungs(diagnosis))),
+        Items((*_unknown(devices), *_lines(diagnosis))),
+        Statement(" ".join([_meaning(diagnosis), *_unused(diagnosis)])),
     ]
+
+
+def _meaning(diagnosis: Diagnosis) -> str:
+    whole = "the allocated time" if diagnosis.trace is None else "each device's own time"
+    return f"Shares of {whole}. {_MEANING}"
+
+
+def _rungs(diagnosis: Diagnosis) -> tuple[str, ...]:
+    return RUNGS if diagnosis.trace is None else TRACE_RUNGS
+
+
+def _lines(diagnosis: Diagnosis) -> list[Item]:
+    """One a device; an imported trace has a ledger instead."""
+    if diagnosis.trace is not None:
+        return []
+    return [_line(device) for device in diagnosis.devices[:_MOST_DEVICES]]
 
 
 def _bar(devices: list[DeviceFacts], rung: str) -> Bar:

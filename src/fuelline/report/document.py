@@ -55,7 +55,40 @@ class Items:
     numbered: bool = False
 
 
-Block = Heading | Statement | Bars | Items
+@dataclass(frozen=True)
+class Table:
+    """Rows of short cells, numbers right, words left; what is too wide for the page is cut."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points that belong together."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    joined: bool = True
+    """A line through them; else dots."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Series over two axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+    log_y: bool = False
+    x_mark: float | None = None
+    """A vertical line, where something changes."""
+    x_mark_label: str = ""
+
+
+Block = Heading | Statement | Bars | Items | Table | Chart
 
 
 @dataclass(frozen=True)

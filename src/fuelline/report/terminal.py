@@ -11,7 +11,18 @@ from typing import TYPE_CHECKING, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from fuelline.report.document import Bars, Block, Document, Heading, Items, Statement
+from fuelline.report.charts import draw_chart
+from fuelline.report.document import (
+    Bars,
+    Block,
+    Chart,
+    Document,
+    Heading,
+    Items,
+    Statement,
+    Table,
+)
+from fuelline.report.tables import draw_table
 from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
@@ -49,6 +60,11 @@ def _draw(console: Console, block: Block, *, plain: bool) -> None:
     elif isinstance(block, Bars):
         for bar in block.bars:
             console.print(_bar_line(bar, plain=plain))
+    elif isinstance(block, Table):
+        _draw_table(console, block, plain=plain)
+    elif isinstance(block, Chart):
+        for line in draw_chart(block, plain=plain):
+            console.print(Text(shown(line, plain=plain)[:WIDTH]), soft_wrap=True)
     else:
         _draw_items(console, block, plain=plain)
 
@@ -73,6 +89,13 @@ def _bar_line(bar: Bar, *, plain: bool) -> Text:
     line.append(f" {100 * bar.share:5.1f} %  {shown(bar.detail, plain=plain)}".rstrip())
     line.truncate(WIDTH)
     return line
+
+
+def _draw_table(console: Console, block: Table, *, plain: bool) -> None:
+    rows = tuple(tuple(shown(cell, plain=plain) for cell in row) for row in block.rows)
+    lines = draw_table(Table(block.header, rows), WIDTH, "..." if plain else "…")
+    for position, line in enumerate(lines):
+        console.print(Text(line[:WIDTH], "dim" if position == 0 else ""), soft_wrap=True)
 
 
 def _draw_items(console: Console, block: Items, *, plain: bool) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.report.devices import describe_devices
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
+from fuelline.report.trace import describe_quality, describe_trace
 from fuelline.schema.units import duration, number
 
 if TYPE_CHECKING:
@@ -15,11 +16,12 @@ if TYPE_CHECKING:
 
 _MOST_EVIDENCE = 8
 _HEALTHY_LIMIT = "math"
-_PART_WORDS = {
+PART_WORDS = {
     "input": "wait for input",
     "loop": "between steps",
     "transfer": "copy to device",
     "sync": "synchronise",
+    "undivided communication": "communication",
 }
 _WAITING_PARTS = (
     "input",
@@ -29,6 +31,12 @@ _WAITING_PARTS = (
     "garbage collection",
     "loop",
     "unexplained",
+    "waiting for a peer",
+    "data wait",
+    "launch-bound",
+    "synchronisation",
+    "profiler overhead",
+    "unknown",
 )
 
 
@@ -40,8 +48,10 @@ def write_document(diagnosis: Diagnosis) -> Document:
         (
             Statement(_run_line(diagnosis)),
             *_verdict(diagnosis),
+            *describe_quality(diagnosis),
             *_budget(diagnosis),
             *describe_devices(diagnosis),
+            *describe_trace(diagnosis),
             *(_evidence(top) if top is not None else ()),
             *(_remedies(top) if top is not None else ()),
             *_also_found(others),
@@ -81,22 +91,22 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     if window is None or not diagnosis.budget:
         return []
     kind = "steps" if steps.kind == "train" else "batches"
+    kind = kind.removesuffix("s") if steps.count == 1 and steps.kind == "train" else kind
     title = f"Where the time went: {duration(window.seconds)}, {number(steps.count)} {kind}"
     if steps.mean is not None and steps.p95 is not None:
         title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
     count = max(1, steps.count)
     bars = tuple(_bar(part, count) for part in diagnosis.budget if part.share >= 0.001)
     before = f"Not counted: {duration(window.before_seconds)} before the end of the first step"
-    return [
-        Heading(title),
-        Bars(bars),
-        Statement(f"{before}, {duration(window.after_seconds)} after the last."),
-    ]
+    note = f"{before}, {duration(window.after_seconds)} after the last."
+    if diagnosis.trace is not None:
+        note = "All devices together, each from its first event to its last."
+    return [Heading(title), Bars(bars), Statement(note)]
 
 
 def _bar(part: BudgetPart, steps: int) -> Bar:
     return Bar(
-        label=_PART_WORDS.get(part.part, part.part),
+        label=PART_WORDS.get(part.part, part.part),
         share=part.share,
         detail=f"{duration(part.seconds / steps)} a step",
         marked=part.part in _WAITING_PARTS,
@@ -137,7 +147,18 @@ def _remedy_details(remedy: Remedy) -> list[str]:
         remedy.why,
         words[remedy.applicability] + (f" ({remedy.risk})" if remedy.risk else ""),
     ]
-    if remedy.at_most_speedup is not None:
+    details += _gain_details(remedy)
+    return details
+
+
+def _gain_details(remedy: Remedy) -> list[str]:
+    """The prediction; the bound only where there is none."""
+    details = [f"costs: {remedy.cost}"] if remedy.cost else []
+    if remedy.gain_words:
+        details.append(f"predicted: {remedy.gain_words}")
+        if remedy.worth_usd_per_day is not None:
+            details.append(f"worth {remedy.worth_usd_per_day:.2f} USD a day per accelerator")
+    elif remedy.at_most_speedup is not None:
         details.append(f"at most {remedy.at_most_speedup:.1f}x as fast")
     return details
 

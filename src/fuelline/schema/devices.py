@@ -98,3 +98,7 @@ class DeviceFacts(Struct, frozen=True, kw_only=True):
     """The driver lost it during the run: it fell off the bus, or needs a reset."""
     lost_share: Signal = _NOT_READ
     """Of the window: after that moment; 0 if it was not lost or the job ended with it."""
+    rank: int | None = None
+    """Of the trace that it was seen in; null for recorded runs, which have processes instead."""
+    ledger: dict[str, float] = field(default_factory=dict)
+    """Part to share of wall, summing to 1: one of `schema.trace.LEDGER_PARTS`. Imported only."""

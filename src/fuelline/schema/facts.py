@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from fuelline.schema.demands import DemandFacts
 from fuelline.schema.devices import DeviceFacts  # noqa: TC001
 from fuelline.schema.findings import (  # noqa: TC001 - msgspec needs them
     BudgetPart,
@@ -18,6 +19,8 @@ from fuelline.schema.findings import (  # noqa: TC001 - msgspec needs them
 )
 from fuelline.schema.readings import Missing, Signal
 from fuelline.schema.recording import LoaderFacts  # noqa: TC001
+from fuelline.schema.stragglers import StragglerFacts  # noqa: TC001
+from fuelline.schema.trace import Quality  # noqa: TC001
 
 _NOT_MEASURED = Missing(reason="not measured")
 
@@ -211,7 +214,11 @@ class ExchangeFacts(Struct, frozen=True, kw_only=True):
     retransmit_share: Signal = _NOT_MEASURED
     """Of the TCP segments that were sent: sent again. Healthy networks stay below 0.0001."""
     core_wait_share: Signal = _NOT_MEASURED
-    """Of the window: the thread that waited most for a core did so, of any rank."""
+    """Of the window: the thread that waited most for a core did so, of any rank. The exchange was
+    delayed by about as much at least."""
+    core_waits_share: Signal = _NOT_MEASURED
+    """The same, summed over the ranks of a host: data goes from rank to rank, so that waits at
+    different times add up. The exchange was delayed by as much at most."""
 
 
 class SyncFacts(Struct, frozen=True, kw_only=True):
@@ -229,6 +236,58 @@ class SyncFacts(Struct, frozen=True, kw_only=True):
     """The culprits with their own causes, as the engine explains them."""
     exchange: ExchangeFacts = field(default_factory=ExchangeFacts)
     jitter: list[JitterForecast] = field(default_factory=list)
+
+
+class TraceSignals(Struct, frozen=True, kw_only=True):
+    """An imported trace as rules see it. Shares are of wall time, all devices together.
+
+    What the trace's quality forbids is Missing, so that its rules stay silent.
+    """
+
+    devices: int = 0
+    ranks: int = 0
+    compute_share: Signal = _NOT_MEASURED
+    """Some kernel computed."""
+    transfer_share: Signal = _NOT_MEASURED
+    """Ranks exchanged data and computed nothing; undivided communication is not in it."""
+    waiting_share: Signal = _NOT_MEASURED
+    """A collective was waiting for a rank that had not come. High: stragglers."""
+    undivided_share: Signal = _NOT_MEASURED
+    """Communication of one rank alone: transfer or waiting, the trace cannot tell."""
+    hidden_share: Signal = _NOT_MEASURED
+    """Of all communication: under compute. Near 1 it costs nothing."""
+    copies_share: Signal = _NOT_MEASURED
+    data_wait_share: Signal = _NOT_MEASURED
+    """Idle while the host was in its data loader."""
+    launch_share: Signal = _NOT_MEASURED
+    """Idle because the host had not launched anything yet."""
+    allocator_share: Signal = _NOT_MEASURED
+    """Part of `launch_share`: the host was allocating or freeing device memory."""
+    between_steps_share: Signal = _NOT_MEASURED
+    """Part of `launch_share`: in gaps that a step ended in."""
+    sync_share: Signal = _NOT_MEASURED
+    """Idle while the host was in a call that waits for the device."""
+    unknown_share: Signal = _NOT_MEASURED
+    utilisation: Signal = _NOT_MEASURED
+    """What nvidia-smi would report."""
+    fill: Signal = _NOT_MEASURED
+    """Multiprocessors with a block, over wall. Far below `utilisation`: kernels too small."""
+    occupancy: Signal = _NOT_MEASURED
+    tensor_share: Signal = _NOT_MEASURED
+    kernel_seconds: Signal = _NOT_MEASURED
+    """Median length of a kernel. A few microseconds: as short as its launch."""
+    launches_per_s: Signal = _NOT_MEASURED
+    loader: str = ""
+    """The data loader's event that most idle time lay under."""
+    loader_in_process: bool = False
+    """The loader works in the trainer itself: no workers."""
+    during: dict[str, str] = field(default_factory=dict)
+    """Cause of idleness to the host event that most of it lay under."""
+    late: list[LateRank] = field(default_factory=list)
+    waiting_share_by_rank: dict[str, float] = field(default_factory=dict)
+    quality: list[Quality] = field(default_factory=list)
+    doubt: str = ""
+    """Why no verdict may be given at all; empty if one may."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -254,6 +313,12 @@ class Facts(Struct, frozen=True, kw_only=True):
     unused_devices: list[str] = field(default_factory=list)
     """Accelerators of the host that no process of the job was on, if that could be seen."""
     transfer: TransferFacts = field(default_factory=TransferFacts)
+    trace: TraceSignals | None = None
+    """Of an imported trace; None for recorded runs."""
+    stragglers: StragglerFacts | None = None
+    """Of an imported trace that tells stages and replicas; None for all others."""
+    demands: DemandFacts = field(default_factory=DemandFacts)
+    """What one batch asks of each resource; the pipeline model is fitted from these."""
 
     def share_of(self, part: str) -> float:
         """Share of the window that went to one part of the budget."""

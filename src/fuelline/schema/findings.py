@@ -11,8 +11,10 @@ from typing import Literal
 from msgspec import Struct, field
 
 from fuelline.schema.devices import DeviceFacts  # noqa: TC001 - likewise
+from fuelline.schema.forecasts import WhatIf  # noqa: TC001 - likewise
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.recording import Blindspot  # noqa: TC001
+from fuelline.schema.trace import Quality, TraceAnswer  # noqa: TC001
 
 DIAGNOSIS_VERSION = 1
 
@@ -68,6 +70,16 @@ class Remedy(Struct, frozen=True, kw_only=True):
     risk: str = ""
     at_most_speedup: float | None = None
     """An upper bound from what was lost and what the setting can change; not a prediction."""
+    cost: str = ""
+    """What it takes: cores, memory, disk, work."""
+    question: WhatIf | None = None
+    """What the setting means to the pipeline model; null if the model has no word for it."""
+    gain: Signal | None = None
+    """Predicted speedup with a 95 % interval, or why there is no prediction; null if not asked."""
+    gain_words: str = ""
+    """`2.1x (1.9-2.3), then storage bandwidth`."""
+    worth_usd_per_day: float | None = None
+    """What an accelerator that runs all day then saves, at the price given by --price."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -205,6 +217,10 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """The job's accelerators with their utilisation ladder; empty if none could be asked."""
     unused_devices: list[str] = field(default_factory=list)
     """Accelerators of the host that the job did not use, if that could be seen."""
+    quality: list[Quality] = field(default_factory=list)
+    """What is wrong with an imported trace; empty for recorded runs, whose `blindspots` tell."""
+    trace: TraceAnswer | None = None
+    """What only imported traces have: ledgers, gaps, kernels; null for recorded runs."""
 
     def check(self) -> None:
         """Raise if the parts contradict each other."""
@@ -212,5 +228,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
             raise ValueError("budget shares do not sum to 1")
         if any(part.seconds < 0 for part in self.budget):
             raise ValueError("a budget part is negative")
+        for ledger in self.trace.ledgers if self.trace is not None else ():
+            ledger.check()
         if (self.verdict.code is None) != (self.verdict.reason is not None):
             raise ValueError("a verdict has either a code or a reason")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct, field
 
 from fuelline.schema.samples import (  # noqa: TC001 - msgspec resolves them at run time
     DeviceSeen,
     Limits,
 )
+from fuelline.schema.trace import TraceFacts  # noqa: TC001
 
 FORMAT = "fuelline-recording"
 RECORDING_VERSION = 1
@@ -117,3 +120,6 @@ class Manifest(Struct, frozen=True, kw_only=True):
     tables: dict[str, TableFacts] = field(default_factory=dict)
     devices: list[DeviceSeen] = field(default_factory=list)
     """The accelerators of the host, one row a device."""
+    kind: Literal["recorded", "trace"] = "recorded"
+    """recorded: by `fuelline run`. trace: imported from a profiler's file, see `trace`."""
+    trace: TraceFacts | None = None

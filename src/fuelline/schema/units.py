@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _BYTE_STEPS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+_SHORT_STEPS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 _TIME_STEPS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
@@ -43,5 +44,23 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
 
+def parameters(count: float) -> str:
+    """`70553706496` -> `70.6B`, as models are named."""
+    for letter, step in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
+        if count >= step:
+            return f"{count / step:.3g}{letter}"
+    return f"{count:,.0f}"
+
+
 def _three_digits(value: float) -> str:
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2g}"
+
+
+def short(value: float) -> str:
+    """`1843.2` -> `1.8k`, `0.0123` -> `0.012`: for axes and narrow columns."""
+    for letter, step in _SHORT_STEPS:
+        if abs(value) >= step:
+            return f"{_three_digits(value / step)}{letter}"
+    if abs(value) >= 0.095 or value == 0:
+        return _three_digits(value)
+    return f"{value:.2g}"

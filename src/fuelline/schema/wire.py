@@ -48,6 +48,8 @@ RUN_DIR_VARIABLE = "FUELLINE_RUN_DIR"
 """Environment variable that tells the hooks where the run is; they write to its `spool/` folder."""
 ZOOM_VARIABLE = "FUELLINE_ZOOM"
 """Environment variable with the steps to profile, as `3@100`; absent if none were asked for."""
+BOOT_ID_VARIABLE = "FUELLINE_BOOT_ID"
+"""Environment variable with the boot of the launcher's host: only there the clock is the same."""
 OBSERVER_PID_VARIABLE = "FUELLINE_OBSERVER_PID"
 """Environment variable with the observer's pid, which Yama must be told about (ptrace_scope 1)."""
 

@@ -10,6 +10,7 @@ from fuelline.schema.facts import ComputeFacts
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Kind
 from fuelline.signals.budget import COMPUTE_PARTS, step_table, training_batches
+from fuelline.signals.counters import thread_growth
 from fuelline.signals.estimate import ratio, total
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def measure_compute(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Com
 
 
 def _core_wait_share(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
-    grown = _clock_growth(timeline, trainer, tiling)
+    grown = thread_growth(timeline, tiling, trainer.tid)
     if grown is None:
         return Missing(reason="the trainer's clocks were not read twice")
     return total(grown[1] / tiling.wall_ns, "frac", "clocks.runq over window")
@@ -81,24 +82,8 @@ def _ran_when_ready(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> flo
 
     On a crowded host a step takes longer without any more work in it; this takes the crowd out.
     """
-    oncpu, queued = _clock_growth(timeline, trainer, tiling) or (0.0, 0.0)
+    oncpu, queued = thread_growth(timeline, tiling, trainer.tid) or (0.0, 0.0)
     return oncpu / (oncpu + queued) if oncpu > 0 else 1.0
-
-
-def _clock_growth(
-    timeline: Timeline, trainer: Trainer, tiling: Tiling
-) -> tuple[float, float] | None:
-    """Nanoseconds that the trainer ran and that it waited for a core; None if it was not seen."""
-    clocks = timeline.table("clocks").filter(
-        (pl.col("pid") == trainer.pid)
-        & (pl.col("tid") == trainer.tid)
-        & pl.col("at_ns").is_between(tiling.start_ns, tiling.end_ns)
-    )
-    if clocks.height < 2:
-        return None
-    grown = clocks.select(pl.col("oncpu_ns", "runq_ns").max() - pl.col("oncpu_ns", "runq_ns").min())
-    oncpu, queued = grown.row(0)
-    return float(oncpu), float(queued)
 
 
 def _node_seconds(tiling: Tiling, nodes: Signal, backwards: int, ran: float) -> Signal:

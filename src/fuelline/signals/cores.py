@@ -18,7 +18,7 @@ _UNSEEN = Missing(reason="the observer left no counters for the window")
 
 def measure_cores(timeline: Timeline, tiling: Tiling) -> CoreFacts:
     """Cores allowed, used, idle and taken by others, on average over the window."""
-    limits = timeline.limits[-1] if timeline.limits else None
+    limits = timeline.limits_within(tiling.start_ns, tiling.end_ns)
     used = _job_cores(timeline, tiling)
     wall_ns = tiling.wall_ns
     busy = growth(timeline, tiling, "cpu.busy_ns")

@@ -63,3 +63,39 @@ def process_growth(timeline: Timeline, span: Span, column: str) -> float | None:
     before = pl.col(column).filter(pl.col("at_ns") <= span.start_ns).last().fill_null(0)
     grown = rows.sort("at_ns").group_by("pid").agg((pl.col(column).last() - before).alias("grown"))
     return float(grown["grown"].sum()) * span.wall_ns / (last_ns - span.start_ns)
+
+
+def thread_growth(timeline: Timeline, span: Span, tid: int) -> tuple[float, float] | None:
+    """Nanoseconds that a thread of the trainer's process ran and that it waited for a core.
+
+    None if its clocks were not read twice inside the window.
+    """
+    clocks = _clocks(timeline, span).filter((pl.col("pid") == span.pid) & (pl.col("tid") == tid))
+    if clocks.height < 2:
+        return None
+    grown = clocks.select(pl.col("oncpu_ns", "runq_ns").max() - pl.col("oncpu_ns", "runq_ns").min())
+    oncpu, queued = grown.row(0)
+    return float(oncpu), float(queued)
+
+
+def queued_growth(timeline: Timeline, span: Span) -> float | None:
+    """Nanoseconds that all threads of the job waited for a core; None if no clock was read twice.
+
+    Each thread's growth between its own readings stands for the window.
+    """
+    clocks = (
+        _clocks(timeline, span)
+        .group_by("pid", "tid")
+        .agg(
+            grown=pl.col("runq_ns").max() - pl.col("runq_ns").min(),
+            seen_ns=pl.col("at_ns").max() - pl.col("at_ns").min(),
+        )
+        .filter(pl.col("seen_ns") > 0)
+    )
+    if not clocks.height:
+        return None
+    return float((clocks["grown"] * (span.wall_ns / clocks["seen_ns"])).sum())
+
+
+def _clocks(timeline: Timeline, span: Span) -> pl.DataFrame:
+    return timeline.table("clocks").filter(pl.col("at_ns").is_between(span.start_ns, span.end_ns))

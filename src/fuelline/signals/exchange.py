@@ -21,7 +21,7 @@ from fuelline.schema.wire import Collective
 from fuelline.signals.estimate import slope, total
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fuelline.signals.hosts import HostView
     from fuelline.timeline.meetings import Meetings
@@ -52,7 +52,8 @@ def fit_exchange(hosts: Sequence[HostView], meetings: Meetings, wall_ns: int) ->
         bytes_per_s=beta,
         jitter_share=_jitter_share(exchanges),
         retransmit_share=_retransmit_share(hosts),
-        core_wait_share=_core_wait_share(hosts),
+        core_wait_share=_core_wait_share(hosts, max),
+        core_waits_share=_core_wait_share(hosts, sum),
     )
 
 
@@ -180,9 +181,11 @@ def _retransmit_share(hosts: Sequence[HostView]) -> Signal:
     return total(again / sent, "frac", "net.retransmits over segments", int(sent))
 
 
-def _core_wait_share(hosts: Sequence[HostView]) -> Signal:
-    """Of the rank that waited most, because all others wait with it."""
-    shares = [share for host in hosts for share in host.core_waits]
+def _core_wait_share(
+    hosts: Sequence[HostView], joined: Callable[[Sequence[float]], float]
+) -> Signal:
+    """Of the host whose ranks waited most, their waits joined to one."""
+    shares = [min(1.0, joined(host.core_waits)) for host in hosts if host.core_waits]
     if not shares:
         return Missing(reason="the ranks' clocks were not read")
     return total(max(shares), "frac", "clocks.runq over window", len(shares))

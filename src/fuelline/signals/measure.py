@@ -10,6 +10,7 @@ from fuelline.schema.facts import Facts, SyncFacts
 from fuelline.signals.budget import measure_budget, measure_hidden, measure_steps, measure_window
 from fuelline.signals.compute import measure_compute
 from fuelline.signals.cores import measure_cores
+from fuelline.signals.demands import measure_demands
 from fuelline.signals.devices import measure_devices
 from fuelline.signals.fetching import collect_fetches, measure_input
 from fuelline.signals.hotspots import find_fetch_lines, find_loop_lines
@@ -50,6 +51,15 @@ def measure(
         devices=accelerators.devices,
         unused_devices=accelerators.unused,
         transfer=transfer,
+        demands=measure_demands(
+            timeline,
+            trainer,
+            tiling,
+            fetches,
+            loop_lines=loop_lines,
+            devices=accelerators.devices,
+            idle_share=transfer.device_idle_share,
+        ),
     )
 
 

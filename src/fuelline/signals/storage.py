@@ -17,7 +17,6 @@ from fuelline.signals.fetching import STORAGE_STATES, Fetches, fetch_table
 from fuelline.timeline.intervals import mean_overlap
 
 if TYPE_CHECKING:
-    from fuelline.schema.samples import Limits
     from fuelline.timeline import Timeline
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
@@ -84,7 +83,7 @@ def measure_storage(
         others_share=others_share,
         others_name=others_name,
         refault_share=_refault_share(timeline, tiling),
-        memory_use=_memory_use(timeline),
+        memory_use=_memory_use(timeline, tiling),
     )
 
 
@@ -135,7 +134,7 @@ def _limit_use(
     The cgroup's own counters are used where there are any: the limit is shared with its other
     members.
     """
-    limits: Limits | None = timeline.limits[-1] if timeline.limits else None
+    limits = timeline.limits_within(tiling.start_ns, tiling.end_ns)
     uses = [
         (use, f"{text} that its cgroup sets for {device}")
         for device, caps in (limits.io_limits if limits else {}).items()
@@ -286,8 +285,9 @@ def _refault_share(timeline: Timeline, tiling: Tiling) -> Signal:
     return total(min(1.0, pages * _PAGE_BYTES / read), "frac", "refaults over disk reads")
 
 
-def _memory_use(timeline: Timeline) -> Signal:
-    limit = timeline.limits[-1].memory_limit_bytes if timeline.limits else None
+def _memory_use(timeline: Timeline, tiling: Tiling) -> Signal:
+    limits = timeline.limits_within(tiling.start_ns, tiling.end_ns)
+    limit = None if limits is None else limits.memory_limit_bytes
     used = latest(timeline, "cgroup.memory.usage_bytes")
     if not limit or used is None:
         return Missing(reason="no memory limit")

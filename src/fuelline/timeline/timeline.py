@@ -35,6 +35,15 @@ class Timeline:
         found = self.tables.get(name)
         return empty_table(name) if found is None else found
 
+    def limits_within(self, start_ns: int, end_ns: int) -> Limits | None:
+        """What held for most of that time: before and after it the job may be other processes."""
+        ends = [limits.at_ns for limits in self.limits[1:]] + [end_ns]
+        held = [
+            min(until, end_ns) - max(limits.at_ns, start_ns)
+            for limits, until in zip(self.limits, ends, strict=False)
+        ]
+        return self.limits[held.index(max(held))] if held else None
+
     def check(self) -> None:
         """Raise if a table lacks a column or an event ends before it starts."""
         for name, frame in self.tables.items():

@@ -83,3 +83,13 @@ def test_the_governor_never_stops_a_task() -> None:
     for second in range(500):
         governor.adjust(second * S, second * S)
     assert task.interval_ns <= 8 * S
+
+
+def test_a_head_start_pays_for_the_first_turns_and_is_gone_then() -> None:
+    task = make(share=0.001)
+    task.head_start_ns = S
+    for second in range(10):
+        task.pay(second * S, S // 10)
+        assert task.interval_ns == S, second
+    task.pay(10 * S, S // 10)
+    assert task.interval_ns > 10 * S

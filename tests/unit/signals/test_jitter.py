@@ -5,6 +5,7 @@ import random
 import polars as pl
 import pytest
 
+from fuelline.signals import jitter
 from fuelline.signals.jitter import forecast_jitter
 from fuelline.timeline.meetings import Meetings
 
@@ -44,3 +45,14 @@ def test_a_constant_difference_between_ranks_is_not_jitter() -> None:
 
 def test_few_steps_foretell_nothing() -> None:
     assert waits(meet(10, lambda *_: 0.02)) == {}
+
+
+def test_an_hour_of_draws_may_be_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(2)
+    steps = [[rng.expovariate(1) ** 2 for _ in range(2)] for _ in range(3001)]
+    meetings = meet(3001, lambda step, rank: steps[step][rank])
+    whole = waits(meetings)
+    monkeypatch.setattr(jitter, "_MOST_DRAWS", 1000)
+    thinned = waits(meetings)
+    assert thinned != whole
+    assert thinned == pytest.approx(whole, rel=0.02)

@@ -166,6 +166,15 @@ def test_a_read_limit_is_compared_with_the_cgroups_own_counters() -> None:
     assert "10.0 MB/s" in storage.limit_text
 
 
+def test_a_limit_holds_although_the_job_that_had_it_is_gone_at_the_last_look() -> None:
+    held = limits(read_bps=10e6)["limits"][0]
+    before = Limits(START_NS - 1, 4, 4, None, None, {})
+    after = Limits(START_NS + 30 * 10**9, 4, 4, None, None, {})
+    counted = counter("cgroup.io.8:1.read_bytes", 9.5e6)
+    storage = limited(host=counted, facts={"limits": (before, held, after)})
+    assert storage.limit_use.value == pytest.approx(0.95, rel=0.12)
+
+
 def test_without_cgroup_counters_the_jobs_own_bytes_are_compared() -> None:
     storage = limited(processes=processes(disk_read=8e6), facts=limits(read_bps=10e6))
     assert storage.limit_use.value == pytest.approx(0.8, rel=0.12)

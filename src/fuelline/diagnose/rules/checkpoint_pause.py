@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.schema.findings import Evidence, Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -51,9 +52,11 @@ class CheckpointPause:
                     risk="one more copy of the state in memory",
                 ),
                 Remedy(
-                    setting="save less often, or to a local disk first",
+                    setting="save 10 times less often, or to a local disk first",
                     why="each save stops all accelerators of the job",
                     applicability="display",
+                    cost="more work is lost when the job dies",
+                    question=WhatIf(rarer={"checkpoint": 10.0}),
                 ),
             ],
         )

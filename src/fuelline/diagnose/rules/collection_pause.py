@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.schema.findings import Evidence, Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class CollectionPause:
                     why="objects that live as long as the job need not be visited again",
                     applicability="safe",
                     risk="memory in reference cycles is freed later",
+                    question=WhatIf(rarer={"garbage collection": 1000.0}),
                 )
             ],
         )

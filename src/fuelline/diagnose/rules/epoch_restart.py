@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.schema.findings import Evidence, Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -56,11 +57,13 @@ def _remedies(workers: int | None, *, persistent: bool) -> list[Remedy]:
         why="workers and what they have opened then live through all epochs",
         applicability="unsafe",
         risk="workers keep their memory, and the dataset does not see set_epoch() any more",
+        question=WhatIf(persistent=True),
     )
     longer = Remedy(
-        setting="longer epochs: repeat the data set inside the sampler",
+        setting="longer epochs: repeat the data set 10 times inside the sampler",
         why="the queue runs empty at every epoch's end",
         applicability="unsafe",
         risk="what the code does per epoch happens less often",
+        question=WhatIf(rarer={"epoch start": 10.0}),
     )
     return [keep, longer] if workers and not persistent else [longer]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.rule import LISTED_SHARE, found, line_fact
 from fuelline.schema.findings import Evidence, Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class LoopPause:
                     setting="do it every 100 steps instead of every step, or in another thread",
                     why="the accelerator has nothing queued while the loop does this",
                     applicability="display",
+                    question=WhatIf(rarer={"loop": 100.0}),
                 )
             ],
         )

@@ -18,6 +18,7 @@ from fuelline.diagnose.rule import LISTED_SHARE, fact, found, where
 from fuelline.diagnose.split import split_input
 from fuelline.diagnose.storage_words import read_evidence
 from fuelline.schema.findings import Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import at_least
 from fuelline.schema.units import percent
 
@@ -65,6 +66,8 @@ class PageCacheThrash:
                     setting="give the job more memory than the data set has, limit included",
                     why="epochs after the first then come from memory",
                     applicability="display",
+                    cost="memory for the whole data set",
+                    question=WhatIf(storage="warm"),
                 ),
             ],
         )

@@ -15,6 +15,7 @@ from fuelline.diagnose.cpu_words import cores_are_short, cores_are_taken, cpu_ev
 from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.diagnose.split import split_input
 from fuelline.schema.findings import Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
@@ -50,8 +51,11 @@ class SlowFunction:
                 Remedy(
                     setting=f"speed up {line.function} at {line.line}: vectorise it, or cache "
                     f"its result",
-                    why="it fills all cores that there are; more workers would only queue",
+                    why="it fills all cores that there are; more workers would only queue. The "
+                    "gain is for half the time",
                     applicability="display",
+                    cost="work on that function",
+                    question=WhatIf(transform_factor=2.0),
                 )
             ],
         )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from fuelline.diagnose.rule import LISTED_SHARE, fact, found, line_fact
 from fuelline.diagnose.split import IDLE_SHARE, split_input
 from fuelline.schema.findings import Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import at_least, value_of
 from fuelline.schema.units import percent, size
 
@@ -48,7 +49,7 @@ class SlowHandoff:
                     facts.input.unpickle_share,
                 ),
                 *fact(
-                    lambda v: f"pickling takes {percent(v)} of the time of the wait",
+                    lambda v: f"workers pickle for {percent(v)} of the wait, together",
                     facts.input.pickle_share,
                 ),
                 *fact(lambda v: f"{percent(v)} of a fetch is collate", facts.input.collate_share),
@@ -88,12 +89,15 @@ def _remedy(facts: Facts) -> Remedy:
         )
         return Remedy(
             setting=f"speed up {name}: allocate the batch once and copy each sample into it",
-            why="most of a fetch goes into joining samples, not into making them",
+            why="most of a fetch goes into joining samples, not into making them; the gain is for "
+            "half the time",
             applicability="display",
+            question=WhatIf(transform_factor=2.0),
         )
     return Remedy(
         setting="return one tensor per field from collate_fn instead of lists of Python objects",
         why="tensors are handed over as shared memory; objects are pickled one by one",
         applicability="unsafe",
         risk="the training loop must accept the other layout",
+        question=WhatIf(handoff_factor=10.0),
     )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.rule import LISTED_SHARE, fact, found
 from fuelline.schema.findings import Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import at_least, value_of
 from fuelline.schema.units import duration, number, percent
 
@@ -81,6 +82,8 @@ class SmallBatches:
                     applicability="unsafe",
                     risk="training behaves differently with another batch size; scale the "
                     "learning rate",
+                    cost="memory of the accelerator",
+                    question=WhatIf(batch_size=int(4 * batch)) if batch else None,
                 ),
                 Remedy(
                     setting="model = torch.compile(model); optimizer with fused=True or "

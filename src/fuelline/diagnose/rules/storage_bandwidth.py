@@ -18,6 +18,7 @@ from fuelline.diagnose.rule import LISTED_SHARE, fact, found, where
 from fuelline.diagnose.split import split_input
 from fuelline.diagnose.storage_words import nearer_data, read_evidence
 from fuelline.schema.findings import Evidence, Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import Reading, at_least, value_of
 from fuelline.schema.units import percent, rate
 
@@ -60,9 +61,12 @@ class StorageBandwidth:
                 Remedy(
                     setting="store smaller samples (resized, better compressed) or keep them in "
                     "RAM",
-                    why="the rate is fixed, so only fewer bytes per sample give more samples",
+                    why="the rate is fixed, so only fewer bytes per sample give more samples; the "
+                    "gain is for half as many",
                     applicability="unsafe",
                     risk="resized or recompressed samples are not the same samples",
+                    cost="the data set must be written again",
+                    question=WhatIf(storage="2x"),
                 ),
             ],
         )

@@ -17,6 +17,7 @@ from fuelline.diagnose.rule import LISTED_SHARE, fact, found, where
 from fuelline.diagnose.split import split_input
 from fuelline.diagnose.storage_words import nearer_data, read_evidence
 from fuelline.schema.findings import Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import Reading
 from fuelline.schema.units import percent
 
@@ -63,6 +64,7 @@ class StorageContention:
                     setting=f"move {name or 'the other work'} to another disk or another time",
                     why="the storage serves others while this job waits",
                     applicability="display",
+                    question=WhatIf(alone=True),
                 ),
                 nearer_data(facts.input.place),
             ],

@@ -17,6 +17,7 @@ from fuelline.diagnose.cpu_words import cores_are_short, cpu_evidence, prepare_s
 from fuelline.diagnose.rule import LISTED_SHARE, found, gain_of_workers, risk_of_workers
 from fuelline.diagnose.split import split_input
 from fuelline.schema.findings import Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import value_of
 from fuelline.schema.units import number, percent
 
@@ -86,4 +87,7 @@ def _more_workers(facts: Facts, workers: int) -> Remedy:
         applicability="unsafe",
         risk=risk_of_workers(facts.loader, best),
         at_most_speedup=gain_of_workers(facts.loader, best),
+        cost=f"{best - workers} more process{'es' if best - workers > 1 else ''} with memory of "
+        "their own",
+        question=WhatIf(workers=best, persistent=True),
     )

@@ -17,6 +17,7 @@ from fuelline.diagnose.cpu_words import THROTTLED, cores_are_short, cpu_evidence
 from fuelline.diagnose.rule import LISTED_SHARE, fact, found
 from fuelline.diagnose.split import split_input
 from fuelline.schema.findings import Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import at_least, value_of
 from fuelline.schema.units import number, percent
 
@@ -58,18 +59,29 @@ class TooLittleCpu:
                 Remedy(
                     setting="give the job more CPU cores per accelerator (quota, cpuset or "
                     "instance type)",
-                    why="the workers have more to compute than the cores they get",
+                    why="the workers have more to compute than the cores they get; the gain is "
+                    f"for {number(_more_cores(facts))}",
                     applicability="display",
+                    cost="cores that others may want",
+                    question=WhatIf(cores=_more_cores(facts)),
                 ),
                 Remedy(
                     setting="decode smaller or pre-processed samples; move augmentation to the "
                     "accelerator",
-                    why="less CPU time per sample feeds more samples from the same cores",
+                    why="less CPU time per sample feeds more samples from the same cores; the gain "
+                    "is for half of it",
                     applicability="unsafe",
                     risk="other pre-processing may change the numbers",
+                    question=WhatIf(transform_factor=2.0),
                 ),
             ],
         )
+
+
+def _more_cores(facts: Facts) -> float:
+    """All cores of the host if the job may use only some, else twice as many."""
+    allowed, host = value_of(facts.cores.allowed) or 1.0, value_of(facts.cores.host) or 1.0
+    return host if allowed < host else 2 * allowed
 
 
 def _why(facts: Facts) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.schema.findings import Evidence, Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -42,10 +43,12 @@ class ValidationPause:
             evidence=[Evidence(what=f"{duration(seconds)} in loops over a validation loader")],
             remedies=[
                 Remedy(
-                    setting="validate less often, or on a fixed subset; larger batches without "
-                    "gradients",
+                    setting="validate less often, say every fourth time, or on a fixed quarter of "
+                    "the set; larger batches without gradients",
                     why="training does not advance meanwhile",
                     applicability="display",
+                    cost="metrics come later or from fewer samples",
+                    question=WhatIf(rarer={"validation": 4.0}),
                 )
             ],
         )

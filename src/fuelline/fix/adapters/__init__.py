@@ -3,9 +3,15 @@
 
 import os
 
-__all__ = ["ENTRY_DIR", "FEED_VARIABLE", "PATHS_VARIABLE"]
+__all__ = ["FEED_VARIABLE", "GATE_DIR", "PATHS_VARIABLE", "SITE_DIR", "TRIALS_VARIABLE"]
 
-ENTRY_DIR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "entry")
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+SITE_DIR = os.path.join(_HERE, "site")
+"""Goes on PYTHONPATH of a trial, behind the recorder's own folder."""
+TRIALS_VARIABLE = "FUELLINE_TRIALS"
+"""Environment variable with the file of a trial's plan; absent in every other run."""
+GATE_DIR = os.path.join(_HERE, "gate")
 """Goes on PYTHONPATH of a job that is fed, packed or cached, behind the recorder's own folder."""
 FEED_VARIABLE = "FUELLINE_FEED"
 """Environment variable with the file of a feed's plan; absent in every other run."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 
 
@@ -84,10 +85,21 @@ def start(run_dir: str) -> None:
 
 
 def _hook_torch(run_dir: str, watcher: Watcher) -> None:
+    _stay_on_this_host()
     _load_package()
     from fuelline.record.hooks.install import install  # noqa: PLC0415 - exists only from here on
 
     install(run_dir, watcher.watch)
+
+
+def _stay_on_this_host() -> None:
+    """A launcher such as srun carries our variables to other hosts, whose clocks are not ours."""
+    boot_id = os.environ.get("FUELLINE_BOOT_ID")
+    if boot_id and boot_id.encode() != _read(BOOT_ID).strip():
+        raise RuntimeError(
+            f"it runs on {os.uname().nodename}, another host than `fuelline run`. "
+            "Start a recorder on each host: `srun fuelline run --node-rank auto --run-dir DIR ...`"
+        )
 
 
 def _load_package() -> None:

@@ -1,0 +1,40 @@
+"""`fuelline export`: a run as a file that other tools open."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuelline.cli.store import find_run
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "export",
+        help="a run with its attribution as a file for Perfetto",
+        description="Write a run's timeline for Perfetto (ui.perfetto.dev), with steps, where the "
+        "time went, states, waits and findings as tracks of their own.",
+        epilog="A name that ends with .gz is packed; Perfetto opens both.",
+    )
+    parser.add_argument("run", nargs="?", help="a run's folder or id (default: the last run)")
+    parser.add_argument(
+        "--perfetto", type=Path, required=True, metavar="FILE", help="file to write (no default)"
+    )
+    parser.set_defaults(act=act)
+
+
+def act(options: argparse.Namespace) -> int:
+    """Write it, and say how to open it."""
+    from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
+
+    events = pipeline.export_perfetto(find_run(options.run), options.perfetto)
+    print(
+        f"{events} events in {shlex.quote(str(options.perfetto))}\n\n"
+        "Next: open it at https://ui.perfetto.dev (nothing is uploaded)"
+    )
+    return 0

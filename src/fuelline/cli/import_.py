@@ -1,0 +1,109 @@
+"""`fuelline import`: a run made of what other profilers recorded."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuelline.cli.store import name_run, new_run_dir
+from fuelline.schema.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rich.progress import Progress
+
+_PATIENCE_S = 1.0
+"""An import that takes longer than this shows how far it is."""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "import",
+        help="a run made of profilers' traces: Kineto (.json, .gz, .zst) and others",
+        description="Make a run of what other profilers recorded: one file, several ranks' files, "
+        "or a folder of them. The format is told by the content, not by the name.",
+        epilog="`fuelline diagnose RUN` then says what the devices waited for.",
+    )
+    parser.add_argument(
+        "trace", nargs="+", type=Path, help="files or folders of one job (no default)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, help="folder of the new run (default: among the recorded runs)"
+    )
+    parser.add_argument(
+        "--partial",
+        action="store_true",
+        help="read what there is of files that were cut short (default: refuse them)",
+    )
+    parser.add_argument(
+        "--jobs", type=int, help="processes, one a file at a time (default: one a core)"
+    )
+    parser.set_defaults(act=act)
+
+
+def act(options: argparse.Namespace) -> int:
+    """Import, and name the command that comes next."""
+    from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
+
+    if options.jobs is not None and options.jobs < 1:
+        raise UsageError(
+            f"--jobs {options.jobs} is not a number of processes. Nothing was imported. Give 1 or "
+            "more, or leave it out."
+        )
+    run_dir = options.output or new_run_dir(["import", options.trace[0].name.partition(".")[0]])
+    with _Bar() as bar:
+        pipeline.import_files(
+            options.trace, run_dir, partial=options.partial, jobs=options.jobs, progress=bar
+        )
+    print(f"Imported into {run_dir}\n\nNext: fuelline diagnose {shlex.quote(name_run(run_dir))}")
+    return 0
+
+
+class _Bar:
+    """Bytes and rate on the terminal's error stream, once it takes longer than a second."""
+
+    def __init__(self) -> None:
+        self._since_s = time.monotonic()
+        self._progress: Progress | None = None
+        self._expected = 0
+        self._read = 0
+
+    def __enter__(self) -> _Bar:  # noqa: PYI034 - Self came with 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def expect(self, size_bytes: int) -> None:
+        """How much there will be."""
+        self._expected = size_bytes
+
+    def advance(self, size_bytes: int) -> None:
+        """So much more was read."""
+        self._read += size_bytes
+        if self._progress is None and time.monotonic() - self._since_s > _PATIENCE_S:
+            self._progress = self._open()
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], completed=self._read)
+
+    def _open(self) -> Progress:
+        from rich.console import Console  # noqa: PLC0415 - most imports are done before it shows
+        from rich.progress import (  # noqa: PLC0415
+            BarColumn,
+            DownloadColumn,
+            Progress,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
+
+        columns = (BarColumn(20), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        progress = Progress("importing", *columns, console=Console(file=sys.stderr), transient=True)
+        progress.add_task("importing", total=self._expected)
+        progress.start()
+        return progress

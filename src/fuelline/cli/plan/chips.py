@@ -1,0 +1,81 @@
+"""`fuelline plan chips`: every chip of the catalogue side by side for one model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.cli.plan import options as shared
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "chips",
+        help="all chips side by side: floor, throughput, cost, energy",
+        description="Put every chip of the catalogue side by side for one model.",
+    )
+    shared.add_model(parser)
+    parser.add_argument("--chip", help="only these, such as h100,mi300x (default: all)")
+    parser.add_argument(
+        "--for",
+        dest="purpose",
+        choices=("serve", "train"),
+        default="serve",
+        help="(default: serve)",
+    )
+    shared.add_numbers(
+        parser,
+        ("in", "prompt tokens of a request (default: 1024)"),
+        ("out", "output tokens of a request (default: 256)"),
+        ("chips", "chips of a training job (default: 256)"),
+        ("seq", "tokens of a training sequence (default: 4096)"),
+    )
+    parser.add_argument(
+        "--engine",
+        default=shared.DEFAULT_ENGINE,
+        help=f"software whose overhead counts, or none (default: {shared.DEFAULT_ENGINE})",
+    )
+    parser.set_defaults(act=act)
+
+
+def act(options: argparse.Namespace) -> int:
+    """Compare them."""
+    from fuelline.predict.chips_plan import line_for_serving, line_for_training  # noqa: PLC0415
+    from fuelline.predict.constants import shipped_constants  # noqa: PLC0415 - not for the help
+    from fuelline.predict.serve_plan import Wish  # noqa: PLC0415
+    from fuelline.predict.train_plan import TrainWish  # noqa: PLC0415
+    from fuelline.report.plan_chips import write_chips  # noqa: PLC0415
+    from fuelline.schema.plan_answers import ChipsAnswer  # noqa: PLC0415
+
+    constants = shipped_constants()
+    loaded = shared.load(options)
+    precision = shared.read_precision(options, loaded)
+    chips = shared.read_chip_list(options)
+    if options.purpose == "serve":
+        wish = Wish(
+            prompt=shared.one_of(options, "in", 1024) or 1024,
+            output=shared.one_of(options, "out", 256) or 256,
+        )
+        engine = shared.read_engine(options, constants)
+        lines = [
+            line_for_serving(loaded.model, chip, precision, wish, (engine, constants))
+            for chip in chips
+        ]
+    else:
+        job = TrainWish(
+            chips=int(shared.one_of(options, "chips", 256) or 256),
+            tokens=1e12,
+            length=shared.one_of(options, "seq", 4096) or 4096,
+        )
+        lines = [line_for_training(loaded.model, chip, precision, job, constants) for chip in chips]
+    answer = ChipsAnswer(
+        model=loaded.model.name,
+        purpose=options.purpose,
+        precision=precision.name,
+        lines=tuple(lines),
+    )
+    shared.show(options, answer, write_chips(answer))
+    return 0

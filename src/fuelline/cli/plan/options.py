@@ -1,0 +1,197 @@
+"""Options that the planner's subcommands share, and what is read from them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from fuelline.schema.chips import Chip, find_chip, list_chips, read_chips
+from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.models import read_models
+from fuelline.schema.precision import Precision, parse_precision
+from fuelline.schema.quantities import parse_values
+
+if TYPE_CHECKING:
+    import argparse
+
+    from fuelline.predict.configs import Loaded
+    from fuelline.predict.constants import Constants, Engine
+    from fuelline.report.document import Chart, Document
+
+LIMITS: dict[str, tuple[float, float]] = {
+    # Lowest and highest value that makes sense, by flag.
+    "batch": (1, 1e6),
+    "in": (1, 1e8),
+    "out": (1, 1e7),
+    "rate": (1e-6, 1e7),
+    "tp": (1, 1024),
+    "pp": (1, 1024),
+    "ep": (1, 1024),
+    "cp": (1, 1024),
+    "chips": (1, 1e7),
+    "tokens": (1e3, 1e18),
+    "seq": (1, 1e8),
+    "batch-tokens": (1, 1e12),
+    "microbatch": (1, 1e6),
+    "measured": (1e-6, 1e9),
+    "price": (1e-6, 1e6),
+}
+DEFAULT_ENGINE = "vllm"
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """CONFIG and what describes it."""
+    parser.add_argument(
+        "config", metavar="CONFIG", help="config.json, its folder, or a public name (no default)"
+    )
+    parser.add_argument(
+        "--precision", help="such as bf16, fp8, int4 (default: as the config says, else bf16)"
+    )
+    parser.add_argument(
+        "--catalogue",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="TOML file with [[chip]] and [[model]] entries of your own (default: none)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
+
+
+def add_numbers(parser: argparse.ArgumentParser, *entries: tuple[str, str]) -> None:
+    """Flags that hold a number or a range."""
+    for name, text in entries:
+        parser.add_argument(f"--{name}", metavar="N", dest=name.replace("-", "_"), help=text)
+
+
+def values_of(options: argparse.Namespace, name: str) -> tuple[float, ...] | None:
+    """What a flag holds; None if it was not given."""
+    text = getattr(options, name.replace("-", "_"))
+    return None if text is None else parse_values(text, f"--{name}", *LIMITS[name])
+
+
+def one_of(options: argparse.Namespace, name: str, default: float | None = None) -> float | None:
+    """A flag that may hold one number only."""
+    values = values_of(options, name)
+    if values is None:
+        return default
+    if len(values) > 1:
+        raise UsageError(f"--{name} takes one number here, not {len(values)}.")
+    return values[0]
+
+
+def find_range(options: argparse.Namespace, names: tuple[str, ...]) -> str:
+    """The flag that holds several values; empty if none does."""
+    ranges = [name for name in names if len(values_of(options, name) or ()) > 1]
+    if len(ranges) > 1:
+        raise UsageError(
+            f"--{ranges[0]} and --{ranges[1]} are both ranges, and a table has one. Fix one of "
+            "them."
+        )
+    return ranges[0] if ranges else ""
+
+
+def own_chips(options: argparse.Namespace) -> tuple[Chip, ...]:
+    """Of the user's catalogues."""
+    return tuple(chip for name in options.catalogue for chip in read_chips(Path(name)))
+
+
+def load(options: argparse.Namespace) -> Loaded:
+    """The model."""
+    from fuelline.predict.configs import load_model  # noqa: PLC0415 - the help needs no planner
+
+    own = tuple(model for name in options.catalogue for model in read_models(Path(name)))
+    return load_model(options.config, own)
+
+
+def read_precision(
+    options: argparse.Namespace, loaded: Loaded, kv_bits: float | None = None
+) -> Precision:
+    """As told, as published, or half."""
+    if options.precision:
+        found = parse_precision(options.precision)
+    else:
+        found = loaded.precision or parse_precision("bf16")
+    return replace(found, kv_bits=found.kv_bits if kv_bits is None else kv_bits)
+
+
+def read_chip_list(options: argparse.Namespace) -> tuple[Chip, ...]:
+    """`--chip a,b`; all of the catalogue without it."""
+    own = own_chips(options)
+    if not options.chip:
+        return (*own, *list_chips())
+    return tuple(find_known(name, own) for name in options.chip.split(","))
+
+
+def find_known(name: str, own: tuple[Chip, ...]) -> Chip:
+    """A chip whose bandwidth and math rate are known: nothing can be said without."""
+    chip = find_chip(name.strip(), own)
+    for figure, value in (
+        ("memory size", chip.mem_bytes),
+        ("memory bandwidth", chip.mem_bytes_per_s),
+        ("math rate", chip.peak_flops("bf16")),
+    ):
+        if value is None:
+            raise InputError(
+                f"the {figure} of {chip.name} is not known, and no other chip's is taken for it. "
+                "Give a "
+                "[[chip]] entry that has it: --catalogue FILE."
+            )
+        if not 1e6 <= value <= 1e22:
+            raise InputError(
+                f"the {figure} of {chip.name} is {value:g}, which no chip has. Correct its entry."
+            )
+    return chip
+
+
+def read_engine(options: argparse.Namespace, constants: Constants) -> Engine:
+    """By name."""
+    from fuelline.predict.constants import BARE  # noqa: PLC0415 - the help needs no planner
+
+    known = {"none": BARE, **{engine.name: engine for engine in constants.engine}}
+    if options.engine not in known:
+        raise UsageError(f"no engine '{options.engine}'. Known: {', '.join(known)}.")
+    return known[options.engine]
+
+
+def check_spread(tp: float, heads: int) -> None:
+    """Heads must be cut evenly."""
+    if heads % int(tp):
+        fit = [size for size in (1, 2, 4, 8, 16, 32, 64) if heads % size == 0]
+        near = min(fit, key=lambda size: abs(size - tp))
+        raise UsageError(
+            f"--tp {int(tp)} does not divide {heads} attention heads. The nearest that does is "
+            f"--tp {near}."
+        )
+
+
+def show(options: argparse.Namespace, answer: Any, document: Document) -> None:
+    """As JSON or as a report; a chart goes to a file if that is asked for."""
+    import msgspec  # noqa: PLC0415 - the help needs none of these
+
+    from fuelline.report.document import Chart  # noqa: PLC0415
+    from fuelline.report.terminal import render_terminal  # noqa: PLC0415
+
+    charts = [block for block in document.blocks if isinstance(block, Chart)]
+    if getattr(options, "plot", None):
+        write_plot(Path(options.plot), charts)
+    if options.json:
+        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+    else:
+        render_terminal(document, sys.stdout)
+
+
+def write_plot(path: Path, charts: list[Chart]) -> None:
+    """The first chart as SVG."""
+    from fuelline.report.svg import draw_svg  # noqa: PLC0415 - only where a plot is asked for
+
+    if path.suffix.lower() != ".svg":
+        raise UsageError(f"--plot {path} must end in .svg: other formats are not written.")
+    if not charts:
+        raise UsageError("there is nothing to plot here. Give a range, such as --batch 1..256.")
+    try:
+        path.write_text(draw_svg(charts[0]), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}. The plot is lost.") from error

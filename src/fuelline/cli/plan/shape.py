@@ -1,0 +1,37 @@
+"""`fuelline plan shape`: dimensions that waste tiles or block sharding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.cli.plan import options as shared
+from fuelline.schema.errors import UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "shape",
+        help="dimensions that waste tiles or block sharding",
+        description="Find dimensions of a model that waste tiles of a chip or block sharding.",
+    )
+    shared.add_model(parser)
+    parser.add_argument("--chip", help="one chip, such as h100 (no default)")
+    parser.set_defaults(act=act)
+
+
+def act(options: argparse.Namespace) -> int:
+    """Look at them."""
+    from fuelline.predict.shapes import check_shape  # noqa: PLC0415 - not for the help
+    from fuelline.report.plan_chips import write_shape  # noqa: PLC0415
+
+    if not options.chip:
+        raise UsageError("a shape is good or bad for a chip: give one, such as --chip h100.")
+    loaded = shared.load(options)
+    chip = shared.find_known(options.chip, shared.own_chips(options))
+    answer = check_shape(loaded.model, chip, shared.read_precision(options, loaded))
+    shared.show(options, answer, write_shape(answer))
+    return 0

@@ -1,0 +1,142 @@
+"""Runs the user's script for a trial, and reads what came of it; used by `fuelline tune`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fuelline.fix.adapters import SITE_DIR, TRIALS_VARIABLE
+from fuelline.fix.tuning import Measured
+from fuelline.record.launch import launch
+from fuelline.schema.errors import InputError
+from fuelline.schema.trials import Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BASELINE_S = 10.0
+"""Training that is recorded for the model: three waits for the device at a loss read every 25 steps
+of 130 ms."""
+_KNOBS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+
+
+@dataclass(frozen=True)
+class Turns:
+    """What to try in one run of the script."""
+
+    settings: Sequence[tuple[Setting, ...]]
+    seconds: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the trial wrote."""
+
+    told: dict[str, Any]
+    seconds: float
+
+    @property
+    def site(self) -> str:
+        """`file:line` of the call that made the loader."""
+        return str(self.told["site"])
+
+    def place(self) -> tuple[Path | None, int]:
+        """The same, taken apart; None for code that is no file."""
+        file, _, line = self.site.rpartition(":")
+        path = Path(file)
+        return (path, int(line)) if path.is_file() else (None, 0)
+
+    def script(self) -> str:
+        """The file alone."""
+        return self.site.rpartition(":")[0]
+
+    def settings(self) -> list[Setting]:
+        """The loader's own."""
+        own = self.told["settings"]
+        known = [(knob, own[knob]) for knob in _KNOBS if own.get(knob) is not None]
+        return [Setting(knob=knob, value=value) for knob, value in known]  # type: ignore[arg-type]
+
+    def measured(self, count: int) -> list[Measured]:
+        """One a setting, in the order that they were asked in."""
+        rows = self.told["turns"]
+        return [
+            _measured([row for row in rows if row["turn"] == number]) for number in range(count)
+        ]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The job as it is, recorded."""
+
+    run_dir: Path
+    report: Report
+
+    @property
+    def seconds(self) -> float:
+        """Of training."""
+        return self.report.seconds
+
+
+def _measured(rows: list[dict[str, Any]]) -> Measured:
+    blocks = tuple(rate for row in rows for rate in row["rates"])
+    turns = tuple(sum(row["rates"]) / len(row["rates"]) for row in rows if row["rates"])
+    problem = next((row["problem"] for row in rows if row["problem"]), None)
+    return Measured(blocks, turns, problem)
+
+
+def record_baseline(command: list[str], folder: Path) -> Baseline:
+    """Run the script as it is for some seconds of training, recorded."""
+    run_dir = folder / "run"
+    plan = _plan(folder / "baseline.json", Turns([()], BASELINE_S, 1))
+    outcome = launch(command, run_dir, more=_environment(plan))
+    return Baseline(run_dir, _read(folder / "baseline.json", outcome.returncode))
+
+
+def run_turns(command: list[str], folder: Path, turns: Turns) -> Report:
+    """Run the script once more, with these settings in turns."""
+    result = folder / "trials.json"
+    environment = {**os.environ, **_environment(_plan(result, turns))}
+    done = subprocess.run(command, env=environment, check=False)
+    return _read(result, done.returncode)
+
+
+def _environment(plan: Path) -> dict[str, str]:
+    path = os.environ.get("PYTHONPATH")
+    return {
+        TRIALS_VARIABLE: str(plan),
+        "PYTHONPATH": f"{SITE_DIR}{os.pathsep}{path}" if path else str(SITE_DIR),
+    }
+
+
+def _read(result: Path, returncode: int) -> Report:
+    """The trial's account; a script that never came to its loader has none."""
+    if not result.exists():
+        ending = f"exit code {returncode}" if returncode >= 0 else f"signal {-returncode}"
+        raise InputError(
+            f"The script ended ({ending}) before a DataLoader was iterated for training long "
+            "enough to measure. Nothing was changed. `fuelline run` shows what it does."
+        )
+    told = json.loads(result.read_bytes())
+    if told["problem"]:
+        raise InputError(
+            f"This job cannot be tuned: {told['problem']}. Nothing was changed. "
+            "`fuelline whatif` answers from a recording instead."
+        )
+    return Report(told, float(told["seconds"]))
+
+
+def _plan(result: Path, turns: Turns) -> Path:
+    plan = {
+        "result": str(result),
+        "seconds": turns.seconds,
+        "rounds": turns.rounds,
+        "turns": [{each.knob: each.value for each in settings} for settings in turns.settings],
+    }
+    path = result.with_suffix(".plan")
+    path.write_text(json.dumps(plan))
+    return path

@@ -1,0 +1,229 @@
+"""Files in, an imported run out: ranks side by side on the cores there are, all or nothing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fuelline.ingest.formats import find_importer, recognise
+from fuelline.ingest.recording import write_atomically
+from fuelline.ingest.trace_run import SourceWriter, draft_name, part_stem
+from fuelline.schema.errors import InputError
+from fuelline.schema.recording import MANIFEST_FILE, Manifest
+from fuelline.schema.trace import Quality, TraceFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from multiprocessing.sharedctypes import Synchronized
+    from pathlib import Path
+
+    from fuelline.ingest.importer import Imported
+    from fuelline.schema.recording import RunFacts, TableFacts
+    from fuelline.schema.trace import RankFacts
+
+_PARALLEL_BYTES = 4 * 1024 * 1024
+"""Less than this is imported sooner than a second process starts."""
+_LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One part of a table, in the words of its source."""
+
+    source: int
+    table: str
+    rank: int
+    number: int
+    facts: TableFacts
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What one file gave."""
+
+    imported: Imported
+    parts: list[_Part]
+    bounds_ns: list[int]
+
+
+def find_sources(paths: Sequence[Path]) -> list[Path]:
+    """The files to import: those named, and of folders all that are in a format we know."""
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(each for each in path.rglob("*") if each.is_file())
+            known = [each for each in inside if find_importer(each) is not None]
+            if not known:
+                raise InputError(
+                    f"{path} holds {len(inside)} files, and none is a trace that can be imported. "
+                    "Nothing was imported. docs/import.md lists the formats."
+                )
+            found += known
+        else:
+            recognise(path)
+            found.append(path)
+    return list(dict.fromkeys(found))
+
+
+def import_trace(
+    sources: Sequence[Path],
+    run_dir: Path,
+    run: RunFacts,
+    *,
+    partial: bool = False,
+    jobs: int | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Make `run_dir` from these files, or raise and leave nothing behind."""
+    if run_dir.exists():
+        raise InputError(
+            f"{run_dir} exists already. Nothing was imported. Choose another folder with -o, or "
+            "remove it first."
+        )
+    draft = run_dir.with_name(f".{run_dir.name}.{os.getpid()}")
+    draft.mkdir(parents=True)
+    try:
+        results = _read_all(sources, draft, partial=partial, jobs=jobs, advance=advance)
+        manifest = _settle(results, draft, run)
+        data = msgspec.json.format(msgspec.json.encode(manifest))
+        write_atomically(draft / MANIFEST_FILE, data)
+        draft.replace(run_dir)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _read_all(
+    sources: Sequence[Path],
+    draft: Path,
+    *,
+    partial: bool,
+    jobs: int | None,
+    advance: Callable[[int], None],
+) -> list[_Read]:
+    """Every source by itself; the order of the results is that of the sources."""
+    cores = len(os.sched_getaffinity(0)) if jobs is None else jobs
+    workers = min(cores, len(sources))
+    size = sum(path.stat().st_size for path in sources)
+    if workers < 2 or size < _PARALLEL_BYTES:
+        return [
+            _read_one(path, number, draft, partial=partial, advance=advance)
+            for number, path in enumerate(sources)
+        ]
+    context = multiprocessing.get_context("spawn")  # polars does not survive a fork
+    counter = context.Value("q", 0)
+    with ProcessPoolExecutor(workers, context, _count_into, (counter,)) as pool:
+        waiting = [
+            pool.submit(_read_apart, path, number, draft, partial)
+            for number, path in enumerate(sources)
+        ]
+        try:
+            _watch(waiting, counter, advance)
+            return [future.result() for future in waiting]
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _watch(waiting: list, counter: Synchronized[int], advance: Callable[[int], None]) -> None:  # type: ignore[type-arg]
+    """Tell how many bytes all processes have read, until they are done or one fails."""
+    told = 0
+    left = set(waiting)
+    while left:
+        done, left = wait(left, timeout=_LOOK_SECONDS)
+        read = counter.value
+        advance(read - told)
+        told = read
+        if any(future.exception() is not None for future in done):
+            return
+
+
+_counter: list[Synchronized[int]] = []
+"""In a process of the pool: where it counts the bytes that it has read."""
+
+
+def _count_into(counter: Synchronized[int]) -> None:
+    _counter[:] = [counter]
+
+
+def _count(size_bytes: int) -> None:
+    with _counter[0].get_lock():
+        _counter[0].value += size_bytes
+
+
+def _read_apart(
+    path: Path,
+    number: int,
+    draft: Path,
+    partial: bool,  # noqa: FBT001 - pickled by position
+) -> _Read:
+    return _read_one(path, number, draft, partial=partial, advance=_count)
+
+
+def _read_one(
+    path: Path, number: int, draft: Path, *, partial: bool, advance: Callable[[int], None]
+) -> _Read:
+    writer = SourceWriter(draft, number)
+    try:
+        result = recognise(path).read(path, number, writer, partial=partial, advance=advance)
+    except OSError as error:
+        raise InputError(
+            f"{path}: {error.strerror}. Nothing was imported. Check the disks and try again."
+        ) from None
+    return _Read(result, [_Part(number, *part) for part in writer.parts], writer.bounds_ns)
+
+
+def _settle(results: list[_Read], draft: Path, run: RunFacts) -> Manifest:
+    """Give every rank its number, every part its name, and write down what there is."""
+    claimed = [rank for read in results for rank in read.imported.ranks]
+    clash = len({rank.rank for rank in claimed}) < len(claimed)
+    ranks: list[RankFacts] = []
+    tables: dict[str, TableFacts] = {}
+    sources = []
+    for read in results:
+        result, parts = read.imported, read.parts
+        own = _number_ranks(result.ranks, len(ranks) if clash else None)
+        # An importer of one rank may have learnt its number only after it wrote the tables.
+        words = sorted({part.rank for part in parts})
+        final = dict(zip(words, (rank.rank for rank in own), strict=False))
+        if len(own) > 1:
+            final = {old.rank: new.rank for old, new in zip(result.ranks, own, strict=True)}
+        for part in parts:
+            stem = part_stem(part.table, final[part.rank], part.number)
+            drafted = draft_name(part.source, part.table, part.rank, part.number)
+            (draft / drafted).rename(draft / f"{stem}.parquet")
+            tables[stem] = part.facts
+        ranks += own
+        sources.append(msgspec.structs.replace(result.source, ranks=[each.rank for each in own]))
+    quality = [each for read in results for each in read.imported.quality]
+    facts = TraceFacts(
+        sources=sources,
+        ranks=sorted(ranks, key=lambda rank: rank.rank),
+        quality=[*quality, *(_CLASH if clash else ())],
+    )
+    bounds = [bound for read in results for bound in read.bounds_ns]
+    length_ns = max(bounds, default=0) - min(bounds, default=0)
+    run = msgspec.structs.replace(run, ended_ns=run.started_ns + length_ns)
+    return Manifest(run=run, tables=tables, kind="trace", trace=facts)
+
+
+def _number_ranks(ranks: list[RankFacts], first: int | None) -> list[RankFacts]:
+    if first is None:
+        return ranks
+    return [
+        msgspec.structs.replace(rank, rank=first + place, is_rank_known=False)
+        for place, rank in enumerate(ranks)
+    ]
+
+
+_CLASH = (
+    Quality(
+        code="same-rank",
+        problem="several files call themselves the same rank; they are numbered by their order",
+        forbids="which rank waits for which, unless the files are one step of one job",
+    ),
+)

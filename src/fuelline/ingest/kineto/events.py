@@ -1,0 +1,169 @@
+"""Events as Kineto writes them, typed so that a decoder builds nothing that is not needed.
+
+Numbers may be strings (AMD's `bytes`, old threads). What has a field of a wrong type is read as
+plain objects and bent into shape. Times of an epoch with fractions do not fit a float: they are
+kept as text until they are whole nanoseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+Number = int | float | str | None
+_NO_TEXT = Raw(b"")
+
+
+class Args(Struct, frozen=True, gc=False):
+    """What we use of an event's arguments, in the order in which they are mostly written."""
+
+    external: Number = field(name="External id", default=None)
+    device: Number = None
+    stream: Number = None
+    correlation: Number = None
+    size: Number = field(name="bytes", default=None)
+    registers: Number = field(name="registers per thread", default=None)
+    shared: Number = field(name="shared memory", default=None)
+    grid: list[int] | str | None = None
+    block: list[int] | str | None = None
+    occupancy: Number = field(name="est. achieved occupancy %", default=None)
+    external_old: Number = field(name="external id", default=None)
+    graph: Number = field(name="graph id", default=None)
+    group: str | int | None = field(name="Process Group Name", default=None)
+    sequence: Number = field(name="Seq", default=None)
+    elements: Number = field(name="In msg nelems", default=None)
+    dtype: str | None = None
+    dims: Raw = field(name="Input Dims", default=_NO_TEXT)
+    types: Raw = field(name="Input type", default=_NO_TEXT)
+    concrete: Raw = field(name="Concrete Inputs", default=_NO_TEXT)
+
+
+NO_ARGS = Args()
+
+
+class OpArgs(Struct, frozen=True, gc=False):
+    """What we use of an operator's arguments, and only of few operators."""
+
+    external: Number = field(name="External id", default=None)
+    external_old: Number = field(name="external id", default=None)
+    dims: Raw = field(name="Input Dims", default=_NO_TEXT)
+    types: Raw = field(name="Input type", default=_NO_TEXT)
+    concrete: Raw = field(name="Concrete Inputs", default=_NO_TEXT)
+
+
+class Links(Struct, frozen=True, gc=False):
+    """What we use of a runtime call's arguments."""
+
+    external: Number = field(name="External id", default=None)
+    correlation: Number = None
+
+
+class Event(Struct, frozen=True, gc=False):
+    """One event of any kind with times as numbers."""
+
+    ph: str = ""
+    cat: str | None = ""
+    name: str = ""
+    pid: Number = None
+    tid: Number = None
+    ts: Number = None
+    dur: Number = None
+    args: Args = NO_ARGS
+
+
+class ExactEvent(Struct, frozen=True, gc=False):
+    """One event of any kind whose start is kept as it is written."""
+
+    ph: str = ""
+    cat: str | None = ""
+    name: str = ""
+    pid: Number = None
+    tid: Number = None
+    ts: Raw = _NO_TEXT
+    dur: Number = None
+    args: Args = NO_ARGS
+
+
+_NOT_JSON = re.compile(
+    rb"(:\s*)([+-]?(?:nan(?:\(ind\))?|inf(?:inity)?))(?=\s*[,}\]])", re.IGNORECASE
+)
+_BROKEN = re.compile("[\udc80-\udcff]")
+_DIMS = msgspec.json.Decoder(list[Any])
+
+
+def mend(text: bytes) -> bytes:
+    """Text of the same length, without what JSON does not know: `nan`, `inf`, broken UTF-8."""
+    named = _NOT_JSON.sub(lambda found: found[1] + b'""'.ljust(len(found[2])), text)
+    return _BROKEN.sub("?", named.decode("utf-8", "surrogateescape")).encode()
+
+
+def bend(plain: dict[str, Any]) -> Event:
+    """An event of any shape; a field of a wrong type counts as absent, a number may be text."""
+    args = plain.get("args")
+    return Event(
+        ph=_text(plain.get("ph")),
+        cat=_text(plain.get("cat")),
+        name=_text(plain.get("name")),
+        pid=_number(plain.get("pid")),
+        tid=_number(plain.get("tid")),
+        ts=_number(plain.get("ts")),
+        dur=_number(plain.get("dur")),
+        args=_bend_args(args) if isinstance(args, dict) else NO_ARGS,
+    )
+
+
+def _bend_args(plain: dict[str, Any]) -> Args:
+    numbers = {
+        name: _number(plain.get(key))
+        for name, key in zip(Args.__struct_fields__, Args.__struct_encode_fields__, strict=True)
+        if name not in ("grid", "block", "group", "dtype", "dims", "types", "concrete")
+    }
+    return Args(
+        **numbers,
+        grid=_sizes(plain.get("grid")),
+        block=_sizes(plain.get("block")),
+        group=_text(plain.get("Process Group Name")) or None,
+        dtype=_text(plain.get("dtype")) or None,
+        dims=Raw(msgspec.json.encode(plain.get("Input Dims", []))),
+        types=Raw(msgspec.json.encode(plain.get("Input type", []))),
+        concrete=Raw(msgspec.json.encode(plain.get("Concrete Inputs", []))),
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _number(value: object) -> Number:
+    return value if isinstance(value, (int, float, str)) else None
+
+
+def _sizes(value: object) -> list[int] | str | None:
+    if isinstance(value, list):
+        return [int(each) for each in value if isinstance(each, (int, float))]
+    return value if isinstance(value, str) else None
+
+
+_OP_ARGS = msgspec.json.Decoder(OpArgs)
+_NO_OP_ARGS = OpArgs()
+
+
+def decode_op_args(args: Raw | Args) -> OpArgs | Args:
+    """An operator's arguments; of a wrong type they count as absent."""
+    if isinstance(args, Args):
+        return args
+    try:
+        return _OP_ARGS.decode(args)
+    except msgspec.MsgspecError:
+        return _NO_OP_ARGS
+
+
+def decode_list(text: Raw) -> list[Any]:
+    """A list inside an argument; empty if it is not one."""
+    try:
+        return _DIMS.decode(text)
+    except msgspec.MsgspecError:
+        return []

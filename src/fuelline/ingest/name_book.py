@@ -1,0 +1,41 @@
+"""Texts to numbers while a file is read: each text is kept once, however many events carry it.
+
+Names are untrusted. They are kept as they are up to a length that no real kernel needs; what is
+longer is cut, so that one hostile name costs neither memory nor a screen.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import polars as pl
+
+MOST_CHARACTERS = 4096
+"""Demangled template names of CUTLASS kernels reach about 3,000."""
+
+
+class NameBook:
+    """Texts to numbers, in the order of appearance."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """The number of a text, a new one if it was not seen before."""
+        kept = text if len(text) <= MOST_CHARACTERS else shorten(text)
+        return self.numbers.setdefault(kept, len(self.numbers))
+
+    def frame(self) -> pl.DataFrame:
+        """The table `names`."""
+        return pl.DataFrame(
+            {
+                "name": pl.Series(values=list(self.numbers.values()), dtype=pl.UInt32),
+                "text": pl.Series(values=list(self.numbers), dtype=pl.String),
+            }
+        )
+
+
+def shorten(text: str) -> str:
+    """The beginning, and what tells it from others that begin the same."""
+    mark = zlib.crc32(text.encode("utf-8", "backslashreplace"))
+    return f"{text[:MOST_CHARACTERS]}... ({len(text)} characters, {mark:08x})"

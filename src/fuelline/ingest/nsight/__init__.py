@@ -1,0 +1,5 @@
+"""Nsight Systems: the SQLite export of a report."""
+
+from fuelline.ingest.nsight.importer import Nsight
+
+__all__ = ["Nsight"]

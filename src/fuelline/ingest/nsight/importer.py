@@ -1,0 +1,206 @@
+"""Nsight Systems: the SQLite export of a report of any version, one rank a process with a device.
+
+Kernels, copies, sets and whole graphs become device events; runtime calls, NVTX ranges, traced
+system calls and the profiler's own work become host events. Which tables and columns are read says
+`tables`. A process is a rank if it used a device; MPI's number is taken if NVTX tells it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from fuelline.ingest.importer import Imported
+from fuelline.ingest.name_book import NameBook
+from fuelline.ingest.nsight.database import MAGIC, Database
+from fuelline.ingest.nsight.events import PID_BITS, Events
+from fuelline.ingest.nsight.quality import find_problems
+from fuelline.ingest.nsight.tables import (
+    CAPTURE_TABLES,
+    CHIP_COLUMNS,
+    DEVICE_SOURCES,
+    HOST_SOURCES,
+)
+from fuelline.ingest.spans import keep_sane, write
+from fuelline.ingest.unpack import refuse_packed
+from fuelline.schema.trace import ChipFacts, RankFacts, SourceFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from fuelline.ingest.importer import PartWriter
+    from fuelline.ingest.nsight.tables import Source
+
+_MPI_RANK = re.compile(r"^MPI Rank (\d{1,9})$")
+"""The name that the MPI wrapper of NVTX gives the main thread."""
+
+
+class Nsight:
+    """The importer of Nsight Systems' SQLite exports."""
+
+    format = "nsys"
+
+    def recognises(self, head: bytes) -> bool:
+        """Any SQLite database; whether Nsight wrote it shows in its tables."""
+        return head.startswith(MAGIC)
+
+    def read(
+        self,
+        path: Path,
+        rank: int,
+        writer: PartWriter,
+        *,
+        partial: bool,
+        advance: Callable[[int], None],
+    ) -> Imported:
+        """See `Importer`."""
+        refuse_packed(path)
+        database = Database(path, partial=partial)
+        try:
+            return _Report(database, rank, writer).read(advance)
+        finally:
+            database.close()
+
+
+class _Report:
+    """One file on its way into tables."""
+
+    def __init__(self, database: Database, rank: int, writer: PartWriter) -> None:
+        if not any(database.has(table) for table in CAPTURE_TABLES):
+            raise database.error(
+                "this is an SQLite database without a table of what was captured "
+                f"({', '.join(CAPTURE_TABLES)}), so Nsight Systems did not export it"
+            )
+        self._database = database
+        self._writer = writer
+        self._mpi_rank = self._find_mpi_rank()
+        self._ranks = self._find_ranks(rank)
+
+    def read(self, advance: Callable[[int], None]) -> Imported:
+        """All tables; facts and quality are what is left to say."""
+        database = self._database
+        sources = [each for each in (*DEVICE_SOURCES, *HOST_SOURCES) if database.has(each.table)]
+        rows = {source.table: database.count(source.table) for source in sources}
+        size_bytes = database.path.stat().st_size
+        names = NameBook()
+        events = Events(database, names)
+        insane = 0
+        for source in sources:
+            insane += self._read_events(source, events)
+            advance(size_bytes * rows[source.table] // max(1, sum(rows.values())))
+        for rank in self._ranks.values():
+            self._writer.add("names", rank, names.frame())
+        return Imported(
+            source=SourceFacts(
+                file=database.path.name,
+                format=Nsight.format,
+                size_bytes=size_bytes,
+                ranks=sorted(self._ranks.values()),
+                events=sum(rows.values()),
+            ),
+            ranks=[self._describe(owner, rank) for owner, rank in self._ranks.items()],
+            quality=find_problems(database, rows, insane),
+        )
+
+    def _read_events(self, source: Source, events: Events) -> int:
+        """Write one table; how many of its events end before they start."""
+        table = "device" if source in DEVICE_SOURCES else "host"
+        insane = 0
+        for frame in events.frames(source):
+            kept, dropped = keep_sane(frame)
+            insane += dropped
+            for (owner,), rows in kept.partition_by("owner", as_dict=True).items():
+                rank = self._ranks.get(owner)
+                if rank is not None:
+                    write(self._writer, table, rank, rows)
+        return insane
+
+    def _find_ranks(self, first: int) -> dict[int | None, int]:
+        """Process to rank: those with a device, else those with any call or range.
+
+        Old exports do not say whose a kernel is; then there is one process, None.
+        """
+        owners = self._find_owners(DEVICE_SOURCES) or self._find_owners(HOST_SOURCES)
+        if not owners:
+            raise self._database.error("it holds no CUDA activity and no NVTX range")
+        if len(owners) == 1:
+            return {owners[0]: first if self._mpi_rank is None else self._mpi_rank}
+        return {owner: first * len(owners) + number for number, owner in enumerate(owners)}
+
+    def _find_owners(self, sources: tuple[Source, ...]) -> list[int | None]:
+        """Processes in these tables, by the first device that each used, then by number."""
+        first_device: dict[int | None, int] = {}
+        for source in sources:
+            there = self._database.columns(source.table)
+            if not there:
+                continue
+            owner = f'"{source.owner}" / {1 << PID_BITS}' if source.owner in there else "NULL"
+            device = "MIN(deviceId)" if "deviceId" in there else "0"
+            query = f'SELECT {owner}, {device} FROM "{source.table}" GROUP BY 1'
+            for found, number in self._database.select(query, source.table):
+                low = number if isinstance(number, int) else 0
+                whose = found if isinstance(found, int) else None
+                first_device[whose] = min(low, first_device.get(whose, low))
+        return sorted(first_device, key=lambda whose: (first_device[whose], whose or 0))
+
+    def _find_mpi_rank(self) -> int | None:
+        if "text" not in self._database.columns("NVTX_EVENTS"):
+            return None
+        query = "SELECT text FROM NVTX_EVENTS WHERE text LIKE 'MPI Rank %'"
+        for (text,) in self._database.select(query, "NVTX_EVENTS"):
+            found = _MPI_RANK.match(str(text))
+            if found:
+                return int(found[1])
+        return None
+
+    def _describe(self, owner: int | None, rank: int) -> RankFacts:
+        return RankFacts(
+            rank=rank,
+            host=self._read_setting("TARGET_INFO_SYSTEM_ENV", "Hostname"),
+            pid=None if owner is None else owner % (1 << PID_BITS),
+            chips=self._read_chips(),
+            is_rank_known=self._mpi_rank is not None and len(self._ranks) == 1,
+            settings={
+                "product": self._read_setting("META_DATA_EXPORT", "EXPORT_PRODUCT_VERSION")
+                or self._read_setting("EXPORT_META_DATA", "EXPORT_PRODUCT_VERSION"),
+                "cuda_graph_trace": self._read_setting(
+                    "META_DATA_CAPTURE", "CUDA_GRAPH_TRACE_OPTIONS:MODE"
+                ),
+            },
+        )
+
+    def _read_setting(self, table: str, name: str) -> str:
+        if not {"name", "value"} <= self._database.columns(table):
+            return ""
+        query = f"SELECT value FROM \"{table}\" WHERE name = '{name}' LIMIT 1"
+        return str(next(iter(self._database.select(query, table)), ("",))[0])[:200]
+
+    def _read_chips(self) -> list[ChipFacts]:
+        """As TARGET_INFO_GPU tells; a report without it (a container, say) knows no chip."""
+        there = self._database.columns("TARGET_INFO_GPU")
+        if not {"id", "name"} <= there:
+            return []
+        theirs = {ours: column for ours, column in CHIP_COLUMNS.items() if column in there}
+        columns = ", ".join(["id", "name", *theirs.values()])
+        query = f"SELECT {columns} FROM TARGET_INFO_GPU"
+        return [
+            _chip(row[0], row[1], dict(zip(theirs, row[2:], strict=True)))
+            for row in self._database.select(query, "TARGET_INFO_GPU")
+            if isinstance(row[0], int) and 0 <= row[0] < 1 << 31
+        ]
+
+
+def _chip(device: int, name: object, cells: dict[str, object]) -> ChipFacts:
+    numbers = {
+        ours: cell for ours, cell in cells.items() if isinstance(cell, int) and 0 < cell < 1 << 62
+    }
+    warps, width = numbers.pop("max_warps_per_sm", None), numbers.get("warp_size")
+    bandwidth = numbers.pop("peak_bytes_per_s", None)
+    return ChipFacts(
+        device=device,
+        name=str(name or "")[:200],
+        max_threads_per_sm=warps * width if warps and width else None,
+        peak_bytes_per_s=None if bandwidth is None else float(bandwidth),
+        **numbers,
+    )

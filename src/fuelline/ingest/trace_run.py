@@ -1,0 +1,107 @@
+"""An imported run on disk: Parquet parts a rank and a table, and a manifest that is written last.
+
+Import happens in a draft folder beside the run, which becomes the run when all is well, so that no
+partial run is ever left behind. Every part has a checksum, so damage is noticed before it is
+believed.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections import Counter
+from itertools import count
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.ingest.recording import DAMAGE, read_manifest
+from fuelline.schema.errors import DamagedRecordingError, NotARecordingError
+from fuelline.schema.recording import TableFacts
+from fuelline.schema.trace import TraceFacts
+from fuelline.timeline.trace import Trace, complete
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_SUFFIX = ".parquet"
+
+
+class SourceWriter:
+    """Writes the parts of one source's tables; ranks are those that the importer speaks of."""
+
+    def __init__(self, folder: Path, source: int) -> None:
+        self._folder = folder
+        self._source = source
+        self._counts: Counter[tuple[str, int]] = Counter()
+        self.parts: list[tuple[str, int, int, TableFacts]] = []
+        """Table, rank, number of the part, facts; the file is `draft_name` of them."""
+        self.bounds_ns: list[int] = []
+        """Some moments of the trace, its first and its last among them."""
+
+    def add(self, table: str, rank: int, frame: pl.DataFrame) -> None:
+        """One part; see `PartWriter`."""
+        number = self._counts[table, rank]
+        self._counts[table, rank] += 1
+        buffer = io.BytesIO()  # through memory: polars takes no path that is not UTF-8
+        # Level 1: a trace is read once or twice, and packing it harder costs more than that.
+        complete(table, frame).write_parquet(
+            buffer, compression="zstd", compression_level=1, statistics=False
+        )
+        data = buffer.getbuffer()
+        (self._folder / draft_name(self._source, table, rank, number)).write_bytes(data)
+        facts = TableFacts(rows=frame.height, size_bytes=len(data), crc32=zlib.crc32(data))
+        if "end_ns" in frame.columns and frame.height:
+            first, last = frame["start_ns"].min(), frame["end_ns"].max()
+            self.bounds_ns += [int(first), int(last)]  # type: ignore[arg-type]
+        self.parts.append((table, rank, number, facts))
+
+
+def draft_name(source: int, table: str, rank: int, number: int) -> str:
+    """A part while its rank may still be another file's, too."""
+    return f"draft-{source}-{table}-{rank}-{number}{_SUFFIX}"
+
+
+def part_stem(table: str, rank: int, number: int) -> str:
+    """A part in a finished run, and its key in the manifest."""
+    return f"{table}-{rank}-{number}"
+
+
+def is_trace(run_dir: Path) -> bool:
+    """Whether this folder is an imported run."""
+    try:
+        return read_manifest(run_dir).kind == "trace"
+    except NotARecordingError:
+        return False
+
+
+def load_trace(run_dir: Path) -> Trace:
+    """Open an imported run; tables are read when they are asked for."""
+    manifest = read_manifest(run_dir)
+    if manifest.kind != "trace":
+        raise NotARecordingError(
+            f"{run_dir} was recorded, not imported. Nothing was read. `fuelline diagnose` reads it."
+        )
+    tables = manifest.tables
+
+    def load(name: str, rank: int) -> Iterator[pl.DataFrame]:
+        for number in count():
+            stem = part_stem(name, rank, number)
+            if stem not in tables:
+                return
+            yield _read_part(run_dir / f"{stem}{_SUFFIX}", tables[stem])
+
+    return Trace(run=manifest.run, facts=manifest.trace or TraceFacts(), load=load)
+
+
+def _read_part(path: Path, facts: TableFacts) -> pl.DataFrame:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DamagedRecordingError(f"{path}: {error.strerror}. {DAMAGE}") from None
+    if len(data) != facts.size_bytes or zlib.crc32(data) != facts.crc32:
+        raise DamagedRecordingError(
+            f"{path} was altered or cut short: {len(data)} bytes of {facts.size_bytes}. {DAMAGE}"
+        )
+    return pl.read_parquet(data)

@@ -1,0 +1,7 @@
+"""A run as a file for Perfetto: the timeline with its attribution as tracks of its own."""
+
+from fuelline.report.perfetto.imported import draw_trace
+from fuelline.report.perfetto.recorded import draw_findings, draw_recording
+from fuelline.report.perfetto.writer import write_tracks
+
+__all__ = ["draw_findings", "draw_recording", "draw_trace", "write_tracks"]

@@ -1,0 +1,294 @@
+"""Words for `plan serve`: the best way first, then its limit, the others, the sweep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.report.document import (
+    Bar,
+    Bars,
+    Block,
+    Chart,
+    Document,
+    Heading,
+    Item,
+    Items,
+    Series,
+    Statement,
+    Table,
+)
+from fuelline.schema.units import duration, number, parameters, percent, short, size
+
+if TYPE_CHECKING:
+    from fuelline.schema.plan_answers import Floor, Pools, ServeAnswer, ServeOption
+    from fuelline.schema.plans import Estimate, Parallelism
+
+
+def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
+    """The whole report."""
+    best = answer.options[0]
+    blocks: list[Block] = [
+        Statement(_title(answer)),
+        Statement(_verdict(answer, best), _limit(best), alarm=not best.meets),
+        Heading("What it reaches (80 % intervals)"),
+        Items(tuple(_reaches(best))),
+        Heading("The floor"),
+        Items((Item(_floor(answer.floor, best)),)),
+    ]
+    if explain:
+        blocks += _explained(best)
+    if len(answer.options) > 1:
+        blocks += [Heading("Beside it"), _options(answer)]
+    if answer.sweep:
+        blocks += _sweep(answer, best)
+    if answer.pools is not None:
+        blocks += [Heading("Prefill and decode apart"), Items((_pools(answer.pools),))]
+    if answer.advice:
+        blocks += [Heading("Also"), Items(tuple(Item(text) for text in answer.advice))]
+    if not explain:
+        blocks.append(Statement("Next: add --explain for the terms behind the numbers."))
+    return Document(tuple(blocks))
+
+
+def between(value: Estimate, factor: float = 1.0, unit: str = "") -> str:
+    """`12.3 (10.1 to 15.0) ms`."""
+    middle, low, high = (short(end * factor) for end in (value.value, value.low, value.high))
+    return f"{middle} ({low} to {high}) {unit}".rstrip()
+
+
+def spread_words(spread: Parallelism) -> str:
+    """`tp 4, pp 2`."""
+    parts = [f"{name} {value}" for name, value in _degrees(spread) if value > 1]
+    return ", ".join(parts) or "one chip"
+
+
+def _degrees(spread: Parallelism) -> tuple[tuple[str, int], ...]:
+    return (
+        ("tp", spread.tp),
+        ("pp", spread.pp),
+        ("dp", spread.dp),
+        ("ep", spread.ep),
+        ("cp", spread.cp),
+    )
+
+
+def _title(answer: ServeAnswer) -> str:
+    active = (
+        f", {parameters(answer.active_params)} active"
+        if answer.active_params < 0.8 * answer.params
+        else ""
+    )
+    parts = [
+        f"{answer.model} ({parameters(answer.params)} parameters{active}, {answer.precision})",
+        f"{answer.prompt:,.0f} tokens in, {answer.output:,.0f} out",
+    ]
+    if answer.rate_per_s is not None:
+        parts.append(f"{number(answer.rate_per_s)} requests/s")
+    return "  ·  ".join(parts)
+
+
+def _verdict(answer: ServeAnswer, best: ServeOption) -> str:
+    many = f"{best.replicas} x " if best.replicas > 1 else ""
+    way = (
+        f"{many}{best.spread.chips} {best.chip}"
+        if best.spread.chips > 1
+        else f"{best.chips} {best.chip}"
+    )
+    cost = "" if best.usd_per_hour is None else f", ${best.usd_per_hour:,.2f} an hour"
+    limits = "within the limits" if best.meets else "but not within the limits"
+    asked = answer.ttft_limit_s is not None or answer.tpot_limit_s is not None
+    return f"{way} ({spread_words(best.spread)}){cost}{f', {limits}' if asked else ''}."
+
+
+def _limit(best: ServeOption) -> str:
+    return f"limit: {best.tpot_s.limit}"
+
+
+def _reaches(best: ServeOption) -> list[Item]:
+    rate = between(best.rate_tokens_per_s, 1.0, "tokens/s")
+    items = [
+        Item(
+            f"a replica: {rate}, {best.sequences:,.0f} sequences at once "
+            f"({best.most_sequences:,.0f} fit)"
+        ),
+        Item(f"a token: {between(best.tpot_s, 1e3, 'ms')}"),
+        Item(
+            f"first token: {between(best.ttft_s, 1e3, 'ms')}, a prompt alone "
+            f"{duration(best.prefill_s)}"
+        ),
+        Item(
+            f"critical batch: about {best.critical_batch:,.0f}; below it bandwidth limits a step, "
+            "above it "
+            "math"
+        ),
+    ]
+    money = (
+        []
+        if best.usd_per_mtoken is None
+        else [f"${best.usd_per_mtoken:,.2f} a million output tokens"]
+    )
+    energy = (
+        [] if best.joule_per_token is None else [f"{best.joule_per_token:.2g} J an output token"]
+    )
+    if money or energy:
+        items.append(Item(", ".join(money + energy)))
+    return items
+
+
+def _floor(floor: Floor, best: ServeOption) -> str:
+    words = (
+        f"One user cannot get more than {short(floor.tokens_per_s)} tokens/s "
+        f"({duration(floor.seconds)} a token): "
+        f"{size(floor.weight_bytes)} of weights and {size(floor.cache_bytes)} of cache are read "
+        "for each, at "
+        f"{size(floor.bandwidth_bytes_per_s)}/s on {best.spread.tp} "
+        f"chip{'s' if best.spread.tp > 1 else ''}."
+    )
+    if floor.measured_share is None:
+        return words
+    share = floor.measured_share
+    if share > 1:
+        return (
+            f"{words} Your {floor.measured_per_s:g} are {share:.2f} times that: several tokens "
+            "come from one step "
+            "(speculation), or it is another model, precision or number of chips."
+        )
+    return f"{words} Your {floor.measured_per_s:g} are {percent(share)} of it."
+
+
+def _explained(best: ServeOption) -> list[Block]:
+    terms = sorted(best.tpot_s.terms, key=lambda term: -term.seconds)
+    total = sum(term.seconds for term in terms)
+    bars = tuple(
+        Bar(
+            term.name[:18],
+            term.seconds / total,
+            f"{duration(term.seconds)} +-{100 * term.doubt_frac:.0f} %",
+        )
+        for term in terms
+    )
+    return [
+        Heading(f"Terms of one token, prefills of others included: {duration(total)}"),
+        Bars(bars),
+        Items(
+            (
+                Item(f"weights on a chip {size(best.weight_bytes_per_chip)}"),
+                Item(
+                    f"cache of a sequence {size(best.cache_bytes_per_sequence)} on each of its "
+                    "chips"
+                ),
+                Item(f"between chips {percent(best.exchange_share)} of a decode step"),
+            )
+        ),
+    ]
+
+
+def _options(answer: ServeAnswer) -> Table:
+    return Table(
+        ("chip", "way", "n", "tok/s", "ms/tok", "ttft ms", "$/Mtok", "J/tok", "ok"),
+        tuple(
+            (
+                each.chip,
+                spread_words(each.spread).replace(" ", "").replace(",", " "),
+                str(each.chips),
+                short(each.rate_tokens_per_s.value * each.replicas),
+                short(each.tpot_s.value * 1e3),
+                short(each.ttft_s.value * 1e3),
+                "-" if each.usd_per_mtoken is None else f"{each.usd_per_mtoken:.2f}",
+                "-" if each.joule_per_token is None else f"{each.joule_per_token:.2g}",
+                "yes" if each.meets else "no",
+            )
+            for each in answer.options
+        ),
+    )
+
+
+def _pools(pools: Pools) -> Item:
+    return Item(
+        f"{'It pays' if pools.pays else 'It does not pay'}: {pools.why}.",
+        (
+            (
+                f"prefill {pools.prefill_chips:.1f} chips, decode {pools.decode_chips:.1f} (1 to "
+                f"{1 / pools.ratio:.1f}); together {pools.together_chips:.1f}"
+            ),
+            f"cache moved per request {size(pools.transfer_bytes)}, {duration(pools.transfer_s)}",
+        ),
+    )
+
+
+def _sweep(answer: ServeAnswer, best: ServeOption) -> list[Block]:
+    found = [(point.at, point.option) for point in answer.sweep if point.option is not None]
+    blocks: list[Block] = [
+        Heading(f"By --{answer.swept}"),
+        Table(
+            (answer.swept, "way", "seqs", "tok/s", "ms/tok", "ttft ms", "$/Mtok", "J/tok", "limit"),
+            tuple(
+                (
+                    f"{point.at:g}",
+                    *(
+                        _swept(point.option)
+                        if point.option is not None
+                        else (point.why_not, *["-"] * 7)
+                    ),
+                )
+                for point in answer.sweep
+            ),
+        ),
+    ]
+    if len(found) > 1:
+        blocks += _charts(answer, found, best)
+    return blocks
+
+
+def _swept(option: ServeOption) -> tuple[str, ...]:
+    return (
+        f"{option.chip[:9]} {spread_words(option.spread).replace(' ', '').replace(',', ' ')}"[:19],
+        short(option.sequences),
+        short(option.rate_tokens_per_s.value),
+        short(option.tpot_s.value * 1e3),
+        short(option.ttft_s.value * 1e3),
+        "-" if option.usd_per_mtoken is None else f"{option.usd_per_mtoken:.2f}",
+        "-" if option.joule_per_token is None else f"{option.joule_per_token:.2g}",
+        option.tpot_s.limit.replace("memory bandwidth", "bandwidth")[:9],
+    )
+
+
+def _charts(
+    answer: ServeAnswer, found: list[tuple[float, ServeOption]], best: ServeOption
+) -> list[Block]:
+    rate = tuple((at, option.rate_tokens_per_s.value) for at, option in found)
+    if answer.swept != "batch":
+        return [
+            Chart(
+                f"{answer.model}: output rate of a replica",
+                f"--{answer.swept}",
+                "tokens/s",
+                (Series("tokens/s", rate),),
+                log_x=True,
+                log_y=True,
+            )
+        ]
+    pareto = tuple(
+        (1 / option.tpot_s.value, option.rate_tokens_per_s.value / option.spread.chips)
+        for _, option in found
+    )
+    return [
+        Chart(
+            f"{answer.model}: batch on {best.chip}",
+            "sequences at once",
+            "tokens/s of a replica",
+            (Series("tokens/s", rate),),
+            log_x=True,
+            log_y=True,
+            x_mark=best.critical_batch,
+            x_mark_label="bandwidth to math at",
+        ),
+        Chart(
+            f"{answer.model}: what a user gets against what a chip gives",
+            "tokens/s of one user",
+            "tokens/s of a chip",
+            (Series("batch sizes", pareto),),
+            log_x=True,
+            log_y=True,
+        ),
+    ]

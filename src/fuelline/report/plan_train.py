@@ -1,0 +1,193 @@
+"""Words for `plan train`: time and layout first, then memory, input, failures, jitter, distance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.report.document import (
+    Bar,
+    Bars,
+    Block,
+    Chart,
+    Document,
+    Heading,
+    Item,
+    Items,
+    Series,
+    Statement,
+    Table,
+)
+from fuelline.report.plan_serve import spread_words
+from fuelline.schema.units import duration, parameters, percent, rate, short, size
+
+if TYPE_CHECKING:
+    from fuelline.schema.plan_answers import Apart, TrainAnswer, TrainMemory
+
+_PRACTICAL = 0.40
+
+
+def write_training(answer: TrainAnswer, *, explain: bool) -> Document:
+    """The whole report."""
+    blocks: list[Block] = [
+        Statement(_title(answer)),
+        Statement(_verdict(answer), f"limit: {answer.step_s.limit}"),
+        Heading("The step"),
+        Items(tuple(_step(answer))),
+    ]
+    if explain:
+        blocks += _explained(answer)
+    blocks += [Heading("On one chip"), Items((_memory(answer.memory),))]
+    blocks += [Heading("Around it"), Items(tuple(_around(answer)))]
+    if answer.apart is not None:
+        blocks += [Heading("Over several sites"), Items((_apart(answer.apart),))]
+    if answer.sweep:
+        blocks += _sweep(answer)
+    if answer.advice:
+        blocks += [Heading("Also"), Items(tuple(Item(text) for text in answer.advice))]
+    if not explain:
+        blocks.append(Statement("Next: add --explain for the terms behind the step."))
+    return Document(tuple(blocks))
+
+
+def _title(answer: TrainAnswer) -> str:
+    return (
+        f"{answer.model} ({parameters(answer.params)} parameters, {answer.precision})  ·  "
+        f"{answer.chips:,} x "
+        f"{answer.chip}  ·  {short(answer.tokens)} tokens"
+    )
+
+
+def _verdict(answer: TrainAnswer) -> str:
+    ratio = answer.step_s.high / answer.step_s.value
+    days = (
+        f"{short(answer.days)} ({short(answer.days / ratio)} to {short(answer.days * ratio)}) days"
+    )
+    money = "" if answer.usd is None else f", ${short(answer.usd)}"
+    return f"{days}{money}, failures included."
+
+
+def _step(answer: TrainAnswer) -> list[Item]:
+    mfu = answer.mfu_frac
+    against = "above" if mfu.value >= _PRACTICAL else "below"
+    layout = [
+        spread_words(answer.spread),
+        f"micro-batch {answer.microbatch:g}",
+        f"recompute {answer.recompute}",
+    ]
+    if answer.zero:
+        layout.append("FSDP (ZeRO 3)" if answer.zero == 3 else f"ZeRO {answer.zero}")
+    if answer.spread.pp > 1:
+        layout.append(f"{answer.interleave} chunks a stage")
+    step = answer.step_s
+    return [
+        Item(f"layout: {', '.join(layout)}"),
+        Item(
+            f"step of {answer.batch_sequences:,.0f} x {answer.length:,.0f} tokens: "
+            f"{duration(step.value)} "
+            f"({duration(step.low)} to {duration(step.high)}), {short(answer.tokens_per_s)} "
+            "tokens/s"
+        ),
+        Item(
+            f"MFU {percent(mfu.value)} ({percent(mfu.low)} to {percent(mfu.high)}), {against} the "
+            "practical "
+            f"{percent(_PRACTICAL)}"
+        ),
+    ]
+
+
+def _explained(answer: TrainAnswer) -> list[Block]:
+    terms = sorted(answer.step_s.terms, key=lambda term: -term.seconds)
+    total = sum(term.seconds for term in terms)
+    bars = tuple(
+        Bar(
+            term.name[:18],
+            term.seconds / total,
+            f"{duration(term.seconds)} +-{100 * term.doubt_frac:.0f} %",
+        )
+        for term in terms
+    )
+    return [Heading(f"Terms of one step: {duration(total)}"), Bars(bars)]
+
+
+def _memory(memory: TrainMemory) -> Item:
+    room = "an unknown room" if memory.room_bytes is None else size(memory.room_bytes)
+    return Item(
+        f"{size(memory.total_bytes)} of {room}",
+        (
+            (
+                f"weights {size(memory.weights_bytes)}, gradients {size(memory.gradients_bytes)}, "
+                "optimizer "
+                f"{size(memory.optimizer_bytes)}, activations {size(memory.activations_bytes)}"
+            ),
+        ),
+    )
+
+
+def _around(answer: TrainAnswer) -> list[Item]:
+    good, jitter = answer.goodput, answer.jitter
+    items = [
+        Item(
+            f"input: the loaders together must deliver {rate(answer.loader_bytes_per_s)}",
+            ("`fuelline run train.py` shows whether yours do",),
+        ),
+        Item(
+            f"failures: one in {duration(good.failure_every_s)}; a checkpoint of "
+            f"{size(good.checkpoint_bytes)} "
+            f"({duration(good.checkpoint_s)}) every {duration(good.interval_s)} leaves "
+            f"{percent(good.share)}"
+        ),
+        Item(
+            f"jitter: ranks that vary by {percent(jitter.spread_frac)} make a step of "
+            f"{jitter.ranks:,} ranks "
+            f"{percent(jitter.expected_frac)} longer; up to {jitter.allowed_ranks:,} ranks lose "
+            "less than 5 %"
+        ),
+    ]
+    if answer.energy_joule is not None:
+        items.append(Item(f"energy: {short(answer.energy_joule / 3.6e9)} MWh at the chips"))
+    return items
+
+
+def _apart(apart: Apart) -> Item:
+    words = (
+        f"{apart.sites} sites over {rate(apart.link_bytes_per_s)}: gradients take "
+        f"{duration(apart.exchange_s)} a "
+        f"step, which leaves {percent(apart.share)} of the speed."
+    )
+    need = f"to hide them behind a step the link must carry {rate(apart.needed_bytes_per_s)}"
+    why = (
+        "every step exchanges all gradients, and they grow with the model while wide links do "
+        "not: that is why "
+        "frontier models are trained in one place"
+    )
+    return Item(words, (need, why) if apart.share < 0.9 else (need,))
+
+
+def _sweep(answer: TrainAnswer) -> list[Block]:
+    rows = tuple(
+        (
+            f"{point.at:g}",
+            point.spread or point.why_not or "one chip",
+            "-" if point.step_s is None else duration(point.step_s),
+            "-" if point.mfu_frac is None else f"{100 * point.mfu_frac:.0f} %",
+            "-" if point.days is None else short(point.days),
+        )
+        for point in answer.sweep
+    )
+    found = tuple((point.at, point.days) for point in answer.sweep if point.days is not None)
+    blocks: list[Block] = [
+        Heading(f"By --{answer.swept}"),
+        Table((answer.swept, "layout", "step", "MFU", "days"), rows),
+    ]
+    if len(found) > 1:
+        blocks.append(
+            Chart(
+                f"{answer.model}: days to train",
+                f"--{answer.swept}",
+                "days",
+                (Series("days", found),),
+                log_x=True,
+                log_y=True,
+            )
+        )
+    return blocks

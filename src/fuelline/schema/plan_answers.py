@@ -1,0 +1,256 @@
+"""What `plan` answers, one struct a command: the JSON of `--json`, and what `report` draws.
+
+Money and energy are None where a price or a power limit is not known. Times are seconds, sizes
+bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from fuelline.schema.plans import Estimate, Parallelism
+
+PLAN_VERSION = 1
+"""Of every answer here; raised when a key changes its meaning."""
+
+
+class Floor(Struct, frozen=True, kw_only=True):
+    """What no software can go below: every token reads the active weights and the cache."""
+
+    seconds: float
+    """A token for one user."""
+    tokens_per_s: float
+    weight_bytes: float
+    """Active weights, all chips of the group together."""
+    cache_bytes: float
+    bandwidth_bytes_per_s: float
+    """Of all chips of the group together."""
+    measured_per_s: float | None = None
+    measured_share: float | None = None
+    """Of the floor's rate that a measured rate reaches. Above 1: several tokens come
+    from one step, or the figures do not belong together."""
+
+
+class ServeOption(Struct, frozen=True, kw_only=True):
+    """One way to serve."""
+
+    chip: str
+    spread: Parallelism
+    """Of one replica."""
+    replicas: int
+    chips: int
+    sequences: float
+    """At once in a replica."""
+    most_sequences: float
+    """That its memory holds."""
+    critical_batch: float
+    """Above it math, not bandwidth, limits a decode step."""
+    rate_tokens_per_s: Estimate
+    """Output of one replica at this load."""
+    tpot_s: Estimate
+    ttft_s: Estimate
+    prefill_s: float
+    """One prompt alone."""
+    exchange_share: float
+    """Of a decode step that is spent between chips: the interconnect tax."""
+    usd_per_mtoken: float | None
+    usd_per_hour: float | None
+    joule_per_token: float | None
+    weight_bytes_per_chip: float
+    cache_bytes_per_sequence: float
+    meets: bool
+    """The limits asked for, in the middle of the interval."""
+
+
+class Pools(Struct, frozen=True, kw_only=True):
+    """Prefill and decode on chips of their own."""
+
+    prefill_chips: float
+    decode_chips: float
+    together_chips: float
+    """What the same load needs when both share chips."""
+    ratio: float
+    """Prefill chips for one decode chip."""
+    transfer_bytes: float
+    """Cache that a request moves from one pool to the other."""
+    transfer_s: float
+    pays: bool
+    why: str
+
+
+class SweepPoint(Struct, frozen=True, kw_only=True):
+    """One line of a range."""
+
+    at: float
+    option: ServeOption | None
+    why_not: str = ""
+
+
+class ServeAnswer(Struct, frozen=True, kw_only=True):
+    """`plan serve`."""
+
+    model: str
+    params: float
+    active_params: float
+    precision: str
+    prompt: float
+    output: float
+    rate_per_s: float | None
+    ttft_limit_s: float | None
+    tpot_limit_s: float | None
+    floor: Floor
+    options: tuple[ServeOption, ...]
+    """Best first: meets the limits, then cost, then chips."""
+    pools: Pools | None
+    swept: str = ""
+    sweep: tuple[SweepPoint, ...] = ()
+    advice: tuple[str, ...] = ()
+    searched: int = 0
+    schema_version: int = PLAN_VERSION
+
+
+class ChipLine(Struct, frozen=True, kw_only=True):
+    """One chip of the catalogue for one model."""
+
+    chip: str
+    chips: int | None
+    """Of the smallest group that holds the model."""
+    floor_s: float | None
+    user_tokens_per_s: Estimate | None
+    tokens_per_s_per_chip: Estimate | None
+    usd_per_mtoken: float | None
+    joule_per_token: float | None
+    mfu_frac: float | None = None
+    why_not: str = ""
+
+
+class ChipsAnswer(Struct, frozen=True, kw_only=True):
+    """`plan chips`."""
+
+    model: str
+    purpose: str
+    precision: str
+    lines: tuple[ChipLine, ...]
+    schema_version: int = PLAN_VERSION
+
+
+class TrainMemory(Struct, frozen=True, kw_only=True):
+    """On one chip."""
+
+    weights_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+    activations_bytes: float
+    total_bytes: float
+    room_bytes: float | None
+    fits: bool
+
+
+class Goodput(Struct, frozen=True, kw_only=True):
+    """What failures leave of a run."""
+
+    failure_every_s: float
+    """Of the whole job."""
+    checkpoint_s: float
+    checkpoint_bytes: float
+    interval_s: float
+    """Young and Daly: sqrt(2 * checkpoint * time between failures)."""
+    share: float
+
+
+class Jitter(Struct, frozen=True, kw_only=True):
+    """A synchronous step ends with its slowest rank."""
+
+    ranks: int
+    spread_frac: float
+    expected_frac: float
+    """Longer than the mean step."""
+    allowed_ranks: int
+    """With which the loss stays under five per cent at this spread."""
+
+
+class Apart(Struct, frozen=True, kw_only=True):
+    """Training over sites with a slow link between them."""
+
+    sites: int
+    link_bytes_per_s: float
+    exchange_s: float
+    step_s: float
+    share: float
+    """Of the speed of one site with all chips."""
+    needed_bytes_per_s: float
+    """Of link so that the exchange hides behind a step."""
+
+
+class TrainAnswer(Struct, frozen=True, kw_only=True):
+    """`plan train`."""
+
+    model: str
+    params: float
+    active_params: float
+    chip: str
+    chips: int
+    precision: str
+    spread: Parallelism
+    zero: int
+    recompute: str
+    microbatch: float
+    interleave: int
+    batch_sequences: float
+    length: float
+    tokens: float
+    step_s: Estimate
+    mfu_frac: Estimate
+    tokens_per_s: float
+    days: float
+    """With failures."""
+    usd: float | None
+    energy_joule: float | None
+    memory: TrainMemory
+    loader_bytes_per_s: float
+    """That the input pipeline of the whole job must deliver."""
+    goodput: Goodput
+    jitter: Jitter
+    apart: Apart | None
+    advice: tuple[str, ...] = ()
+    swept: str = ""
+    sweep: tuple[TrainPoint, ...] = ()
+    schema_version: int = PLAN_VERSION
+
+
+class TrainPoint(Struct, frozen=True, kw_only=True):
+    """One line of a range."""
+
+    at: float
+    step_s: float | None
+    mfu_frac: float | None
+    days: float | None
+    spread: str = ""
+    why_not: str = ""
+
+
+class Dimension(Struct, frozen=True, kw_only=True):
+    """One number of a shape, and what it costs."""
+
+    name: str
+    value: int
+    problem: str
+    cost: str
+    """As measured: a few per cent, at most about 1.5 times."""
+    nearest: tuple[int, ...]
+    """That do not have the problem."""
+
+
+class ShapeAnswer(Struct, frozen=True, kw_only=True):
+    """`plan shape`."""
+
+    model: str
+    chip: str
+    precision: str
+    dimensions: tuple[Dimension, ...]
+    degrees: tuple[int, ...]
+    """Tensor-parallel degrees that divide heads, feed-forward and vocabulary evenly."""
+    schema_version: int = PLAN_VERSION

@@ -1,0 +1,105 @@
+"""What can be turned, what was tried, and what came of it. JSON of `fuelline tune --json`.
+
+A Trial compares a changed job with the unchanged one, measured in turns; its verdict is never more
+certain than its interval. New fields go last with a default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from fuelline.schema.findings import Applicability  # noqa: TC001 - msgspec resolves it at run time
+from fuelline.schema.readings import Missing, Signal
+
+TUNING_VERSION = 1
+
+KnobName = Literal["num_workers", "prefetch_factor", "persistent_workers", "pin_memory"]
+TrialVerdict = Literal["faster", "slower", "same", "cannot tell"]
+"""same: no more than the run-to-run difference apart, and the interval says so."""
+
+_NOT_MEASURED = Missing(reason="not measured")
+
+
+class Knob(Struct, frozen=True, kw_only=True):
+    """Something that can be turned without touching the model."""
+
+    name: KnobName
+    words: str
+    applicability: Applicability
+    cost: str
+
+
+KNOBS: tuple[Knob, ...] = (
+    Knob(
+        name="num_workers",
+        words="processes that prepare batches",
+        applicability="unsafe",
+        cost="a process with memory of its own each; random augmentation draws other numbers",
+    ),
+    Knob(
+        name="prefetch_factor",
+        words="batches that each worker keeps ready",
+        applicability="safe",
+        cost="memory for that many batches more",
+    ),
+    Knob(
+        name="persistent_workers",
+        words="workers live through all epochs",
+        applicability="unsafe",
+        cost="the dataset does not see what is changed between epochs",
+    ),
+    Knob(
+        name="pin_memory",
+        words="batches in memory that the device can copy from directly",
+        applicability="safe",
+        cost="memory that cannot be swapped",
+    ),
+)
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """A value for a knob."""
+
+    knob: KnobName
+    value: int | bool
+
+    def text(self) -> str:
+        """As it is written in a call."""
+        return f"{self.knob}={self.value}"
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """Settings that were tried on the running job."""
+
+    settings: list[Setting]
+    """What differs from the job as it is; empty for the job itself."""
+    predicted: Signal = _NOT_MEASURED
+    """Speedup by the pipeline model, before it was tried."""
+    batches_per_s: list[float] = field(default_factory=list)
+    """One a turn, in order."""
+    speedup: Signal = _NOT_MEASURED
+    """Against the job as it is, with a 95 % interval."""
+    verdict: TrialVerdict = "cannot tell"
+
+
+class Tuning(Struct, frozen=True, kw_only=True):
+    """What `fuelline tune` found."""
+
+    schema_version: int = TUNING_VERSION
+    fuelline_version: str = ""
+    now: list[Setting] = field(default_factory=list)
+    """The job's own settings."""
+    trials: list[Trial] = field(default_factory=list)
+    """The job as it is first, then in the order of the prediction."""
+    chosen: list[Setting] = field(default_factory=list)
+    """The fewest resources that do as well as the best; empty if nothing need change."""
+    steps: list[str] = field(default_factory=list)
+    """Why each step was taken, in plain sentences."""
+    trial_seconds: float = 0.0
+    patch: str = ""
+    """Unified diff of the script; empty if the call was not found or cannot be edited safely."""
+    paste: str = ""
+    """The settings to write by hand."""
+    script: str = ""

@@ -1,0 +1,168 @@
+"""A run step by step, for comparisons: parts of the budget, parts of the ledger, kernel classes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.comparison import RunSamples
+from fuelline.timeline.intervals import covered_ns, merge
+
+if TYPE_CHECKING:
+    from fuelline.schema.findings import Diagnosis
+    from fuelline.signals.trace import Survey
+    from fuelline.signals.trace.ledger import Account
+    from fuelline.signals.trace.steps import Steps
+    from fuelline.timeline.tiles import Tiling
+
+
+_COVERED = 0.95
+"""Of a step at either end: between a device's first event and its last, or it is left out."""
+_FEWEST = 2
+"""Steps that are kept in any case: noise needs two."""
+
+
+def sample_recording(tiling: Tiling, diagnosis: Diagnosis, label: str) -> RunSamples:
+    """Steps of a recorded run from boundary to boundary; what follows the last is left out."""
+    ends = tiling.boundaries
+    spans = pl.DataFrame({"start_ns": ends[:-1], "end_ns": ends[1:]})
+    parts = {
+        str(name): _per_span(spans, own)
+        for (name,), own in tiling.tiles.partition_by("part", as_dict=True).items()
+    }
+    return RunSamples(
+        label=label,
+        kind="recorded",
+        steps=_seconds(spans),
+        is_stepped=True,
+        parts=parts,
+        devices=[device.name for device in diagnosis.devices],
+        ranks=max(1, diagnosis.collectives.ranks),
+        command=diagnosis.run.command,
+        verdict=diagnosis.verdict.code or "",
+        sentence=diagnosis.verdict.sentence,
+    )
+
+
+def sample_trace(survey: Survey, diagnosis: Diagnosis, label: str) -> RunSamples:
+    """Steps of an imported trace, mean over devices; the whole trace if none are marked.
+
+    A step lasts from its start to that of the next on its rank's own host.
+    """
+    spans = [_spans(account, survey.steps[account.ledger.rank]) for account in survey.accounts]
+    whole = min((span.height for span in spans), default=0)
+    spans = _inner([span.head(whole) for span in spans], survey.accounts)
+    count = spans[0].height
+    parts = [
+        {name: _per_span(span, own) for name, own in _parts(account).items()}
+        for account, span in zip(survey.accounts, spans, strict=True)
+    ]
+    kernels = [
+        _classes(account, span) for account, span in zip(survey.accounts, spans, strict=True)
+    ]
+    steps = [_seconds(span) for span in spans]
+    mean_steps = _mean([{"": each} for each in steps], count).get("", [])
+    ledger = _mean(parts, count)
+    return RunSamples(
+        label=label,
+        kind="trace",
+        steps=mean_steps,
+        is_stepped=survey.steps[survey.accounts[0].ledger.rank].spans.height > 1,
+        left_out=whole - count,
+        parts=_with_rest(ledger, mean_steps),
+        kernels=_mean(kernels, count),
+        devices=[device.name for device in diagnosis.devices],
+        ranks=len(survey.lanes),
+        command=diagnosis.run.command,
+        verdict=diagnosis.verdict.code or "",
+        sentence=diagnosis.verdict.sentence,
+    )
+
+
+def _spans(account: Account, steps: Steps) -> pl.DataFrame:
+    """Windows of the steps, or of all that the device did."""
+    starts = steps.boundaries_ns
+    if starts.len() < 2:
+        ledger = account.ledger
+        bounds = {"start_ns": [ledger.start_ns], "end_ns": [ledger.start_ns + ledger.wall_ns]}
+        return pl.DataFrame(bounds)
+    last = int(steps.spans["end_ns"].max())  # type: ignore[arg-type]
+    ends = pl.concat([starts[1:], pl.Series([max(last, int(starts[-1]))])])
+    return pl.DataFrame({"start_ns": starts, "end_ns": ends})
+
+
+def _inner(spans: list[pl.DataFrame], accounts: list[Account]) -> list[pl.DataFrame]:
+    """Without steps at both ends that reach beyond what was recorded of the devices.
+
+    A profiler starts and stops in the middle of something; such a step is no step like the others.
+    """
+    inside = []
+    for span, account in zip(spans, accounts, strict=True):
+        first, last = account.ledger.start_ns, account.ledger.start_ns + account.ledger.wall_ns
+        covered = span["end_ns"].clip(first, last) - span["start_ns"].clip(first, last)
+        inside.append((covered / (span["end_ns"] - span["start_ns"]).clip(1)).to_list())
+    worst = [min(shares) for shares in zip(*inside, strict=True)]
+    low, high = 0, len(worst)
+    while high - low > _FEWEST and worst[low] < _COVERED:
+        low += 1
+    while high - low > _FEWEST and worst[high - 1] < _COVERED:
+        high -= 1
+    return [span.slice(low, high - low) for span in spans]
+
+
+def _parts(account: Account) -> dict[str, pl.DataFrame]:
+    parts = account.all_pieces().partition_by("part", as_dict=True)
+    return {str(name): own for (name,), own in parts.items()}
+
+
+def _classes(account: Account, spans: pl.DataFrame) -> dict[str, list[float]]:
+    """Each event counts for the step that it starts in, with all of its length."""
+    inside = account.events.filter(
+        pl.col("start_ns").is_between(spans["start_ns"][0], spans["end_ns"][-1], closed="left")
+    )
+    step = spans["start_ns"].search_sorted(inside["start_ns"], side="right").cast(pl.Int64) - 1
+    took = (inside["end_ns"] - inside["start_ns"]) / 1e9
+    sums = (
+        pl.DataFrame({"step": step, "class": inside["class"], "took": took})
+        .group_by("class", "step")
+        .agg(pl.col("took").sum())
+    )
+    found = {name: [0.0] * spans.height for name in sums["class"].unique().sort()}
+    for name, place, seconds in sums.iter_rows():
+        found[name][place] = seconds
+    return found
+
+
+def _per_span(spans: pl.DataFrame, pieces: pl.DataFrame) -> list[float]:
+    seconds: pl.Series = covered_ns(spans, merge(pieces)) / 1e9
+    return seconds.to_list()
+
+
+def _seconds(spans: pl.DataFrame) -> list[float]:
+    seconds: pl.Series = (spans["end_ns"] - spans["start_ns"]) / 1e9
+    return seconds.to_list()
+
+
+def _mean(devices: list[dict[str, list[float]]], count: int) -> dict[str, list[float]]:
+    """Mean over devices, step by step; what a device lacks is zero there."""
+    names = dict.fromkeys(name for device in devices for name in device)
+    none = [0.0] * count
+    return {
+        name: [
+            sum(values) / len(devices)
+            for values in zip(*(device.get(name, none) for device in devices), strict=True)
+        ]
+        for name in names
+    }
+
+
+def _with_rest(parts: dict[str, list[float]], steps: list[float]) -> dict[str, list[float]]:
+    """Before a device's first event and after its last it has no account: that is unknown."""
+    rest = [
+        length - sum(values[place] for values in parts.values())
+        for place, length in enumerate(steps)
+    ]
+    known = parts.get("unknown", [0.0] * len(steps))
+    total = [one + other for one, other in zip(known, rest, strict=True)]
+    return {**parts, "unknown": total} if any(abs(value) > 0 for value in total) else parts

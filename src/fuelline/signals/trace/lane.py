@@ -1,0 +1,151 @@
+"""One rank's device events with what their names and operators say of them.
+
+| device | stream | start_ns | end_ns | ... | text | class | family | tensor | library |
+
+`family` is what the ledger asks: does it compute, communicate or copy? Names are classified once
+each and joined to the events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.trace import CopyDirection, DeviceKind
+from fuelline.signals.trace.names import (
+    COMMUNICATION,
+    classify,
+    find_library,
+    is_communicating,
+    uses_tensor_cores,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from fuelline.schema.trace import RankFacts
+    from fuelline.timeline.trace import Trace
+
+COMPUTE = "compute"
+COPY = "copy"
+BY_BEHAVIOUR = "by behaviour"
+_BY_OPERATOR = "by operator"
+_VOID = pl.Series("name", [], dtype=pl.UInt32)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A rank's device events."""
+
+    facts: RankFacts
+    events: pl.DataFrame
+
+    @property
+    def rank(self) -> int:
+        """Of the job."""
+        return self.facts.rank
+
+    @property
+    def devices(self) -> list[int]:
+        """Those that did something."""
+        return sorted(self.events["device"].unique().to_list())
+
+    def of(self, device: int) -> pl.DataFrame:
+        """Events of one device, in order of time."""
+        return self.events.filter(pl.col("device") == device)
+
+    def with_communicating(self, texts: Collection[str]) -> Lane:
+        """The same, with kernels of these names known to communicate."""
+        is_one = pl.col("text").is_in(list(texts)) & (pl.col("family") == COMPUTE)
+        return replace(self, events=_communicate(self.events, is_one, BY_BEHAVIOUR))
+
+    def with_graphs(self, launches: pl.DataFrame) -> Lane:
+        """The same, with the graph's launch as `graph` where the trace names no graph."""
+        graphs = launches.filter("is_graph")["correlation"]
+        if not graphs.len():
+            return self
+        from_graph = pl.when(pl.col("correlation").is_in(graphs.implode())).then("correlation")
+        return replace(
+            self, events=self.events.with_columns(pl.coalesce("graph", from_graph).alias("graph"))
+        )
+
+
+def read_lane(trace: Trace, facts: RankFacts) -> Lane:
+    """All device events of a rank, classified, sorted by start."""
+    texts = trace.texts(facts.rank)
+    events = trace.table("device", facts.rank).with_columns(
+        pl.col("device").fill_null(0), pl.col("stream").fill_null(-1)
+    )
+    used = events["name"].unique().to_list()
+    named = pl.DataFrame(
+        {
+            "name": pl.Series(values=used, dtype=pl.UInt32),
+            "text": [texts.get(name, "") for name in used],
+        },
+        schema_overrides={"text": pl.String},
+    ).with_columns(
+        pl.col("text").map_elements(classify, pl.String).alias("class"),
+        pl.col("text").map_elements(find_library, pl.String, skip_nulls=False).alias("library"),
+        pl.col("text").map_elements(uses_tensor_cores, pl.Boolean).alias("tensor"),
+    )
+    events = events.join(named, on="name", how="left", maintain_order="left").sort("start_ns")
+    groups = pl.col("group").replace_strict(texts, default=None, return_dtype=pl.String)
+    events = events.with_columns(_family(), _class(), groups.alias("group_text"))
+    operators = _communicating_operators(trace, facts.rank, events)
+    if operators.len():
+        is_one = (pl.col("class") == "other") & pl.col("external").is_in(operators.implode())
+        events = _communicate(events, is_one, _BY_OPERATOR)
+    return Lane(facts, events)
+
+
+def _family() -> pl.Expr:
+    kind = pl.col("kind")
+    is_copy = kind.is_in([int(DeviceKind.COPY), int(DeviceKind.SET)])
+    is_peer = (kind == int(DeviceKind.COPY)) & (pl.col("direction") == int(CopyDirection.PEER))
+    told = kind == int(DeviceKind.COMMUNICATION)
+    by_name = (kind == int(DeviceKind.KERNEL)) & (pl.col("class") == COMMUNICATION)
+    return (
+        pl.when(told | by_name | is_peer.fill_null(value=False))
+        .then(pl.lit(COMMUNICATION))
+        .when(is_copy)
+        .then(pl.lit(COPY))
+        .otherwise(pl.lit(COMPUTE))
+        .alias("family")
+    )
+
+
+def _class() -> pl.Expr:
+    kind = pl.col("kind")
+    return (
+        pl.when(kind == int(DeviceKind.COMMUNICATION))
+        .then(pl.lit(COMMUNICATION))
+        .when(kind.is_in([int(DeviceKind.COPY), int(DeviceKind.SET)]))
+        .then(pl.lit(COPY))
+        .otherwise("class")
+        .alias("class")
+    )
+
+
+def _communicate(events: pl.DataFrame, is_one: pl.Expr, how: str) -> pl.DataFrame:
+    return events.with_columns(
+        pl.when(is_one).then(pl.lit(COMMUNICATION)).otherwise("family").alias("family"),
+        pl.when(is_one).then(pl.lit(COMMUNICATION)).otherwise("class").alias("class"),
+        pl.when(is_one).then(pl.lit(how)).otherwise("library").alias("library"),
+    )
+
+
+def _communicating_operators(trace: Trace, rank: int, events: pl.DataFrame) -> pl.Series:
+    """Operators that move data, among those of kernels whose names say nothing."""
+    unknown = events.filter(pl.col("class") == "other")["external"].drop_nulls().unique()
+    names = [name for name, text in trace.texts(rank).items() if is_communicating(text)]
+    if not unknown.len() or not names:
+        return _VOID
+    found = [
+        part.filter(pl.col("name").is_in(names) & pl.col("external").is_in(unknown.implode()))[
+            "external"
+        ]
+        for part in trace.parts("host", rank)
+    ]
+    return pl.concat(found).unique() if found else _VOID

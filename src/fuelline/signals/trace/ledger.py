@@ -1,0 +1,103 @@
+"""Where each device's wall time went: every moment once, to the first part that fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.trace import LEDGER_PARTS, DeviceLedger
+from fuelline.signals.trace.gaps import PART_OF_CAUSE, Gaps, find_gaps
+from fuelline.signals.trace.lane import COMPUTE, COPY
+from fuelline.signals.trace.names import COMMUNICATION
+from fuelline.timeline.intervals import intersect, merge, partition, total_ns
+
+if TYPE_CHECKING:
+    from fuelline.signals.trace.host import Host
+    from fuelline.signals.trace.lane import Lane
+    from fuelline.signals.trace.meetings import Meetings
+
+_BUSY_PARTS = (
+    "useful compute",
+    "exposed transfer",
+    "waiting for a peer",
+    "undivided communication",
+    "copies",
+)
+
+
+@dataclass(frozen=True)
+class Account:
+    """One device's ledger with what it was made of."""
+
+    ledger: DeviceLedger
+    events: pl.DataFrame
+    gaps: Gaps
+    pieces: pl.DataFrame
+    """| start_ns | end_ns | part |: the busy time, every moment once, in order."""
+
+    def all_pieces(self) -> pl.DataFrame:
+        """The same with the idle time, so that nothing is left out."""
+        part = pl.col("cause").replace_strict(PART_OF_CAUSE, return_dtype=pl.String)
+        columns = ("start_ns", "end_ns", "part")
+        idle = self.gaps.pieces.with_columns(part.alias("part")).select(columns)
+        return pl.concat([self.pieces.select(columns), idle]).sort("start_ns")
+
+
+def keep_account(
+    lane: Lane, device: int, host: Host, meetings: Meetings, boundaries_ns: pl.Series
+) -> Account:
+    """The ledger of one device of a rank."""
+    events = lane.events.with_row_index("row").filter(pl.col("device") == device)
+    busy = merge(events)
+    gaps = find_gaps(events, busy, host, boundaries_ns)
+    pieces = _busy_pieces(busy, _split(events, lane.rank, meetings))
+    start_ns, end_ns = int(events["start_ns"].min()), int(events["end_ns"].max())  # type: ignore[arg-type]
+    parts = dict.fromkeys(LEDGER_PARTS, 0)
+    for part, spent in _sums(pieces, "part").items():
+        parts[part] += spent
+    for cause, spent in _sums(gaps.pieces, "cause").items():
+        parts[PART_OF_CAUSE[cause]] += spent
+    compute = merge(events.filter(pl.col("family") == COMPUTE))
+    communication = merge(events.filter(pl.col("family") == COMMUNICATION))
+    ledger = DeviceLedger(
+        rank=lane.rank,
+        device=device,
+        start_ns=start_ns,
+        wall_ns=end_ns - start_ns,
+        parts_ns=parts,
+        hidden_communication_ns=total_ns(intersect(compute, communication)),
+        communication_ns=total_ns(communication),
+        busy_ns=total_ns(busy),
+    )
+    ledger.check()
+    return Account(ledger, events, gaps, pieces)
+
+
+def _split(events: pl.DataFrame, rank: int, meetings: Meetings) -> list[pl.DataFrame]:
+    """Sets in the order of _BUSY_PARTS; communication is split where its meeting is known."""
+    met = meetings.frame.filter(pl.col("rank") == rank).select("row", "shortest_ns")
+    talks = events.filter(pl.col("family") == COMMUNICATION).join(met, on="row", how="left")
+    known = talks.filter(pl.col("shortest_ns").is_not_null()).with_columns(
+        (pl.col("end_ns") - pl.col("shortest_ns")).alias("arrived_ns")
+    )
+    return [
+        merge(events.filter(pl.col("family") == COMPUTE)),
+        merge(known.select(pl.col("arrived_ns").alias("start_ns"), "end_ns")),
+        merge(known.select("start_ns", pl.col("arrived_ns").alias("end_ns"))),
+        merge(talks.filter(pl.col("shortest_ns").is_null())),
+        merge(events.filter(pl.col("family") == COPY)),
+    ]
+
+
+def _busy_pieces(busy: pl.DataFrame, sets: list[pl.DataFrame]) -> pl.DataFrame:
+    names = dict(enumerate(_BUSY_PARTS))
+    return partition(busy, sets).with_columns(
+        pl.col("layer").replace_strict(names, return_dtype=pl.String).alias("part")
+    )
+
+
+def _sums(pieces: pl.DataFrame, column: str) -> dict[str, int]:
+    spent = pl.col("end_ns") - pl.col("start_ns")
+    return dict(pieces.group_by(column).agg(spent.sum().alias("ns")).iter_rows())

@@ -1,0 +1,48 @@
+"""`fuelline tune` on a real script: tried in its own loop, patched, and undone to the byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fuelline.cli import main
+from tests.integration.harness import JOBS
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FUELLINE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("fuelline.cli.trial_runs.BASELINE_S", 2.0)
+    return Path(shutil.copy(JOBS / "sleepy.py", tmp_path / "train.py"))
+
+
+def test_a_script_is_tuned_patched_and_restored(
+    script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = script.read_bytes()
+    words = ["tune", "--seconds", "0.6", "--rounds", "1", "--json", "--apply", str(script), "90"]
+    assert main(words) == 0
+    out = capfd.readouterr().out
+    told = json.loads(out[: out.rindex("}") + 1])
+    assert told["script"] == str(script)
+    assert len(told["trials"]) > 1
+    assert told["trials"][0]["settings"] == []
+    assert all(trial["batches_per_s"] for trial in told["trials"])
+    chosen = {each["knob"]: each["value"] for each in told["chosen"]}
+    assert chosen["num_workers"] > 1
+    assert f"num_workers={chosen['num_workers']}" in told["patch"]
+    assert f"num_workers={chosen['num_workers']}".encode() in script.read_bytes()
+    assert main(["undo"]) == 0
+    assert script.read_bytes() == before
+    assert main(["undo"]) == 3
+
+
+def test_a_script_without_a_loader_says_so(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    script.write_text("import torch.utils.data\nprint('nothing to load')\n")
+    assert main(["tune", str(script)]) == 3
+    told = capfd.readouterr()
+    assert "before a DataLoader was iterated" in told.err
+    assert "nothing to load" in told.out

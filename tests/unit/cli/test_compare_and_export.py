@@ -1,0 +1,241 @@
+"""compare and export from the command line, on made runs and, where they are, on real traces."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fuelline import pipeline
+from fuelline.cli import main
+from fuelline.schema.comparison import RunComparison
+from tests.unit.ingest.foreign.reading import TRACES, real
+from tests.unit.ingest.remains import training_records, write_run
+from tests.unit.report.test_perfetto import check_nesting
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Capture = pytest.CaptureFixture[str]
+
+
+def kineto(path: Path, kernel_us: int = 400, steps: int = 6) -> Path:
+    """Steps of a millisecond and more: a call, a kernel, a copy."""
+    events: list[dict[str, Any]] = []
+    at = 1000
+    for step in range(steps):
+        length = 600 + kernel_us + step % 3
+        events += [
+            _event("user_annotation", f"ProfilerStep#{step}", at, length, tid=1),
+            _event("cpu_op", "aten::mm", at + 10, 50, tid=1),
+            _event("cuda_runtime", "cudaLaunchKernel", at + 20, 10, tid=1, correlation=step + 1),
+            _event(
+                "kernel",
+                "gemm_kernel",
+                at + 100,
+                kernel_us + step % 3,
+                tid=7,
+                device=0,
+                stream=7,
+                correlation=step + 1,
+                grid=[80, 1, 1],
+                block=[128, 1, 1],
+            ),
+            _event(
+                "gpu_memcpy",
+                "Memcpy HtoD (Pinned -> Device)",
+                at + 110 + kernel_us,
+                30,
+                tid=7,
+                device=0,
+                stream=7,
+                bytes=4096,
+            ),
+        ]
+        at += length
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return path
+
+
+def _event(cat: str, name: str, ts: int, dur: int, tid: int, **args: object) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "cat": cat,
+        "name": name,
+        "pid": 0,
+        "tid": tid,
+        "ts": ts,
+        "dur": dur,
+        "args": args,
+    }
+
+
+def imported(folder: Path, name: str, **shape: int) -> Path:
+    main(["import", str(kineto(folder / f"{name}.json", **shape)), "-o", str(folder / name)])
+    return folder / name
+
+
+def recorded(folder: Path, name: str) -> Path:
+    return write_run(folder / name, records=training_records(steps=12))
+
+
+def told(capsys: Capture, *words: str) -> tuple[int, str]:
+    capsys.readouterr()
+    code = main(list(words))
+    return code, capsys.readouterr().out
+
+
+def test_a_longer_kernel_is_over_the_threshold(tmp_path: Path, capsys: Capture) -> None:
+    before, after = imported(tmp_path, "a"), imported(tmp_path, "b", kernel_us=600)
+    code, text = told(capsys, "compare", str(before), str(after), "--threshold", "5")
+    assert code == 1
+    assert "Steps are 20 % longer" in text
+    assert "over the limit of 5.0 %" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    code, _ = told(capsys, "compare", str(after), str(before), "--threshold", "5")
+    assert code == 0
+
+
+def test_json_is_the_contract(tmp_path: Path, capsys: Capture) -> None:
+    before, after = imported(tmp_path, "a"), imported(tmp_path, "b", kernel_us=600)
+    code, text = told(capsys, "compare", str(before), str(after), "--json")
+    assert code == 0
+    answer = json.loads(text)
+    assert set(answer) == set(RunComparison.__struct_fields__)
+    assert answer["parts"][0]["name"] == "useful compute"
+    assert answer["parts"][0]["change"] == pytest.approx(200e-6)
+    assert {change["name"]: change["change"] for change in answer["kernels"]} == {
+        "gemm": pytest.approx(200e-6),
+        "copy": pytest.approx(0),
+    }
+
+
+def test_markdown_has_a_table(tmp_path: Path, capsys: Capture) -> None:
+    before, after = imported(tmp_path, "a"), imported(tmp_path, "b", kernel_us=600)
+    _, text = told(capsys, "compare", str(before), str(after), "--markdown")
+    assert "| useful compute | 401 us | 601 us | +200 us | +20.0 % | more |" in text
+
+
+def test_trace_files_are_compared_as_they_are(tmp_path: Path, capsys: Capture) -> None:
+    before = kineto(tmp_path / "a.json")
+    after = kineto(tmp_path / "b.json", kernel_us=600)
+    code, text = told(capsys, "compare", str(before), str(after), "--threshold", "5")
+    assert code == 1
+    assert "Steps are 20 % longer" in text
+
+
+def test_two_recorded_runs_are_compared_by_budget(tmp_path: Path, capsys: Capture) -> None:
+    code, text = told(capsys, "compare", str(recorded(tmp_path, "a")), str(recorded(tmp_path, "b")))
+    assert code == 0
+    assert "No change beyond the noise" in text
+
+
+def test_recorded_and_imported_are_not_compared(tmp_path: Path, capsys: Capture) -> None:
+    one, other = recorded(tmp_path, "a"), imported(tmp_path, "b")
+    capsys.readouterr()
+    assert main(["compare", str(one), str(other)]) == 2
+    assert "Compare two of a kind" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["-1", "many", "1e9"])
+def test_a_threshold_that_is_no_percentage_is_refused(word: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["compare", "a", "b", f"--threshold={word}"])
+    assert left.value.code == 2
+    assert "--threshold" in capsys.readouterr().err
+
+
+def test_an_exported_trace_can_be_imported_again_and_is_the_same(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    run = imported(tmp_path, "a")
+    out = tmp_path / "out.json.gz"
+    assert main(["export", str(run), "--perfetto", str(out)]) == 0
+    events = json.loads(gzip.decompress(out.read_bytes()))["traceEvents"]
+    check_nesting(events)
+    tracks = {each["args"]["name"] for each in events if each["name"] == "thread_name"}
+    assert {"steps", "gpu0: where the time went", "verdict"} <= tracks
+    assert main(["import", str(out), "-o", str(tmp_path / "again")]) == 0
+    once, again = (
+        pipeline.diagnose_run(folder).devices[0].ledger for folder in (run, tmp_path / "again")
+    )
+    assert once == again
+    capsys.readouterr()
+
+
+def test_a_recorded_run_is_drawn_with_its_budget(tmp_path: Path, capsys: Capture) -> None:
+    run = recorded(tmp_path, "a")
+    out = tmp_path / "out.json"
+    code, text = told(capsys, "export", str(run), "--perfetto", str(out))
+    assert code == 0
+    assert "ui.perfetto.dev" in text
+    events = json.loads(out.read_bytes())["traceEvents"]
+    check_nesting(events)
+    budget = pipeline.diagnose_run(run).budget
+    line = next(
+        (each["pid"], each["tid"])
+        for each in events
+        if each["name"] == "thread_name" and each["args"]["name"] == "where the time went"
+    )
+    spent: dict[str, float] = {}
+    for each in events:
+        if each["ph"] == "X" and (each["pid"], each["tid"]) == line:
+            spent[each["name"]] = spent.get(each["name"], 0.0) + each["dur"] / 1e6
+    assert spent == pytest.approx({part.part: part.seconds for part in budget if part.seconds})
+
+
+def test_an_export_that_cannot_be_written_leaves_nothing(tmp_path: Path, capsys: Capture) -> None:
+    run = imported(tmp_path, "a")
+    assert main(["export", str(run), "--perfetto", str(tmp_path / "no" / "out.json")]) == 4
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_real_pair_differs_by_its_data_wait(tmp_path: Path, capsys: Capture) -> None:
+    for workers in (0, 4):
+        source = real(f"kineto/tb_resnet50/num_workers_{workers}.json.gz")
+        main(["import", str(source), "-o", str(tmp_path / str(workers))])
+    folders = (str(tmp_path / "4"), str(tmp_path / "0"))
+    code, text = told(capsys, "compare", *folders, "--json", "--threshold", "10")
+    answer = json.loads(text)
+    assert code == 1
+    assert answer["step"]["judgement"] == "slower"
+    assert answer["parts"][0]["name"] == "data wait"
+    assert answer["parts"][0]["judgement"] == "slower"
+    assert all(change["judgement"] == "same" for change in answer["kernels"])
+
+
+def test_the_real_control_and_test_differ_in_chip_and_compute(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    for name in ("control", "test"):
+        source = real(f"kineto/hta/trace_diff/{name}/{name}.json.gz")
+        main(["import", str(source), "-o", str(tmp_path / name)])
+    code, text = told(
+        capsys,
+        "compare",
+        str(tmp_path / "control"),
+        str(tmp_path / "test"),
+        "--json",
+        "--threshold",
+        "10",
+    )
+    answer = json.loads(text)
+    assert code == 1
+    assert answer["parts"][0]["name"] == "useful compute"
+    assert "A100" in answer["notes"][0]
+    assert "V100" in answer["notes"][0]
+
+
+def test_a_real_trace_keeps_its_ledger_through_export(tmp_path: Path, capsys: Capture) -> None:
+    if not TRACES.exists():
+        pytest.skip(f"no real traces at {TRACES}")
+    source = real("kineto/tb_resnet50/num_workers_0.json.gz")
+    main(["import", str(source), "-o", str(tmp_path / "a")])
+    main(["export", str(tmp_path / "a"), "--perfetto", str(tmp_path / "out.json")])
+    check_nesting(json.loads((tmp_path / "out.json").read_bytes())["traceEvents"])
+    main(["import", str(tmp_path / "out.json"), "-o", str(tmp_path / "b")])
+    once, again = (pipeline.diagnose_run(tmp_path / name).devices[0].ledger for name in ("a", "b"))
+    assert once == pytest.approx(again, abs=1e-6)
+    capsys.readouterr()

@@ -1,0 +1,225 @@
+"""`fuelline plan`: intervals and limits in 80 columns, and refusals with a way out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuelline.cli import main
+from tests.unit.predict.rows import DECODE, change, write_table
+
+Capture = pytest.CaptureFixture[str]
+
+
+def run(capsys: Capture, *words: str) -> tuple[int, str, str]:
+    try:
+        code = main(["plan", *words])
+    except SystemExit as left:
+        code = int(left.code or 0)
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    assert all(len(line) <= 80 for line in said.out.splitlines() if not line.startswith("{"))
+    return code, said.out, said.err
+
+
+def answer(capsys: Capture, *words: str) -> dict[str, Any]:
+    code, out, _ = run(capsys, *words, "--json")
+    assert code == 0
+    found: dict[str, Any] = json.loads(out)
+    assert found["schema_version"] == 1
+    return found
+
+
+SERVE = ("serve", "llama-3.1-8b", "--chip", "h100", "--in", "1024", "--out", "128")
+
+
+def test_serving_has_an_interval_and_a_limit_for_every_answer(capsys: Capture) -> None:
+    found = answer(capsys, *SERVE, "--rate", "20", "--slo", "ttft=1s,tpot=40ms")
+    best = found["options"][0]
+    for key in ("rate_tokens_per_s", "tpot_s", "ttft_s"):
+        assert best[key]["low"] < best[key]["value"] < best[key]["high"]
+        assert best[key]["limit"]
+        assert best[key]["terms"]
+    assert best["meets"]
+    assert best["tpot_s"]["value"] <= 0.04
+    assert best["usd_per_mtoken"] > 0
+    assert found["pools"]["why"]
+
+
+def test_serving_is_told_in_words_with_the_terms_on_demand(capsys: Capture) -> None:
+    code, out, _ = run(capsys, *SERVE, "--explain")
+    assert code == 0
+    assert "read weights" in out
+    assert "limit: " in out
+    assert "cannot get more than" in out
+
+
+def test_a_measured_rate_is_put_beside_the_floor(capsys: Capture) -> None:
+    words = ("serve", "llama-2-7b", "--chip", "a100", "--batch", "1", "--measured", "104.9")
+    floor = answer(capsys, *words)["floor"]
+    assert 0.6 < floor["measured_share"] < 0.8
+    _, out, _ = run(capsys, *words)
+    assert "Your 104.9 are" in " ".join(out.split())
+
+
+def test_a_range_gives_a_table_and_a_plot_with_the_crossing(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    plot = tmp_path / "plot.svg"
+    code, out, _ = run(capsys, *SERVE, "--batch", "1..256", "--plot", str(plot))
+    assert code == 0
+    assert "By --batch" in out
+    assert "bandwidth to math at" in out
+    assert plot.read_text().startswith("<svg")
+    found = answer(capsys, *SERVE, "--batch", "1..256")
+    rates = [point["option"]["rate_tokens_per_s"]["value"] for point in found["sweep"]]
+    assert [point["at"] for point in found["sweep"]] == [2**power for power in range(9)]
+    assert rates == sorted(rates)
+    joules = [point["option"]["joule_per_token"] for point in found["sweep"]]
+    assert joules[0] > 10 * joules[6]
+
+
+@pytest.mark.parametrize("flag", ["--in", "--out", "--rate", "--tp", "--chips"])
+def test_any_flag_may_be_a_range(capsys: Capture, flag: str) -> None:
+    words = [
+        word
+        for word in SERVE
+        if word not in (flag, *({"--in": ["1024"], "--out": ["128"]}).get(flag, []))
+    ]
+    code, out, _ = run(capsys, *words, flag, "1..8")
+    assert code == 0
+    assert f"By {flag}" in out
+
+
+def test_the_whole_catalogue_is_searched_without_a_chip(capsys: Capture) -> None:
+    found = answer(capsys, "serve", "mixtral-8x7b", "--rate", "5")
+    assert found["searched"] > 200
+    assert len({option["chip"] for option in found["options"]}) == len(found["options"]) == 8
+
+
+def test_limits_that_nothing_keeps_give_exit_code_one_and_the_gap(capsys: Capture) -> None:
+    code, out, _ = run(capsys, *SERVE, "--slo", "tpot=1ms")
+    assert code == 1
+    assert "Nothing keeps the limits" in out
+
+
+def test_training_tells_time_memory_input_and_failures(capsys: Capture) -> None:
+    words = ("train", "llama-3.1-70b", "--chip", "h100", "--chips", "1024", "--tokens", "1T")
+    found = answer(capsys, *words)
+    assert 0.3 < found["mfu_frac"]["value"] < 0.6
+    assert found["memory"]["fits"]
+    assert found["loader_bytes_per_s"] == pytest.approx(4 * found["tokens_per_s"])
+    assert 0.9 < found["goodput"]["share"] < 1
+    assert found["days"] == pytest.approx(
+        1e12 / found["tokens_per_s"] / found["goodput"]["share"] / 86400
+    )
+    _, out, _ = run(capsys, *words, "--explain")
+    assert "practical 40 %" in out
+    assert "matrix math" in out
+
+
+def test_training_apart_says_why_it_does_not_work(capsys: Capture) -> None:
+    words = ("train", "llama-3.1-405b", "--chip", "h100", "--chips", "8192", "--sites", "4")
+    assert answer(capsys, *words)["apart"]["share"] < 0.05
+    _, out, _ = run(capsys, *words)
+    assert "frontier models are trained in one place" in out
+
+
+def test_training_ranges_give_a_table(capsys: Capture) -> None:
+    code, out, _ = run(
+        capsys, "train", "llama-3.1-8b", "--chip", "h100", "--chips", "8..64", "--tokens", "1T"
+    )
+    assert code == 0
+    assert "By --chips" in out
+    assert "days to train" in out
+
+
+@pytest.mark.parametrize("purpose", ["serve", "train"])
+def test_all_chips_stand_side_by_side_and_those_that_cannot_say_why(
+    capsys: Capture, purpose: str
+) -> None:
+    found = answer(capsys, "chips", "llama-3.1-70b", "--for", purpose)
+    assert len(found["lines"]) >= 48
+    assert all(line["why_not"] or line["tokens_per_s_per_chip"] for line in found["lines"])
+    code, out, _ = run(capsys, "chips", "llama-3.1-70b", "--for", purpose)
+    assert code == 0
+    assert "Not here" in out
+
+
+def test_shapes_that_waste_are_named_with_the_nearest_that_do_not(capsys: Capture) -> None:
+    found = answer(capsys, "shape", "gpt2", "--chip", "h100")
+    vocabulary = next(each for each in found["dimensions"] if each["name"] == "vocabulary")
+    assert vocabulary["nearest"] == [50304]
+    assert answer(capsys, "shape", "llama-3.1-8b", "--chip", "h100")["dimensions"] == []
+    assert answer(capsys, "shape", "gpt2", "--chip", "tpu-v6e")["dimensions"]
+
+
+def test_a_table_is_checked_in_words_and_in_json(capsys: Capture, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.csv", DECODE, change(DECODE, id="R2", model="?", params_b=""))
+    found = answer(capsys, "check", str(table))
+    assert (found["rows"], found["answered"]) == (2, 1)
+    assert found["unanswered"][0]["id"] == "R2"
+    code, out, _ = run(capsys, "check", str(table))
+    assert code == 0
+    assert "1 of 2 rows answered" in out
+    assert "Rows without an answer" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("serve", "llama-9"), 3, "Nearest names"),
+        (("serve", "llama-3.1-8b", "--chip", "h1000"), 3, "Nearest"),
+        (("serve", "llama-3.1-8b", "--batch", "0"), 2, "between 1 and"),
+        (("serve", "llama-3.1-8b", "--in", "1e30"), 2, "between 1 and"),
+        (("serve", "llama-3.1-8b", "--rate", "-4"), 2, "between"),
+        (("serve", "llama-3.1-8b", "--batch", "1..8", "--in", "1..8"), 2, "both ranges"),
+        (("serve", "llama-3.1-8b", "--tp", "5"), 2, "does not divide 32"),
+        (("serve", "llama-3.1-405b", "--chip", "t4", "--tp", "1"), 3, "The smallest that does"),
+        (("serve", "llama-3.1-8b", "--engine", "magic"), 2, "no engine"),
+        (("serve", "llama-3.1-8b", "--slo", "fast"), 2, "ttft=500ms"),
+        (("serve", "llama-3.1-8b", "--headroom", "200"), 2, "between 0 and 90"),
+        (("serve", "llama-3.1-8b", "--precision", "fp5"), 3, "no precision"),
+        (("serve", "llama-3.1-8b", "--chip", "h100", "--plot", "x.png"), 2, ".svg"),
+        (("serve", "llama-3.1-8b", "--catalogue", "absent.toml"), 3, "cannot read"),
+        (("train", "llama-3.1-8b"), 2, "--chip"),
+        (("train", "llama-3.1-405b", "--chip", "h100", "--chips", "8"), 3, "does not fit"),
+        (("train", "llama-3.1-8b", "--chip", "h100", "--chips", "7", "--tp", "2"), 3, "no layout"),
+        (("train", "llama-3.1-8b", "--chip", "h100", "--tokens", "0"), 2, "between"),
+        (("shape", "llama-3.1-8b"), 2, "--chip"),
+        (("check", "absent.csv"), 3, "cannot read"),
+    ],
+)
+def test_bad_input_is_refused_with_a_way_out(
+    capsys: Capture, words: tuple[str, ...], code: int, said: str
+) -> None:
+    found, out, err = run(capsys, *words)
+    assert (found, out) == (code, "")
+    assert said in " ".join(err.split())
+
+
+def test_a_chip_of_ones_own_is_planned_for_and_its_blanks_are_not_filled(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    own = tmp_path / "mine.toml"
+    own.write_text(
+        '[[chip]]\nname = "Mine"\nbf16_tflops = 500\nmem_gb = 96\nmem_gbps = 2000\n'
+        "usd_per_hour = 1.5\n"
+    )
+    words = ("serve", "llama-3.1-8b", "--chip", "mine", "--catalogue", str(own))
+    option = answer(capsys, *words)["options"][0]
+    assert option["usd_per_hour"] == 1.5
+    assert option["joule_per_token"] is None
+    own.write_text('[[chip]]\nname = "Mine"\nbf16_tflops = 500\nmem_gb = 96\n')
+    code, _, err = run(capsys, *words)
+    assert code == 3
+    assert "memory bandwidth of Mine is not known" in err
+
+
+def test_weights_in_host_memory_have_room_but_no_bandwidth(capsys: Capture) -> None:
+    code, _, err = run(
+        capsys, "serve", "llama-3.1-405b", "--chip", "h100", "--chips", "1", "--offload"
+    )
+    assert code == 3
+    assert "Capacity is not bandwidth" in " ".join(err.split())

@@ -1,0 +1,153 @@
+"""A Hugging Face config becomes a shape; what is missing or contradictory is named."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuelline.predict.configs import Loaded, load_model
+from fuelline.schema.errors import InputError
+from fuelline.schema.models import name_model
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "torch_dtype": "bfloat16",
+}
+
+
+def load(folder: Path, **changes: Any) -> Loaded:
+    config = {key: value for key, value in {**LLAMA, **changes}.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(config))
+    return load_model(str(folder))
+
+
+def test_a_config_gives_the_same_counts_as_the_public_name(tmp_path: Path) -> None:
+    loaded = load(tmp_path)
+    assert loaded.model.params == name_model("Llama-3.1-8B").params
+    assert loaded.precision is not None
+    assert loaded.precision.math == "bf16"
+    assert load_model(str(tmp_path / "config.json")).model.params == loaded.model.params
+
+
+def test_experts_and_latent_attention_are_read(tmp_path: Path) -> None:
+    model = load(
+        tmp_path,
+        model_type="deepseek_v3",
+        hidden_size=7168,
+        num_hidden_layers=61,
+        num_attention_heads=128,
+        num_key_value_heads=128,
+        intermediate_size=18432,
+        vocab_size=129280,
+        n_routed_experts=256,
+        num_experts_per_tok=8,
+        moe_intermediate_size=2048,
+        n_shared_experts=1,
+        first_k_dense_replace=3,
+        q_lora_rank=1536,
+        kv_lora_rank=512,
+        qk_nope_head_dim=128,
+        qk_rope_head_dim=64,
+        v_head_dim=128,
+        quantization_config={"quant_method": "fp8"},
+    )
+    assert model.model.params == name_model("DeepSeek-V3").params
+    assert model.model.active_params == name_model("DeepSeek-V3").active_params
+    assert model.precision is not None
+    assert model.precision.weight_bits == 8
+
+
+def test_windows_and_mxfp4_experts_are_read(tmp_path: Path) -> None:
+    model = load(
+        tmp_path,
+        model_type="gpt_oss",
+        hidden_size=2880,
+        num_hidden_layers=24,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        head_dim=64,
+        intermediate_size=2880,
+        vocab_size=201088,
+        num_local_experts=32,
+        num_experts_per_tok=4,
+        sliding_window=128,
+        layer_types=["sliding_attention", "full_attention"] * 12,
+        quantization_config={"quant_method": "mxfp4"},
+    ).model
+    named = name_model("gpt-oss-20b")
+    assert model.params == named.params
+    assert model.kv_values(5000) == named.kv_values(5000)
+    assert model.expert_bits == 4.25
+
+
+@pytest.mark.parametrize(
+    ("quantised", "bits"),
+    [
+        ({"quant_method": "awq", "bits": 4}, 4.25),
+        ({"quant_method": "gptq", "bits": 8}, 8),
+        ({"quant_method": "bitsandbytes", "load_in_8bit": True}, 8),
+        ({"quant_algo": "NVFP4"}, 4.5),
+    ],
+)
+def test_quantisation_is_read(tmp_path: Path, quantised: dict[str, Any], bits: float) -> None:
+    found = load(tmp_path, quantization_config=quantised).precision
+    assert found is not None
+    assert found.weight_bits in (bits, 4.25)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hidden_size": None}, "hidden_size"),
+        ({"num_hidden_layers": None}, "num_hidden_layers"),
+        ({"vocab_size": None}, "vocab_size"),
+        ({"intermediate_size": None}, "intermediate_size"),
+        ({"num_key_value_heads": 5}, "5 key-value heads"),
+        ({"hidden_size": 10**30}, "between 1 and"),
+        ({"num_hidden_layers": -4}, "between 1 and"),
+        ({"num_local_experts": 8, "num_experts_per_tok": 9}, "9 of 8 experts"),
+    ],
+)
+def test_what_is_missing_or_absurd_is_named(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        load(tmp_path, **changes)
+
+
+def test_files_that_are_no_config_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{not json")
+    with pytest.raises(InputError, match="no JSON"):
+        load_model(str(tmp_path))
+    (tmp_path / "config.json").write_text("[1, 2]")
+    with pytest.raises(InputError, match="not a configuration"):
+        load_model(str(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"no config\.json"):
+        load_model(str(tmp_path / "empty"))
+    with pytest.raises(InputError, match="no such file"):
+        load_model(str(tmp_path / "absent.json"))
+
+
+def test_an_unknown_name_is_refused_with_its_neighbours() -> None:
+    with pytest.raises(InputError, match=r"Llama-3\.1-8B"):
+        load_model("llama-3.1-9b")
+
+
+def test_a_model_of_ones_own_comes_from_toml(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        '[[model]]\nname = "Mine"\nhidden = 64\nlayers = 2\nheads = 4\nkv_heads = 4\n'
+        "ffn = 256\nvocab = 1000\n"
+    )
+    assert load_model(str(path)).model.name == "Mine"
+    path.write_text('[[model]]\nname = "Mine"\nhiden = 64\n')
+    with pytest.raises(InputError, match=r"hid"):
+        load_model(str(path))

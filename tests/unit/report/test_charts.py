@@ -1,0 +1,72 @@
+"""Tables and charts fit a terminal, keep their numbers, and are drawn as a picture too."""
+
+from xml.etree import ElementTree as ET
+
+from fuelline.report.charts import Axis, draw_chart
+from fuelline.report.document import Chart, Series, Table
+from fuelline.report.svg import draw_svg
+from fuelline.report.tables import draw_table
+
+CHART = Chart(
+    "A & B <title>",
+    "batch",
+    "tokens/s",
+    (Series("one", ((1, 10), (10, 100), (100, 200))), Series("dots", ((5, 50),), joined=False)),
+    log_x=True,
+    log_y=True,
+    x_mark=20,
+    x_mark_label="crossing",
+)
+
+
+def test_a_chart_fits_and_names_its_axes_series_and_mark() -> None:
+    for plain in (True, False):
+        lines = draw_chart(CHART, plain=plain)
+        assert max(map(len, lines)) <= 80
+        text = "\n".join(lines)
+        assert "one" in text
+        assert "dots" in text
+        assert "crossing" in text
+        assert "tokens/s" in text
+    assert "\n".join(draw_chart(CHART, plain=True)).isascii()
+
+
+def test_points_that_cannot_be_shown_are_left_out() -> None:
+    odd = Chart(
+        "t",
+        "x",
+        "y",
+        (
+            Series(
+                "s",
+                ((0, 1), (1, float("nan")), (2, 3)),
+            ),
+        ),
+        log_x=True,
+    )
+    assert draw_chart(odd, plain=True)
+    assert draw_chart(Chart("t", "x", "y", (Series("s", ()),)), plain=True)
+    assert draw_chart(Chart("t", "x", "y", (Series("s", ((1, 1),)),)), plain=True)
+
+
+def test_the_ends_of_an_axis_are_its_first_and_last_cell() -> None:
+    axis = Axis([1, 1000], 31, log=True)
+    assert (axis.cell(1), axis.cell(1000)) == (0, 30)
+    assert axis.cell(31.6227766) == 15
+    assert axis.cell(-1) is None
+    assert axis.cell(2000) is None
+
+
+def test_a_picture_is_well_formed_and_escapes_its_words() -> None:
+    root = ET.fromstring(draw_svg(CHART))
+    words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "A & B <title>" in words
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 4
+
+
+def test_wide_tables_cut_words_but_never_numbers() -> None:
+    table = Table(("name", "number"), (("x" * 100, "123,456 ms"), ("y", "-")))
+    lines = draw_table(table)
+    assert max(map(len, lines)) <= 80
+    assert lines[1].endswith("123,456 ms")
+    assert lines[2].endswith("-")

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuelline.schema.comparison import RunComparison, RunSamples
+from fuelline.signals.changes import compare_samples
+
+
+def run(
+    input_s: list[float],
+    compute_s: list[float],
+    *,
+    is_stepped: bool = True,
+    ranks: int = 1,
+    kernels: dict[str, list[float]] | None = None,
+) -> RunSamples:
+    return RunSamples(
+        label="run",
+        kind="recorded",
+        steps=[one + other for one, other in zip(input_s, compute_s, strict=True)],
+        is_stepped=is_stepped,
+        parts={"input": input_s, "forward": compute_s},
+        kernels=kernels or {},
+        ranks=ranks,
+    )
+
+
+def noisy(mean: float, count: int = 100, share: float = 0.05, seed: int = 1) -> list[float]:
+    chance = random.Random(seed)
+    return [chance.gauss(mean, share * mean) for _ in range(count)]
+
+
+def part(comparison: RunComparison, name: str):  # type: ignore[no-untyped-def]
+    return next(each for each in comparison.parts if each.name == name)
+
+
+def test_a_longer_part_is_named_and_the_others_are_the_same() -> None:
+    before = run(noisy(0.010, seed=1), noisy(0.1, seed=2))
+    after = run(noisy(0.030, seed=3), noisy(0.1, seed=4))
+    comparison = compare_samples(before, after)
+    assert comparison.step.judgement == "slower"
+    assert comparison.step.share == pytest.approx(0.02 / 0.11, abs=0.02)
+    assert comparison.parts[0].name == "input"
+    assert part(comparison, "input").judgement == "slower"
+    assert part(comparison, "forward").judgement == "same"
+    low, high = part(comparison, "input").low, part(comparison, "input").high
+    assert low < 0.02 < high
+
+
+def test_the_same_job_twice_is_the_same_nearly_always() -> None:
+    """A 95 % interval may be wrong once in twenty; the hundredth of a step makes it rarer."""
+    verdicts = [
+        compare_samples(
+            run(noisy(0.01, seed=seed), noisy(0.1, seed=seed + 1000)),
+            run(noisy(0.01, seed=seed + 2000), noisy(0.1, seed=seed + 3000)),
+        ).step.judgement
+        for seed in range(100)
+    ]
+    assert verdicts.count("same") >= 92
+
+
+def test_neighbouring_steps_that_are_alike_do_not_make_noise_look_small() -> None:
+    """A slow drift within each run: single steps are many, independent ones are few."""
+    waves = [0.1 + 0.02 * (place // 25 % 2) for place in range(100)]
+    moved = waves[12:] + waves[:12]
+    comparison = compare_samples(run([0.0] * 100, waves), run([0.0] * 100, moved[:90] + moved[:10]))
+    assert comparison.step.judgement == "same"
+
+
+def test_one_step_tells_no_noise() -> None:
+    comparison = compare_samples(run([0.1], [0.1]), run([0.2], [0.1]))
+    assert comparison.step.judgement == "cannot tell"
+    assert comparison.step.low is None
+    assert any("single step" in note for note in comparison.notes)
+
+
+def test_without_steps_totals_are_compared_and_said_so() -> None:
+    comparison = compare_samples(run([0.1, 0.1], [0.1, 0.1]), run([0.5], [0.5], is_stepped=False))
+    assert comparison.unit == "run"
+    assert comparison.step.before == pytest.approx(0.4)
+    assert any("totals" in note for note in comparison.notes)
+
+
+@pytest.mark.parametrize(
+    ("after_s", "threshold", "is_over"),
+    [(0.13, 0.05, True), (0.13, 0.5, False), (0.1, 0.0, False), (0.05, 0.05, False)],
+)
+def test_over_the_threshold_means_longer_by_more_and_beyond_noise(
+    after_s: float, threshold: float, is_over: bool
+) -> None:
+    comparison = compare_samples(
+        run([0.0] * 50, noisy(0.1, 50, seed=1)),
+        run([0.0] * 50, noisy(after_s, 50, seed=1)),
+        threshold,
+    )
+    assert comparison.is_over == is_over
+
+
+def test_a_change_within_wide_noise_is_not_over_whatever_the_threshold() -> None:
+    before = run([0.0] * 4, [0.05, 0.2, 0.05, 0.2])
+    after = run([0.0] * 4, [0.1, 0.2, 0.1, 0.2])
+    comparison = compare_samples(before, after, 0.05)
+    assert comparison.step.share is not None
+    assert comparison.step.share > 0.05
+    assert not comparison.is_over
+
+
+def test_a_class_that_only_one_run_has_counts_as_zero_in_the_other() -> None:
+    before = run([0.1] * 3, [0.1] * 3, kernels={"gemm": [0.1] * 3})
+    after = run([0.1] * 3, [0.1] * 3, kernels={"attention": [0.05] * 3})
+    changes = {change.name: change.change for change in compare_samples(before, after).kernels}
+    assert changes == {"gemm": pytest.approx(-0.1), "attention": pytest.approx(0.05)}
+
+
+def test_different_ranks_are_noted() -> None:
+    comparison = compare_samples(run([0.1], [0.1]), run([0.1], [0.1], ranks=8))
+    assert "1 ranks before, 8 after" in comparison.notes
+
+
+_SECONDS = st.lists(st.floats(0, 10), min_size=1, max_size=40)
+
+
+@given(_SECONDS, _SECONDS)
+def test_parts_always_sum_to_the_step(one: list[float], other: list[float]) -> None:
+    compare_samples(run(one, one), run(other, other)).check()

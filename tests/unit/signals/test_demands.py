@@ -1,0 +1,124 @@
+"""What a batch asks of each resource, from stories."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.wire import Kind, Phase
+from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, make_timeline
+
+WORKERS = (200, 201)
+
+
+def story(batches: int = 60, **fetch) -> list[Lane]:
+    """Two workers whose fetches take 100 ms; a step of 50 ms."""
+    trainer = Lane()
+    for number, pid in enumerate(WORKERS):
+        trainer.worker(pid, number=number)
+    lanes = [Lane(pid) for pid in WORKERS]
+    for number in range(batches):
+        trainer.batch(30, cpu_ns=2 * MS).gap(10).backward(5).optimizer(4).gap(1)
+        lanes[number % 2].fetch(**({"ms": 98, "clocks_ms": (20, 8, 0)} | fetch))
+        lanes[number % 2].add(Kind.HANDOFF, 2, 1000)
+    trainer.batch(30)
+    return [trainer, *lanes]
+
+
+def seen(state: str, count: int) -> tuple:
+    return (START_NS, WORKERS[0], WORKERS[0], int(Phase.WAIT), state, "", 0, count)
+
+
+def test_a_fetch_is_cpu_waiting_for_a_core_and_blocked() -> None:
+    states = [seen("running", 30), seen("read", 60), seen("metadata", 20)]
+    found = facts_of(make_timeline(*story(), states=states)).demands
+    named = {
+        "batch_seconds": 0.050,
+        "fetch_cpu_seconds": 0.020,
+        "fetch_queued_seconds": 0.008,
+        "fetch_blocked_seconds": 0.070,
+        "read_frac": 0.75,
+        "metadata_frac": 0.25,
+        "handoff_seconds": 0.002,
+        "take_seconds": 0.002,
+        "busy_frac": 1.0,
+        "host_seconds": 0.020,
+        "loop_seconds": 0.001,
+    }
+    for name, expected in named.items():
+        told = getattr(found, name)
+        assert isinstance(told, Reading), name
+        assert told.value == pytest.approx(expected, rel=0.05), name
+    assert found.batches >= 58
+    assert found.pause_seconds == {}
+
+
+def test_blocked_time_that_nobody_sampled_has_no_cause() -> None:
+    found = facts_of(make_timeline(*story())).demands
+    assert isinstance(found.fetch_blocked_seconds, Reading)
+    assert isinstance(found.read_frac, Missing)
+
+
+def test_fetches_that_hardly_block_need_no_cause() -> None:
+    found = facts_of(make_timeline(*story(clocks_ms=(97, 0.5, 0)))).demands
+    assert isinstance(found.read_frac, Reading)
+    assert found.read_frac.value == 0
+
+
+def test_pauses_are_spread_over_all_batches_with_what_follows_them() -> None:
+    trainer = Lane()
+    for number in range(50):
+        trainer.batch(5).gap(10).backward(5).optimizer(5)
+        if number % 10 == 9:
+            trainer.add(Kind.SAVE, 100, 1000).gap(50)
+        else:
+            trainer.gap(1)
+    trainer.batch(5)
+    found = facts_of(make_timeline(trainer)).demands
+    assert found.pause_seconds["checkpoint"] == pytest.approx(0.015, rel=0.1)
+    assert found.pause_counts == {"checkpoint": 5}
+    assert isinstance(found.loop_seconds, Reading)
+    assert found.loop_seconds.value < 0.002
+
+
+def test_without_workers_nothing_is_handed_over() -> None:
+    trainer = Lane()
+    for _ in range(30):
+        start_ns = trainer.now_ns
+        trainer.batch(30).gap(10).backward(5).optimizer(5)
+        trainer.put(Kind.FETCH, start_ns + MS, 28 * MS, -1, 32, 25 * MS, 0, 0)
+    found = facts_of(make_timeline(trainer)).demands
+    assert isinstance(found.handoff_seconds, Missing)
+    assert isinstance(found.fetch_cpu_seconds, Reading)
+    assert found.fetch_cpu_seconds.value == pytest.approx(0.025, rel=0.01)
+
+
+def test_clocks_of_all_threads_say_what_wants_to_run() -> None:
+    lanes = story()
+    end = START_NS + 3000 * MS
+    clocks = [
+        (at, pid, pid, int(share * (at - START_NS)), int(wait * (at - START_NS)))
+        for pid, share, wait in ((TRAINER, 0.2, 0.1), (200, 0.4, 0.2))
+        for at in (START_NS + 200 * MS, end - 200 * MS)
+    ]
+    processes = [
+        (at, pid, int(share * (at - START_NS)), 0, 0, 0, 0, 0, 0, 10**8)
+        for pid, share in ((TRAINER, 0.2), (200, 0.4))
+        for at in (START_NS, START_NS + 1500 * MS, end - 100 * MS)
+    ]
+    found = facts_of(make_timeline(*lanes, clocks=clocks, processes=processes)).demands
+    assert isinstance(found.runnable, Reading)
+    assert found.runnable.value == pytest.approx(0.9, rel=0.1)
+    assert isinstance(found.host_cpu_frac, Reading)
+    assert found.host_cpu_frac.value == pytest.approx(2 / 3, rel=0.01)
+    assert isinstance(found.worker_bytes, Reading)
+    assert found.worker_bytes.value == 10**8
+
+
+def test_a_job_whose_batches_another_thread_takes_has_no_demands() -> None:
+    trainer, reader = Lane(), Lane(tid=TRAINER + 1)
+    for _ in range(30):
+        reader.batch(50)
+        trainer.gap(30).backward(10).optimizer(10)
+    found = facts_of(make_timeline(trainer, reader)).demands
+    assert isinstance(found.batch_seconds, Missing)
