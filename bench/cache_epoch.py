@@ -29,7 +29,7 @@ from bench.zoo.record import FUELLINE
 
 PICTURES = 500
 WORKERS = 2
-ROUNDS = 5
+ROUNDS = int(os.environ.get("CACHE_ROUNDS", "5"))
 READ_MS = 5.0
 BAR = 0.90
 

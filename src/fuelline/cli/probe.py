@@ -26,8 +26,9 @@ from fuelline.record.ceilings import (
 )
 from fuelline.record.ceilings.network import PORT
 from fuelline.record.samplers.mounts import parse_mountinfo
-from fuelline.schema.ceilings import Ceiling, MeasuredStorage, Probe
+from fuelline.schema.ceilings import Ceiling, Probe
 from fuelline.schema.readings import Missing, Reading, value_of
+from fuelline.schema.storages import StorageKind
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -184,13 +185,13 @@ def _find_mount(path: Path) -> tuple[str, str]:
     return ("", "") if deepest is None else (deepest.point, deepest.fstype)
 
 
-def _summarise(ceilings: list[Ceiling], fstype: str) -> MeasuredStorage | None:
+def _summarise(ceilings: list[Ceiling], fstype: str) -> StorageKind | None:
     """The two numbers for `whatif --storage`."""
     known = {each.name: value_of(each.signal) for each in ceilings}
     requests, bytes_per_s = known.get("random_4k_cold_1"), known.get("sequential_read_cold")
     if not requests or not bytes_per_s:
         return None
-    return MeasuredStorage(
+    return StorageKind(
         words=f"this {fstype}, as measured", request_seconds=1 / requests, bytes_per_s=bytes_per_s
     )
 

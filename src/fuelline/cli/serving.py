@@ -57,7 +57,7 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def serve_files(options: argparse.Namespace) -> Iterator[dict[str, str]]:
-    """The environment that the job needs for it; empty if nothing is to be served."""
+    """Variables that the job needs for it; none if nothing is to be served."""
     if not options.packed and options.cache is None:
         if options.cache_from:
             raise UsageError("--cache-from needs --cache DIR. Nothing was started.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
+from fuelline.schema.storages import StorageKind  # noqa: TC001 - likewise
 
 PROBE_VERSION = 1
 
@@ -21,16 +22,6 @@ class Ceiling(Struct, frozen=True, kw_only=True):
     signal: Signal
 
 
-class MeasuredStorage(Struct, frozen=True, kw_only=True):
-    """The storage in the two numbers that the pipeline model asks for."""
-
-    words: str
-    request_seconds: float
-    """One random read of a few kilobytes, cold, nothing else going on."""
-    bytes_per_s: float
-    """Reading in large pieces, cold."""
-
-
 class Probe(Struct, frozen=True, kw_only=True):
     """All of it."""
 
@@ -42,5 +33,5 @@ class Probe(Struct, frozen=True, kw_only=True):
     fstype: str = ""
     seconds: float = 0.0
     ceilings: list[Ceiling] = field(default_factory=list)
-    storage: MeasuredStorage | None = None
-    """None if cold reads could not be measured here."""
+    storage: StorageKind | None = None
+    """What `whatif --storage FILE` takes; None if cold reads could not be measured here."""

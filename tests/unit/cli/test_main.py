@@ -228,6 +228,7 @@ def test_a_bug_of_ours_in_the_report_leaves_the_jobs_exit_code(
         (["run", "--quiet", "-m", "pkg"], ["-m", "pkg"]),
         (["run", "--price", "2", "-m", "pkg"], ["-m", "pkg"]),
         (["run", "--run-dir", "new", "-m", "pkg"], ["-m", "pkg"]),
+        (["run", "--quiet", "--", "-m", "pkg"], ["-m", "pkg"]),
     ],
 )
 def test_a_module_is_run_by_python(

@@ -28,8 +28,9 @@ from fuelline.schema.shards import (
 
 __all__ = ["Child", "Pack"]
 
-AHEAD_BYTES = 1 << 20
-"""What is read around a file if the whole set fits in memory: one request instead of dozens."""
+AHEAD_BYTES = 256 << 10
+"""What is read around a file if the whole set fits in memory: one request instead of dozens. As
+much as a disk of 250 MB/s gives in the millisecond that a request takes anyway."""
 AHEAD_SHARE = 0.5
 """Of the memory that is available: a set up to this size is read in such blocks."""
 
