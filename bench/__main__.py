@@ -45,6 +45,10 @@ OWN_SECTION = (
     "plan_speed",
     "device_time",
     "roofline_cpu",
+    "feed_accuracy",
+    "pack_speed",
+    "cache_epoch",
+    "cache_torture",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

@@ -1,19 +1,18 @@
 """This machine: a model predicted from `fuelline roofline` alone, against its clock.
 
 347 million random weights in plain torch, fp32 and bf16, batch 1 to 16, prefill and decode. Every
-pass measures the
-device and then every case once; what is compared is the median prediction with the median time.
-About 8 minutes
-on 2 quiet cores. On a shared machine `--cpu-clock` runs one thread and reads its CPU time, which
-others cannot
-stretch (they still take bandwidth and cache).
+pass measures the device and then every case; what is compared is the median prediction with the
+median time. About 12 minutes on 2 quiet cores without half-precision units. On a shared machine
+`--cpu-clock` runs one thread and reads its CPU time, which others cannot stretch (they still take
+bandwidth and cache).
 
-    python -m bench.roofline_cpu [--cpu-clock] [--passes 3]
+    python -m bench.roofline_cpu [--cpu-clock] [--passes 5] [--rounds 3]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 BAR = 0.20
 BATCHES = (1, 4, 16)
 PROMPT, CONTEXT = 32, 256
-REPEATS = 3
+REPEATS = 2
 MODEL = Model(
     name="llama-shaped-347m",
     hidden=shape.HIDDEN,
@@ -74,24 +73,22 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     model = shape.Llama().eval()
     predicted: dict[Case, list[float]] = {case: [] for case in CASES}
     measured: dict[Case, list[float]] = {case: [] for case in CASES}
-    for number in range(options.passes):
-        print(f"pass {number + 1}: the device", flush=True)
-        roofline = measure_device("cpu", tuple(PRECISIONS)[:2], options.rounds, clock)
-        for case in CASES:
+    for number, precision in itertools.product(range(options.passes), ("fp32", "bf16")):
+        print(f"pass {number + 1}: the device in {precision}", flush=True)
+        roofline = measure_device("cpu", (precision,), options.rounds, clock)
+        model = model.to(PRECISIONS[precision])
+        for case in (case for case in CASES if case.precision == precision):
             predicted[case].append(predict(case, roofline))
-            model = model.to(PRECISIONS[case.precision])
             measured[case].append(measure(case, model, clock))
-            print(
-                f"  {case}: {predicted[case][-1]:.4f} s, took {measured[case][-1]:.4f}", flush=True
-            )
+            print(f"  {tuple(case)}: {predicted[case][-1]:.4f} s, took {measured[case][-1]:.4f}")
     return _tell(predicted, measured, options)
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cpu-clock", action="store_true")
-    parser.add_argument("--passes", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--passes", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     return parser.parse_args([] if arguments is None else arguments)
 
 

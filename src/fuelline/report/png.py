@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.report.charts import make_axes
+from fuelline.report.charts import TURN, make_axes
 from fuelline.schema.errors import RefusedError
 from fuelline.schema.units import short
 
@@ -57,7 +57,7 @@ def write_png(chart: Chart, path: Path) -> None:
     _mark(canvas, chart)
     for number, series in enumerate(chart.series):
         _series(canvas, series, number)
-    canvas.write((_LEFT, 22 * SCALE), chart.title)
+    canvas.write((_LEFT, 14 * SCALE), chart.title)
     canvas.write(((_LEFT + WIDTH) / 2, HEIGHT - _BOTTOM + 36 * SCALE), chart.x_label, "mm")
     canvas.write((12 * SCALE, _TOP - 6 * SCALE), chart.y_label, "ls")
     image.save(path, format="PNG")
@@ -83,7 +83,9 @@ def _mark(canvas: _Canvas, chart: Chart) -> None:
     while y < bottom:
         canvas.draw.line([(x, y), (x, min(y + _DASH / 2, bottom))], fill="#111827", width=SCALE)
         y += _DASH
-    canvas.write((x + 5 * SCALE, top + 10 * SCALE), chart.x_mark_label)
+    left = place < TURN
+    beside = (x + (5 if left else -5) * SCALE, bottom - 12 * SCALE)
+    canvas.write(beside, chart.x_mark_label, "lm" if left else "rm")
 
 
 def _series(canvas: _Canvas, series: Series, number: int) -> None:

@@ -184,7 +184,7 @@ def test_a_table_is_checked_in_words_and_in_json(capsys: Capture, tmp_path: Path
         (("serve", "llama-3.1-8b", "--slo", "fast"), 2, "ttft=500ms"),
         (("serve", "llama-3.1-8b", "--headroom", "200"), 2, "between 0 and 90"),
         (("serve", "llama-3.1-8b", "--precision", "fp5"), 3, "no precision"),
-        (("serve", "llama-3.1-8b", "--chip", "h100", "--plot", "x.png"), 2, ".svg"),
+        (("serve", "llama-3.1-8b", "--chip", "h100", "--plot", "x.gif"), 2, ".svg"),
         (("serve", "llama-3.1-8b", "--catalogue", "absent.toml"), 3, "cannot read"),
         (("train", "llama-3.1-8b"), 2, "--chip"),
         (("train", "llama-3.1-405b", "--chip", "h100", "--chips", "8"), 3, "does not fit"),

@@ -18,7 +18,7 @@ from torch.utils.data import dataloader
 
 from fuelline.fix.adapters.elastic import build
 from fuelline.fix.adapters.inline import InlineKeeper, watch_inline
-from fuelline.fix.adapters.keeper import Keeper, Rules, count_local_ranks
+from fuelline.fix.adapters.keeper import Keeper, Past, Rules, count_local_ranks
 from fuelline.fix.adapters.purity import owns_generator
 from fuelline.fix.adapters.samplers import may_run_ahead
 from fuelline.fix.governor import DEEPEST, Limits
@@ -32,6 +32,8 @@ __all__ = ["Desk", "open_desk"]
 
 MOST_SPARE = 16
 """Parked workers of one loader: each takes 90 ms to start, once (shared/LOADERS.md)."""
+MOST_DATASETS = 64
+"""Remembered: a job has a few, or makes them by the thousand and then none is met again."""
 PER_CORE = 4
 """Workers for each core at most: fetches that are blocked three quarters of the time need so many,
 and those blocked longer gain from a cache, not from more processes."""
@@ -54,21 +56,20 @@ class Desk:
         self._allowed = allowed
         self._keepers: dict[int, Any] = {}
         self._refs: dict[int, weakref.ref[Any]] = {}
+        self._pasts: dict[tuple[Any, ...], Past] = {}
+        self._datasets: dict[int, tuple[weakref.ref[Any], tuple[Any, ...], Keeper]] = {}
         self._open: list[Keeper] = []
         """Also of loaders that are gone: `for batch in DataLoader(...)` keeps the iterator only."""
         self._fresh = itertools.count(1).__next__
 
     def serve(self, loader: Any, original: Callable[[Any], Any]) -> Any:
         """An iterator for the loader."""
-        if dataloader._utils.worker._worker_info is not None:
-            return original(loader)
-        keeper = self._find(loader)
+        keeper = self._choose(loader)
         if isinstance(keeper, InlineKeeper):
-            if not keeper.active:
-                return watch_inline(loader, keeper)
-            keeper = keeper.keeper
-        if keeper is None or not _still_fits(loader, keeper):
+            return watch_inline(loader, keeper)
+        if keeper is None:
             return original(loader)
+        keeper.take_up()
         generator = loader.generator or torch.default_generator
         state = generator.get_state()
         loader.check_worker_number_rationality()
@@ -78,6 +79,22 @@ class Desk:
             generator.set_state(state)
             self._leave(loader, f"{type(failure).__name__}: {failure}")
             return original(loader)
+
+    def _choose(self, loader: Any) -> Keeper | InlineKeeper | None:
+        """Who serves the loader in its next epoch; None for torch alone."""
+        if dataloader._utils.worker._worker_info is not None:
+            return None
+        try:
+            keeper = self._find(loader)
+        except Exception as failure:  # noqa: BLE001 - the guard: a loader unlike any that we know
+            self._leave(loader, f"{type(failure).__name__}: {failure}")
+            return None
+        if isinstance(keeper, InlineKeeper):
+            if not keeper.active:
+                return keeper
+            keeper = keeper.keeper
+        is_fit = keeper is not None and keeper.is_for(loader.num_workers, loader.prefetch_factor)
+        return keeper if is_fit else None
 
     def leave_stateful(self, loader: Any) -> None:
         """Torchdata's loader resumes in mid-epoch by its workers' own state."""
@@ -117,6 +134,10 @@ class Desk:
         if why is not None:
             self._journal.tell("left", loader=_describe(loader), why=why)
             return None
+        kind = (_describe(loader), loader.num_workers, loader.prefetch_factor, loader.batch_size)
+        known = self._datasets.get(id(loader.dataset))
+        if known is not None and known[0]() is loader.dataset and known[1] == kind:
+            return known[2]
         number = self._fresh()
         limits, rules = self._measure(loader)
         self._journal.tell(
@@ -128,9 +149,21 @@ class Desk:
             most=limits.most,
             is_varying=rules.is_varying,
         )
-        keeper = Keeper(number, limits, rules, self._journal)
+        keeper = Keeper(number, limits, rules, self._journal, self._pasts.setdefault(kind, Past()))
         self._open = [*(each for each in self._open if not each.is_closed), keeper]
-        return keeper if loader.num_workers else InlineKeeper(keeper, loader)
+        if not loader.num_workers:
+            return InlineKeeper(keeper, loader)
+        self._keep_for(loader.dataset, kind, keeper)
+        return keeper
+
+    def _keep_for(self, dataset: Any, kind: tuple[Any, ...], keeper: Keeper) -> None:
+        """Jobs that make a new loader for each epoch give it the same dataset."""
+        try:
+            self._datasets[id(dataset)] = (weakref.ref(dataset), kind, keeper)
+        except TypeError:
+            return  # a list or the like
+        if len(self._datasets) > MOST_DATASETS:
+            self._datasets.pop(next(iter(self._datasets)))
 
     def _measure(self, loader: Any) -> tuple[Limits, Rules]:
         cores = count_cores() / count_local_ranks()
@@ -195,11 +228,6 @@ def _inline_refusal(loader: Any) -> str | None:
     if owns_generator(loader.dataset, loader.collate_fn):
         return "num_workers=0, and its dataset has a random generator of its own"
     return None
-
-
-def _still_fits(loader: Any, keeper: Keeper) -> bool:
-    """Whether the job has changed the loader's settings since the first epoch."""
-    return keeper.is_for(loader.num_workers, loader.prefetch_factor)
 
 
 def _describe(loader: Any) -> str:

@@ -20,7 +20,7 @@ from fuelline.fix.resources import find_free_memory, find_free_shared, find_queu
 if TYPE_CHECKING:
     from fuelline.fix.journal import Journal
 
-__all__ = ["Keeper", "Rules"]
+__all__ = ["Keeper", "Past", "Rules"]
 
 LOOK_NS = 400_000_000
 """Training between two looks: six of them tell a change of 5 % in steps that vary by 10 %."""
@@ -32,6 +32,14 @@ ROOM_LOOKS = 8
 LEAST_WORKER_BYTES = 32 << 20
 """A worker costs at least this much: 9 MB when parked (shared/LOADERS.md), more when it works."""
 _NOTHING = Usage(0, 0, 0)
+
+
+@dataclass
+class Past:
+    """What loaders of one kind have shown; a job may make a new one for each epoch."""
+
+    iterators: int = 0
+    was_starved: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,10 @@ class Rules:
 class Keeper:
     """Holds a loader's governor from epoch to epoch."""
 
-    def __init__(self, number: int, limits: Limits, rules: Rules, journal: Journal) -> None:
+    def __init__(
+        self, number: int, limits: Limits, rules: Rules, journal: Journal, past: Past | None = None
+    ) -> None:
+        self._past = past if past is not None else Past()
         self._number = number
         self._rules = rules
         self._journal = journal
@@ -56,7 +67,6 @@ class Keeper:
         self._own_prefetch = max(1, limits.base_window // limits.base)
         self.governor = Governor(limits, limits.base, limits.base_window)
         self.is_varying = rules.is_varying
-        self.was_starved = False
         self._is_inline = False
         self.is_closed = False
         self.is_withdrawn = False
@@ -83,10 +93,10 @@ class Keeper:
 
     @property
     def spare(self) -> int:
-        """Workers to park. Later epochs have none if the first ones never waited."""
+        """Workers to park. From the third epoch on there are none if the training never waited."""
         if self._rules.is_stream or self._is_bound():
             return 0
-        is_open = self._looks < 8 or self.was_starved
+        is_open = self._past.iterators <= 2 or self._past.was_starved
         return max(0, self.governor.limits.most - self.regular) if is_open else 0
 
     @property
@@ -106,6 +116,11 @@ class Keeper:
     def start_with(self, usable: list[int]) -> int:
         """Active workers of a new epoch."""
         return max(1, min(self.governor.active, len(usable)))
+
+    def take_up(self) -> None:
+        """Serve another iterator, maybe of another loader of the same dataset."""
+        self._past.iterators += 1
+        self.is_closed = self._is_left = False
 
     def begin_epoch(self, iterator: Any) -> None:
         """A new epoch: a change that waited for it is in force."""
@@ -186,7 +201,7 @@ class Keeper:
             self._make_room()
         if look is None:
             return
-        self.was_starved |= look.starved > STARVED
+        self._past.was_starved |= look.starved > STARVED
         change = self.governor.hear(look)
         self._tell_trials()
         if change is not None:
