@@ -37,11 +37,18 @@ OWN_SECTION = (
     "alpha_beta",
     "jitter_forecast",
     "many_ranks",
+    "trace_import",
     "predict_gain",
     "fix_gain",
     "fuzz_importers",
     "plan_accuracy",
     "plan_speed",
+    "device_time",
+    "roofline_cpu",
+    "feed_accuracy",
+    "pack_speed",
+    "cache_epoch",
+    "cache_torture",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

@@ -37,6 +37,7 @@ from fuelline.report import (
     render_terminal,
     write_comparison,
     write_document,
+    write_feed,
     write_forecasts,
 )
 from fuelline.report.perfetto import draw_findings, draw_recording, draw_trace, write_tracks
@@ -48,11 +49,13 @@ from fuelline.schema.readings import Missing
 from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, RunFacts
 from fuelline.signals import (
     align_hosts,
+    answer_feed,
     compare_ranks,
     find_reason,
     find_unseen,
     measure,
     measure_devices,
+    measure_feed,
     view_host,
     why_no_steps,
 )
@@ -70,6 +73,7 @@ if TYPE_CHECKING:
     from fuelline.report.perfetto.track import Track
     from fuelline.schema.comparison import RunComparison, RunSamples
     from fuelline.schema.facts import Culprit, Facts, SyncFacts
+    from fuelline.schema.feeding import Feed, FeedAccount, FeedRequest
     from fuelline.schema.fixes import FixEvent
     from fuelline.schema.forecasts import ForecastReport, WhatIf
     from fuelline.schema.live import RunGrowth, Snapshot
@@ -248,6 +252,19 @@ def _explain(
             if trainer.rank == culprit.rank:
                 culprit = msgspec.structs.replace(culprit, own=measure(timeline, trainer, tiling))
     return find_reason(comparison, tilings, culprit)
+
+
+def judge_feed(run_dir: Path, accounts: list[FeedAccount], request: FeedRequest) -> Feed:
+    """What a driven loader can give, whom that would feed, and what keeps it from giving more."""
+    diagnosis = diagnose_run(run_dir)
+    emulated = request.step_seconds is not None or request.samples_per_s is not None
+    rates = measure_feed(accounts, emulated=emulated)
+    return answer_feed(accounts, rates, request, diagnosis)
+
+
+def show_feed(feed: Feed, stream: TextIO) -> None:
+    """The same for people."""
+    render_terminal(write_feed(feed), stream)
 
 
 def compact_run(run_dir: Path) -> None:

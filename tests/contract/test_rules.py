@@ -38,6 +38,15 @@ FROZEN = {
     "SY621": "slow-worker",
     "SY622": "uneven-stages",
     "SY623": "uneven-microbatches",
+    "PR211": "starved-device",
+    "CP411": "launch-bound",
+    "CP412": "unfilled-chip",
+    "CP413": "drained-queue",
+    "TR321": "exposed-copies",
+    "PA511": "allocator-stalls",
+    "SY611": "late-ranks",
+    "SY612": "exposed-exchange",
+    "SY613": "ranks-take-turns",
 }
 """Codes that were given away; a rule may go, its code may not come back with another meaning."""
 

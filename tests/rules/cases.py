@@ -9,7 +9,7 @@ A rule's folder holds four files, each a list of cases:
 
 `base` is one of the jobs in bases.json; `facts` is what differs from it. A number is a Reading,
 null is Missing; `budget` gives shares of parts, and `forward` takes the rest of the whole.
-`devices` is a list; each entry changes the device in bases.json.
+`devices` is a list; each entry changes the device in bases.json. `trace` is of an imported run.
 `finding` is what the rule itself must say, null for nothing. `verdict` is what the engine must say
 when all rules are asked: it shows which rule speaks for a stage, and null means "cannot tell".
 """
@@ -35,12 +35,14 @@ from fuelline.schema.facts import (
     PlaceFacts,
     StorageFacts,
     SyncFacts,
+    TraceSignals,
     TransferFacts,
 )
 from fuelline.schema.findings import BudgetPart, LateRank, RunSummary, StepStats, Window
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.recording import LoaderFacts
 from fuelline.schema.stragglers import StragglerFacts
+from fuelline.schema.trace import Quality
 from fuelline.timeline.tiles import PARTS
 
 HERE = Path(__file__).parent
@@ -95,6 +97,7 @@ def build_facts(case: dict[str, Any]) -> Facts:
         devices=[_device(number, changes) for number, changes in enumerate(plain["devices"])],
         sync=_sync(plain["sync"]),
         stragglers=_struct(StragglerFacts, plain["stragglers"]),
+        trace=_trace(plain["trace"]),
     )
 
 
@@ -107,6 +110,23 @@ def _sync(values: dict[str, Any]) -> SyncFacts:
         exchange=ExchangeFacts(**_signals(values["exchange"])),
         **_signals(signals),
     )
+
+
+def _trace(values: dict[str, Any] | None) -> TraceSignals | None:
+    if values is None:
+        return None
+    numbers = {
+        name: value
+        for name, value in values.items()
+        if name.endswith(("_share", "_seconds", "_per_s")) or name in _TRACE_SIGNALS
+    }
+    rest = {name: value for name, value in values.items() if name not in numbers}
+    rest["late"] = [msgspec.convert(late, LateRank) for late in rest["late"]]
+    rest["quality"] = [msgspec.convert(each, Quality) for each in rest["quality"]]
+    return TraceSignals(**_signals(numbers), **rest)
+
+
+_TRACE_SIGNALS = ("utilisation", "fill", "occupancy")
 
 
 def _device(number: int, changes: dict[str, Any]) -> DeviceFacts:
@@ -124,6 +144,8 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
             "budget",
             "hidden_frac",
             "wait_share_by_rank",
+            "during",
+            "waiting_share_by_rank",
         )  # these replace: their keys are parts, not facts
         merged[name] = _merge(base[name], value) if both and not free else value
     return merged

@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuelline.cli.serving import add_serving, serve_files
 from fuelline.cli.store import new_run_dir
-from fuelline.fix.adapters import SITE_DIR as FIX_SITE_DIR
+from fuelline.fix.adapters import put_on_path
 from fuelline.record.launch import Outcome, launch
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.fixes import ALLOWED, FIX_DIR, FIX_VARIABLE
@@ -90,22 +91,43 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "numbers in them; `order` changes those of iterable datasets between epochs (default: "
         "neither)",
     )
+    add_serving(parser)
     add_price(parser)
     parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(act=act)
 
 
-_VALUED = ("--run-dir", "--price", "--node-rank", "--zoom", "--allow", "--seconds", "--rounds")
+_VALUED = (
+    "--run-dir",
+    "--price",
+    "--node-rank",
+    "--zoom",
+    "--allow",
+    "--seconds",
+    "--rounds",
+    "--step",
+    "--rate",
+    "--workload",
+    "--loader",
+    "--at-least",
+    "--packed",
+    "--cache",
+    "--cache-size",
+    "--cache-from",
+)
+"""Options that take the next word, of all commands that start a job."""
 
 
 def separate_job(words: list[str]) -> list[str]:
     """Put `--` before a job that starts with `-m`, which is no option of ours."""
-    command = next((word for word in words if word in ("run", "tune")), None)
+    command = next((word for word in words if word in ("run", "tune", "feed")), None)
     own = words.index(command) if command is not None else len(words)
     takes_value = False
     for at in range(own + 1, len(words)):
         word = words[at]
+        if word == "--":
+            break
         if word == "-m" and not takes_value:
             return [*words[:at], "--", *words[at:]]
         if not word.startswith("-") and not takes_value:
@@ -144,7 +166,9 @@ def act(options: argparse.Namespace) -> int:
             f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "
             "Name a new folder with --run-dir, or leave it out."
         )
-    outcome = launch(command, run_dir, options.zoom, more=_fix_variables(options))
+    fixing = _fix_variables(options)
+    with serve_files(options) as serving:
+        outcome = launch(command, run_dir, options.zoom, more={**serving, **fixing})
     if outcome.problem is not None:
         print(
             f"fuelline: not recorded: {outcome.problem}. The job itself was not affected. "
@@ -173,11 +197,7 @@ def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
                 "Nothing was started. Try `fuelline run --fix --allow random train.py`."
             )
         return {}
-    path = os.environ.get("PYTHONPATH")
-    return {
-        FIX_VARIABLE: ",".join(["safe", *options.allow]),
-        "PYTHONPATH": f"{FIX_SITE_DIR}{os.pathsep}{path}" if path else str(FIX_SITE_DIR),
-    }
+    return {FIX_VARIABLE: ",".join(["safe", *options.allow]), **put_on_path()}
 
 
 def _choose_folder(options: argparse.Namespace) -> Path:

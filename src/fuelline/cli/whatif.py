@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from pathlib import Path
+
+import msgspec
 
 from fuelline.cli.run import add_price
 from fuelline.cli.store import find_run
-from fuelline.schema.errors import UsageError
+from fuelline.schema.ceilings import Probe
+from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.forecasts import WhatIf
-from fuelline.schema.storages import STORAGE_NAMES
+from fuelline.schema.storages import STORAGE_NAMES, StorageKind
 
 MOST_WORKERS = 512
 """On one host; the model counts no further (predict.network)."""
@@ -22,6 +26,7 @@ examples:
   fuelline whatif --workers 8 --prefetch 4
   fuelline whatif RUN --workers 8 --storage nvme --chip 3x
   fuelline whatif --storage warm --transform 2x      data in memory, half the CPU time
+  fuelline whatif --storage probe.json               this disk, as `probe` measured it
   fuelline whatif --rarer checkpoint=10              ten times fewer checkpoints
 
 Every answer is a speedup in samples per second against the recording, with a
@@ -77,7 +82,8 @@ def _add_loader(parser: argparse.ArgumentParser) -> None:
         "--storage",
         type=_storage,
         metavar="KIND",
-        help=f"{', '.join(STORAGE_NAMES)}, or a factor such as 2x (default: as recorded)",
+        help=f"{', '.join(STORAGE_NAMES)}, a factor such as 2x, or the JSON of a probe "
+        "(default: as recorded)",
     )
     group.add_argument(
         "--transform",
@@ -156,6 +162,7 @@ def _question(options: argparse.Namespace) -> WhatIf:
         alone=options.alone,
         ranks=options.ranks,
         rarer=dict(options.rarer),
+        measured=_read_probe(options.storage),
     )
 
 
@@ -190,9 +197,31 @@ def _storage(word: str) -> str:
         return word
     if re.fullmatch(r"\d+(?:\.\d+)?x", word):
         return f"{_factor(word):g}x"
+    if word.endswith(".json"):
+        return word
     raise argparse.ArgumentTypeError(
-        f"{word!r} is neither a kind of storage ({', '.join(STORAGE_NAMES)}) nor a factor (2x)"
+        f"{word!r} is neither a kind of storage ({', '.join(STORAGE_NAMES)}) nor a factor (2x) "
+        "nor what `fuelline probe --json` wrote (probe.json)"
     )
+
+
+def _read_probe(word: str | None) -> StorageKind | None:
+    """The storage that a probe measured; None if the word does not name one."""
+    if word is None or not word.endswith(".json"):
+        return None
+    try:
+        storage = msgspec.json.decode(Path(word).read_bytes(), type=Probe).storage
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(
+            f"{word} is not what `fuelline probe --json` writes ({error}). Nothing was asked. "
+            f"`fuelline probe /data --json > {word}` makes one."
+        ) from None
+    if storage is None:
+        raise InputError(
+            f"{word} has no cold reads: that disk could not be measured cold. Nothing was asked. "
+            "Probe a folder on the disk that the data is on."
+        )
+    return storage
 
 
 def _cores(word: str) -> float:

@@ -56,10 +56,12 @@ def _storage(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | 
         return reason if isinstance(reason, Missing) else None
     if question.storage == PACKED:
         return Changed(replace(pipe, metadata_s=0.0), ["reading from a shard blocks as before"])
-    if question.storage[-1:] == "x":
+    if question.storage[-1:] == "x" and question.measured is None:
         factor = float(question.storage[:-1])
         quicker = replace(pipe, read_s=pipe.read_s / factor, metadata_s=pipe.metadata_s / factor)
         return Changed(quicker, [])
+    if question.measured is not None:
+        return _on(fit, pipe, question.measured)
     kind = STORAGE_KINDS["nvme" if question.storage == LOCAL else question.storage]
     return _on(fit, pipe, kind)
 

@@ -53,7 +53,8 @@ def _loader_words(question: WhatIf) -> list[str]:
 def _input_words(question: WhatIf) -> list[str]:
     words = []
     if question.storage is not None:
-        known = _STORAGES.get(question.storage)
+        probed = question.measured
+        known = _STORAGES.get(question.storage) if probed is None else probed.words
         words.append(known or f"storage {question.storage[:-1]} times as fast")
     if question.transform_factor is not None:
         words.append(f"preparing {number(question.transform_factor)} times as fast")

@@ -71,18 +71,21 @@ def launch(
     zoom: str | None = None,
     *,
     more: Mapping[str, str] | None = None,
+    stdout: int | None = None,
 ) -> Outcome:
     """Run the job to its end and record it into `run_dir`.
 
-    `zoom` is steps to profile; `more` are variables of its environment beside our own.
+    `zoom` is steps to profile; `more` are variables of its environment beside our own; `stdout` is
+    a descriptor for its output, if not ours.
     """
     facts = _describe_run(command, run_dir)
     problem = _prepare(run_dir, facts)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
     try:
-        job = _start_job(
-            command, _job_environment(run_dir, zoom, more or {}) if problem is None else None, mask
-        )
+        environment = {**os.environ, **(more or {})}
+        if problem is None:
+            environment = {**_job_environment(run_dir, zoom, more or {})}
+        job = _start_job(command, environment, mask, stdout)
         observer = _start_observer(run_dir, job.pid, mask) if problem is None else None
         returncode = _wait(job)
         observer_code = _stop(observer)
@@ -153,12 +156,16 @@ def _job_environment(run_dir: Path, zoom: str | None, more: Mapping[str, str]) -
 
 
 def _start_job(
-    command: list[str], environment: Mapping[str, str] | None, mask: set[int | signal.Signals]
+    command: list[str],
+    environment: Mapping[str, str],
+    mask: set[int | signal.Signals],
+    stdout: int | None,
 ) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command,
             env=environment,
+            stdout=stdout,
             close_fds=False,
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509 - no threads here
         )

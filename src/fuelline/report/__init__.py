@@ -1,6 +1,7 @@
 """One document tree, many renderers. Diagnosis in, words out; a running job has a screen."""
 
 from fuelline.report.comparison import write_comparison
+from fuelline.report.feeding import write_feed
 from fuelline.report.forecasts import write_forecasts
 from fuelline.report.live import View
 from fuelline.report.live_screen import Painter, print_snapshot
@@ -16,5 +17,6 @@ __all__ = [
     "render_terminal",
     "write_comparison",
     "write_document",
+    "write_feed",
     "write_forecasts",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from fuelline.schema.readings import Missing, Signal
+from fuelline.schema.storages import StorageKind  # noqa: TC001 - msgspec resolves it at run time
 
 FORECAST_VERSION = 1
 
@@ -41,6 +42,8 @@ class WhatIf(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Training processes like this one on the same host, each with a device of its own."""
     rarer: dict[str, float] = field(default_factory=dict)
     """Part of the loop (checkpoint, validation, loop, garbage collection) to how much rarer."""
+    measured: StorageKind | None = None
+    """The storage that `storage` names, if it is not one of `STORAGE_KINDS` but was probed."""
 
     def is_empty(self) -> bool:
         """Whether nothing would be different."""

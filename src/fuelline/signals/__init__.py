@@ -1,6 +1,7 @@
 """Pure functions: Timeline in, Reading out."""
 
 from fuelline.signals.devices import measure_devices
+from fuelline.signals.feeding import answer_feed, measure_feed
 from fuelline.signals.hosts import HostView, align_hosts, view_host
 from fuelline.signals.measure import measure
 from fuelline.signals.ranks import Comparison, compare_ranks, find_reason
@@ -10,11 +11,13 @@ __all__ = [
     "Comparison",
     "HostView",
     "align_hosts",
+    "answer_feed",
     "compare_ranks",
     "find_reason",
     "find_unseen",
     "measure",
     "measure_devices",
+    "measure_feed",
     "view_host",
     "why_no_steps",
 ]

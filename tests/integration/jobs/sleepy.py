@@ -12,19 +12,19 @@ class Slow(Dataset):
         return 100_000
 
     def __getitem__(self, index):
-        time.sleep(0.003)
+        time.sleep(0.01)
         return torch.full((4,), float(index % 7)), index % 2
 
 
 def main(seconds):
     torch.set_num_threads(1)
-    loader = DataLoader(Slow(), batch_size=8, num_workers=1)
+    loader = DataLoader(Slow(), batch_size=2, num_workers=1)
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     started = time.monotonic()
     for inputs, labels in loader:
         loss = torch.nn.functional.cross_entropy(model(inputs), labels)
-        time.sleep(0.012)
+        time.sleep(0.002)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -78,7 +78,7 @@ def test_a_missing_script_starts_nothing_and_leaves_nothing(capsys: Capture, sto
 def test_an_existing_run_dir_is_never_written_to(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "launch", lambda *_: pytest.fail("the job was started"))
+    monkeypatch.setattr(run, "launch", lambda *_, **__: pytest.fail("the job was started"))
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "precious").write_text("data")
     (tmp_path / "train.py").write_text("")
@@ -215,7 +215,7 @@ def test_a_bug_of_ours_in_the_report_leaves_the_jobs_exit_code(
         raise ZeroDivisionError("a bug of ours")
 
     (tmp_path / "train.py").write_text("")
-    monkeypatch.setattr(run, "launch", lambda *_: Outcome(returncode=7))
+    monkeypatch.setattr(run, "launch", lambda *_, **__: Outcome(returncode=7))
     monkeypatch.setattr(pipeline, "show_report", fail)
     assert main(["run", str(tmp_path / "train.py")]) == 7
     assert "a bug of ours" in capsys.readouterr().err
@@ -228,6 +228,7 @@ def test_a_bug_of_ours_in_the_report_leaves_the_jobs_exit_code(
         (["run", "--quiet", "-m", "pkg"], ["-m", "pkg"]),
         (["run", "--price", "2", "-m", "pkg"], ["-m", "pkg"]),
         (["run", "--run-dir", "new", "-m", "pkg"], ["-m", "pkg"]),
+        (["run", "--quiet", "--", "-m", "pkg"], ["-m", "pkg"]),
     ],
 )
 def test_a_module_is_run_by_python(
@@ -240,7 +241,7 @@ def started_by(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> list[str]:
     """The command that `fuelline run` would start."""
     commands: list[list[str]] = []
 
-    def catch(command: list[str], *_: object) -> Outcome:
+    def catch(command: list[str], *_: object, **__: object) -> Outcome:
         commands.append(command)
         return Outcome(returncode=0, problem="not started")
 

@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fuelline.ingest.unpack import TruncatedError
 from fuelline.schema.errors import InputError
 
@@ -26,6 +28,8 @@ MOST_EVENT_BYTES = 64 * 1024 * 1024
 
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _SEPARATOR = re.compile(rb"\}\s*,\s*\{")
+_COMMA = re.compile(rb"\s*,")
+_CLOSING = re.compile(rb"\s*\]")
 _COLON_ARRAY = re.compile(rb"\s*:\s*(\S)")
 _EVENT_KEY = re.compile(rb'\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|s|bp)"\s*:')
 _NEXT = (
@@ -71,7 +75,7 @@ class Splitter:
         """Whole events, as many as fit; None once only the end of the array can be left."""
         while True:
             self._fill(PIECE_BYTES)
-            if self._is_over:
+            if self._is_over or _CLOSING.match(self._buffer):
                 return None
             cut = self._find_cut()
             if cut:
@@ -84,10 +88,10 @@ class Splitter:
             self._fill(2 * len(self._buffer))
 
     def take(self, piece: Piece) -> None:
-        """The piece was good: go on behind it and the comma that follows."""
+        """The piece was good: go on behind it and the comma that follows, if one does."""
         self._drop(len(piece.text))
-        comma = self._buffer.find(b",")
-        self._drop(comma + 1)
+        comma = _COMMA.match(self._buffer)
+        self._drop(comma.end() if comma else 0)
 
     def recut(self, piece: Piece) -> Piece | None:
         """The same piece, ended where brackets balance; None if it was, or nothing balances."""
@@ -154,11 +158,7 @@ class Splitter:
 
     def _no_events(self) -> InputError:
         head = self._buffer[:40].decode("utf-8", "replace")
-        if (
-            self._is_over
-            and _TOKEN.match(self._buffer.lstrip())
-            and b'"traceEvents"' in (self._buffer)
-        ):
+        if self._is_over and _is_cut_short(self._buffer):
             return self.cut_short()
         return InputError(
             f"{self.path}: no array `traceEvents` in the first {len(self._buffer)} bytes, which "
@@ -173,6 +173,14 @@ class Splitter:
             "Nothing was imported. Copy the file again, or read what there is with "
             "`fuelline import --partial`."
         )
+
+
+def _is_cut_short(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return "truncated" in str(error)
+    return False
 
 
 def _find_array(text: bytes) -> int | None:

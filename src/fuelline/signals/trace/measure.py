@@ -96,14 +96,8 @@ def measure_survey(survey: Survey) -> Measured:
 
 def _blinded(device: DeviceFacts, quality: Sequence[Quality]) -> DeviceFacts:
     """A device whose trace lost kernels has no ladder: every rung would be too low."""
-    why = next(
-        (
-            q.problem
-            for q in quality
-            if q.code in BLINDING and (not q.ranks or device.rank in q.ranks)
-        ),
-        None,
-    )
+    blind = (q for q in quality if q.code in BLINDING and (not q.ranks or device.rank in q.ranks))
+    why = next((each.problem for each in blind), None)
     if why is None:
         return device
     rungs = [Rung(rung=rung.rung, share=Missing(reason=why)) for rung in device.rungs]

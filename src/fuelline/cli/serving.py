@@ -1,0 +1,120 @@
+"""`run --packed` and `run --cache`: files that reach the job from elsewhere than they lie."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuelline.fix.adapters import PATHS_VARIABLE, put_on_path
+from fuelline.schema.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+DEFAULT_BUDGET = 20 << 30
+
+
+def add_serving(parser: argparse.ArgumentParser) -> None:
+    """The options of `run`."""
+    parser.add_argument(
+        "--packed",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="serve the folder that `fuelline pack` packed into DIR from there; repeatable "
+        "(default: none)",
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="keep copies of files from network and FUSE mounts here (default: no cache)",
+    )
+    parser.add_argument(
+        "--cache-size",
+        type=_size,
+        default=DEFAULT_BUDGET,
+        metavar="20G",
+        help="most bytes of copies, at least 1M (default: 20G)",
+    )
+    parser.add_argument(
+        "--cache-from",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="cache files below this folder instead; repeatable (default: slow mounts)",
+    )
+
+
+@contextlib.contextmanager
+def serve_files(options: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """Variables that the job needs for it; none if nothing is to be served."""
+    if not options.packed and options.cache is None:
+        if options.cache_from:
+            raise UsageError("--cache-from needs --cache DIR. Nothing was started.")
+        yield {}
+        return
+    with contextlib.ExitStack() as stack:
+        plan: dict[str, object] = {"packed": [_open_pack(path) for path in options.packed]}
+        if options.cache is not None:
+            plan["cache"] = _open_cache(options, stack)
+        yield {PATHS_VARIABLE: json.dumps(plan), **put_on_path()}
+
+
+def _open_pack(folder: Path) -> str:
+    from fuelline.fix.checking import spot_check  # noqa: PLC0415 - only where there is a pack
+
+    differs = spot_check(folder)
+    if differs:
+        print(
+            f"fuelline: {folder} is older than its source: {len(differs)} of the files looked at "
+            f"differ, such as {differs[0]}. The job gets what was packed. "
+            "`fuelline pack --check` tells all.",
+            file=sys.stderr,
+        )
+    return str(folder.absolute())
+
+
+def _open_cache(options: argparse.Namespace, stack: contextlib.ExitStack) -> dict[str, object]:
+    from fuelline.fix.caching import find_slow_mounts, open_cache  # noqa: PLC0415 - as above
+
+    folder = options.cache.absolute()
+    roots = [str(path.absolute()) for path in options.cache_from]
+    if not roots:
+        roots = find_slow_mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    inside = [root for root in roots if folder.is_relative_to(root)]
+    if inside:
+        raise UsageError(
+            f"The cache {folder} lies below {inside[0]}, which it is to be faster than. Nothing "
+            "was started. Name a folder on a local disk."
+        )
+    if not roots:
+        print(
+            "fuelline: no network or FUSE mount here, so nothing will be cached. "
+            "--cache-from PATH names a folder.",
+            file=sys.stderr,
+        )
+    stack.enter_context(open_cache(folder, options.cache_size))
+    return {
+        "folder": str(folder),
+        "budget_bytes": options.cache_size,
+        "roots": roots,
+        "run_began_ns": time.time_ns(),
+    }
+
+
+def _size(word: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])i?B?", word)
+    value = int(float(found[1]) * _UNITS[found[2]]) if found else 0
+    if value < 1 << 20:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a size such as 20G, at least 1M")
+    return value

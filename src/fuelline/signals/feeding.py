@@ -1,0 +1,137 @@
+"""What the accounts of a feed amount to: rate, utilisation, time between batches, who is fed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+from msgspec import Struct
+
+from fuelline import __version__
+from fuelline.schema.feeding import FedChip, Feed
+from fuelline.schema.readings import Missing, Reading, Signal, value_of
+from fuelline.schema.workloads import PASS_SHARE, find_workload
+from fuelline.signals.estimate import ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuelline.schema.feeding import FeedAccount, FeedRequest
+    from fuelline.schema.findings import Diagnosis
+    from fuelline.schema.workloads import Workload
+
+_ORIGIN = "feed"
+
+
+class FedRates(Struct, frozen=True, kw_only=True):
+    """Over all training processes."""
+
+    samples_per_s: Signal
+    utilisation: Signal
+    batch_seconds: Signal
+
+
+def measure_feed(accounts: Sequence[FeedAccount], *, emulated: bool) -> FedRates:
+    """Rates of processes that ran side by side add up; utilisation is their mean."""
+    tables = [_table(account) for account in accounts]
+    rates = [ratio(table["samples"], table["seconds"], "count/s", _ORIGIN) for table in tables]
+    paces = [ratio(table["seconds"], table["one"], "s", _ORIGIN) for table in tables]
+    busy = [ratio(table["work"], table["seconds"], "frac", _ORIGIN) for table in tables]
+    none = Missing(reason="no accelerator was emulated; --step or --rate does")
+    return FedRates(
+        samples_per_s=_join(rates, 1.0),
+        utilisation=_join(busy, 1 / len(busy)) if emulated else none,
+        batch_seconds=_join(paces, 1 / len(paces)),
+    )
+
+
+def _table(account: FeedAccount) -> pl.DataFrame:
+    """Counted batches: what came after the queue was level."""
+    columns = {"wait": account.waits_ns, "work": account.works_ns, "samples": account.samples}
+    frame = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64), strict=True)
+    frame = frame.slice(account.warm)
+    return frame.select(
+        "samples",
+        (pl.col("work") / 1e9).alias("work"),
+        ((pl.col("wait") + pl.col("work")) / 1e9).alias("seconds"),
+        pl.lit(1.0).alias("one"),
+    )
+
+
+def _join(signals: list[Signal], factor: float) -> Signal:
+    """Sum of independent readings times a factor; their doubts add up in squares."""
+    known = [signal for signal in signals if isinstance(signal, Reading)]
+    if len(known) < len(signals) or not known:
+        return Missing(reason="too few batches were taken")
+    value = factor * sum(signal.value for signal in known)
+    spread = factor * sum(_half_width(signal) ** 2 for signal in known) ** 0.5
+    is_doubtful = all(signal.low is not None for signal in known)
+    return Reading(
+        value=value,
+        unit=known[0].unit,
+        low=max(0.0, value - spread) if is_doubtful else None,
+        high=value + spread if is_doubtful else None,
+        count=sum(signal.count or 0 for signal in known),
+        origin=_ORIGIN,
+    )
+
+
+def _half_width(signal: Reading) -> float:
+    if signal.low is None or signal.high is None:
+        return 0.0
+    return max(signal.high - signal.value, signal.value - signal.low)
+
+
+def answer_feed(
+    accounts: Sequence[FeedAccount], rates: FedRates, request: FeedRequest, diagnosis: Diagnosis
+) -> Feed:
+    """All of it in one noun."""
+    first = accounts[0]
+    workload = find_workload(request.workload) if request.workload else None
+    mark = workload.pass_share if workload else PASS_SHARE
+    busy = value_of(rates.utilisation)
+    counted = [slice(account.warm, None) for account in accounts]
+    pairs = list(zip(accounts, counted, strict=True))
+    return Feed(
+        fuelline_version=__version__,
+        samples_per_s=rates.samples_per_s,
+        utilisation=rates.utilisation,
+        pass_share=mark,
+        is_fed=None if busy is None else busy >= mark,
+        batch_seconds=rates.batch_seconds,
+        step_seconds=request.step_seconds,
+        asked_samples_per_s=request.samples_per_s,
+        batches=sum(len(account.waits_ns[rows]) for account, rows in pairs),
+        samples=sum(sum(account.samples[rows]) for account, rows in pairs),
+        seconds=max(
+            (sum(account.waits_ns[rows]) + sum(account.works_ns[rows])) / 1e9
+            for account, rows in pairs
+        ),
+        epochs=first.epochs,
+        first_batch_seconds=first.waits_ns[0] / 1e9,
+        processes=len(accounts),
+        number=first.number or 1,
+        seen=first.seen,
+        workload=request.workload,
+        chips=_find_fed(workload, rates.samples_per_s) if workload else [],
+        verdict=diagnosis.verdict,
+        findings=diagnosis.findings,
+        blindspots=diagnosis.blindspots,
+        problem=first.problem,
+    )
+
+
+def _find_fed(workload: Workload, rate: Signal) -> list[FedChip]:
+    """A chip is fed if it gets its samples for the pass mark's share of the time."""
+    value = value_of(rate)
+    if value is None:
+        return []
+    return [
+        FedChip(
+            chip=need.chip,
+            needs_samples_per_s=need.samples_per_s,
+            count=int(value / (workload.pass_share * need.samples_per_s)),
+            basis=need.basis,
+        )
+        for need in workload.needs
+    ]
