@@ -40,6 +40,7 @@ OWN_SECTION = (
     "trace_import",
     "predict_gain",
     "fix_gain",
+    "loaders_peers",
     "fuzz_importers",
     "plan_accuracy",
     "plan_speed",

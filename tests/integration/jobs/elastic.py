@@ -93,16 +93,9 @@ def faulty(fault: str) -> None:
         say(" ".join(words)[:60])
 
 
-def poison() -> None:
-    faulty("poison")
-
-
-def crash() -> None:
-    faulty("crash")
-
-
-def exit_code() -> None:
-    faulty("exit")
+def faults() -> None:
+    for fault in ("poison", "crash", "exit"):
+        faulty(fault)
 
 
 def killed_trainer() -> None:
@@ -152,13 +145,10 @@ def no_loader() -> None:
     say("trained on nothing")
 
 
-def no_batch() -> None:
+def nothing_to_fix() -> None:
+    """A loader that is never asked for a batch, and one that cannot be started."""
     iter(DataLoader(Slow(10), num_workers=2))
     say("never asked for one")
-
-
-def unpicklable() -> None:
-    """A dataset that cannot be sent to a spawned worker."""
     dataset: Any = Slow(4)
     dataset.hook = lambda: None
     try:
@@ -174,16 +164,13 @@ JOBS: dict[str, Callable[[], None]] = {
         starved_and_random,
         inline,
         killed_worker,
-        poison,
-        crash,
-        exit_code,
+        faults,
         killed_trainer,
         asks_its_worker,
         stream,
         persistent_and_random,
         no_loader,
-        no_batch,
-        unpicklable,
+        nothing_to_fix,
     )
 }
 

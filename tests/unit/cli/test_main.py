@@ -54,6 +54,8 @@ def recorded(store: Path) -> Path:
         (["fly"], 2, "invalid choice"),
         ([], 2, "COMMAND"),
         (["run", "--price", "cheap", "train.py"], 2, "cheap"),
+        (["run", "--fix", "--allow", "all", "train.py"], 2, "all"),
+        (["run", "--allow", "random", sys.executable], 2, "there is no --fix"),
         (["run", "--price", "-1", "train.py"], 2, "price"),
         (["run", "--price", "nan", "train.py"], 2, "nan"),
         (["diagnose", "--price", "inf"], 2, "inf"),
@@ -226,6 +228,7 @@ def test_a_bug_of_ours_in_the_report_leaves_the_jobs_exit_code(
     [
         (["run", "-m", "pkg.train", "-v"], ["-m", "pkg.train", "-v"]),
         (["run", "--quiet", "-m", "pkg"], ["-m", "pkg"]),
+        (["run", "--fix", "--allow", "random", "-m", "pkg"], ["-m", "pkg"]),
         (["run", "--price", "2", "-m", "pkg"], ["-m", "pkg"]),
         (["run", "--run-dir", "new", "-m", "pkg"], ["-m", "pkg"]),
         (["run", "--quiet", "--", "-m", "pkg"], ["-m", "pkg"]),
@@ -248,6 +251,25 @@ def started_by(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> list[str]:
     monkeypatch.setattr(run, "launch", catch)
     assert main(words) == 0
     return commands[0]
+
+
+@pytest.mark.usefixtures("store")
+def test_fix_reaches_the_job_by_its_environment_and_says_when_it_had_nothing_to_do(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+
+    def catch(*_: object, more: object, **__: object) -> Outcome:
+        seen.append(more)
+        return Outcome(returncode=0)
+
+    monkeypatch.setattr(run, "launch", catch)
+    monkeypatch.setattr(pipeline, "show_report", lambda *_, **__: None)
+    main(["run", sys.executable])
+    main(["run", "--fix", "--allow", "order", sys.executable])
+    assert seen[0] == {}
+    assert dict(seen[1])["FUELLINE_FIX"] == "safe,order"  # type: ignore[call-overload]
+    assert capsys.readouterr().err.count("nothing to do: no DataLoader") == 1
 
 
 @pytest.mark.usefixtures("store")
