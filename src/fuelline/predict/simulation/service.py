@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from fuelline.predict.simulation.replica import StepTime
     from fuelline.schema.simulated import Request, Simulated
 
-SEARCHED = 200
-"""Requests a replica in a search: 95 % of them is known to about one and a half per cent."""
-SHOWN = 500
+SEARCHED = 160
+"""Requests a replica in a search: 95 % of them is known to about two per cent."""
+SHOWN = 400
 """Requests behind a figure that is shown."""
 TURNS = 8
 """Times that a replica must fill and empty for its start not to count."""
