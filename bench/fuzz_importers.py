@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import io
 import json
 import multiprocessing
 import os
@@ -22,12 +23,15 @@ import re
 import resource
 import shutil
 import socket
+import sqlite3
 import sys
 import tempfile
 import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from bench import results
 
@@ -52,6 +56,8 @@ SOURCES = {
     "dcgm": ("dcgm/ericsson_t4_util91.prom", "dcgm/kops_2xL4_idle.prom"),
     "straggler": ("straggler/trace-ST.parquet",),
 }
+_MADE_BYTES = 1000
+"""Made traces are shorter, and no sound files of their format."""
 MOST_SECONDS = 30.0
 MOST_BYTES = 3 << 30
 SECTION = "fuzz_importers"
@@ -139,11 +145,68 @@ def _reword(data: bytes, chance: random.Random, _: list[bytes]) -> bytes:
 DAMAGES: tuple[Damage, ...] = (_cut, _flip, _flip, _overwrite, _repeat, _take_out, _mix, _reword)
 
 
+_CELLS: tuple[Any, ...] = (
+    None, -1, 0, 1, 1 << 31, (1 << 63) - 1, -(1 << 63), 0.5, float("inf"), float("nan"), "soon", "",
+    "x" * 100_000, "\x1b[31m[red]</b>\u202e", b"\0\xff",
+)  # fmt: skip
+"""What may stand in a cell of a sound file."""
+
+
+def _rewrite_database(data: bytes, chance: random.Random) -> bytes:
+    """A sound database with strange cells: some rows, or all, of some columns."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "copy"
+        path.write_bytes(data)
+        connection = sqlite3.connect(path)
+        names = [name for (name,) in connection.execute(_TABLES) if not name.startswith("ENUM")]
+        for _ in range(chance.choice((1, 3, 10))):
+            table = chance.choice(names)
+            columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+            rows = chance.choice(("", "WHERE rowid % 7 = 3", "WHERE rowid = 1"))
+            words = (f'UPDATE OR IGNORE "{table}" SET "{chance.choice(columns)}" = ? {rows}',)
+            try:
+                connection.execute(*words, (chance.choice(_CELLS),))
+            except (sqlite3.Error, OverflowError):
+                continue
+            if chance.random() < 0.1:
+                connection.execute(f'DROP TABLE "{table}"')
+                names.remove(table)
+        connection.commit()
+        connection.close()
+        return path.read_bytes()
+
+
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+
+
+def _rewrite_table(data: bytes, chance: random.Random) -> bytes:
+    """A sound Parquet file with strange cells, or without a column."""
+    frame = pl.read_parquet(data)
+    for _ in range(chance.choice((1, 3))):
+        name = chance.choice(frame.columns)
+        row = pl.int_range(pl.len()) % chance.choice((1, 2, 97, 5000)) == 0
+        cell = pl.lit(chance.choice(_CELLS))
+        try:
+            frame = frame.with_columns(pl.when(row).then(cell).otherwise(name).alias(name))
+        except pl.exceptions.PolarsError:
+            frame = frame.drop(name) if len(frame.columns) > 1 else frame
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+_REWRITES = {"nsys": _rewrite_database, "straggler": _rewrite_table}
+
+
 def make_case(kind: str, seed: int, seeds: dict[str, list[bytes]]) -> tuple[bytes, str]:
     """The bytes of one case and its file name, from its number alone."""
     chance = random.Random(f"{kind} {seed}")
     others = [each for group in seeds.values() for each in group]
-    data = damage(chance.choice(seeds[kind]), chance, others)
+    data = chance.choice(seeds[kind])
+    if kind in _REWRITES and chance.random() < 0.5 and len(data) > _MADE_BYTES:
+        data = _REWRITES[kind](data, chance)
+    else:
+        data = damage(data, chance, others)
     if chance.random() < 0.2:
         data = gzip.compress(data, compresslevel=1)
         if chance.random() < 0.5:

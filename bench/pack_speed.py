@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from bench import results
 from bench.zoo.faults.processes import REPOSITORY
 from bench.zoo.job import my_turn
-from fuelline.fix.adapters import GATE_DIR, PATHS_VARIABLE
+from fuelline.fix.adapters import PATHS_VARIABLE, SITE_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,7 +149,7 @@ def _read(mount: Path, processes: int, *, is_packed: bool) -> float:
     reads = FILES if is_packed else SAMPLE
     if is_packed:
         plan = {"packed": [str(mount / "pack")], "cache": None}
-        env |= {PATHS_VARIABLE: json.dumps(plan), "PYTHONPATH": GATE_DIR}
+        env |= {PATHS_VARIABLE: json.dumps(plan), "PYTHONPATH": SITE_DIR}
     words = [sys.executable, "-c", READER, str(mount / "data"), str(reads), str(processes)]
     words.append(str(FILE_BYTES))
     done = subprocess.run(words, env=env, check=True, capture_output=True, text=True)

@@ -17,6 +17,8 @@ import msgspec
 
 from fuelline import __version__
 from fuelline.diagnose import cannot_tell, diagnose, judge_scrapes
+from fuelline.fix.remedies import propose_settings
+from fuelline.fix.telling import tell_fixes
 from fuelline.ingest import (
     Hosts,
     RunTail,
@@ -26,6 +28,7 @@ from fuelline.ingest import (
     import_trace,
     is_trace,
     load_trace,
+    read_fixes,
     read_last,
 )
 from fuelline.predict import answer, fit, seed_settings, value_remedies
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
     from fuelline.schema.comparison import RunComparison, RunSamples
     from fuelline.schema.facts import Culprit, Facts, SyncFacts
     from fuelline.schema.feeding import Feed, FeedAccount, FeedRequest
+    from fuelline.schema.fixes import FixEvent
     from fuelline.schema.forecasts import ForecastReport, WhatIf
     from fuelline.schema.live import RunGrowth, Snapshot
     from fuelline.schema.readings import Signal
@@ -101,6 +105,16 @@ class Progress(Protocol):
 
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     """Read a run, compacting it on the way if it has ended, and diagnose it."""
+    diagnosis, fixes = _diagnose(run_dir, price), tell_fixes(_find_fixes(run_dir))
+    settings = diagnosis.settings if fixes else []
+    return msgspec.structs.replace(diagnosis, fixes=fixes, settings=settings)
+
+
+def _find_fixes(run_dir: Path) -> list[FixEvent]:
+    return [event for part in find_parts(run_dir) or [run_dir] for event in read_fixes(part)]
+
+
+def _diagnose(run_dir: Path, price: float | None) -> Diagnosis:
     if is_trace(run_dir):
         return _diagnose_trace(run_dir, price)
     recordings = Hosts(run_dir)
@@ -121,7 +135,8 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
         return cannot_tell(summary, blindspots, why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(recordings, hosts, comparison)
     facts = measure(timeline, trainer, tiling, sync)
-    return value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
+    diagnosis = value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
+    return msgspec.structs.replace(diagnosis, settings=propose_settings(facts))
 
 
 def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> ForecastReport:

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fuelline.fix.adapters import SITE_DIR as FIX_SITE_DIR
 from fuelline.record.hooks import SITE_DIR
 from fuelline.schema import wire
+from fuelline.schema.fixes import FIX_VARIABLE
 
 JOBS = Path(__file__).parent / "jobs"
 
@@ -66,12 +68,14 @@ class Left:
         return [json.loads(self.texts[record[2]]) for record in self.of(wire.Kind.BLINDSPOT)]
 
 
-def environment(run_dir: Path | None) -> dict[str, str]:
+def environment(run_dir: Path | None, fix: str | None = None) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name != wire.RUN_DIR_VARIABLE}
     kept["PYTHONHASHSEED"] = "0"
     kept.pop("PYTHONPATH", None)
     if run_dir is not None:
         kept |= {"PYTHONPATH": SITE_DIR, wire.RUN_DIR_VARIABLE: str(run_dir)}
+    if fix is not None:
+        kept |= {"PYTHONPATH": f"{SITE_DIR}{os.pathsep}{FIX_SITE_DIR}", FIX_VARIABLE: fix}
     return kept
 
 
@@ -80,10 +84,11 @@ def run(
     *arguments: str,
     run_dir: Path | None = None,
     before_exec: Callable[[], None] | None = None,
+    fix: str | None = None,
 ) -> Outcome:
     done = subprocess.run(
         [sys.executable, str(JOBS / script), *arguments],
-        env=environment(run_dir),
+        env=environment(run_dir, fix),
         capture_output=True,
         text=True,
         timeout=170,

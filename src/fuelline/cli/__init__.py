@@ -1,4 +1,4 @@
-"""The command line: one file a command, listed here in the order of the data."""
+"""The command line: one file a command, listed in `parser`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["main"]
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit codes are those of `schema.errors`."""
     words = sys.argv[1:] if argv is None else argv
-    options = build_parser().parse_args(separate_job(words))
+    options = build_parser(words).parse_args(separate_job(words))
     try:
         return int(options.act(options))
     except FuellineError as error:

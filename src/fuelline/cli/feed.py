@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import shutil
 import sys
@@ -17,7 +16,7 @@ import msgspec
 
 from fuelline.cli.orphans import adopt_orphans, end_orphans
 from fuelline.cli.run import resolve_command
-from fuelline.fix.adapters import FEED_VARIABLE, GATE_DIR
+from fuelline.fix.adapters import FEED_VARIABLE, put_on_path
 from fuelline.record.launch import launch
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.feeding import FeedAccount, FeedRequest
@@ -139,10 +138,9 @@ def _request(options: argparse.Namespace) -> FeedRequest:
 def _run(command: list[str], folder: Path, request: FeedRequest) -> Outcome:
     """Run the script until its loader is measured; whatever it leaves behind is ended."""
     adopt_orphans()
-    path = os.environ.get("PYTHONPATH")
     more = {
         FEED_VARIABLE: str(_write_plan(folder, request)),
-        "PYTHONPATH": f"{GATE_DIR}{os.pathsep}{path}" if path else GATE_DIR,
+        **put_on_path(),
         "PYTHONDONTWRITEBYTECODE": "1",  # nothing changes on disk
     }
     try:

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from fuelline import __version__
-from fuelline.cli import (
-    compare,
-    demo,
-    diagnose,
-    doctor,
-    export,
-    feed,
-    import_,
-    pack,
-    plan,
-    probe,
-    run,
-    runs,
-    tune,
-    undo,
-    watch,
-    whatif,
-)
 
-_COMMANDS = (
-    demo, run, watch, import_, diagnose, compare, export, whatif, tune, undo, feed, probe,
-    pack, plan, runs, doctor,
-)  # fmt: skip
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = {
+    "demo": "demo",
+    "run": "run",
+    "watch": "watch",
+    "diagnose": "diagnose",
+    "whatif": "whatif",
+    "tune": "tune",
+    "undo": "undo",
+    "feed": "feed",
+    "probe": "probe",
+    "pack": "pack",
+    "import": "import_",
+    "compare": "compare",
+    "export": "export",
+    "roofline": "roofline",
+    "plan": "plan",
+    "runs": "runs",
+    "doctor": "doctor",
+}
+"""What is typed, and the file behind it, in the order of the help."""
 
 _DESCRIPTION = """\
 Finds what keeps accelerators waiting, proves it, and says what it costs.
@@ -39,8 +42,11 @@ Most questions need two commands:
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """All commands, each described by its own file."""
+def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """All commands, each described by its own file; only the one that is typed, if one is.
+
+    A job waits for us to start: it need not wait for the commands that it does not use.
+    """
     parser = argparse.ArgumentParser(
         prog="fuelline",
         description=_DESCRIPTION,
@@ -50,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"fuelline {__version__}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks (default: off)")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in _COMMANDS:
-        command.add_to(commands)
+    typed = next((word for word in words if not word.startswith("-")), "")
+    for name in [typed] if typed in COMMANDS else COMMANDS:
+        import_module(f"fuelline.cli.{COMMANDS[name]}").add_to(commands)
     return parser

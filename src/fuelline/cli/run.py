@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.serving import add_serving, serve_files
 from fuelline.cli.store import new_run_dir
+from fuelline.fix.adapters import put_on_path
 from fuelline.record.launch import Outcome, launch
 from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.fixes import ALLOWED, FIX_DIR, FIX_VARIABLE
 from fuelline.schema.names import clean
 from fuelline.schema.recording import PART_PREFIX
 
@@ -36,6 +38,7 @@ examples:
   fuelline run --node-rank 1 --run-dir /shared/run42 torchrun --nnodes 2 train.py
   srun fuelline run --node-rank auto --run-dir /shared/run42 train.py
   fuelline run --price 2.5 -- bash start.sh
+  fuelline run --fix train.py
 
 The job's output, exit code, signals and standard input are its own. The report goes to standard
 error when the job has ended.
@@ -73,6 +76,21 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="profile N steps from STEP on with the framework's profiler and keep the trace beside "
         "the recording, e.g. 3@100 (default: none)",
     )
+    parser.add_argument(
+        "--fix",
+        action="store_true",
+        help="apply safe remedies while the job runs: loader workers and prefetch follow demand, "
+        "same batches, same order (default: only record)",
+    )
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        choices=ALLOWED,
+        help="with --fix: `random` changes workers in mid-epoch though the dataset draws random "
+        "numbers in them; `order` changes those of iterable datasets between epochs (default: "
+        "neither)",
+    )
     add_serving(parser)
     add_price(parser)
     parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
@@ -85,6 +103,7 @@ _VALUED = (
     "--price",
     "--node-rank",
     "--zoom",
+    "--allow",
     "--seconds",
     "--rounds",
     "--step",
@@ -147,8 +166,9 @@ def act(options: argparse.Namespace) -> int:
             f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "
             "Name a new folder with --run-dir, or leave it out."
         )
-    with serve_files(options, {}) as more:
-        outcome = launch(command, run_dir, options.zoom, more=more)
+    fixing = _fix_variables(options)
+    with serve_files(options) as serving:
+        outcome = launch(command, run_dir, options.zoom, more={**serving, **fixing})
     if outcome.problem is not None:
         print(
             f"fuelline: not recorded: {outcome.problem}. The job itself was not affected. "
@@ -159,7 +179,25 @@ def act(options: argparse.Namespace) -> int:
         _close_part(run_dir, options.run_dir)
     elif not options.quiet:
         _report(run_dir, options.price)
+    if options.fix and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
+        print(
+            "fuelline: --fix had nothing to do: no DataLoader of torch was iterated. The job ran "
+            f"as it is. `fuelline diagnose {run_dir}` shows what was seen.",
+            file=sys.stderr,
+        )
     return _leave_like(outcome)
+
+
+def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
+    """What brings the elastic loader into the job; nothing without --fix."""
+    if not options.fix:
+        if options.allow:
+            raise UsageError(
+                f"--allow {options.allow[0]} says how far --fix may go, and there is no --fix. "
+                "Nothing was started. Try `fuelline run --fix --allow random train.py`."
+            )
+        return {}
+    return {FIX_VARIABLE: ",".join(["safe", *options.allow]), **put_on_path()}
 
 
 def _choose_folder(options: argparse.Namespace) -> Path:

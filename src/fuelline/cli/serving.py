@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import re
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuelline.fix.adapters import GATE_DIR, PATHS_VARIABLE
+from fuelline.fix.adapters import PATHS_VARIABLE, put_on_path
 from fuelline.schema.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 _UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 DEFAULT_BUDGET = 20 << 30
@@ -57,23 +56,18 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
 
 
 @contextlib.contextmanager
-def serve_files(options: argparse.Namespace, more: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Variables that the job needs for it, beside those that it gets for other reasons."""
+def serve_files(options: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """Variables that the job needs for it; none if nothing is to be served."""
     if not options.packed and options.cache is None:
         if options.cache_from:
             raise UsageError("--cache-from needs --cache DIR. Nothing was started.")
-        yield {**more}
+        yield {}
         return
     with contextlib.ExitStack() as stack:
         plan: dict[str, object] = {"packed": [_open_pack(path) for path in options.packed]}
         if options.cache is not None:
             plan["cache"] = _open_cache(options, stack)
-        path = more.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
-        yield {
-            **more,
-            PATHS_VARIABLE: json.dumps(plan),
-            "PYTHONPATH": f"{GATE_DIR}{os.pathsep}{path}" if path else GATE_DIR,
-        }
+        yield {PATHS_VARIABLE: json.dumps(plan), **put_on_path()}
 
 
 def _open_pack(folder: Path) -> str:

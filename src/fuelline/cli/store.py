@@ -18,14 +18,25 @@ _RECENT = 50
 """Runs among which a running one is looked for."""
 
 
-def runs_folder() -> Path:
-    """`$FUELLINE_HOME/runs`, or the user's data folder."""
+def home_folder() -> Path:
+    """`$FUELLINE_HOME`, or the user's data folder."""
     home = os.environ.get(HOME_VARIABLE)
     if home:
-        return Path(home).expanduser() / "runs"
+        return Path(home).expanduser()
     data = os.environ.get("XDG_DATA_HOME")
     base = Path(data) if data else Path("~/.local/share").expanduser()
-    return base / "fuelline" / "runs"
+    return base / "fuelline"
+
+
+def runs_folder() -> Path:
+    """Where runs are kept."""
+    return home_folder() / "runs"
+
+
+def saved_chips() -> list[Path]:
+    """Catalogue files of devices that `fuelline roofline --save` measured."""
+    folder = home_folder() / "chips"
+    return sorted(folder.glob("*.toml")) if folder.is_dir() else []
 
 
 def undo_folder() -> Path:

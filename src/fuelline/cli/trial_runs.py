@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fuelline.fix.adapters import SITE_DIR, TRIALS_VARIABLE
+from fuelline.fix.adapters import TRIALS_VARIABLE, put_on_path
 from fuelline.fix.tuning import Measured
 from fuelline.record.launch import launch
 from fuelline.schema.errors import InputError
@@ -106,11 +106,7 @@ def run_turns(command: list[str], folder: Path, turns: Turns) -> Report:
 
 
 def _environment(plan: Path) -> dict[str, str]:
-    path = os.environ.get("PYTHONPATH")
-    return {
-        TRIALS_VARIABLE: str(plan),
-        "PYTHONPATH": f"{SITE_DIR}{os.pathsep}{path}" if path else str(SITE_DIR),
-    }
+    return {TRIALS_VARIABLE: str(plan), **put_on_path()}
 
 
 def _read(result: Path, returncode: int) -> Report:

@@ -56,7 +56,7 @@ def tune(
 
 def _judge(seed: Seed, base: Measured, told: Measured) -> Trial:
     speedup = (
-        _speedup(base, told) if seed.settings else Reading(value=1.0, unit="x", origin="itself")
+        find_speedup(base, told) if seed.settings else Reading(value=1.0, unit="x", origin="itself")
     )
     return Trial(
         settings=list(seed.settings),
@@ -81,7 +81,7 @@ def judge(speedup: Signal) -> TrialVerdict:
     return "same" if high < 1 + 2 * AS_GOOD and low > 1 - 2 * AS_GOOD else "cannot tell"
 
 
-def _speedup(base: Measured, told: Measured) -> Signal:
+def find_speedup(base: Measured, told: Measured) -> Signal:
     """Ratio of means; its error from the spread of the parts."""
     if told.problem is not None:
         return Missing(reason=told.problem)

@@ -1,5 +1,6 @@
 """One file a format; all give a Timeline. Our own recording is one of them, and can be followed."""
 
+from fuelline.ingest.fixes import read_fixes
 from fuelline.ingest.follow import RunTail
 from fuelline.ingest.hosts import Hosts, find_parts
 from fuelline.ingest.imports import find_sources, import_trace
@@ -17,6 +18,7 @@ __all__ = [
     "is_trace",
     "load_recording",
     "load_trace",
+    "read_fixes",
     "read_last",
     "read_recording",
 ]

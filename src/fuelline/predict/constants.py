@@ -1,15 +1,14 @@
 """Measured constants of chips and software, as structs of `catalogue/constants.toml`.
 
 The table holds what microbenchmarks and papers state. `catalogue/fitted.toml` holds what
-whole-model runs on
-these chips shift it to (one number a chip and precision, made by `python -m bench.plan_accuracy
---write`,
-shrunk towards the table). Everything that predicts gets its constants as an argument: nothing is
-global.
+whole-model runs on these chips shift it to (one number a chip and precision, made by `python -m
+bench.plan_accuracy --write`, shrunk towards the table). Everything that predicts gets its
+constants as an argument: nothing is global.
 """
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import msgspec
@@ -39,6 +38,29 @@ class Matmul(Struct, frozen=True, kw_only=True):
     """Math of training against that of serving: backward kernels, clocks under sustained power."""
     doubt_frac: float = 0.08
     source: str = ""
+    by_rows: tuple[tuple[float, float], ...] = ()
+    """Measured: share of the peak that a product with so many rows reaches, weights read from
+    memory. A
+    device that was measured itself has it instead of the two shares."""
+
+    move_share: float = 0.0
+    """Measured: of the bandwidth, in norms and gates whose values are counted at half precision;
+    0: as `Shares`."""
+    cache_share: float = 0.0
+    """Measured: of the bandwidth, in decode attention; 0: as a product, times
+    `Shares.cache_read_share`."""
+    small_us: float = 0.0
+    """Measured: an elementwise operator on one token; 0: from `launch_us`."""
+
+    def reach_at(self, rows: float) -> float:
+        """Straight in logarithms between measured numbers of rows; as at the ends beyond."""
+        curve = self.by_rows
+        after = next((at for at, (count, _) in enumerate(curve) if count >= rows), None)
+        if after is None or after == 0:
+            return curve[-1 if after is None else 0][1]
+        (left, low), (right, high) = curve[after - 1], curve[after]
+        place = math.log(rows / left) / math.log(right / left)
+        return float(low * (high / low) ** place)
 
     @property
     def label(self) -> str:
@@ -120,8 +142,7 @@ class Shares(Struct, frozen=True, kw_only=True):
     unpacked_share: float = 0.85
     """Math of products whose 4-bit weights are unpacked by the same kernel, against plain ones."""
     lockstep_share: float = 0.2
-    """Attention replicas that share experts step together: one that prefills holds up the
-    others."""
+    """Attention replicas that share experts step together: one that prefills holds up all."""
     grouped_share: float = 0.8
     """Math that many small expert products reach against one large product."""
     eager_moves: float = 2.2

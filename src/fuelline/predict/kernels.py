@@ -34,10 +34,11 @@ class Operator(Struct, frozen=True):
     math: str
     launches: float = 1.0
     packed_bits: float = 0.0
-    """Above 0: weights of so many bits are unpacked to half precision before they are
-    multiplied."""
+    """Above 0: weights of so many bits are unpacked to half precision on the way."""
     inner: float = 0.0
     """Length of the sums of a product: short sums do not fill the pipeline of a math unit."""
+    rows: float = 0.0
+    """Tokens that a product of one matrix takes; 0 for what is no such product."""
 
 
 class Format(Struct, frozen=True):
@@ -64,6 +65,7 @@ def matmul(
         1.0,
         form.bits if form.packed else 0.0,
         inner,
+        rows,
     )
 
 

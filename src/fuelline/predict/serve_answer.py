@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from fuelline.predict.chips_plan import smallest_spread
-from fuelline.predict.exchanges import BUS_GBPS
-from fuelline.predict.floor import active_bytes, find_floor
-from fuelline.predict.memory import cache_bytes, weight_bytes
+from fuelline.predict.floor import find_floor
 from fuelline.predict.pools import split_pools
+from fuelline.predict.serve_advice import advise, say_nothing_fits
+from fuelline.predict.serve_load import Stream, simulate_finalists
 from fuelline.predict.serve_plan import (
     Found,
     Wish,
@@ -23,15 +22,11 @@ from fuelline.predict.serve_plan import (
     list_spreads,
     order,
 )
-from fuelline.schema.chips import GIGA
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import ServeAnswer, SweepPoint
 from fuelline.schema.plans import Parallelism
-from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from fuelline.predict.constants import Constants, Engine
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
@@ -40,8 +35,6 @@ if TYPE_CHECKING:
 DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024.0, 256.0
 SHOWN = 8
 PARETO = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-_TAX = 0.15
-"""Share of a step between chips from which it is worth a sentence."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -59,6 +52,8 @@ class Question(Struct, frozen=True, kw_only=True):
     headroom: float = 0.2
     offload: bool = False
     plotted: bool = False
+    stream: Stream = Stream()
+    """How requests come, where a rate is given."""
 
     def one(self, name: str, default: float | None = None) -> float | None:
         """The only value of a flag; of a swept one the first."""
@@ -91,10 +86,11 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
     if not found:
         found = [each for point in swept for each in point[1][:1]]
     if not found:
-        raise InputError(_nothing_fits(question))
+        raise InputError(say_nothing_fits(question))
     best = best_of_each_chip(found)
     first = best[0].replica
     context = wish.prompt + wish.output / 2
+    options = tuple(describe(each, wish) for each in best[:SHOWN])
     return ServeAnswer(
         model=question.model.name,
         params=question.model.params,
@@ -106,12 +102,13 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
         ttft_limit_s=wish.ttft_s,
         tpot_limit_s=wish.tpot_s,
         floor=find_floor(first, context, question.measured),
-        options=tuple(describe(each, wish) for each in best[:SHOWN]),
+        options=options,
         pools=split_pools(best[0], wish) if _may_split(question, first.spread) else None,
         swept=question.swept or ("batch" if question.plotted else ""),
         sweep=tuple(point for point, _ in swept),
-        advice=tuple(_advice(question, best, wish)),
+        advice=tuple(advise(question, best, wish)),
         searched=searched,
+        fleet=simulate_finalists(found, wish, question.stream, options[0].tpot_s),
     )
 
 
@@ -184,105 +181,3 @@ def _point(
             return SweepPoint(at=value, option=None, why_not="the cache does not fit"), []
         found = fits
     return SweepPoint(at=value, option=describe(found[0], wish)), found
-
-
-def _nothing_fits(question: Question) -> str:
-    """What would fit, as the smallest change."""
-    model, precision = question.model, question.precision
-    chip = max(question.chips, key=lambda each: each.mem_bytes or 0)
-    wish = question.wish()
-    need = weight_bytes(model, precision, Parallelism())
-    cache = cache_bytes(model, precision, Parallelism(), wish.prompt + wish.output)
-    spread = smallest_spread(model, chip, precision)
-    words = [
-        (
-            f"{model.name} at {precision.name} needs {need / 1e9:,.0f} GB for weights and "
-            f"{cache / 1e9:,.2f} GB of "
-            f"cache for one sequence of {wish.prompt + wish.output:,.0f} tokens; nothing that was "
-            "asked for holds it."
-        )
-    ]
-    if spread is not None and spread.chips > 1:
-        words.append(
-            f"The smallest that does: {spread.chips} x {chip.name} (tp {spread.tp}, pp "
-            f"{spread.pp})."
-        )
-    elif precision.weight_bits > 8:
-        words.append("A smaller --precision (fp8, int4), a shorter --in or more --chips would.")
-    else:
-        words.append("A shorter --in, more --chips or a chip with more memory would.")
-    if question.offload:
-        words.append(_offloaded(question, chip))
-    return " ".join(words)
-
-
-def _offloaded(question: Question, chip: Chip) -> str:
-    """Host memory has room but not bandwidth."""
-    room = (chip.mem_bytes or 0.0) * 0.9
-    every = active_bytes(question.model, question.precision)
-    share = max(1 - room / weight_bytes(question.model, question.precision, Parallelism()), 0.0)
-    seconds = every * share / (BUS_GBPS * GIGA)
-    return (
-        f"With {percent(share)} of the weights in host memory one {chip.name} gives about "
-        f"{1 / seconds:.2g} tokens/s: "
-        f"every token pulls {every * share / 1e9:,.0f} GB through a bus of {BUS_GBPS:.0f} GB/s. "
-        "Capacity is not "
-        "bandwidth."
-    )
-
-
-def _advice(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
-    found = best[0]
-    replica, load = found.replica, found.load
-    token = replica.decode(load.sequences / replica.spread.pp, wish.prompt + wish.output / 2)
-    tax = token.exchange / token.seconds
-    if tax > _TAX:
-        yield (
-            f"{percent(tax)} of every token is spent between chips: the interconnect tax. Fewer, "
-            "larger chips or a "
-            "single wafer do not pay it."
-        )
-    if replica.spread.pp > 1:
-        yield (
-            f"{replica.spread.pp} pipeline stages add memory, not speed: a token passes all of "
-            "them one after "
-            "the other."
-        )
-    room = replica.room(wish.prompt + wish.output)
-    if load.sequences > 0.9 * room:
-        yield "The cache fills the memory: --kv 8 or shorter contexts would allow larger batches."
-    if not found.meets:
-        yield _missed(load.ttft_s, load.tpot_s, wish)
-    if wish.rate_per_s is not None and found.replicas > 1:
-        yield (
-            f"{found.replicas} replicas of {replica.spread.chips} serve it with "
-            f"{percent(wish.headroom)} head room; one "
-            f"replica down leaves {percent(_left(found, wish))} of the rate asked for."
-        )
-    if question.offload:
-        yield _offloaded(question, replica.chip)
-
-
-def _left(found: Found, wish: Wish) -> float:
-    each = found.load.per_second * found.replica.spread.dp
-    return (
-        math.floor(100 * (found.replicas - 1) * each / ((wish.rate_per_s or 1) * wish.output)) / 100
-    )
-
-
-def _missed(ttft_s: float, tpot_s: float, wish: Wish) -> str:
-    words = []
-    if wish.ttft_s is not None and ttft_s > wish.ttft_s:
-        words.append(
-            f"the first token takes {ttft_s * 1e3:,.0f} ms where {wish.ttft_s * 1e3:,.0f} are "
-            "allowed"
-        )
-    if wish.tpot_s is not None and tpot_s > wish.tpot_s:
-        words.append(
-            f"a token takes {tpot_s * 1e3:,.1f} ms where {wish.tpot_s * 1e3:,.1f} are allowed"
-        )
-    return (
-        f"Nothing keeps the limits even with one sequence at a time: {' and '.join(words)}. More "
-        "tensor "
-        "parallelism, fewer bits or a faster chip would."
-    )

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from fuelline.predict.exchanges import all_reduce, all_to_all, hidden_part, send
 from fuelline.predict.expert_operators import expert_share
 from fuelline.predict.kernels import ACT_BYTES, Operator
+from fuelline.predict.kernels import half as half_unit
+from fuelline.predict.measured_step import add_measured
 from fuelline.predict.operators import list_operators
 from fuelline.schema.plans import Term
 
@@ -111,6 +113,10 @@ def forward_operators(setup: Setup, work: Work) -> list[Operator]:
 
 def add_operators(tally: Tally, setup: Setup, operators: Iterable[Operator]) -> None:
     """Put each operator's time where it belongs."""
+    own = setup.rates(setup.unit(half_unit(setup.precision)))
+    if own.by_rows:
+        add_measured(tally, setup, operators, own)
+        return
     half, engine, shares = setup.rates("bf16"), setup.engine, setup.constants.shares
     move_rate = shares.move_share * setup.bandwidth
     small_s = (engine.launch_us or half.launch_us * shares.small_launch_share) * 1e-6

@@ -21,6 +21,8 @@ _SIGNS = ("●", "○", "▲", "■", "+", "x")
 _PLAIN_SIGNS = ("*", "o", "^", "#", "+", "x")
 _MARGIN = 10
 _STEPS = 200
+TURN = 0.6
+"""Further right than this share of the width, a mark's words stand on its left."""
 
 
 class Axis:

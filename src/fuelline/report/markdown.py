@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 
 from fuelline.report.charts import draw_chart
-from fuelline.report.document import Bars, Block, Chart, Document, Heading, Statement, Table
+from fuelline.report.document import (
+    Bars,
+    Block,
+    Chart,
+    Document,
+    Heading,
+    Items,
+    Statement,
+    Table,
+)
 from fuelline.schema.names import clean, encodable
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~$@])")
@@ -30,7 +39,11 @@ def _draw(block: Block) -> str:
     if isinstance(block, Table):
         return _draw_table(block)
     if isinstance(block, Chart):
-        return "\n".join(["```", *draw_chart(block, plain=False), "```"])
+        return "\n".join(["```", *(clean(line) for line in draw_chart(block, plain=True)), "```"])
+    return _draw_items(block)
+
+
+def _draw_items(block: Items) -> str:
     lines = []
     for place, item in enumerate(block.items, start=1):
         mark = f"{place}." if block.numbered else "-"

@@ -17,11 +17,13 @@ from fuelline.report.document import (
     Statement,
     Table,
 )
+from fuelline.report.plan_fleet import write_fleet
+from fuelline.report.spreads import spread_words
 from fuelline.schema.units import duration, number, parameters, percent, short, size
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import Floor, Pools, ServeAnswer, ServeOption
-    from fuelline.schema.plans import Estimate, Parallelism
+    from fuelline.schema.plans import Estimate
 
 
 def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
@@ -41,7 +43,10 @@ def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
         blocks += [Heading("Beside it"), _options(answer)]
     if answer.sweep:
         blocks += _sweep(answer, best)
-    if answer.pools is not None:
+    if answer.fleet is not None:
+        blocks += write_fleet(answer.fleet)
+    simulated_apart = answer.fleet is not None and answer.fleet.pools is not None
+    if answer.pools is not None and not simulated_apart:
         blocks += [Heading("Prefill and decode apart"), Items((_pools(answer.pools),))]
     if answer.advice:
         blocks += [Heading("Also"), Items(tuple(Item(text) for text in answer.advice))]
@@ -54,22 +59,6 @@ def between(value: Estimate, factor: float = 1.0, unit: str = "") -> str:
     """`12.3 (10.1 to 15.0) ms`."""
     middle, low, high = (short(end * factor) for end in (value.value, value.low, value.high))
     return f"{middle} ({low} to {high}) {unit}".rstrip()
-
-
-def spread_words(spread: Parallelism) -> str:
-    """`tp 4, pp 2`."""
-    parts = [f"{name} {value}" for name, value in _degrees(spread) if value > 1]
-    return ", ".join(parts) or "one chip"
-
-
-def _degrees(spread: Parallelism) -> tuple[tuple[str, int], ...]:
-    return (
-        ("tp", spread.tp),
-        ("pp", spread.pp),
-        ("dp", spread.dp),
-        ("ep", spread.ep),
-        ("cp", spread.cp),
-    )
 
 
 def _title(answer: ServeAnswer) -> str:
@@ -249,7 +238,7 @@ def _swept(option: ServeOption) -> tuple[str, ...]:
         short(option.ttft_s.value * 1e3),
         "-" if option.usd_per_mtoken is None else f"{option.usd_per_mtoken:.2f}",
         "-" if option.joule_per_token is None else f"{option.joule_per_token:.2g}",
-        option.tpot_s.limit.replace("memory bandwidth", "bandwidth")[:9],
+        option.tpot_s.limit.replace("memory bandwidth", "memory")[:7],
     )
 
 

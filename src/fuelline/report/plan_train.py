@@ -17,7 +17,7 @@ from fuelline.report.document import (
     Statement,
     Table,
 )
-from fuelline.report.plan_serve import spread_words
+from fuelline.report.spreads import spread_words
 from fuelline.schema.units import duration, parameters, percent, rate, short, size
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from fuelline.report.charts import Axis, make_axes
+from fuelline.report.charts import TURN, Axis, make_axes
 from fuelline.schema.units import short
 
 if TYPE_CHECKING:
@@ -72,9 +72,10 @@ def _mark(chart: Chart, across: Axis) -> list[str]:
     place = None if chart.x_mark is None else across.share(chart.x_mark)
     if place is None:
         return []
+    aside, anchor = (5, "start") if place < TURN else (-5, "end")
     return [
         _line((_x(place), _x(place)), (_y(0), _y(1)), _DASHED),
-        _words(_x(place) - 5, _y(1) + 14, chart.x_mark_label, "end"),
+        _words(_x(place) + aside, _y(0) - 12, chart.x_mark_label, anchor),
     ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.report.devices import describe_devices
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
+from fuelline.report.fixes import describe_fixes
 from fuelline.report.trace import describe_quality, describe_trace
 from fuelline.schema.units import duration, number
 
@@ -50,6 +51,7 @@ def write_document(diagnosis: Diagnosis) -> Document:
             *_verdict(diagnosis),
             *describe_quality(diagnosis),
             *_budget(diagnosis),
+            *describe_fixes(diagnosis.fixes, diagnosis.settings),
             *describe_devices(diagnosis),
             *describe_trace(diagnosis),
             *(_evidence(top) if top is not None else ()),

@@ -1,8 +1,8 @@
 """The hardware catalogue: what a named chip or link can do at most. No name, no number.
 
 A chip that is not listed has no peak here; borrowing another chip's would make every share of it
-wrong in silence. Driver names are matched whole and unchanged: a MIG slice or an export variant has
-a name of its own and is not its big sister. The figures are in `catalogue/chips.toml`.
+wrong in silence. Driver names are matched whole and unchanged: a MIG slice or an export variant
+has a name of its own and is not its big sister. The figures are in `catalogue/chips.toml`.
 """
 
 from __future__ import annotations
@@ -134,6 +134,16 @@ def _peaks_by_driver_name() -> dict[str, float]:
     }
 
 
+@cache
+def _bandwidths_by_driver_name() -> dict[str, float]:
+    return {
+        name: rate
+        for chip in list_chips()
+        for name in chip.driver_names
+        if (rate := chip.mem_bytes_per_s) is not None
+    }
+
+
 def find_peak_flops(name: str) -> float | None:
     """Dense half-precision rate of exactly this chip; None if it is not in the catalogue."""
     return _peaks_by_driver_name().get(name)
@@ -141,7 +151,7 @@ def find_peak_flops(name: str) -> float | None:
 
 def find_peak_bytes(name: str) -> float | None:
     """Memory bandwidth of exactly this chip, in bytes/s; None if it is not in the catalogue."""
-    return next((chip.mem_bytes_per_s for chip in list_chips() if name in chip.driver_names), None)
+    return _bandwidths_by_driver_name().get(name)
 
 
 def link_bytes_per_s(generation: float, width: float) -> float | None:

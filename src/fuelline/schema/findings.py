@@ -10,7 +10,9 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from fuelline.schema.applicability import Applicability  # noqa: TC001 - likewise
 from fuelline.schema.devices import DeviceFacts  # noqa: TC001 - likewise
+from fuelline.schema.fixes import LoaderFixes  # noqa: TC001 - likewise
 from fuelline.schema.forecasts import WhatIf  # noqa: TC001 - likewise
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.recording import Blindspot  # noqa: TC001
@@ -39,9 +41,6 @@ Limit = Literal[
     "hardware",
 ]
 """What keeps that station from being faster, and so what would help."""
-
-Applicability = Literal["safe", "unsafe", "display"]
-"""safe: same samples, order, numbers. unsafe: may change results or memory. display: only shown."""
 
 
 class Evidence(Struct, frozen=True, kw_only=True):
@@ -221,6 +220,10 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """What is wrong with an imported trace; empty for recorded runs, whose `blindspots` tell."""
     trace: TraceAnswer | None = None
     """What only imported traces have: ledgers, gaps, kernels; null for recorded runs."""
+    fixes: list[LoaderFixes] = field(default_factory=list)
+    """What `run --fix` did, loader by loader; empty without --fix."""
+    settings: list[Remedy] = field(default_factory=list)
+    """Settings that would help and that --fix leaves to the user; empty without --fix."""
 
     def check(self) -> None:
         """Raise if the parts contradict each other."""

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from fuelline.schema.plans import Estimate, Parallelism
+from fuelline.schema.simulated import FleetAnswer  # noqa: TC001 - msgspec resolves it
 
 PLAN_VERSION = 1
 """Of every answer here; raised when a key changes its meaning."""
@@ -30,8 +31,8 @@ class Floor(Struct, frozen=True, kw_only=True):
     """Of all chips of the group together."""
     measured_per_s: float | None = None
     measured_share: float | None = None
-    """Of the floor's rate that a measured rate reaches. Above 1: several tokens come
-    from one step, or the figures do not belong together."""
+    """Of the floor's rate that a measured rate reaches. Above 1: several tokens come from one
+    step, or the figures do not belong together."""
 
 
 class ServeOption(Struct, frozen=True, kw_only=True):
@@ -110,6 +111,8 @@ class ServeAnswer(Struct, frozen=True, kw_only=True):
     advice: tuple[str, ...] = ()
     searched: int = 0
     schema_version: int = PLAN_VERSION
+    fleet: FleetAnswer | None = None
+    """Queueing included, by simulation; None where no rate was asked for."""
 
 
 class ChipLine(Struct, frozen=True, kw_only=True):

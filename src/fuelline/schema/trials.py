@@ -10,7 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from fuelline.schema.findings import Applicability  # noqa: TC001 - msgspec resolves it at run time
+from fuelline.schema.applicability import Applicability  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.readings import Missing, Signal
 
 TUNING_VERSION = 1

@@ -60,7 +60,12 @@ def measure_demands(
     grown = thread_growth(timeline, tiling, trainer.tid)
     own_ns = _own_ns(grown, taken)
     device = read_device_clock(idle_share, batch_ns) or measure_device_time(
-        cycles, loop_lines, devices, batch_ns=batch_ns, blocked_frac=_blocked_frac(cycles, own_ns)
+        cycles,
+        loop_lines,
+        devices,
+        batch_ns=batch_ns,
+        blocked_frac=_blocked_frac(cycles, own_ns),
+        queued_ns=0.0 if grown is None else grown[1],
     )
     return DemandFacts(
         batches=taken.height,

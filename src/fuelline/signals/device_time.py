@@ -164,11 +164,12 @@ def measure_device_time(
     *,
     batch_ns: float,
     blocked_frac: float,
+    queued_ns: float,
 ) -> DeviceTime:
     """The device's time for a batch, by what the host saw of it, or by counters.
 
     `blocked_frac` is how much of the time in compute the trainer was neither on a core nor waiting
-    for one.
+    for one, `queued_ns` how long it waited for one in the window.
     """
     if cycles.height < _FEW_BACKED_UP:
         return DeviceTime(Missing(reason="too few batches"), "unknown", 0.0, 0.0)
@@ -184,16 +185,20 @@ def measure_device_time(
     if devices:
         return DeviceTime(_by_counters(devices, batch_ns), "beside", 0.0, 0.0)
     stalls = _stalls(cycles)
-    if stalls >= max(_FEW_COUNTED, _FEW_STALLS_FRAC * cycles.height):
-        reason = f"the loop stood still {stalls} times, and nothing shows whether for the device"
+    few = max(_FEW_COUNTED, _FEW_STALLS_FRAC * cycles.height)
+    if stalls.len() >= few and float(stalls.sum()) > queued_ns:
+        reason = f"the loop stood still {stalls.len()} times, perhaps for the device"
         return DeviceTime(Missing(reason=reason), "unknown", 0.0, 0.0)
     mean_ns = pl.Series([float(cycles["compute_ns"].sum()) / cycles.height])
     seconds = _reading(mean_ns, "compute parts of the host", _LEAST_ERROR)
     return DeviceTime(seconds, "within", 0.0, 0.0)
 
 
-def _stalls(cycles: pl.DataFrame) -> int:
-    """Loops that stand out clearly: they may have been waits for a device that nobody else saw."""
+def _stalls(cycles: pl.DataFrame) -> pl.Series:
+    """Loops that stand out clearly: they may have been waits for a device that nobody else saw.
+
+    Unless the trainer waited for a core as long: then the scheduler made them.
+    """
     usual = _median(cycles["early_loop_ns"])
     between = _median(cycles["next_ns"] - cycles["launch_ns"])
     launching = _median(cycles["compute_ns"])
@@ -201,7 +206,7 @@ def _stalls(cycles: pl.DataFrame) -> int:
         (pl.col("early_loop_ns") > _CLEAR * usual)
         & (pl.col("early_loop_ns") > _REGULAR_FRAC * between)
         & (pl.col("early_loop_ns") > launching)
-    ).height
+    )["early_loop_ns"]
 
 
 def _waits(cycles: pl.DataFrame, lines: list[HotLine]) -> pl.DataFrame:

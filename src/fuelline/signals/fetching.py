@@ -65,21 +65,29 @@ def collect_fetches(
         & (pl.col("window_ns") <= tiling.end_ns)
     )
     waiting = states.filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.reader_tid))
+    rows = fetch_table(timeline, trainer).filter(
+        (pl.col("start_ns") + pl.col("dur_ns")).is_between(tiling.start_ns, tiling.end_ns)
+    )
+    workers = _busy_workers(trainer, rows)
     fetching = (
-        states.filter(pl.col("pid").is_in(trainer.worker_pids) & (pl.col("tid") == pl.col("pid")))
-        if trainer.worker_pids
+        states.filter(pl.col("pid").is_in(workers) & (pl.col("tid") == pl.col("pid")))
+        if workers
         else waiting
     )
     fetching = _behind_locks(states, fetching)
     if _sleeps_in_reads(lines):
         fetching = fetching.with_columns(pl.col("state").replace("sleep", "read"))
     return Fetches(
-        rows=fetch_table(timeline, trainer).filter(
-            (pl.col("start_ns") + pl.col("dur_ns")).is_between(tiling.start_ns, tiling.end_ns)
-        ),
+        rows=rows,
         states=fetching,
-        threads=max(1, trainer.workers),
+        threads=max(1, min(trainer.workers, len(workers))),
     )
+
+
+def _busy_workers(trainer: Trainer, rows: pl.DataFrame) -> list[int]:
+    """Workers that fetched something, else all: `run --fix` has some in reserve, which sleep."""
+    busy = rows["pid"].unique().to_list()
+    return [pid for pid in trainer.worker_pids if pid in busy] or list(trainer.worker_pids)
 
 
 def _behind_locks(states: pl.DataFrame, fetching: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fuelline.fix.adapters import GATE_DIR, PATHS_VARIABLE
+from fuelline.fix.adapters import PATHS_VARIABLE, SITE_DIR
 
 LARGE = 5 << 20
 
@@ -103,7 +103,7 @@ def look(root: Path, plan: dict[str, Any] | None) -> dict[str, Any]:
     """What a Python sees of the tree, through the layer or without it."""
     env = {name: value for name, value in os.environ.items() if name != PATHS_VARIABLE}
     if plan is not None:
-        env |= {PATHS_VARIABLE: json.dumps(plan), "PYTHONPATH": GATE_DIR}
+        env |= {PATHS_VARIABLE: json.dumps(plan), "PYTHONPATH": SITE_DIR}
     command = [sys.executable, "-c", LOOK, str(root)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr

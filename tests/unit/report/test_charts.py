@@ -1,11 +1,11 @@
-"""Tables and charts fit a terminal, keep their numbers, and are drawn as a picture too."""
+"""Charts fit a terminal, keep their numbers, and are drawn as a picture too."""
 
 from xml.etree import ElementTree as ET
 
 from fuelline.report.charts import Axis, draw_chart
-from fuelline.report.document import Chart, Series, Table
+from fuelline.report.document import Chart, Document, Series
+from fuelline.report.markdown import render_markdown
 from fuelline.report.svg import draw_svg
-from fuelline.report.tables import draw_table
 
 CHART = Chart(
     "A & B <title>",
@@ -64,9 +64,7 @@ def test_a_picture_is_well_formed_and_escapes_its_words() -> None:
     assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 4
 
 
-def test_wide_tables_cut_words_but_never_numbers() -> None:
-    table = Table(("name", "number"), (("x" * 100, "123,456 ms"), ("y", "-")))
-    lines = draw_table(table)
-    assert max(map(len, lines)) <= 80
-    assert lines[1].endswith("123,456 ms")
-    assert lines[2].endswith("-")
+def test_a_chart_in_markdown_is_a_block_of_text() -> None:
+    text = render_markdown(Document((CHART,)))
+    assert text.startswith("```\n")
+    assert "crossing" in text

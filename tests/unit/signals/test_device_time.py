@@ -52,11 +52,12 @@ def device_of(
     lines: list[HotLine] | None = None,
     devices: list[DeviceFacts] | None = None,
     blocked: float = 0.0,
+    queued_ns: float = 0.0,
 ) -> DeviceTime:
     timeline = make_timeline(lane)
     cycles = cut_cycles(timeline, *judge(timeline))
     return measure_device_time(
-        cycles, lines or [], devices or [], batch_ns=45e6, blocked_frac=blocked
+        cycles, lines or [], devices or [], batch_ns=45e6, blocked_frac=blocked, queued_ns=queued_ns
     )
 
 
@@ -123,6 +124,8 @@ def test_two_stalls_in_a_hundred_are_no_evidence_unless_they_are_counted() -> No
     told = device_of(lane)
     assert isinstance(told.seconds, Missing)
     assert "stood still 2 times" in told.seconds.reason
+    # A trainer that waited for a core as long was held up by the scheduler.
+    assert device_of(lane, queued_ns=60e6).mode == "within"
     line = HotLine(
         line="train.py:9",
         function="main",

@@ -258,3 +258,13 @@ def test_fetches_for_validation_do_not_count_as_those_of_training() -> None:
         lane.batch(90, loader=2, grad=False)
     rows = fetch_table(make_timeline(lane), judge(make_timeline(lane))[0])
     assert (rows["dur_ns"] / MS).to_list() == [8, 8, 8]
+
+
+def test_workers_in_reserve_that_never_fetch_are_not_idle_workers() -> None:
+    lanes = starved_job(clocks_ms=(30, 10, 0))
+    for number, pid in enumerate((201, 202, 203), start=1):
+        lanes[0].worker(pid, number=number)
+    parked = [seen("pipe", 100, pid=pid) for pid in (201, 202, 203)]
+    found = input_of([seen("running", 100), *parked], lanes)
+    assert values(found, "idle") == pytest.approx([0.0])
+    assert found.fetchers.value == pytest.approx(1.0)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from fuelline.cli.plots import write_plot
+from fuelline.cli.store import saved_chips
 from fuelline.schema.chips import Chip, find_chip, list_chips, read_chips
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.models import read_models
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 
     from fuelline.predict.configs import Loaded
     from fuelline.predict.constants import Constants, Engine
-    from fuelline.report.document import Chart, Document
+    from fuelline.report.document import Document
+    from fuelline.schema.models import Model
 
 LIMITS: dict[str, tuple[float, float]] = {
     # Lowest and highest value that makes sense, by flag.
@@ -93,9 +96,23 @@ def find_range(options: argparse.Namespace, names: tuple[str, ...]) -> str:
     return ranges[0] if ranges else ""
 
 
+def catalogues(options: argparse.Namespace) -> list[Path]:
+    """The files that were named, then the devices that were measured here."""
+    return [*(Path(name) for name in options.catalogue), *saved_chips()]
+
+
 def own_chips(options: argparse.Namespace) -> tuple[Chip, ...]:
     """Of the user's catalogues."""
-    return tuple(chip for name in options.catalogue for chip in read_chips(Path(name)))
+    return tuple(chip for path in catalogues(options) for chip in read_chips(path))
+
+
+def read_constants(options: argparse.Namespace) -> Constants:
+    """Ours, and what was measured on the user's own devices."""
+    from fuelline.predict.constants import shipped_constants  # noqa: PLC0415 - not for the help
+    from fuelline.predict.measured import read_entries, with_entries  # noqa: PLC0415
+
+    entries = tuple(entry for path in catalogues(options) for entry in read_entries(path))
+    return with_entries(shipped_constants(), entries)
 
 
 def load(options: argparse.Namespace) -> Loaded:
@@ -156,8 +173,26 @@ def read_engine(options: argparse.Namespace, constants: Constants) -> Engine:
     return known[options.engine]
 
 
-def check_spread(tp: float, heads: int) -> None:
-    """Heads must be cut evenly."""
+def check_degrees(options: argparse.Namespace, model: Model) -> None:
+    """Degrees that contradict the model are refused with the nearest that does not."""
+    for tp in values_of(options, "tp") or ():
+        _check_heads(tp, model.heads)
+    for pp in values_of(options, "pp") or ():
+        if pp > model.layers:
+            raise UsageError(f"--pp {pp:g} is more than the {model.layers} layers that there are.")
+    for ep in values_of(options, "ep") or ():
+        if ep > 1 and not model.experts:
+            raise UsageError(f"--ep {ep:g}: {model.name} has no experts to spread. Leave it out.")
+        if ep > 1 and model.experts % int(ep):
+            fit = [size for size in range(1, model.experts + 1) if model.experts % size == 0]
+            near = min(fit, key=lambda size: abs(size - ep))
+            raise UsageError(
+                f"--ep {ep:g} does not divide {model.experts} experts. The nearest that does is "
+                f"--ep {near}."
+            )
+
+
+def _check_heads(tp: float, heads: int) -> None:
     if heads % int(tp):
         fit = [size for size in (1, 2, 4, 8, 16, 32, 64) if heads % size == 0]
         near = min(fit, key=lambda size: abs(size - tp))
@@ -171,27 +206,11 @@ def show(options: argparse.Namespace, answer: Any, document: Document) -> None:
     """As JSON or as a report; a chart goes to a file if that is asked for."""
     import msgspec  # noqa: PLC0415 - the help needs none of these
 
-    from fuelline.report.document import Chart  # noqa: PLC0415
     from fuelline.report.terminal import render_terminal  # noqa: PLC0415
 
-    charts = [block for block in document.blocks if isinstance(block, Chart)]
     if getattr(options, "plot", None):
-        write_plot(Path(options.plot), charts)
+        write_plot(options, document)
     if options.json:
         sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     else:
         render_terminal(document, sys.stdout)
-
-
-def write_plot(path: Path, charts: list[Chart]) -> None:
-    """The first chart as SVG."""
-    from fuelline.report.svg import draw_svg  # noqa: PLC0415 - only where a plot is asked for
-
-    if path.suffix.lower() != ".svg":
-        raise UsageError(f"--plot {path} must end in .svg: other formats are not written.")
-    if not charts:
-        raise UsageError("there is nothing to plot here. Give a range, such as --batch 1..256.")
-    try:
-        path.write_text(draw_svg(charts[0]), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}. The plot is lost.") from error

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.plan import options as shared
+from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import UsageError
-from fuelline.schema.quantities import parse_limits
+from fuelline.schema.quantities import parse_amount, parse_limits
 
 if TYPE_CHECKING:
     import argparse
+
+    from fuelline.predict.serve_load import Stream
+
+BURSTY = 3.0
+"""Coefficient of variation of gaps called bursty: production shows 2 to 5 (arXiv 2401.17644)."""
 
 _RANGES = ("batch", "in", "out", "rate", "tp", "pp", "ep", "chips")
 
@@ -40,6 +47,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         ("measured", "your tokens per second and user, to compare with the floor (default: none)"),
         ("price", "US$ per chip and hour (default: the catalogue's)"),
     )
+    _add_stream(parser)
     parser.add_argument("--slo", help="limits such as ttft=500ms,tpot=40ms (default: none)")
     parser.add_argument(
         "--kv", choices=("8", "16"), help="bits of a cached value (default: 16)", default="16"
@@ -58,37 +66,88 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--offload", action="store_true", help="weights may lie in host memory (default: off)"
     )
     parser.add_argument("--explain", action="store_true", help="show the terms (default: off)")
-    parser.add_argument("--plot", metavar="FILE.svg", help="write the plot too (default: none)")
+    add_plot(parser)
     parser.set_defaults(act=act)
+
+
+def _add_stream(parser: argparse.ArgumentParser) -> None:
+    """How requests come: queues are simulated for them."""
+    parser.add_argument(
+        "--arrivals",
+        choices=("poisson", "bursty", "even"),
+        default="poisson",
+        help="how requests of --rate come (default: poisson)",
+    )
+    parser.add_argument(
+        "--vary",
+        metavar="PERCENT",
+        help="how much lengths vary around --in and --out, 0 to 300 (default: 0, all alike)",
+    )
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="requests with arrival_s,prompt,output as CSV or JSON lines (default: drawn)",
+    )
+    parser.add_argument(
+        "--attain",
+        metavar="PERCENT",
+        help="per cent of requests that must keep --slo, 50 to 99.9 (default: 95)",
+    )
+
+
+def _read_stream(options: argparse.Namespace) -> Stream:
+    from fuelline.predict.serve_load import Stream  # noqa: PLC0415 - not for the help
+    from fuelline.predict.simulation.trace import read_requests  # noqa: PLC0415
+
+    if options.trace and (options.rate or options.vary):
+        raise UsageError(
+            "--trace says when requests come and how long they are: give no --rate or --vary."
+        )
+    return Stream(
+        burstiness={"poisson": 1.0, "bursty": BURSTY, "even": 0.0}[options.arrivals],
+        length_spread=_share(options.vary, "--vary", 0, 300) or 0.0,
+        attain_share=_share(options.attain, "--attain", 50, 99.9) or 0.95,
+        trace=tuple(read_requests(Path(options.trace))) if options.trace else (),
+    )
+
+
+def _share(text: str | None, name: str, low: float, high: float) -> float | None:
+    return None if text is None else parse_amount(text.rstrip("% "), name, low, high) / 100
 
 
 def act(options: argparse.Namespace) -> int:
     """Plan it."""
-    from fuelline.predict.constants import shipped_constants  # noqa: PLC0415 - not for the help
     from fuelline.predict.serve_answer import Question, answer_serving  # noqa: PLC0415
     from fuelline.report.plan_serve import write_serving  # noqa: PLC0415
 
-    constants = shipped_constants()
+    constants = shared.read_constants(options)
     loaded = shared.load(options)
+    stream = _read_stream(options)
     question = Question(
         model=loaded.model,
         precision=shared.read_precision(options, loaded, float(options.kv)),
         chips=shared.read_chip_list(options),
         engine=shared.read_engine(options, constants),
         limits=parse_limits(options.slo) if options.slo else {},
-        values={name: shared.values_of(options, name) for name in _RANGES},
+        values=_values(options, stream),
         swept=shared.find_range(options, _RANGES),
         measured=shared.one_of(options, "measured"),
         price=shared.one_of(options, "price"),
         headroom=_headroom(options.headroom),
         offload=options.offload,
         plotted=bool(options.plot),
+        stream=stream,
     )
-    for degree in question.values["tp"] or ():
-        shared.check_spread(degree, loaded.model.heads)
+    shared.check_degrees(options, loaded.model)
     answer = answer_serving(question, constants)
     shared.show(options, answer, write_serving(answer, explain=options.explain))
     return 0 if answer.options and answer.options[0].meets else 1
+
+
+def _values(options: argparse.Namespace, stream: Stream) -> dict[str, tuple[float, ...] | None]:
+    """What the flags hold; a trace says its rate and mean lengths itself."""
+    values = {name: shared.values_of(options, name) for name in _RANGES}
+    return {**values, **stream.means()}
 
 
 def _headroom(text: str) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from fuelline.cli.plan import options as shared
+from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.quantities import parse_amount, parse_duration
 
@@ -66,13 +67,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("--sites", help="sites that train together (default: 1)")
     parser.add_argument("--link", help="GB/s between sites (default: 1.25)")
     parser.add_argument("--explain", action="store_true", help="show the terms (default: off)")
-    parser.add_argument("--plot", metavar="FILE.svg", help="write the plot too (default: none)")
+    add_plot(parser)
     parser.set_defaults(act=act)
 
 
 def act(options: argparse.Namespace) -> int:
     """Plan it."""
-    from fuelline.predict.constants import shipped_constants  # noqa: PLC0415 - not for the help
     from fuelline.predict.setup import Setup  # noqa: PLC0415
     from fuelline.predict.train_plan import plan_training  # noqa: PLC0415
     from fuelline.report.plan_train import write_training  # noqa: PLC0415
@@ -84,9 +84,8 @@ def act(options: argparse.Namespace) -> int:
     price = shared.one_of(options, "price")
     if price is not None:
         chip = replace(chip, usd_per_hour=price)
-    for degree in shared.values_of(options, "tp") or ():
-        shared.check_spread(degree, loaded.model.heads)
-    constants: Constants = shipped_constants()
+    shared.check_degrees(options, loaded.model)
+    constants: Constants = shared.read_constants(options)
     setup = Setup(
         model=loaded.model,
         chip=chip,

@@ -87,7 +87,12 @@ def _more_workers(facts: Facts, workers: int) -> Remedy:
         applicability="unsafe",
         risk=risk_of_workers(facts.loader, best),
         at_most_speedup=gain_of_workers(facts.loader, best),
-        cost=f"{best - workers} more process{'es' if best - workers > 1 else ''} with memory of "
-        "their own",
+        cost=_more_processes(best - workers),
         question=WhatIf(workers=best, persistent=True),
     )
+
+
+def _more_processes(count: int) -> str:
+    if count == 1:
+        return "one more process with memory of its own"
+    return f"{count} more processes with memory of their own"

@@ -3,17 +3,19 @@
 
 import os
 
-__all__ = ["FEED_VARIABLE", "GATE_DIR", "PATHS_VARIABLE", "SITE_DIR", "TRIALS_VARIABLE"]
+__all__ = ["FEED_VARIABLE", "PATHS_VARIABLE", "SITE_DIR", "TRIALS_VARIABLE", "put_on_path"]
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
-
-SITE_DIR = os.path.join(_HERE, "site")
-"""Goes on PYTHONPATH of a trial, behind the recorder's own folder."""
+SITE_DIR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "site")
+"""Goes on PYTHONPATH of a job that we change, behind the recorder's own folder."""
 TRIALS_VARIABLE = "FUELLINE_TRIALS"
 """Environment variable with the file of a trial's plan; absent in every other run."""
-GATE_DIR = os.path.join(_HERE, "gate")
-"""Goes on PYTHONPATH of a job that is fed, packed or cached, behind the recorder's own folder."""
 FEED_VARIABLE = "FUELLINE_FEED"
 """Environment variable with the file of a feed's plan; absent in every other run."""
 PATHS_VARIABLE = "FUELLINE_PATHS"
 """Environment variable with the plan of served paths as JSON; absent if none are served."""
+
+
+def put_on_path() -> dict[str, str]:
+    """The variable that brings the site folder into a job, before what is there already."""
+    path = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{SITE_DIR}{os.pathsep}{path}" if path else SITE_DIR}

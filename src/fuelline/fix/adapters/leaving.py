@@ -37,9 +37,9 @@ def leave_job(others_drive: Callable[[], bool]) -> None:
             child.terminate()
         parent = multiprocessing.parent_process()
         if parent is None:
-            atexit._run_exitfuncs()  # noqa: SLF001 - what the interpreter itself calls
+            atexit._run_exitfuncs()
         else:
-            util._exit_function()  # type: ignore[attr-defined]  # noqa: SLF001
+            util._exit_function()  # type: ignore[attr-defined]
             if not others_drive() and parent.pid is not None:
                 os.kill(parent.pid, signal.SIGTERM)
         sys.stdout.flush()

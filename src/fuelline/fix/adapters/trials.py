@@ -82,7 +82,7 @@ def install(plan_path: str) -> None:
 
 def _caller() -> str:
     """The nearest line outside of torch and of ourselves."""
-    frame = sys._getframe(2)  # noqa: SLF001
+    frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_TORCH):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

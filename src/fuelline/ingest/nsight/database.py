@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fuelline.ingest.nsight.tables import Source
 
 MAGIC = b"SQLite format 3\0"
+_MOST_TEXT = 200
 _ROWS = 50_000
 """Rows in memory at a time: about 20 MB as Python objects."""
 _LIMIT_LENGTH = 0
@@ -49,7 +50,7 @@ class Database:
             self._connection.execute("PRAGMA trusted_schema = OFF")
             self._tables = self._find_tables()
         except sqlite3.Error as error:
-            raise self.error(f"it cannot be opened as a database ({error})") from None
+            raise self.error(f"it cannot be opened as a database ({_brief(error)})") from None
 
     def close(self) -> None:
         """Let go of the file."""
@@ -81,7 +82,7 @@ class Database:
         try:
             yield from self._connection.execute(query)
         except sqlite3.Error as error:
-            self._refuse(f"table {table} cannot be read ({error})")
+            self._refuse(f"table {table} cannot be read ({_brief(error)})")
 
     def parts(self, source: Source) -> Iterator[list[tuple[Any, ...]]]:
         """Events of a table in lists: row, start, end, owner, our numbers, names, and a mark.
@@ -175,6 +176,11 @@ def _number(theirs: str, there: set[str]) -> str:
 
 def _whole(value: str) -> str:
     return f"(CASE WHEN typeof({value}) = 'integer' THEN {value} END)"
+
+
+def _brief(error: sqlite3.Error) -> str:
+    """What SQLite says; it may quote a damaged schema at any length."""
+    return str(error)[:_MOST_TEXT]
 
 
 def _decode(text: bytes) -> str:

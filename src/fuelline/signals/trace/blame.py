@@ -63,13 +63,16 @@ def find_culprits(meetings: Meetings, accounts: Mapping[int, Account]) -> list[L
     by_rank = lates.group_by("last").agg(pl.len().alias("times"), pl.col("caused_ns").sum())
     for rank, times, caused_ns in by_rank.sort("caused_ns", descending=True).iter_rows():
         if caused_ns / everything >= limit and _is_no_chance(times, lates.height, ranks):
-            mine = lates.filter(pl.col("last") == rank)
+            offset = meetings.offsets_ns.get(rank, 0)
+            mine = lates.filter(pl.col("last") == rank).with_columns(
+                pl.col("first_ns", "last_ns") - offset
+            )
             found.append(_late(rank, mine, lates.height, accounts.get(rank)))
     return found
 
 
 def _lates(meetings: Meetings) -> pl.DataFrame:
-    """| last | caused_ns | first_ns | last_ns |: one row a meeting at which somebody waited."""
+    """| last | caused_ns | first_ns | last_ns |: one row a meeting."""
     return (
         meetings.frame.group_by(_KEY, maintain_order=True)
         .agg(

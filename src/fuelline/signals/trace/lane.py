@@ -49,8 +49,11 @@ class Lane:
 
     @property
     def devices(self) -> list[int]:
-        """Those that did something."""
-        return sorted(self.events["device"].unique().to_list())
+        """Those that did something that lasted."""
+        lasting = self.events.group_by("device").agg(
+            (pl.col("end_ns").max() - pl.col("start_ns").min()).alias("wall_ns")
+        )
+        return sorted(lasting.filter(pl.col("wall_ns") > 0)["device"].to_list())
 
     def of(self, device: int) -> pl.DataFrame:
         """Events of one device, in order of time."""

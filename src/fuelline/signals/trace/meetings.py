@@ -16,7 +16,7 @@ from fuelline.schema.trace import RankClock
 from fuelline.signals.trace.names import COMMUNICATION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from fuelline.signals.trace.lane import Lane
 
@@ -50,6 +50,8 @@ class Meetings:
 
     frame: pl.DataFrame
     clocks: list[RankClock]
+    offsets_ns: Mapping[int, int]
+    """What was added to each rank's own times."""
 
     @property
     def count(self) -> int:
@@ -61,13 +63,55 @@ def match_meetings(lanes: Sequence[Lane]) -> Meetings:
     """Match all communication of these ranks."""
     came = pl.concat([pl.DataFrame(schema=_EMPTY), *(_arrivals(lane) for lane in lanes)])
     if came["rank"].n_unique() < 2:
-        return Meetings(_judge(came.clear()), [])
-    matched = _by_sequence(came, lanes)
-    matched = pl.concat([matched, _by_order(came.join(matched, on=("rank", "row"), how="anti"))])
-    clocks = _align(matched)
+        return Meetings(_judge(came.clear()), [], {})
+    matched = _match(came, lanes)
+    guesses = _guess_shifts(came, matched)
+    if guesses:
+        matched = _match(_shifted(came, guesses), lanes)
+    clocks = [
+        RankClock(
+            rank=clock.rank,
+            shift_ns=clock.shift_ns + guesses.get(clock.rank, 0),
+            error_ns=clock.error_ns,
+        )
+        for clock in _align(matched)
+    ]
+    refined = {clock.rank: clock.shift_ns - guesses.get(clock.rank, 0) for clock in clocks}
     shifts = {clock.rank: clock.shift_ns for clock in clocks}
+    offsets = {lane.rank: lane.facts.origin_ns + shifts.get(lane.rank, 0) for lane in lanes}
+    return Meetings(_judge(_shifted(matched, refined)), clocks, offsets)
+
+
+def _match(came: pl.DataFrame, lanes: Sequence[Lane]) -> pl.DataFrame:
+    matched = _by_sequence(came, lanes)
+    rest = came.join(matched, on=("rank", "row"), how="anti")
+    return pl.concat([matched, _by_order(rest)])
+
+
+def _shifted(came: pl.DataFrame, shifts: Mapping[int, int]) -> pl.DataFrame:
     shift = pl.col("rank").replace_strict(shifts, default=0, return_dtype=pl.Int64)
-    return Meetings(_judge(matched.with_columns(pl.col("start_ns", "end_ns") + shift)), clocks)
+    return came.with_columns(pl.col("start_ns", "end_ns") + shift)
+
+
+def _guess_shifts(came: pl.DataFrame, matched: pl.DataFrame) -> dict[int, int]:
+    """Clocks of ranks that met nobody: perhaps they leave together, only by another clock.
+
+    Then their ends differ from the first rank's by nearly the same every time.
+    """
+    ranks = sorted(came["rank"].unique().to_list())
+    alone = sorted(set(ranks) - set(matched["rank"].to_list()))
+    first = next((rank for rank in ranks if rank not in alone), ranks[0])
+    numbered = _numbered(came)
+    found = {}
+    for rank in (each for each in alone if each != first):
+        both = numbered.filter(pl.col("rank") == first).join(
+            numbered.filter(pl.col("rank") == rank), on=("text", "times", "number"), suffix="_too"
+        )
+        apart = both["end_ns"] - both["end_ns_too"]
+        usual = float(apart.median() or 0.0)
+        if both.height >= _FEWEST and float((apart - usual).abs().median() or 0.0) <= _TOGETHER_NS:
+            found[rank] = round(usual)
+    return found
 
 
 def _arrivals(lane: Lane) -> pl.DataFrame:
@@ -105,16 +149,20 @@ def _by_sequence(came: pl.DataFrame, lanes: Sequence[Lane]) -> pl.DataFrame:
 
 def _by_order(came: pl.DataFrame) -> pl.DataFrame:
     """The n-th of each name, among ranks that have equally many of it and leave together."""
-    numbered = came.sort("rank", "start_ns").with_columns(
-        pl.int_range(pl.len()).over("rank", "text").alias("number"),
-        pl.len().over("rank", "text").alias("times"),
-    )
     found = [
         _in_cliques(same)
-        for same in numbered.partition_by("text", "times", maintain_order=True)
+        for same in _numbered(came).partition_by("text", "times", maintain_order=True)
         if same["rank"].n_unique() > 1
     ]
     return _met(pl.concat([came.clear(), *(each.select(_EMPTY.keys()) for each in found)]))
+
+
+def _numbered(came: pl.DataFrame) -> pl.DataFrame:
+    """With `number`, the place of an event among those of its rank and name, and their `times`."""
+    return came.sort("rank", "start_ns").with_columns(
+        pl.int_range(pl.len()).over("rank", "text").alias("number"),
+        pl.len().over("rank", "text").alias("times"),
+    )
 
 
 def _in_cliques(same: pl.DataFrame) -> pl.DataFrame:
@@ -191,12 +239,9 @@ def find_communicating(lanes: Sequence[Lane]) -> set[str]:
             for lane in lanes
         ]
     )
-    numbered = unknown.sort("rank", "start_ns").with_columns(
-        pl.int_range(pl.len()).over("rank", "text").alias("number"),
-        pl.len().over("rank", "text").alias("times"),
-    )
     spread = (
-        numbered.group_by("text", "times", "number")
+        _numbered(unknown)
+        .group_by("text", "times", "number")
         .agg(
             pl.col("rank").n_unique().alias("ranks"),
             (pl.col("start_ns").max() - pl.col("start_ns").min()).alias("came_ns"),

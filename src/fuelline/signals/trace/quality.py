@@ -60,7 +60,7 @@ def judge_quality(
 def _of_rank(lane: Lane, host: Host) -> list[Quality]:
     found: list[Quality] = []
     ranks = [lane.rank]
-    if not lane.events.height:
+    if not lane.devices:
         why = (
             f"no kernel was recorded, although the host launched {host.calls}"
             if host.calls

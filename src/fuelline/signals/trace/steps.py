@@ -107,7 +107,7 @@ def _is_even(starts_ns: pl.Series) -> bool:
 
 def _by_kernels(lane: Lane) -> Steps | None:
     """Kernels that all occur equally often at even distances: one of each is a step."""
-    if not lane.events.height:
+    if not lane.devices:
         return None
     first = lane.of(lane.devices[0])
     took = pl.col("end_ns") - pl.col("start_ns")

@@ -259,3 +259,15 @@ def test_a_packed_export_is_refused_with_the_way_to_unpack_it(tmp_path: Path) ->
     path.write_bytes(gzip.compress(make(tmp_path / "a").read_bytes()))
     with pytest.raises(InputError, match=r"gunzip a\.sqlite\.gz"):
         Nsight().read(path, 0, Read(), partial=False, advance=lambda _: None)
+
+
+def test_a_damaged_schema_is_not_quoted_at_length(tmp_path: Path) -> None:
+    """Found by the fuzzer: SQLite quotes what it cannot parse, here a whole table's definition."""
+    path = make(tmp_path / "a")
+    data = path.read_bytes()
+    words = b'CREATE TABLE "CUPTI_ACTIVITY_KIND_KERNEL" (start'
+    assert words in data
+    path.write_bytes(data.replace(words, words.replace(b"(start", b"(((((("), 1))
+    with pytest.raises(InputError, match="cannot be opened as a database") as caught:
+        read(Nsight(), path)
+    assert len(str(caught.value)) < 500

@@ -80,7 +80,8 @@ def test_the_labelled_pair_differs_in_data_wait(
     path = REAL / "tb_resnet50" / f"num_workers_{workers}.json.gz"
     measured = measure_trace(load(tmp_path, path))
     (device,) = measured.facts.devices
-    unused = 1 - (device.ladder["reported utilisation"] or 0)
+    (ledger,) = measured.answer.ledgers
+    unused = 1 - ledger.busy_ns / ledger.wall_ns
     assert unused == pytest.approx(idle, abs=0.005)
     assert device.ledger["data wait"] / unused == pytest.approx(of_it, abs=0.005)
     assert device.ledger["launch-bound"] > 0.1

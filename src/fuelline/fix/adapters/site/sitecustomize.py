@@ -1,45 +1,106 @@
-"""The way of a trial into the job; `fuelline tune` puts this folder on PYTHONPATH.
+"""The way of trials, fixes, `feed`, packed data and the cache into every Python of the job.
 
-Waits for torch's loader to be imported, puts the trial in its place, and runs the `sitecustomize`
-that it shadows. Without the trial's variable it does nothing.
+Each is asked for by a variable of its own and does nothing without it. This folder leaves
+`sys.path` and the `sitecustomize` that it shadows runs, as if we had not been here. What fails here
+is told on standard error; the job goes on without us.
 """
-# ruff: noqa: PTH118, PTH120 - pathlib is not loaded at startup
+# ruff: noqa: PTH100, PTH118, PTH120 - pathlib is not loaded at startup
 
 import os
 import sys
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+RECORDER = os.path.join(HERE, "..", "..", "..", "record", "hooks", "site")
+LOADER = "torch.utils.data.dataloader"
+LOADING = "torch.utils.data"
+"""The whole of it; its loader is there before."""
+STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
+
 
 def _start() -> None:
-    plan = os.environ.get("FUELLINE_TRIALS")
-    if not plan:
+    names = ("FUELLINE_TRIALS", "FUELLINE_FIX", "FUELLINE_FEED", "FUELLINE_PATHS")
+    plan, fix, feed, paths = (os.environ.get(name) for name in names)
+    if not (plan or fix or feed or paths):
         return
-    here = os.path.dirname(__file__)
-    recorder = os.path.join(here, "..", "..", "..", "record", "hooks", "site")
-    sys.path.insert(0, recorder)
+    file = plan or feed
+    run_dir = os.path.dirname(file) if file else os.environ.get("FUELLINE_RUN_DIR", "/nonexistent")
+    sys.path.insert(0, RECORDER)
     try:
-        # Found in the recorder's folder: it knows how to wait for an import.
-        import fuelline_watch  # type: ignore[import-not-found]  # noqa: PLC0415
+        # Found in the recorder's folder: it knows how to load the package and await an import.
+        import fuelline_watch as watch  # type: ignore[import-not-found]  # noqa: PLC0415
 
-        watcher = fuelline_watch.Watcher(os.path.dirname(plan))
-        sys.meta_path.insert(0, watcher)
-        watcher.watch("torch.utils.data", lambda: _install(plan, fuelline_watch))
+        if paths:
+            _serve_paths(paths, watch)
+        if plan:
+            _await(watch, run_dir, LOADING, lambda: _try_settings(plan, watch))
+        elif fix:
+            _await(watch, run_dir, LOADING, lambda: _stretch(run_dir, fix, watch))
+            _await(watch, run_dir, STATEFUL, _leave_stateful)
+        elif feed:
+            _await(watch, run_dir, LOADER, lambda: _feed(feed, watch))
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
-        sys.stderr.write(f"fuelline: no trial in this process: {failure!r}\n")
+        sys.stderr.write(f"fuelline: not active in this process: {failure!r}\n")
     finally:
-        sys.path.remove(recorder)
+        sys.path.remove(RECORDER)
 
 
-def _install(plan: str, watch: object) -> None:
+def _await(watch: object, run_dir: str, module: str, action: object) -> None:
+    watcher = watch.Watcher(run_dir)  # type: ignore[attr-defined]
+    sys.meta_path.insert(0, watcher)
+    watcher.watch(module, action)
+
+
+def _try_settings(plan: str, watch: object) -> None:
     try:
-        watch._load_package()  # type: ignore[attr-defined]  # noqa: SLF001
-        from fuelline.fix.adapters.trials import install  # noqa: PLC0415 - exists only from here on
+        watch._load_package()  # type: ignore[attr-defined]
+        from fuelline.fix.adapters import trials  # noqa: PLC0415 - exists only from here on
 
-        install(plan)
+        trials.install(plan)
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
         # This process exists for the trial alone; without one it must not train on and on.
         sys.stderr.write(f"fuelline: no trial is possible with this torch: {failure!r}\n")
         sys.stderr.flush()
         os._exit(70)
+
+
+def _stretch(run_dir: str, fix: str, watch: object) -> None:
+    watch._load_package()  # type: ignore[attr-defined]
+    from fuelline.fix.adapters import entry  # noqa: PLC0415 - exists only from here on
+
+    entry.install(run_dir, fix)
+
+
+def _leave_stateful() -> None:
+    from fuelline.fix.adapters import entry  # noqa: PLC0415 - exists only after `_stretch`
+
+    entry.leave_stateful()
+
+
+def _serve_paths(plan: str, watch: object) -> None:
+    watch._load_package()  # type: ignore[attr-defined]
+    from fuelline.fix.adapters.paths import install  # noqa: PLC0415 - exists only from here on
+
+    watcher = watch.Watcher("/nonexistent")  # type: ignore[attr-defined]  # no folder for notes
+    sys.meta_path.insert(0, watcher)
+    install(plan, watcher.watch)
+
+
+def _feed(plan: str, watch: object) -> None:
+    """Install when the first loader is made: then torch is complete and the recorder in place."""
+    owner = sys.modules[LOADER].DataLoader
+    original = owner.__init__
+
+    def init(self: object, *args: object, **kwargs: object) -> None:
+        if owner.__init__ is init:
+            owner.__init__ = original
+            watch._load_package()  # type: ignore[attr-defined]
+            from fuelline.fix.adapters.feed import install  # noqa: PLC0415 - exists only from here on
+
+            install(plan)
+        original(self, *args, **kwargs)
+
+    init.__wrapped__ = original  # type: ignore[attr-defined]  # its signature is asked for
+    owner.__init__ = init
 
 
 def _step_aside() -> None:

@@ -1,0 +1,95 @@
+"""A training whose input pipeline is the limit, by kind; prints its rate, stretch by stretch.
+
+`python -m bench.fix_job KIND --workers N --prefetch N --seconds S`. The device is emulated: a step
+occupies no core. Kinds: blocked (each sample waits 5 ms for its storage, like a file on a slow
+mount), computing (each sample decodes for 4 ms on a core), uneven (every tenth sample takes ten
+times as long), healthy (fetches take a fifth of a step).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+STEP_S = {"blocked": 0.012, "computing": 0.010, "uneven": 0.012, "healthy": 0.010}
+STRETCH_S = 1.0
+
+
+class Samples(Dataset[Any]):
+    def __init__(self, kind: str, size: int) -> None:
+        self.kind = kind
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Any:
+        if self.kind == "blocked":
+            time.sleep(0.005)
+        elif self.kind == "computing":
+            _compute(0.004, index)
+        elif self.kind == "uneven":
+            time.sleep(0.02 if index % 10 == 0 else 0.002)
+        else:
+            _compute(0.0005, index)
+        return torch.full((3, 32, 32), float(index))
+
+
+def _compute(cpu_s: float, index: int) -> None:
+    """Occupy a core, as decoding does."""
+    end = time.thread_time() + cpu_s
+    block = np.full((64, 64), float(index))
+    while time.thread_time() < end:
+        block = block @ block % 7.0
+
+
+def run(kind: str, workers: int, prefetch: int, seconds: float, batches: int) -> dict[str, Any]:
+    """Train, and count."""
+    torch.set_num_threads(1)
+    size = 4 * (batches or 1_000_000)
+    loader = DataLoader(
+        Samples(kind, size),
+        batch_size=4,
+        num_workers=workers,
+        prefetch_factor=prefetch if workers else None,
+    )
+    begun = mark = time.monotonic()
+    marked = taken = 0
+    rates = []
+    for batch in loader:
+        time.sleep(STEP_S[kind])
+        assert batch.shape[0] == 4
+        taken += 1
+        now = time.monotonic()
+        if now - mark >= STRETCH_S:
+            rates.append((taken - marked) / (now - mark))
+            mark, marked = now, taken
+        if not batches and now - begun >= seconds:
+            break
+    del loader
+    return {"rates": rates, "batches": taken, "seconds": time.monotonic() - begun}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=sorted(STEP_S))
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--prefetch", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--batches", type=int, default=0)
+    options = parser.parse_args()
+    figures = run(options.kind, options.workers, options.prefetch, options.seconds, options.batches)
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    figures["cpu_s"] = sum(each.ru_utime + each.ru_stime for each in used)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

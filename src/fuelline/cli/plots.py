@@ -1,0 +1,59 @@
+"""`--plot FILE.svg` or `FILE.png`: a chart of a report as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuelline.schema.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from fuelline.report.document import Chart, Document
+
+_ENDINGS = (".svg", ".png")
+
+
+def add_plot(parser: argparse.ArgumentParser) -> None:
+    """The option."""
+    parser.add_argument(
+        "--plot", metavar="FILE", help="write the plot too, as .svg or .png (default: none)"
+    )
+
+
+def check_plot(options: argparse.Namespace) -> None:
+    """Before anything is computed: a name that cannot be written is refused at once."""
+    if options.plot and Path(options.plot).suffix.lower() not in _ENDINGS:
+        raise UsageError(f"--plot {options.plot} must end in .svg or .png.")
+
+
+def write_plot(options: argparse.Namespace, document: Document) -> None:
+    """The first chart; further ones beside it, numbered."""
+    from fuelline.report.document import Chart as ChartBlock  # noqa: PLC0415 - not for the help
+
+    if not options.plot:
+        return
+    check_plot(options)
+    charts = [block for block in document.blocks if isinstance(block, ChartBlock)]
+    if not charts:
+        raise UsageError("there is nothing to plot here. Give a range, such as --batch 1..256.")
+    path = Path(options.plot)
+    for number, chart in enumerate(charts):
+        named = path if number == 0 else path.with_stem(f"{path.stem}-{number + 1}")
+        try:
+            _write(chart, named)
+        except OSError as error:
+            raise InputError(
+                f"cannot write {named}: {error.strerror}. The plot is lost."
+            ) from error
+
+
+def _write(chart: Chart, path: Path) -> None:
+    from fuelline.report.png import write_png  # noqa: PLC0415 - only where a plot is asked for
+    from fuelline.report.svg import draw_svg  # noqa: PLC0415
+
+    if path.suffix.lower() == ".png":
+        write_png(chart, path)
+    else:
+        path.write_text(draw_svg(chart), encoding="utf-8")

@@ -1,0 +1,32 @@
+"""Settings that would help a job, one a file: Facts in, Remedy out. Sorted; listed by hand.
+
+`run --fix` applies those that change nothing but speed: workers and prefetch (fix.adapters.elastic)
+and the limit of descriptors (fix.adapters.descriptors). The others are shown with the reason.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.fix.remedies import (
+    descriptors,
+    non_blocking,
+    persistent,
+    pinning,
+    prefetch,
+    readahead,
+    threads,
+)
+
+if TYPE_CHECKING:
+    from fuelline.schema.facts import Facts
+    from fuelline.schema.findings import Remedy
+
+__all__ = ["propose_settings"]
+
+_ALL = (descriptors, non_blocking, persistent, pinning, prefetch, readahead, threads)
+
+
+def propose_settings(facts: Facts) -> list[Remedy]:
+    """What the facts of a run speak for."""
+    return [remedy for each in _ALL if (remedy := each.propose(facts)) is not None]

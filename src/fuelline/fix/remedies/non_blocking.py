@@ -1,0 +1,30 @@
+"""Copies to the device that the host waits for, from memory that is pinned.
+
+Not applied: a training that writes into a batch after it was copied would race with the copy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.schema.findings import Remedy
+from fuelline.schema.readings import value_of
+
+if TYPE_CHECKING:
+    from fuelline.schema.facts import Facts
+
+MUCH = 0.5
+"""Of the time in copies: below that most of them do not wait already."""
+
+
+def propose(facts: Facts) -> Remedy | None:
+    """Fires where copies wait."""
+    blocking = value_of(facts.transfer.blocking_share)
+    if blocking is None or blocking < MUCH:
+        return None
+    return Remedy(
+        setting="batch.to(device, non_blocking=True), with pin_memory=True in the DataLoader",
+        why=f"{round(100 * blocking)} % of the time in copies to the device the host waits",
+        applicability="unsafe",
+        risk="the batch must not be written to until the copy is done",
+    )

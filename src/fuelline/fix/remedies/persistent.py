@@ -1,0 +1,36 @@
+"""Workers that are started anew with every epoch.
+
+Not applied: a dataset that is changed between epochs, or that draws random numbers in its workers,
+gives other samples when they live on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.schema.findings import Remedy
+from fuelline.schema.forecasts import WhatIf
+
+if TYPE_CHECKING:
+    from fuelline.schema.facts import Facts
+
+MUCH = 0.02
+"""Of the window in starting epochs: what a trial can tell."""
+
+
+def propose(facts: Facts) -> Remedy | None:
+    """Fires where starting epochs costs something."""
+    loader = facts.loader
+    if loader is None or not loader.num_workers or loader.persistent_workers:
+        return None
+    share = facts.share_of("epoch start")
+    if share < MUCH:
+        return None
+    return Remedy(
+        setting="DataLoader(..., persistent_workers=True)",
+        why=f"starting workers for each epoch takes {round(100 * share)} % of the time",
+        applicability="unsafe",
+        risk="workers do not see what is changed in the dataset between epochs",
+        cost="the workers' memory between epochs",
+        question=WhatIf(persistent=True),
+    )

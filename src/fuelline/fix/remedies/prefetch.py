@@ -1,0 +1,41 @@
+"""Fetches that differ much, so that a short queue runs dry though workers are idle.
+
+Applied by --fix for loaders whose sampler may be asked ahead; proposed for the others' next run.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.schema.findings import Remedy
+from fuelline.schema.forecasts import WhatIf
+from fuelline.schema.readings import value_of
+
+if TYPE_CHECKING:
+    from fuelline.schema.facts import Facts
+
+WAITED = 0.03
+"""Of the window: as in fix.governor."""
+IDLE = 0.8
+UNEVEN = 0.5
+"""Standard deviation over mean of a fetch; an even one needs no queue."""
+
+
+def propose(facts: Facts) -> Remedy | None:
+    """Fires where the training waits, the workers do not work all the time, and fetches differ."""
+    loader, demands = facts.loader, facts.demands
+    wait = value_of(facts.input.wait_share)
+    busy, spread = value_of(demands.busy_frac), value_of(demands.fetch_spread)
+    if loader is None or not loader.num_workers or wait is None or busy is None or spread is None:
+        return None
+    if wait < WAITED or busy > IDLE or spread < UNEVEN:
+        return None
+    deeper = 2 * (loader.prefetch_factor or 2)
+    return Remedy(
+        setting=f"DataLoader(..., prefetch_factor={deeper})",
+        why=f"the training waits {round(100 * wait)} % of the time though workers are busy only "
+        f"{round(100 * busy)} % of it: fetches differ by {round(100 * spread)} %",
+        applicability="safe",
+        cost=f"memory for {loader.num_workers * deeper // 2} batches more",
+        question=WhatIf(prefetch=deeper),
+    )

@@ -1,0 +1,36 @@
+"""Large files read in small pieces from a disk that answers each piece alone.
+
+Not applied: the kernel's read-ahead belongs to the device and to everybody who uses it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.schema.findings import Remedy
+from fuelline.schema.readings import value_of
+
+if TYPE_CHECKING:
+    from fuelline.schema.facts import Facts
+
+MUCH = 0.3
+"""Of fetching, blocked in reads."""
+SMALL_BYTES = 128 * 1024
+"""The kernel's default read-ahead: pieces below it are what a longer one would join."""
+
+
+def propose(facts: Facts) -> Remedy | None:
+    """Fires where fetches are blocked in small reads of a block device."""
+    blocked, piece = value_of(facts.input.read_share), value_of(facts.storage.bytes_per_call)
+    place = facts.input.place
+    if blocked is None or piece is None or place is None or not place.device.startswith("/dev/"):
+        return None
+    if blocked < MUCH or piece >= SMALL_BYTES:
+        return None
+    return Remedy(
+        setting=f"blockdev --setra 4096 {place.device}",
+        why=f"fetches are blocked {round(100 * blocked)} % of the time in reads of "
+        f"{round(piece / 1024)} KiB",
+        applicability="display",
+        risk="helps files that are read in order only; random reads then read more than they need",
+    )

@@ -1,0 +1,1 @@
+"""The only place of `predict` where a framework is named; imported when used."""

@@ -1,0 +1,85 @@
+"""Requests as they arrive: a Poisson stream or a bursty one, with lengths that are fixed or spread.
+
+Gaps between arrivals follow a gamma distribution whose coefficient of variation is the burstiness:
+1 is
+Poisson, above 1 requests come in bursts, 0 is a metronome. Lengths are lognormal around their
+mean. Everything
+comes from a seed, so that two plans see the same requests.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from fuelline.schema.errors import InputError
+from fuelline.schema.simulated import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Arrivals(Struct, frozen=True, kw_only=True):
+    """When requests come."""
+
+    rate_per_s: float
+    burstiness: float = 1.0
+    """Coefficient of variation of the gaps. High: quiet spells and bursts at the same mean rate."""
+
+    def check(self) -> None:
+        """Raise if the stream makes no sense."""
+        if not 1e-6 <= self.rate_per_s <= 1e6:
+            raise InputError(
+                f"a rate of {self.rate_per_s:g} requests a second; it must be between 1e-6 and 1e6."
+            )
+        if not 0 <= self.burstiness <= 20:
+            raise InputError(f"a burstiness of {self.burstiness:g}; it must be between 0 and 20.")
+
+    def gaps(self, source: random.Random) -> Iterator[float]:
+        """Seconds from one arrival to the next."""
+        mean, spread = 1 / self.rate_per_s, self.burstiness
+        while True:
+            if spread == 0:
+                yield mean
+            else:
+                yield source.gammavariate(spread**-2, mean * spread**2)
+
+    def words(self) -> str:
+        """For people."""
+        if self.burstiness == 1:
+            return f"Poisson, {self.rate_per_s:g} requests/s"
+        if self.burstiness == 0:
+            return f"evenly spaced, {self.rate_per_s:g} requests/s"
+        return f"bursty (gaps vary by {self.burstiness:g}), {self.rate_per_s:g} requests/s"
+
+
+class Lengths(Struct, frozen=True, kw_only=True):
+    """How long prompts or outputs are."""
+
+    mean: float
+    spread: float = 0.0
+    """Coefficient of variation: 0 all alike, about 1 in conversations (ShareGPT, Azure traces)."""
+
+    def draw(self, source: random.Random) -> int:
+        """One length, at least a token."""
+        if self.spread == 0:
+            return max(round(self.mean), 1)
+        variance = math.log(1 + self.spread**2)
+        middle = math.log(self.mean) - variance / 2
+        return max(round(source.lognormvariate(middle, math.sqrt(variance))), 1)
+
+
+def draw_requests(
+    count: int, arrivals: Arrivals, prompt: Lengths, output: Lengths, seed: int = 1
+) -> list[Request]:
+    """The stream's first requests."""
+    source = random.Random(seed)
+    gaps = arrivals.gaps(source)
+    found, now = [], 0.0
+    for _ in range(count):
+        now += next(gaps)
+        found.append(Request(now, prompt.draw(source), output.draw(source)))
+    return found

@@ -1,0 +1,89 @@
+"""Timings in rounds, every probe once a round: what disturbs the machine disturbs all alike.
+
+A probe's value is the median over rounds; its interval holds the true median with 95 % (order
+statistics).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from fuelline.schema.readings import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+SAMPLE_S = 0.012
+"""A sample lasts at least so long: a thousand times the clock's grain and the cost of a call."""
+MOST_REPEATS = 20_000
+
+
+class Probe(Struct, frozen=True):
+    """Something to be timed."""
+
+    key: str
+    run: Callable[[], object]
+    amount: float = 1.0
+    """Of work in one run: FLOPs, bytes or calls."""
+
+
+def time_rounds(
+    probes: Sequence[Probe],
+    rounds: int,
+    clock: Callable[[], float],
+    settle: Callable[[], None],
+) -> dict[str, list[float]]:
+    """Seconds of one run of each probe, a value a round; `settle` waits for the device."""
+    repeats = {probe.key: _find_repeats(probe, clock, settle) for probe in probes}
+    times: dict[str, list[float]] = {probe.key: [] for probe in probes}
+    for turn in range(rounds):
+        # Forth and back, so that no probe always follows the same neighbour.
+        for probe in probes if turn % 2 == 0 else reversed(probes):
+            seconds = _sample(probe, repeats[probe.key], clock, settle)
+            times[probe.key].append(seconds)
+    return times
+
+
+def _find_repeats(probe: Probe, clock: Callable[[], float], settle: Callable[[], None]) -> int:
+    _sample(probe, 1, clock, settle)  # the first call allocates, packs and picks kernels
+    once = max(_sample(probe, 1, clock, settle), 1e-7)
+    return max(1, min(math.ceil(SAMPLE_S / once), MOST_REPEATS))
+
+
+def _sample(
+    probe: Probe, repeats: int, clock: Callable[[], float], settle: Callable[[], None]
+) -> float:
+    settle()
+    start = clock()
+    for _ in range(repeats):
+        probe.run()
+    settle()
+    return (clock() - start) / repeats
+
+
+def median_reading(times: Sequence[float], unit: str, origin: str) -> Reading:
+    """The middle, and the ranks between which the true median lies."""
+    values = sorted(times)
+    count = len(values)
+    reach = math.ceil(0.98 * math.sqrt(count))
+    middle = (values[(count - 1) // 2] + values[count // 2]) / 2
+    low = values[max((count - 1) // 2 - reach, 0)]
+    high = values[min(count // 2 + reach, count - 1)]
+    return Reading(value=middle, unit=unit, low=low, high=high, count=count, origin=origin)
+
+
+def rate_reading(amount: float, times: Sequence[float], unit: str, origin: str) -> Reading:
+    """Work over time; the ends change places."""
+    middle = median_reading(times, "s", origin)
+    low, high = middle.low or middle.value, middle.high or middle.value
+    return Reading(
+        value=amount / middle.value,
+        unit=unit,
+        low=amount / high,
+        high=amount / low,
+        count=middle.count,
+        origin=origin,
+    )

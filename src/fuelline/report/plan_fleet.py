@@ -1,0 +1,113 @@
+"""Words for a simulated fleet: sizes of instances side by side, and pools apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.report.document import Block, Heading, Item, Items, Table
+from fuelline.report.spreads import spread_words
+from fuelline.schema.units import duration, percent, short
+
+if TYPE_CHECKING:
+    from fuelline.schema.simulated import FleetAnswer, FleetOption, PoolsOption, Quantiles
+
+
+def write_fleet(fleet: FleetAnswer) -> list[Block]:
+    """Under load."""
+    kept = [each for each in fleet.options if each.simulated is not None]
+    blocks: list[Block] = [Heading(f"Under load, simulated: {fleet.arrivals}")]
+    if kept:
+        blocks.append(_table(kept))
+        blocks.append(Items(tuple(_items(kept[0], fleet))))
+    missed = [
+        Item(f"{_way(each)}: {each.why_not}") for each in fleet.options if each.simulated is None
+    ]
+    if missed:
+        blocks.append(Items(tuple(missed)))
+    notes = [Item(text) for text in fleet.advice]
+    if fleet.pools is not None:
+        notes.append(_pools(fleet.pools))
+    if notes:
+        blocks.append(Items(tuple(notes)))
+    return blocks
+
+
+def _way(option: FleetOption) -> str:
+    return spread_words(option.spread)
+
+
+def _table(options: list[FleetOption]) -> Table:
+    return Table(
+        ("instance", "need", "buy", "chips", "$/h", "ttft p50/p95", "tpot p50/p95", "kept"),
+        tuple(_line(each) for each in options),
+    )
+
+
+def _line(option: FleetOption) -> tuple[str, ...]:
+    found = option.simulated
+    if found is None:
+        raise ValueError(option.why_not)
+    return (
+        _way(option),
+        str(option.replicas),
+        str(option.with_spares),
+        str(option.chips),
+        "-" if option.usd_per_hour is None else f"{option.usd_per_hour:,.0f}",
+        _pair(found.ttft_s),
+        "-" if found.tpot_s is None else _pair(found.tpot_s),
+        percent(found.attained_share),
+    )
+
+
+def _pair(times: Quantiles) -> str:
+    return f"{short(times.p50 * 1e3)}/{short(times.p95 * 1e3)} ms"
+
+
+def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
+    found = best.simulated
+    if found is None:
+        return []
+    asked = fleet.ttft_limit_s is not None or fleet.tpot_limit_s is not None
+    promise = (
+        f"keep the limits for {percent(fleet.attain_share)} of requests" if asked else "keep up"
+    )
+    items = [
+        Item(
+            f"{best.replicas} x {best.chip} ({_way(best)}) {promise}; {best.with_headroom} with "
+            "head room, "
+            f"{best.with_spares} with spares for what is broken (99.9 % of the time enough are up)"
+        )
+    ]
+    ends = [
+        f"{name} p95 {duration(times.p95_low)} to {duration(times.p95_high)}"
+        for name, times in (("ttft", found.ttft_s), ("tpot", found.tpot_s))
+        if times is not None and times.p95_low is not None and times.p95_high is not None
+    ]
+    if ends:
+        items.append(Item(f"80 % interval with queueing: {', '.join(ends)}"))
+    items.append(
+        Item(
+            f"a replica holds {short(found.running)} requests on average, busy "
+            f"{percent(found.busy_share)} "
+            f"of the time{_preempted(found.preempted_share)}"
+        )
+    )
+    return items
+
+
+def _preempted(share: float) -> str:
+    return f"; the cache overflows for {percent(share)} of requests" if share > 0 else ""
+
+
+def _pools(pools: PoolsOption) -> Item:
+    verdict = "pays" if pools.pays else "does not pay"
+    if not pools.decode_replicas:
+        return Item(f"Prefill and decode apart {verdict}: {pools.why}.")
+    tpot = pools.simulated.tpot_s
+    token = "" if tpot is None else f", tpot p95 {duration(tpot.p95)}"
+    detail = (
+        f"{pools.prefill_replicas} prefill and {pools.decode_replicas} decode instances, cache "
+        f"moved in {duration(pools.transfer_s)}: ttft p95 "
+        f"{duration(pools.simulated.ttft_s.p95)}{token}"
+    )
+    return Item(f"Prefill and decode apart {verdict}: {pools.why}.", (detail,))

@@ -1,0 +1,136 @@
+"""Fleets: what more load, tighter limits and broken hosts ask for."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from fuelline.predict.constants import shipped_constants
+from fuelline.predict.deployment import Deployment
+from fuelline.predict.simulation import Arrivals, Lengths, Limits, Slo, plan_fleet
+from fuelline.predict.simulation.fleet import add_spares, smallest
+from fuelline.predict.simulation.service import serve
+from fuelline.predict.simulation.steps import remember_steps, rounded
+from fuelline.schema.chips import find_chip
+from fuelline.schema.models import name_model
+from fuelline.schema.plans import Parallelism, Slice
+from fuelline.schema.precision import parse_precision
+from fuelline.schema.simulated import Request
+
+
+def instance(tp: int = 1, model: str = "llama-3.1-8b") -> Deployment:
+    return Deployment(
+        model=name_model(model),
+        chip=find_chip("h100"),
+        precision=parse_precision("fp8"),
+        spread=Parallelism(tp=tp),
+        constants=shipped_constants(),
+    )
+
+
+LIMITS = Limits(
+    arrivals=Arrivals(rate_per_s=40),
+    prompt=Lengths(mean=1000),
+    output=Lengths(mean=100),
+    slo=Slo(ttft_s=0.5, tpot_s=0.02),
+)
+
+
+def at_rate(rate: float, burstiness: float = 1.0) -> Limits:
+    return replace(LIMITS, arrivals=Arrivals(rate_per_s=rate, burstiness=burstiness))
+
+
+def test_more_load_never_needs_fewer_instances() -> None:
+    counts = [smallest(instance(), at_rate(rate)) for rate in (5, 40, 160)]
+    assert counts == sorted(counts)
+    assert counts[0] >= 1
+    assert counts[-1] > counts[0]
+
+
+def test_the_smallest_number_keeps_the_limits_and_one_less_does_not() -> None:
+    here = instance()
+    count = smallest(here, at_rate(100))
+    step = remember_steps(here)
+    enough, fewer = (serve(here, each, at_rate(100), step) for each in (count, count - 1))
+    assert enough is not None
+    assert enough.attained_share >= 0.95
+    assert fewer is None or fewer.overloaded or fewer.attained_share < 0.95
+
+
+def test_bursts_make_the_tail_longer() -> None:
+    here = instance()
+    step = remember_steps(here)
+    even, bursty = (serve(here, 2, at_rate(40, each), step) for each in (0.0, 4.0))
+    assert even is not None
+    assert bursty is not None
+    assert bursty.ttft_s.p95 > even.ttft_s.p95
+
+
+def test_a_light_load_has_the_static_latency() -> None:
+    here = instance()
+    found = serve(here, 1, at_rate(0.01), remember_steps(here))
+    assert found is not None
+    static = here.prefill(1, 1000).seconds
+    assert found.ttft_s.p50 == pytest.approx(static, rel=0.03)
+    assert found.tpot_s is not None
+    assert found.tpot_s.p50 == pytest.approx(here.decode(1, 1050).seconds, rel=0.03)
+
+
+def test_limits_that_one_request_breaks_alone_are_never_searched() -> None:
+    answer = plan_fleet([instance()], replace(LIMITS, slo=Slo(tpot_s=1e-4)))
+    (option,) = answer.options
+    assert option.simulated is None
+    assert "a token alone takes" in option.why_not
+    assert option.replicas == 0
+    assert option.usd_per_hour is None
+    assert "No size keeps the limits" in answer.advice[0]
+
+
+def test_head_room_and_spares_come_on_top() -> None:
+    answer = plan_fleet([instance(), instance(2)], LIMITS)
+    for option in answer.options:
+        assert option.replicas <= option.with_headroom <= option.with_spares
+        assert option.chips == option.with_spares * option.spread.chips
+        assert option.simulated is not None
+        assert option.simulated.ttft_s.p95_low is not None
+        assert option.simulated.ttft_s.p95_low <= option.simulated.ttft_s.p95
+    costs = [option.usd_per_hour or 0.0 for option in answer.options]
+    assert costs == sorted(costs)
+
+
+def test_larger_instances_break_more_often() -> None:
+    assert add_spares(100, 1) - 100 < add_spares(100, 64) - 100
+    assert add_spares(1, 8) == 2  # eight chips together are broken 0.4 % of the time
+
+
+def test_a_trace_is_dealt_out_and_every_request_counts() -> None:
+    trace = tuple(Request(index * 0.05, 500 + index, 20) for index in range(200))
+    found = serve(instance(), 1, replace(LIMITS, trace=trace), remember_steps(instance()))
+    assert found is not None
+    assert found.requests == 180  # a tenth is warm-up
+
+
+def test_requests_longer_than_the_cache_do_not_keep_limits() -> None:
+    trace = (Request(0.0, 10_000_000, 10), *(Request(1.0 + each, 100, 5) for each in range(9)))
+    found = serve(instance(), 1, replace(LIMITS, trace=trace), remember_steps(instance()))
+    assert found is not None
+    assert found.refused == 1
+    assert found.attained_share < 1
+
+
+def test_pools_apart_pay_only_if_they_need_fewer() -> None:
+    answer = plan_fleet([instance()], at_rate(2), pools=True)
+    assert answer.pools is not None
+    assert not answer.pools.pays
+    assert answer.pools.transfer_s > 0
+    assert "one instance carries the load" in answer.pools.why
+
+
+def test_rounding_is_fine_grained() -> None:
+    assert rounded(3) == 3
+    for value in (30.0, 777.0, 123_456.0):
+        assert rounded(value) == pytest.approx(value, rel=0.021)
+    here = instance()
+    step = remember_steps(here)
+    exact = here.step([Slice(37, 1, 1234)]).seconds
+    assert step([Slice(37, 1, 1234)]) == pytest.approx(exact, rel=0.03)
