@@ -72,6 +72,6 @@ def sram_spread(
     """Machines without DRAM keep every weight on some chip: layers in a line, a few chips each."""
     if not chip.mem_bytes:
         return None
-    needed = math.ceil(weight_bytes(model, precision, Parallelism()) / (0.9 * chip.mem_bytes))
+    needed = math.ceil(weight_bytes(model, precision, Parallelism()) / (0.8 * chip.mem_bytes))
     tp = max(round((chips or needed) / model.layers), 1)
     return Parallelism(tp=tp, pp=math.ceil((chips or needed) / tp))

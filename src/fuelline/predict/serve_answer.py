@@ -81,8 +81,11 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
     """The best ways, best first."""
     question = _with_price(question)
     wish = _unfixed(question).wish()
-    swept = [_point(question, value, constants) for value in _sweep_values(question)]
     found, searched = search(_unfixed(question), constants)
+    walked = (
+        _pinned(question, found[0].replica.spread, found[0].replica.chip) if found else question
+    )
+    swept = [_point(walked, value, constants) for value in _sweep_values(question)]
     if not found:
         found = [each for point in swept for each in point[1][:1]]
     if not found:
@@ -123,6 +126,16 @@ def _unfixed(question: Question) -> Question:
     if question.swept in ("batch", "tp", "pp", "ep", "chips"):
         return replace(question, values={**question.values, question.swept: None})
     return question
+
+
+def _pinned(question: Question, spread: Parallelism, chip: Chip) -> Question:
+    """A walk over batches stays on one replica, or its points would not belong together."""
+    if (question.swept or "batch") != "batch":
+        return question
+    wide = spread.ep if spread.ep > 1 else None
+    fixed = {"tp": spread.tp, "pp": spread.pp, "ep": wide}
+    values = {name: None if size is None else (float(size),) for name, size in fixed.items()}
+    return replace(question, chips=(chip,), values={**question.values, **values})
 
 
 def _with_price(question: Question) -> Question:

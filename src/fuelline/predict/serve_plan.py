@@ -86,7 +86,7 @@ def list_spreads(
         for p in (pp or (1, 2, 4))
         if model.heads % t == 0 and model.layers >= p and (p == 1 or t in (1, 8) or pp)
     ]
-    if not model.experts:
+    if not model.experts or (tp and not ep):
         return found
     wide = ep or [size for size in (8, 16, 32, 64) if size <= chip.scaleup_domain]
     spread = [Parallelism(tp=1, dp=size, ep=size) for size in wide if model.experts % size == 0]
