@@ -39,6 +39,7 @@ OWN_SECTION = (
     "many_ranks",
     "trace_import",
     "predict_gain",
+    "elastic_equal",
     "fix_gain",
     "loaders_peers",
     "fuzz_importers",

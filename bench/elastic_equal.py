@@ -1,4 +1,4 @@
-"""Are the elastic loader's batches those of the plain one? `python -m bench.elastic_equal [N]`.
+"""Are the elastic loader's batches those of the plain one? `python -m bench elastic_equal`.
 
 N randomised loaders (1,000), drawn by hypothesis: samplers, batch samplers, datasets that draw,
 fail, or ask who they are, early breaks, persistent workers, no order; workers and prefetch changed
@@ -12,10 +12,12 @@ import contextlib
 import io
 import sys
 from collections import Counter
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bench import results
 from bench.elastic_case import Case, differs, draw_case
 
 COUNT = 1000
@@ -50,12 +52,26 @@ def measure(count: int = COUNT) -> dict[str, float]:
     return {**seen, "different": float(len(different))}
 
 
-def main(words: list[str]) -> int:
-    found = measure(int(words[0]) if words else COUNT)
-    for name, value in found.items():
-        print(f"{name:<36} {value:>6,.0f}")
-    return 1 if found["different"] else 0
+def main(count: int = COUNT) -> dict[str, Any]:
+    """Measure, write the section."""
+    found = measure(count)
+    results.write_section("elastic_equal", _section(found))
+    return {**found, "passed": not found["different"]}
+
+
+def _section(found: dict[str, float]) -> str:
+    rows = "\n".join(f"| {name} | {value:,.0f} |" for name, value in found.items())
+    return f"""## The elastic loader's batches against the plain one's
+
+`python -m bench elastic_equal`, {results.machine()}. Batches, order, errors and the main process's
+random streams are compared. Bar: none of 1,000 differs.
+
+| | count |
+| --- | --- |
+{rows}"""
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    figures = main(int(sys.argv[1]) if sys.argv[1:] else COUNT)
+    print(figures)
+    sys.exit(0 if figures["passed"] else 1)

@@ -12,14 +12,18 @@ fails.
 from __future__ import annotations
 
 import ctypes
+import functools
 import random
 import sys
+from time import monotonic_ns
+from types import FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import CellType
 
 __all__ = ["Watcher", "owns_generator"]
 
@@ -27,7 +31,7 @@ CHEAP = 200
 """A look may take this fraction of a fetch: one of 2 ms for a look of 10 us. Quicker fetches are
 looked at now and then."""
 LOOK_NS = 10_000
-"""What a look costs, with cold caches."""
+"""What a look costs at least, with cold caches; a dataset with many parts costs more."""
 LONGEST_SKIP = 100
 MOST_OBJECTS = 500
 """Of a dataset that are looked into: its transforms and their lists, not its million samples."""
@@ -44,9 +48,12 @@ class Watcher:
     def __init__(self, dataset: Any) -> None:
         self._streams: list[Callable[[], Any]] = [_python_stream()]
         self._numpy_known = False
-        self._parts = [each for each in _walk(dataset) if hasattr(each, "__dict__")]
+        self._parts = [own for each in _walk(dataset) if (own := _own(each))]
         self._skip = 0
         self.settle()
+        begun_ns = monotonic_ns()
+        self.has_changed()
+        self._price_ns = max(LOOK_NS, monotonic_ns() - begun_ns)
 
     def begin(self) -> None:
         """A fetch begins."""
@@ -58,7 +65,7 @@ class Watcher:
         if self._skip:
             self._skip -= 1
             return False
-        self._skip = min(LONGEST_SKIP, CHEAP * LOOK_NS // max(busy_ns, 1))
+        self._skip = min(LONGEST_SKIP, CHEAP * self._price_ns // max(busy_ns, 1))
         return self.has_changed()
 
     def settle(self) -> None:
@@ -80,10 +87,10 @@ class Watcher:
         return [*(read() for read in self._streams), *_numbers(self._parts)]
 
 
-def _numbers(parts: list[Any]) -> Iterator[Any]:
+def _numbers(parts: list[dict[str, Any]]) -> Iterator[Any]:
     """Counters and the like: an attribute that was set once and stays is no state."""
-    for part in parts:
-        for value in list(vars(part).values()):
+    for own in parts:
+        for value in list(own.values()):
             if type(value) in {int, float}:
                 yield value
 
@@ -159,19 +166,33 @@ def _parts(thing: Any) -> list[Any]:
         return list(thing[:MOST_ITEMS])
     if kind is dict:
         return [value for _, value in zip(range(MOST_ITEMS), thing.values(), strict=False)]
-    if isinstance(thing, torch.Tensor) or kind.__name__ == "module":
+    if isinstance(thing, torch.Tensor) or kind is ModuleType:
         return []
-    bound = [getattr(thing, name, None) for name in ("__self__", "__func__")]
-    own = getattr(thing, "__dict__", None)
-    cells = getattr(thing, "__closure__", None) or ()
-    return [
-        *(list(own.values()) if type(own) is dict else ()),
-        *(each for each in bound if each is not None),
-        *(cell.cell_contents for cell in cells if _is_filled(cell)),
-    ]
+    return _held(thing) if kind in _CALLABLES else list(_own(thing).values())
 
 
-def _is_filled(cell: Any) -> bool:
+_CALLABLES = (MethodType, FunctionType, functools.partial)
+
+
+def _held(thing: Any) -> list[Any]:
+    """What a function has with it."""
+    if type(thing) is MethodType:
+        return [thing.__self__, thing.__func__]
+    if type(thing) is functools.partial:
+        return [thing.func, *thing.args, *thing.keywords.values()]
+    return [cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell)]
+
+
+def _own(thing: Any) -> dict[str, Any]:
+    """An object's attributes as they are, whatever its class does when it is asked for one."""
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except (AttributeError, TypeError):
+        return {}
+    return own if type(own) is dict else {}
+
+
+def _is_filled(cell: CellType) -> bool:
     try:
         cell.cell_contents  # noqa: B018
     except ValueError:

@@ -1,5 +1,6 @@
 """A fetch that leaves a trace in its process is noticed; one that does not is not."""
 
+import functools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -76,3 +77,18 @@ def test_a_generator_that_hangs_on_a_dataset_is_found(generator: Any) -> None:
     assert owns_generator(rows)
     assert owns_generator(lambda: inner)
     assert not owns_generator(Rows(), None)
+
+
+def test_no_code_of_the_job_runs_when_a_dataset_is_looked_into() -> None:
+    class Touchy:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(f"asked for {name}")
+
+        @property
+        def costly(self) -> Any:
+            raise RuntimeError("computed")
+
+    rows = Rows()
+    rows.part = [Touchy(), functools.partial(max, Touchy())]
+    assert not owns_generator(rows)
+    assert not Watcher(rows).has_changed()
