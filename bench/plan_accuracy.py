@@ -1,10 +1,8 @@
 """How accurate is the planner? Every row, predicted by constants that never saw its source.
 
 Prints errors by kind beside the bars and the peers' published figures, the coverage of the 80 %
-intervals, and
-the worst ten rows. `--write` stores the fit of all sources as `fitted.toml`, which the package
-then uses.
-About two minutes.
+intervals, and the worst ten rows. `--write` stores the fit of all sources as `fitted.toml`, which
+the package then uses. About two minutes.
 
     python -m bench.plan_accuracy [--write]
 """

@@ -1,8 +1,7 @@
 """Operators of attention on one chip: grouped-query (and its special cases) and latent.
 
 Latent attention prefills with expanded heads and decodes in the latent space, as all engines do.
-Fewer cache
-heads than chips are repeated, and a latent cache is never cut.
+Fewer cache heads than chips are repeated, and a latent cache is never cut.
 """
 
 from __future__ import annotations

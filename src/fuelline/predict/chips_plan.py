@@ -1,13 +1,12 @@
 """`plan chips`: every chip of the catalogue side by side for one model.
 
 For serving: the smallest group that holds the model, its floor, one user's rate, and the rate at a
-full load. For
-training: MFU and rate of a fixed number of chips. What is not known about a chip stays blank.
+full load. For training: MFU and rate of a fixed number of chips. What is not known about a chip
+stays blank.
 """
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from fuelline.predict.batch_energy import joule_per_token
@@ -15,7 +14,7 @@ from fuelline.predict.check.answer import DENSE, RATE, SPARSE, STATIC
 from fuelline.predict.deployment import Deployment
 from fuelline.predict.floor import find_floor
 from fuelline.predict.interval import estimate
-from fuelline.predict.memory import cache_room, weight_bytes
+from fuelline.predict.memory import cache_room, sram_spread
 from fuelline.predict.serve_plan import MILLION, Wish, find_load
 from fuelline.predict.setup import Setup
 from fuelline.predict.train_plan import TrainWish, plan_training
@@ -35,7 +34,7 @@ _MOST_STAGES = 16
 def smallest_spread(model: Model, chip: Chip, precision: Precision) -> Parallelism | None:
     """Fewest chips that hold the weights and some cache; None if a sensible number does not."""
     if chip.kind == "sram":
-        return _sram_spread(model, chip, precision)
+        return sram_spread(model, chip, precision)
     linked = chip.scaleup_gbps is not None or chip.scaleout_gbps is not None
     degrees = (1, 2, 4, 8) if linked else (1,)
     for stages in (1, 2, 4, 8, _MOST_STAGES) if linked else (1,):
@@ -44,15 +43,6 @@ def smallest_spread(model: Model, chip: Chip, precision: Precision) -> Paralleli
             if model.heads % tp == 0 and cache_room(model, chip, precision, spread) > 0:
                 return spread
     return None
-
-
-def _sram_spread(model: Model, chip: Chip, precision: Precision) -> Parallelism | None:
-    """Machines without DRAM keep every weight on some chip: layers in a line."""
-    if not chip.mem_bytes:
-        return None
-    needed = math.ceil(weight_bytes(model, precision, Parallelism()) / (0.9 * chip.mem_bytes))
-    tp = max(round(needed / model.layers), 1)
-    return Parallelism(tp=tp, pp=math.ceil(needed / tp))
 
 
 def line_for_serving(

@@ -1,8 +1,7 @@
 """A model from what the user has: a Hugging Face `config.json`, a TOML entry, or a name.
 
 Many releases spell the same number differently (`n_embd`, `d_model`, `hidden_size`); all spellings
-are tried in
-order. A number that is needed and not there is named; nothing is invented for it.
+are tried in order. A number that is needed and not there is named; nothing is invented for it.
 """
 
 from __future__ import annotations

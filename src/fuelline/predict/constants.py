@@ -1,11 +1,9 @@
 """Measured constants of chips and software, as structs of `catalogue/constants.toml`.
 
 The table holds what microbenchmarks and papers state. `catalogue/fitted.toml` holds what
-whole-model runs on
-these chips shift it to (one number a chip and precision, made by `python -m bench.plan_accuracy
---write`,
-shrunk towards the table). Everything that predicts gets its constants as an argument: nothing is
-global.
+whole-model runs on these chips shift it to (one number a chip and precision, made by `python -m
+bench.plan_accuracy --write`, shrunk towards the table). Everything that predicts gets its
+constants as an argument: nothing is global.
 """
 
 from __future__ import annotations
@@ -144,8 +142,7 @@ class Shares(Struct, frozen=True, kw_only=True):
     unpacked_share: float = 0.85
     """Math of products whose 4-bit weights are unpacked by the same kernel, against plain ones."""
     lockstep_share: float = 0.2
-    """Attention replicas that share experts step together: one that prefills holds up the
-    others."""
+    """Attention replicas that share experts step together: one that prefills holds up all."""
     grouped_share: float = 0.8
     """Math that many small expert products reach against one large product."""
     eager_moves: float = 2.2

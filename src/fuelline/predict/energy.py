@@ -1,10 +1,8 @@
 """Power: a chip at work draws an idle part, a part for its memory and a part for its math.
 
 P / TDP = 0.30 + 0.40 * bandwidth used + 1.65 * math used, at most 1. The three constants are read
-off six
-measured points (Llama-3-8B on A100 and H100, batch 1 to 64, arXiv 2411.00136): energy a token
-falls with
-the batch twenty-fold while power rises by a quarter.
+off six measured points (Llama-3-8B on A100 and H100, batch 1 to 64, arXiv 2411.00136): energy a
+token falls with the batch twenty-fold while power rises by a quarter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Collectives by the alpha-beta model: a floor for small messages, a bandwidth for large ones.
 
 Inside a scale-up domain the link of the domain counts, beyond it the network's share per chip.
-Times
-are of the slowest member with no jitter; jitter is added where ranks are many (`reliability`).
+Times are of the slowest member with no jitter; jitter is added where ranks are many
+(`reliability`).
 """
 
 from __future__ import annotations
@@ -122,7 +122,6 @@ def hidden_part(busy_s: float, exchange_s: float) -> float:
     """What an exchange adds to the math that it overlaps with.
 
     Little while it is shorter, a quarter where both are alike, all but the math where it is
-    longer: a cubic mean,
-    because overlap is never perfect.
+    longer: a cubic mean, because overlap is never perfect.
     """
     return float((busy_s**3 + exchange_s**3) ** (1 / 3) - busy_s)

@@ -1,8 +1,7 @@
 """Operators of feed-forward layers on one chip: dense ones, and experts with their router.
 
 Experts are cut by `tp` or spread by `ep`; spread experts get tokens of all attention replicas that
-share them.
-How many experts a step touches decides how many weights it reads.
+share them. How many experts a step touches decides how many weights it reads.
 """
 
 from __future__ import annotations

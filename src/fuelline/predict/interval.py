@@ -1,10 +1,8 @@
 """From terms to an interval: doubts of the terms, of the kind of question, of assumptions.
 
 The doubt of a sum is the root of the squared doubts of its terms. To it comes the spread that
-leaving whole
-sources out showed for questions of this kind (`fitted.toml`). The interval is symmetric in ratios:
-80 % of
-measured values should lie inside.
+leaving whole sources out showed for questions of this kind (`fitted.toml`). The interval is
+symmetric in ratios: 80 % of measured values should lie inside.
 """
 
 from __future__ import annotations

@@ -34,8 +34,7 @@ class Operator(Struct, frozen=True):
     math: str
     launches: float = 1.0
     packed_bits: float = 0.0
-    """Above 0: weights of so many bits are unpacked to half precision before they are
-    multiplied."""
+    """Above 0: weights of so many bits are unpacked to half precision on the way."""
     inner: float = 0.0
     """Length of the sums of a product: short sums do not fill the pipeline of a math unit."""
     rows: float = 0.0

@@ -6,23 +6,25 @@ parallelism: every chip holds them whole, which is counted here.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fuelline.predict.expert_operators import expert_share
 from fuelline.predict.kernels import attention_format, expert_format
+from fuelline.schema.plans import Parallelism
 
 if TYPE_CHECKING:
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
-    from fuelline.schema.plans import Parallelism
     from fuelline.schema.precision import Precision
 
 USABLE_SHARE = 0.92
 """Engines leave 5 to 10 % of the memory to the driver and the graphs (TRT-LLM 0.90-0.95, vLLM
 0.90)."""
+WORK_SHARE = 0.03
+"""At most this share of a small memory."""
 WORK_BYTES = 2e9
-"""Room for activations, graphs and the collectives' buffers in engines of today, beside the
-cache."""
+"""Room for activations, graphs and the collectives' buffers, beside the cache."""
 
 
 def weight_bytes(model: Model, precision: Precision, spread: Parallelism) -> float:
@@ -51,9 +53,9 @@ def cache_bytes(model: Model, precision: Precision, spread: Parallelism, context
 
 def cache_room(model: Model, chip: Chip, precision: Precision, spread: Parallelism) -> float:
     """Bytes left for the cache on one chip; negative if the weights alone do not fit."""
-    return (
-        (chip.mem_bytes or 0.0) * USABLE_SHARE - WORK_BYTES - weight_bytes(model, precision, spread)
-    )
+    size = chip.mem_bytes or 0.0
+    work = min(WORK_BYTES, WORK_SHARE * size)
+    return size * USABLE_SHARE - work - weight_bytes(model, precision, spread)
 
 
 def most_sequences(
@@ -62,3 +64,14 @@ def most_sequences(
     """Sequences of this length that one replica (tp x pp chips) can hold at once."""
     room = cache_room(model, chip, precision, spread)
     return max(room, 0.0) / max(cache_bytes(model, precision, spread, context), 1e-9)
+
+
+def sram_spread(
+    model: Model, chip: Chip, precision: Precision, chips: int | None = None
+) -> Parallelism | None:
+    """Machines without DRAM keep every weight on some chip: layers in a line, a few chips each."""
+    if not chip.mem_bytes:
+        return None
+    needed = math.ceil(weight_bytes(model, precision, Parallelism()) / (0.9 * chip.mem_bytes))
+    tp = max(round((chips or needed) / model.layers), 1)
+    return Parallelism(tp=tp, pp=math.ceil((chips or needed) / tp))

@@ -1,8 +1,7 @@
 """All operators of one forward step of a transformer on one chip, with their FLOPs and bytes.
 
 Matrices are cut by `tp`, experts by `ep` (or by `tp`, if experts are not spread), layers are not
-cut: a
-pipeline divides the sum, not the rows.
+cut: a pipeline divides the sum, not the rows.
 """
 
 from __future__ import annotations

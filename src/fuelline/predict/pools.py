@@ -1,8 +1,8 @@
 """Prefill and decode apart: chips of each pool, what moving the cache costs, does it pay?
 
 Apart, no token waits for somebody's prompt, so decode may run at the largest batch that the limit
-on a token
-allows; but prompts are read on chips that then never decode, and the cache has to travel.
+on a token allows; but prompts are read on chips that then never decode, and the cache has to
+travel.
 """
 
 from __future__ import annotations

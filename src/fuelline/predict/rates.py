@@ -1,8 +1,8 @@
 """Which constants hold for a chip, an engine or a source: look-ups in the table of `constants`.
 
 A chip that nobody measured gets the middle of what its kind reaches, with a doubt as wide as the
-spread over
-that kind; where the catalogue knows its best measured product, the math rate follows from that.
+spread over that kind; where the catalogue knows its best measured product, the math rate follows
+from that.
 """
 
 from __future__ import annotations

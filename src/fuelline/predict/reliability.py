@@ -1,10 +1,8 @@
 """What breaks a long synchronous run: failures between checkpoints, and the slowest of many ranks.
 
 Young and Daly: the best interval between checkpoints that take C with failures every M is sqrt(2 C
-M). A step of
-N ranks lasts as long as its slowest; with normal jitter of a share s it grows by s times the
-expected
-maximum of N standard normals.
+M). A step of N ranks lasts as long as its slowest; with normal jitter of a share s it grows by s
+times the expected maximum of N standard normals.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """`plan serve`: over chips, degrees and batches, what serves a load within limits at least cost.
 
 Every candidate is a replica whose largest load within the limits is found; replicas are then as
-many as the
-rate needs with head room. Only candidates that are shown get intervals: the search stays below two
-seconds.
+many as the rate needs with head room. Only candidates that are shown get intervals: the search
+stays below two seconds.
 """
 
 from __future__ import annotations
@@ -130,10 +129,10 @@ def find_load(replica: Deployment, wish: Wish) -> Found | None:
     best: Load | None = None
     first: Load | None = None
     sizes = [wish.sequences] if wish.sequences else [*(b for b in _BATCHES if b < room), room]
+    alone = replica.prefill(1, max(wish.prompt, 1.0))
+    most = min(room, replica.engine.most_sequences)
     for size in sizes:
-        now = arrive(
-            replica, min(size, room, replica.engine.most_sequences), wish.prompt, wish.output
-        )
+        now = arrive(replica, min(size, most), wish.prompt, wish.output, alone)
         first = first or now
         if not keeps(now, wish):
             break

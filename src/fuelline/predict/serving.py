@@ -1,9 +1,9 @@
 """Continuous batching in a steady state: rate, time to first token, time per output token.
 
-Little's law over the step model: while a request decodes its tokens, every other running request is
-prefilled once, so a token waits for its own step and for its share of those prefills. In a closed
-loop
-requests that started together end together; a share of them queues for its prefill as a wave.
+Little's law over the step model: while a request decodes its tokens, every other running request
+is prefilled once, so a token waits for its own step and for its share of those prefills. In a
+closed loop requests that started together end together; a share of them queues for its prefill as
+a wave.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Load(Struct, frozen=True, kw_only=True):
     ttft_s: float
     cycle: Tally
     """All that happens while one request runs."""
+    token_s: float
+    """One decode step."""
 
 
 def saturate(replica: Deployment, prompt: float, output: float, most: float | None = None) -> Load:
@@ -45,44 +47,49 @@ def saturate(replica: Deployment, prompt: float, output: float, most: float | No
     return load(replica, min(limit, most) if most else limit, prompt, output)
 
 
-def load(replica: Deployment, sequences: float, prompt: float, output: float) -> Load:
-    """A fixed number of requests in flight, each replaced when it ends."""
+def load(
+    replica: Deployment, sequences: float, prompt: float, output: float, alone: Tally | None = None
+) -> Load:
+    """A fixed number of requests in flight, each replaced when it ends; `alone`: one prefill."""
     stages = replica.spread.pp
     room = replica.room(prompt + output / 2)
     # A model that does not fit as stated was run somehow: then the stated load counts.
     held = max(min(sequences, room) if room >= 1 else sequences, 1.0)
     each = max(held / stages, 1.0)
     token = replica.decode(each, prompt + output / 2)
-    fill = replica.prefill(each, max(prompt, 1.0)).scaled(1 / each)
-    alone = replica.prefill(1, max(prompt, 1.0))
-    fill = fill.scaled(_held_up(replica))
+    alone = alone or replica.prefill(1, max(prompt, 1.0))
+    fill = replica.prefill(each, max(prompt, 1.0)).scaled(_held_up(replica) / each)
     slack = 1 + STAGE_BUBBLE * (stages - 1)
     cycle = token.scaled(output).plus(fill, each).scaled(slack)
     tpot_s = token.seconds + max(each - 1, 0) * fill.seconds / output
+    wave = replica.constants.shares.wave_share * max(sequences - 1, 0) / 2
+    wait_s = wave * fill.seconds + (token.seconds / 2 if sequences > 1 else 0.0)
     return Load(
         sequences=held,
         per_second=stages * each * output / cycle.seconds,
         tpot_s=tpot_s * (slack if stages > 1 else 1.0),
-        ttft_s=_first_token(replica, sequences, alone, fill, token),
+        ttft_s=replica.engine.first_token_ms * 1e-3 + alone.seconds + wait_s,
         cycle=cycle,
+        token_s=token.seconds,
     )
 
 
-def arrive(replica: Deployment, sequences: float, prompt: float, output: float) -> Load:
+def arrive(
+    replica: Deployment, sequences: float, prompt: float, output: float, alone: Tally | None = None
+) -> Load:
     """Requests come at random at the rate that keeps this many in flight (Little's law).
 
     A request then waits for those in front of it, not for a wave: the prefill server is busy for a
-    share of the
-    time, and the mean wait of a queue with constant service follows (Pollaczek-Khinchine).
+    share of the time, and the mean wait of a queue with constant service follows
+    (Pollaczek-Khinchine).
     """
-    steady = load(replica, sequences, prompt, output)
-    stages = replica.spread.pp
-    alone = replica.prefill(1, max(prompt, 1.0)).seconds
-    busy = min(steady.per_second / output * alone / stages, 0.95)
-    waiting = alone * busy / (2 * (1 - busy))
-    token = replica.decode(max(sequences / stages, 1.0), prompt + output / 2).seconds
-    fixed = replica.engine.first_token_ms * 1e-3
-    return replace(steady, ttft_s=fixed + alone + waiting + (token / 2 if sequences > 1 else 0.0))
+    alone = alone or replica.prefill(1, max(prompt, 1.0))
+    steady = load(replica, sequences, prompt, output, alone)
+    own_s = alone.seconds
+    busy = min(steady.per_second / output * own_s / replica.spread.pp, 0.95)
+    waiting_s = own_s * busy / (2 * (1 - busy)) + (steady.token_s / 2 if sequences > 1 else 0.0)
+    fixed_s = replica.engine.first_token_ms * 1e-3
+    return replace(steady, ttft_s=fixed_s + own_s + waiting_s)
 
 
 def _held_up(replica: Deployment) -> float:
@@ -91,12 +98,3 @@ def _held_up(replica: Deployment) -> float:
         return 1.0
     _, together, _ = expert_share(replica.model, replica.spread)
     return 1 + replica.constants.shares.lockstep_share * (together - 1)
-
-
-def _first_token(
-    replica: Deployment, sequences: float, alone: Tally, fill: Tally, token: Tally
-) -> float:
-    """Fixed cost, its own prefill, half a step's wait, and half of the wave that it came in."""
-    wave = replica.constants.shares.wave_share * max(sequences - 1, 0) / 2
-    fixed = replica.engine.first_token_ms * 1e-3
-    return fixed + alone.seconds + wave * fill.seconds + (token.seconds / 2 if sequences > 1 else 0)

@@ -1,9 +1,8 @@
 """`plan shape`: dimensions that waste tiles or block sharding, and the nearest that do not.
 
 Costs are as measured, not as the textbook has them: crossing a tile edge costs a few per cent in
-the median
-and up to about one and a half times at worst, only in the compute-bound band (aiconfigurator 0.12
-GEMM tables).
+the median and up to about one and a half times at worst, only in the compute-bound band
+(aiconfigurator 0.12 GEMM tables).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A shape for a model that is known by its size only: as public models of that size are built.
 
 Used for rows of a table that name a model which nobody published a shape of. The result is a guess
-and
-says so in the estimate's assumptions.
+and says so in the estimate's assumptions.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The time of one training step: math, traffic, exchanges, bubble; what of them hides behind what.
 
 A step is `micro-batches` passes of forward and backward through a pipeline of stages. Matrix
-products
-cost three forwards (four with full recomputation), flash attention three and a half. Exchanges of
-the
-data-parallel group hide behind backward as far as they fit.
+products cost three forwards (four with full recomputation), flash attention three and a half.
+Exchanges of the data-parallel group hide behind backward as far as they fit.
 """
 
 from __future__ import annotations
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
     from fuelline.schema.plans import Parallelism
 
 BACKWARD_ATTENTION = 3.5
-"""Forward and backward of flash attention against its forward: five products back for two
-forward."""
+"""Flash attention forward and back against forward: five products back for two."""
 NEAR_SHARE = 0.7
 """Of the link inside a domain that exchanges between experts reach."""
 NETWORK_SHARE = 0.85

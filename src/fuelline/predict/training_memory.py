@@ -1,10 +1,9 @@
 """What training keeps on one chip: weights, gradients, optimiser, activations.
 
 Mixed-precision Adam: 2 + 2 + 12 bytes a parameter; ZeRO stages 1, 2 and 3 spread the last twelve,
-the
-gradients and the weights over the replicas. Activations of a layer in half precision are 34 bytes
-a token and
-hidden value with flash attention (arXiv 2205.05198), two when only the layer's input is kept.
+the gradients and the weights over the replicas. Activations of a layer in half precision are 34
+bytes a token and hidden value with flash attention (arXiv 2205.05198), two when only the layer's
+input is kept.
 """
 
 from __future__ import annotations

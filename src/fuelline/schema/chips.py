@@ -1,8 +1,8 @@
 """The hardware catalogue: what a named chip or link can do at most. No name, no number.
 
 A chip that is not listed has no peak here; borrowing another chip's would make every share of it
-wrong in silence. Driver names are matched whole and unchanged: a MIG slice or an export variant has
-a name of its own and is not its big sister. The figures are in `catalogue/chips.toml`.
+wrong in silence. Driver names are matched whole and unchanged: a MIG slice or an export variant
+has a name of its own and is not its big sister. The figures are in `catalogue/chips.toml`.
 """
 
 from __future__ import annotations

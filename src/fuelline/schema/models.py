@@ -2,8 +2,7 @@
 
 One `Model` describes dense, grouped-query, multi-query, latent-attention (MLA), mixture-of-experts
 and sliding-window decoders. Parameter counts are derived from the shape; a table that states
-another
-count keeps it in `stated_params_b` so that the two can be compared. Figures:
+another count keeps it in `stated_params_b` so that the two can be compared. Figures:
 `catalogue/models.toml`.
 """
 

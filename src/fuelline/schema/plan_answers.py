@@ -31,8 +31,8 @@ class Floor(Struct, frozen=True, kw_only=True):
     """Of all chips of the group together."""
     measured_per_s: float | None = None
     measured_share: float | None = None
-    """Of the floor's rate that a measured rate reaches. Above 1: several tokens come
-    from one step, or the figures do not belong together."""
+    """Of the floor's rate that a measured rate reaches. Above 1: several tokens come from one
+    step, or the figures do not belong together."""
 
 
 class ServeOption(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,7 @@
 """What a planner is asked, and what it answers: an interval, its limit, and the sum of its terms.
 
 A `Term` is a share of a time with the doubt of its constant. An `Estimate` is a number between
-`low`
-and `high` (80 %) that names what limits it. Nothing here computes; `predict` does.
+`low` and `high` (80 %) that names what limits it. Nothing here computes; `predict` does.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ _KNOWN: tuple[tuple[str, float, str, bool], ...] = (
     # (q4_0: 18 bytes for 32, q8_0: 34 bytes for 32, q4_K 144 for 256, q5_K 176, q6_K 210).
     (r"fp32|float32|f32|tf32", 32, "fp32", False),
     (r"bf16|fp16|f16|bfloat16|float16|half|16bit", 16, "bf16", False),
-    (r"nvfp4|fp4|w4a4", 4.5, "fp4", False),
-    (r"mxfp4", 4.25, "fp4", False),
-    (r"mxfp8|w8a8fp8|fp8.*|e4m3.*|float8.*", 8, "fp8", False),
+    (r"nvfp4.*|fp4.*|w4a4.*", 4.5, "fp4", False),
+    (r"mxfp4.*", 4.25, "fp4", False),
+    (r"mxfp8.*|w8a8fp8|fp8.*|e4m3.*|float8.*", 8, "fp8", False),
     (r"int8wo.*|w8a16.*|gptqint8", 8, "bf16", True),
     (r"q80", 8.5, "bf16", True),
     (r"q40|iq4.*", 4.5, "bf16", True),

@@ -61,7 +61,7 @@ def test_an_unknown_chip_is_refused_with_its_neighbours_and_a_way_out() -> None:
     with pytest.raises(InputError, match=r"h100.*--catalogue"):
         find_chip("h1000")
     assert find_peak_flops("NVIDIA H100 80GB HBM3 MIG 1g.10gb") is None
-    assert find_peak_flops("NVIDIA H100 80GB HBM3") == pytest.approx(989e12)
+    assert find_peak_flops("NVIDIA H100 80GB HBM3") == pytest.approx(989.4e12)
 
 
 def test_a_chip_of_ones_own_wins_and_keeps_its_blanks(tmp_path: Path) -> None:

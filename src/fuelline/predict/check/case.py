@@ -1,8 +1,7 @@
-"""A row's words become a case: model, chip, precision, degrees, engine; and what had to be assumed.
+"""A row's words become a case: model, chip, precision, degrees, engine, and what was assumed.
 
 Every cell may be blank or odd. What cannot be read is searched for among what fits (`spreads`), or
-the
-row has no answer and the reason is said.
+the row has no answer and the reason is said.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.predict.memory import cache_room
+from fuelline.predict.memory import cache_room, sram_spread
 from fuelline.predict.rates import find_engine
 from fuelline.predict.shapes_guess import find_shape
 from fuelline.schema.catalogue import plain
@@ -91,7 +90,8 @@ def read_chip(name: str) -> tuple[Chip, str]:
 
 def read_precision(row: Row, engine: Engine) -> Precision:
     """The first part of the cell that is a precision; half precision if it is blank."""
-    for part in (row.precision, *re.split(r"[/+,; ]", row.precision)):
+    inside = re.findall(r"(?:nv|mx)?fp(?:4|8|16|32)|bf16|int(?:4|8)", row.precision.lower())
+    for part in (row.precision, *re.split(r"[/+,; ]", row.precision), *inside):
         try:
             precision = parse_precision(part)
         except InputError:
@@ -110,6 +110,9 @@ def read_spreads(
     row: Row, model: Model, chip: Chip, precision: Precision
 ) -> tuple[Parallelism, ...]:
     """As the row says; where it is silent, every way that fits."""
+    if chip.kind == "sram":
+        spread = sram_spread(model, chip, precision, row.chips)
+        return (spread or Parallelism(),)
     tp, pp, dp, ep, chips = row.tp, row.pp, row.dp, row.ep or 1, row.chips
     attention = re.search(r"attention_dp=(\d+)", row.text)
     if attention and int(attention[1]) > 1 and tp:

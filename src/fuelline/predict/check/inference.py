@@ -25,8 +25,7 @@ _WORDS = {"low": 1.0, "api": 1.0, "single": 1.0, "latency": 1.0, "large": 512.0,
 _DEFAULT_INPUT, _DEFAULT_OUTPUT = 1000.0, 250.0
 """Lengths of a row that states none and belongs to no known benchmark."""
 _SLO_HEADROOM = 0.85
-"""Share of the saturated rate that a p99 limit on latency leaves (MLPerf server against
-offline)."""
+"""Of the saturated rate that a p99 limit on latency leaves (MLPerf server against offline)."""
 
 
 class Point(Struct, frozen=True, kw_only=True):
@@ -203,7 +202,10 @@ def _scale(row: Row, case: Case, replica: Deployment) -> float:
 def _rate(row: Row, case: Case, replica: Deployment, ask: Ask) -> Point:
     if not is_under_load(row):
         sequences = ask.sequences or 1.0
-        tally = replica.batch(sequences, ask.prompt, ask.output)
+        if row.kind == "decode":
+            tally = replica.decode(sequences, ask.prompt + ask.output / 2).scaled(ask.output)
+        else:
+            tally = replica.batch(sequences, ask.prompt, ask.output)
         rate = sequences * ask.output / tally.seconds
         notes: tuple[str, ...] = ()
     else:
@@ -245,7 +247,8 @@ def _token_limit(row: Row) -> float | None:
 
 
 def _under_limit(row: Row) -> float:
-    return _SLO_HEADROOM if re.search(r"TTFT\s*<=?", row.notes) else 1.0
+    limited = "server" in row.metric or "interactive" in row.metric
+    return _SLO_HEADROOM if limited or re.search(r"TTFT\s*<=?", row.notes) else 1.0
 
 
 def _prefill_rate(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:

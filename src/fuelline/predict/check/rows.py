@@ -1,10 +1,9 @@
 """A table of measurements, row by row; a cell that says nothing is None, never a zero.
 
 The columns are those of our own table of published measurements: id, kind, model, params_b,
-active_params_b,
-hardware, n_gpus, tp, pp, dp, ep, precision, batch_or_concurrency, input_len, output_len, metric,
-value,
-unit, source, confidence, notes, regime. Only kind, model, hardware, metric and value are needed.
+active_params_b, hardware, n_gpus, tp, pp, dp, ep, precision, batch_or_concurrency, input_len,
+output_len, metric, value, unit, source, confidence, notes, regime. Only kind, model, hardware,
+metric and value are needed.
 """
 
 from __future__ import annotations

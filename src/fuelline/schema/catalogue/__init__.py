@@ -1,9 +1,8 @@
 """Reads the tables of facts that ship with the package, and the user's own of the same form.
 
 One TOML file a noun (`chips.toml`, `models.toml`, `constants.toml`). A user's file may hold
-`[[chip]]`
-and `[[model]]` entries; they come first, so that an entry of one's own wins over ours. What a table
-does not say is not known: it is never filled from a neighbour.
+`[[chip]]` and `[[model]]` entries; they come first, so that an entry of one's own wins over ours.
+What a table does not say is not known: it is never filled from a neighbour.
 """
 
 from __future__ import annotations
