@@ -33,8 +33,8 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _EPILOG = """\
 examples:
   fuelline feed train.py --epochs 2               at full speed
-  fuelline feed --step 45ms train.py              against an accelerator of 45 ms a step
-  fuelline feed --rate 2900/s train.py            or of 2,900 samples a second
+  fuelline feed --step 45ms train.py              against one of 45 ms a step
+  fuelline feed --rate 2900/s train.py            or of 2,900 samples/s
   fuelline feed --workload resnet50 train.py      which chips would it feed?
 
 The script's own setup runs unchanged. At the first batch of the training
@@ -181,11 +181,16 @@ def _check(accounts: list[FeedAccount], outcome: Outcome, request: FeedRequest) 
             f"The loader failed before there was anything to measure: {problem}. The script was "
             "ended. `python SCRIPT` shows the same error with its traceback."
         )
+    code = outcome.returncode
+    ending = f"exit code {code}" if code >= 0 else f"signal {-code}"
+    if any(account.driving for account in accounts):
+        raise InputError(
+            f"The script was killed ({ending}) while its loader was measured, perhaps for want of "
+            "memory. There is no result. Fewer workers or a smaller batch need less."
+        )
     seen = [loader for account in accounts for loader in account.seen]
     names = ", ".join(f"{at}. {each.dataset}" for at, each in enumerate(seen, start=1))
     saw = f"It iterated: {names}. --loader N takes one of them" if seen else _NO_LOADER
-    code = outcome.returncode
-    ending = f"exit code {code}" if code >= 0 else f"signal {-code}"
     which = "a training loader" if request.loader is None else f"loader {request.loader}"
     raise InputError(f"The script ended ({ending}) before it iterated {which}. {saw}.")
 

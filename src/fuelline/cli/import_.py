@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.store import name_run, new_run_dir
 from fuelline.schema.errors import UsageError
+from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
     import argparse
@@ -60,7 +61,8 @@ def act(options: argparse.Namespace) -> int:
         pipeline.import_files(
             options.trace, run_dir, partial=options.partial, jobs=options.jobs, progress=bar
         )
-    print(f"Imported into {run_dir}\n\nNext: fuelline diagnose {shlex.quote(name_run(run_dir))}")
+    print(clean(f"Imported into {run_dir}"))
+    print(clean(f"\nNext: fuelline diagnose {shlex.quote(name_run(run_dir))}"))
     return 0
 
 

@@ -40,7 +40,7 @@ _SIZES = {"M": 1 << 20, "G": 1 << 30}
 
 _EPILOG = """\
 examples:
-  fuelline probe /data                  the disk that the data is on, and this machine
+  fuelline probe /data                  this machine, and the disk of /data
   fuelline probe --serve                on the other host, for ten minutes
   fuelline probe /data --peer node2     also the network to that host
 

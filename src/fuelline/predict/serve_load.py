@@ -67,8 +67,11 @@ def simulate_finalists(
 def _sizes(found: list[Found]) -> list[Deployment]:
     """The best chip's best way for every size of instance."""
     chip = found[0].replica.chip.name
+    here = [each.replica for each in found if each.replica.chip.name == chip]
+    # Stages add memory, not speed: no more of them than the model needs to fit.
+    stages = min(each.spread.pp for each in here)
     sizes: dict[int, Deployment] = {}
-    for each in found:
-        if each.replica.chip.name == chip:
-            sizes.setdefault(each.replica.spread.chips, each.replica)
+    for each in here:
+        if each.spread.pp == stages:
+            sizes.setdefault(each.spread.chips, each)
     return list(sizes.values())[:MOST_SIZES]

@@ -243,9 +243,7 @@ def _loop_works(cycles: pl.DataFrame, lines: list[HotLine]) -> bool:
 
 def _regular(told: pl.DataFrame, outlying: pl.DataFrame) -> pl.DataFrame | None:
     """The longest series of equally spaced cycles that are nearly all among the longest ones."""
-    ranks = told.select(
-        "cycle", place=pl.col("excess_ns").rank("ordinal", descending=True).cast(pl.Int64)
-    )
+    ranks = told["excess_ns"].rank("ordinal", descending=True)
     top = sorted(outlying.top_k(_TRIED, by="excess_ns")["cycle"].to_list())
     best: list[int] = []
     offset = int(told["number"][0])
@@ -257,7 +255,7 @@ def _regular(told: pl.DataFrame, outlying: pl.DataFrame) -> pl.DataFrame | None:
         few = _FEW_COUNTED if phase in (0, period - 1) else _FEW_WAITS
         if period < _LEAST_PERIOD or len(members) < max(few, len(best) + 1):
             continue
-        places = ranks.filter(pl.col("cycle").is_in(members))["place"]
+        places = ranks.gather(members)
         allowed = len(members) + math.ceil(len(members) / 4)
         if (places <= allowed).sum() >= _NEARLY_ALL * len(members):
             best = members

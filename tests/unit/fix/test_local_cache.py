@@ -217,6 +217,30 @@ def test_a_job_sees_the_same_through_the_cache_twice(tmp_path: Path, folder: Pat
         assert look(root, {"packed": [], "cache": plan}) == before
 
 
+def test_a_holder_that_was_stopped_does_not_stop_the_job(
+    source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_cache, "LOCK_TRIES", 2)
+    write(source / "a", b"content")
+    with open_cache(folder, BUDGET), local_cache._Lock(str(folder / "ledger")):
+        assert read(LocalCache(str(folder), BUDGET, [str(source)]), source / "a") is None
+
+
+def test_a_child_forked_under_the_lock_does_not_keep_it(folder: Path) -> None:
+    with open_cache(folder, BUDGET):
+        with local_cache._Lock(str(folder / "ledger")):
+            child = os.fork()
+            if child == 0:
+                time.sleep(30)
+                os._exit(0)
+        try:
+            with local_cache._Lock(str(folder / "ledger")) as ledger:
+                assert ledger.read() == 0
+        finally:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+
+
 @pytest.mark.parametrize("words", [["--cache-size", "0"], ["--cache-size", "0G"]])
 def test_a_budget_of_nothing_starts_nothing(words: list[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as left:

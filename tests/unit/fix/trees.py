@@ -87,6 +87,14 @@ try:
     open(root + "/zeta", "bad mode")
 except ValueError as error:
     told["value"] = str(error)
+import pickle, shutil
+told["pickle"] = pickle.loads(pickle.dumps(open)) is open
+told["able"] = [os.stat in os.supports_dir_fd, os.stat in os.supports_follow_symlinks,
+                os.scandir in os.supports_fd, os.open in os.supports_dir_fd,
+                shutil.rmtree.avoids_symlink_attacks]
+told["name"] = pathlib.Path(root, "zeta").open("rb").name == root + "/zeta"
+with open(root + "/zeta", "rb", buffering=0) as raw:
+    told["raw"] = [type(raw).__name__, raw.read(2).decode()]
 print(json.dumps(told))
 """
 

@@ -19,6 +19,7 @@ import os
 import stat
 import time
 from hashlib import blake2b
+from time import sleep  # noqa: TID251 - for some milliseconds, while another process counts
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ RETRY_S = 30.0
 """After a failure to write, or when nothing can make room, for so long nothing new is cached."""
 KEPT_SHARE = 0.9
 """Room is made until no more than this of the budget is in use: not for every single file."""
+LOCK_TRIES, LOCK_PAUSE_S = 100, 0.005
+"""Half a second: rather than wait for a holder that was stopped, a file is not cached."""
 _CHUNK = 1 << 20
 
 
@@ -219,12 +222,15 @@ class _Lock:
     def __enter__(self) -> _Lock:  # noqa: PYI034 - typing.Self is of 3.11
         # Opened anew each time: a descriptor that forked children share would share its lock.
         self._descriptor = _open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        except OSError:
-            os.close(self._descriptor)
-            raise
-        return self
+        for _ in range(LOCK_TRIES):
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # noqa: PERF203 - each try has its own answer
+                sleep(LOCK_PAUSE_S)
+            else:
+                return self
+        os.close(self._descriptor)
+        raise TimeoutError("the ledger is held by another process")
 
     def read(self) -> int:
         """0 for a ledger that is new or damaged."""
@@ -236,6 +242,9 @@ class _Lock:
         os.pwrite(self._descriptor, b"%020d" % used, 0)
 
     def __exit__(self, *_: object) -> None:
+        # A child that another thread forked meanwhile has the descriptor, too: closing ours would
+        # not let go of the lock.
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
 
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["install"]
 
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_NOT_SERVED = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_NOT_SERVED |= os.O_DIRECTORY | os.O_PATH | os.O_DIRECT
 _WRITING_MODES = frozenset("wax+")
 
 
@@ -96,7 +97,7 @@ class Layer:
                 path = os.fsdecode(path)
             except (TypeError, UnicodeError):
                 return None  # the original knows how to complain
-        full = path if path[:1] == "/" else f"{os.getcwd()}/{path}"  # noqa: PTH109
+        full = path if path[:1] == "/" else _below_here(path)
         if "//" in full or "/." in full:
             full = "/" + os.path.normpath(full).lstrip("/")  # normpath keeps two slashes in front
         if not full.startswith(self._prefixes):
@@ -131,7 +132,8 @@ class Layer:
                 if content is not None and (
                     "b" not in mode or encoding is errors is newline is None
                 ):
-                    return open_held(content, file, mode, buffering, encoding, errors, newline)
+                    name = os.fspath(file)
+                    return open_held(content, name, mode, buffering, encoding, errors, newline)
                 if found is not None:
                     opener = self._opener(found, plain_os_open)
             return plain_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
@@ -140,16 +142,16 @@ class Layer:
         def served_os_open(
             path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None
         ) -> int:
-            if dir_fd is None and not flags & (_WRITES | os.O_DIRECTORY | os.O_PATH):
+            if dir_fd is None and not flags & _NOT_SERVED:
                 found = self._find(path)
                 descriptor = None if found is None else found[1].open(found[0])
                 if descriptor is not None:
                     return descriptor
             return plain_os_open(path, flags, mode, dir_fd=dir_fd)
 
-        builtins.open = served_open
-        io.open = served_open
-        os.open = served_os_open
+        served_open.__module__ = "io"  # where pickle finds it again
+        builtins.open = io.open = served_open
+        _put("open", served_os_open)
 
     @staticmethod
     def _opener(
@@ -163,11 +165,11 @@ class Layer:
 
     def replace_asking(self) -> None:
         """Status and listing; the cache leaves these to the mount, packs answer them."""
-        os.stat = self._status(os.stat)
-        os.lstat = self._status(os.lstat)
-        os.access = self._access(os.access)
-        os.listdir = self._listdir(os.listdir)
-        os.scandir = self._scandir(os.scandir)
+        _put("stat", self._status(os.stat))
+        _put("lstat", self._status(os.lstat))
+        _put("access", self._access(os.access))
+        _put("listdir", self._listdir(os.listdir))
+        _put("scandir", self._scandir(os.scandir))
         pathlib = sys.modules.get("pathlib")
         accessor = getattr(pathlib, "_NormalAccessor", None)
         if accessor is not None:  # Python 3.10 keeps the originals if it was imported before us
@@ -241,6 +243,28 @@ class Layer:
             return Listing(path, children)
 
         return scandir
+
+
+def _below_here(path: str) -> str:
+    """Absolute; as it is where there is no current folder any more."""
+    try:
+        return f"{os.getcwd()}/{path}"  # noqa: PTH109
+    except OSError:
+        return path
+
+
+def _put(name: str, function: Any) -> None:
+    """Replace a function of `os`, also in the sets that say what it can do (`shutil` asks)."""
+    plain = getattr(os, name)
+    for able in (
+        os.supports_dir_fd,
+        os.supports_fd,
+        os.supports_follow_symlinks,
+        os.supports_effective_ids,
+    ):
+        if plain in able:
+            able.add(function)
+    setattr(os, name, function)
 
 
 class Listing:

@@ -12,9 +12,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from fuelline.predict.reliability import CHIP_HOURS_BETWEEN_FAILURES
 from fuelline.predict.simulation.pools import split_service
-from fuelline.predict.simulation.service import Limits, serve, serve_with_doubt
+from fuelline.predict.simulation.service import SHOWN, Limits, serve, serve_with_doubt
 from fuelline.predict.simulation.steps import remember_steps
 from fuelline.schema.simulated import FleetAnswer, FleetOption, Simulated
 
@@ -30,6 +32,11 @@ REPAIR_HOURS = 24.0
 ENOUGH_UP_SHARE = 0.999
 """Of the time that enough instances must be up."""
 MOST_INSTANCES = 4096
+SURELY = 0.8
+"""Of the instances that a full batch would need: a search from there misses nothing, since prompts
+that share a step cost less than alone."""
+MOST_CONFIRMED = 6
+"""Times that a few instances are added to what the search found."""
 
 
 def plan_fleet(
@@ -41,8 +48,11 @@ def plan_fleet(
 ) -> FleetAnswer:
     """Sizes side by side, the cheapest that keeps the limits first."""
     limits.arrivals.check()
-    options = [_size(each, limits, doubt_ratio) for each in instances]
+    options = [_size(each, limits) for each in instances]
     best = _first_that_keeps(instances, options)
+    if best is not None:
+        sure = serve_with_doubt(best[0], best[1].replicas, limits, doubt_ratio)
+        options[options.index(best[1])] = replace(best[1], simulated=sure)
     return FleetAnswer(
         arrivals=f"a trace of {len(limits.trace):,} requests"
         if limits.trace
@@ -70,14 +80,26 @@ def _first_that_keeps(
     return min(kept, key=lambda pair: _rank(pair[1]), default=None)
 
 
-def _size(instance: Deployment, limits: Limits, doubt_ratio: float) -> FleetOption:
+def _size(instance: Deployment, limits: Limits) -> FleetOption:
     why = _never(instance, limits)
     count = 0 if why else smallest(instance, limits)
     if count == 0:
         why = why or f"not even {MOST_INSTANCES:,} instances keep the limits"
         return _option(instance, 0, limits, None, why)
-    simulated = serve_with_doubt(instance, count, limits, doubt_ratio)
+    count, simulated = _confirm(instance, count, limits)
     return _option(instance, count, limits, simulated, "")
+
+
+def _confirm(instance: Deployment, count: int, limits: Limits) -> tuple[int, Simulated | None]:
+    """With more requests than the search had; a few more instances if that was too few."""
+    step = remember_steps(instance)
+    found = serve(instance, count, limits, step, SHOWN)
+    for _ in range(MOST_CONFIRMED):
+        if found is None or is_enough(found, limits):
+            break
+        count += max(1, count // 20)
+        found = serve(instance, count, limits, step, SHOWN)
+    return count, found
 
 
 def _option(
@@ -114,17 +136,18 @@ def _never(instance: Deployment, limits: Limits) -> str:
     return ""
 
 
+def is_enough(found: Simulated, limits: Limits) -> bool:
+    """Whether enough requests kept the limits, and the queue does not grow."""
+    return not found.overloaded and found.attained_share >= limits.slo.attain_share
+
+
 def smallest(instance: Deployment, limits: Limits) -> int:
     """Instances that keep the limits; 0 if no number does."""
     step = remember_steps(instance)
 
     def enough(count: int) -> bool:
         found = serve(instance, count, limits, step)
-        return (
-            found is not None
-            and not found.overloaded
-            and found.attained_share >= limits.slo.attain_share
-        )
+        return found is not None and is_enough(found, limits)
 
     low = _fewest(instance, limits) - 1
     high = low + 1
@@ -146,7 +169,7 @@ def _fewest(instance: Deployment, limits: Limits) -> int:
     most /= instance.spread.pp
     token_s = instance.decode(most, prompt + output / 2).seconds / most
     work_s = output * token_s + instance.prefill(1, prompt).seconds
-    return max(int(limits.arrivals.rate_per_s * work_s / lanes), 1)
+    return max(int(SURELY * limits.arrivals.rate_per_s * work_s / lanes), 1)
 
 
 def add_spares(needed: int, chips: int) -> int:

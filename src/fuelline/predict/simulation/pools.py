@@ -9,6 +9,7 @@ the other and compared with instances that do both.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from fuelline.predict.simulation.replica import Room, Run, StepTime
     from fuelline.schema.simulated import Served, Simulated
 
-READ = 1500
-"""Requests that are simulated: the writers share them, so that each gets a few hundred."""
-MOST_TRIED = 24
-"""Sizes of a pool that are tried at most: beyond, the split is not the answer."""
+READ = 1000
+"""Requests that are simulated: the writers share them, so that each gets about a hundred."""
+MOST_TRIED = 10
+"""Instances whose split is searched; of a larger fleet a part of this size is."""
 
 
 def transfer_seconds(instance: Deployment, prompt: float) -> float:
@@ -45,7 +46,9 @@ def split_service(instance: Deployment, together: int, limits: Limits) -> PoolsO
     both = serve(instance, together, limits, step)
     if both is None:
         return None
-    apart = _smallest_pools(instance, limits, step, most=max(together + 2, 2))
+    share = max(together / MOST_TRIED, 1.0)
+    most = max(math.ceil(together / share) + 2, 2)
+    apart = _smallest_pools(instance, _part_of(limits, share), step, most)
     transfer_s = transfer_seconds(instance, limits.prompt.mean)
     if apart is None:
         return PoolsOption(
@@ -55,18 +58,24 @@ def split_service(instance: Deployment, together: int, limits: Limits) -> PoolsO
             simulated=both,
             together=both,
             pays=False,
-            why=f"no split of {together + 2} instances or fewer keeps the limits",
+            why=f"no split of {math.ceil(most * share)} instances or fewer keeps the limits",
         )
-    prefill, decode, simulated = apart
+    prefill, decode = (math.ceil(each * share) for each in apart[:2])
     return PoolsOption(
         prefill_replicas=prefill,
         decode_replicas=decode,
         transfer_s=transfer_s,
-        simulated=simulated,
+        simulated=replace(apart[2], replicas=prefill + decode),
         together=both,
         pays=prefill + decode < together,
         why=_why(prefill + decode, together),
     )
+
+
+def _part_of(limits: Limits, share: float) -> Limits:
+    """A large fleet behaves as so many fleets of a tenth: one of them is simulated."""
+    arrivals = replace(limits.arrivals, rate_per_s=limits.arrivals.rate_per_s / share)
+    return replace(limits, arrivals=arrivals, trace=limits.trace[:: max(round(share), 1)])
 
 
 def _why(apart: int, together: int) -> str:
@@ -86,13 +95,13 @@ def _smallest_pools(
 ) -> tuple[int, int, Simulated] | None:
     """First as many readers as the first token needs, then as many writers as the others need."""
     share = limits.slo.attain_share
-    for readers in range(1, min(most, MOST_TRIED)):
+    for readers in range(1, most):
         read = _read_prompts(instance, readers, limits, step)
         if not _is_late(read) and _first_tokens_kept(read, limits, instance) >= share:
             break
     else:
         return None
-    for writers in range(1, min(most, MOST_TRIED) - readers + 1):
+    for writers in range(1, most - readers + 1):
         found = _write_rest(read, writers, instance, limits, step)
         if found and not found.overloaded and found.attained_share >= share:
             return readers, writers, replace(found, replicas=readers + writers)

@@ -25,15 +25,17 @@ if TYPE_CHECKING:
     from fuelline.predict.simulation.replica import StepTime
     from fuelline.schema.simulated import Request, Simulated
 
-SEARCHED = 200
-"""Requests a replica in a search: 95 % of them is known to about one and a half per cent."""
-SHOWN = 500
+SEARCHED = 160
+"""Requests a replica in a search: 95 % of them is known to about two per cent."""
+SHOWN = 400
 """Requests behind a figure that is shown."""
 TURNS = 8
 """Times that a replica must fill and empty for its start not to count."""
 MOST_REQUESTS = 2000
-MOST_SIMULATED = 3
+MOST_SIMULATED = 2
 """Replicas of a trace that are simulated; they are alike."""
+TRACE_TURNS = 2
+"""A trace gives each replica so many times the requests that a drawn stream gives."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -73,12 +75,22 @@ def load_of_trace(requests: list[Request], slo: Slo, headroom: float = 0.2) -> L
 def deal(limits: Limits, hands: int, count: int) -> list[list[Request]]:
     """The requests of some of `hands` equal receivers."""
     if limits.trace:
-        return [list(limits.trace[hand::hands]) for hand in range(min(hands, MOST_SIMULATED))]
+        window = busiest(limits.trace, TRACE_TURNS * count * hands)
+        return [window[hand::hands] for hand in range(min(hands, MOST_SIMULATED))]
     arrivals = Arrivals(
         rate_per_s=limits.arrivals.rate_per_s / hands,
         burstiness=limits.arrivals.burstiness / math.sqrt(hands),
     )
     return [draw_requests(count, arrivals, limits.prompt, limits.output, limits.seed)]
+
+
+def busiest(trace: tuple[Request, ...], count: int) -> list[Request]:
+    """The stretch of so many requests that came in the shortest time: what a fleet is sized for."""
+    if len(trace) <= count:
+        return list(trace)
+    starts = range(len(trace) - count + 1)
+    first = min(starts, key=lambda at: trace[at + count - 1].arrival_s - trace[at].arrival_s)
+    return list(trace[first : first + count])
 
 
 def serve(

@@ -159,8 +159,12 @@ def find_during(
     by_name = _codes_by_name(texts)
     middles = {_CODES[cause]: _middles(idle) for cause, idle in pieces.items() if cause in _CODES}
     found: dict[int, list[pl.DataFrame]] = {}
+    asked = [each["at_ns"] for each in middles.values()]
+    moments = pl.concat([pl.Series([], dtype=pl.Int64), *asked]).sort()
     for part in trace.parts("host", rank):
-        coded = _coded(part, by_name, host.threads)
+        # Most events lie over none of the moments that are asked for, and need not be looked at.
+        over = moments.search_sorted(part["end_ns"]) > moments.search_sorted(part["start_ns"])
+        coded = _coded(part.filter(over), by_name, host.threads)
         for code, wanted in middles.items():
             same = coded.filter(pl.col("code") == code).sort("start_ns")
             found.setdefault(code, []).extend(_open_at(wanted, same))

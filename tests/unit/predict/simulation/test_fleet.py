@@ -9,7 +9,7 @@ from fuelline.predict.constants import shipped_constants
 from fuelline.predict.deployment import Deployment
 from fuelline.predict.simulation import Arrivals, Lengths, Limits, Slo, plan_fleet
 from fuelline.predict.simulation.fleet import add_spares, smallest
-from fuelline.predict.simulation.service import serve
+from fuelline.predict.simulation.service import busiest, serve
 from fuelline.predict.simulation.steps import remember_steps, rounded
 from fuelline.schema.chips import find_chip
 from fuelline.schema.models import name_model
@@ -92,8 +92,12 @@ def test_head_room_and_spares_come_on_top() -> None:
         assert option.replicas <= option.with_headroom <= option.with_spares
         assert option.chips == option.with_spares * option.spread.chips
         assert option.simulated is not None
-        assert option.simulated.ttft_s.p95_low is not None
-        assert option.simulated.ttft_s.p95_low <= option.simulated.ttft_s.p95
+        assert option.simulated.attained_share >= 0.95
+    best = answer.options[0].simulated
+    assert best is not None
+    assert best.ttft_s.p95_low is not None
+    assert best.ttft_s.p95_high is not None
+    assert best.ttft_s.p95_low <= best.ttft_s.p95 <= best.ttft_s.p95_high
     costs = [option.usd_per_hour or 0.0 for option in answer.options]
     assert costs == sorted(costs)
 
@@ -108,6 +112,14 @@ def test_a_trace_is_dealt_out_and_every_request_counts() -> None:
     found = serve(instance(), 1, replace(LIMITS, trace=trace), remember_steps(instance()))
     assert found is not None
     assert found.requests == 180  # a tenth is warm-up
+
+
+def test_of_a_long_trace_the_busiest_stretch_counts() -> None:
+    calm = [Request(float(each), 10, 10) for each in range(50)]
+    burst = [Request(100 + each / 100, 10, 10) for each in range(20)]
+    found = busiest((*calm, *burst), 20)
+    assert found == burst
+    assert busiest(tuple(calm), 1000) == calm
 
 
 def test_requests_longer_than_the_cache_do_not_keep_limits() -> None:

@@ -1,0 +1,42 @@
+"""The data's path, top to bottom; a file for each way along it.
+
+recording -> timeline -> signals -> diagnosis -> forecast -> report
+
+No stage knows another: they meet here and nowhere else.
+"""
+
+from fuelline.ingest import find_sources
+from fuelline.pipeline.asked import (
+    ask_as_json,
+    ask_run,
+    judge_feed,
+    seed_run,
+    show_feed,
+    show_forecasts,
+)
+from fuelline.pipeline.compared import compare_runs
+from fuelline.pipeline.diagnosed import diagnose_as_json, diagnose_run, show_report
+from fuelline.pipeline.exported import export_perfetto
+from fuelline.pipeline.imported import Progress, import_files
+from fuelline.pipeline.recorded import compact_run, measure_run
+from fuelline.pipeline.watched import Watch
+
+__all__ = [
+    "Progress",
+    "Watch",
+    "ask_as_json",
+    "ask_run",
+    "compact_run",
+    "compare_runs",
+    "diagnose_as_json",
+    "diagnose_run",
+    "export_perfetto",
+    "find_sources",
+    "import_files",
+    "judge_feed",
+    "measure_run",
+    "seed_run",
+    "show_feed",
+    "show_forecasts",
+    "show_report",
+]

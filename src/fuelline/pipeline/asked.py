@@ -1,0 +1,68 @@
+"""What would be: a recorded run and a question in, forecasts out; a fed loader judged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fuelline.pipeline.diagnosed import diagnose_run
+from fuelline.pipeline.recorded import measure_run
+from fuelline.predict import answer, fit, seed_settings
+from fuelline.report import (
+    render_terminal,
+    write_feed,
+    write_forecasts,
+)
+from fuelline.schema.names import encodable
+from fuelline.schema.readings import Missing
+from fuelline.signals import (
+    answer_feed,
+    measure_feed,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import TextIO
+
+    from fuelline.schema.feeding import Feed, FeedAccount, FeedRequest
+    from fuelline.schema.forecasts import ForecastReport, WhatIf
+    from fuelline.schema.readings import Signal
+    from fuelline.schema.trials import Setting
+
+
+def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> ForecastReport:
+    """What would be, by the pipeline model of the rank that a diagnosis would judge."""
+    facts = measure_run(run_dir)
+    fitted = facts if isinstance(facts, Missing) else fit(facts)
+    return answer(fitted, question, price)
+
+
+def seed_run(run_dir: Path, cores: float) -> list[tuple[tuple[Setting, ...], Signal]]:
+    """Loader settings worth a trial, with what the model of a recording predicts for them."""
+    facts = measure_run(run_dir)
+    return seed_settings(facts if isinstance(facts, Missing) else fit(facts), cores)
+
+
+def ask_as_json(run_dir: Path, question: WhatIf, price: float | None = None) -> str:
+    """The contract of `whatif --json`."""
+    return msgspec.json.format(msgspec.json.encode(ask_run(run_dir, question, price))).decode()
+
+
+def show_forecasts(run_dir: Path, question: WhatIf, *, price: float | None, stream: TextIO) -> None:
+    """The same for people."""
+    report = ask_run(run_dir, question, price)
+    render_terminal(write_forecasts(report, encodable(str(run_dir))), stream)
+
+
+def judge_feed(run_dir: Path, accounts: list[FeedAccount], request: FeedRequest) -> Feed:
+    """What a driven loader can give, whom that would feed, and what keeps it from giving more."""
+    diagnosis = diagnose_run(run_dir)
+    emulated = request.step_seconds is not None or request.samples_per_s is not None
+    rates = measure_feed(accounts, emulated=emulated)
+    return answer_feed(accounts, rates, request, diagnosis)
+
+
+def show_feed(feed: Feed, stream: TextIO) -> None:
+    """The same for people."""
+    render_terminal(write_feed(feed), stream)

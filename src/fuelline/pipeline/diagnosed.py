@@ -1,0 +1,41 @@
+"""Any run: its diagnosis, for people and for scripts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fuelline.fix.telling import tell_fixes
+from fuelline.ingest import is_trace
+from fuelline.pipeline.imported import diagnose_trace
+from fuelline.pipeline.recorded import diagnose_recording, find_fixes
+from fuelline.report import (
+    render_terminal,
+    write_document,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import TextIO
+
+    from fuelline.schema.findings import Diagnosis
+
+
+def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
+    """Read a run, compacting it on the way if it has ended, and diagnose it."""
+    if is_trace(run_dir):
+        return diagnose_trace(run_dir, price)
+    diagnosis, fixes = diagnose_recording(run_dir, price), tell_fixes(find_fixes(run_dir))
+    settings = diagnosis.settings if fixes else []
+    return msgspec.structs.replace(diagnosis, fixes=fixes, settings=settings)
+
+
+def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
+    """The contract of `diagnose --json`."""
+    return msgspec.json.format(msgspec.json.encode(diagnose_run(run_dir, price))).decode()
+
+
+def show_report(run_dir: Path, *, price: float | None, stream: TextIO) -> None:
+    """The diagnosis for people."""
+    render_terminal(write_document(diagnose_run(run_dir, price)), stream)

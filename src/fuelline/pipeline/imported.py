@@ -1,0 +1,78 @@
+"""An imported run: files of a profiler -> tables -> survey -> diagnosis."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from fuelline import __version__
+from fuelline.diagnose import diagnose, judge_scrapes
+from fuelline.ingest import (
+    find_sources,
+    import_trace,
+    load_trace,
+)
+from fuelline.pipeline.recorded import summarise
+from fuelline.schema.names import encodable
+from fuelline.schema.recording import RunFacts
+from fuelline.signals.stragglers import blame_root, measure_stragglers
+from fuelline.signals.trace import is_scrape, measure_scrapes, measure_survey, survey_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from fuelline.schema.findings import Diagnosis
+    from fuelline.signals.trace import Survey
+
+
+class Progress(Protocol):
+    """Whom to tell how far a long read has come."""
+
+    def expect(self, size_bytes: int) -> None:
+        """How much there will be."""
+        ...
+
+    def advance(self, size_bytes: int) -> None:
+        """So much more was read."""
+        ...
+
+
+def import_files(
+    paths: Sequence[Path], run_dir: Path, *, partial: bool, jobs: int | None, progress: Progress
+) -> None:
+    """Make a run of profilers' files: all of it or, on any error, nothing."""
+    sources = find_sources(paths)
+    progress.expect(sum(path.stat().st_size for path in sources))
+    run = RunFacts(
+        run_id=run_dir.name,
+        command=["fuelline", "import", *(encodable(str(path)) for path in paths)],
+        host=socket.gethostname(),
+        started_wall_ns=time.time_ns(),
+        started_ns=0,
+        exit_code=0,
+        fuelline_version=__version__,
+    )
+    import_trace(sources, run_dir, run, partial=partial, jobs=jobs, advance=progress.advance)
+
+
+def diagnose_trace(run_dir: Path, price: float | None) -> Diagnosis:
+    """The same answer for an imported trace."""
+    trace = load_trace(run_dir)
+    if is_scrape(trace):
+        summary = summarise(trace.run, run_dir)
+        return judge_scrapes(summary, measure_scrapes(trace), trace.facts.quality, price)
+    return diagnose_survey(survey_trace(trace), run_dir, price)
+
+
+def diagnose_survey(survey: Survey, run_dir: Path, price: float | None = None) -> Diagnosis:
+    """What a survey of all ranks comes to."""
+    measured = measure_survey(survey)
+    stragglers = measure_stragglers(survey.trace)
+    facts = msgspec.structs.replace(measured.facts, stragglers=stragglers)
+    diagnosis = diagnose(facts, summarise(survey.trace.run, run_dir), [], price)
+    collectives = blame_root(measured.collectives, stragglers)
+    return msgspec.structs.replace(diagnosis, trace=measured.answer, collectives=collectives)

@@ -1,0 +1,177 @@
+"""A recorded run: host by host from its folder to the diagnosis of the rank that is judged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from fuelline.diagnose import cannot_tell, diagnose
+from fuelline.fix.remedies import propose_settings
+from fuelline.ingest import (
+    Hosts,
+    compact_recording,
+    find_parts,
+    read_fixes,
+)
+from fuelline.predict import fit, value_remedies
+from fuelline.schema.findings import Diagnosis, RunSummary
+from fuelline.schema.names import encodable
+from fuelline.schema.readings import Missing
+from fuelline.signals import (
+    align_hosts,
+    compare_ranks,
+    find_reason,
+    find_unseen,
+    measure,
+    measure_devices,
+    view_host,
+    why_no_steps,
+)
+from fuelline.timeline.tiles import cut_tiles
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fuelline.schema.facts import Culprit, Facts, SyncFacts
+    from fuelline.schema.fixes import FixEvent
+    from fuelline.schema.recording import Blindspot, RunFacts
+    from fuelline.signals import Comparison, HostView
+    from fuelline.timeline.tiles import Tiling
+    from fuelline.timeline.trainer import Trainer
+
+MOST_NAMED = 3
+"""Hosts in one line of the report."""
+
+
+MOST_COMPARED = 4
+"""Ranks beside a late one whose steps are looked into: what it does differently shows by then."""
+
+
+def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
+    """Read a recorded run, compacting it on the way if it has ended, and diagnose it."""
+    recordings = Hosts(run_dir)
+    hosts = align_hosts([view_host(timeline) for timeline in recordings])
+    comparison = compare_ranks(hosts)
+    late = {culprit.rank for culprit in comparison.facts.culprits}
+    trainer = _choose_trainer(hosts, late)
+    summary = summarise(hosts[0].run, run_dir)
+    blindspots = [
+        *_join_blindspots(hosts),
+        *recordings.lost,
+        *find_unseen(hosts, trainer),
+    ]
+    timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
+    tiling = cut_tiles(timeline, trainer) if trainer is not None else None
+    if trainer is None or tiling is None:
+        devices = measure_devices(timeline).devices
+        return cannot_tell(summary, blindspots, why_no_steps(hosts, trainer), price, devices)
+    sync = _explain_lateness(recordings, hosts, comparison)
+    facts = measure(timeline, trainer, tiling, sync)
+    diagnosis = value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
+    return msgspec.structs.replace(diagnosis, settings=propose_settings(facts))
+
+
+def find_fixes(run_dir: Path) -> list[FixEvent]:
+    """What `run --fix` did, on all hosts."""
+    return [event for part in find_parts(run_dir) or [run_dir] for event in read_fixes(part)]
+
+
+def measure_run(run_dir: Path) -> Facts | Missing:
+    """The facts of the rank that a diagnosis would judge, or why there are none."""
+    recordings = Hosts(run_dir)
+    hosts = align_hosts([view_host(timeline) for timeline in recordings])
+    comparison = compare_ranks(hosts)
+    trainer = _choose_trainer(hosts, {culprit.rank for culprit in comparison.facts.culprits})
+    timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
+    tiling = cut_tiles(timeline, trainer) if trainer is not None else None
+    if trainer is None or tiling is None:
+        return Missing(reason=why_no_steps(hosts, trainer))
+    return measure(timeline, trainer, tiling, comparison.facts)
+
+
+def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:
+    """What no host could see as it is; what only some could not, with their names."""
+    seen_by: dict[Blindspot, list[str]] = {}
+    for host in hosts:
+        for spot in dict.fromkeys(host.blindspots):
+            seen_by.setdefault(spot, []).append(host.run.run_id)
+    return [
+        spot
+        if len(names) == len(hosts)
+        else msgspec.structs.replace(spot, what=f"{spot.what} ({_list_some(names)})")
+        for spot, names in seen_by.items()
+    ]
+
+
+def _list_some(names: list[str]) -> str:
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _choose_trainer(hosts: list[HostView], late: set[int]) -> Trainer | None:
+    """The rank to judge: the first that makes nobody wait."""
+    everyone = [trainer for host in hosts for trainer in host.trainers]
+    everyone.sort(key=lambda trainer: (trainer.rank in late, trainer.rank or 0))
+    return everyone[0] if everyone else None
+
+
+def _host_of(hosts: list[HostView], trainer: Trainer) -> int:
+    return next(number for number, host in enumerate(hosts) if trainer in host.trainers)
+
+
+def _explain_lateness(
+    recordings: Hosts, hosts: list[HostView], comparison: Comparison
+) -> SyncFacts:
+    """Give each late rank the part of a step that it is late by, and its own facts."""
+    facts = comparison.facts
+    explained = [_explain(recordings, hosts, comparison, culprit) for culprit in facts.culprits]
+    return msgspec.structs.replace(facts, culprits=explained)
+
+
+def _explain(
+    recordings: Hosts, hosts: list[HostView], comparison: Comparison, culprit: Culprit
+) -> Culprit:
+    late = {each.rank for each in comparison.facts.culprits} - {culprit.rank}
+    tilings: dict[int, Tiling] = {}
+    for number, host in enumerate(hosts):
+        for trainer in host.trainers:
+            is_wanted = trainer.rank == culprit.rank or len(tilings) < MOST_COMPARED
+            if not is_wanted or trainer.rank is None or trainer.rank in late:
+                continue
+            timeline = recordings.read(number)
+            tiling = cut_tiles(timeline, trainer)
+            if tiling is None:
+                continue
+            tilings[trainer.rank] = tiling.shifted(host.offset.shift_ns)
+            if trainer.rank == culprit.rank:
+                culprit = msgspec.structs.replace(culprit, own=measure(timeline, trainer, tiling))
+    return find_reason(comparison, tilings, culprit)
+
+
+def tile_judged(run_dir: Path) -> Tiling | None:
+    """The tiles of the rank that the diagnosis judges."""
+    recordings = Hosts(run_dir)
+    hosts = align_hosts([view_host(timeline) for timeline in recordings])
+    late = {culprit.rank for culprit in compare_ranks(hosts).facts.culprits}
+    trainer = _choose_trainer(hosts, late)
+    if trainer is None:
+        return None
+    return cut_tiles(recordings.read(_host_of(hosts, trainer)), trainer)
+
+
+def compact_run(run_dir: Path) -> None:
+    """Turn the raw files of an ended run into tables; OSError if there is no room."""
+    compact_recording(run_dir)
+
+
+def summarise(run: RunFacts, run_dir: Path) -> RunSummary:
+    """What a diagnosis says of the run itself."""
+    return RunSummary(
+        run_id=run.run_id,
+        command=run.command,
+        host=run.host,
+        exit_code=run.exit_code,
+        seconds=None if run.ended_ns is None else (run.ended_ns - run.started_ns) / 1e9,
+        path=encodable(str(run_dir)),
+    )
