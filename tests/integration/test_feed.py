@@ -83,6 +83,7 @@ def test_a_loader_in_fixed_order_is_taken_when_backward_proves_it(tmp_path: Path
         ("none", (), "never iterated a torch DataLoader"),
         ("evaluates", (), "before it iterated a training loader. It iterated: 1. Rows"),
         ("raises", (), "ended (exit code 1) before"),
+        ("tensors", (), "trains without a torch DataLoader"),
         ("unpicklable", (), "pickle"),
         ("broken", ("--loader", "1"), "no label for sample"),
     ],
@@ -94,7 +95,7 @@ def test_what_cannot_be_fed_is_told(
     assert done.returncode == 3
     assert words in " ".join(done.stderr.splitlines()[-1:])
     assert "Traceback" not in done.stderr or way == "raises"
-    assert "checkpoint" not in left(tmp_path)
+    assert not {"checkpoint", "trained"} & left(tmp_path)
 
 
 def test_options_that_make_no_sense_start_nothing(tmp_path: Path) -> None:

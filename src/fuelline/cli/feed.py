@@ -174,12 +174,20 @@ def _check(accounts: list[FeedAccount], outcome: Outcome, request: FeedRequest) 
     """Raise, with what is known, if no loader was driven to a result."""
     driven = [account for account in accounts if account.number is not None]
     problem = next((each.problem for each in driven if each.problem), None)
+    refusal = next(
+        (each.problem for each in accounts if each.number is None and each.problem), None
+    )
     if any(len(account.waits_ns) > account.warm for account in driven):
         return
     if problem is not None:
         raise InputError(
             f"The loader failed before there was anything to measure: {problem}. The script was "
             "ended. `python SCRIPT` shows the same error with its traceback."
+        )
+    if refusal is not None:
+        raise InputError(
+            f"There is nothing to feed: {refusal}. The script was ended at a backward pass, and "
+            "nothing of it ran after that. `fuelline run` records what it does."
         )
     code = outcome.returncode
     ending = f"exit code {code}" if code >= 0 else f"signal {-code}"

@@ -28,23 +28,19 @@ __all__ = ["install"]
 
 LONGEST_WAIT = 4
 """A loader too slow for its warm-up is given up as many times the asked seconds after its start."""
+PATIENCE = 20
+"""Backward passes without a loader of ours before it counts as training without one."""
 _MOST_FRAMES = 3
 
 
-def install(plan_path: str) -> None:
-    """Wait for the training loader in this process."""
+def install(plan_path: str) -> Takeover:
+    """Wait for the training loader in this process; the caller tells of backward passes."""
     with open(plan_path, encoding="utf-8") as file:  # noqa: PTH123
         plan = json.load(file)
     owner = dataloader.DataLoader
     takeover = Takeover(plan, owner.__iter__)
     owner.__iter__ = takeover.start
-    backward = torch.autograd.backward
-
-    def prove(*args: Any, **kwargs: Any) -> Any:
-        takeover.prove()
-        return backward(*args, **kwargs)
-
-    torch.autograd.backward = prove
+    return takeover
 
 
 class Takeover:
@@ -56,6 +52,9 @@ class Takeover:
         self._seen: list[tuple[Any, dict[str, Any]]] = []
         self._unproven: tuple[Any, Any] | None = None
         self._is_driving = False
+        self._passes = 0
+        self.is_made = False
+        """Whether the job has made a loader."""
         self.start = self._make_start()
 
     def _make_start(self) -> Callable[[Any], Any]:
@@ -76,8 +75,14 @@ class Takeover:
 
     def prove(self) -> None:
         """A backward pass: whatever loader was iterated last with gradients is the training's."""
-        if self._unproven is None or self._is_driving or self._plan["loader"] is not None:
+        if self._is_driving or self._plan["loader"] is not None:
             return
+        if self._unproven is None:
+            self._passes += 1
+            if self.is_made and self._passes < PATIENCE:
+                return  # perhaps a warm-up: a loader was made, and may be iterated yet
+            self._tell({"problem": "it trains without a torch DataLoader that can be driven"})
+            leave_job(self._others_drive)
         loader, iterator = self._unproven
         _end_workers(iterator)
         self._drive(loader)

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from multiprocessing import util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ GRACE_S = 5.0
 """Exit functions of the job may take this long; a hanging one must not keep the user waiting."""
 
 
-def leave_job(others_drive: Callable[[], bool]) -> None:
+def leave_job(others_drive: Callable[[], bool]) -> NoReturn:
     """Does not return; a process that `multiprocessing` started also ends its parent, at the last.
 
     `others_drive` says whether other processes of the job still need that parent.

@@ -12,6 +12,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 RECORDER = os.path.join(HERE, "..", "..", "..", "record", "hooks", "site")
 LOADER = "torch.utils.data.dataloader"
+AUTOGRAD = "torch.autograd"
 LOADING = "torch.utils.data"
 """The whole of it; its loader is there before."""
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
@@ -37,7 +38,7 @@ def _start() -> None:
             _await(watch, run_dir, LOADING, lambda: _stretch(run_dir, fix, watch))
             _await(watch, run_dir, STATEFUL, _leave_stateful)
         elif feed:
-            _await(watch, run_dir, LOADER, lambda: _feed(feed, watch))
+            _feed(feed, watch)
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
         sys.stderr.write(f"fuelline: not active in this process: {failure!r}\n")
     finally:
@@ -86,21 +87,45 @@ def _serve_paths(plan: str, watch: object) -> None:
 
 
 def _feed(plan: str, watch: object) -> None:
-    """Install when the first loader is made: then torch is complete and the recorder in place."""
-    owner = sys.modules[LOADER].DataLoader
-    original = owner.__init__
+    """Install when the first loader is made: then torch is complete and the recorder in place.
 
-    def init(self: object, *args: object, **kwargs: object) -> None:
-        if owner.__init__ is init:
-            owner.__init__ = original
+    A script that comes to `backward` without one has none that can be fed, and must not train on.
+    """
+    installed: list[object] = []
+
+    def install_once() -> object:
+        if not installed:
             watch._load_package()  # type: ignore[attr-defined]
             from fuelline.fix.adapters.feed import install  # noqa: PLC0415 - exists only from here on
 
-            install(plan)
-        original(self, *args, **kwargs)
+            installed.append(install(plan))
+        return installed[0]
 
-    init.__wrapped__ = original  # type: ignore[attr-defined]  # its signature is asked for
-    owner.__init__ = init
+    def follow_loader() -> None:
+        owner = sys.modules[LOADER].DataLoader
+        original = owner.__init__
+
+        def init(self: object, *args: object, **kwargs: object) -> None:
+            owner.__init__ = original
+            install_once().is_made = True  # type: ignore[attr-defined]
+            original(self, *args, **kwargs)
+
+        init.__wrapped__ = original  # type: ignore[attr-defined]  # its signature is asked for
+        owner.__init__ = init
+
+    def follow_backward() -> None:
+        owner = sys.modules[AUTOGRAD]
+        original = owner.backward
+
+        def backward(*args: object, **kwargs: object) -> object:
+            install_once().prove()  # type: ignore[attr-defined]
+            return original(*args, **kwargs)
+
+        backward.__wrapped__ = original  # type: ignore[attr-defined]  # likewise
+        owner.backward = backward  # type: ignore[attr-defined]
+
+    _await(watch, os.path.dirname(plan), LOADER, follow_loader)
+    _await(watch, os.path.dirname(plan), AUTOGRAD, follow_backward)
 
 
 def _step_aside() -> None:
