@@ -10,7 +10,7 @@ import zlib
 
 import polars as pl
 
-MOST_CHARACTERS = 4096
+MOST_CHARACTERS = 16 * 1024
 """Demangled template names of CUTLASS kernels reach about 3,000."""
 
 
