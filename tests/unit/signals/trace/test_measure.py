@@ -176,12 +176,13 @@ def test_launches_without_kernels_are_a_loss_and_forbid_idleness() -> None:
     rank = Rank()
     for number in range(10):
         rank.kernel(100 * number, 100 * number + 10, called=100 * number - 5)
-        rank.call(
-            100 * number + 20, 100 * number + 25, "cudaLaunchKernel", correlation=900 + number
-        )
+        rank.launches += 1  # correlations count launches, whether their kernels were kept or not
+        start = 100 * number + 20
+        rank.call(start, start + 5, "cudaLaunchKernel", correlation=rank.launches)
     measured = measure_trace(build(rank))
     assert measured.facts.trace is not None
-    assert "50 % of the launches" in measured.facts.trace.doubt
+    # The last one may still be in the queue.
+    assert "45 % of the launches" in measured.facts.trace.doubt
     assert set(measured.facts.devices[0].ladder.values()) == {None}
 
 
