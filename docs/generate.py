@@ -1,7 +1,7 @@
 """Writes the parts of the documentation that the code already knows: `make docs`.
 
-docs/rules.md from the rules' docstrings, docs/diagnosis.schema.json from the structs, and the table
-of findings in README.md. A test fails when what is in the tree differs from what this would write.
+docs/rules.md from the rules' docstrings and docs/diagnosis.schema.json from the structs. A test
+fails when what is in the tree differs from what this would write.
 """
 
 from __future__ import annotations
@@ -22,16 +22,13 @@ if TYPE_CHECKING:
     from fuelline.diagnose.rule import Rule
 
 ROOT = Path(__file__).parent.parent
-TABLE = re.compile(r"(<!-- rules:begin -->\n).*?(<!-- rules:end -->)", re.DOTALL)
 
 
 def generate() -> dict[Path, str]:
     """File to content, for every generated file."""
-    readme = ROOT / "README.md"
     return {
         ROOT / "docs" / "rules.md": _rules_page(),
         ROOT / "docs" / "diagnosis.schema.json": _schema(),
-        readme: TABLE.sub(lambda found: found[1] + _table() + found[2], readme.read_text()),
     }
 
 
@@ -39,6 +36,7 @@ def _rules_page() -> str:
     parts = [
         "# What Fuelline can name\n",
         "Generated from the rules by `make docs`. Within a stage the more specific rule speaks.\n",
+        _table(),
     ]
     for rule in RULES:
         summary, _, body = _docstring(rule).partition("\n\n")
