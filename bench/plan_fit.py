@@ -45,6 +45,7 @@ SPREAD = {
         "small_launch_share": 0.3,
         "route_launches": 0.4,
         "grouped_share": 0.4,
+        "unpacked_share": 0.4,
         "cache_read_share": 0.1,
         "floor_scale": 0.4,
         "scatter_share": 0.4,

@@ -157,8 +157,9 @@ class Shares(Struct, frozen=True, kw_only=True):
     """Of the exchanges between experts in training that do not hide."""
     exposed_share: float = 0.7
     """Of tensor-parallel exchanges in training that do not hide behind math."""
-    wave_share: float = 0.35
-    """Of the requests running at once, the share that arrives together in a closed loop."""
+    wave_share: float = 0.25
+    """Of the requests in a closed loop of equal lengths, the share that stays together: those that
+    start in one step end in one step."""
 
 
 class Benchmark(Struct, frozen=True, kw_only=True):
@@ -169,6 +170,27 @@ class Benchmark(Struct, frozen=True, kw_only=True):
     input_len: float
     output_len: float
     source: str = ""
+
+
+class Loop(Struct, frozen=True, kw_only=True):
+    """How a load generator keeps a number of requests in flight: each is replaced when it ends."""
+
+    words: tuple[str, ...] = ()
+    rounds: float = 10.0
+    """Requests for every place in the loop; the first of each starts with all others at once."""
+    shortest_share: float = 1.0
+    """Lengths are drawn evenly between this share of the stated ones and the stated ones."""
+    source: str = ""
+
+    @property
+    def mean_share(self) -> float:
+        """Mean length against the stated one."""
+        return (1 + self.shortest_share) / 2
+
+
+EQUAL_LENGTHS = Loop(
+    source="genai-perf and aiperf as people call them: ten requests a place, no spread of lengths"
+)
 
 
 class Convention(Struct, frozen=True, kw_only=True):
@@ -216,6 +238,7 @@ class Constants(Struct, frozen=True, kw_only=True, eq=False):
     shares: Shares = Shares()
     workload: tuple[Benchmark, ...] = ()
     convention: tuple[Convention, ...] = ()
+    loop: tuple[Loop, ...] = ()
     doubt: tuple[Doubt, ...] = ()
 
 

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from fuelline.schema.plans import Parallelism
     from fuelline.schema.precision import Precision
 
+TILE_ROWS = 64.0
+"""Rows that an expert's product is padded to: on average half a tile of each touched expert is
+waste."""
+
 
 def feed_forward(
     name: str, model: Model, precision: Precision, rows: float, size: tuple[float, float]
@@ -59,6 +63,15 @@ def touched_share(experts: float, chosen: float, tokens: float) -> float:
     return 1 - (1 - chosen / experts) ** tokens if tokens > 0 else 0.0
 
 
+def _copies(spread: Parallelism) -> float:
+    """Reads and writes of a row on its way to an expert and back.
+
+    Into the experts' order and out of it; experts on other chips sort once more at either end of
+    both exchanges.
+    """
+    return 8.0 if spread.ep > 1 else 4.0
+
+
 def experts(
     model: Model, precision: Precision, work: Work, spread: Parallelism, route_launches: float
 ) -> list[Operator]:
@@ -69,6 +82,7 @@ def experts(
     tokens = work.rows * replicas
     touched = here * touched_share(model.experts, model.experts_per_token, tokens)
     rows = tokens * model.experts_per_token * here / model.experts
+    padded = rows + touched * TILE_ROWS / 2
     up = (model.matrices - 1) * width
     weights = model.hidden * form.bits / 8 * touched
     operators = [
@@ -77,7 +91,7 @@ def experts(
             "experts up",
             "grouped",
             layers,
-            2 * rows * hidden * up,
+            2 * padded * hidden * up,
             weights * up,
             ACT_BYTES * rows * (hidden + up),
             form.math,
@@ -89,7 +103,7 @@ def experts(
             "experts down",
             "grouped",
             layers,
-            2 * rows * width * hidden,
+            2 * padded * width * hidden,
             weights * width,
             ACT_BYTES * rows * (width + hidden),
             form.math,
@@ -103,7 +117,7 @@ def experts(
             layers,
             0.0,
             0.0,
-            ACT_BYTES * rows * (2 * hidden + up + width),
+            ACT_BYTES * rows * (_copies(spread) * hidden + up + width),
             half(precision),
             route_launches,
         ),

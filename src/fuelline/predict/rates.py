@@ -11,7 +11,16 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from fuelline.predict.constants import BARE, Constants, Convention, Engine, Exchange, Matmul
+from fuelline.predict.constants import (
+    BARE,
+    EQUAL_LENGTHS,
+    Constants,
+    Convention,
+    Engine,
+    Exchange,
+    Loop,
+    Matmul,
+)
 from fuelline.schema.chips import TERA, Chip
 
 BEST_TO_USUAL = 0.93
@@ -82,3 +91,12 @@ def find_convention(text: str, constants: Constants) -> Convention:
         if any(word in words for word in convention.words):
             return convention
     return Convention(words=())
+
+
+def find_loop(text: str, constants: Constants) -> Loop:
+    """How the source of these words keeps its load up; equal lengths for an unknown one."""
+    words = text.lower()
+    for loop in constants.loop:
+        if any(word in words for word in loop.words):
+            return loop
+    return EQUAL_LENGTHS

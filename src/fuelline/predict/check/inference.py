@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from fuelline.predict.batch_energy import batch_power_w
+from fuelline.predict.constants import EQUAL_LENGTHS
 from fuelline.predict.deployment import Deployment
+from fuelline.predict.rates import find_loop
 from fuelline.predict.serving import Load, load, saturate
 from fuelline.predict.training import Training, model_flops
 from fuelline.schema.errors import InputError
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from fuelline.predict.check.case import Case
     from fuelline.predict.check.rows import Row
-    from fuelline.predict.constants import Constants
+    from fuelline.predict.constants import Constants, Loop
     from fuelline.predict.step import Tally
 
 _WORDS = {"low": 1.0, "api": 1.0, "single": 1.0, "latency": 1.0, "large": 512.0, "high": 512.0}
@@ -44,6 +46,7 @@ class Ask(Struct, frozen=True, kw_only=True):
     output: float
     sequences: float | None
     """None: as many as fit."""
+    loop: Loop = EQUAL_LENGTHS
     assumptions: tuple[str, ...] = ()
 
 
@@ -94,7 +97,14 @@ def read_ask(row: Row, case: Case, constants: Constants) -> Ask:
         sequences = next((size for word, size in _WORDS.items() if word in row.batch_word), None)
     if sequences is None and _is_one_user(row):
         sequences = 1.0
-    return Ask(prompt=prompt, output=output, sequences=sequences, assumptions=tuple(notes))
+    loop = find_loop(row.text, constants)
+    return Ask(
+        prompt=prompt * loop.mean_share,
+        output=output * loop.mean_share,
+        sequences=sequences,
+        loop=loop,
+        assumptions=tuple(notes),
+    )
 
 
 def _is_one_user(row: Row) -> bool:
@@ -141,7 +151,7 @@ def _per_replica(ask: Ask, replica: Deployment) -> float:
 
 
 def _load(ask: Ask, replica: Deployment) -> Load:
-    return load(replica, _per_replica(ask, replica), ask.prompt, ask.output)
+    return load(replica, _per_replica(ask, replica), ask.prompt, ask.output, ask.loop)
 
 
 def _first_token(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
