@@ -1,4 +1,4 @@
-"""The fit behind `plan_accuracy`: constants from measured rows, shrunk to the stated ones.
+"""The fit behind `plan_accuracy`: constants from measured rows, shrunk to the stated ones and to one another.
 
 Parameters are logarithms of constants in the planner's own table, each with a prior spread; rows
 count less where one source has many. One linearisation around the full fit gives the fit without
@@ -20,6 +20,7 @@ from fuelline.predict.check.answer import RATE, SPARSE, TPOT, TTFT, answer_row, 
 from fuelline.predict.check.case import read_chip
 from fuelline.predict.constants import Adjustment, Constants, adjusted
 from fuelline.predict.rates import find_engine
+from fuelline.schema.chips import find_chip
 from fuelline.schema.plans import Estimate
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ SPREAD = {
         "short_sum_bytes": 0.4,
     },
 }
+KIN = 0.5
+"""Correlation between what one constant is on different chips or engines: what the model leaves
+out, it leaves out everywhere. Chips with few sources borrow from the others so far."""
 LOOSE = 2.0
 """Constants of chips that were measured badly (L40S) or not at all may move further."""
 AT_MOST = {"memory_share": 0.97, "math_share": 0.97, "move_share": 0.97, "unpack8_share": 1.0}
@@ -83,6 +87,12 @@ class Parameter:
     spread: float
     chips: tuple[str, ...] = ()
     kind: str = ""
+
+    @property
+    def kin(self) -> tuple[str, str, str]:
+        """Entries of one kind of device, or of one kind of software, have this in common."""
+        kind = find_chip(self.chips[0]).kind if self.chips else self.kind
+        return self.table, kind, self.key
 
     def change(self, log_value: float) -> Adjustment:
         """As an adjustment of the table."""
@@ -111,7 +121,7 @@ class Fit:
         self.stated = stated
         self.parameters = list(_parameters(stated))
         self.start = np.array([math.log(each.stated) for each in self.parameters])
-        self.spread = np.array([each.spread for each in self.parameters])
+        self.narrow = np.linalg.inv(_prior(self.parameters))
         self.sources = [source_of(row) for row in self.rows]
         count = collections.Counter(self.sources)
         self.weight = np.array(
@@ -165,8 +175,8 @@ class Fit:
             scaled = np.abs((known + slopes @ moved) * self.weight)
             robust = np.where(scaled > 1.5, 1.5 / np.maximum(scaled, 1e-9), 1.0)
             weight = self.weight**2 * robust * keep
-            left = slopes.T @ (weight[:, None] * slopes) + np.diag(1 / self.spread**2)
-            right = -(slopes.T @ (weight * known)) - (point - self.start) / self.spread**2
+            left = slopes.T @ (weight[:, None] * slopes) + self.narrow
+            right = -(slopes.T @ (weight * known)) - self.narrow @ (point - self.start)
             moved = np.linalg.solve(left, right)
         return point + moved
 
@@ -198,6 +208,16 @@ class Fit:
         if parameter.table == "matmul":
             return chip in parameter.chips or (not parameter.chips and kind == parameter.kind)
         return parameter.table == "shares" or parameter.name == self._engines[index]
+
+
+def _prior(parameters: Sequence[Parameter]) -> Array:
+    """Covariance of what constants may be: `KIN` between the same constant of several entries."""
+    spread = np.array([each.spread for each in parameters])
+    alike = np.array(
+        [[KIN if one.kin == two.kin else 0.0 for two in parameters] for one in parameters]
+    )
+    np.fill_diagonal(alike, 1.0)
+    return alike * np.outer(spread, spread)
 
 
 def _chip_of(row: Row) -> tuple[str, str]:

@@ -156,7 +156,8 @@ class Shares(Struct, frozen=True, kw_only=True):
     expert_exposed_share: float = 0.5
     """Of the exchanges between experts in training that do not hide."""
     exposed_share: float = 0.7
-    """Of tensor-parallel exchanges in training that do not hide behind math."""
+    """Of tensor-parallel exchanges in training that do not hide behind math, where software cuts
+    them into pieces for that."""
     wave_share: float = 0.25
     """Of the requests in a closed loop of equal lengths, the share that stays together: those that
     start in one step end in one step."""
@@ -207,6 +208,10 @@ class Convention(Struct, frozen=True, kw_only=True):
     older_attention: bool = False
     """Attention kernels of the generation before the chip (FlashAttention 2 on Hopper)."""
     microbatches_are_stages: bool = False
+    blocking: bool = False
+    """Tensor-parallel exchanges do not hide behind products, unless a row says `async`."""
+    interleave: int = 0
+    """Chunks of layers a stage holds; 0: as usual."""
     source: str = ""
 
 

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from fuelline.schema.plans import Parallelism
     from fuelline.schema.precision import Precision
 
-TILE_ROWS = 64.0
-"""Rows that an expert's product is padded to: on average half a tile of each touched expert is
-waste."""
+LEAST_TILE, MOST_TILE = 16.0, 128.0
+"""Rows of a tile: kernels take small ones where experts get few rows (facts of skinny products)."""
 
 
 def feed_forward(
@@ -63,6 +62,13 @@ def touched_share(experts: float, chosen: float, tokens: float) -> float:
     return 1 - (1 - chosen / experts) ** tokens if tokens > 0 else 0.0
 
 
+def _padding(rows: float, touched: float) -> float:
+    """Each touched expert's rows are filled up to whole tiles: half a tile of waste on average."""
+    if not touched:
+        return 0.0
+    return touched * min(max(rows / touched, LEAST_TILE), MOST_TILE) / 2
+
+
 def _copies(spread: Parallelism) -> float:
     """Reads and writes of a row on its way to an expert and back.
 
@@ -82,7 +88,7 @@ def experts(
     tokens = work.rows * replicas
     touched = here * touched_share(model.experts, model.experts_per_token, tokens)
     rows = tokens * model.experts_per_token * here / model.experts
-    padded = rows + touched * TILE_ROWS / 2
+    padded = rows + _padding(rows, touched)
     up = (model.matrices - 1) * width
     weights = model.hidden * form.bits / 8 * touched
     operators = [

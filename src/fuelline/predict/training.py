@@ -1,7 +1,7 @@
 """The time of one training step: math, traffic, exchanges, bubble; what of them hides behind what.
 
 A step is `micro-batches` passes of forward and backward through a pipeline of stages. Matrix
-products cost three forwards (four with full recomputation), flash attention three and a half.
+products cost three forwards (four with full recomputation), flash attention nearly four.
 Exchanges of the data-parallel group hide behind backward as far as they fit.
 """
 
@@ -25,8 +25,13 @@ if TYPE_CHECKING:
     from fuelline.schema.models import Model
     from fuelline.schema.plans import Parallelism
 
-BACKWARD_ATTENTION = 3.5
-"""Flash attention forward and back against forward: five products back for two."""
+BACKWARD_ATTENTION = 2.5 / 0.85
+"""Flash attention back against forward: five products for two, each at about 0.85 of the forward's
+rate (arXiv 2307.08691 and 2407.08608, figures of forward and backward speed). Far below the peak,
+it is not throttled as long products are."""
+SCORE_MOVES_BACK = 9.0
+"""How often the backward pass moves scores: probabilities, their gradient through dropout and
+softmax, and two products that read it."""
 NEAR_SHARE = 0.7
 """Of the link inside a domain that exchanges between experts reach."""
 NETWORK_SHARE = 0.85
@@ -62,6 +67,8 @@ class Schedule(Struct, frozen=True, kw_only=True):
     """Attention kernels are not made for this chip."""
     eager: bool = False
     """Norms and activations are kernels of their own."""
+    blocking: bool = False
+    """Tensor-parallel exchanges are waited for, not cut into pieces that hide behind products."""
 
 
 class Training(Struct, frozen=True, kw_only=True):
@@ -158,14 +165,14 @@ def _micro_batch(setup: Setup, schedule: Schedule, size: float) -> Training:
     add_operators(forward, setup, forward_operators(setup, work))
     full, again = _passes(schedule.recompute)
     sustained = setup.rates(setup.unit(setup.precision.math)).train_share
-    attention = (forward.attention_math + forward.cache) * (BACKWARD_ATTENTION + again) / sustained
+    attention = (forward.attention_math + forward.cache) * (1 + again + BACKWARD_ATTENTION)
     moved = forward.moved * full * (shares.eager_moves if schedule.eager else 1.0)
-    side = _side_traffic(setup, schedule, size, full) / (shares.move_share * setup.bandwidth)
+    side = _side_traffic(setup, schedule, size, again) / (shares.move_share * setup.bandwidth)
     return Training(
         math_s=(forward.math + forward.weights) * full / sustained,
         attention_s=attention / (shares.older_attention_share if schedule.older_attention else 1.0),
         moved_s=moved + side,
-        tensor_s=_tensor_exchange(setup, schedule, size) * (full - 1),
+        tensor_s=_tensor_exchange(setup, schedule, size) * _exchanges(setup.spread, full),
         expert_s=_expert_exchange(setup, schedule, size) * 2 * shares.expert_exposed_share,
         bubble_s=0.0,
         data_s=0.0,
@@ -184,7 +191,7 @@ def _hops(setup: Setup, schedule: Schedule, micro: float) -> float:
     return 2 * micro * hop * schedule.interleave * setup.constants.shares.exposed_share
 
 
-def _side_traffic(setup: Setup, schedule: Schedule, size: float, full: float) -> float:
+def _side_traffic(setup: Setup, schedule: Schedule, size: float, again: float) -> float:
     """Bytes of logits, and of attention scores where no single kernel keeps them on the chip."""
     model, spread, shares = setup.model, setup.spread, setup.constants.shares
     tokens = size * schedule.length / spread.cp
@@ -192,7 +199,8 @@ def _side_traffic(setup: Setup, schedule: Schedule, size: float, full: float) ->
     if schedule.flash:
         return logits
     scores = model.layers * model.heads / spread.tp * tokens * schedule.length
-    return logits + scores * ACT_BYTES * shares.score_moves * full
+    moves = (1 + again) * shares.score_moves + SCORE_MOVES_BACK
+    return logits + scores * ACT_BYTES * moves
 
 
 def _passes(recompute: str) -> tuple[float, float]:
@@ -205,7 +213,16 @@ def _tensor_exchange(setup: Setup, schedule: Schedule, size: float) -> float:
     model, spread = setup.model, setup.spread
     wide = ACT_BYTES * size * schedule.length * model.hidden / spread.cp
     each = all_reduce(setup.chip, setup.constants, spread.tp, wide, nccl=True)
-    return 2 * model.layers * each * setup.constants.shares.exposed_share
+    shown = 1.0 if schedule.blocking else setup.constants.shares.exposed_share
+    return 2 * model.layers * each * shown
+
+
+def _exchanges(spread: Parallelism, full: float) -> float:
+    """Sums of a forward that a step costs: one forward, one back, one more if recomputed.
+
+    Where norms are cut as well, backward gathers each product's input again: half a sum.
+    """
+    return full - 1 + (0.5 if spread.shared_norms else 0.0)
 
 
 def _expert_exchange(setup: Setup, schedule: Schedule, size: float) -> float:

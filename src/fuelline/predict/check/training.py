@@ -11,6 +11,7 @@ from fuelline.predict.check.inference import Point
 from fuelline.predict.rates import find_convention
 from fuelline.predict.setup import Setup
 from fuelline.predict.training import Schedule, Training, model_flops, time_training
+from fuelline.predict.training_memory import count_memory
 from fuelline.schema.errors import InputError
 from fuelline.schema.plans import Parallelism
 
@@ -25,6 +26,7 @@ _USUAL_BATCH_TOKENS = 4e6
 """Tokens a step of a run that does not say: 4M, as Llama-2 and most of its time (arXiv
 2307.09288)."""
 _USUAL_CHIPS = 1024
+_USUAL_MICROBATCHES = (1, 2, 4)
 _GOODPUT = 0.93
 """Share of time that a whole run trains: failures, restarts, evaluations (Llama-3: above 0.9)."""
 
@@ -34,7 +36,6 @@ def answer_training(row: Row, case: Case, constants: Constants) -> Point:
     convention = find_convention(row.text, constants)
     steps = []
     for spread in _spreads(row, case, convention):
-        schedule = _schedule(row, spread, convention)
         setup = Setup(
             model=case.model,
             chip=case.chip,
@@ -42,7 +43,10 @@ def answer_training(row: Row, case: Case, constants: Constants) -> Point:
             spread=spread,
             constants=constants,
         )
-        steps.append((time_training(setup, schedule), schedule))
+        steps += [
+            (time_training(setup, schedule), schedule)
+            for schedule in _schedules(row, case, spread, convention)
+        ]
     step, schedule = max(steps, key=lambda each: each[0].tokens / each[0].seconds / each[0].chips)
     return Point(
         value=_in_unit(row, case, step, schedule, convention),
@@ -87,18 +91,17 @@ def _number(pattern: str, text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _schedule(row: Row, spread: Parallelism, convention: Convention) -> Schedule:
+def _schedules(
+    row: Row, case: Case, spread: Parallelism, convention: Convention
+) -> list[Schedule]:
+    """One if the row says its micro-batch; else all usual ones that fit in memory."""
     length = row.input_len or _USUAL_LENGTH
     batch = row.batch or max(_USUAL_BATCH_TOKENS / length, spread.dp)
-    local = batch / spread.dp
-    micro = _number(r"microbatch (\d+)(?! unless)", row.notes)
-    if micro is None and convention.microbatches_are_stages:
-        micro = max(int(local // spread.pp), 1)
+    local = max(batch / spread.dp, 1)
     text = row.text
-    return Schedule(
+    first = Schedule(
         batch=batch,
         length=length,
-        microbatch=min(micro or 1, max(local, 1)),
         recompute=_recompute(text, convention),
         interleave=_interleave(row, spread, convention),
         zero=3 if "fsdp" in text or "zero-3" in text or "zero3" in text else 1,
@@ -106,7 +109,17 @@ def _schedule(row: Row, spread: Parallelism, convention: Convention) -> Schedule
         flash=convention.flash,
         eager=convention.eager,
         older_attention=convention.older_attention,
+        blocking=convention.blocking and "async" not in text,
     )
+    micro = _number(r"microbatch (\d+)(?! unless)", row.notes)
+    if micro is None and convention.microbatches_are_stages:
+        micro = max(int(local // spread.pp), 1)
+    if micro is not None:
+        return [replace(first, microbatch=min(micro, local))]
+    sizes = [size for size in _USUAL_MICROBATCHES if size <= local and local % size == 0]
+    ways = [replace(first, microbatch=size) for size in sizes]
+    fits = [each for each in ways if count_memory(case.model, case.chip, spread, each).fits]
+    return fits or [first]
 
 
 def _recompute(text: str, convention: Convention) -> str:
@@ -121,8 +134,8 @@ def _recompute(text: str, convention: Convention) -> str:
 
 def _interleave(row: Row, spread: Parallelism, convention: Convention) -> int:
     stated = _number(r"\bVP ?(\d+)", row.notes)
-    if stated:
-        return stated
+    if stated or convention.interleave:
+        return stated or convention.interleave
     if spread.pp == 1 or convention.counts_recompute or "1f1b" in row.notes.lower():
         return 2 if "interleaved" in row.notes.lower() and spread.pp > 1 else 1
     return 4
