@@ -47,6 +47,7 @@ SPREAD = {
         "route_launches": 0.4,
         "grouped_share": 0.4,
         "unpacked_share": 0.4,
+        "older_attention_share": 0.25,
         "cache_read_share": 0.1,
         "floor_scale": 0.4,
         "scatter_share": 0.4,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from fuelline.schema.models import Model
     from fuelline.schema.plans import Parallelism
 
-BACKWARD_ATTENTION = 2.5 / 0.85
-"""Flash attention back against forward: five products for two, each at about 0.85 of the forward's
+BACKWARD_ATTENTION = 2.5 / 0.8
+"""Flash attention back against forward: five products for two, each at about 0.8 of the forward's
 rate (arXiv 2307.08691 and 2407.08608, figures of forward and backward speed). Far below the peak,
 it is not throttled as long products are."""
 SCORE_MOVES_BACK = 9.0
