@@ -1,15 +1,16 @@
 """What training keeps on one chip: weights, gradients, optimiser, activations.
 
 Mixed-precision Adam: 2 + 2 + 12 bytes a parameter; ZeRO stages 1, 2 and 3 spread the last twelve,
-the gradients and the weights over the replicas. Activations of a layer in half precision are 34
-bytes a token and hidden value with flash attention (arXiv 2205.05198), two when only the layer's
-input is kept.
+the gradients and the weights over the replicas. Activations of a layer in half precision are what
+its products, norms and attention read again: 34 bytes a token and hidden value in a GPT (arXiv
+2205.05198), two when only the layer's input is kept.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuelline.predict.kernels import ACT_BYTES
 from fuelline.predict.training import held_params
 from fuelline.schema.plan_answers import TrainMemory
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from fuelline.schema.plans import Parallelism
 
 WEIGHT_BYTES, GRADIENT_BYTES, STATE_BYTES = 2.0, 2.0, 12.0
-KEPT_BYTES = {"none": 34.0, "selective": 34.0, "full": 2.0}
+INPUT_BYTES = 2.0
+"""Kept of a recomputed layer, for a token and hidden value."""
+MASK_BYTES = 2.0
+"""Masks and statistics, likewise."""
 USABLE_SHARE = 0.92
 """Of the memory; the rest goes to the driver, buffers of the collectives and fragmentation."""
 LOGIT_BYTES = 6.0
@@ -49,20 +53,21 @@ def count_memory(model: Model, chip: Chip, spread: Parallelism, schedule: Schedu
 
 def _activations(model: Model, spread: Parallelism, schedule: Schedule) -> float:
     tokens = schedule.microbatch * schedule.length / spread.cp
-    wide = max(model.hidden, 1)
     layers = model.layers / spread.pp
     flying = min(spread.pp, max(schedule.batch / (spread.dp * schedule.microbatch), 1.0))
-    kept = KEPT_BYTES[schedule.recompute] * _width(model)
-    cut = spread.tp if schedule.recompute != "full" or spread.shared_norms else 1
-    layer_sum = tokens * wide * kept / cut * layers * flying
-    one_layer = tokens * wide * KEPT_BYTES["none"] * _width(model) / spread.tp
+    whole = _kept_bytes(model)
+    full = schedule.recompute == "full"
+    kept = INPUT_BYTES * model.hidden if full else whole
+    cut = spread.tp if not full or spread.shared_norms else 1
+    layer_sum = tokens * kept / cut * layers * flying
     logits = tokens * model.vocab * LOGIT_BYTES / spread.tp
-    return layer_sum + one_layer + logits
+    return layer_sum + tokens * whole / spread.tp + logits
 
 
-def _width(model: Model) -> float:
-    """Feed-forward width against the four times that the formula counts."""
+def _kept_bytes(model: Model) -> float:
+    """Of a layer and token: inputs of norms and products, and what attention and gates read."""
+    heads = model.head_size * (model.heads + 2 * model.kv_heads)
     wide = model.ffn
     if model.experts:
         wide = (model.experts_per_token + model.shared_experts) * model.expert_ffn
-    return 0.5 + 0.5 * wide * (model.matrices - 1) / (4 * model.hidden)
+    return ACT_BYTES * (5 * model.hidden + heads + model.matrices * wide) + MASK_BYTES * model.hidden

@@ -11,7 +11,7 @@ from fuelline.predict.check.inference import Point
 from fuelline.predict.rates import find_convention
 from fuelline.predict.setup import Setup
 from fuelline.predict.training import Schedule, Training, model_flops, time_training
-from fuelline.predict.training_memory import count_memory
+from fuelline.predict.training_memory import USABLE_SHARE, count_memory
 from fuelline.schema.errors import InputError
 from fuelline.schema.plans import Parallelism
 
@@ -94,15 +94,15 @@ def _number(pattern: str, text: str) -> int | None:
 def _schedules(
     row: Row, case: Case, spread: Parallelism, convention: Convention
 ) -> list[Schedule]:
-    """One if the row says its micro-batch; else all usual ones that fit in memory."""
+    """What the row says; of what it does not say, all usual ways that fit in memory."""
     length = row.input_len or _USUAL_LENGTH
     batch = row.batch or max(_USUAL_BATCH_TOKENS / length, spread.dp)
-    local = max(batch / spread.dp, 1)
     text = row.text
+    told = _recompute(text, convention)
     first = Schedule(
         batch=batch,
         length=length,
-        recompute=_recompute(text, convention),
+        recompute=told or "full",
         interleave=_interleave(row, spread, convention),
         zero=3 if "fsdp" in text or "zero-3" in text or "zero3" in text else 1,
         flat="zero-3" in text,
@@ -111,25 +111,43 @@ def _schedules(
         older_attention=convention.older_attention,
         blocking=convention.blocking and "async" not in text,
     )
+    ways = [
+        replace(first, microbatch=size, recompute=recompute)
+        for size in _microbatches(row, spread, convention, max(batch / spread.dp, 1))
+        for recompute in ([told] if told else ["selective", "full"])
+    ]
+    fits = [each for each in ways if _may_fit(case, spread, each)]
+    return fits or [each for each in ways if each.microbatch == ways[0].microbatch][-1:]
+
+
+def _may_fit(case: Case, spread: Parallelism, schedule: Schedule) -> bool:
+    """Kept as 8 bits or chosen operator by operator, activations take about half."""
+    memory = count_memory(case.model, case.chip, spread, schedule)
+    least = memory.total_bytes - memory.activations_bytes / 2
+    return memory.room_bytes is not None and least <= USABLE_SHARE * memory.room_bytes
+
+
+def _microbatches(
+    row: Row, spread: Parallelism, convention: Convention, local: float
+) -> list[float]:
     micro = _number(r"microbatch (\d+)(?! unless)", row.notes)
     if micro is None and convention.microbatches_are_stages:
         micro = max(int(local // spread.pp), 1)
     if micro is not None:
-        return [replace(first, microbatch=min(micro, local))]
-    sizes = [size for size in _USUAL_MICROBATCHES if size <= local and local % size == 0]
-    ways = [replace(first, microbatch=size) for size in sizes]
-    fits = [each for each in ways if count_memory(case.model, case.chip, spread, each).fits]
-    return fits or [first]
+        return [min(micro, local)]
+    return [size for size in _USUAL_MICROBATCHES if size <= local and local % size == 0] or [1]
 
 
-def _recompute(text: str, convention: Convention) -> str:
+def _recompute(text: str, convention: Convention) -> str | None:
     if any(
         word in text for word in ("full activation", "full ac", "checkpointing true", "full recomp")
     ):
         return "full"
     if any(word in text for word in ("checkpointing false", "no recompute", "no ac")):
         return "none"
-    return convention.recompute or "selective"
+    if "selective recompute" in text:
+        return "selective"
+    return convention.recompute or None
 
 
 def _interleave(row: Row, spread: Parallelism, convention: Convention) -> int:
