@@ -51,10 +51,18 @@ class Matmul(Struct, frozen=True, kw_only=True):
     `Shares.cache_read_share`."""
     small_us: float = 0.0
     """Measured: an elementwise operator on one token; 0: from `launch_us`."""
+    wide_by_rows: tuple[tuple[float, float], ...] = ()
+    """Measured: as `by_rows`, of products that give more values than they take."""
+    narrow_by_rows: tuple[tuple[float, float], ...] = ()
 
-    def reach_at(self, rows: float) -> float:
-        """Straight in logarithms between measured numbers of rows; as at the ends beyond."""
+    def reach_at(self, rows: float, widening: float | None = None) -> float:
+        """Straight in logarithms between measured numbers of rows; as at the ends beyond.
+
+        `widening`: values that a product gives for each that it takes.
+        """
         curve = self.by_rows
+        if widening is not None:
+            curve = (self.wide_by_rows if widening > 1 else self.narrow_by_rows) or curve
         after = next((at for at, (count, _) in enumerate(curve) if count >= rows), None)
         if after is None or after == 0:
             return curve[-1 if after is None else 0][1]

@@ -21,7 +21,7 @@ from fuelline.schema.readings import value_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fuelline.schema.roofline import MathCeiling, Roofline
+    from fuelline.schema.roofline import MathCeiling, Roofline, RowsRate
 
 
 class _Entries(Struct, forbid_unknown_fields=False):
@@ -75,13 +75,17 @@ def _matmul(roofline: Roofline, ceiling: MathCeiling, name: str) -> Matmul:
         attention_share=0.0 if attention is None else attention / peak,
         doubt_frac=_spread(ceiling),
         source="fuelline roofline",
-        by_rows=tuple(
-            (float(each.rows), each.flops_per_s.value / peak) for each in ceiling.by_rows
-        ),
+        by_rows=_curve(ceiling.by_rows, peak),
         move_share=0.0 if values is None else ACT_BYTES * values / bandwidth,
         cache_share=0.0 if cache is None else cache / bandwidth,
         small_us=(value_of(ceiling.small_launch_s) or 0.0) * 1e6,
+        wide_by_rows=_curve(ceiling.wide_by_rows, peak),
+        narrow_by_rows=_curve(ceiling.narrow_by_rows, peak),
     )
+
+
+def _curve(rates: tuple[RowsRate, ...], peak: float) -> tuple[tuple[float, float], ...]:
+    return tuple((float(each.rows), each.flops_per_s.value / peak) for each in rates)
 
 
 def _spread(ceiling: MathCeiling) -> float:

@@ -46,9 +46,16 @@ def _add(tally: Tally, setup: Setup, op: Operator, entry: Matmul, unit: str) -> 
         else:
             tally.cache += op.count * move_s
         return
-    seconds = op.flops / (entry.reach_at(op.rows or 1.0) * peak)
+    seconds = op.flops / (entry.reach_at(op.rows or 1.0, _widening(op)) * peak)
     move_s = (op.weight_bytes + op.moved_bytes) / (entry.memory_share * setup.bandwidth)
     if move_s > MOSTLY * seconds:
         tally.weights += op.count * max(seconds, move_s)
     else:
         tally.math += op.count * seconds
+
+
+def _widening(op: Operator) -> float | None:
+    """Values that a product gives for each that it takes; None for what is no plain product."""
+    if not op.rows or not op.inner:
+        return None
+    return op.flops / (2 * op.rows * op.inner**2)

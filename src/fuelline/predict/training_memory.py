@@ -70,4 +70,6 @@ def _kept_bytes(model: Model) -> float:
     wide = model.ffn
     if model.experts:
         wide = (model.experts_per_token + model.shared_experts) * model.expert_ffn
-    return ACT_BYTES * (5 * model.hidden + heads + model.matrices * wide) + MASK_BYTES * model.hidden
+    return (
+        ACT_BYTES * (5 * model.hidden + heads + model.matrices * wide) + MASK_BYTES * model.hidden
+    )

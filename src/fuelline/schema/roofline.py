@@ -45,6 +45,11 @@ class MathCeiling(Struct, frozen=True, kw_only=True):
     """Values that norms, rotations and gates read and write, run one operator at a time."""
     small_launch_s: Signal = Missing(reason="not measured")
     """Their cost on a single token."""
+    wide_by_rows: tuple[RowsRate, ...] = ()
+    """As `by_rows`, of products that give more values a row than they take. Far below the narrow
+    ones: the library packs their weights in strips that leave the cache."""
+    narrow_by_rows: tuple[RowsRate, ...] = ()
+    """Of products that give no more values a row than they take."""
 
 
 class Roofline(Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from fuelline.predict.adapters.torch_probes import (
     ARRAY_BYTES,
     PRECISIONS,
     ROWS,
+    SHAPES,
     device_probes,
     math_probes,
 )
@@ -150,18 +151,15 @@ def _missing_ceiling(kind: str, why: str) -> MathCeiling:
 
 
 def _ceiling(kind: str, times: dict[str, list[float]], amounts: dict[str, float]) -> MathCeiling:
-    by_rows = tuple(
-        RowsRate(rows=rows, flops_per_s=_rate(f"{kind} rows {rows}", times, amounts, "FLOP/s"))
-        for rows in ROWS
-    )
-    best: Signal = max((each.flops_per_s for each in by_rows), key=lambda each: each.value)
+    wide, narrow = (_by_rows(kind, (shape,), times, amounts) for shape in SHAPES)
+    best: Signal = max((each.flops_per_s for each in (*wide, *narrow)), key=lambda each: each.value)
     rest = _without_products(kind, times)
     small = [each / amounts[f"{kind} small"] for each in rest]
     return MathCeiling(
         precision=kind,
         element_bytes=PRECISIONS[kind].itemsize,
         flops_per_s=best,
-        by_rows=by_rows,
+        by_rows=_by_rows(kind, SHAPES, times, amounts),
         launch_s=median_reading(times[f"{kind} launch"], "s", "torch linear of 16 x 16"),
         attention_flops_per_s=_rate(f"{kind} prefill", times, amounts, "FLOP/s"),
         cache_read_bytes_per_s=_rate(f"{kind} decode", times, amounts, "bytes/s"),
@@ -169,12 +167,42 @@ def _ceiling(kind: str, times: dict[str, list[float]], amounts: dict[str, float]
             amounts[f"{kind} moves"], _beyond(kind, times, rest), "count/s", "torch norms and gates"
         ),
         small_launch_s=median_reading(small, "s", "torch norms, rotations, gate on one token"),
+        wide_by_rows=wide,
+        narrow_by_rows=narrow,
     )
+
+
+def _by_rows(
+    kind: str,
+    shapes: tuple[str, ...],
+    times: dict[str, list[float]],
+    amounts: dict[str, float],
+) -> tuple[RowsRate, ...]:
+    """One product of each shape, by the rows that it takes."""
+    return tuple(
+        RowsRate(
+            rows=rows,
+            flops_per_s=rate_reading(
+                sum(amounts[f"{kind} {shape} {rows}"] for shape in shapes),
+                _together(kind, shapes, rows, times),
+                "FLOP/s",
+                f"torch linear of {rows} rows",
+            ),
+        )
+        for rows in ROWS
+    )
+
+
+def _together(
+    kind: str, shapes: tuple[str, ...], rows: int, times: dict[str, list[float]]
+) -> list[float]:
+    rounds = zip(*(times[f"{kind} {shape} {rows}"] for shape in shapes), strict=True)
+    return [sum(each) for each in rounds]
 
 
 def _without_products(kind: str, times: dict[str, list[float]]) -> list[float]:
     """What a layer on one token takes beyond the products that ran before it, round by round."""
-    pairs = zip(times[f"{kind} small"], times[f"{kind} rows 1"], strict=True)
+    pairs = zip(times[f"{kind} small"], _together(kind, SHAPES, 1, times), strict=True)
     return [max(whole - products, whole / 50) for whole, products in pairs]
 
 

@@ -7,6 +7,7 @@ than them, and what follows a product finds them as the product left them.
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,8 +23,9 @@ ARRAY_BYTES = 256 * 2**20
 """Of the bandwidth's array: several times the last cache of a socket's share."""
 POOL_BYTES = 160 * 2**20
 """Of the weights that go round, for the same reason."""
-WEIGHT = (1024, 4096)
-"""The usual shape of a product in a small model, and its transpose; both go round."""
+WIDE, NARROW = (5632, 1024), (1024, 2816)
+"""Outputs and inputs of the products of a small model's feed-forward layer, gate and up in one."""
+SHAPES = ("wide", "narrow")
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 HEADS, HEAD, CONTEXT = 8, 64, 512
@@ -64,33 +66,36 @@ def _random(*shape: int, dtype: torch.dtype, device: str) -> Any:
 
 
 def _make_weights(dtype: torch.dtype, device: str) -> list[Any]:
-    inner, outer = WEIGHT
-    count = max(2, POOL_BYTES // (inner * outer * dtype.itemsize) // 2 * 2)
-    shapes = itertools.islice(itertools.cycle(((outer, inner), (inner, outer))), count)
+    pair = (math.prod(WIDE) + math.prod(NARROW)) * dtype.itemsize
+    shapes = (WIDE, NARROW) * max(2, POOL_BYTES // pair)
     return [_random(*shape, dtype=dtype, device=device) for shape in shapes]
 
 
 def _product_probes(kind: str, weights: list[Any]) -> list[Probe]:
     tiny, tiny_weight = weights[0][:1, :16].clone(), weights[0][:16, :16].clone()
-    flops = 4.0 * WEIGHT[0] * WEIGHT[1]
+    pools = dict(zip(SHAPES, (weights[::2], weights[1::2]), strict=True))
     return [
         Probe(f"{kind} launch", lambda: functional.linear(tiny, tiny_weight)),
-        *(Probe(f"{kind} rows {rows}", _goes_round(weights, rows), flops * rows) for rows in ROWS),
+        *(
+            Probe(f"{kind} {shape} {rows}", _goes_round(pool, rows), 2.0 * rows * pool[0].numel())
+            for rows in ROWS
+            for shape, pool in pools.items()
+        ),
     ]
 
 
 def _goes_round(weights: list[Any], rows: int) -> Callable[[], None]:
-    """Two products a run, one of each shape, with the weights that were used longest ago."""
-    turn = itertools.cycle(range(0, len(weights), 2))
+    """A product a run, with the weights that were used longest ago."""
+    turn = itertools.cycle(weights)
+    widths = {weight.shape[1] for weight in weights}
+    first = weights[0]
     inputs = {
-        width: torch.randn(rows, width, device=weights[0].device).to(weights[0].dtype)
-        for width in WEIGHT
+        width: torch.randn(rows, width, device=first.device).to(first.dtype) for width in widths
     }
 
     def run() -> None:
-        at = next(turn)
-        for weight in weights[at : at + 2]:
-            functional.linear(inputs[weight.shape[1]], weight)
+        weight = next(turn)
+        functional.linear(inputs[weight.shape[1]], weight)
 
     return run
 
@@ -126,7 +131,8 @@ def _layer_probes(kind: str, weights: list[Any]) -> list[Probe]:
     single, many = (Rest(rows, weights[0].dtype, weights[0].device) for rows in (1, TOKENS))
 
     def small() -> None:
-        products()
+        products()  # one that widens
+        products()  # one that narrows
         single()
 
     # As the step model counts: norm and residual 4 widths, twice; gate 3 of 4; rotation, cache 6.

@@ -91,9 +91,7 @@ def _number(pattern: str, text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _schedules(
-    row: Row, case: Case, spread: Parallelism, convention: Convention
-) -> list[Schedule]:
+def _schedules(row: Row, case: Case, spread: Parallelism, convention: Convention) -> list[Schedule]:
     """What the row says; of what it does not say, all usual ways that fit in memory."""
     length = row.input_len or _USUAL_LENGTH
     batch = row.batch or max(_USUAL_BATCH_TOKENS / length, spread.dp)
