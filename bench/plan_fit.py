@@ -1,9 +1,10 @@
-"""The fit behind `plan_accuracy`: constants from measured rows, shrunk to the stated ones and to one another.
+"""The fit behind `plan_accuracy`: constants from measured rows, shrunk to the stated ones.
 
-Parameters are logarithms of constants in the planner's own table, each with a prior spread; rows
-count less where one source has many. One linearisation around the full fit gives the fit without
-any source, so that a row is always judged by constants that never saw its source. Needs numpy;
-about two minutes.
+Parameters are logarithms of constants in the planner's own table, each with a prior spread; the
+same constant of several chips or engines is shrunk towards what they have in common; rows count
+less where one source has many. One linearisation around the full fit gives the fit without any
+source, so that a row is always judged by constants that never saw its source. Needs numpy; about
+two minutes.
 """
 
 from __future__ import annotations

@@ -62,11 +62,12 @@ def touched_share(experts: float, chosen: float, tokens: float) -> float:
     return 1 - (1 - chosen / experts) ** tokens if tokens > 0 else 0.0
 
 
-def _padding(rows: float, touched: float) -> float:
+def _filled_share(rows: float, touched: float) -> float:
     """Each touched expert's rows are filled up to whole tiles: half a tile of waste on average."""
-    if not touched:
-        return 0.0
-    return touched * min(max(rows / touched, LEAST_TILE), MOST_TILE) / 2
+    if not touched or not rows:
+        return 1.0
+    each = rows / touched
+    return each / (each + min(max(each, LEAST_TILE), MOST_TILE) / 2)
 
 
 def _copies(spread: Parallelism) -> float:
@@ -88,7 +89,7 @@ def experts(
     tokens = work.rows * replicas
     touched = here * touched_share(model.experts, model.experts_per_token, tokens)
     rows = tokens * model.experts_per_token * here / model.experts
-    padded = rows + _padding(rows, touched)
+    filled = _filled_share(rows, touched)
     up = (model.matrices - 1) * width
     weights = model.hidden * form.bits / 8 * touched
     operators = [
@@ -97,25 +98,27 @@ def experts(
             "experts up",
             "grouped",
             layers,
-            2 * padded * hidden * up,
+            2 * rows * hidden * up,
             weights * up,
             ACT_BYTES * rows * (hidden + up),
             form.math,
             1.0,
             form.bits if form.packed else 0.0,
             hidden,
+            filled_share=filled,
         ),
         Operator(
             "experts down",
             "grouped",
             layers,
-            2 * padded * width * hidden,
+            2 * rows * width * hidden,
             weights * width,
             ACT_BYTES * rows * (width + hidden),
             form.math,
             1.0,
             form.bits if form.packed else 0.0,
             width,
+            filled_share=filled,
         ),
         Operator(
             "route and combine",

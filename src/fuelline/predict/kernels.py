@@ -39,6 +39,8 @@ class Operator(Struct, frozen=True):
     """Length of the sums of a product: short sums do not fill the pipeline of a math unit."""
     rows: float = 0.0
     """Tokens that a product of one matrix takes; 0 for what is no such product."""
+    filled_share: float = 1.0
+    """Of the rows of all tiles that hold tokens: the rest is multiplied in vain."""
 
 
 class Format(Struct, frozen=True):

@@ -149,7 +149,7 @@ def _add_product(tally: Tally, setup: Setup, op: Operator, unit: str, entry: Mat
     short = shares.short_sum_bytes / _MATH_BYTES.get(unit, 2.0)
     reach = entry.math_share * op.inner / (op.inner + short)
     if op.kind == "grouped":
-        reach *= shares.grouped_share / fullest(setup)
+        reach *= shares.grouped_share * op.filled_share / fullest(setup)
         reach *= shares.unpacked_share if op.math == "mxfp4" and unit == "bf16" else 1.0
     math_s = op.flops / (reach * setup.peak(unit))
     memory_share = entry.memory_share * unpack_share(op, entry)
