@@ -5,7 +5,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from fuelline.predict.constants import BARE, shipped_constants, stated_constants
+from fuelline.predict.constants import BARE, Loop, shipped_constants, stated_constants
 from fuelline.predict.deployment import Deployment
 from fuelline.predict.energy import power_w
 from fuelline.predict.exchanges import all_gather, all_reduce, all_to_all, hidden_part
@@ -18,6 +18,7 @@ from fuelline.predict.serve_plan import Wish, find_load
 from fuelline.predict.serving import load, saturate
 from fuelline.predict.setup import Setup
 from fuelline.predict.training import Schedule, model_flops, time_training
+from fuelline.predict.training_memory import count_memory
 from fuelline.schema.chips import Chip, find_chip, list_chips
 from fuelline.schema.models import list_models, name_model
 from fuelline.schema.plans import Parallelism
@@ -266,3 +267,41 @@ def test_fitted_constants_stay_near_what_is_stated() -> None:
             now, then = getattr(entry, key), getattr(before, key)
             assert 0 < now <= 1
             assert 0.5 < now / then < 2
+
+
+def test_prompts_that_come_together_wait_for_one_another() -> None:
+    each = replica("llama-3.1-8b")
+    alone, few, many = (load(each, count, 1024, 512).ttft_s for count in (1, 8, 64))
+    assert alone < few < many
+
+
+def test_lengths_that_differ_break_up_the_wave_of_a_closed_loop() -> None:
+    each = replica("llama-3.1-8b")
+    varied = Loop(rounds=10, shortest_share=0.8)
+    assert load(each, 64, 1024, 512, varied).ttft_s < load(each, 64, 1024, 512).ttft_s
+    longer = Loop(rounds=1000, shortest_share=0.8)
+    assert load(each, 64, 1024, 512, longer).ttft_s < load(each, 64, 1024, 512, varied).ttft_s
+
+
+def test_exchanges_that_are_waited_for_cost_more_than_those_that_hide() -> None:
+    setup = Setup(
+        model=name_model("llama-2-70b"),
+        chip=find_chip("h100"),
+        precision=parse_precision("bf16"),
+        spread=Parallelism(tp=8, dp=8),
+        constants=CONSTANTS,
+    )
+    hidden, waited = (
+        time_training(setup, Schedule(batch=64, length=4096, blocking=blocking))
+        for blocking in (False, True)
+    )
+    assert waited.tensor_s > hidden.tensor_s
+    assert waited.math_s == hidden.math_s
+
+
+def test_a_layer_of_a_gpt_keeps_34_bytes_a_token_and_hidden_value() -> None:
+    model = name_model("gpt-3-175b")
+    schedule = Schedule(batch=1, length=2048, recompute="none")
+    kept = count_memory(model, find_chip("h100"), Parallelism(), schedule).activations_bytes
+    layers = 34 * 2048 * model.hidden * (model.layers + 1)
+    assert kept == pytest.approx(layers + 6 * 2048 * model.vocab, rel=0.01)
