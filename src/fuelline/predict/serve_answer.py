@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from fuelline.predict.constants import Constants, Engine
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
+    from fuelline.schema.plan_answers import ServeOption
     from fuelline.schema.precision import Precision
+    from fuelline.schema.simulated import FleetOption
 
 DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024.0, 256.0
 SHOWN = 8
@@ -193,4 +195,15 @@ def _point(
         if not fits:
             return SweepPoint(at=value, option=None, why_not="the cache does not fit"), []
         found = fits
-    return SweepPoint(at=value, option=describe(found[0], wish)), found
+    option = describe(found[0], wish)
+    return SweepPoint(at=value, option=option, fleet=_fleet(here, found, option)), found
+
+
+def _fleet(question: Question, found: list[Found], option: ServeOption) -> FleetOption | None:
+    """What a swept rate needs; None if nothing keeps the limits, or no rate is swept."""
+    if question.swept != "rate":
+        return None
+    token = option.tpot_s
+    answer = simulate_finalists(found, question.wish(), question.stream, token, pools=False)
+    first = answer.options[0] if answer else None
+    return first if first is not None and first.simulated is not None else None

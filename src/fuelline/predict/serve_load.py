@@ -47,7 +47,7 @@ class Stream(Struct, frozen=True, kw_only=True):
 
 
 def simulate_finalists(
-    found: list[Found], wish: Wish, stream: Stream, token: Estimate
+    found: list[Found], wish: Wish, stream: Stream, token: Estimate, *, pools: bool = True
 ) -> FleetAnswer | None:
     """None where there is no rate to simulate."""
     if wish.rate_per_s is None or wish.sequences is not None:
@@ -61,7 +61,7 @@ def simulate_finalists(
         trace=stream.trace,
     )
     doubt_ratio = min(token.high / token.value, MOST_DOUBT)
-    return plan_fleet(_sizes(found), limits, doubt_ratio, pools=True)
+    return plan_fleet(_sizes(found), limits, doubt_ratio, pools=pools)
 
 
 def _sizes(found: list[Found]) -> list[Deployment]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from fuelline.schema.models import Model
 
 PRACTICAL_MFU = 0.40
+_MOST_POWER = 18
+"""Of two: more chips than anybody has."""
 USUAL_JITTER = 0.02
 """Shown when none is given: GPUs of one node differ by 5 % from best to worst (ml-engineering)."""
 TOKEN_BYTES = 4.0
@@ -89,11 +91,35 @@ def find_layout(setup: Setup, wish: TrainWish) -> Layout:
         return best
     if least is None:
         raise InputError(_no_layout(model, wish))
-    need = least[0] / (room or math.nan)
     raise InputError(
         f"{model.name} does not fit on {wish.chips} x {chip.name}: at best (tp {least[1].tp}, pp "
-        f"{least[1].pp}) {least[0] / 1e9:,.0f} GB a chip where {(room or 0) / 1e9:,.0f} are. About "
-        f"{math.ceil(wish.chips * need * 1.1):,} chips, --zero 3 or --recompute full would fit it."
+        f"{least[1].pp}) {least[0] / 1e9:,.0f} GB a chip where {(room or 0) / 1e9:,.0f} are. "
+        f"{_smallest_change(model, chip, wish)}"
+    )
+
+
+def _smallest_change(model: Model, chip: Chip, wish: TrainWish) -> str:
+    """What fits without more chips; else the next power of two of chips that does."""
+    freed = {
+        "--zero 3": replace(wish, zero=3),
+        "--recompute full": replace(wish, recompute="full"),
+        "--microbatch 1": replace(wish, microbatch=1.0),
+        "no --tp and no --pp": replace(wish, tp=None, pp=None),
+    }
+    for words, other in freed.items():
+        if other != wish and _fits(model, chip, other):
+            return f"With {words} it does."
+    for power in range(_MOST_POWER):
+        other = replace(wish, chips=2**power)
+        if 2**power > wish.chips and _fits(model, chip, other):
+            return f"With --chips {2**power:,} it does."
+    return "No number of these chips holds it: another chip, or a smaller --seq."
+
+
+def _fits(model: Model, chip: Chip, wish: TrainWish) -> bool:
+    return any(
+        count_memory(model, chip, spread, schedule).fits
+        for spread, schedule in _layouts(model, wish)
     )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.report.document import Block, Heading, Item, Items, Table
+from fuelline.report.document import Block, Chart, Heading, Item, Items, Series, Table
 from fuelline.report.spreads import spread_words
 from fuelline.schema.units import duration, percent, short
 
 if TYPE_CHECKING:
+    from fuelline.schema.plan_answers import ServeAnswer, SweepPoint
     from fuelline.schema.simulated import FleetAnswer, FleetOption, PoolsOption, Quantiles
+
+_COLUMNS = ("instance", "need", "buy", "chips", "$/h", "ttft p50/p95", "tpot p50/p95", "kept")
 
 
 def write_fleet(fleet: FleetAnswer) -> list[Block]:
@@ -32,15 +35,32 @@ def write_fleet(fleet: FleetAnswer) -> list[Block]:
     return blocks
 
 
+def write_rates(answer: ServeAnswer) -> list[Block]:
+    """What each rate of a range needs, by simulation."""
+    found = [(point.at, point.fleet) for point in answer.sweep if point.fleet is not None]
+    lines = tuple(
+        (f"{point.at:g}", *(_line(point.fleet) if point.fleet else _nothing(point)))
+        for point in answer.sweep
+    )
+    blocks: list[Block] = [Heading("By --rate, simulated"), Table(("rate", *_COLUMNS), lines)]
+    if len(found) > 1:
+        chips = tuple((at, float(option.chips)) for at, option in found)
+        title = f"{answer.model}: chips to buy, spares included"
+        bought = Series(found[0][1].chip, chips)
+        blocks.append(Chart(title, "requests/s", "chips", (bought,), log_x=True, log_y=True))
+    return blocks
+
+
+def _nothing(point: SweepPoint) -> tuple[str, ...]:
+    return (point.why_not or "nothing keeps the limits", *["-"] * (len(_COLUMNS) - 1))
+
+
 def _way(option: FleetOption) -> str:
     return spread_words(option.spread)
 
 
 def _table(options: list[FleetOption]) -> Table:
-    return Table(
-        ("instance", "need", "buy", "chips", "$/h", "ttft p50/p95", "tpot p50/p95", "kept"),
-        tuple(_line(each) for each in options),
-    )
+    return Table(_COLUMNS, tuple(_line(each) for each in options))
 
 
 def _line(option: FleetOption) -> tuple[str, ...]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import (
-    Bar,
-    Bars,
     Block,
     Chart,
     Document,
@@ -17,13 +15,13 @@ from fuelline.report.document import (
     Statement,
     Table,
 )
-from fuelline.report.plan_fleet import write_fleet
+from fuelline.report.plan_fleet import write_fleet, write_rates
+from fuelline.report.plan_terms import between, write_close, write_terms
 from fuelline.report.spreads import spread_words
 from fuelline.schema.units import duration, number, parameters, percent, short, size
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import Floor, Pools, ServeAnswer, ServeOption
-    from fuelline.schema.plans import Estimate
 
 
 def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
@@ -48,17 +46,8 @@ def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
     simulated_apart = answer.fleet is not None and answer.fleet.pools is not None
     if answer.pools is not None and not simulated_apart:
         blocks += [Heading("Prefill and decode apart"), Items((_pools(answer.pools),))]
-    if answer.advice:
-        blocks += [Heading("Also"), Items(tuple(Item(text) for text in answer.advice))]
-    if not explain:
-        blocks.append(Statement("Next: add --explain for the terms behind the numbers."))
-    return Document(tuple(blocks))
-
-
-def between(value: Estimate, factor: float = 1.0, unit: str = "") -> str:
-    """`12.3 (10.1 to 15.0) ms`."""
-    middle, low, high = (short(end * factor) for end in (value.value, value.low, value.high))
-    return f"{middle} ({low} to {high}) {unit}".rstrip()
+    more = "" if explain else "Next: add --explain for the terms behind the numbers."
+    return Document((*blocks, *write_close(answer.advice, more)))
 
 
 def _title(answer: ServeAnswer) -> str:
@@ -72,7 +61,8 @@ def _title(answer: ServeAnswer) -> str:
         f"{answer.prompt:,.0f} tokens in, {answer.output:,.0f} out",
     ]
     if answer.rate_per_s is not None:
-        parts.append(f"{number(answer.rate_per_s)} requests/s")
+        many = "" if answer.rate_per_s == 1 else "s"
+        parts.append(f"{number(answer.rate_per_s)} request{many}/s")
     return "  ·  ".join(parts)
 
 
@@ -146,19 +136,8 @@ def _floor(floor: Floor, best: ServeOption) -> str:
 
 
 def _explained(best: ServeOption) -> list[Block]:
-    terms = sorted(best.tpot_s.terms, key=lambda term: -term.seconds)
-    total = sum(term.seconds for term in terms)
-    bars = tuple(
-        Bar(
-            term.name[:18],
-            term.seconds / total,
-            f"{duration(term.seconds)} +-{100 * term.doubt_frac:.0f} %",
-        )
-        for term in terms
-    )
     return [
-        Heading(f"Terms of one token, prefills of others included: {duration(total)}"),
-        Bars(bars),
+        *write_terms("one token, prefills of others included", best.tpot_s),
         Items(
             (
                 Item(f"weights on a chip {size(best.weight_bytes_per_chip)}"),
@@ -206,6 +185,8 @@ def _pools(pools: Pools) -> Item:
 
 
 def _sweep(answer: ServeAnswer, best: ServeOption) -> list[Block]:
+    if answer.swept == "rate":
+        return write_rates(answer)
     found = [(point.at, point.option) for point in answer.sweep if point.option is not None]
     blocks: list[Block] = [
         Heading(f"By --{answer.swept}"),
@@ -232,7 +213,7 @@ def _sweep(answer: ServeAnswer, best: ServeOption) -> list[Block]:
 def _swept(option: ServeOption) -> tuple[str, ...]:
     return (
         f"{option.chip[:9]} {spread_words(option.spread).replace(' ', '').replace(',', ' ')}"[:19],
-        short(option.sequences),
+        f"{option.sequences:,.0f}",
         short(option.rate_tokens_per_s.value),
         short(option.tpot_s.value * 1e3),
         short(option.ttft_s.value * 1e3),

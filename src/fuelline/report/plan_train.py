@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import (
-    Bar,
-    Bars,
     Block,
     Chart,
     Document,
@@ -17,6 +15,7 @@ from fuelline.report.document import (
     Statement,
     Table,
 )
+from fuelline.report.plan_terms import write_close, write_terms
 from fuelline.report.spreads import spread_words
 from fuelline.schema.units import duration, parameters, percent, rate, short, size
 
@@ -35,18 +34,15 @@ def write_training(answer: TrainAnswer, *, explain: bool) -> Document:
         Items(tuple(_step(answer))),
     ]
     if explain:
-        blocks += _explained(answer)
+        blocks += write_terms("one step", answer.step_s)
     blocks += [Heading("On one chip"), Items((_memory(answer.memory),))]
     blocks += [Heading("Around it"), Items(tuple(_around(answer)))]
     if answer.apart is not None:
         blocks += [Heading("Over several sites"), Items((_apart(answer.apart),))]
     if answer.sweep:
         blocks += _sweep(answer)
-    if answer.advice:
-        blocks += [Heading("Also"), Items(tuple(Item(text) for text in answer.advice))]
-    if not explain:
-        blocks.append(Statement("Next: add --explain for the terms behind the step."))
-    return Document(tuple(blocks))
+    more = "" if explain else "Next: add --explain for the terms behind the step."
+    return Document((*blocks, *write_close(answer.advice, more)))
 
 
 def _title(answer: TrainAnswer) -> str:
@@ -93,20 +89,6 @@ def _step(answer: TrainAnswer) -> list[Item]:
             f"{percent(_PRACTICAL)}"
         ),
     ]
-
-
-def _explained(answer: TrainAnswer) -> list[Block]:
-    terms = sorted(answer.step_s.terms, key=lambda term: -term.seconds)
-    total = sum(term.seconds for term in terms)
-    bars = tuple(
-        Bar(
-            term.name[:18],
-            term.seconds / total,
-            f"{duration(term.seconds)} +-{100 * term.doubt_frac:.0f} %",
-        )
-        for term in terms
-    )
-    return [Heading(f"Terms of one step: {duration(total)}"), Bars(bars)]
 
 
 def _memory(memory: TrainMemory) -> Item:

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from fuelline.schema.plans import Estimate, Parallelism
-from fuelline.schema.simulated import FleetAnswer  # noqa: TC001 - msgspec resolves it
+from fuelline.schema.simulated import FleetAnswer, FleetOption  # noqa: TC001 - msgspec does
 
 PLAN_VERSION = 1
 """Of every answer here; raised when a key changes its meaning."""
@@ -88,6 +88,8 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
     at: float
     option: ServeOption | None
     why_not: str = ""
+    fleet: FleetOption | None = None
+    """Of a swept rate: the cheapest fleet that keeps the limits in a simulation."""
 
 
 class ServeAnswer(Struct, frozen=True, kw_only=True):
