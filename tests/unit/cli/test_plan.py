@@ -92,6 +92,24 @@ def test_any_flag_may_be_a_range(capsys: Capture, flag: str) -> None:
     assert f"By {flag}" in out
 
 
+def test_a_range_of_rates_says_what_each_needs(capsys: Capture) -> None:
+    words = (*SERVE, "--slo", "ttft=500ms,tpot=40ms", "--rate", "2..64")
+    found = answer(capsys, *words)
+    needed = [point["fleet"]["chips"] for point in found["sweep"]]
+    assert needed == sorted(needed)
+    assert needed[-1] > needed[0]
+    _, out, _ = run(capsys, *words)
+    assert "chips to buy" in out
+
+
+def test_training_that_does_not_fit_names_a_change_that_does(capsys: Capture) -> None:
+    words = ("train", "llama-3.1-70b", "--chip", "h100", "--tokens", "1T")
+    code, _, err = run(capsys, *words, "--chips", "4")
+    assert code == 3
+    chips = err.partition("With --chips ")[2].split()[0]
+    assert run(capsys, *words, "--chips", chips)[0] == 0
+
+
 def test_the_whole_catalogue_is_searched_without_a_chip(capsys: Capture) -> None:
     found = answer(capsys, "serve", "mixtral-8x7b", "--rate", "5")
     assert found["searched"] > 200
