@@ -31,7 +31,7 @@ __all__ = ["PHASE", "Spool"]
 TEXT_CAP_BYTES = 4096
 """Settings as JSON take 400 bytes; a longer text is cut rather than allowed to fill the spool."""
 
-HOLD_NS = 50_000_000
+HOLD_NS = 250_000_000
 """Held records are written with the first one that ends as long after the last writing."""
 
 UNHELD = 1000
