@@ -15,11 +15,13 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 KINDS = ("blocked", "computing", "uneven", "distant")
 WORKERS = (0, 1, 2, 3, 4, 6, 8)
@@ -63,7 +65,7 @@ def command(kind: str, *words: str) -> list[str]:
 
 def run_job(kind: str, *words: str, more: dict[str, str] | None = None) -> dict[str, Any]:
     """One job, and its own account."""
-    return read_account([*command(kind, *words)], more)
+    return read_account(command(kind, *words), more)
 
 
 def read_account(job: list[str], more: dict[str, str] | None = None) -> dict[str, Any]:
@@ -87,7 +89,7 @@ def in_turns(count: int, actions: Sequence[Callable[[], list[float]]]) -> list[f
     for number in range(count):
         pairs = list(zip(actions, rates, strict=True))
         for action, found in pairs if number % 2 == 0 else reversed(pairs):
-            found += action()
+            found.extend(action())
     return [statistics.median(found) for found in rates]
 
 
