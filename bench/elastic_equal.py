@@ -4,7 +4,7 @@ N randomised loaders (1,000), drawn by hypothesis: samplers, batch samplers, dat
 fail, or ask who they are, early breaks, persistent workers, no order; workers and prefetch changed
 in mid-epoch, workers killed by SIGKILL. Everything a loop can see must be the same, and so must the
 random streams of the main process. A loader forks 13 processes and mostly waits for them, so four
-shares run side by side, each with a seed of its own. 10 minutes on two quiet cores, 20 on
+shares run side by side, each with a seed of its own. 8 minutes on two quiet cores, 12 on
 busy ones. Exit 1 if any differs.
 """
 

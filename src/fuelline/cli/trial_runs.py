@@ -120,8 +120,9 @@ def _read(result: Path, returncode: int) -> Report:
     told = json.loads(result.read_bytes())
     if told["problem"]:
         raise InputError(
-            f"This job cannot be tuned: {told['problem']}. Nothing was changed. "
-            "`fuelline whatif` answers from a recording instead."
+            f"This job cannot be tuned: {told['problem']}. Nothing was changed. `fuelline run "
+            "--fix` adapts the loader of each rank while it trains; or record it with `fuelline "
+            "run` and ask `fuelline whatif --workers 4`."
         )
     return Report(told, float(told["seconds"]))
 

@@ -11,8 +11,9 @@ import msgspec
 
 from fuelline.cli.run import add_price
 from fuelline.cli.store import find_run
+from fuelline.schema.catalogue import nearest
 from fuelline.schema.ceilings import Probe
-from fuelline.schema.chips import find_chip
+from fuelline.schema.chips import find_chip, list_chips
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.storages import STORAGE_NAMES, StorageKind
@@ -204,8 +205,11 @@ def _chip(word: str) -> float | str:
         return _factor(word)
     try:
         return find_chip(word).name
-    except InputError as unknown:
-        raise argparse.ArgumentTypeError(f"neither a factor such as 3x: {unknown}") from None
+    except InputError:
+        close = ", ".join(nearest(word, (chip.name for chip in list_chips()))) or "none"
+        raise argparse.ArgumentTypeError(
+            f"{word!r} is neither a factor such as 3x nor a chip of the catalogue; nearest: {close}"
+        ) from None
 
 
 def _storage(word: str) -> str:
