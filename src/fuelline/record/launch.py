@@ -206,6 +206,8 @@ def _wait(job: subprocess.Popen[bytes]) -> int:
         info = signal.sigwaitinfo({*_PASSED_ON, signal.SIGCHLD})
         if info.si_signo != signal.SIGCHLD and info.si_code != _FROM_KERNEL:
             job.send_signal(info.si_signo)
+    while signal.sigtimedwait(_PASSED_ON, 0) is not None:
+        pass  # meant for the job, which had it as well and has ended
     return returncode
 
 
