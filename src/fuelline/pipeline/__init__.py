@@ -13,6 +13,7 @@ from fuelline.pipeline.asked import (
     seed_run,
     show_feed,
     show_forecasts,
+    show_tuning,
 )
 from fuelline.pipeline.compared import compare_runs
 from fuelline.pipeline.diagnosed import diagnose_as_json, diagnose_run, show_report
@@ -39,4 +40,5 @@ __all__ = [
     "show_feed",
     "show_forecasts",
     "show_report",
+    "show_tuning",
 ]
