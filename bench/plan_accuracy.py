@@ -18,7 +18,7 @@ import numpy as np
 
 from bench import results
 from bench.plan_fit import Fit
-from fuelline.predict.check.answer import (
+from fuelline.predict.planner.check.answer import (
     DENSE,
     ENERGY,
     GROUPS,
@@ -30,10 +30,10 @@ from fuelline.predict.check.answer import (
     answer_row,
     group_of,
 )
-from fuelline.predict.check.case import make_case
-from fuelline.predict.check.rows import Row, read_rows
-from fuelline.predict.constants import stated_constants
-from fuelline.predict.interval import ASSUMED_FRAC, Z80, terms_doubt
+from fuelline.predict.planner.check.case import make_case
+from fuelline.predict.planner.check.rows import Row, read_rows
+from fuelline.predict.planner.physics.constants import stated_constants
+from fuelline.predict.planner.physics.interval import ASSUMED_FRAC, Z80, terms_doubt
 from fuelline.schema.plans import Estimate
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from bench import llama_shape as shape
 from bench import results
 from fuelline.predict.adapters.torch_device import measure_device
 from fuelline.predict.adapters.torch_probes import PRECISIONS
-from fuelline.predict.constants import shipped_constants
-from fuelline.predict.deployment import Deployment
-from fuelline.predict.measured import make_chip, make_matmuls, with_entries
+from fuelline.predict.planner.physics.constants import shipped_constants
+from fuelline.predict.planner.physics.deployment import Deployment
+from fuelline.predict.roofline.measured import make_chip, make_matmuls, with_entries
 from fuelline.schema.models import Model
 from fuelline.schema.plans import Parallelism
 from fuelline.schema.precision import parse_precision

@@ -156,7 +156,7 @@ def _find_roofline(options: argparse.Namespace, precisions: tuple[str, ...]) -> 
 def _save(name: str, roofline: Roofline) -> None:
     import msgspec  # noqa: PLC0415 - the help needs none of these
 
-    from fuelline.predict.measured import write_entry  # noqa: PLC0415
+    from fuelline.predict.roofline.measured import write_entry  # noqa: PLC0415
 
     folder = home_folder() / "chips"
     try:

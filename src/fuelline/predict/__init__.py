@@ -1,11 +1,11 @@
 """What would be: the pipeline model of a recording, asked; and plans of models on chips."""
 
-from fuelline.predict.answering import answer
-from fuelline.predict.fitting import Fit, fit
-from fuelline.predict.forecasting import forecast
-from fuelline.predict.seeding import seed_settings
-from fuelline.predict.suggesting import find_least_workers, suggest
-from fuelline.predict.valuing import value_remedies
+from fuelline.predict.pipeline.answering import answer
+from fuelline.predict.pipeline.fitting import Fit, fit
+from fuelline.predict.pipeline.forecasting import forecast
+from fuelline.predict.pipeline.seeding import seed_settings
+from fuelline.predict.pipeline.suggesting import find_least_workers, suggest
+from fuelline.predict.pipeline.valuing import value_remedies
 
 __all__ = [
     "Fit",

@@ -1,7 +1,7 @@
 """Nouns of a simulated service: requests, the latencies they got, and the fleet that a rate needs.
 
 Times are seconds since the first request could arrive. A quantile is over requests. Nothing here
-computes; `predict.simulation` does.
+computes; `predict.planner.simulation` does.
 """
 
 from __future__ import annotations

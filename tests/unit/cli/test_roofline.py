@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fuelline.cli import main
-from fuelline.predict.measured import write_entry
+from fuelline.predict.roofline.measured import write_entry
 from fuelline.schema.errors import UsageError
 from fuelline.schema.inputs import InputShape, parse_input
 from tests.unit.predict.rooflines import roofline

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fuelline.predict.pipeline_model import Pipeline, run
+from fuelline.predict.pipeline.pipeline_model import Pipeline, run
 
 TICK_S = 5e-4
 SAMPLES = 4

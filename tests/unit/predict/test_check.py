@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fuelline.predict.check import read_rows, score_rows
-from fuelline.predict.check.answer import answer_row, group_of
-from fuelline.predict.check.rows import BadRow, Row, parse_number
-from fuelline.predict.constants import shipped_constants
+from fuelline.predict.planner.check import read_rows, score_rows
+from fuelline.predict.planner.check.answer import answer_row, group_of
+from fuelline.predict.planner.check.rows import BadRow, Row, parse_number
+from fuelline.predict.planner.physics.constants import shipped_constants
 from fuelline.schema.errors import InputError
 from fuelline.schema.plans import Estimate, Unanswered
 from tests.unit.predict.rows import DECODE, HEAD, change, write_table

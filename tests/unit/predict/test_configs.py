@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fuelline.predict.configs import Loaded, load_model
+from fuelline.predict.planner.models.configs import Loaded, load_model
 from fuelline.schema.errors import InputError
 from fuelline.schema.models import name_model
 

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fuelline.predict.operators import list_operators
-from fuelline.predict.training import model_flops
-from fuelline.predict.work import make_work
+from fuelline.predict.planner.physics.operators import list_operators
+from fuelline.predict.planner.physics.work import make_work
+from fuelline.predict.planner.train.training import model_flops
 from fuelline.schema.models import Model
 from fuelline.schema.plans import Parallelism, Slice
 from fuelline.schema.precision import parse_precision

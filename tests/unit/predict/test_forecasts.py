@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fuelline.predict import find_least_workers, fit, forecast, suggest
-from fuelline.predict.fitting import Fit
-from fuelline.predict.pipeline_model import run
+from fuelline.predict.pipeline.fitting import Fit
+from fuelline.predict.pipeline.pipeline_model import run
 from fuelline.schema.devices import DeviceFacts
 from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import Missing, Reading

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from fuelline.predict.constants import shipped_constants
-from fuelline.predict.deployment import Deployment
-from fuelline.predict.measured import (
+from fuelline.predict.planner.physics.constants import shipped_constants
+from fuelline.predict.planner.physics.deployment import Deployment
+from fuelline.predict.roofline.measured import (
     make_chip,
     make_matmuls,
     read_entries,

@@ -7,7 +7,7 @@ import pytest
 
 from fuelline.cli.whatif import _read_probe
 from fuelline.predict import fit, forecast
-from fuelline.predict.fitting import Fit
+from fuelline.predict.pipeline.fitting import Fit
 from fuelline.schema.ceilings import Probe
 from fuelline.schema.errors import InputError
 from fuelline.schema.forecasts import WhatIf

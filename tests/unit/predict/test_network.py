@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.predict.network import MOST_CUSTOMERS, Station, throughput
+from fuelline.predict.pipeline.network import MOST_CUSTOMERS, Station, throughput
 
 MANY = float
 

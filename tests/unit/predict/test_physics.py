@@ -5,20 +5,30 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from fuelline.predict.constants import BARE, Loop, shipped_constants, stated_constants
-from fuelline.predict.deployment import Deployment
-from fuelline.predict.energy import power_w
-from fuelline.predict.exchanges import all_gather, all_reduce, all_to_all, hidden_part
-from fuelline.predict.expert_operators import touched_share
-from fuelline.predict.floor import critical_batch, find_floor
-from fuelline.predict.memory import cache_bytes, weight_bytes
-from fuelline.predict.pools import split_pools
-from fuelline.predict.reliability import expected_maximum, find_goodput, find_jitter
-from fuelline.predict.serve_plan import Wish, find_load
-from fuelline.predict.serving import load, saturate
-from fuelline.predict.setup import Setup
-from fuelline.predict.training import Schedule, model_flops, time_training
-from fuelline.predict.training_memory import count_memory
+from fuelline.predict.planner.physics.constants import (
+    BARE,
+    Loop,
+    shipped_constants,
+    stated_constants,
+)
+from fuelline.predict.planner.physics.deployment import Deployment
+from fuelline.predict.planner.physics.exchanges import (
+    all_gather,
+    all_reduce,
+    all_to_all,
+    hidden_part,
+)
+from fuelline.predict.planner.physics.expert_operators import touched_share
+from fuelline.predict.planner.physics.memory import cache_bytes, weight_bytes
+from fuelline.predict.planner.physics.setup import Setup
+from fuelline.predict.planner.serve.energy import power_w
+from fuelline.predict.planner.serve.floor import critical_batch, find_floor
+from fuelline.predict.planner.serve.pools import split_pools
+from fuelline.predict.planner.serve.serve_plan import Wish, find_load
+from fuelline.predict.planner.serve.serving import load, saturate
+from fuelline.predict.planner.train.reliability import expected_maximum, find_goodput, find_jitter
+from fuelline.predict.planner.train.training import Schedule, model_flops, time_training
+from fuelline.predict.planner.train.training_memory import count_memory
 from fuelline.schema.chips import Chip, find_chip, list_chips
 from fuelline.schema.models import list_models, name_model
 from fuelline.schema.plans import Parallelism

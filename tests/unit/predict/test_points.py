@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fuelline.predict.points import Work, place
+from fuelline.predict.roofline.points import Work, place
 from fuelline.schema.readings import Reading
 from tests.unit.predict.rooflines import roofline
 

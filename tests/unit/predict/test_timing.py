@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fuelline.predict.timing import Probe, median_reading, rate_reading, time_rounds
+from fuelline.predict.roofline.timing import Probe, median_reading, rate_reading, time_rounds
 
 
 class FakeClock:

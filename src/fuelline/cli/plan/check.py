@@ -32,8 +32,8 @@ def act(options: argparse.Namespace) -> int:
     """Check it."""
     import msgspec  # noqa: PLC0415 - the help needs none of these
 
-    from fuelline.predict.check import read_rows, score_rows  # noqa: PLC0415
-    from fuelline.predict.constants import shipped_constants  # noqa: PLC0415
+    from fuelline.predict.planner.check import read_rows, score_rows  # noqa: PLC0415
+    from fuelline.predict.planner.physics.constants import shipped_constants  # noqa: PLC0415
     from fuelline.report.plan_check import write_score  # noqa: PLC0415
     from fuelline.report.terminal import render_terminal  # noqa: PLC0415
 

@@ -43,9 +43,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Compare them."""
-    from fuelline.predict.chips_plan import line_for_serving, line_for_training  # noqa: PLC0415
-    from fuelline.predict.serve_plan import Wish  # noqa: PLC0415
-    from fuelline.predict.train_plan import TrainWish  # noqa: PLC0415
+    from fuelline.predict.planner.serve.chips_plan import line_for_serving, line_for_training  # noqa: PLC0415
+    from fuelline.predict.planner.serve.serve_plan import Wish  # noqa: PLC0415
+    from fuelline.predict.planner.train.train_plan import TrainWish  # noqa: PLC0415
     from fuelline.report.plan_chips import write_chips  # noqa: PLC0415
     from fuelline.schema.plan_answers import ChipsAnswer  # noqa: PLC0415
 

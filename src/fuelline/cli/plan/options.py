@@ -19,8 +19,8 @@ from fuelline.schema.quantities import parse_values
 if TYPE_CHECKING:
     import argparse
 
-    from fuelline.predict.configs import Loaded
-    from fuelline.predict.constants import Constants, Engine
+    from fuelline.predict.planner.models.configs import Loaded
+    from fuelline.predict.planner.physics.constants import Constants, Engine
     from fuelline.report.document import Document
     from fuelline.schema.models import Model
 
@@ -108,8 +108,8 @@ def own_chips(options: argparse.Namespace) -> tuple[Chip, ...]:
 
 def read_constants(options: argparse.Namespace) -> Constants:
     """Ours, and what was measured on the user's own devices."""
-    from fuelline.predict.constants import shipped_constants  # noqa: PLC0415 - not for the help
-    from fuelline.predict.measured import read_entries, with_entries  # noqa: PLC0415
+    from fuelline.predict.planner.physics.constants import shipped_constants  # noqa: PLC0415 - not for the help
+    from fuelline.predict.roofline.measured import read_entries, with_entries  # noqa: PLC0415
 
     entries = tuple(entry for path in catalogues(options) for entry in read_entries(path))
     return with_entries(shipped_constants(), entries)
@@ -117,7 +117,7 @@ def read_constants(options: argparse.Namespace) -> Constants:
 
 def load(options: argparse.Namespace) -> Loaded:
     """The model."""
-    from fuelline.predict.configs import load_model  # noqa: PLC0415 - the help needs no planner
+    from fuelline.predict.planner.models.configs import load_model  # noqa: PLC0415 - the help needs no planner
 
     own = tuple(model for name in options.catalogue for model in read_models(Path(name)))
     return load_model(options.config, own)
@@ -165,7 +165,7 @@ def find_known(name: str, own: tuple[Chip, ...]) -> Chip:
 
 def read_engine(options: argparse.Namespace, constants: Constants) -> Engine:
     """By name."""
-    from fuelline.predict.constants import BARE  # noqa: PLC0415 - the help needs no planner
+    from fuelline.predict.planner.physics.constants import BARE  # noqa: PLC0415 - the help needs no planner
 
     known = {"none": BARE, **{engine.name: engine for engine in constants.engine}}
     if options.engine not in known:

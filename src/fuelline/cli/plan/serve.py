@@ -13,7 +13,7 @@ from fuelline.schema.quantities import parse_amount, parse_limits
 if TYPE_CHECKING:
     import argparse
 
-    from fuelline.predict.serve_load import Stream
+    from fuelline.predict.planner.serve.serve_load import Stream
 
 BURSTY = 3.0
 """Coefficient of variation of gaps called bursty: production shows 2 to 5 (arXiv 2401.17644)."""
@@ -96,8 +96,8 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
 
 
 def _read_stream(options: argparse.Namespace) -> Stream:
-    from fuelline.predict.serve_load import Stream  # noqa: PLC0415 - not for the help
-    from fuelline.predict.simulation.trace import read_requests  # noqa: PLC0415
+    from fuelline.predict.planner.serve.serve_load import Stream  # noqa: PLC0415 - not for the help
+    from fuelline.predict.planner.simulation.trace import read_requests  # noqa: PLC0415
 
     if options.trace and (options.rate or options.vary):
         raise UsageError(
@@ -117,7 +117,7 @@ def _share(text: str | None, name: str, low: float, high: float) -> float | None
 
 def act(options: argparse.Namespace) -> int:
     """Plan it."""
-    from fuelline.predict.serve_answer import Question, answer_serving  # noqa: PLC0415
+    from fuelline.predict.planner.serve.serve_answer import Question, answer_serving  # noqa: PLC0415
     from fuelline.report.plan_serve import write_serving  # noqa: PLC0415
 
     constants = shared.read_constants(options)

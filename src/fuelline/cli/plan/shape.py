@@ -25,7 +25,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Look at them."""
-    from fuelline.predict.shapes import check_shape  # noqa: PLC0415 - not for the help
+    from fuelline.predict.planner.models.shapes import check_shape  # noqa: PLC0415 - not for the help
     from fuelline.report.plan_chips import write_shape  # noqa: PLC0415
 
     if not options.chip:

@@ -14,9 +14,9 @@ from fuelline.schema.quantities import parse_amount, parse_duration
 if TYPE_CHECKING:
     import argparse
 
-    from fuelline.predict.constants import Constants
-    from fuelline.predict.setup import Setup
-    from fuelline.predict.train_plan import TrainWish
+    from fuelline.predict.planner.physics.constants import Constants
+    from fuelline.predict.planner.physics.setup import Setup
+    from fuelline.predict.planner.train.train_plan import TrainWish
     from fuelline.schema.plan_answers import TrainAnswer, TrainPoint
 
 _RANGES = ("chips", "tokens", "seq", "batch-tokens", "tp", "pp", "cp", "ep", "microbatch")
@@ -73,8 +73,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Plan it."""
-    from fuelline.predict.setup import Setup  # noqa: PLC0415
-    from fuelline.predict.train_plan import plan_training  # noqa: PLC0415
+    from fuelline.predict.planner.physics.setup import Setup  # noqa: PLC0415
+    from fuelline.predict.planner.train.train_plan import plan_training  # noqa: PLC0415
     from fuelline.report.plan_train import write_training  # noqa: PLC0415
 
     if not options.chip:
@@ -106,7 +106,7 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _wish(options: argparse.Namespace, params: float) -> TrainWish:
-    from fuelline.predict.train_plan import TrainWish  # noqa: PLC0415 - not for the help
+    from fuelline.predict.planner.train.train_plan import TrainWish  # noqa: PLC0415 - not for the help
 
     def whole(name: str) -> int | None:
         values = shared.values_of(options, name)
@@ -157,7 +157,7 @@ def _at(wish: TrainWish, name: str, value: float) -> TrainWish:
 
 
 def _point(setup: Setup, wish: TrainWish, name: str, value: float) -> TrainPoint:
-    from fuelline.predict.train_plan import plan_training  # noqa: PLC0415 - not for the help
+    from fuelline.predict.planner.train.train_plan import plan_training  # noqa: PLC0415 - not for the help
     from fuelline.schema.plan_answers import TrainPoint  # noqa: PLC0415
 
     try:
@@ -180,7 +180,7 @@ def _point(setup: Setup, wish: TrainWish, name: str, value: float) -> TrainPoint
 
 def _first(setup: Setup, wish: TrainWish, name: str, points: list[TrainPoint]) -> TrainAnswer:
     """The largest value that works stands for the range."""
-    from fuelline.predict.train_plan import plan_training  # noqa: PLC0415 - not for the help
+    from fuelline.predict.planner.train.train_plan import plan_training  # noqa: PLC0415 - not for the help
 
     for point in reversed(points):
         if point.step_s is not None:

@@ -23,7 +23,7 @@ from fuelline.predict.adapters.torch_probes import (
     device_probes,
     math_probes,
 )
-from fuelline.predict.timing import median_reading, rate_reading, time_rounds
+from fuelline.predict.roofline.timing import median_reading, rate_reading, time_rounds
 from fuelline.schema.errors import RefusedError
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.roofline import MathCeiling, Roofline, RowsRate
@@ -31,7 +31,7 @@ from fuelline.schema.roofline import MathCeiling, Roofline, RowsRate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fuelline.predict.timing import Probe
+    from fuelline.predict.roofline.timing import Probe
 
 
 def measure_device(

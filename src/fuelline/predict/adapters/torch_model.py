@@ -16,8 +16,8 @@ import torch
 from fuelline.predict.adapters.torch_device import settler
 from fuelline.predict.adapters.torch_operators import OperatorCall, Watch
 from fuelline.predict.adapters.user_model import Call, try_call
-from fuelline.predict.points import Work, place
-from fuelline.predict.timing import median_reading
+from fuelline.predict.roofline.points import Work, place
+from fuelline.predict.roofline.timing import median_reading
 from fuelline.schema.errors import InputError
 from fuelline.schema.roofline import ModelPoints
 

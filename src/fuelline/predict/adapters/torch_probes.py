@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fuelline.predict.timing import Probe
+from fuelline.predict.roofline.timing import Probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

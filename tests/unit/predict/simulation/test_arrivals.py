@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.predict.simulation import Arrivals, Lengths, draw_requests, read_requests
+from fuelline.predict.planner.simulation import Arrivals, Lengths, draw_requests, read_requests
 from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from fuelline.predict.constants import shipped_constants
-from fuelline.predict.deployment import Deployment
-from fuelline.predict.simulation import Arrivals, Lengths, Limits, Slo, plan_fleet
-from fuelline.predict.simulation.fleet import add_spares, smallest
-from fuelline.predict.simulation.service import busiest, serve
-from fuelline.predict.simulation.steps import remember_steps, rounded
+from fuelline.predict.planner.physics.constants import shipped_constants
+from fuelline.predict.planner.physics.deployment import Deployment
+from fuelline.predict.planner.simulation import Arrivals, Lengths, Limits, Slo, plan_fleet
+from fuelline.predict.planner.simulation.fleet import add_spares, smallest
+from fuelline.predict.planner.simulation.service import busiest, serve
+from fuelline.predict.planner.simulation.steps import remember_steps, rounded
 from fuelline.schema.chips import find_chip
 from fuelline.schema.models import name_model
 from fuelline.schema.plans import Parallelism, Slice

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuelline.predict.simulation import Arrivals, Lengths, Room, draw_requests, run_replica
+from fuelline.predict.planner.simulation import Arrivals, Lengths, Room, draw_requests, run_replica
 from fuelline.schema.simulated import Request
 
 if TYPE_CHECKING:

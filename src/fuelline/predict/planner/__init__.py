@@ -1,0 +1,1 @@
+"""Language models on chips: what limits them, what they reach, what they cost and need."""

@@ -1,0 +1,1 @@
+"""Shapes of models: read from what the user has, judged, or guessed by their size."""

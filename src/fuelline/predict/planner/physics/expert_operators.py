@@ -1,0 +1,138 @@
+"""Operators of feed-forward layers on one chip: dense ones, and experts with their router.
+
+Experts are cut by `tp` or spread by `ep`; spread experts get tokens of all attention replicas that
+share them. How many experts a step touches decides how many weights it reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.predict.planner.physics.kernels import (
+    ACT_BYTES,
+    Operator,
+    dense_format,
+    expert_format,
+    half,
+    matmul,
+    plain_format,
+)
+
+if TYPE_CHECKING:
+    from fuelline.predict.planner.physics.work import Work
+    from fuelline.schema.models import Model
+    from fuelline.schema.plans import Parallelism
+    from fuelline.schema.precision import Precision
+
+LEAST_TILE, MOST_TILE = 16.0, 128.0
+"""Rows of a tile: kernels take small ones where experts get few rows (facts of skinny products)."""
+
+
+def feed_forward(
+    name: str, model: Model, precision: Precision, rows: float, size: tuple[float, float]
+) -> list[Operator]:
+    """`size`: layers, and the width on this chip."""
+    layers, width = size
+    form = dense_format(precision)
+    up = (model.matrices - 1) * width
+    return [
+        matmul(f"{name} up", layers, rows, (model.hidden, up), form),
+        matmul(f"{name} down", layers, rows, (width, model.hidden), form),
+        Operator(
+            f"{name} activation",
+            "elementwise",
+            layers,
+            0.0,
+            0.0,
+            ACT_BYTES * rows * (up + width),
+            "bf16",
+        ),
+    ]
+
+
+def expert_share(model: Model, spread: Parallelism) -> tuple[float, float, float]:
+    """Experts on this chip, attention replicas that send tokens to it, and the cut of a width."""
+    if spread.ep > 1:
+        return model.experts / spread.ep, max(spread.ep / spread.tp, 1.0), 1.0
+    return float(model.experts), 1.0, float(spread.tp)
+
+
+def touched_share(experts: float, chosen: float, tokens: float) -> float:
+    """Share of the experts that at least one of these tokens goes to, choices being even."""
+    return 1 - (1 - chosen / experts) ** tokens if tokens > 0 else 0.0
+
+
+def _filled_share(rows: float, touched: float) -> float:
+    """Each touched expert's rows are filled up to whole tiles: half a tile of waste on average."""
+    if not touched or not rows:
+        return 1.0
+    each = rows / touched
+    return each / (each + min(max(each, LEAST_TILE), MOST_TILE) / 2)
+
+
+def _copies(spread: Parallelism) -> float:
+    """Reads and writes of a row on its way to an expert and back.
+
+    Into the experts' order and out of it; experts on other chips sort once more at either end of
+    both exchanges.
+    """
+    return 8.0 if spread.ep > 1 else 4.0
+
+
+def experts(
+    model: Model, precision: Precision, work: Work, spread: Parallelism, route_launches: float
+) -> list[Operator]:
+    """Router, experts and shared experts of all sparse layers."""
+    form = expert_format(model, precision)
+    here, replicas, cut = expert_share(model, spread)
+    layers, hidden, width = model.moe_layers, model.hidden, model.expert_ffn / cut
+    tokens = work.rows * replicas
+    touched = here * touched_share(model.experts, model.experts_per_token, tokens)
+    rows = tokens * model.experts_per_token * here / model.experts
+    filled = _filled_share(rows, touched)
+    up = (model.matrices - 1) * width
+    weights = model.hidden * form.bits / 8 * touched
+    operators = [
+        matmul("router", layers, work.rows, (hidden, model.experts), plain_format(precision)),
+        Operator(
+            "experts up",
+            "grouped",
+            layers,
+            2 * rows * hidden * up,
+            weights * up,
+            ACT_BYTES * rows * (hidden + up),
+            form.math,
+            1.0,
+            form.bits if form.packed else 0.0,
+            hidden,
+            filled_share=filled,
+        ),
+        Operator(
+            "experts down",
+            "grouped",
+            layers,
+            2 * rows * width * hidden,
+            weights * width,
+            ACT_BYTES * rows * (width + hidden),
+            form.math,
+            1.0,
+            form.bits if form.packed else 0.0,
+            width,
+            filled_share=filled,
+        ),
+        Operator(
+            "route and combine",
+            "elementwise",
+            layers,
+            0.0,
+            0.0,
+            ACT_BYTES * rows * (_copies(spread) * hidden + up + width),
+            half(precision),
+            route_launches,
+        ),
+    ]
+    if model.shared_experts:
+        shared = model.shared_experts * model.expert_ffn
+        size = (layers, shared / spread.tp)
+        operators += feed_forward("shared expert", model, precision, work.rows, size)
+    return operators

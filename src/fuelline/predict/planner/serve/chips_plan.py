@@ -1,0 +1,136 @@
+"""`plan chips`: every chip of the catalogue side by side for one model.
+
+For serving: the smallest group that holds the model, its floor, one user's rate, and the rate at a
+full load. For training: MFU and rate of a fixed number of chips. What is not known about a chip
+stays blank.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.predict.planner.check.answer import DENSE, RATE, SPARSE, STATIC
+from fuelline.predict.planner.physics.deployment import Deployment
+from fuelline.predict.planner.physics.interval import estimate
+from fuelline.predict.planner.physics.memory import cache_room, sram_spread
+from fuelline.predict.planner.physics.setup import Setup
+from fuelline.predict.planner.serve.batch_energy import joule_per_token
+from fuelline.predict.planner.serve.floor import find_floor
+from fuelline.predict.planner.serve.serve_plan import MILLION, Wish, find_load
+from fuelline.predict.planner.train.train_plan import TrainWish, plan_training
+from fuelline.schema.errors import InputError
+from fuelline.schema.plan_answers import ChipLine
+from fuelline.schema.plans import Parallelism
+
+if TYPE_CHECKING:
+    from fuelline.predict.planner.physics.constants import Constants, Engine
+    from fuelline.schema.chips import Chip
+    from fuelline.schema.models import Model
+    from fuelline.schema.precision import Precision
+
+_MOST_STAGES = 16
+
+
+def smallest_spread(model: Model, chip: Chip, precision: Precision) -> Parallelism | None:
+    """Fewest chips that hold the weights and some cache; None if a sensible number does not."""
+    if chip.kind == "sram":
+        return sram_spread(model, chip, precision)
+    linked = chip.scaleup_gbps is not None or chip.scaleout_gbps is not None
+    degrees = (1, 2, 4, 8) if linked else (1,)
+    for stages in (1, 2, 4, 8, _MOST_STAGES) if linked else (1,):
+        for tp in degrees:
+            spread = Parallelism(tp=tp, pp=stages)
+            if model.heads % tp == 0 and cache_room(model, chip, precision, spread) > 0:
+                return spread
+    return None
+
+
+def line_for_serving(
+    model: Model,
+    chip: Chip,
+    precision: Precision,
+    wish: Wish,
+    software: tuple[Engine, Constants],
+) -> ChipLine:
+    """One chip."""
+    engine, constants = software
+    if chip.mem_bytes_per_s is None or chip.peak_flops("bf16") is None or chip.mem_bytes is None:
+        return _blank(chip, "memory or math rate is not known")
+    spread = smallest_spread(model, chip, precision)
+    if spread is None:
+        return _blank(chip, "does not fit")
+    replica = Deployment(
+        model=model,
+        chip=chip,
+        precision=precision,
+        spread=spread,
+        constants=constants,
+        engine=engine,
+    )
+    context = wish.prompt + wish.output / 2
+    token = replica.decode(1, context)
+    more = ("experts",) if model.experts else ()
+    found = find_load(replica, wish)
+    rate = None
+    if found is not None:
+        terms = found.load.cycle.terms()
+        each = found.load.per_second / spread.chips
+        rate = estimate((each, "tok/s"), terms, (RATE, *more), constants)
+    price = chip.usd_per_hour
+    return ChipLine(
+        chip=chip.name,
+        chips=spread.chips,
+        floor_s=find_floor(replica, context).seconds,
+        user_tokens_per_s=estimate(
+            (1 / token.seconds, "tok/s"), token.terms(), (STATIC, *more), constants
+        ),
+        tokens_per_s_per_chip=rate,
+        usd_per_mtoken=None
+        if price is None or rate is None
+        else price / 3600 / rate.value * MILLION,
+        joule_per_token=None
+        if found is None
+        else joule_per_token(replica, found.load, wish.prompt, wish.output),
+        why_not="" if found is not None else "no room for a cache of this length",
+    )
+
+
+def line_for_training(
+    model: Model, chip: Chip, precision: Precision, wish: TrainWish, constants: Constants
+) -> ChipLine:
+    """One chip; `tokens_per_s_per_chip` is the training rate."""
+    if chip.mem_bytes_per_s is None or chip.peak_flops("bf16") is None or chip.mem_bytes is None:
+        return _blank(chip, "memory or math rate is not known")
+    if chip.kind in ("sram", "apple"):
+        return _blank(chip, "not built for training")
+    try:
+        setup = Setup(model=model, chip=chip, precision=precision, constants=constants)
+        answer = plan_training(setup, wish)
+    except InputError:
+        return _blank(chip, f"does not fit on {wish.chips}")
+    each = answer.tokens_per_s / wish.chips
+    price, energy = chip.usd_per_hour, answer.energy_joule
+    group = SPARSE if model.experts else DENSE
+    return ChipLine(
+        chip=chip.name,
+        chips=wish.chips,
+        floor_s=None,
+        user_tokens_per_s=None,
+        tokens_per_s_per_chip=estimate((each, "tok/s"), answer.step_s.terms, (group,), constants),
+        usd_per_mtoken=None if price is None else price / 3600 / each * MILLION,
+        joule_per_token=None if energy is None else energy / wish.tokens,
+        mfu_frac=answer.mfu_frac.value,
+    )
+
+
+def _blank(chip: Chip, why: str) -> ChipLine:
+    return ChipLine(
+        chip=chip.name,
+        chips=None,
+        floor_s=None,
+        user_tokens_per_s=None,
+        tokens_per_s_per_chip=None,
+        usd_per_mtoken=None,
+        joule_per_token=None,
+        why_not=why,
+    )

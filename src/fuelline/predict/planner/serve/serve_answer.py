@@ -1,0 +1,209 @@
+"""From a question about serving to the whole answer: search, floor, pools, sweep, advice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fuelline.predict.planner.serve.chips_plan import smallest_spread
+from fuelline.predict.planner.serve.floor import find_floor
+from fuelline.predict.planner.serve.pools import split_pools
+from fuelline.predict.planner.serve.serve_advice import advise, say_nothing_fits
+from fuelline.predict.planner.serve.serve_load import Stream, simulate_finalists
+from fuelline.predict.planner.serve.serve_plan import (
+    Found,
+    Wish,
+    best_of_each_chip,
+    candidates,
+    describe,
+    find_load,
+    list_spreads,
+    order,
+)
+from fuelline.schema.errors import InputError
+from fuelline.schema.plan_answers import ServeAnswer, SweepPoint
+from fuelline.schema.plans import Parallelism
+
+if TYPE_CHECKING:
+    from fuelline.predict.planner.physics.constants import Constants, Engine
+    from fuelline.schema.chips import Chip
+    from fuelline.schema.models import Model
+    from fuelline.schema.plan_answers import ServeOption
+    from fuelline.schema.precision import Precision
+    from fuelline.schema.simulated import FleetOption
+
+DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024.0, 256.0
+SHOWN = 8
+PARETO = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What `plan serve` was asked."""
+
+    model: Model
+    precision: Precision
+    chips: tuple[Chip, ...]
+    engine: Engine
+    limits: dict[str, float]
+    values: dict[str, tuple[float, ...] | None]
+    swept: str = ""
+    measured: float | None = None
+    price: float | None = None
+    headroom: float = 0.2
+    offload: bool = False
+    plotted: bool = False
+    stream: Stream = Stream()
+    """How requests come, where a rate is given."""
+
+    def one(self, name: str, default: float | None = None) -> float | None:
+        """The only value of a flag; of a swept one the first."""
+        values = self.values.get(name)
+        return values[0] if values else default
+
+    def at(self, value: float) -> Question:
+        """The same with the swept flag fixed."""
+        return replace(self, values={**self.values, self.swept: (value,)})
+
+    def wish(self) -> Wish:
+        """What is asked of a deployment."""
+        return Wish(
+            prompt=self.one("in") or DEFAULT_PROMPT,
+            output=self.one("out") or DEFAULT_OUTPUT,
+            rate_per_s=self.one("rate"),
+            ttft_s=self.limits.get("ttft"),
+            tpot_s=self.limits.get("tpot"),
+            headroom=self.headroom,
+            sequences=self.one("batch"),
+        )
+
+
+def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
+    """The best ways, best first."""
+    question = _with_price(question)
+    wish = _unfixed(question).wish()
+    found, searched = search(_unfixed(question), constants)
+    walked = (
+        _pinned(question, found[0].replica.spread, found[0].replica.chip) if found else question
+    )
+    swept = [_point(walked, value, constants) for value in _sweep_values(question)]
+    if not found:
+        found = [each for point in swept for each in point[1][:1]]
+    if not found:
+        raise InputError(say_nothing_fits(question))
+    best = best_of_each_chip(found)
+    first = best[0].replica
+    context = wish.prompt + wish.output / 2
+    options = tuple(describe(each, wish) for each in best[:SHOWN])
+    return ServeAnswer(
+        model=question.model.name,
+        params=question.model.params,
+        active_params=question.model.active_params,
+        precision=question.precision.name,
+        prompt=wish.prompt,
+        output=wish.output,
+        rate_per_s=wish.rate_per_s,
+        ttft_limit_s=wish.ttft_s,
+        tpot_limit_s=wish.tpot_s,
+        floor=find_floor(first, context, question.measured),
+        options=options,
+        pools=split_pools(best[0], wish) if _may_split(question, first.spread) else None,
+        swept=question.swept or ("batch" if question.plotted else ""),
+        sweep=tuple(point for point, _ in swept),
+        advice=tuple(advise(question, best, wish)),
+        searched=searched,
+        fleet=simulate_finalists(found, wish, question.stream, options[0].tpot_s),
+    )
+
+
+def _may_split(question: Question, spread: Parallelism) -> bool:
+    """Two pools are compared where a load is asked for and the batch is free."""
+    asked = question.one("rate") is not None or bool(question.limits)
+    return asked and question.one("batch") is None and spread.pp == 1 and spread.ep == 1
+
+
+def _unfixed(question: Question) -> Question:
+    """A swept degree or batch is free for the answer above the table."""
+    if question.swept in ("batch", "tp", "pp", "ep", "chips"):
+        return replace(question, values={**question.values, question.swept: None})
+    return question
+
+
+def _pinned(question: Question, spread: Parallelism, chip: Chip) -> Question:
+    """A walk over batches stays on one replica, or its points would not belong together."""
+    if (question.swept or "batch") != "batch":
+        return question
+    wide = spread.ep if spread.ep > 1 else None
+    fixed = {"tp": spread.tp, "pp": spread.pp, "ep": wide}
+    values = {name: None if size is None else (float(size),) for name, size in fixed.items()}
+    return replace(question, chips=(chip,), values={**question.values, **values})
+
+
+def _with_price(question: Question) -> Question:
+    if question.price is None:
+        return question
+    chips = tuple(replace(chip, usd_per_hour=question.price) for chip in question.chips)
+    return replace(question, chips=chips)
+
+
+def search(question: Question, constants: Constants) -> tuple[list[Found], int]:
+    """All candidates with their loads, best first, and how many were looked at."""
+    wish = question.wish()
+    spreads = {chip.name: _spreads(question, chip) for chip in question.chips}
+    replicas = candidates(
+        question.model, question.chips, question.precision, spreads, (question.engine, constants)
+    )
+    found = [each for replica in replicas if (each := find_load(replica, wish)) is not None]
+    most = question.one("chips")
+    if most is not None:
+        found = [each for each in found if each.chips <= most]
+    return order(found, wish), len(replicas)
+
+
+def _spreads(question: Question, chip: Chip) -> list[Parallelism]:
+    def given(name: str) -> list[int] | None:
+        value = question.one(name)
+        return None if value is None else [int(value)]
+
+    if chip.kind == "sram":
+        spread = smallest_spread(question.model, chip, question.precision)
+        return [spread] if spread else []
+    if chip.scaleup_gbps is None and chip.scaleout_gbps is None:
+        return [Parallelism()] if (question.one("tp") or 1) == 1 else []
+    return list_spreads(question.model, chip, given("tp"), given("pp"), given("ep"))
+
+
+def _sweep_values(question: Question) -> tuple[float, ...]:
+    if question.swept:
+        return question.values[question.swept] or ()
+    return PARETO if question.plotted else ()
+
+
+def _point(
+    question: Question, value: float, constants: Constants
+) -> tuple[SweepPoint, list[Found]]:
+    here = replace(question, swept=question.swept or "batch").at(value)
+    found, _ = search(here, constants)
+    if not found:
+        return SweepPoint(at=value, option=None, why_not="does not fit"), []
+    wish = here.wish()
+    if wish.sequences and found[0].replica.room(wish.prompt + wish.output) < wish.sequences:
+        fits = [
+            each for each in found if each.load.sequences * each.replica.spread.dp >= value - 0.5
+        ]
+        if not fits:
+            return SweepPoint(at=value, option=None, why_not="the cache does not fit"), []
+        found = fits
+    option = describe(found[0], wish)
+    return SweepPoint(at=value, option=option, fleet=_fleet(here, found, option)), found
+
+
+def _fleet(question: Question, found: list[Found], option: ServeOption) -> FleetOption | None:
+    """What a swept rate needs; None if nothing keeps the limits, or no rate is swept."""
+    if question.swept != "rate":
+        return None
+    token = option.tpot_s
+    answer = simulate_finalists(found, question.wish(), question.stream, token, pools=False)
+    first = answer.options[0] if answer else None
+    return first if first is not None and first.simulated is not None else None

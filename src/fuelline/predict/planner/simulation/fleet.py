@@ -1,0 +1,213 @@
+"""How many instances of which size a rate needs: scaling up against scaling out, by simulation.
+
+For every size of instance the smallest number is found that keeps the limits for the share of
+requests asked for.
+Head room comes on top, and spares for instances that are broken: a chip fails once in 50,000 hours
+and is
+away for a day.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from fuelline.predict.planner.simulation.pools import split_service
+from fuelline.predict.planner.simulation.service import SHOWN, Limits, serve, serve_with_doubt
+from fuelline.predict.planner.simulation.steps import remember_steps
+from fuelline.predict.planner.train.reliability import CHIP_HOURS_BETWEEN_FAILURES
+from fuelline.schema.simulated import FleetAnswer, FleetOption, Simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuelline.predict.planner.physics.deployment import Deployment
+
+__all__ = ["Limits", "plan_fleet", "smallest"]
+
+REPAIR_HOURS = 24.0
+"""A broken host is replaced within a day."""
+ENOUGH_UP_SHARE = 0.999
+"""Of the time that enough instances must be up."""
+MOST_INSTANCES = 4096
+SURELY = 0.8
+"""Of the instances that a full batch would need: a search from there misses nothing, since prompts
+that share a step cost less than alone."""
+MOST_CONFIRMED = 6
+"""Times that a few instances are added to what the search found."""
+
+
+def plan_fleet(
+    instances: Sequence[Deployment],
+    limits: Limits,
+    doubt_ratio: float = 1.15,
+    *,
+    pools: bool = False,
+) -> FleetAnswer:
+    """Sizes side by side, the cheapest that keeps the limits first."""
+    limits.arrivals.check()
+    options = [_size(each, limits) for each in instances]
+    best = _first_that_keeps(instances, options)
+    if best is not None:
+        sure = serve_with_doubt(best[0], best[1].replicas, limits, doubt_ratio)
+        options[options.index(best[1])] = replace(best[1], simulated=sure)
+    return FleetAnswer(
+        arrivals=f"a trace of {len(limits.trace):,} requests"
+        if limits.trace
+        else limits.arrivals.words(),
+        rate_per_s=limits.arrivals.rate_per_s,
+        ttft_limit_s=limits.slo.ttft_s,
+        tpot_limit_s=limits.slo.tpot_s,
+        attain_share=limits.slo.attain_share,
+        options=tuple(sorted(options, key=_rank)),
+        pools=split_service(best[0], best[1].replicas, limits) if pools and best else None,
+        advice=_advise(options, limits),
+    )
+
+
+def _rank(option: FleetOption) -> tuple[bool, bool, float, int]:
+    price = option.usd_per_hour
+    return (option.simulated is None, price is None, price or 0.0, option.chips)
+
+
+def _first_that_keeps(
+    instances: Sequence[Deployment], options: list[FleetOption]
+) -> tuple[Deployment, FleetOption] | None:
+    pairs = zip(instances, options, strict=True)
+    kept = [pair for pair in pairs if pair[1].simulated is not None]
+    return min(kept, key=lambda pair: _rank(pair[1]), default=None)
+
+
+def _size(instance: Deployment, limits: Limits) -> FleetOption:
+    why = _never(instance, limits)
+    count = 0 if why else smallest(instance, limits)
+    if count == 0:
+        why = why or f"not even {MOST_INSTANCES:,} instances keep the limits"
+        return _option(instance, 0, limits, None, why)
+    count, simulated = _confirm(instance, count, limits)
+    return _option(instance, count, limits, simulated, "")
+
+
+def _confirm(instance: Deployment, count: int, limits: Limits) -> tuple[int, Simulated | None]:
+    """With more requests than the search had; a few more instances if that was too few."""
+    step = remember_steps(instance)
+    found = serve(instance, count, limits, step, SHOWN)
+    for _ in range(MOST_CONFIRMED):
+        if found is None or is_enough(found, limits):
+            break
+        count += max(1, count // 20)
+        found = serve(instance, count, limits, step, SHOWN)
+    return count, found
+
+
+def _option(
+    instance: Deployment, count: int, limits: Limits, simulated: Simulated | None, why: str
+) -> FleetOption:
+    each = instance.spread.chips
+    with_headroom = math.ceil(count / (1 - limits.headroom) - 1e-9)
+    with_spares = add_spares(with_headroom, each) if count else 0
+    price = instance.chip.usd_per_hour
+    return FleetOption(
+        chip=instance.chip.name,
+        spread=instance.spread,
+        replicas=count,
+        with_headroom=with_headroom,
+        with_spares=with_spares,
+        chips=with_spares * each,
+        usd_per_hour=None if price is None or not count else price * with_spares * each,
+        simulated=simulated,
+        why_not=why,
+    )
+
+
+def _never(instance: Deployment, limits: Limits) -> str:
+    """Why no number of instances would do: a request alone breaks a limit."""
+    slo, prompt = limits.slo, max(limits.prompt.mean, 1.0)
+    if instance.room(limits.context) < 1:
+        return "one request's cache does not fit"
+    first = instance.prefill(1, prompt).seconds + instance.engine.first_token_ms * 1e-3
+    if slo.ttft_s is not None and first > slo.ttft_s:
+        return f"a prompt alone takes {first * 1e3:,.0f} ms, the limit is {slo.ttft_s * 1e3:,.0f}"
+    token = instance.decode(1, prompt + limits.output.mean / 2).seconds
+    if slo.tpot_s is not None and token > slo.tpot_s:
+        return f"a token alone takes {token * 1e3:,.1f} ms, the limit is {slo.tpot_s * 1e3:,.1f}"
+    return ""
+
+
+def is_enough(found: Simulated, limits: Limits) -> bool:
+    """Whether enough requests kept the limits, and the queue does not grow."""
+    return not found.overloaded and found.attained_share >= limits.slo.attain_share
+
+
+def smallest(instance: Deployment, limits: Limits) -> int:
+    """Instances that keep the limits; 0 if no number does."""
+    step = remember_steps(instance)
+
+    def enough(count: int) -> bool:
+        found = serve(instance, count, limits, step)
+        return found is not None and is_enough(found, limits)
+
+    low = _fewest(instance, limits) - 1
+    high = low + 1
+    while not enough(high):
+        low, high = high, max(high + 1, round(1.3 * high))
+        if high > MOST_INSTANCES:
+            return 0
+    while high - low > max(1, high // 50):
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def _fewest(instance: Deployment, limits: Limits) -> int:
+    """Below this many even a full batch could not keep up with the rate."""
+    prompt, output = max(limits.prompt.mean, 1.0), limits.output.mean
+    most = max(min(instance.room(limits.context), instance.engine.most_sequences), 1.0)
+    lanes = instance.spread.pp * instance.spread.dp
+    most /= instance.spread.pp
+    token_s = instance.decode(most, prompt + output / 2).seconds / most
+    work_s = output * token_s + instance.prefill(1, prompt).seconds
+    return max(int(SURELY * limits.arrivals.rate_per_s * work_s / lanes), 1)
+
+
+def add_spares(needed: int, chips: int) -> int:
+    """The smallest number of which at least `needed` are up nearly always."""
+    down = 1 - math.exp(-chips * REPAIR_HOURS / CHIP_HOURS_BETWEEN_FAILURES)
+    total = needed
+    while _enough_up(total, needed, down) < ENOUGH_UP_SHARE:
+        total += 1
+    return total
+
+
+def _enough_up(total: int, needed: int, down: float) -> float:
+    """Chance that no more than `total - needed` of `total` are broken."""
+    return sum(
+        math.comb(total, broken) * down**broken * (1 - down) ** (total - broken)
+        for broken in range(total - needed + 1)
+    )
+
+
+def _advise(options: list[FleetOption], limits: Limits) -> tuple[str, ...]:
+    kept = [each for each in options if each.simulated is not None]
+    if not kept:
+        return ("No size keeps the limits: fewer bits a weight, faster chips, or longer limits.",)
+    by_size = sorted(kept, key=lambda each: each.spread.chips)
+    best = min(kept, key=_rank)
+    advice = []
+    if len(by_size) > 1:
+        if best is by_size[0]:
+            advice.append("Scale out: the smallest instance that keeps the limits needs least.")
+        else:
+            advice.append(
+                f"Scale up to {best.spread.chips} chips an instance: smaller ones need more in all "
+                "to "
+                "keep the limits."
+            )
+    refused = best.simulated.refused if best.simulated else 0
+    if refused:
+        advice.append(f"{refused} requests are longer than the cache of one instance.")
+    if limits.arrivals.burstiness > 1:
+        advice.append("Bursts are what the queue is sized for; smoothing them saves instances.")
+    return tuple(advice)

@@ -1,0 +1,138 @@
+"""A service of equal replicas under a load: who gets which request, and what they all felt.
+
+Requests go to the replicas in turn. For drawn arrivals only a few replicas are simulated: every
+n-th request of
+a gamma stream is a gamma stream again, with gaps that vary less by the root of n. A trace is dealt
+out as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from fuelline.predict.planner.physics.deployment import CHUNK_TOKENS
+from fuelline.predict.planner.simulation.arrivals import Arrivals, Lengths, draw_requests
+from fuelline.predict.planner.simulation.latencies import Slo, summarise
+from fuelline.predict.planner.simulation.replica import run_replica
+from fuelline.predict.planner.simulation.steps import find_lanes, find_room, remember_steps
+
+if TYPE_CHECKING:
+    from fuelline.predict.planner.physics.deployment import Deployment
+    from fuelline.predict.planner.simulation.replica import StepTime
+    from fuelline.schema.simulated import Request, Simulated
+
+SEARCHED = 160
+"""Requests a replica in a search: 95 % of them is known to about two per cent."""
+SHOWN = 400
+"""Requests behind a figure that is shown."""
+TURNS = 8
+"""Times that a replica must fill and empty for its start not to count."""
+MOST_REQUESTS = 2000
+MOST_SIMULATED = 2
+"""Replicas of a trace that are simulated; they are alike."""
+TRACE_TURNS = 2
+"""A trace gives each replica so many times the requests that a drawn stream gives."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """A load, and what its users were promised."""
+
+    arrivals: Arrivals
+    prompt: Lengths
+    output: Lengths
+    slo: Slo = Slo()
+    headroom: float = 0.2
+    """Share of the capacity that is kept for peaks."""
+    chunk_tokens: int = CHUNK_TOKENS
+    trace: tuple[Request, ...] = ()
+    """Taken instead of drawn requests."""
+    seed: int = 1
+
+    @property
+    def context(self) -> float:
+        """Of a mean request at its end."""
+        return self.prompt.mean + self.output.mean
+
+
+def load_of_trace(requests: list[Request], slo: Slo, headroom: float = 0.2) -> Limits:
+    """Its mean rate and lengths; the requests themselves are simulated."""
+    count = len(requests)
+    span_s = max(requests[-1].arrival_s, 1e-3)
+    return Limits(
+        arrivals=Arrivals(rate_per_s=count / span_s),
+        prompt=Lengths(mean=sum(each.prompt for each in requests) / count),
+        output=Lengths(mean=sum(each.output for each in requests) / count),
+        slo=slo,
+        headroom=headroom,
+        trace=tuple(requests),
+    )
+
+
+def deal(limits: Limits, hands: int, count: int) -> list[list[Request]]:
+    """The requests of some of `hands` equal receivers."""
+    if limits.trace:
+        window = busiest(limits.trace, TRACE_TURNS * count * hands)
+        return [window[hand::hands] for hand in range(min(hands, MOST_SIMULATED))]
+    arrivals = Arrivals(
+        rate_per_s=limits.arrivals.rate_per_s / hands,
+        burstiness=limits.arrivals.burstiness / math.sqrt(hands),
+    )
+    return [draw_requests(count, arrivals, limits.prompt, limits.output, limits.seed)]
+
+
+def busiest(trace: tuple[Request, ...], count: int) -> list[Request]:
+    """The stretch of so many requests that came in the shortest time: what a fleet is sized for."""
+    if len(trace) <= count:
+        return list(trace)
+    starts = range(len(trace) - count + 1)
+    first = min(starts, key=lambda at: trace[at + count - 1].arrival_s - trace[at].arrival_s)
+    return list(trace[first : first + count])
+
+
+def serve(
+    instance: Deployment, count: int, limits: Limits, step: StepTime, requests: int = SEARCHED
+) -> Simulated | None:
+    """What users of `count` instances feel, the service being in a steady state."""
+    found = _serve(instance, count, limits, step, requests)
+    if found is None or limits.trace or found.overloaded or TURNS * found.running <= requests:
+        return found
+    return _serve(instance, count, limits, step, min(round(TURNS * found.running), MOST_REQUESTS))
+
+
+def _serve(
+    instance: Deployment, count: int, limits: Limits, step: StepTime, requests: int
+) -> Simulated | None:
+    room = find_room(instance, limits.context, limits.chunk_tokens)
+    lanes = count * find_lanes(instance)
+    runs = [run_replica(hand, step, room) for hand in deal(limits, lanes, requests) if hand]
+    fixed_s = instance.engine.first_token_ms * 1e-3
+    return summarise(runs, limits.slo, extra_s=fixed_s, replicas=count)
+
+
+def serve_with_doubt(
+    instance: Deployment, count: int, limits: Limits, doubt_ratio: float
+) -> Simulated | None:
+    """The same with more requests, and again with steps at both ends of their interval."""
+    step = remember_steps(instance)
+    middle, fast, slow = (
+        serve(instance, count, limits, _scaled(step, slower), SHOWN)
+        for slower in (1.0, 1 / doubt_ratio, doubt_ratio)
+    )
+    if middle is None or fast is None or slow is None:
+        return middle
+    tpot = middle.tpot_s
+    if tpot is not None and fast.tpot_s is not None and slow.tpot_s is not None:
+        tpot = replace(tpot, p95_low=fast.tpot_s.p95, p95_high=slow.tpot_s.p95)
+    return replace(
+        middle,
+        ttft_s=replace(middle.ttft_s, p95_low=fast.ttft_s.p95, p95_high=slow.ttft_s.p95),
+        tpot_s=tpot,
+    )
+
+
+def _scaled(step: StepTime, factor: float) -> StepTime:
+    return lambda slices: factor * step(slices)

@@ -1,0 +1,1 @@
+"""A device measured here: rounds of probes, operators under its roof, an entry for the planner."""
