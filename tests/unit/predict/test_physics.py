@@ -315,3 +315,16 @@ def test_a_layer_of_a_gpt_keeps_34_bytes_a_token_and_hidden_value() -> None:
     kept = count_memory(model, find_chip("h100"), Parallelism(), schedule).activations_bytes
     layers = 34 * 2048 * model.hidden * (model.layers + 1)
     assert kept == pytest.approx(layers + 6 * 2048 * model.vocab, rel=0.01)
+
+
+def test_replicas_that_share_experts_wait_less_when_all_always_have_a_prompt() -> None:
+    spread = Parallelism(tp=1, dp=8, ep=8)
+    each = replica("deepseek-v3", "h200", "fp8", spread)
+    patient = replace(each.constants, shares=replace(each.constants.shares, lockstep_share=1e-9))
+    free = replace(each, constants=patient)
+    rare, often = (
+        load(each, 32, 1000, output).cycle.seconds / load(free, 32, 1000, output).cycle.seconds
+        for output in (8000, 32)
+    )
+    assert rare > 1
+    assert often == pytest.approx(1.0, rel=1e-6)

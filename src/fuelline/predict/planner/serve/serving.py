@@ -95,7 +95,7 @@ def _steady(
     held = max(min(sequences, room) if room >= 1 else sequences, 1.0)
     each = max(held / stages, 1.0)
     token = replica.decode(each, prompt + output / 2)
-    fill = replica.prefill(each, max(prompt, 1.0)).scaled(_held_up(replica) / each)
+    fill = replica.prefill(each, max(prompt, 1.0)).scaled(_held_up(replica, each / output) / each)
     slack = 1 + STAGE_BUBBLE * (stages - 1)
     cycle = token.scaled(output).plus(fill, each).scaled(slack)
     tpot_s = token.seconds + max(each - 1, 0) * fill.seconds / output
@@ -131,9 +131,16 @@ def _random_wait(replica: Deployment, steady: Load, output: float, alone: Tally)
     return own_s * busy / (2 * (1 - busy))
 
 
-def _held_up(replica: Deployment) -> float:
-    """Attention replicas that share experts wait for the one that prefills."""
+def _held_up(replica: Deployment, prompts: float) -> float:
+    """Attention replicas that share experts wait for the one that prefills.
+
+    `prompts` come to a replica in a step. If few do, nearly every prefill holds up all others; if
+    each replica always has one, nobody waits for another. Engines that let them start together
+    save a part.
+    """
     if not replica.model.experts:
         return 1.0
     _, together, _ = expert_share(replica.model, replica.spread)
-    return 1 + replica.constants.shares.lockstep_share * (together - 1)
+    share = min(max(prompts, 1e-6), 1.0)
+    steps = (1 - (1 - share) ** together) / share
+    return 1 + replica.constants.shares.lockstep_share * (steps - 1)
