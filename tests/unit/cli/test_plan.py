@@ -93,13 +93,11 @@ def test_any_flag_may_be_a_range(capsys: Capture, flag: str) -> None:
 
 
 def test_a_range_of_rates_says_what_each_needs(capsys: Capture) -> None:
-    words = (*SERVE, "--slo", "ttft=500ms,tpot=40ms", "--rate", "2..64")
+    words = (*SERVE, "--slo", "ttft=500ms,tpot=40ms", "--rate", "16..64")
     found = answer(capsys, *words)
     needed = [point["fleet"]["chips"] for point in found["sweep"]]
     assert needed == sorted(needed)
     assert needed[-1] > needed[0]
-    _, out, _ = run(capsys, *words)
-    assert "chips to buy" in out
 
 
 def test_training_that_does_not_fit_names_a_change_that_does(capsys: Capture) -> None:
