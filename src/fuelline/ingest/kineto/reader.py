@@ -16,9 +16,9 @@ from fuelline.ingest.importer import Imported
 from fuelline.ingest.kineto.columns import (
     STEP_MARK,
     Book,
+    HostColumns,
     device_frame,
     external,
-    host_frame,
 )
 from fuelline.ingest.kineto.decode import Decoder
 from fuelline.ingest.kineto.events import decode_op_args, mend
@@ -31,14 +31,17 @@ from fuelline.schema.errors import InputError
 from fuelline.schema.trace import Quality, SourceFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from fuelline.ingest.importer import PartWriter
-    from fuelline.ingest.kineto.decode import Batch
+    from fuelline.ingest.kineto.decode import Batch, Sort
 
 _PART_ROWS = 250_000
 """Rows of a table that are held before they are written: some 10 MB."""
+_DEVICE_ROWS, _HOST_ROWS = 1024, 16384
+"""Events that become columns at a time: few enough for their Python objects to stay near the
+processor, and for their memory to be used again instead of given back (bench/trace_import.py)."""
 _TRAILING = "trailing characters (byte "
 _TRUNCATED = "Input data was truncated"
 
@@ -289,28 +292,57 @@ class _Tables:
         self._book = Book()
         self.negative = 0
         """Events that end before they start."""
+        self._device: dict[Sort, list[Any]] = {}
+        self._host: dict[Sort, HostColumns] = {}
+        self._counted: list[Any] = []
+        """Operators whose work is to be counted."""
         self._waiting: dict[str, list[pl.DataFrame]] = {}
 
     def add(self, batch: Batch) -> None:
-        """Columns of a piece."""
-        if batch.device:
-            self._hold("device", device_frame(batch, self._book))
-        if batch.linked or batch.unlinked:
-            steps = len(self._book.names.steps)
-            frame, counted = host_frame(batch, self._book)
-            self._hold("host", frame)
-            if len(self._book.names.steps) > steps:
-                self._hold_steps([*batch.unlinked, *batch.linked])
-            if counted:
-                self._hold("ops", _work(counted))
+        """Events of a piece; they wait until columns of them are worth making."""
+        for sort, events in batch.items():
+            if sort.table == "device":
+                self._add_device(sort, events)
+            else:
+                self._add_host(sort, events)
 
     def finish(self) -> None:
         """Write what waits."""
+        for sort in list(self._device):
+            self._bend_device(sort)
+        for columns in self._host.values():
+            self._bend_host(columns)
         for table in list(self._waiting):
             self._write(table)
         self._writer.add("names", self._rank, self._book.names.frame())
 
-    def _hold_steps(self, host: list[Any]) -> None:
+    def _add_device(self, sort: Sort, events: Sequence[Any]) -> None:
+        waiting = self._device.setdefault(sort, [])
+        waiting += events
+        if len(waiting) >= _DEVICE_ROWS:
+            self._bend_device(sort)
+
+    def _bend_device(self, sort: Sort) -> None:
+        self._hold("device", device_frame(self._device.pop(sort), sort.kind, self._book))
+
+    def _add_host(self, sort: Sort, events: Sequence[Any]) -> None:
+        columns = self._host.setdefault(sort, HostColumns(sort, self._book))
+        steps = len(self._book.names.steps)
+        counted = columns.add(events)
+        if len(self._book.names.steps) > steps:
+            self._hold_steps(events)
+        self._counted += counted
+        if len(columns) >= _HOST_ROWS:
+            self._bend_host(columns)
+
+    def _bend_host(self, columns: HostColumns) -> None:
+        if len(columns):
+            self._hold("host", columns.take())
+        if self._counted:
+            self._hold("ops", _work(self._counted))
+            self._counted = []
+
+    def _hold_steps(self, host: Sequence[Any]) -> None:
         """The profiler's marks are few: each has a name of its own."""
         names = self._book.names
         marks = [event for event in host if event.name.startswith(STEP_MARK)]
