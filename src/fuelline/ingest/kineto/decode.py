@@ -125,7 +125,11 @@ def _struct(cat: str, where: list[Any], args: Any, no_args: Any) -> type[Struct]
     )
 
 
-_FAST = {exact: _Fast(exact=exact) for exact in (False, True)}
+@lru_cache(2)
+def _find_fast(exact: bool) -> _Fast:  # noqa: FBT001 - a key
+    return _Fast(exact=exact)
+
+
 _LOOSE: dict[bool, msgspec.json.Decoder[Any]] = {
     False: msgspec.json.Decoder(list[Event]),
     True: msgspec.json.Decoder(list[ExactEvent]),
@@ -157,7 +161,7 @@ class Decoder:
         self._pieces += 1
         if self._given_up * _PATIENCE <= self._pieces + _PATIENCE**2:
             try:
-                return _FAST[self._is_exact].decode(text)
+                return _find_fast(self._is_exact).decode(text)
             except msgspec.ValidationError:
                 self._given_up += 1
         try:

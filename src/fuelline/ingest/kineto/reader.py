@@ -96,6 +96,8 @@ class _Reading:
         self.splitter = Splitter(path, read_blocks(path, advance))
         self.decoder = Decoder()
         self.quality: list[Quality] = []
+        self.end = 0
+        """Of what was kept so far, in the unpacked text."""
 
     def run(self) -> Imported:
         header = self._object(self.splitter.header(), 0)
@@ -106,7 +108,7 @@ class _Reading:
             if not self.partial:
                 raise
             self._keep_rest()
-        self.tables.finish()
+        self._finish()
         if not self.decoder.events:
             raise InputError(
                 f"{self.path} holds no event. There is nothing to import. Record it again, with "
@@ -215,14 +217,23 @@ class _Reading:
             raise self._too_deep(piece) from None
 
     def _keep(self, batch: Batch, piece: Piece) -> None:
+        self.end = piece.start + len(piece.text)
         try:
-            self.tables.add(batch)
+            self.tables.add(batch, piece.start)
         except OddNumberError as odd:
-            raise InputError(
-                f"{self.path}: an event between byte {piece.start} and byte "
-                f"{piece.start + len(piece.text)} cannot be read: {odd}. Nothing was imported. "
-                "Record the trace again, or repair that event."
-            ) from None
+            raise self._odd(odd) from None
+
+    def _finish(self) -> None:
+        try:
+            self.tables.finish()
+        except OddNumberError as odd:
+            raise self._odd(odd) from None
+
+    def _odd(self, odd: OddNumberError) -> InputError:
+        return InputError(
+            f"{self.path}: an event between byte {self.tables.since} and byte {self.end} cannot be "
+            f"read: {odd}. Nothing was imported. Record the trace again, or repair that event."
+        )
 
     def _as_object(self, tail: bytes) -> bytes:
         text = tail.strip()
@@ -294,13 +305,18 @@ class _Tables:
         """Events that end before they start."""
         self._device: dict[Sort, list[Any]] = {}
         self._host: dict[Sort, HostColumns] = {}
+        self._since: dict[Sort, int] = {}
+        """Where the events that wait begin in the file, by sort."""
+        self.since = 0
+        """Where those began that became columns last."""
         self._counted: list[Any] = []
         """Operators whose work is to be counted."""
         self._waiting: dict[str, list[pl.DataFrame]] = {}
 
-    def add(self, batch: Batch) -> None:
-        """Events of a piece; they wait until columns of them are worth making."""
+    def add(self, batch: Batch, start: int) -> None:
+        """Events of a piece at this byte; they wait until columns of them are worth making."""
         for sort, events in batch.items():
+            self._since.setdefault(sort, start)
             if sort.table == "device":
                 self._add_device(sort, events)
             else:
@@ -310,8 +326,8 @@ class _Tables:
         """Write what waits."""
         for sort in list(self._device):
             self._bend_device(sort)
-        for columns in self._host.values():
-            self._bend_host(columns)
+        for sort in self._host:
+            self._bend_host(sort)
         for table in list(self._waiting):
             self._write(table)
         self._writer.add("names", self._rank, self._book.names.frame())
@@ -323,6 +339,7 @@ class _Tables:
             self._bend_device(sort)
 
     def _bend_device(self, sort: Sort) -> None:
+        self.since = self._since.pop(sort)
         self._hold("device", device_frame(self._device.pop(sort), sort.kind, self._book))
 
     def _add_host(self, sort: Sort, events: Sequence[Any]) -> None:
@@ -333,11 +350,12 @@ class _Tables:
             self._hold_steps(events)
         self._counted += counted
         if len(columns) >= _HOST_ROWS:
-            self._bend_host(columns)
+            self._bend_host(sort)
 
-    def _bend_host(self, columns: HostColumns) -> None:
-        if len(columns):
-            self._hold("host", columns.take())
+    def _bend_host(self, sort: Sort) -> None:
+        if sort in self._since:
+            self.since = self._since.pop(sort)
+            self._hold("host", self._host[sort].take())
         if self._counted:
             self._hold("ops", _work(self._counted))
             self._counted = []
