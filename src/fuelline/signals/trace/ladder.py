@@ -95,17 +95,13 @@ def _knows(events: pl.DataFrame, column: str) -> bool:
 def _stack(events: pl.DataFrame, weight: pl.Expr) -> float:
     """Nanoseconds by weight, where overlapping kernels share one chip."""
     weighed = events.select("start_ns", "end_ns", weight.fill_null(0.0).alias("weight"))
-    edges = (
-        pl.concat(
-            [
-                weighed.select(pl.col("start_ns").alias("at"), "weight"),
-                weighed.select(pl.col("end_ns").alias("at"), -pl.col("weight")),
-            ]
-        )
-        .group_by("at")
-        .agg(pl.col("weight").sum())
-        .sort("at")
-    )
+    # Edges at the same moment need no order: what lies between them lasts no time.
+    edges = pl.concat(
+        [
+            weighed.select(pl.col("start_ns").alias("at"), "weight"),
+            weighed.select(pl.col("end_ns").alias("at"), -pl.col("weight")),
+        ]
+    ).sort("at")
     level = edges["weight"].cum_sum().clip(0, 1)
     return float((level * edges["at"].diff().shift(-1).fill_null(0)).sum())
 
