@@ -23,7 +23,7 @@ from fuelline.signals.trace.names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from fuelline.schema.trace import RankFacts
     from fuelline.timeline.trace import Trace
@@ -56,11 +56,15 @@ class Lane:
         return sorted(lasting.filter(pl.col("wall_ns") > 0)["device"].to_list())
 
     def of(self, device: int) -> pl.DataFrame:
-        """Events of one device, in order of time."""
-        return self.events.filter(pl.col("device") == device)
+        """Events of one device, in order of time; `row` is their place among all of them."""
+        rows = self.events.with_row_index("row")
+        is_mine = rows["device"] == device
+        return rows if is_mine.all() else rows.filter(is_mine)
 
     def with_communicating(self, texts: Collection[str]) -> Lane:
         """The same, with kernels of these names known to communicate."""
+        if not texts:
+            return self
         is_one = pl.col("text").is_in(list(texts)) & (pl.col("family") == COMPUTE)
         return replace(self, events=_communicate(self.events, is_one, BY_BEHAVIOUR))
 
@@ -78,29 +82,47 @@ class Lane:
 def read_lane(trace: Trace, facts: RankFacts) -> Lane:
     """All device events of a rank, classified, sorted by start."""
     texts = trace.texts(facts.rank)
-    events = trace.table("device", facts.rank).with_columns(
-        pl.col("device").fill_null(0), pl.col("stream").fill_null(-1)
-    )
-    used = events["name"].unique().to_list()
-    named = pl.DataFrame(
-        {
-            "name": pl.Series(values=used, dtype=pl.UInt32),
-            "text": [texts.get(name, "") for name in used],
-        },
-        schema_overrides={"text": pl.String},
-    ).with_columns(
-        pl.col("text").map_elements(classify, pl.String).alias("class"),
-        pl.col("text").map_elements(find_library, pl.String, skip_nulls=False).alias("library"),
-        pl.col("text").map_elements(uses_tensor_cores, pl.Boolean).alias("tensor"),
-    )
-    events = events.join(named, on="name", how="left", maintain_order="left").sort("start_ns")
-    groups = pl.col("group").replace_strict(texts, default=None, return_dtype=pl.String)
-    events = events.with_columns(_family(), _class(), groups.alias("group_text"))
+    events = trace.table("device", facts.rank).sort("start_ns")
+    events = events.with_columns(
+        pl.col("device").fill_null(0),
+        pl.col("stream").fill_null(-1),
+        *_describe_names(events["name"], texts),
+        _tell(events["group"], texts).alias("group_text"),
+    ).with_columns(_family(), _class())
     operators = _communicating_operators(trace, facts.rank, events)
     if operators.len():
         is_one = (pl.col("class") == "other") & pl.col("external").is_in(operators.implode())
         events = _communicate(events, is_one, _BY_OPERATOR)
     return Lane(facts, events)
+
+
+def _describe_names(names: pl.Series, texts: Mapping[int, str]) -> list[pl.Series]:
+    """What each event's name says; a name is looked at once, however many events have it."""
+    used = names.unique()
+    words = [texts.get(name, "") for name in used]
+    place = _places(used).gather(names)
+    columns = (
+        pl.Series("text", words, pl.String),
+        pl.Series("class", [classify(text) for text in words], pl.String),
+        pl.Series("library", [find_library(text) for text in words], pl.String),
+        pl.Series("tensor", [uses_tensor_cores(text) for text in words], pl.Boolean),
+    )
+    return [column.gather(place) for column in columns]
+
+
+def _tell(names: pl.Series, texts: Mapping[int, str]) -> pl.Series:
+    """The texts of names, null where there is none."""
+    used = names.drop_nulls().unique()
+    words = pl.Series(values=[texts.get(name, "") for name in used], dtype=pl.String)
+    return words.gather(_places(used).gather(names))
+
+
+def _places(used: pl.Series) -> pl.Series:
+    """At the place of each number, its place among those that are used."""
+    numbers = pl.DataFrame({"number": used}).with_row_index("place")
+    most = int(used.max() or 0)  # type: ignore[arg-type]
+    every = pl.DataFrame({"number": pl.int_range(most + 1, dtype=pl.UInt32, eager=True)})
+    return every.join(numbers, on="number", how="left", maintain_order="left")["place"]
 
 
 def _family() -> pl.Expr:

@@ -49,7 +49,7 @@ def keep_account(
     lane: Lane, device: int, host: Host, meetings: Meetings, boundaries_ns: pl.Series
 ) -> Account:
     """The ledger of one device of a rank."""
-    events = lane.events.with_row_index("row").filter(pl.col("device") == device)
+    events = lane.of(device)
     busy = merge(events)
     gaps = find_gaps(events, busy, host, boundaries_ns)
     compute = merge(events.filter(pl.col("family") == COMPUTE))
