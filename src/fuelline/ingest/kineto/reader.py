@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from fuelline.ingest.importer import PartWriter
     from fuelline.ingest.kineto.decode import Batch, Sort
 
-_PART_ROWS = 250_000
-"""Rows of a table that are held before they are written: some 10 MB."""
+_PART_ROWS = 100_000
+"""Rows of a table that are held before they are written: some 5 MB."""
 _DEVICE_ROWS, _HOST_ROWS = 1024, 16384
 """Events that become columns at a time: few enough for their Python objects to stay near the
 processor, and for their memory to be used again instead of given back (bench/trace_import.py)."""

@@ -13,6 +13,7 @@ from fuelline.schema.chips import find_peak_flops
 from fuelline.schema.devices import Rung
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.trace import TRACE_RUNGS
+from fuelline.signals.trace.lane import COPY
 from fuelline.timeline.intervals import merge, total_ns
 
 if TYPE_CHECKING:
@@ -30,9 +31,13 @@ _MIXED_GRIDS = Missing(
 )
 
 
+_CLIMBED = ("start_ns", "end_ns", "blocks", "threads", "occupancy", "tensor")
+"""What the rungs are made of; the rest of a large table need not be copied."""
+
+
 def climb(trace: Trace, account: Account, chip: ChipFacts | None, devices: int) -> list[Rung]:
     """All rungs in order; one that the trace does not carry says why."""
-    events = account.events.filter(~pl.col("family").is_in(["copy"]))
+    events = account.events.select(*_CLIMBED, "family").filter(pl.col("family") != COPY)
     wall_ns = account.ledger.wall_ns
     signals = (
         # NVML counts kernels only: copies run on engines of their own
@@ -109,7 +114,9 @@ def _stack(events: pl.DataFrame, weight: pl.Expr) -> float:
 def _from_graphs(events: pl.DataFrame) -> bool:
     """Whether much of the arithmetic was launched by graphs."""
     took = pl.col("end_ns") - pl.col("start_ns")
-    math = events.filter(pl.col("class").is_in(["gemm", "attention", "convolution"]))
+    math = events.select("start_ns", "end_ns", "graph", "class").filter(
+        pl.col("class").is_in(["gemm", "attention", "convolution"])
+    )
     whole = math.select(took.sum()).item()
     from_graph = math.filter(pl.col("graph").is_not_null()).select(took.sum()).item()
     return bool(whole and from_graph > (1 - _MOSTLY) * whole)

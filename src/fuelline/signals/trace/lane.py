@@ -163,7 +163,7 @@ def _communicate(events: pl.DataFrame, is_one: pl.Expr, how: str) -> pl.DataFram
 
 def _communicating_operators(trace: Trace, rank: int, events: pl.DataFrame) -> pl.Series:
     """Operators that move data, among those of kernels whose names say nothing."""
-    unknown = events.filter(pl.col("class") == "other")["external"].drop_nulls().unique()
+    unknown = events["external"].filter(events["class"] == "other").drop_nulls().unique()
     names = [name for name, text in trace.texts(rank).items() if is_communicating(text)]
     if not unknown.len() or not names:
         return _VOID

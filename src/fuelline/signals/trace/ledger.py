@@ -52,9 +52,10 @@ def keep_account(
     events = lane.of(device)
     busy = merge(events)
     gaps = find_gaps(events, busy, host, boundaries_ns)
-    compute = merge(events.filter(pl.col("family") == COMPUTE))
-    talks = events.filter(pl.col("family") == COMMUNICATION)
-    copies = merge(events.filter(pl.col("family") == COPY))
+    spans = events.select("row", *SPAN, "family")
+    compute = merge(spans.filter(pl.col("family") == COMPUTE))
+    talks = spans.filter(pl.col("family") == COMMUNICATION)
+    copies = merge(spans.filter(pl.col("family") == COPY))
     pieces = _busy_pieces(busy, [compute, *_split(talks, lane.rank, meetings), copies])
     start_ns, end_ns = int(events["start_ns"].min()), int(events["end_ns"].max())  # type: ignore[arg-type]
     parts = dict.fromkeys(LEDGER_PARTS, 0)
@@ -80,7 +81,7 @@ def keep_account(
 def _split(talks: pl.DataFrame, rank: int, meetings: Meetings) -> list[pl.DataFrame]:
     """Communication in the order of _BUSY_PARTS, split where its meeting is known."""
     met = meetings.frame.filter(pl.col("rank") == rank).select("row", "shortest_ns")
-    talks = talks.select("row", *SPAN).join(met, on="row", how="left")
+    talks = talks.join(met, on="row", how="left")
     known = talks.filter(pl.col("shortest_ns").is_not_null()).with_columns(
         (pl.col("end_ns") - pl.col("shortest_ns")).alias("arrived_ns")
     )
