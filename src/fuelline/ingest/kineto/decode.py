@@ -9,8 +9,7 @@ field of a wrong type as plain objects. A file that the first gave up often is l
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 from operator import or_
 from typing import Any, Literal
@@ -71,8 +70,16 @@ class Sort:
     """False where the arguments are kept as text: of host events nobody has asked for yet."""
 
 
-Batch = Mapping[Sort, Sequence[Any]]
-"""The complete events of a piece, apart by what must be known of them."""
+@dataclass(frozen=True)
+class Batch:
+    """The events of a piece."""
+
+    complete: dict[Sort, list[Any]]
+    """Apart by what must be known of them."""
+    events: int
+    """Of all phases."""
+    halves: list[Any] = field(default_factory=list)
+    """Beginnings and ends that are events of their own, in the order of the file."""
 
 
 class _Fast:
@@ -102,13 +109,13 @@ class _Fast:
         kinds: Any = reduce(or_, (*self._sorts, *empty))
         self._decoder = msgspec.json.Decoder(list[kinds])
 
-    def decode(self, text: bytes) -> tuple[Batch, int]:
+    def decode(self, text: bytes) -> Batch:
         events = self._decoder.decode(text)
         found: dict[Sort, list[Any]] = {sort: [] for sort in self._sorts.values()}
         put = {kind: found[sort].append for kind, sort in self._sorts.items()} | self._ignored
         for event in events:
             put[event.__class__](event)
-        return {sort: same for sort, same in found.items() if same}, len(events)
+        return Batch({sort: same for sort, same in found.items() if same}, len(events))
 
 
 def _struct(cat: str, where: list[Any], args: Any, no_args: Any) -> type[Struct]:
@@ -144,20 +151,17 @@ class Decoder:
         self._pieces = 0
         self._given_up = 0
         self._is_exact = False
-        self.events = 0
-        """Of all phases, so far."""
 
     def decode(self, text: bytes) -> Batch:
         """The events of an array; msgspec.DecodeError if it is none."""
-        batch, events = self._read(text)
-        first = next(iter(batch.values()), None)
-        if not self._is_exact and first is not None and _is_coarse(first[0].ts):
+        batch = self._read(text)
+        first = next(iter((*batch.complete.values(), batch.halves)), [])
+        if not self._is_exact and first and _is_coarse(first[0].ts):
             self._is_exact = True
-            batch, events = self._read(text)
-        self.events += events
+            batch = self._read(text)
         return batch
 
-    def _read(self, text: bytes) -> tuple[Batch, int]:
+    def _read(self, text: bytes) -> Batch:
         self._pieces += 1
         if self._given_up * _PATIENCE <= self._pieces + _PATIENCE**2:
             try:
@@ -168,7 +172,7 @@ class Decoder:
             events: list[Any] = _LOOSE[self._is_exact].decode(text)
         except msgspec.ValidationError:
             events = [bend(each) for each in _PLAIN.decode(text)]
-        return _sort_out(events), len(events)
+        return _sort_out(events)
 
 
 def _is_coarse(ts: object) -> bool:
@@ -178,14 +182,16 @@ def _is_coarse(ts: object) -> bool:
 
 def _sort_out(events: list[Any]) -> Batch:
     found: dict[Sort, list[Any]] = {}
-    for event in events:
-        if event.ph == "X" and event.cat not in _IGNORED:
-            found.setdefault(_sort(event.cat), []).append(event)
-    return found
+    known = [event for event in events if event.cat not in _IGNORED]
+    for event in known:
+        if event.ph == "X":
+            found.setdefault(find_sort(event.cat), []).append(event)
+    return Batch(found, len(events), [event for event in known if event.ph in ("B", "E")])
 
 
 @lru_cache(1024)
-def _sort(cat: str | None) -> Sort:
+def find_sort(cat: str | None) -> Sort:
+    """Of an event whose arguments were read, by its category."""
     if cat in _DEVICE_KINDS:
         return Sort("device", _DEVICE_KINDS[cat])
     return Sort("host", _HOST_KINDS.get(cat or "", _OTHER))

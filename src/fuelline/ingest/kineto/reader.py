@@ -20,10 +20,11 @@ from fuelline.ingest.kineto.columns import (
     device_frame,
     external,
 )
-from fuelline.ingest.kineto.decode import Decoder
+from fuelline.ingest.kineto.decode import Decoder, find_sort
 from fuelline.ingest.kineto.events import decode_op_args, mend
 from fuelline.ingest.kineto.facts import describe
 from fuelline.ingest.kineto.numbers import OddNumberError, ints, moments, settle
+from fuelline.ingest.kineto.pairs import Pairs
 from fuelline.ingest.kineto.shapes import count_work
 from fuelline.ingest.kineto.split import Piece, Splitter, find_last_event_end
 from fuelline.ingest.unpack import TruncatedError, read_blocks
@@ -31,7 +32,7 @@ from fuelline.schema.errors import InputError
 from fuelline.schema.trace import Quality, SourceFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from fuelline.ingest.importer import PartWriter
@@ -96,6 +97,9 @@ class _Reading:
         self.splitter = Splitter(path, read_blocks(path, advance))
         self.decoder = Decoder()
         self.quality: list[Quality] = []
+        self.pairs = Pairs()
+        self.events = 0
+        """Of all phases, so far."""
         self.end = 0
         """Of what was kept so far, in the unpacked text."""
 
@@ -109,7 +113,7 @@ class _Reading:
                 raise
             self._keep_rest()
         self._finish()
-        if not self.decoder.events:
+        if not self.events:
             raise InputError(
                 f"{self.path} holds no event. There is nothing to import. Record it again, with "
                 "the profiler's activities switched on."
@@ -218,8 +222,11 @@ class _Reading:
 
     def _keep(self, batch: Batch, piece: Piece) -> None:
         self.end = piece.start + len(piece.text)
+        self.events += batch.events
         try:
-            self.tables.add(batch, piece.start)
+            for event in self.pairs.join(batch.halves):
+                batch.complete.setdefault(find_sort(event.cat), []).append(event)
+            self.tables.add(batch.complete, piece.start)
         except OddNumberError as odd:
             raise self._odd(odd) from None
 
@@ -275,7 +282,7 @@ class _Reading:
                 format="kineto",
                 size_bytes=self.path.stat().st_size,
                 ranks=[facts.rank],
-                events=self.decoder.events,
+                events=self.events,
             ),
             ranks=[facts],
             quality=self.quality,
@@ -283,6 +290,7 @@ class _Reading:
 
     def _doubt(self) -> None:
         """State what the events themselves show to be wrong."""
+        self.quality += self.pairs.judge()
         negative = self.tables.negative
         if negative:
             self.quality.append(
@@ -313,9 +321,9 @@ class _Tables:
         """Operators whose work is to be counted."""
         self._waiting: dict[str, list[pl.DataFrame]] = {}
 
-    def add(self, batch: Batch, start: int) -> None:
+    def add(self, complete: Mapping[Sort, Sequence[Any]], start: int) -> None:
         """Events of a piece at this byte; they wait until columns of them are worth making."""
-        for sort, events in batch.items():
+        for sort, events in complete.items():
             self._since.setdefault(sort, start)
             if sort.table == "device":
                 self._add_device(sort, events)
