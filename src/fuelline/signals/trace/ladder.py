@@ -13,7 +13,7 @@ from fuelline.schema.chips import find_peak_flops
 from fuelline.schema.devices import Rung
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.trace import TRACE_RUNGS
-from fuelline.signals.trace.lane import COPY
+from fuelline.signals.trace.lane import COPY, WAVEFRONT
 from fuelline.timeline.intervals import merge, total_ns
 
 if TYPE_CHECKING:
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 _MOSTLY = 0.9
 """Share of kernel time whose grid must be known to speak of all of it."""
 
-_WAVEFRONT = 64
-"""Threads that AMD's chips run in step; NVIDIA's have 32."""
 _MIXED_GRIDS = Missing(
-    reason="AMD's tracer counts some grids in blocks and others in threads, and does not say which"
+    reason="for most of the kernel time the grid was not recorded, or not in what it counts (AMD's "
+    "tracer counts some in blocks and others in threads)"
 )
 
 
@@ -67,9 +66,9 @@ def _fill(events: pl.DataFrame, wall_ns: int, chip: ChipFacts | None) -> Signal:
     """Blocks over multiprocessors, at most one each."""
     if chip is None or not chip.sm_count:
         return Missing(reason="the trace does not say how many multiprocessors the chip has")
-    if chip.warp_size == _WAVEFRONT:
-        return _MIXED_GRIDS
     if not _knows(events, "blocks"):
+        if chip.warp_size == WAVEFRONT:
+            return _MIXED_GRIDS
         return Missing(reason="grid sizes were not recorded for most of the kernel time")
     weight = (pl.col("blocks") / chip.sm_count).clip(0, 1)
     return _share(_stack(events, weight), wall_ns, "blocks over multiprocessors over wall")
@@ -83,9 +82,9 @@ def _occupancy(events: pl.DataFrame, wall_ns: int, chip: ChipFacts | None) -> Si
     if chip is None or not chip.sm_count or not chip.max_threads_per_sm:
         return Missing(reason="the trace has neither an estimate nor what the chip can hold")
     if not _knows(events, "blocks") or not _knows(events, "threads"):
+        if chip.warp_size == WAVEFRONT:
+            return _MIXED_GRIDS
         return Missing(reason="grid and block sizes were not recorded for most of the kernel time")
-    if chip.warp_size == _WAVEFRONT:
-        return _MIXED_GRIDS
     room = chip.sm_count * chip.max_threads_per_sm
     weight = (pl.col("blocks") * pl.col("threads") / room).clip(0, 1)
     return _share(_stack(events, weight), wall_ns, "threads over what the chip can hold, over wall")

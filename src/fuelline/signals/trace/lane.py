@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 COMPUTE = "compute"
 COPY = "copy"
 BY_BEHAVIOUR = "by behaviour"
+WAVEFRONT = 64
+"""Threads that AMD's chips run in step; NVIDIA's have 32."""
 _BY_OPERATOR = "by operator"
 _VOID = pl.Series("name", [], dtype=pl.UInt32)
 
@@ -77,6 +79,28 @@ class Lane:
         return replace(
             self, events=self.events.with_columns(pl.coalesce("graph", from_graph).alias("graph"))
         )
+
+    def with_blocks(self, launches: pl.DataFrame) -> Lane:
+        """The same, with grids of AMD's chips in blocks; null where that cannot be told.
+
+        Its tracer copies the grid from the launching call, and calls count differently. A trace
+        whose numbers do not fit their calls is not believed: grids in threads are multiples of
+        their blocks, and of many grids in blocks some are not.
+        """
+        if all(chip.warp_size != WAVEFRONT for chip in self.facts.chips):
+            return self
+        by_call = launches.select("correlation", "in_threads").filter(~launches["is_graph"])
+        events = self.events.join(by_call, on="correlation", how="left", maintain_order="left")
+        odd = pl.col("blocks") % pl.col("threads") != 0
+        fits = events.select(
+            (odd & pl.col("in_threads")).any().not_().alias("threads"),
+            (odd & ~pl.col("in_threads")).any().alias("blocks"),
+        )
+        told = pl.when(pl.col("in_threads") & fits["threads"].item()).then(
+            pl.col("blocks") // pl.col("threads")
+        )
+        told = told.when(~pl.col("in_threads") & fits["blocks"].item()).then("blocks")
+        return replace(self, events=events.with_columns(told.alias("blocks")).drop("in_threads"))
 
 
 def read_lane(trace: Trace, facts: RankFacts) -> Lane:
