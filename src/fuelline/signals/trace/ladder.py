@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _MOSTLY = 0.9
 """Share of kernel time whose grid must be known to speak of all of it."""
 
+_FEWEST_SAMPLES = 10
+"""Of a counter: a mean of fewer is off by more than the estimate from the kernels."""
 _MIXED_GRIDS = Missing(
     reason="for most of the kernel time the grid was not recorded, or not in what it counts (AMD's "
     "tracer counts some in blocks and others in threads)"
@@ -38,13 +40,15 @@ def climb(trace: Trace, account: Account, chip: ChipFacts | None, devices: int) 
     """All rungs in order; one that the trace does not carry says why."""
     events = account.events.select(*_CLIMBED, "family").filter(pl.col("family") != COPY)
     wall_ns = account.ledger.wall_ns
+    sampled = _read_sampled(trace, account)
     signals = (
         # NVML counts kernels only: copies run on engines of their own
         # (nvmlUtilization_t: "one or more kernels was executing on the GPU").
         _share(total_ns(merge(events)), wall_ns, "union of kernels over wall"),
-        _fill(events, wall_ns, chip),
+        sampled.get("gpm.sm_frac") or _fill(events, wall_ns, chip),
         _occupancy(events, wall_ns, chip),
-        _share(
+        sampled.get("gpm.tensor_frac")
+        or _share(
             total_ns(merge(events.filter(pl.col("tensor")))),
             wall_ns,
             "kernels whose names tell of matrix units, over wall",
@@ -54,6 +58,26 @@ def climb(trace: Trace, account: Account, chip: ChipFacts | None, devices: int) 
     return [
         Rung(rung=rung, share=signal) for rung, signal in zip(TRACE_RUNGS, signals, strict=True)
     ]
+
+
+def _read_sampled(trace: Trace, account: Account) -> dict[str, Signal]:
+    """Rungs that the chip counted itself while the device's events lasted, by counter."""
+    ledger = account.ledger
+    end_ns = ledger.start_ns + ledger.wall_ns
+    means = (
+        trace.table("counters", ledger.rank)
+        .filter(
+            (pl.col("device") == ledger.device)
+            & pl.col("at_ns").is_between(ledger.start_ns, end_ns)
+        )
+        .group_by("name")
+        .agg(pl.col("value").mean(), pl.len())
+    )
+    return {
+        name: Reading(value=value, unit="frac", count=count, origin=f"sampled by the chip: {name}")
+        for name, value, count in means.iter_rows()
+        if count >= _FEWEST_SAMPLES
+    }
 
 
 def _share(spent_ns: float, wall_ns: int, origin: str) -> Signal:
