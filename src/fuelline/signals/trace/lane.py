@@ -96,10 +96,12 @@ class Lane:
             (odd & pl.col("in_threads")).any().not_().alias("threads"),
             (odd & ~pl.col("in_threads")).any().alias("blocks"),
         )
-        told = pl.when(pl.col("in_threads") & fits["threads"].item()).then(
-            pl.col("blocks") // pl.col("threads")
+        told = (
+            pl.when(pl.col("in_threads") & fits["threads"].item())
+            .then(pl.col("blocks") // pl.col("threads"))
+            .when(~pl.col("in_threads") & fits["blocks"].item())
+            .then("blocks")
         )
-        told = told.when(~pl.col("in_threads") & fits["blocks"].item()).then("blocks")
         return replace(self, events=events.with_columns(told.alias("blocks")).drop("in_threads"))
 
 
