@@ -68,7 +68,10 @@ def draw_case(draw: random.Random) -> Case:
     sampler, spare = draw.choice(SAMPLERS), draw.randint(0, 3)
     may_change = kind not in {"drawing", "asking"}
     # Without an order it is chance which worker makes a batch, and which batches come first.
-    in_order = draw.random() < 0.8 or not may_change
+    # The user's own sampler draws from the loop's stream, which goes on after a batch and not after
+    # an error: without an order it is chance there, too, what is drawn when.
+    is_chance = not may_change or (kind == "failing" and sampler.startswith("own"))
+    in_order = draw.random() < 0.8 or is_chance
     resizes = [
         (
             draw.randint(1, 25),
@@ -159,9 +162,10 @@ class Result:
     streams: bytes = b""
 
     def comparable(self, *, in_order: bool) -> tuple[Any, ...]:
-        """The order of batches counts only where the loader promises one."""
-        batches = self.batches if in_order else sorted(self.batches)
-        return batches, self.errors, self.streams
+        """The order of batches and errors counts only where the loader promises one."""
+        if in_order:
+            return self.batches, self.errors, self.streams
+        return sorted(self.batches), sorted(self.errors), self.streams
 
 
 class Scripted(Keeper):

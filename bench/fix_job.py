@@ -3,7 +3,8 @@
 `python -m bench.fix_job KIND --workers N --prefetch N --seconds S`. The device is emulated: a step
 occupies no core. Kinds: blocked (each sample waits 5 ms for its storage, like a file on a slow
 mount), computing (each sample decodes for 4 ms on a core), uneven (every tenth sample takes ten
-times as long), healthy (fetches take a fifth of a step).
+times as long), distant (each sample waits 10 ms: seven workers are needed), healthy (fetches take a
+fifth of a step).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-STEP_S = {"blocked": 0.012, "computing": 0.010, "uneven": 0.012, "healthy": 0.010}
+STEP_S = {"blocked": 0.012, "computing": 0.010, "uneven": 0.012, "distant": 0.006, "healthy": 0.010}
 STRETCH_S = 1.0
 
 
@@ -35,6 +36,8 @@ class Samples(Dataset[Any]):
             time.sleep(0.005)
         elif self.kind == "computing":
             _compute(0.004, index)
+        elif self.kind == "distant":
+            time.sleep(0.010)
         elif self.kind == "uneven":
             time.sleep(0.02 if index % 10 == 0 else 0.002)
         else:
@@ -50,30 +53,32 @@ def _compute(cpu_s: float, index: int) -> None:
         block = block @ block % 7.0
 
 
-def run(kind: str, workers: int, prefetch: int, seconds: float, batches: int) -> dict[str, Any]:
-    """Train, and count."""
-    torch.set_num_threads(1)
-    size = 4 * (batches or 1_000_000)
-    loader = DataLoader(
-        Samples(kind, size),
+def make_loader(options: argparse.Namespace) -> Any:
+    """Endless, unless batches are counted."""
+    return DataLoader(
+        Samples(options.kind, 4 * (options.batches or 1_000_000)),
         batch_size=4,
-        num_workers=workers,
-        prefetch_factor=prefetch if workers else None,
+        num_workers=options.workers,
+        prefetch_factor=options.prefetch if options.workers else None,
+        pin_memory=options.pin,
     )
+
+
+def run(loader: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """Train, and count."""
     begun = mark = time.monotonic()
     marked = taken = 0
     rates = []
     for batch in loader:
-        time.sleep(STEP_S[kind])
+        time.sleep(STEP_S[options.kind])
         assert batch.shape[0] == 4
         taken += 1
         now = time.monotonic()
         if now - mark >= STRETCH_S:
             rates.append((taken - marked) / (now - mark))
             mark, marked = now, taken
-        if not batches and now - begun >= seconds:
+        if not options.batches and now - begun >= options.seconds:
             break
-    del loader
     return {"rates": rates, "batches": taken, "seconds": time.monotonic() - begun}
 
 
@@ -84,8 +89,10 @@ def main() -> None:
     parser.add_argument("--prefetch", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--batches", type=int, default=0)
+    parser.add_argument("--pin", action="store_true")
     options = parser.parse_args()
-    figures = run(options.kind, options.workers, options.prefetch, options.seconds, options.batches)
+    torch.set_num_threads(1)
+    figures = run(make_loader(options), options)
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     figures["cpu_s"] = sum(each.ru_utime + each.ru_stime for each in used)
     print(json.dumps(figures))

@@ -1,9 +1,9 @@
 """One loader on one image pipeline, at full speed: `python bench/peer_job.py NAME FOLDER SECONDS`.
 
 Every peer does the same: read a JPEG file, decode it, resize it to 224 x 224 (bilinear), batches of
-32 as uint8. Pillow decodes for all but tf.data, which has only its own decoder. No training: images
-a second are counted, and images for each CPU second of the process and its workers. Runs in the
-peer's own environment, so it imports nothing of ours.
+32 as uint8. Pillow decodes for all but tf.data and DALI, which have only their own decoders. No
+training: images a second are counted, and images for each CPU second of the process and its
+workers. Runs in the peer's own environment, so it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ def decode(data: bytes) -> Any:
     return np.asarray(image)
 
 
+def to_tensor(data: bytes) -> Any:
+    import torch
+
+    return torch.from_numpy(decode(data).copy())
+
+
 class Images:
     def __init__(self, folder: str) -> None:
         self.paths = sorted(str(path) for path in Path(folder).glob("*.jpg"))
@@ -42,11 +48,7 @@ class Images:
         return 100 * len(self.paths)
 
     def __getitem__(self, index: int) -> Any:
-        import torch
-
-        return torch.from_numpy(
-            decode(Path(self.paths[index % len(self.paths)]).read_bytes()).copy()
-        )
+        return to_tensor(Path(self.paths[index % len(self.paths)]).read_bytes())
 
 
 def dataloader(workers: int) -> Callable[[str], Iterator[Any]]:
@@ -96,7 +98,7 @@ def webdataset(folder: str) -> Iterator[Any]:
         wds.WebDataset(shards, shardshuffle=False)
         .repeat()
         .to_tuple("jpg")
-        .map(lambda row: torch.from_numpy(decode(row[0]).copy()))
+        .map(lambda row: to_tensor(row[0]))
         .batched(BATCH, collation_fn=torch.stack)
     )
     return iter(DataLoader(dataset, batch_size=None, num_workers=CORES))
@@ -114,12 +116,45 @@ def tfdata(folder: str) -> Iterator[Any]:
     return iter(dataset.prefetch(tf.data.AUTOTUNE))
 
 
+def litdata(folder: str) -> Iterator[Any]:
+    from litdata import StreamingDataLoader, StreamingDataset, optimize
+
+    chunks = f"{folder}/chunks"
+    paths = [Path(path) for path in Images(folder).paths]
+    optimize(Path.read_bytes, paths, chunks, chunk_bytes="16MB", mode="overwrite", num_workers=1)
+    dataset = StreamingDataset(chunks, transform=to_tensor, drop_last=True)
+    loader = StreamingDataLoader(
+        dataset, batch_size=BATCH, num_workers=CORES, persistent_workers=True, drop_last=True
+    )
+    return itertools.chain.from_iterable(itertools.repeat(loader))
+
+
+def dali(folder: str) -> Iterator[Any]:
+    import torch
+    from nvidia.dali import fn, pipeline_def, types
+
+    @pipeline_def(batch_size=BATCH, num_threads=CORES, device_id=None)  # type: ignore[untyped-decorator]
+    def images() -> Any:
+        data, _ = fn.readers.file(files=Images(folder).paths)
+        image = fn.decoders.image(data, device="cpu", output_type=types.RGB)
+        linear = types.INTERP_LINEAR
+        return fn.resize(image, resize_x=SIZE, resize_y=SIZE, interp_type=linear, antialias=True)
+
+    pipeline = images()
+    pipeline.build()
+    while True:
+        (batch,) = pipeline.run()
+        yield torch.from_dlpack(batch.as_tensor())
+
+
 PEERS: dict[str, Callable[[str], Iterator[Any]]] = {
     "DataLoader, as it comes (0 workers)": dataloader(0),
     "DataLoader, 4 x cores workers": dataloader(4 * CORES),
     "DataLoader, 1 worker": dataloader(1),
     "SPDL": spdl,
     "WebDataset": webdataset,
+    "litdata": litdata,
+    "DALI (CPU)": dali,
     "tf.data AUTOTUNE": tfdata,
 }
 

@@ -45,4 +45,5 @@ def test_a_script_without_a_loader_says_so(script: Path, capfd: pytest.CaptureFi
     assert main(["tune", str(script)]) == 3
     told = capfd.readouterr()
     assert "before a DataLoader was iterated" in told.err
-    assert "nothing to load" in told.out
+    assert "nothing to load" in told.err
+    assert not told.out

@@ -168,7 +168,8 @@ def act(options: argparse.Namespace) -> int:
         )
     fixing = _fix_variables(options)
     with serve_files(options) as serving:
-        outcome = launch(command, run_dir, options.zoom, more={**serving, **fixing})
+        more = {**serving, **fixing}
+        outcome = launch(command, run_dir, options.zoom, more=more, meanwhile=_load_pipeline)
     if outcome.problem is not None:
         print(
             f"fuelline: not recorded: {outcome.problem}. The job itself was not affected. "
@@ -261,8 +262,19 @@ def _python() -> str:
     return sys.executable
 
 
+def _load_pipeline() -> None:
+    """Half a second that the user would wait for after the job; it costs 40 MB until then."""
+    try:
+        import fuelline.fix.telling  # noqa: PLC0415 - as the text says
+        import fuelline.pipeline.diagnosed  # noqa: PLC0415
+        import fuelline.pipeline.recorded  # noqa: PLC0415
+        import fuelline.report  # noqa: F401, PLC0415
+    except (ImportError, OSError, MemoryError):
+        return  # what is missing is told when it is needed, and the job goes on
+
+
 def _report(run_dir: Path, price: float | None) -> None:
-    from fuelline import pipeline  # noqa: PLC0415 - polars takes 0.3 s to import: after the job, not before
+    from fuelline import pipeline  # noqa: PLC0415 - loaded while the job ran
 
     try:
         pipeline.show_report(run_dir, price=price, stream=sys.stderr)

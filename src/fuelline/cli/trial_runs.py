@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,8 @@ def record_baseline(command: list[str], folder: Path) -> Baseline:
     """Run the script as it is for some seconds of training, recorded."""
     run_dir = folder / "run"
     plan = _plan(folder / "baseline.json", Turns([()], BASELINE_S, 1))
-    outcome = launch(command, run_dir, more=_environment(plan))
+    # Standard output is for the answer, so the job's own goes the other way.
+    outcome = launch(command, run_dir, more=_environment(plan), stdout=sys.stderr.fileno())
     return Baseline(run_dir, _read(folder / "baseline.json", outcome.returncode))
 
 
@@ -101,7 +103,7 @@ def run_turns(command: list[str], folder: Path, turns: Turns) -> Report:
     """Run the script once more, with these settings in turns."""
     result = folder / "trials.json"
     environment = {**os.environ, **_environment(_plan(result, turns))}
-    done = subprocess.run(command, env=environment, check=False)
+    done = subprocess.run(command, env=environment, stdout=sys.stderr.fileno(), check=False)
     return _read(result, done.returncode)
 
 
@@ -118,10 +120,16 @@ def _read(result: Path, returncode: int) -> Report:
             "enough to measure. Nothing was changed. `fuelline run` shows what it does."
         )
     told = json.loads(result.read_bytes())
+    if returncode and not any(row["rates"] for row in told["turns"]):
+        raise InputError(
+            f"The script failed by itself (exit code {returncode}) at its first batches; its own "
+            "words are above. Nothing was changed. Run it without fuelline first."
+        )
     if told["problem"]:
         raise InputError(
-            f"This job cannot be tuned: {told['problem']}. Nothing was changed. "
-            "`fuelline whatif` answers from a recording instead."
+            f"This job cannot be tuned: {told['problem']}. Nothing was changed. `fuelline run "
+            "--fix` adapts the loader of each rank while it trains; or record it with `fuelline "
+            "run` and ask `fuelline whatif --workers 4`."
         )
     return Report(told, float(told["seconds"]))
 

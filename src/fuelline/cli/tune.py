@@ -161,14 +161,11 @@ def _find_patch(report: Report, chosen: list[Setting]) -> Patch | NoPatch:
 
 
 def _show(tuning: Tuning) -> None:
-    for step in tuning.steps:
-        print(f"- {clean(step)}")
-    print(f"\n{tuning.trial_seconds:.0f} s of trials.")
+    from fuelline import pipeline  # noqa: PLC0415 - as above
+
+    pipeline.show_tuning(tuning, sys.stdout)
     if tuning.patch:
         print(f"\n{clean_lines(tuning.patch)}")
-        print("Next: fuelline tune --apply ... writes this; `fuelline undo` takes it back.")
-    elif tuning.chosen:
-        print(f"\nWrite by hand: {tuning.paste}")
 
 
 def clean_lines(text: str) -> str:

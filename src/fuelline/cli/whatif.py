@@ -11,7 +11,9 @@ import msgspec
 
 from fuelline.cli.run import add_price
 from fuelline.cli.store import find_run
+from fuelline.schema.catalogue import nearest
 from fuelline.schema.ceilings import Probe
+from fuelline.schema.chips import find_chip, list_chips
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.storages import STORAGE_NAMES, StorageKind
@@ -25,6 +27,7 @@ examples:
   fuelline whatif                                    what would help the last run most
   fuelline whatif --workers 8 --prefetch 4
   fuelline whatif RUN --workers 8 --storage nvme --chip 3x
+  fuelline whatif --chip B200                        another chip for the recorded one
   fuelline whatif --storage warm --transform 2x      data in memory, half the CPU time
   fuelline whatif --storage probe.json               this disk, as `probe` measured it
   fuelline whatif --rarer checkpoint=10              ten times fewer checkpoints
@@ -110,7 +113,11 @@ def _add_loader(parser: argparse.ArgumentParser) -> None:
 def _add_machine(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the machine")
     group.add_argument(
-        "--chip", type=_factor, metavar="3x", help="a device 3 times as fast (default: 1x)"
+        "--chip",
+        type=_chip,
+        metavar="3x",
+        help="a device 3 times as fast, or a chip of the catalogue such as H100-SXM-80GB in place "
+        "of the recorded one (default: 1x)",
     )
     group.add_argument(
         "--cores",
@@ -157,12 +164,13 @@ def _question(options: argparse.Namespace) -> WhatIf:
         storage=options.storage,
         transform_factor=options.transform,
         handoff_factor=options.handoff,
-        chip_factor=options.chip,
+        chip_factor=options.chip if isinstance(options.chip, float) else None,
         cores=options.cores,
         alone=options.alone,
         ranks=options.ranks,
         rarer=dict(options.rarer),
         measured=_read_probe(options.storage),
+        chip=options.chip if isinstance(options.chip, str) else None,
     )
 
 
@@ -190,6 +198,18 @@ def _factor(word: str) -> float:
     if not 0.01 <= value <= 1000:
         raise argparse.ArgumentTypeError(f"{word!r} is not a factor such as 3x (0.01x to 1000x)")
     return value
+
+
+def _chip(word: str) -> float | str:
+    if re.fullmatch(r"[\d.]+x?", word):
+        return _factor(word)
+    try:
+        return find_chip(word).name
+    except InputError:
+        close = ", ".join(nearest(word, (chip.name for chip in list_chips()))) or "none"
+        raise argparse.ArgumentTypeError(
+            f"{word!r} is neither a factor such as 3x nor a chip of the catalogue; nearest: {close}"
+        ) from None
 
 
 def _storage(word: str) -> str:

@@ -50,6 +50,7 @@ class Limits:
     most: int
     """Workers that were started."""
     cores: float
+    """Of the host, shared out among the ranks that train on it."""
     base_window: int
     """Batches under way as the job has it: prefetch times workers."""
     most_window: int
@@ -73,6 +74,8 @@ class Look:
     room: int = 1 << 16
     """Workers that memory and shared memory have room for."""
     window_room: int = 1 << 16
+    own_cpu_s: float = 0.0
+    """Of the training process itself, which wants a core of the same cores."""
 
     @property
     def rate(self) -> float:
@@ -281,7 +284,7 @@ class Governor:
 
     def _predict(self, look: Look, target: int) -> float:
         own_s = (look.seconds - look.wait_s) / look.batches
-        cpu_s = look.cpu_s / max(1, look.fetches)
+        cpu_s = look.cpu_s / max(1, look.fetches) + look.own_cpu_s / look.batches
         slowest_s = max(own_s, look.service_s / target, cpu_s / self.limits.cores, 1e-9)
         return max(1.0, 1 / (look.rate * slowest_s))
 

@@ -19,6 +19,7 @@ from fuelline.fix.pack_index import Packed, write_index
 from fuelline.fix.pack_journal import Journal
 from fuelline.schema.errors import InputError, RefusedError
 from fuelline.schema.shards import INDEX, LARGE_BYTES, SHARD, SHARD_BYTES
+from fuelline.schema.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,7 +114,7 @@ def _check_room(target: Path, found: list[Found]) -> None:
     needed = sum(each.status.st_size for each in found if stat.S_ISREG(each.status.st_mode))
     if free + held < needed * 1.02:
         raise RefusedError(
-            f"{target} has {free / 1e9:.1f} GB free, and the pack takes {needed / 1e9:.1f} GB. "
+            f"{target} has {size(free)} free, and the pack takes {size(needed)}. "
             "Nothing was packed. Name a folder on a larger disk with -o."
         )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         seed_run,
         show_feed,
         show_forecasts,
+        show_tuning,
     )
     from fuelline.pipeline.compared import compare_runs
     from fuelline.pipeline.diagnosed import diagnose_as_json, diagnose_run, show_report
@@ -44,6 +45,7 @@ __all__ = [
     "show_feed",
     "show_forecasts",
     "show_report",
+    "show_tuning",
 ]
 
 __getattr__ = load_lazily(
@@ -66,5 +68,6 @@ __getattr__ = load_lazily(
         "show_feed": "asked",
         "show_forecasts": "asked",
         "show_report": "diagnosed",
+        "show_tuning": "asked",
     },
 )

@@ -13,6 +13,7 @@ from fuelline.report import (
     render_terminal,
     write_feed,
     write_forecasts,
+    write_tuning,
 )
 from fuelline.schema.names import encodable
 from fuelline.schema.readings import Missing
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from fuelline.schema.feeding import Feed, FeedAccount, FeedRequest
     from fuelline.schema.forecasts import ForecastReport, WhatIf
     from fuelline.schema.readings import Signal
-    from fuelline.schema.trials import Setting
+    from fuelline.schema.trials import Setting, Tuning
 
 
 def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> ForecastReport:
@@ -61,6 +62,11 @@ def judge_feed(run_dir: Path, accounts: list[FeedAccount], request: FeedRequest)
     emulated = request.step_seconds is not None or request.samples_per_s is not None
     rates = measure_feed(accounts, emulated=emulated)
     return answer_feed(accounts, rates, request, diagnosis)
+
+
+def show_tuning(tuning: Tuning, stream: TextIO) -> None:
+    """What was tried and chosen, for people."""
+    render_terminal(write_tuning(tuning), stream)
 
 
 def show_feed(feed: Feed, stream: TextIO) -> None:

@@ -20,6 +20,7 @@ from fuelline.schema.readings import Missing
 from fuelline.signals import (
     align_hosts,
     compare_ranks,
+    count_ranks_beside,
     find_reason,
     find_unseen,
     measure_devices,
@@ -67,7 +68,7 @@ def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
         devices = measure_devices(timeline).devices
         return cannot_tell(summary, blindspots, why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(recordings, hosts, comparison)
-    facts = measure(timeline, trainer, tiling, sync)
+    facts = measure(timeline, trainer, tiling, sync, count_ranks_beside(hosts, trainer))
     diagnosis = value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
     return msgspec.structs.replace(diagnosis, settings=propose_settings(facts))
 
@@ -87,7 +88,8 @@ def measure_run(run_dir: Path) -> Facts | Missing:
     tiling = cut_tiles(timeline, trainer) if trainer is not None else None
     if trainer is None or tiling is None:
         return Missing(reason=why_no_steps(hosts, trainer))
-    return measure(timeline, trainer, tiling, comparison.facts)
+    beside = count_ranks_beside(hosts, trainer)
+    return measure(timeline, trainer, tiling, comparison.facts, beside)
 
 
 def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from fuelline.predict.chip_ratio import compare_chips
 from fuelline.schema.readings import Missing, value_of
 from fuelline.schema.storages import LOCAL, PACKED, STORAGE_KINDS, StorageKind
 from fuelline.schema.units import number, size
@@ -165,14 +166,22 @@ def _batch(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | No
     return Changed(larger, ["the batch fits into the device's memory"])
 
 
-def _chip(_: Fit, pipe: Pipeline, question: WhatIf) -> Changed | None:
+def _chip(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | None:
+    if question.chip is not None:
+        ratio = compare_chips(question.chip, fit.facts.devices)
+        if isinstance(ratio, Missing):
+            return ratio
+        return Changed(_quicken(pipe, ratio.factor), [ratio.words])
     if question.chip_factor is None:
         return None
-    device_s = pipe.device_s / question.chip_factor
+    return Changed(_quicken(pipe, question.chip_factor), [])
+
+
+def _quicken(pipe: Pipeline, factor: float) -> Pipeline:
+    device_s = pipe.device_s / factor
     saved_s = 0.0 if pipe.beside else pipe.device_s - device_s
     host_cpu_s = max(0.0, pipe.host_cpu_s - saved_s)
-    quicker = replace(pipe, device_s=device_s, host_s=pipe.host_s - saved_s, host_cpu_s=host_cpu_s)
-    return Changed(quicker, [])
+    return replace(pipe, device_s=device_s, host_s=pipe.host_s - saved_s, host_cpu_s=host_cpu_s)
 
 
 def _pin(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | None:
@@ -242,14 +251,14 @@ def _ranks(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | No
 
 def _too_far(fit: Fit, pipe: Pipeline) -> Missing | None:
     """Storage that was never seen under another load may not take many times as many requests."""
-    old, new = max(1, fit.pipe.workers), pipe.workers * pipe.ranks
+    old, new = max(1, fit.pipe.workers) * fit.pipe.ranks, pipe.workers * pipe.ranks
     waits = pipe.storage_s > 0.2 * pipe.fetch_s
     if fit.seen_scaling or not waits or new <= MOST_STRETCH * old:
         return None
     return Missing(
         reason=f"whether the storage takes {number(new / old)} times as many requests at once was "
         "not seen: the number in flight never changed. Ask for at most "
-        f"{number(MOST_STRETCH * old)} workers"
+        f"{number(MOST_STRETCH * max(1, fit.pipe.workers))} workers"
     )
 
 

@@ -123,7 +123,8 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
     blocked = _value(demands.fetch_blocked_seconds)
     read_frac, metadata_frac = value_of(demands.read_frac), value_of(demands.metadata_frac)
     elasticity = _elasticity(facts) or 0.0
-    in_flight = max(1.0, blocked / _value(demands.batch_seconds))
+    ranks = max(1, facts.cores.ranks)
+    in_flight = max(1.0, ranks * blocked / _value(demands.batch_seconds))
     alone = in_flight**-elasticity
     beside = demands.device_mode == "beside"
     epochs = demands.pause_counts.get("epoch start", 0)
@@ -154,6 +155,7 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
         epoch_batches=demands.batches / epochs if epochs else math.inf,
         persistent=bool(loader.persistent_workers),
         start_s=value_of(demands.start_seconds) or START_S,
+        ranks=ranks,
     )
     return pipe, _errors(facts, pipe)
 
@@ -191,7 +193,7 @@ def _elasticity(facts: Facts) -> float | None:
 def _with_rivals(pipe: Pipeline, facts: Facts) -> Pipeline:
     """As many rivals as make fetches wait for a core as long as they did.
 
-    Who arrives finds the other busy workers on average (Little's law), the trainer and the rivals,
+    Who arrives finds the other busy workers on average (Little's law), the trainers and the rivals,
     and gets an equal share. While the host has idle cores nobody is kept from running for long:
     then the rivals are what other processes were seen to use.
     """
@@ -202,11 +204,11 @@ def _with_rivals(pipe: Pipeline, facts: Facts) -> Pipeline:
     if not pipe.cpu_s or 1 + queued / pipe.cpu_s < _CROWDED:
         return pipe
     rate = 1 / _value(demands.batch_seconds)
-    busy = max(1.0, pipe.workers * (value_of(demands.busy_frac) or 1.0))
-    running = rate * (pipe.cpu_s + queued + pipe.handoff_s) * (busy - 1) / busy
+    busy = pipe.ranks * max(1.0, pipe.workers * (value_of(demands.busy_frac) or 1.0))
+    running = pipe.ranks * rate * (pipe.cpu_s + queued + pipe.handoff_s) * (busy - 1) / busy
     trainer = min(1.0, rate * (pipe.host_cpu_s + pipe.take_s)) if pipe.workers else 0.0
     wanting = (1 + queued / pipe.cpu_s) * pipe.cores
-    rivals = min(_MOST_RIVALS, max(0.0, wanting - 1 - running - trainer))
+    rivals = min(_MOST_RIVALS, max(0.0, wanting - 1 - running - pipe.ranks * trainer))
     if idle is not None and host is not None and idle > _IDLE * host:
         rivals = min(rivals, others)
     return replace(pipe, rivals=rivals)

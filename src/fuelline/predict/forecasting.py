@@ -11,7 +11,10 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from fuelline.predict.changes import change
+from fuelline.predict.chip_ratio import compare_chips
 from fuelline.predict.pipeline_model import Limit, Pipeline, find_limit, run
 from fuelline.predict.wording import word_limit, word_question
 from fuelline.schema.forecasts import Bound, Forecast, WhatIf
@@ -74,12 +77,12 @@ def worth(speedup: float, price_usd_per_hour: float | None) -> float | None:
 
 def _speedup(old: Pipeline, new: Pipeline) -> float:
     """Samples per second of all ranks together, over those of the recording."""
-    samples = new.batch_samples * new.ranks / old.batch_samples
+    samples = new.batch_samples * new.ranks / (old.batch_samples * old.ranks)
     return samples * run(old).batch_s / run(new).batch_s
 
 
 def _rate(fit: Fit, speedup: Reading, ranks: int) -> Signal:
-    now = fit.pipe.batch_samples / fit.batch_s / ranks
+    now = fit.pipe.batch_samples / fit.batch_s * fit.pipe.ranks / ranks
     return Reading(
         value=now * speedup.value,
         unit="samples/s",
@@ -103,6 +106,8 @@ def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
         moved = change(replace(fit, fixed_share=share), question)
         if not isinstance(moved, Missing):
             parts.append(math.log(_speedup(fit.pipe, moved.pipe)) - middle)
+    if question.chip is not None:
+        parts.append(_chip_error(fit, question, middle))
     if not fit.seen_scaling and new.storage_s > 0:
         queueing = _with_elasticity(fit, UNSEEN_ELASTICITY)
         moved = change(queueing, question)
@@ -113,6 +118,16 @@ def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
     return math.sqrt(sum(part**2 for part in parts))
 
 
+def _chip_error(fit: Fit, question: WhatIf, middle: float) -> float:
+    """What it would change if the other chip were faster by its ratio's error."""
+    ratio = compare_chips(question.chip or "", fit.facts.devices)
+    if isinstance(ratio, Missing):
+        return 0.0
+    faster = structs.replace(question, chip=None, chip_factor=ratio.factor * math.exp(ratio.error))
+    moved = change(fit, faster)
+    return 0.0 if isinstance(moved, Missing) else math.log(_speedup(fit.pipe, moved.pipe)) - middle
+
+
 def _moved(fit: Fit, name: str, factor: float) -> Fit:
     value = getattr(fit.pipe, name)
     return replace(fit, pipe=replace(fit.pipe, **{name: value * factor}))
@@ -121,7 +136,7 @@ def _moved(fit: Fit, name: str, factor: float) -> Fit:
 def _with_elasticity(fit: Fit, elasticity: float) -> Fit:
     """The same recording, if requests had slowed each other down by that much."""
     pipe = fit.pipe
-    alone = max(1.0, pipe.storage_s / fit.batch_s) ** -elasticity
+    alone = max(1.0, pipe.ranks * pipe.storage_s / fit.batch_s) ** -elasticity
     slower = replace(
         pipe,
         elasticity=elasticity,
@@ -138,7 +153,8 @@ def _prepared(pipe: Pipeline) -> float:
 
 
 def _bounds(old: Pipeline, new: Pipeline) -> list[Bound]:
-    now_s, samples = run(old).batch_s, new.batch_samples * new.ranks / old.batch_samples
+    now_s = run(old).batch_s
+    samples = new.batch_samples * new.ranks / (old.batch_samples * old.ranks)
     laws: dict[Limit, float] = run(new).bounds
     known = [(name, samples * now_s / least_s) for name, least_s in laws.items() if least_s > 0]
     known = [(name, bound) for name, bound in known if name != "pauses"]

@@ -67,6 +67,7 @@ class Pipeline:
     persistent: bool = False
     start_s: float = 0.0
     ranks: int = 1
+    """On this host, with these cores and this storage between them."""
     slack: float = 1.0
     """Measured over modelled time of an input-bound batch."""
     surplus_s: float = 0.0
@@ -109,7 +110,7 @@ def run(pipe: Pipeline) -> Flow:
         bounds=bounds,
         input_s=input_s,
         consumer_s=consumer_s,
-        cores_used=min(pipe.cores, _core_seconds(pipe) / batch_s),
+        cores_used=min(pipe.cores, pipe.ranks * _core_seconds(pipe) / batch_s),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fuelline.predict.forecasting import forecast
 from fuelline.predict.suggesting import find_least_workers
 from fuelline.schema.forecasts import WhatIf
-from fuelline.schema.readings import Missing
+from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.trials import Setting
 
 if TYPE_CHECKING:
@@ -21,22 +21,38 @@ MOST_SEEDS = 4
 def seed_settings(fit: Fit | Missing, cores: float) -> list[tuple[tuple[Setting, ...], Signal]]:
     """Settings and their predicted speedups; without a model a plain ladder up to the cores."""
     if isinstance(fit, Missing):
-        ladder = sorted({1, max(1, round(cores / 2)), max(1, round(cores)), 2 * round(cores)})
-        return [((Setting(knob="num_workers", value=count),), fit) for count in ladder]
-    best = find_least_workers(fit)
-    now, prefetch = fit.pipe.workers, fit.pipe.prefetch
-    counts = [best, best + 1, best - 1, 2 * best]
-    tried: list[tuple[Setting, ...]] = [
-        (Setting(knob="num_workers", value=count),)
-        for count in dict.fromkeys(counts)
-        if count >= 0 and count != now
+        return [(_workers(count, None), fit) for count in _ladder(max(1, round(cores)))]
+    best, now = find_least_workers(fit), fit.pipe.workers
+    least = _workers(best, now)
+    # First what the model says, then where it may err: a little, a queue too short, by far.
+    tried = [
+        least,
+        _workers(best + 1, now),
+        (*least, Setting(knob="prefetch_factor", value=2 * fit.pipe.prefetch)) if best else (),
+        _workers(2 * best, now),
+        _workers(max(0, best - 1), now),
     ]
-    deep = [Setting(knob="prefetch_factor", value=2 * prefetch)]
-    if best != now:
-        deep = [Setting(knob="num_workers", value=best), *deep]
-    if best:
-        tried.insert(min(2, len(tried)), tuple(deep))
-    return [(settings, _predict(fit, settings)) for settings in tried[:MOST_SEEDS]]
+    if _may_pin(fit):
+        tried.insert(1, (*least, Setting(knob="pin_memory", value=True)))
+    kept = [settings for settings in dict.fromkeys(tried) if settings]
+    return [(settings, _predict(fit, settings)) for settings in kept[:MOST_SEEDS]]
+
+
+def _ladder(cores: int) -> list[int]:
+    """Workers that compute need a core each; those that wait may be many more."""
+    return sorted({max(1, cores // 2), cores, 2 * cores, min(4 * cores, max(2 * cores, 16))})
+
+
+def _workers(count: int, now: int | None) -> tuple[Setting, ...]:
+    """Nothing to set if there are so many already."""
+    return () if count == now else (Setting(knob="num_workers", value=count),)
+
+
+def _may_pin(fit: Fit) -> bool:
+    """Batches are copied to a device, from memory that is not pinned."""
+    loader = fit.facts.loader
+    is_pinned = loader is None or loader.pin_memory is not False
+    return not is_pinned and isinstance(fit.facts.demands.copy_seconds, Reading)
 
 
 def _predict(fit: Fit, settings: tuple[Setting, ...]) -> Signal:
@@ -44,5 +60,6 @@ def _predict(fit: Fit, settings: tuple[Setting, ...]) -> Signal:
     question = WhatIf(
         workers=value.get("num_workers"),
         prefetch=value.get("prefetch_factor"),
+        pin=bool(value["pin_memory"]) if "pin_memory" in value else None,
     )
     return forecast(fit, question).speedup

@@ -44,7 +44,7 @@ def find_least_workers(fit: Fit, pipe: Pipeline | None = None) -> int:
     """
     pipe = pipe or fit.pipe
     computing = pipe.cpu_s / pipe.fetch_s if pipe.fetch_s else 1.0
-    most = min(MOST_WORKERS, math.ceil(pipe.cores / max(computing, 0.01)))
+    most = min(MOST_WORKERS, math.ceil(pipe.cores / pipe.ranks / max(computing, 0.01)))
     if pipe.storage_s > 0.2 * pipe.fetch_s and not fit.seen_scaling:
         most = min(most, int(MOST_STRETCH * max(1, fit.pipe.workers)))
     times = {

@@ -67,6 +67,8 @@ def _machine_words(question: WhatIf) -> list[str]:
     words = []
     if question.chip_factor is not None:
         words.append(f"a device {number(question.chip_factor)} times as fast")
+    if question.chip is not None:
+        words.append(f"a device {question.chip}")
     if question.cores is not None:
         words.append(f"{number(question.cores)} core{'' if question.cores == 1 else 's'}")
     if question.alone:

@@ -35,7 +35,7 @@ from fuelline.schema.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
 _PASSED_ON = (
@@ -72,11 +72,13 @@ def launch(
     *,
     more: Mapping[str, str] | None = None,
     stdout: int | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Outcome:
     """Run the job to its end and record it into `run_dir`.
 
     `zoom` is steps to profile; `more` are variables of its environment beside our own; `stdout` is
-    a descriptor for its output, if not ours.
+    a descriptor for its output, if not ours; `meanwhile` is called once while the job starts, and
+    signals that are to be passed on wait for it.
     """
     facts = _describe_run(command, run_dir)
     problem = _prepare(run_dir, facts)
@@ -87,6 +89,8 @@ def launch(
             environment = {**_job_environment(run_dir, zoom, more or {})}
         job = _start_job(command, environment, mask, stdout)
         observer = _start_observer(run_dir, job.pid, mask) if problem is None else None
+        if meanwhile is not None:
+            meanwhile()
         returncode = _wait(job)
         observer_code = _stop(observer)
     except InputError:
@@ -202,6 +206,8 @@ def _wait(job: subprocess.Popen[bytes]) -> int:
         info = signal.sigwaitinfo({*_PASSED_ON, signal.SIGCHLD})
         if info.si_signo != signal.SIGCHLD and info.si_code != _FROM_KERNEL:
             job.send_signal(info.si_signo)
+    while signal.sigtimedwait(_PASSED_ON, 0) is not None:
+        pass  # meant for the job, which had it as well and has ended
     return returncode
 
 

@@ -31,8 +31,11 @@ __all__ = ["PHASE", "Spool"]
 TEXT_CAP_BYTES = 4096
 """Settings as JSON take 400 bytes; a longer text is cut rather than allowed to fill the spool."""
 
-HOLD_NS = 50_000_000
+HOLD_NS = 250_000_000
 """Held records are written with the first one that ends as long after the last writing."""
+
+HOLD_RECORDS = 512
+"""About as many are held at most: the garbage collector looks at each that it finds."""
 
 UNHELD = 1000
 """Records that are all written at once before any is held: a short job loses nothing."""
@@ -156,10 +159,12 @@ class Spool:
         for at in range(0, len(held), _BLOCK):
             self._write_block(held[at : at + _BLOCK])
         now_ns = time.monotonic_ns()
-        is_quick = now_ns - self._wrote_at < QUICK_NS * len(held)
+        apart_ns = (now_ns - self._wrote_at) // (len(held) or 1)
         self._wrote_at = now_ns
         self._unheld -= 1
-        self.write_at = now_ns + HOLD_NS if is_quick and self._unheld < 0 else 0
+        self.write_at = 0
+        if apart_ns < QUICK_NS and self._unheld < 0:
+            self.write_at = now_ns + min(HOLD_NS, HOLD_RECORDS * apart_ns)
 
     def _write_block(self, records: list[Record]) -> None:
         """Write them with one call if they fill a block and it fits; each costs a third then."""

@@ -7,6 +7,7 @@ from fuelline.report.live import View
 from fuelline.report.live_screen import Painter, print_snapshot
 from fuelline.report.markdown import render_markdown
 from fuelline.report.terminal import render_terminal
+from fuelline.report.tuning import write_tuning
 from fuelline.report.writer import write_document
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "write_document",
     "write_feed",
     "write_forecasts",
+    "write_tuning",
 ]

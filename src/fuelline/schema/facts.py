@@ -141,6 +141,8 @@ class CoreFacts(Struct, frozen=True, kw_only=True):
     """Cores that processes outside the job kept busy."""
     throttled_share: Signal = _NOT_MEASURED
     """Of the scheduler's periods: the job was stopped because its CPU quota was used up."""
+    ranks: int = 1
+    """Training processes on this host: they share the cores, and mostly the storage."""
 
 
 class ComputeFacts(Struct, frozen=True, kw_only=True):

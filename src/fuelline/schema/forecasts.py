@@ -44,6 +44,8 @@ class WhatIf(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Part of the loop (checkpoint, validation, loop, garbage collection) to how much rarer."""
     measured: StorageKind | None = None
     """The storage that `storage` names, if it is not one of `STORAGE_KINDS` but was probed."""
+    chip: str | None = None
+    """A chip of the catalogue in place of the recorded one; in place of `chip_factor`."""
 
     def is_empty(self) -> bool:
         """Whether nothing would be different."""

@@ -7,7 +7,7 @@ from fuelline.schema.lazily import load_lazily
 if TYPE_CHECKING:
     from fuelline.signals.devices import measure_devices
     from fuelline.signals.feeding import answer_feed, measure_feed
-    from fuelline.signals.hosts import HostView, align_hosts, view_host
+    from fuelline.signals.hosts import HostView, align_hosts, count_ranks_beside, view_host
     from fuelline.signals.ranks import Comparison, compare_ranks, find_reason
     from fuelline.signals.unseen import find_unseen, why_no_steps
 
@@ -17,6 +17,7 @@ __all__ = [
     "align_hosts",
     "answer_feed",
     "compare_ranks",
+    "count_ranks_beside",
     "find_reason",
     "find_unseen",
     "measure_devices",
@@ -33,6 +34,7 @@ __getattr__ = load_lazily(
         "align_hosts": "hosts",
         "answer_feed": "feeding",
         "compare_ranks": "ranks",
+        "count_ranks_beside": "hosts",
         "find_reason": "ranks",
         "find_unseen": "unseen",
         "measure_devices": "devices",

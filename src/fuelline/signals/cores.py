@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _UNSEEN = Missing(reason="the observer left no counters for the window")
 
 
-def measure_cores(timeline: Timeline, tiling: Tiling) -> CoreFacts:
+def measure_cores(timeline: Timeline, tiling: Tiling, ranks: int) -> CoreFacts:
     """Cores allowed, used, idle and taken by others, on average over the window."""
     limits = timeline.limits_within(tiling.start_ns, tiling.end_ns)
     used = _job_cores(timeline, tiling)
@@ -38,6 +38,7 @@ def measure_cores(timeline: Timeline, tiling: Tiling) -> CoreFacts:
         throttled_share=Missing(reason="no CPU quota counter")
         if not periods or throttled is None
         else total(min(1.0, throttled / periods), "frac", "cgroup.cpu.throttled_periods"),
+        ranks=ranks,
     )
 
 

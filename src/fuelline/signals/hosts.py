@@ -69,6 +69,15 @@ def view_host(timeline: Timeline) -> HostView:
     )
 
 
+def count_ranks_beside(hosts: Sequence[HostView], trainer: Trainer) -> int:
+    """Training processes on the trainer's machine, itself included.
+
+    A launcher that starts a recorder for each task leaves several views of one machine.
+    """
+    machine = next(host.run.host for host in hosts if trainer in host.trainers)
+    return max(1, sum(len(host.spans) for host in hosts if host.run.host == machine))
+
+
 def align_hosts(views: Sequence[HostView]) -> list[HostView]:
     """All views on the clock of the first."""
     first = views[0]

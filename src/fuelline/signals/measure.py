@@ -25,9 +25,16 @@ if TYPE_CHECKING:
 
 
 def measure(
-    timeline: Timeline, trainer: Trainer, tiling: Tiling, sync: SyncFacts | None = None
+    timeline: Timeline,
+    trainer: Trainer,
+    tiling: Tiling,
+    sync: SyncFacts | None = None,
+    ranks_here: int = 1,
 ) -> Facts:
-    """Measure everything that rules may ask for; `sync` compares this rank with others."""
+    """Measure everything that rules may ask for; `sync` compares this rank with others.
+
+    `ranks_here` of them train on this rank's host.
+    """
     fetch_lines = find_fetch_lines(timeline, trainer, tiling)
     fetches = collect_fetches(timeline, trainer, tiling, fetch_lines)
     loop_lines = find_loop_lines(timeline, trainer, tiling)
@@ -43,7 +50,7 @@ def measure(
         loader=_training_loader(timeline, trainer),
         input=waiting,
         storage=measure_storage(timeline, trainer, tiling, fetches, waiting.place),
-        cores=measure_cores(timeline, tiling),
+        cores=measure_cores(timeline, tiling, ranks_here),
         compute=measure_compute(timeline, trainer, tiling),
         fetch_lines=fetch_lines,
         loop_lines=loop_lines,

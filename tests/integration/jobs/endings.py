@@ -47,8 +47,8 @@ def killed_worker() -> None:
     try:
         for batch in DataLoader(Numbers(40, kills_at=25), num_workers=2):
             total += int(batch)
-    except (RuntimeError, OSError, EOFError):
-        # Torch has several ways to notice, by a signal or in the midst of receiving a batch.
+    except Exception:  # noqa: BLE001 - see below
+        # Torch has many ways to notice: a signal, half a batch, half a pickle, a lost descriptor.
         say("a worker died")
 
 

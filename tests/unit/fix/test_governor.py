@@ -1,5 +1,7 @@
 """The governor: grows while the training waits and there is room, takes back what did not help."""
 
+from dataclasses import replace
+
 import pytest
 
 from fuelline.fix.governor import FIRST_PAUSE, LOOKS, Change, Governor, Limits, Look
@@ -44,6 +46,16 @@ def test_a_starved_training_gets_what_its_step_needs_and_a_prediction() -> None:
     assert change is not None
     assert (change.active, change.window) == (6, 12)
     assert change.predicted == pytest.approx(2.5, rel=0.05)
+
+
+def test_a_prediction_counts_the_core_that_the_training_itself_needs() -> None:
+    """Two ranks on four cores: two each, one of which this rank's own work fills."""
+    governor = Governor(replace(LIMITS, cores=2.0), 2, 4)
+    busy = replace(look(cpu=0.9), own_cpu_s=0.5)
+    change = hear_all(governor, *[busy] * LOOKS)
+    assert change is not None
+    # A batch costs 36 ms in a worker and 20 ms in the trainer: 28 ms on two cores, 20 ms now.
+    assert change.predicted == pytest.approx(1.0)
 
 
 def test_a_change_that_helps_is_kept() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fuelline.predict import find_least_workers, fit, forecast, suggest
 from fuelline.predict.fitting import Fit
 from fuelline.predict.pipeline_model import run
+from fuelline.schema.devices import DeviceFacts
 from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import Missing, Reading
 from tests.unit.predict.jobs import UNKNOWN, make_facts, plain
@@ -133,6 +134,42 @@ def test_ranks_share_the_cores_of_their_host() -> None:
     assert gain(job, ranks=1) == pytest.approx(1.0)
     assert gain(job, ranks=2) < 1.35
     assert forecast(job, WhatIf(ranks=2)).limit == "cores"
+
+
+def test_recorded_ranks_on_one_host_do_not_count_each_others_cores_as_free() -> None:
+    """Each of two ranks keeps one of two cores busy with one worker: none is left for a second."""
+    alone, shared = fitted(**DECODING, cores=2.0), fitted(**DECODING, cores=2.0, ranks=2)
+    assert gain(alone, workers=2) > 1.5
+    assert gain(shared, workers=2) < 1.15
+    assert forecast(shared, WhatIf(workers=2)).limit == "cores"
+    assert find_least_workers(shared) < find_least_workers(alone)
+    assert gain(shared) == pytest.approx(1.0)
+
+
+def test_another_chip_lies_between_the_ratios_of_its_math_and_its_memory() -> None:
+    facts = make_facts(batch=50.0, workers=4, cpu=5.0, device=50.0)
+    recorded = DeviceFacts(device="gpu0", name="NVIDIA A100-SXM4-80GB")
+    job = fit(msgspec.structs.replace(facts, devices=[recorded]))
+    told = forecast(job, WhatIf(chip="H100-SXM-80GB")).speedup
+    assert isinstance(told, Reading)
+    # 989 over 312 TFLOPS, 3,350 over 2,039 GB/s.
+    assert told.value == pytest.approx((989 / 312 * 3350 / 2039) ** 0.5, rel=0.05)
+    assert told.low is not None
+    assert told.high is not None
+    assert told.low < 3350 / 2039 * 1.1
+    assert told.high > 989 / 312 * 0.9
+
+
+def test_another_chip_is_refused_without_one_in_the_recording() -> None:
+    told = forecast(fitted(**DECODING), WhatIf(chip="H100-SXM-80GB")).speedup
+    assert isinstance(told, Missing)
+    assert "--chip 3x" in told.reason
+
+
+def test_the_rate_of_one_rank_stays_that_of_one_rank() -> None:
+    told = forecast(fitted(**DECODING, cores=16.0, ranks=4), WhatIf()).samples_per_s
+    assert isinstance(told, Reading)
+    assert told.value == pytest.approx(16 / 0.0215, rel=0.01)
 
 
 def test_rivals_are_seen_in_the_run_queue_and_gone_when_alone() -> None:

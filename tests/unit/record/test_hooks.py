@@ -248,6 +248,29 @@ def test_two_optimizers_have_numbers_of_their_own(hooked: Installation, tmp_path
     assert left.steps == 3
 
 
+def drop_sevens(samples: list[int]) -> torch.Tensor:
+    return torch.tensor([each for each in samples if each % 7])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("collate", [None, drop_sevens])
+def test_the_size_of_every_batch_is_right_also_where_steps_are_too_quick_to_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, collate: Any
+) -> None:
+    monkeypatch.setattr(spooling, "UNHELD", 0)
+    installation = Installation(Spool(f"{tmp_path}/spool"))
+    installation.add_all(act_on_loaded)
+    numbers: Any = range(403)
+    loader = DataLoader(numbers, 4, num_workers=workers, collate_fn=collate)
+    try:
+        taken = [len(batch) for _ in range(2) for batch in loader]
+    finally:
+        installation.uninstall()
+    left = next(left for left in read_spools(tmp_path) if left.of(Kind.LOADER))
+    batches_taken = [each for each in left.of(Kind.NEXT) if not each[8] & Flag.END]
+    assert [each[3] for each in batches_taken] == taken
+
+
 def test_loaders_and_optimizers_are_not_kept_alive(hooked: Installation) -> None:
     class Rows(list[int]):
         pass

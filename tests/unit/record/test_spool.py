@@ -244,7 +244,7 @@ def test_records_that_come_quickly_are_held_and_slow_ones_written_at_once(
 ) -> None:
     now_ns = 0
     monkeypatch.setattr(spooling.time, "monotonic_ns", lambda: now_ns)
-    quick, slow = spooling.HOLD_NS // 20, spooling.QUICK_NS * 20
+    quick, slow = spooling.HOLD_NS // 100, spooling.HOLD_NS * 2
 
     def held_after(pause_ns: int) -> int:
         nonlocal now_ns
@@ -255,7 +255,7 @@ def test_records_that_come_quickly_are_held_and_slow_ones_written_at_once(
         return len(spool.held)
 
     assert {held_after(quick) for _ in range(spooling.UNHELD + 1)} == {0}
-    assert [held_after(quick) for _ in range(22)] == [*range(1, 20), 0, 1, 2]
+    assert [held_after(quick) for _ in range(102)] == [*range(1, 100), 0, 1, 2]
     assert [held_after(pause) for pause in (slow, slow, quick, quick)] == [0, 0, 0, 1]
 
 

@@ -215,7 +215,8 @@ def _refusal(loader: Any, allowed: frozenset[str]) -> str | None:
     if not loader.num_workers:
         return _inline_refusal(loader)
     if _start_method(loader) != "fork":
-        return f"its workers are started by {_start_method(loader)}, which takes seconds each"
+        way = _start_method(loader)
+        return f"its workers are started by {way}, which takes seconds each (`fuelline tune` helps)"
     return None
 
 

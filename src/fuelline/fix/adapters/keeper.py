@@ -7,6 +7,7 @@ batch; once in `LOOK_NS` of training it reads the workers' counters and what the
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -185,6 +186,7 @@ class Keeper:
 
     def _clear(self) -> None:
         self._total_ns = self._wait_ns = self._batches = 0
+        self._own_cpu_s = time.process_time()
         self._usage = self._slots.usage() if self._slots is not None else _NOTHING
 
     def _settle(self, iterator: Any) -> None:
@@ -261,6 +263,7 @@ class Keeper:
             queued=None
             if queued_s is None
             else min(0.95, queued_s / max(done.busy_ns / 1e9, 1e-9)),
+            own_cpu_s=time.process_time() - self._own_cpu_s,
         )
         return self._with_room(look, iterator, batch) if look.starved > STARVED else look
 

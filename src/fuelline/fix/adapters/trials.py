@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 import sys
+import warnings
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +153,8 @@ def _refusal() -> str | None:
     distributed = getattr(torch, "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         ranks = distributed.get_world_size()
-        return f"{ranks} ranks train together" if ranks > 1 else None
+        words = f"{ranks} ranks train together, and turns by the clock would part them"
+        return words if ranks > 1 else None
     return None
 
 
@@ -183,7 +185,7 @@ class _Turn:
         begun, taken, start = monotonic(), 0, 0.0
         marks: list[tuple[float, int]] = []
         while True:
-            self._iterator = self._original(self._loader)
+            self._iterator = _start(self._original, self._loader)
             before = taken
             for batch in self._iterator:
                 yield batch
@@ -211,6 +213,13 @@ class _Turn:
         shut_down = getattr(iterator, "_shutdown_workers", None)
         if shut_down is not None:
             shut_down()
+
+
+def _start(original: Callable[[Any], Iterator[Any]], loader: Any) -> Iterator[Any]:
+    """Without torch's advice on the number of workers: finding that out is what this is for."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*worker processes in total")
+        return original(loader)
 
 
 def _changed(loader: Any, changes: dict[str, Any]) -> Any:

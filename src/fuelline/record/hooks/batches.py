@@ -24,9 +24,12 @@ def is_usual(batch: Any, batch_size: int | None) -> bool:
     """Whether the first tensor has the loader's batch size: then there is no more to ask."""
     kind = type(batch)
     first = batch[0] if (kind is list or kind is tuple) and batch else batch
-    if type(first) is not _Tensor or first.is_nested or _count_modes():
+    if type(first) is not _Tensor or _count_modes():
         return False
-    shape = first.shape
+    try:
+        shape = first.shape
+    except RuntimeError:  # nested
+        return False
     return len(shape) > 0 and shape[0] == batch_size
 
 

@@ -62,7 +62,7 @@ _RENAMED = {
 """Where torch has the new name, the old one calls it and would be counted twice."""
 
 _member = c10d.GroupMember
-_Tensor, _PLAIN = torch.Tensor, torch.strided
+_Tensor = torch.Tensor
 _count_modes = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 
@@ -191,7 +191,7 @@ class Handles(Hook):
 
         Calls that are not asynchronous wait as well, inside of torch: nothing is open then.
         """
-        is_open = self._open
+        is_open, guest, spool = self._open, self.guest, self.guest.spool
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -204,9 +204,12 @@ class Handles(Hook):
             except BaseException as error:
                 self.close((fields, start_ns), None, error)
                 raise
-            now_ns = monotonic_ns()
+            dur_ns = monotonic_ns() - start_ns
             try:
-                _keep(self.guest, _WAIT, start_ns, now_ns - start_ns, fields, 0)
+                if get_ident() != guest.trainer:
+                    guest.append(_WAIT, start_ns, dur_ns, *fields)
+                else:
+                    spool.held.append((start_ns, dur_ns, *fields, guest.trainer_tid, 0, _WAIT))
             except Exception as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return result
@@ -294,14 +297,17 @@ class Call(Hook):
                 raise
             now_ns = monotonic_ns()
             try:
+                flags = 0
                 if result is not None:
+                    flags = _ASYNC
                     handles.keep(result, fields)
-                    _keep(guest, _COLLECTIVE, start_ns, now_ns - start_ns, fields, _ASYNC)
-                elif get_ident() != guest.trainer:
-                    guest.append(_COLLECTIVE, start_ns, now_ns - start_ns, *fields)
+                if get_ident() != guest.trainer:
+                    guest.append(_COLLECTIVE, start_ns, now_ns - start_ns, *fields, flags)
                 else:
                     tid = guest.trainer_tid
-                    spool.held.append((start_ns, now_ns - start_ns, *fields, tid, 0, _COLLECTIVE))
+                    spool.held.append(
+                        (start_ns, now_ns - start_ns, *fields, tid, flags, _COLLECTIVE)
+                    )
                     if now_ns >= spool.write_at:
                         spool.write_held()
             except Exception as fault:  # noqa: BLE001 - the guard
@@ -331,18 +337,18 @@ class Call(Hook):
 
 def _size_bytes(data: Any) -> int:
     """Of a tensor or a list of them; the usual cases without the price of `measure`."""
-    kind = type(data)
-    if kind is _Tensor and not _count_modes() and data.layout is _PLAIN:
-        return int(data.nbytes)
-    if kind is list and not _count_modes():
-        size_bytes = 0
-        for part in data:
-            if type(part) is not _Tensor or part.layout is not _PLAIN:
-                break
+    if data is None:
+        return 0
+    parts = data if type(data) is list else (data,)
+    size_bytes = 0
+    for part in parts:
+        if type(part) is not _Tensor or _count_modes():
+            return measure(data, None)[1]
+        try:
             size_bytes += part.nbytes
-        else:
-            return size_bytes
-    return 0 if data is None else measure(data, None)[1]
+        except RuntimeError:  # a layout without a plain size
+            return measure(data, None)[1]
+    return size_bytes
 
 
 class Buffers(Hook):

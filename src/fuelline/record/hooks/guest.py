@@ -49,6 +49,8 @@ class Guest:
         """Threads in `next()` of a loader, and so on: all but the trainer in its quick calls."""
         self.fetching: set[int] = set()
         """Threads in a fetcher; whatever loaders a dataset uses itself are part of its fetch."""
+        self.fetched = 0
+        """Indices that the trainer's latest quick fetch was given; 0: not known."""
         self.backward: set[int] = set()
         """Threads in backward."""
         self.build: Any = None

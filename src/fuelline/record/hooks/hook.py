@@ -18,9 +18,9 @@ from fuelline.record.hooks.guest import Guest
 
 __all__ = ["Hook", "QuickHook", "is_tracing"]
 
-LONGEST_RUN = 66
-"""Quick calls between two thorough ones, reached after 2,300 calls. Every 67th is thorough then: a
-count of workers that divides this would always show the same worker, and 67 is prime."""
+LONGEST_RUN = 256
+"""Quick calls between two thorough ones, reached after 33,000 calls. Every 257th is thorough then:
+a count of workers that divides this would always show the same worker, and 257 is prime."""
 
 FAULTS_UNTIL_OFF = 3
 """A hook that failed thrice meets something it was not written for; more tries tell nothing."""

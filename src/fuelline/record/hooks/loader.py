@@ -62,6 +62,10 @@ def install_stateful(guest: Guest, patches: Patches) -> list[Hook]:
 class _Note(NamedTuple):
     loader_id: int
     batch_size: int | None
+    enough: int = sys.maxsize
+    """Looking at a batch costs six microseconds, so its size is taken for the usual one if as many
+    batches are under way at the workers, as there are until the sampler is exhausted; without
+    workers, if the fetch was given as many indices. More than any: always look."""
 
 
 class _Book:
@@ -160,7 +164,8 @@ class Take(QuickHook):
         def watched(iterator: Any) -> Any:
             if self.quick_calls <= 0 or get_ident() != guest.trainer:
                 return thorough(iterator)
-            live, note = spool.live, iterator.__dict__.get(NOTE)
+            live, own = spool.live, iterator.__dict__
+            note = own.get(NOTE)
             if note is None or live[PHASE] in _IN_NEXT:
                 return thorough(iterator)
             self.quick_calls -= 1
@@ -170,12 +175,14 @@ class Take(QuickHook):
             try:
                 batch = original(iterator)
             except BaseException as error:
-                self.close((guest.trainer, note, is_training, position, 0, start_ns), None, error)
+                ticket = guest.trainer, iterator, note, is_training, position, 0, start_ns
+                self.close(ticket, None, error)
                 raise
             dur_ns = monotonic_ns() - start_ns
             try:
                 samples, size_bytes = note[1], UNKNOWN
-                if not is_usual(batch, samples):
+                in_hand = own.get("_tasks_outstanding", guest.fetched)
+                if in_hand < note[2] and not is_usual(batch, samples):
                     samples, size_bytes = measure(batch, samples)
                 live[PHASE] = _COMPUTE if is_training else _EVAL
                 flags = _GRAD if is_training else 0
@@ -208,7 +215,7 @@ class Take(QuickHook):
         is_training, position = _is_grad_enabled(), iterator._num_yielded
         guest.enter(_WAIT if is_training else _EVAL_WAIT)
         guest.waiting.add(ident)
-        return ident, note, is_training, position, thread_time_ns(), monotonic_ns()
+        return ident, iterator, note, is_training, position, thread_time_ns(), monotonic_ns()
 
     def _is_first(self) -> bool:
         """Whether a thread that is not the trainer counts; makes it the trainer if none is."""
@@ -221,13 +228,14 @@ class Take(QuickHook):
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record the wait and the size of the batch."""
         now_ns = monotonic_ns()
-        ident, note, is_training, position, cpu_ns, start_ns = ticket
+        ident, iterator, note, is_training, position, cpu_ns, start_ns = ticket
         used_ns = thread_time_ns() - cpu_ns if cpu_ns else -1
         guest = self.guest
         guest.waiting.discard(ident)
         flags = _GRAD if is_training else 0
         if error is None:
-            samples, size_bytes = measure(result, note[1])
+            samples, size_bytes = measure(result, note.batch_size)
+            vars(iterator)[NOTE] = _learn(note, iterator, samples)
             guest.enter(_COMPUTE if is_training else _EVAL)
         else:
             samples = size_bytes = 0
@@ -237,3 +245,16 @@ class Take(QuickHook):
             _NEXT, start_ns, now_ns - start_ns, note[0], samples, size_bytes, used_ns, position,
             flags,
         )  # fmt: skip
+
+
+def _learn(note: _Note, iterator: Any, samples: int) -> _Note:
+    """The note after a batch was looked into: whether its size can be foretold from now on."""
+    own = vars(iterator)
+    # Each worker that reads a stream ends with a smaller batch of its own, and a collate function
+    # of the job's may leave samples out.
+    is_map = own.get("_dataset_kind") == dataloader._DatasetKind.Map
+    is_default = own.get("_collate_fn") is dataloader._utils.collate.default_collate
+    enough = sys.maxsize
+    if is_map and is_default and samples == note.batch_size:
+        enough = own.get("_num_workers", 0) * own.get("_prefetch_factor", 0) or samples
+    return note if enough == note.enough else note._replace(enough=enough)

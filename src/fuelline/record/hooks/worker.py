@@ -81,7 +81,9 @@ class Fetch(QuickHook):
                 return thorough(fetcher, indices)
             if spool.write_at:
                 self.quick_calls -= 1
-                return original(fetcher, indices)
+                batch = original(fetcher, indices)
+                guest.fetched = len(indices) if type(indices) is list else 0
+                return batch
             collate = fetcher.collate_fn
             if ident in guest.fetching or type(collate) is not TimedCollate:
                 return thorough(fetcher, indices)
@@ -112,6 +114,7 @@ class Fetch(QuickHook):
         guest, ident = self.guest, get_ident()
         if ident in guest.fetching:
             return None
+        guest.fetched = 0
         worker = workers._worker_info
         if worker is not None:
             self._on_worker()

@@ -71,6 +71,10 @@ def test_a_new_loader_for_each_epoch_is_known_by_its_dataset_or_its_kind(
     [
         (lambda: DataLoader(Stream(), num_workers=1), "iterable"),
         (lambda: DataLoader(Rows(), num_workers=1, multiprocessing_context="spawn"), "spawn"),  # type: ignore[arg-type]
+        (
+            lambda: DataLoader(Rows(), num_workers=1, multiprocessing_context="forkserver"),  # type: ignore[arg-type]
+            "forkserver",
+        ),
         (lambda: DataLoader(Rows(), sampler=iter([1, 2])), "sampler"),  # type: ignore[arg-type]
     ],
 )
