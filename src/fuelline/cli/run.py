@@ -265,7 +265,10 @@ def _python() -> str:
 def _load_pipeline() -> None:
     """Half a second that the user would wait for after the job; it costs 40 MB until then."""
     try:
-        import fuelline.pipeline  # noqa: F401, PLC0415 - as the text says
+        import fuelline.fix.telling  # noqa: PLC0415 - as the text says
+        import fuelline.pipeline.diagnosed  # noqa: PLC0415
+        import fuelline.pipeline.recorded  # noqa: PLC0415
+        import fuelline.report  # noqa: F401, PLC0415
     except (ImportError, OSError, MemoryError):
         return  # what is missing is told when it is needed, and the job goes on
 
