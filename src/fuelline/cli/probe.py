@@ -21,6 +21,7 @@ from fuelline.record.ceilings import (
     probe_decode,
     probe_memory,
     probe_peer,
+    probe_pictures,
     probe_storage,
     serve,
 )
@@ -136,6 +137,7 @@ def _measure(options: argparse.Namespace) -> Probe:
     ceilings += probe_memory(options.seconds)
     ceilings += probe_cores(options.seconds)
     ceilings += probe_decode(options.seconds)
+    ceilings += probe_pictures(path, options.seconds)
     if options.peer is not None:
         tell("network")
         host, port = options.peer
