@@ -9,6 +9,7 @@ steps.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -83,10 +84,15 @@ def _forecast(draws: pl.Series, blocks: list[pl.Series], ranks: int, wanted: int
 
 def _expected_wait(draws: pl.Series, ranks: int) -> float:
     """Expected maximum of so many draws, less their mean; `draws` are sorted."""
-    count = draws.len()
+    chances = _chances_to_be_last(draws.len(), ranks)
+    return float((draws * chances).sum()) - float(draws.mean())  # type: ignore[arg-type]
+
+
+@cache
+def _chances_to_be_last(count: int, ranks: int) -> pl.Series:
+    """Of each of the sorted values: that it is the maximum of so many draws."""
     place = pl.int_range(1, count + 1, eager=True).cast(pl.Float64) / count
-    chance = place.pow(ranks) - (place - 1 / count).pow(ranks)
-    return float((draws * chance).sum()) - float(draws.mean())  # type: ignore[arg-type]
+    return place.pow(ranks) - (place - 1 / count).pow(ranks)
 
 
 def _thin(draws: pl.Series) -> pl.Series:
@@ -97,9 +103,10 @@ def _thin(draws: pl.Series) -> pl.Series:
     size = -(-draws.len() // _MOST_DRAWS)
     if size == 1:
         return draws
-    group = pl.int_range(draws.len() - 1, -1, -1, eager=True) // size
-    means = pl.DataFrame({"draw": draws, "group": group}).group_by("group").mean()
-    return means.sort("group", descending=True)["draw"]
+    odd = draws.len() % size
+    means = draws.slice(odd).reshape((-1, size)).arr.mean()
+    first = pl.Series(draws.name, [draws.slice(0, odd).mean()], dtype=pl.Float64)
+    return pl.concat([first, means]) if odd else means
 
 
 def _individual_part(own: pl.DataFrame) -> pl.Series:
