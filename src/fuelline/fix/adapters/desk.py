@@ -148,6 +148,7 @@ class Desk:
             prefetch=loader.prefetch_factor,
             most=limits.most,
             is_varying=rules.is_varying,
+            is_allowed=rules.allow_random,
         )
         keeper = Keeper(number, limits, rules, self._journal, self._pasts.setdefault(kind, Past()))
         self._open = [*(each for each in self._open if not each.is_closed), keeper]
