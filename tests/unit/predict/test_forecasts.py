@@ -166,6 +166,10 @@ def test_another_chip_is_refused_without_one_in_the_recording() -> None:
     assert "--chip 3x" in told.reason
 
 
+def test_fewer_cores_stay_few_for_a_job_that_is_alone_on_them() -> None:
+    assert gain(fitted(**DECODING), cores=0.5, alone=True) < 0.6
+
+
 def test_the_rate_of_one_rank_stays_that_of_one_rank() -> None:
     told = forecast(fitted(**DECODING, cores=16.0, ranks=4), WhatIf()).samples_per_s
     assert isinstance(told, Reading)

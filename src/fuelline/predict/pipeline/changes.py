@@ -206,7 +206,7 @@ def _cores(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | None:
         rivals = max(rivals, value_of(fit.facts.cores.others) or 0.0)
     assumptions = []
     if question.alone:
-        rivals, cores = 0.0, max(cores, pipe.cores)
+        rivals = 0.0
         shared = 1 - min(0.95, value_of(fit.facts.storage.others_share) or 0.0)
         pipe = replace(pipe, read_s=pipe.read_s * shared, metadata_s=pipe.metadata_s * shared)
         assumptions.append("nobody else uses the cores or the storage")
