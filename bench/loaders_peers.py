@@ -1,4 +1,4 @@
-"""Loaders side by side on one image pipeline: `python -m bench.loaders_peers`, 9 minutes.
+"""Loaders side by side on one image pipeline: `python -m bench.loaders_peers`, 10 minutes.
 
 Each peer runs bench/peer_job.py in an environment of its own (made under FUELLINE_BENCH_VENVS, or a
 temporary folder) that sees this one's torch, so that none replaces it. In turns, medians of three.
@@ -145,7 +145,7 @@ def _section(medians: dict[str, dict[str, float]], missing: dict[str, str]) -> s
     ranked = sorted(medians, key=lambda name: -medians[name]["images_per_s"])
     rows = "\n".join(
         f"| {name} | {medians[name]['images_per_s']:.0f} "
-        f"| {medians[name]['images_per_cpu_s']:.0f} |"
+        f"| {medians[name]['images_per_cpu_s']:.0f} | {medians[name]['at_first']:.0f} |"
         for name in ranked
     )
     place = ranked.index(OURS) + 1 if OURS in ranked else 0
@@ -156,8 +156,8 @@ def _section(medians: dict[str, dict[str, float]], missing: dict[str, str]) -> s
 224 x 224, batches of 32, no training: images a second, and for each CPU second. Pillow decodes for
 all but tf.data and DALI. Ours is number {place} of {len(ranked)}.
 
-| loader | images/s | images per CPU second |
-| --- | --- | --- |
+| loader | images/s | images per CPU second | images/s in the first {SETTLE_S:.0f} s |
+| --- | --- | --- | --- |
 {rows}
 
 {absent}"""

@@ -19,7 +19,7 @@ import polars as pl
 
 from fuelline.schema.recording import RunFacts
 from fuelline.schema.wire import Flag, Kind
-from fuelline.signals import measure
+from fuelline.signals.measure import measure
 from fuelline.timeline import Timeline
 from fuelline.timeline.tables import TABLES
 from fuelline.timeline.tiles import Tiling, cut_tiles

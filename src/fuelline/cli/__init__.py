@@ -7,8 +7,8 @@ import sys
 
 from fuelline.cli.parser import build_parser
 from fuelline.cli.run import separate_job
+from fuelline.cli.saying import say
 from fuelline.schema.errors import FuellineError
-from fuelline.schema.names import clean
 
 __all__ = ["main"]
 
@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     except FuellineError as error:
         if options.debug:
             raise
-        print(f"fuelline: {clean(str(error))}", file=sys.stderr)
+        say(str(error))
         return error.exit_code
     except BrokenPipeError:
         # The reader of our output has left; Python would complain again when it flushes at exit.

@@ -62,7 +62,8 @@ def act(options: argparse.Namespace) -> int:
             options.trace, run_dir, partial=options.partial, jobs=options.jobs, progress=bar
         )
     print(clean(f"Imported into {run_dir}"))
-    print(clean(f"\nNext: fuelline diagnose {shlex.quote(name_run(run_dir))}"))
+    print()
+    print(clean(f"Next: fuelline diagnose {shlex.quote(name_run(run_dir))}"))
     return 0
 
 

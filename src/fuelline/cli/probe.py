@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline import __version__
+from fuelline.cli.saying import say
 from fuelline.record.ceilings import (
     prepare_place,
     probe_cores,
     probe_decode,
     probe_memory,
     probe_peer,
+    probe_pictures,
     probe_storage,
     serve,
 )
@@ -105,7 +107,7 @@ def act(options: argparse.Namespace) -> int:
     """Measure, or serve."""
     signal.signal(signal.SIGTERM, _interrupt)  # whatever ends us, what we wrote is deleted
     if options.serve is not None:
-        serve(options.serve, SERVE_S, _tell)
+        serve(options.serve, SERVE_S, say)
         return 0
     probe = _measure(options)
     if options.json:
@@ -122,20 +124,17 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _tell(words: str) -> None:
-    print(f"fuelline: {words}", file=sys.stderr, flush=True)
-
-
 def _measure(options: argparse.Namespace) -> Probe:
     start = time.monotonic()
     path = options.path.absolute()
-    tell = _tell if sys.stderr.isatty() else lambda _: None
+    tell = say if sys.stderr.isatty() else lambda _: None
     with prepare_place(path, options.size, options.seconds) as place:
         ceilings = probe_storage(place, tell)
     tell("memory, cores, decoding")
     ceilings += probe_memory(options.seconds)
     ceilings += probe_cores(options.seconds)
     ceilings += probe_decode(options.seconds)
+    ceilings += probe_pictures(path, options.seconds)
     if options.peer is not None:
         tell("network")
         host, port = options.peer

@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuelline.cli.saying import say
 from fuelline.cli.serving import add_serving, serve_files
 from fuelline.cli.store import new_run_dir
 from fuelline.fix.adapters import put_on_path
 from fuelline.record.launch import Outcome, launch
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.fixes import ALLOWED, FIX_DIR, FIX_VARIABLE
-from fuelline.schema.names import clean
 from fuelline.schema.recording import PART_PREFIX
 
 if TYPE_CHECKING:
@@ -171,20 +171,18 @@ def act(options: argparse.Namespace) -> int:
         more = {**serving, **fixing}
         outcome = launch(command, run_dir, options.zoom, more=more, meanwhile=_load_pipeline)
     if outcome.problem is not None:
-        print(
-            f"fuelline: not recorded: {outcome.problem}. The job itself was not affected. "
-            "`fuelline run --run-dir DIR ...` records to another place.",
-            file=sys.stderr,
+        say(
+            f"not recorded: {outcome.problem}. The job itself was not affected. "
+            "`fuelline run --run-dir DIR ...` records to another place."
         )
     elif options.node_rank is not None:
         _close_part(run_dir, options.run_dir)
     elif not options.quiet:
         _report(run_dir, options.price)
     if options.fix and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
-        print(
-            "fuelline: --fix had nothing to do: no DataLoader of torch was iterated. The job ran "
-            f"as it is. `fuelline diagnose {run_dir}` shows what was seen.",
-            file=sys.stderr,
+        say(
+            "--fix had nothing to do: no DataLoader of torch was iterated. The job ran "
+            f"as it is. `fuelline diagnose {run_dir}` shows what was seen."
         )
     return _leave_like(outcome)
 
@@ -265,7 +263,10 @@ def _python() -> str:
 def _load_pipeline() -> None:
     """Half a second that the user would wait for after the job; it costs 40 MB until then."""
     try:
-        import fuelline.pipeline  # noqa: F401, PLC0415 - as the text says
+        import fuelline.fix.telling  # noqa: PLC0415 - as the text says
+        import fuelline.pipeline.diagnosed  # noqa: PLC0415
+        import fuelline.pipeline.recorded  # noqa: PLC0415
+        import fuelline.report  # noqa: F401, PLC0415
     except (ImportError, OSError, MemoryError):
         return  # what is missing is told when it is needed, and the job goes on
 
@@ -276,10 +277,9 @@ def _report(run_dir: Path, price: float | None) -> None:
     try:
         pipeline.show_report(run_dir, price=price, stream=sys.stderr)
     except Exception as error:  # noqa: BLE001 - whatever fails here, the job's exit code counts
-        print(
-            f"fuelline: no diagnosis: {clean(str(error))}. The job was not affected. "
-            f"`fuelline --debug diagnose {run_dir}` shows more.",
-            file=sys.stderr,
+        say(
+            f"no diagnosis: {error}. The job was not affected. "
+            f"`fuelline --debug diagnose {run_dir}` shows more."
         )
 
 
@@ -290,12 +290,8 @@ def _close_part(part: Path, run_dir: Path) -> None:
     try:
         pipeline.compact_run(part)
     except (OSError, InputError) as error:
-        print(f"fuelline: {part} stays as it was recorded: {clean(str(error))}", file=sys.stderr)
-    print(
-        f"fuelline: this host's part is in {part}. When all hosts have ended: "
-        f"fuelline diagnose {run_dir}",
-        file=sys.stderr,
-    )
+        say(f"{part} stays as it was recorded: {error}")
+    say(f"this host's part is in {part}. When all hosts have ended: fuelline diagnose {run_dir}")
 
 
 def _leave_like(outcome: Outcome) -> int:

@@ -6,11 +6,11 @@ import argparse
 import contextlib
 import json
 import re
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuelline.cli.saying import say
 from fuelline.fix.adapters import PATHS_VARIABLE, put_on_path
 from fuelline.schema.errors import UsageError
 
@@ -75,11 +75,10 @@ def _open_pack(folder: Path) -> str:
 
     differs = spot_check(folder)
     if differs:
-        print(
-            f"fuelline: {folder} is older than its source: {len(differs)} of the files looked at "
+        say(
+            f"{folder} is older than its source: {len(differs)} of the files looked at "
             f"differ, such as {differs[0]}. The job gets what was packed. "
-            "`fuelline pack --check` tells all.",
-            file=sys.stderr,
+            "`fuelline pack --check` tells all."
         )
     return str(folder.absolute())
 
@@ -98,10 +97,9 @@ def _open_cache(options: argparse.Namespace, stack: contextlib.ExitStack) -> dic
             "was started. Name a folder on a local disk."
         )
     if not roots:
-        print(
-            "fuelline: no network or FUSE mount here, so nothing will be cached. "
-            "--cache-from PATH names a folder.",
-            file=sys.stderr,
+        say(
+            "no network or FUSE mount here, so nothing will be cached. "
+            "--cache-from PATH names a folder."
         )
     stack.enter_context(open_cache(folder, options.cache_size))
     return {

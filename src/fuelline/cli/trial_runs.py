@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 BASELINE_S = 10.0
 """Training that is recorded for the model: three waits for the device at a loss read every 25 steps
 of 130 ms."""
+START_S = 1.6
+"""Of a turn: workers start, and its queue becomes level. With the job and four settings, two rounds
+of three seconds and the recording, no more than 60 s are spent on trials."""
 _KNOBS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 
 
@@ -139,6 +142,7 @@ def _plan(result: Path, turns: Turns) -> Path:
         "result": str(result),
         "seconds": turns.seconds,
         "rounds": turns.rounds,
+        "budget_s": turns.rounds * len(turns.settings) * (turns.seconds + START_S),
         "turns": [{each.knob: each.value for each in settings} for settings in turns.settings],
     }
     path = result.with_suffix(".plan")

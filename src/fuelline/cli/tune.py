@@ -14,6 +14,7 @@ import msgspec
 
 from fuelline import __version__
 from fuelline.cli.run import resolve_command
+from fuelline.cli.saying import say
 from fuelline.cli.store import undo_folder
 from fuelline.cli.trial_runs import Report, Turns, record_baseline, run_turns
 from fuelline.fix.patching import NoPatch, Patch, make_patch
@@ -107,13 +108,13 @@ class _Session:
         """The whole of it."""
         from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
 
-        self._tell("Recording the job as it is ...")
+        say("Recording the job as it is ...")
         baseline = record_baseline(self._command, self._folder)
         self._trial_s += baseline.seconds
         cores = float(len(os.sched_getaffinity(0)))
         seeds = [Seed(*told) for told in pipeline.seed_run(baseline.run_dir, cores)]
         turns = self._options.rounds * (len(seeds) + 1)
-        self._tell(f"Trying {len(seeds)} settings against it, {turns} turns in all ...")
+        say(f"Trying {len(seeds)} settings against it, {turns} turns in all ...")
         trials = tune(seeds, self._measure)
         report = self._report or baseline.report
         now = report.settings()
@@ -136,10 +137,6 @@ class _Session:
         self._report = run_turns(self._command, self._folder, turns)
         self._trial_s += self._report.seconds
         return self._report.measured(len(settings))
-
-    def _tell(self, sentence: str) -> None:
-        """To standard error: standard output is for the answer."""
-        print(f"fuelline: {sentence}", file=sys.stderr, flush=True)
 
 
 def _about(report: Report) -> list[str]:
@@ -175,7 +172,7 @@ def clean_lines(text: str) -> str:
 
 def _apply(tuning: Tuning, patch: Patch | NoPatch) -> None:
     if isinstance(patch, NoPatch):
-        print(f"fuelline: nothing was written: {clean(patch.reason)}.", file=sys.stderr)
+        say(f"nothing was written: {patch.reason}.")
         return
     script = Path(patch.path)
     made_ns = time.time_ns()

@@ -8,18 +8,57 @@ versions are followed from the process's own up to the root: the tightest one co
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["count_cores", "find_free_memory", "find_free_shared", "find_queued"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
+__all__ = [
+    "count_cores",
+    "count_local_ranks",
+    "find_free_memory",
+    "find_free_shared",
+    "find_queued",
+]
+
+_LOCAL_RANKS = (
+    "LOCAL_WORLD_SIZE",  # torchrun, accelerate, lightning
+    "OMPI_COMM_WORLD_LOCAL_SIZE",  # Open MPI
+    "MPI_LOCALNRANKS",  # MPICH and Intel MPI
+    "SLURM_STEP_TASKS_PER_NODE",  # srun: `8(x2),4`; unlike SLURM_NTASKS_PER_NODE only inside a step
+)
+"""How launchers tell the processes that they start on one host, the innermost launcher first."""
 _PERIOD_US = 100_000
 _UNLIMITED = 1 << 60
 
 
-def count_cores(root: Path = Path("/")) -> float:
-    """Cores that this process may use: by affinity and by the quotas above it."""
+def count_cores(root: Path = Path("/"), ranks: int = 1) -> float:
+    """Cores for one of so many ranks here: by affinity and by the quotas above it.
+
+    A rank that was given cores of its own, so fewer than who started it, shares only the quotas.
+    """
     quotas = [_quota(group) for group in _groups(root, "cpu")]
-    return min([float(len(os.sched_getaffinity(0))), *(each for each in quotas if each)])
+    own = len(os.sched_getaffinity(0))
+    sharing = 1 if own < _count_parents_cores() else ranks
+    return min([own / sharing, *(each / ranks for each in quotas if each)])
+
+
+def _count_parents_cores() -> int:
+    try:
+        return len(os.sched_getaffinity(os.getppid()))
+    except OSError:
+        return 0  # it is gone, or not ours to ask
+
+
+def count_local_ranks(environment: Mapping[str, str] = os.environ) -> int:
+    """Training processes on this host that share its cores; 1 where no launcher tells."""
+    for name in _LOCAL_RANKS:
+        counts = [int(each) for each in re.findall(r"(?:^|,)(\d+)", environment.get(name, ""))]
+        if counts:
+            return max(1, *counts)
+    return 1
 
 
 def find_free_memory(root: Path = Path("/")) -> int | None:

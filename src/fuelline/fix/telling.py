@@ -104,6 +104,11 @@ def _notes(events: Sequence[FixEvent]) -> list[str]:
 def _variation(events: Sequence[FixEvent]) -> str:
     held = [event for event in events if event.event == "held"]
     because = "Its dataset draws random numbers, or keeps state, in each worker"
+    if any(event.is_allowed for event in events):
+        return (
+            f"{because}: --allow random lets workers change in mid-epoch, and from a change on the "
+            "random numbers are others than the plain loader's."
+        )
     if any(event.is_late for event in events):
         return (
             f"{because}, which showed only after workers were added: some random numbers "

@@ -120,6 +120,25 @@ class Message:
         return values
 
 
+def find_whole_end(data: Buffer, end: int) -> int:
+    """Behind the last field of a message that is all there; the whole message if it is well formed.
+
+    Only for messages whose fields are length-delimited; another field counts as damage.
+    """
+    at = whole = 0
+    try:
+        while at < end:
+            tag, at = read_varint(data, at, end)
+            size, at = read_varint(data, at, end)
+            if tag & 7 != _DELIMITED or size > end - at:
+                break
+            at += size
+            whole = at
+    except WireError:
+        return whole
+    return whole
+
+
 def read_varint(data: Buffer, at: int, end: int, base: int = 0) -> tuple[int, int]:
     """A number and where the next byte is."""
     if at < end and data[at] < _MORE:

@@ -135,7 +135,8 @@ def _load(path: Path) -> pl.DataFrame:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise InputError(
             f"{path.name}, {path.stat().st_size} bytes: not a whole Parquet file "
-            f"({str(error).splitlines()[0][:100]}). Nothing was imported. Copy it again."
+            f"({str(error).splitlines()[0][:100]}). Nothing was imported. What is where stands at "
+            "the end of such a file, so --partial cannot read one that was cut. Copy it again."
         ) from None
     if not frame.height:
         raise InputError(f"{path.name} holds no operation. There is nothing to import.")

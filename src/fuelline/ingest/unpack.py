@@ -28,7 +28,7 @@ def _find_inflater() -> Any:
 
 
 zlib = _find_inflater()
-READ_BYTES = 256 * 1024
+READ_BYTES = 64 * 1024
 """Packed bytes at a time: traces unpack to about twenty times as many."""
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -36,7 +36,8 @@ _GZIP_WBITS = 31
 _BOMB_BYTES = 256 * 1024 * 1024
 _BOMB_RATIO = 250
 """Real traces shrink 15 to 60 times. Deflate can do 1032, zstd more: nobody's trace does."""
-_MOST_BLOCK = 4 * 1024 * 1024
+_MOST_BLOCK = 256 * 1024
+"""Unpacked bytes at a time: larger blocks are fresh memory from the system each time."""
 _ZSTD_BYTES = 1024
 """Packed zstd at a time: a kilobyte can hold 256 blocks, each of 128 kB when unpacked."""
 

@@ -5,22 +5,27 @@ recording -> timeline -> signals -> diagnosis -> forecast -> report
 No stage knows another: they meet here and nowhere else.
 """
 
-from fuelline.ingest import find_sources
-from fuelline.pipeline.asked import (
-    ask_as_json,
-    ask_run,
-    judge_feed,
-    seed_run,
-    show_feed,
-    show_forecasts,
-    show_tuning,
-)
-from fuelline.pipeline.compared import compare_runs
-from fuelline.pipeline.diagnosed import diagnose_as_json, diagnose_run, show_report
-from fuelline.pipeline.exported import export_perfetto
-from fuelline.pipeline.imported import Progress, import_files
-from fuelline.pipeline.recorded import compact_run, measure_run
-from fuelline.pipeline.watched import Watch
+from typing import TYPE_CHECKING
+
+from fuelline.schema.lazily import load_lazily
+
+if TYPE_CHECKING:
+    from fuelline.ingest import find_sources
+    from fuelline.pipeline.asked import (
+        ask_as_json,
+        ask_run,
+        judge_feed,
+        seed_run,
+        show_feed,
+        show_forecasts,
+        show_tuning,
+    )
+    from fuelline.pipeline.compared import compare_runs
+    from fuelline.pipeline.diagnosed import diagnose_as_json, diagnose_run, show_report
+    from fuelline.pipeline.exported import export_perfetto
+    from fuelline.pipeline.imported import Progress, import_files
+    from fuelline.pipeline.recorded import compact_run, measure_run
+    from fuelline.pipeline.watched import Watch
 
 __all__ = [
     "Progress",
@@ -42,3 +47,27 @@ __all__ = [
     "show_report",
     "show_tuning",
 ]
+
+__getattr__ = load_lazily(
+    __name__,
+    {
+        "Progress": "imported",
+        "Watch": "watched",
+        "ask_as_json": "asked",
+        "ask_run": "asked",
+        "compact_run": "recorded",
+        "compare_runs": "compared",
+        "diagnose_as_json": "diagnosed",
+        "diagnose_run": "diagnosed",
+        "export_perfetto": "exported",
+        "find_sources": "imported",
+        "import_files": "imported",
+        "judge_feed": "asked",
+        "measure_run": "recorded",
+        "seed_run": "asked",
+        "show_feed": "asked",
+        "show_forecasts": "asked",
+        "show_report": "diagnosed",
+        "show_tuning": "asked",
+    },
+)

@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fuelline.fix.telling import tell_fixes
 from fuelline.ingest import is_trace
-from fuelline.pipeline.imported import diagnose_trace
-from fuelline.pipeline.recorded import diagnose_recording, find_fixes
-from fuelline.report import (
-    render_terminal,
-    write_document,
-)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,8 +17,14 @@ if TYPE_CHECKING:
 
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     """Read a run, compacting it on the way if it has ended, and diagnose it."""
+    # Each way loads only what it needs: an imported run is neither modelled nor fixed.
     if is_trace(run_dir):
+        from fuelline.pipeline.imported import diagnose_trace  # noqa: PLC0415
+
         return diagnose_trace(run_dir, price)
+    from fuelline.fix.telling import tell_fixes  # noqa: PLC0415
+    from fuelline.pipeline.recorded import diagnose_recording, find_fixes  # noqa: PLC0415
+
     diagnosis, fixes = diagnose_recording(run_dir, price), tell_fixes(find_fixes(run_dir))
     settings = diagnosis.settings if fixes else []
     return msgspec.structs.replace(diagnosis, fixes=fixes, settings=settings)
@@ -38,4 +37,6 @@ def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
 
 def show_report(run_dir: Path, *, price: float | None, stream: TextIO) -> None:
     """The diagnosis for people."""
+    from fuelline.report import render_terminal, write_document  # noqa: PLC0415 - JSON needs none
+
     render_terminal(write_document(diagnose_run(run_dir, price)), stream)

@@ -15,7 +15,7 @@ from fuelline.ingest import (
     import_trace,
     load_trace,
 )
-from fuelline.pipeline.recorded import summarise
+from fuelline.pipeline.summary import summarise
 from fuelline.schema.names import encodable
 from fuelline.schema.recording import RunFacts
 from fuelline.signals.stragglers import blame_root, measure_stragglers

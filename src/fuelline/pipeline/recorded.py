@@ -14,9 +14,8 @@ from fuelline.ingest import (
     find_parts,
     read_fixes,
 )
+from fuelline.pipeline.summary import summarise
 from fuelline.predict import fit, value_remedies
-from fuelline.schema.findings import Diagnosis, RunSummary
-from fuelline.schema.names import encodable
 from fuelline.schema.readings import Missing
 from fuelline.signals import (
     align_hosts,
@@ -24,19 +23,20 @@ from fuelline.signals import (
     count_ranks_beside,
     find_reason,
     find_unseen,
-    measure,
     measure_devices,
     view_host,
     why_no_steps,
 )
+from fuelline.signals.measure import measure
 from fuelline.timeline.tiles import cut_tiles
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from fuelline.schema.facts import Culprit, Facts, SyncFacts
+    from fuelline.schema.findings import Diagnosis
     from fuelline.schema.fixes import FixEvent
-    from fuelline.schema.recording import Blindspot, RunFacts
+    from fuelline.schema.recording import Blindspot
     from fuelline.signals import Comparison, HostView
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
@@ -165,15 +165,3 @@ def tile_judged(run_dir: Path) -> Tiling | None:
 def compact_run(run_dir: Path) -> None:
     """Turn the raw files of an ended run into tables; OSError if there is no room."""
     compact_recording(run_dir)
-
-
-def summarise(run: RunFacts, run_dir: Path) -> RunSummary:
-    """What a diagnosis says of the run itself."""
-    return RunSummary(
-        run_id=run.run_id,
-        command=run.command,
-        host=run.host,
-        exit_code=run.exit_code,
-        seconds=None if run.ended_ns is None else (run.ended_ns - run.started_ns) / 1e9,
-        path=encodable(str(run_dir)),
-    )

@@ -41,7 +41,16 @@ def _line(ceiling: Ceiling) -> str:
     signal = ceiling.signal
     if isinstance(signal, Missing):
         return f"{ceiling.what}: not measured, {signal.reason}"
-    return f"{ceiling.what}: {_amount(signal, signal.value)}{_doubt(signal)}"
+    return f"{ceiling.what}: {_amount(signal, signal.value)}{_doubt(signal)}{_difference(ceiling)}"
+
+
+def _difference(ceiling: Ceiling) -> str:
+    mean, most = ceiling.mean_difference, ceiling.most_difference
+    if mean is None or most is None:
+        return ""
+    if not most:
+        return "; the same pixels"
+    return f"; pixels differ by {mean:.2g} of 255 on average, {most:.0f} at most"
 
 
 def _doubt(signal: Reading) -> str:

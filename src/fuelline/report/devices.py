@@ -29,7 +29,7 @@ def describe_devices(diagnosis: Diagnosis) -> list[Block]:
     devices = diagnosis.devices
     if not devices:
         return []
-    names = sorted({device.name for device in devices})
+    names = sorted({device.name or "unnamed chip" for device in devices})
     title = f"How busy the accelerators were: {len(devices)} x {', '.join(names)}, "
     return [
         Heading(title + duration(devices[0].seconds)),

@@ -97,8 +97,7 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     title = f"Where the time went: {duration(window.seconds)}, {number(steps.count)} {kind}"
     if steps.mean is not None and steps.p95 is not None:
         title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
-    count = max(1, steps.count)
-    bars = tuple(_bar(part, count) for part in diagnosis.budget if part.share >= 0.001)
+    bars = tuple(_bar(part, steps.count) for part in diagnosis.budget if part.share >= 0.001)
     before = f"Not counted: {duration(window.before_seconds)} before the end of the first step"
     note = f"{before}, {duration(window.after_seconds)} after the last."
     if diagnosis.trace is not None:
@@ -107,10 +106,11 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
 
 
 def _bar(part: BudgetPart, steps: int) -> Bar:
+    spent = f"{duration(part.seconds / steps)} a step" if steps else duration(part.seconds)
     return Bar(
         label=PART_WORDS.get(part.part, part.part),
         share=part.share,
-        detail=f"{duration(part.seconds / steps)} a step",
+        detail=spent,
         marked=part.part in _WAITING_PARTS,
     )
 

@@ -20,6 +20,11 @@ class Ceiling(Struct, frozen=True, kw_only=True):
     what: str
     """For people."""
     signal: Signal
+    mean_difference: float | None = None
+    """Of a decoder: how far its pixels are from Pillow's on average, in levels of 255. Above 0.5 a
+    training may notice; null where nothing was compared."""
+    most_difference: float | None = None
+    """The same of the pixel that differs most."""
 
 
 class Probe(Struct, frozen=True, kw_only=True):

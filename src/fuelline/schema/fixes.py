@@ -54,6 +54,8 @@ class FixEvent(Struct, frozen=True, kw_only=True):
     setting: str = ""
     batches: int | None = None
     """Taken from the loader's workers until it ended."""
+    is_allowed: bool = False
+    """The user lets workers change in mid-epoch though the dataset draws in them."""
 
 
 class Fix(Struct, frozen=True, kw_only=True):

@@ -1,11 +1,15 @@
 """Pure functions: Timeline in, Reading out."""
 
-from fuelline.signals.devices import measure_devices
-from fuelline.signals.feeding import answer_feed, measure_feed
-from fuelline.signals.hosts import HostView, align_hosts, count_ranks_beside, view_host
-from fuelline.signals.measure import measure
-from fuelline.signals.ranks import Comparison, compare_ranks, find_reason
-from fuelline.signals.unseen import find_unseen, why_no_steps
+from typing import TYPE_CHECKING
+
+from fuelline.schema.lazily import load_lazily
+
+if TYPE_CHECKING:
+    from fuelline.signals.devices import measure_devices
+    from fuelline.signals.feeding import answer_feed, measure_feed
+    from fuelline.signals.hosts import HostView, align_hosts, count_ranks_beside, view_host
+    from fuelline.signals.ranks import Comparison, compare_ranks, find_reason
+    from fuelline.signals.unseen import find_unseen, why_no_steps
 
 __all__ = [
     "Comparison",
@@ -16,9 +20,26 @@ __all__ = [
     "count_ranks_beside",
     "find_reason",
     "find_unseen",
-    "measure",
     "measure_devices",
     "measure_feed",
     "view_host",
     "why_no_steps",
 ]
+
+__getattr__ = load_lazily(
+    __name__,
+    {
+        "Comparison": "ranks",
+        "HostView": "hosts",
+        "align_hosts": "hosts",
+        "answer_feed": "feeding",
+        "compare_ranks": "ranks",
+        "count_ranks_beside": "hosts",
+        "find_reason": "ranks",
+        "find_unseen": "unseen",
+        "measure_devices": "devices",
+        "measure_feed": "feeding",
+        "view_host": "hosts",
+        "why_no_steps": "unseen",
+    },
+)

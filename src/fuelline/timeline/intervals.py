@@ -57,66 +57,57 @@ def intersect(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """Moments in both sets."""
     if not one.height or not other.height:
         return nothing()
-    return _where(one, other, pl.col("in_one") & pl.col("in_other"))
+    return merge(_cut([one, other]).filter(pl.col("open") == 0b11))
 
 
 def subtract(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """Moments in the first set and not in the second."""
     if not one.height or not other.height:
         return one.select(SPAN)
-    return _where(one, other, pl.col("in_one") & ~pl.col("in_other"))
+    return merge(_cut([one, other]).filter(pl.col("open") == 0b01))
 
 
-def _where(one: pl.DataFrame, other: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
-    pieces = _cut([one, other]).select(
-        *SPAN, (pl.col("open_0") > 0).alias("in_one"), (pl.col("open_1") > 0).alias("in_other")
-    )
-    return merge(pieces.filter(wanted))
+def _cut(sets: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The line cut at every edge; bit N of `open` tells whether set N lies over a piece.
 
-
-def _cut(layers: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The line cut at every edge; `open_N` is how many intervals of layer N lie over a piece."""
-    edges = pl.concat(
-        [
-            pl.DataFrame({"at": layer[column], "layer": pl.repeat(place, layer.height, eager=True)})
-            .cast({"layer": pl.Int32})
-            .with_columns(step=pl.lit(step, pl.Int32))
-            for place, layer in enumerate(layers)
-            for column, step in (("start_ns", 1), ("end_ns", -1))
-        ]
-    ).sort("at")
-    opened = [
-        pl.when(pl.col("layer") == place).then("step").otherwise(0).cum_sum().alias(f"open_{place}")
-        for place in range(len(layers))
-    ]
-    return (
-        edges.with_columns(opened)
-        .select(
-            pl.col("at").alias("start_ns"),
-            pl.col("at").shift(-1).alias("end_ns"),
-            pl.col("^open_.*$"),
-        )
-        .filter(pl.col("end_ns") > pl.col("start_ns"))
-    )
+    Since intervals of a set do not overlap, the bits never carry.
+    """
+    moments, steps = [], []
+    for place, a_set in enumerate(sets):
+        for column, step in (("start_ns", 1 << place), ("end_ns", -1 << place)):
+            moments.append(a_set[column])
+            steps.append(pl.Series([step], dtype=pl.Int64).new_from_index(0, a_set.height))
+    edges = pl.DataFrame({"start_ns": pl.concat(moments), "step": pl.concat(steps)})
+    edges = edges.sort("start_ns")
+    return edges.select(
+        "start_ns",
+        pl.col("start_ns").shift(-1).alias("end_ns"),
+        pl.col("step").cum_sum().alias("open"),
+    ).filter(pl.col("end_ns") > pl.col("start_ns"))
 
 
 def partition(whole: pl.DataFrame, layers: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """The moments of a set, each given to the first layer that covers it.
+    """The moments of a set, each given to the first of these sets that covers it.
 
     | start_ns | end_ns | layer |   in order of time; `layer` is null where none does
     """
-    covering: list[pl.Expr] = [
-        pl.when(pl.col(f"open_{n + 1}") > 0).then(pl.lit(n, pl.Int32)) for n in range(len(layers))
-    ]
-    first = pl.coalesce([*covering, pl.lit(None, pl.Int32)])
     # What lies outside of the set need not be sorted into it: mostly, that is nearly everything.
-    near = [layer.filter(covered_ns(layer, whole) > 0) for layer in layers]
+    near = [layer.filter(_touches(layer, whole)) for layer in layers]
+    covering = pl.col("open") // 2  # without the bit of the whole
+    first = covering.bitwise_trailing_zeros().cast(pl.Int32)
     return (
         _cut([whole, *near])
-        .filter(pl.col("open_0") > 0)
-        .select(*SPAN, first.alias("layer"))
-        .sort("start_ns")
+        .filter(pl.col("open") % 2 == 1)
+        .select(*SPAN, pl.when(covering > 0).then(first).alias("layer"))
     )
+
+
+def _touches(intervals: pl.DataFrame, a_set: pl.DataFrame) -> pl.Series:
+    """Whether each interval, none of them empty, shares a moment with a set."""
+    begun = a_set["start_ns"].search_sorted(intervals["end_ns"], side="left")
+    over = a_set["end_ns"].search_sorted(intervals["start_ns"], side="right")
+    touching: pl.Series = begun > over
+    return touching
 
 
 def covered_ns(intervals: pl.DataFrame, a_set: pl.DataFrame) -> pl.Series:

@@ -3,7 +3,15 @@
 import os
 from pathlib import Path
 
-from fuelline.fix.resources import count_cores, find_free_memory, find_free_shared, find_queued
+import pytest
+
+from fuelline.fix.resources import (
+    count_cores,
+    count_local_ranks,
+    find_free_memory,
+    find_free_shared,
+    find_queued,
+)
 
 
 def machine(root: Path, group: str, files: dict[str, str]) -> Path:
@@ -60,3 +68,29 @@ def test_waits_for_a_core_add_up(tmp_path: Path) -> None:
         (tmp_path / "proc" / pid).mkdir(parents=True)
         (tmp_path / "proc" / pid / "schedstat").write_text("9 1500000000 3\n")
     assert find_queued([1, 2], tmp_path) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("environment", "ranks"),
+    [
+        ({}, 1),
+        ({"LOCAL_WORLD_SIZE": "4", "SLURM_STEP_TASKS_PER_NODE": "1"}, 4),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, 2),
+        ({"SLURM_STEP_TASKS_PER_NODE": "8(x2),4"}, 8),
+        ({"LOCAL_WORLD_SIZE": "many"}, 1),
+    ],
+)
+def test_launchers_tell_how_many_ranks_share_a_host(
+    environment: dict[str, str], ranks: int
+) -> None:
+    assert count_local_ranks(environment) == ranks
+
+
+def test_ranks_share_the_cores_unless_each_was_given_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, parents = set(range(4)), set(range(4))
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: parents if pid else own)
+    assert count_cores(tmp_path, ranks=2) == 2.0
+    parents |= {4, 5, 6, 7}
+    assert count_cores(tmp_path, ranks=2) == 4.0

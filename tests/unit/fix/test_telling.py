@@ -89,3 +89,12 @@ def test_a_run_without_fix_says_nothing(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_borne(tmp_path: Path) -> None:
     (tmp_path / "fix").write_text("a file")
     Journal(str(tmp_path / "fix")).tell("served", number=1)
+
+
+def test_random_numbers_that_the_user_gave_up_are_not_said_to_be_kept(tmp_path: Path) -> None:
+    event, facts = SERVED
+    allowed = (event, {**facts, "is_varying": True, "is_allowed": True})
+    (loader,) = told(tmp_path, allowed, ("trial", TRIAL))
+    (note,) = loader.notes
+    assert "--allow random" in note
+    assert "between epochs" not in note

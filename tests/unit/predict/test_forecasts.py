@@ -14,7 +14,7 @@ from fuelline.predict.pipeline.fitting import Fit
 from fuelline.predict.pipeline.pipeline_model import run
 from fuelline.schema.devices import DeviceFacts
 from fuelline.schema.forecasts import WhatIf
-from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.readings import Missing, Reading, Signal
 from tests.unit.predict.jobs import UNKNOWN, make_facts, plain
 
 
@@ -68,6 +68,15 @@ def test_storage_at_its_limit_gives_no_more_to_more_workers() -> None:
     assert gain(job, workers=16) == pytest.approx(1.0, abs=0.03)
     assert forecast(job, WhatIf(workers=16)).limit_words == "storage bandwidth"
     assert gain(job, storage="2x") == pytest.approx(2.0, rel=0.05)
+
+
+def test_more_requests_take_their_share_of_a_storage_that_others_fill() -> None:
+    """Others move three quarters of the bytes: 4 of our requests stand beside 12 of theirs."""
+    storage: dict[str, Signal] = {"limit_use": plain(1.0), "others_share": plain(0.75)}
+    job = fitted(batch=50.0, workers=4, cpu=2.0, blocked=196.0, device=5.0, storage=storage)
+    assert gain(job, workers=8) == pytest.approx((8 / 20) / (4 / 16), rel=0.05)
+    assert gain(job, alone=True) == pytest.approx(4.0, rel=0.05)
+    assert gain(job, workers=8, alone=True) == pytest.approx(4.0, rel=0.05)
 
 
 def test_data_in_memory_leaves_the_cpu_time() -> None:
@@ -164,6 +173,10 @@ def test_another_chip_is_refused_without_one_in_the_recording() -> None:
     told = forecast(fitted(**DECODING), WhatIf(chip="H100-SXM-80GB")).speedup
     assert isinstance(told, Missing)
     assert "--chip 3x" in told.reason
+
+
+def test_fewer_cores_stay_few_for_a_job_that_is_alone_on_them() -> None:
+    assert gain(fitted(**DECODING), cores=0.5, alone=True) < 0.6
 
 
 def test_the_rate_of_one_rank_stays_that_of_one_rank() -> None:

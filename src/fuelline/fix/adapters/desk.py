@@ -18,12 +18,12 @@ from torch.utils.data import dataloader
 
 from fuelline.fix.adapters.elastic import build
 from fuelline.fix.adapters.inline import InlineKeeper, watch_inline
-from fuelline.fix.adapters.keeper import Keeper, Past, Rules, count_local_ranks
+from fuelline.fix.adapters.keeper import Keeper, Past, Rules
 from fuelline.fix.adapters.purity import owns_generator
 from fuelline.fix.adapters.samplers import may_run_ahead
 from fuelline.fix.governor import DEEPEST, Limits
 from fuelline.fix.journal import Journal
-from fuelline.fix.resources import count_cores, find_free_memory
+from fuelline.fix.resources import count_cores, count_local_ranks, find_free_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,6 +148,7 @@ class Desk:
             prefetch=loader.prefetch_factor,
             most=limits.most,
             is_varying=rules.is_varying,
+            is_allowed=rules.allow_random,
         )
         keeper = Keeper(number, limits, rules, self._journal, self._pasts.setdefault(kind, Past()))
         self._open = [*(each for each in self._open if not each.is_closed), keeper]
@@ -166,7 +167,7 @@ class Desk:
             self._datasets.pop(next(iter(self._datasets)))
 
     def _measure(self, loader: Any) -> tuple[Limits, Rules]:
-        cores = count_cores() / count_local_ranks()
+        cores = count_cores(ranks=count_local_ranks())
         base = max(1, loader.num_workers)
         is_stream = loader._dataset_kind == dataloader._DatasetKind.Iterable
         most = max(base, min(round(PER_CORE * cores), base + _count_spare(loader)))

@@ -6,7 +6,6 @@ batch; once in `LOOK_NS` of training it reads the workers' counters and what the
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -373,9 +372,3 @@ def _private_bytes(pid: int) -> int:
     except OSError:
         return 0
     return sum(int(row[1]) for row in rows) * 1024
-
-
-def count_local_ranks() -> int:
-    """Training processes on this host that share its cores."""
-    word = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, int(word)) if word.isdecimal() else 1

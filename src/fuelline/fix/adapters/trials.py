@@ -6,7 +6,9 @@ written and the script ends by SystemExit. Same data set, sampler and collate fu
 trains on what it gets, so that the device's time is part of what is measured. Standard library and
 torch only.
 
-The plan: {"result": path, "seconds": 3.0, "rounds": 2, "turns": [{"num_workers": 4}, {}]}
+All settings get their first turn; those of later rounds are left out when the budget is used up.
+
+The plan: {"result": path, "seconds": 3.0, "rounds": 2, "budget_s": 40.0, "turns": [{}, ...]}
 """
 
 from __future__ import annotations
@@ -96,6 +98,8 @@ class _Turns:
         self._stage = stage
         self._loader = loader
         self._begun_s = monotonic()
+        self._longest_s = 0.0
+        """Of the turns so far; the next one may take as long."""
         self._told: list[dict[str, Any]] = []
         self._batches = self._play()
         atexit.register(self._finish, None)  # a loop that ends by itself has told something, too
@@ -114,18 +118,19 @@ class _Turns:
     def _play(self) -> Iterator[Any]:
         plan = self._stage.plan
         problem = _refusal()
-        for number in range(plan["rounds"] if problem is None else 0):
-            # Every other round backwards: what drifts meets all settings alike.
-            order = list(enumerate(plan["turns"]))
-            for position, changes in order if number % 2 == 0 else reversed(order):
-                turn = _Turn(self._loader, changes, self._stage.original)
-                try:
-                    yield from turn.play(plan["seconds"])
-                except (RuntimeError, OSError, ValueError) as failure:
-                    turn.problem = f"{type(failure).__name__}: {failure}"
-                finally:
-                    turn.close()
-                self._told.append({"turn": position, "round": number, **turn.account()})
+        for number, position in _order(plan) if problem is None else ():
+            begun_s = monotonic()
+            if number and begun_s - self._begun_s + self._longest_s > plan["budget_s"]:
+                break
+            turn = _Turn(self._loader, plan["turns"][position], self._stage.original)
+            try:
+                yield from turn.play(plan["seconds"])
+            except (RuntimeError, OSError, ValueError) as failure:
+                turn.problem = f"{type(failure).__name__}: {failure}"
+            finally:
+                turn.close()
+            self._told.append({"turn": position, "round": number, **turn.account()})
+            self._longest_s = max(self._longest_s, monotonic() - begun_s)
         self._finish(problem)
         raise TrialOver(0)
 
@@ -146,6 +151,13 @@ class _Turns:
         with open(f"{path}.partial", "w", encoding="utf-8") as file:  # noqa: PTH123
             json.dump(result, file)
         os.replace(f"{path}.partial", path)  # noqa: PTH105
+
+
+def _order(plan: dict[str, Any]) -> Iterator[tuple[int, int]]:
+    """Round and place of each turn; every other round backwards: what drifts meets all alike."""
+    for number in range(plan["rounds"]):
+        places = range(len(plan["turns"]))
+        yield from ((number, at) for at in (places if number % 2 == 0 else reversed(places)))
 
 
 def _refusal() -> str | None:

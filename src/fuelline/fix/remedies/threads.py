@@ -16,21 +16,27 @@ if TYPE_CHECKING:
 
 MUCH = 0.25
 """Of fetching, ready to run without a core: as in fix.governor."""
+OTHERS = 0.25
+"""Of the cores, busy for processes outside the job: then these are the reason."""
 
 
 def propose(facts: Facts) -> Remedy | None:
-    """Fires where workers wait for cores though there are no more of them than cores."""
+    """Fires where workers wait for cores that neither they nor other processes can fill."""
     loader = facts.loader
     queued, cores = value_of(facts.input.core_wait_share), value_of(facts.cores.allowed)
     if loader is None or queued is None or cores is None or queued < MUCH:
         return None
-    if not loader.num_workers or loader.num_workers > cores:
+    if not loader.num_workers or loader.num_workers * facts.cores.ranks > cores:
         return None
+    if (value_of(facts.cores.others) or 0.0) > OTHERS * cores:
+        return None
+    workers = "one worker" if loader.num_workers == 1 else f"{loader.num_workers} workers"
+    waits = "waits" if loader.num_workers == 1 else "wait"
     return Remedy(
         setting="OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1, and cv2.setNumThreads(0) in "
         "worker_init_fn",
-        why=f"{loader.num_workers} workers on {cores:g} cores wait {round(100 * queued)} % of "
-        "their time for one: libraries in them may start threads of their own",
+        why=f"{workers} on {cores:g} cores {waits} {round(100 * queued)} % of the time for one: "
+        "libraries may start threads of their own there",
         applicability="unsafe",
         risk="sums over threads may round differently",
     )

@@ -38,6 +38,10 @@ class Sample:
     time_ns: int | None
 
 
+_LONGEST_QUOTE = 120
+"""Of what Python says about a value that it quotes in full."""
+
+
 class CutShortError(InputError):
     """The last line has no end."""
 
@@ -85,8 +89,9 @@ def _parse(path: Path, text: str, where: str) -> Sample:
             time_ns=None if time is None else int(time) * 1_000_000,
         )
     except ValueError as error:
+        why = str(error)[:_LONGEST_QUOTE]
         raise InputError(
-            f"{path.name}, {where}: {error} ({text[:60]!r}). Nothing was imported. Check how it "
+            f"{path.name}, {where}: {why} ({text[:60]!r}). Nothing was imported. Check how it "
             "was saved; `curl -s HOST:9400/metrics > scrape.prom` writes a good one."
         ) from None
 

@@ -1,6 +1,6 @@
 """Decoded events in, columns out: the device's, the host's, and operators whose work is known.
 
-Built list by list, because a comprehension over ten thousand structs costs less than one over
+Built list by list, because a comprehension over thousands of structs costs less than one over
 rows; what can be done with whole columns waits for `numbers.settle`, when many pieces have come
 together. bench/trace_import.py measures what it costs.
 """
@@ -23,7 +23,7 @@ from fuelline.signals.trace.names import is_communicating
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.ingest.kineto.decode import Batch
+    from fuelline.ingest.kineto.decode import Sort
     from fuelline.ingest.kineto.events import Args, Number
 
 _DIRECTIONS = (
@@ -67,9 +67,10 @@ class Names(NameBook):
         """Numbers of these names."""
         known = self.numbers
         try:
-            return [known[name] for name in names]
+            return list(map(known.__getitem__, names))
         except KeyError:
-            return [self.number(name) for name in names]
+            found = {name: self.number(name) for name in dict.fromkeys(names)}
+            return list(map(found.__getitem__, names))
 
 
 class Book:
@@ -81,9 +82,8 @@ class Book:
         """Threads that have a name instead of a number."""
 
 
-def device_frame(batch: Batch, book: Book) -> pl.DataFrame:
+def device_frame(events: Sequence[Any], kind: int, book: Book) -> pl.DataFrame:
     """Columns of the `device` table, times not settled yet; those that say nothing are left out."""
-    events = batch.device
     args = [event.args for event in events]
     texts = [event.name for event in events]
     names = book.names
@@ -92,16 +92,12 @@ def device_frame(batch: Batch, book: Book) -> pl.DataFrame:
         "device": _first([a.device for a in args], events, "pid"),
         "stream": _first([a.stream for a in args], events, "tid"),
         "name": pl.Series(values=names.find(texts), dtype=pl.UInt32),
-        "kind": pl.Series(values=batch.device_kinds, dtype=pl.UInt8),
+        "kind": pl.repeat(kind, len(events), dtype=pl.UInt8, eager=True),
         "correlation": ints([a.correlation for a in args]),
         "external": _first([a.external for a in args], args, "external_old"),
         "size_bytes": ints(_sizes(args)),
         "direction": pl.Series(
-            values=[
-                _direction(text) if kind == _COPY else None
-                for text, kind in zip(texts, batch.device_kinds, strict=True)
-            ],
-            dtype=pl.UInt8,
+            values=[_direction(text) if kind == _COPY else None for text in texts], dtype=pl.UInt8
         ),
         "blocks": ints(_products([a.grid for a in args])),
         "threads": ints(_products([a.block for a in args])),
@@ -121,33 +117,68 @@ def device_frame(batch: Batch, book: Book) -> pl.DataFrame:
 _COPY = int(DeviceKind.COPY)
 
 
-def host_frame(batch: Batch, book: Book) -> tuple[pl.DataFrame, list[Any]]:
-    """Columns of the `host` table, times not settled yet; and the events whose work may count."""
-    events = batch.unlinked + batch.linked
-    args = [event.args for event in batch.linked]
-    numbers = book.names.find([event.name for event in events])
-    blank: list[Number] = [None] * len(batch.unlinked)
-    special = book.names.special
-    places = [place for place, name in enumerate(numbers) if name in special] if special else []
-    outside = _outside(batch, places)
-    columns = {
-        **moments([event.ts for event in events], [event.dur for event in events]),
-        "thread": _threads([event.tid for event in events], book.threads),
-        "name": pl.Series(values=numbers, dtype=pl.UInt32),
-        "kind": pl.Series(values=batch.unlinked_kinds + batch.linked_kinds, dtype=pl.UInt8),
-        "correlation": ints(blank + [getattr(each, "correlation", None) for each in args]),
-        "external": ints(outside + external(args)),
-    }
-    counted = book.names.counted
-    return pl.DataFrame(columns), [events[place] for place in places if numbers[place] in counted]
+class HostColumns:
+    """Columns of the `host` table for one sort of events, piece by piece.
+
+    The values are taken out of the events at once, while these are in the processor's cache.
+    """
+
+    def __init__(self, sort: Sort, book: Book) -> None:
+        self._sort = sort
+        self._book = book
+        self._clear()
+
+    def _clear(self) -> None:
+        self._starts: list[Any] = []
+        self._lengths: list[Number] = []
+        self._threads: list[Number] = []
+        self._names: list[int] = []
+        self._correlations: list[Number] = []
+        self._external: list[Number] = []
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def add(self, events: Sequence[Any]) -> list[Any]:
+        """Take over events of a piece; those whose work may count come back."""
+        names = self._book.names
+        numbers = names.find([event.name for event in events])
+        places = [place for place, name in enumerate(numbers) if name in names.special]
+        self._names += numbers
+        self._starts += [event.ts for event in events]
+        self._lengths += [event.dur for event in events]
+        self._threads += [event.tid for event in events]
+        if self._sort.has_args:
+            args = [event.args for event in events]
+            self._correlations += [each.correlation for each in args]
+            self._external += external(args)
+        else:
+            self._external += _outside(events, places)
+        return [events[place] for place in places if numbers[place] in names.counted]
+
+    def take(self) -> pl.DataFrame:
+        """What has come together, times not settled yet; the columns are empty afterwards."""
+        height = len(self)
+        linked = self._correlations or [None] * height
+        frame = pl.DataFrame(
+            {
+                **moments(self._starts, self._lengths),
+                "thread": _threads(self._threads, self._book.threads),
+                "name": pl.Series(values=self._names, dtype=pl.UInt32),
+                "kind": pl.repeat(self._sort.kind, height, dtype=pl.UInt8, eager=True),
+                "correlation": ints(linked),
+                "external": ints(self._external),
+            }
+        )
+        self._clear()
+        return frame
 
 
-def _outside(batch: Batch, places: list[int]) -> list[Number]:
+def _outside(events: Sequence[Any], places: list[int]) -> list[Number]:
     """The operators' own numbers, of those that somebody may ask for."""
-    found: list[Number] = [None] * len(batch.unlinked)
+    found: list[Number] = [None] * len(events)
     for place in places:
-        if place < len(found):
-            found[place] = external([decode_op_args(batch.unlinked[place].args)])[0]
+        found[place] = external([decode_op_args(events[place].args)])[0]
     return found
 
 

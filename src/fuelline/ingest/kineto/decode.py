@@ -8,8 +8,9 @@ field of a wrong type as plain objects. A file that the first gave up often is l
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import or_
 from typing import Any, Literal
 
@@ -58,22 +59,27 @@ _PATIENCE = 4
 """The first reader may give up every fourth piece, and four at the start; then it is not asked."""
 
 
-@dataclass
+@dataclass(frozen=True)
+class Sort:
+    """What events have in common that are read the same way."""
+
+    table: Literal["device", "host"]
+    kind: int
+    """DeviceKind or HostKind."""
+    has_args: bool = True
+    """False where the arguments are kept as text: of host events nobody has asked for yet."""
+
+
+@dataclass(frozen=True)
 class Batch:
-    """The complete events of a piece, apart by what must be known of them."""
+    """The events of a piece."""
 
-    device: list[Any] = field(default_factory=list)
-    device_kinds: list[int] = field(default_factory=list)
-    linked: list[Any] = field(default_factory=list)
-    """Host events whose correlation and operator are wanted."""
-    linked_kinds: list[int] = field(default_factory=list)
-    unlinked: list[Any] = field(default_factory=list)
-    """Host events whose arguments were not read."""
-    unlinked_kinds: list[int] = field(default_factory=list)
-
-    def first(self) -> Any:
-        """Some event; None if there is none."""
-        return next(iter((*self.device[:1], *self.linked[:1], *self.unlinked[:1])), None)
+    complete: dict[Sort, list[Any]]
+    """Apart by what must be known of them."""
+    events: int
+    """Of all phases."""
+    halves: list[Any] = field(default_factory=list)
+    """Beginnings and ends that are events of their own, in the order of the file."""
 
 
 class _Fast:
@@ -81,53 +87,43 @@ class _Fast:
 
     def __init__(self, *, exact: bool) -> None:
         start: Any = ("ts", Raw, Raw(b"")) if exact else ("ts", Number, None)
-        self._device = {_struct(cat, start, Args, NO_ARGS): int(k) for cat, k in _DEVICE.items()}
-        self._linked = {_struct(cat, start, Links, Links()): int(k) for cat, k in _LINKED.items()}
-        self._unlinked = {
-            _struct(cat, start, Raw, Raw(b"")): int(k) for cat, k in _UNLINKED.items()
+        whose = [("pid", Number, None), ("tid", Number, None)]
+        device = {
+            _struct(cat, [*whose, start], Args, NO_ARGS): Sort("device", int(kind))
+            for cat, kind in _DEVICE.items()
         }
-        empty = (
+        linked = {
+            _struct(cat, [whose[1], start], Links, Links()): Sort("host", int(kind))
+            for cat, kind in _LINKED.items()
+        }
+        unlinked = {
+            _struct(cat, [whose[1], start], Raw, Raw(b"")): Sort("host", int(kind), has_args=False)
+            for cat, kind in _UNLINKED.items()
+        }
+        empty = [
             msgspec.defstruct(f"No_{cat}", [], tag_field="cat", tag=cat, frozen=True, gc=False)
             for cat in _IGNORED
-        )
-        self._ignored = frozenset(empty)
-        kinds: Any = reduce(or_, (*self._device, *self._linked, *self._unlinked, *self._ignored))
+        ]
+        self._sorts: dict[type, Sort] = {**device, **linked, **unlinked}
+        self._ignored = dict.fromkeys(empty, deque[Any](maxlen=0).append)
+        kinds: Any = reduce(or_, (*self._sorts, *empty))
         self._decoder = msgspec.json.Decoder(list[kinds])
 
-    def decode(self, text: bytes) -> tuple[Batch, int]:
+    def decode(self, text: bytes) -> Batch:
         events = self._decoder.decode(text)
-        by_kind: dict[type, list[Any]] = {}
-        ignored = self._ignored
+        found: dict[Sort, list[Any]] = {sort: [] for sort in self._sorts.values()}
+        put = {kind: found[sort].append for kind, sort in self._sorts.items()} | self._ignored
         for event in events:
-            kind = event.__class__
-            if kind in ignored:
-                continue
-            if kind in by_kind:
-                by_kind[kind].append(event)
-            else:
-                by_kind[kind] = [event]
-        batch = Batch()
-        for kind, same in by_kind.items():
-            if kind in self._device:
-                batch.device += same
-                batch.device_kinds += [self._device[kind]] * len(same)
-            elif kind in self._linked:
-                batch.linked += same
-                batch.linked_kinds += [self._linked[kind]] * len(same)
-            else:
-                batch.unlinked += same
-                batch.unlinked_kinds += [self._unlinked[kind]] * len(same)
-        return batch, len(events)
+            put[event.__class__](event)
+        return Batch({sort: same for sort, same in found.items() if same}, len(events))
 
 
-def _struct(cat: str, start: Any, args: Any, no_args: Any) -> type[Struct]:
+def _struct(cat: str, where: list[Any], args: Any, no_args: Any) -> type[Struct]:
     """Fields in the order in which they are written; a phase other than X is not known here."""
     fields: list[Any] = [
         ("ph", Literal["X"]),
         ("name", str, ""),
-        ("pid", Number, None),
-        ("tid", Number, None),
-        start,
+        *where,
         ("dur", Number, None),
         ("args", args, no_args),
     ]
@@ -136,7 +132,11 @@ def _struct(cat: str, start: Any, args: Any, no_args: Any) -> type[Struct]:
     )
 
 
-_FAST = {exact: _Fast(exact=exact) for exact in (False, True)}
+@lru_cache(2)
+def _find_fast(exact: bool) -> _Fast:  # noqa: FBT001 - a key
+    return _Fast(exact=exact)
+
+
 _LOOSE: dict[bool, msgspec.json.Decoder[Any]] = {
     False: msgspec.json.Decoder(list[Event]),
     True: msgspec.json.Decoder(list[ExactEvent]),
@@ -151,31 +151,28 @@ class Decoder:
         self._pieces = 0
         self._given_up = 0
         self._is_exact = False
-        self.events = 0
-        """Of all phases, so far."""
 
     def decode(self, text: bytes) -> Batch:
         """The events of an array; msgspec.DecodeError if it is none."""
-        batch, events = self._read(text)
-        first = batch.first()
-        if not self._is_exact and first is not None and _is_coarse(first.ts):
+        batch = self._read(text)
+        first = next(iter((*batch.complete.values(), batch.halves)), [])
+        if not self._is_exact and first and _is_coarse(first[0].ts):
             self._is_exact = True
-            batch, events = self._read(text)
-        self.events += events
+            batch = self._read(text)
         return batch
 
-    def _read(self, text: bytes) -> tuple[Batch, int]:
+    def _read(self, text: bytes) -> Batch:
         self._pieces += 1
         if self._given_up * _PATIENCE <= self._pieces + _PATIENCE**2:
             try:
-                return _FAST[self._is_exact].decode(text)
+                return _find_fast(self._is_exact).decode(text)
             except msgspec.ValidationError:
                 self._given_up += 1
         try:
             events: list[Any] = _LOOSE[self._is_exact].decode(text)
         except msgspec.ValidationError:
             events = [bend(each) for each in _PLAIN.decode(text)]
-        return _sort_out(events), len(events)
+        return _sort_out(events)
 
 
 def _is_coarse(ts: object) -> bool:
@@ -184,12 +181,17 @@ def _is_coarse(ts: object) -> bool:
 
 
 def _sort_out(events: list[Any]) -> Batch:
-    complete = [event for event in events if event.ph == "X"]
-    device = [event for event in complete if event.cat in _DEVICE_KINDS]
-    host = [e for e in complete if e.cat not in _DEVICE_KINDS and e.cat not in _IGNORED]
-    return Batch(
-        device=device,
-        device_kinds=[_DEVICE_KINDS[event.cat] for event in device],
-        linked=host,
-        linked_kinds=[_HOST_KINDS.get(event.cat, _OTHER) for event in host],
-    )
+    found: dict[Sort, list[Any]] = {}
+    known = [event for event in events if event.cat not in _IGNORED]
+    for event in known:
+        if event.ph == "X":
+            found.setdefault(find_sort(event.cat), []).append(event)
+    return Batch(found, len(events), [event for event in known if event.ph in ("B", "E")])
+
+
+@lru_cache(1024)
+def find_sort(cat: str | None) -> Sort:
+    """Of an event whose arguments were read, by its category."""
+    if cat in _DEVICE_KINDS:
+        return Sort("device", _DEVICE_KINDS[cat])
+    return Sort("host", _HOST_KINDS.get(cat or "", _OTHER))

@@ -16,14 +16,15 @@ from fuelline.ingest.importer import Imported
 from fuelline.ingest.kineto.columns import (
     STEP_MARK,
     Book,
+    HostColumns,
     device_frame,
     external,
-    host_frame,
 )
-from fuelline.ingest.kineto.decode import Decoder
+from fuelline.ingest.kineto.decode import Decoder, find_sort
 from fuelline.ingest.kineto.events import decode_op_args, mend
 from fuelline.ingest.kineto.facts import describe
 from fuelline.ingest.kineto.numbers import OddNumberError, ints, moments, settle
+from fuelline.ingest.kineto.pairs import Pairs
 from fuelline.ingest.kineto.shapes import count_work
 from fuelline.ingest.kineto.split import Piece, Splitter, find_last_event_end
 from fuelline.ingest.unpack import TruncatedError, read_blocks
@@ -31,14 +32,17 @@ from fuelline.schema.errors import InputError
 from fuelline.schema.trace import Quality, SourceFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from fuelline.ingest.importer import PartWriter
-    from fuelline.ingest.kineto.decode import Batch
+    from fuelline.ingest.kineto.decode import Batch, Sort
 
-_PART_ROWS = 250_000
-"""Rows of a table that are held before they are written: some 10 MB."""
+_PART_ROWS = 100_000
+"""Rows of a table that are held before they are written: some 5 MB."""
+_DEVICE_ROWS, _HOST_ROWS = 1024, 16384
+"""Events that become columns at a time: few enough for their Python objects to stay near the
+processor, and for their memory to be used again instead of given back (bench/trace_import.py)."""
 _TRAILING = "trailing characters (byte "
 _TRUNCATED = "Input data was truncated"
 
@@ -93,6 +97,11 @@ class _Reading:
         self.splitter = Splitter(path, read_blocks(path, advance))
         self.decoder = Decoder()
         self.quality: list[Quality] = []
+        self.pairs = Pairs()
+        self.events = 0
+        """Of all phases, so far."""
+        self.end = 0
+        """Of what was kept so far, in the unpacked text."""
 
     def run(self) -> Imported:
         header = self._object(self.splitter.header(), 0)
@@ -103,8 +112,8 @@ class _Reading:
             if not self.partial:
                 raise
             self._keep_rest()
-        self.tables.finish()
-        if not self.decoder.events:
+        self._finish()
+        if not self.events:
             raise InputError(
                 f"{self.path} holds no event. There is nothing to import. Record it again, with "
                 "the profiler's activities switched on."
@@ -212,14 +221,26 @@ class _Reading:
             raise self._too_deep(piece) from None
 
     def _keep(self, batch: Batch, piece: Piece) -> None:
+        self.end = piece.start + len(piece.text)
+        self.events += batch.events
         try:
-            self.tables.add(batch)
+            for event in self.pairs.join(batch.halves):
+                batch.complete.setdefault(find_sort(event.cat), []).append(event)
+            self.tables.add(batch.complete, piece.start)
         except OddNumberError as odd:
-            raise InputError(
-                f"{self.path}: an event between byte {piece.start} and byte "
-                f"{piece.start + len(piece.text)} cannot be read: {odd}. Nothing was imported. "
-                "Record the trace again, or repair that event."
-            ) from None
+            raise self._odd(odd) from None
+
+    def _finish(self) -> None:
+        try:
+            self.tables.finish()
+        except OddNumberError as odd:
+            raise self._odd(odd) from None
+
+    def _odd(self, odd: OddNumberError) -> InputError:
+        return InputError(
+            f"{self.path}: an event between byte {self.tables.since} and byte {self.end} cannot be "
+            f"read: {odd}. Nothing was imported. Record the trace again, or repair that event."
+        )
 
     def _as_object(self, tail: bytes) -> bytes:
         text = tail.strip()
@@ -261,7 +282,7 @@ class _Reading:
                 format="kineto",
                 size_bytes=self.path.stat().st_size,
                 ranks=[facts.rank],
-                events=self.decoder.events,
+                events=self.events,
             ),
             ranks=[facts],
             quality=self.quality,
@@ -269,6 +290,7 @@ class _Reading:
 
     def _doubt(self) -> None:
         """State what the events themselves show to be wrong."""
+        self.quality += self.pairs.judge()
         negative = self.tables.negative
         if negative:
             self.quality.append(
@@ -289,28 +311,64 @@ class _Tables:
         self._book = Book()
         self.negative = 0
         """Events that end before they start."""
+        self._device: dict[Sort, list[Any]] = {}
+        self._host: dict[Sort, HostColumns] = {}
+        self._since: dict[Sort, int] = {}
+        """Where the events that wait begin in the file, by sort."""
+        self.since = 0
+        """Where those began that became columns last."""
+        self._counted: list[Any] = []
+        """Operators whose work is to be counted."""
         self._waiting: dict[str, list[pl.DataFrame]] = {}
 
-    def add(self, batch: Batch) -> None:
-        """Columns of a piece."""
-        if batch.device:
-            self._hold("device", device_frame(batch, self._book))
-        if batch.linked or batch.unlinked:
-            steps = len(self._book.names.steps)
-            frame, counted = host_frame(batch, self._book)
-            self._hold("host", frame)
-            if len(self._book.names.steps) > steps:
-                self._hold_steps([*batch.unlinked, *batch.linked])
-            if counted:
-                self._hold("ops", _work(counted))
+    def add(self, complete: Mapping[Sort, Sequence[Any]], start: int) -> None:
+        """Events of a piece at this byte; they wait until columns of them are worth making."""
+        for sort, events in complete.items():
+            self._since.setdefault(sort, start)
+            if sort.table == "device":
+                self._add_device(sort, events)
+            else:
+                self._add_host(sort, events)
 
     def finish(self) -> None:
         """Write what waits."""
+        for sort in list(self._device):
+            self._bend_device(sort)
+        for sort in self._host:
+            self._bend_host(sort)
         for table in list(self._waiting):
             self._write(table)
         self._writer.add("names", self._rank, self._book.names.frame())
 
-    def _hold_steps(self, host: list[Any]) -> None:
+    def _add_device(self, sort: Sort, events: Sequence[Any]) -> None:
+        waiting = self._device.setdefault(sort, [])
+        waiting += events
+        if len(waiting) >= _DEVICE_ROWS:
+            self._bend_device(sort)
+
+    def _bend_device(self, sort: Sort) -> None:
+        self.since = self._since.pop(sort)
+        self._hold("device", device_frame(self._device.pop(sort), sort.kind, self._book))
+
+    def _add_host(self, sort: Sort, events: Sequence[Any]) -> None:
+        columns = self._host.setdefault(sort, HostColumns(sort, self._book))
+        steps = len(self._book.names.steps)
+        counted = columns.add(events)
+        if len(self._book.names.steps) > steps:
+            self._hold_steps(events)
+        self._counted += counted
+        if len(columns) >= _HOST_ROWS:
+            self._bend_host(sort)
+
+    def _bend_host(self, sort: Sort) -> None:
+        if sort in self._since:
+            self.since = self._since.pop(sort)
+            self._hold("host", self._host[sort].take())
+        if self._counted:
+            self._hold("ops", _work(self._counted))
+            self._counted = []
+
+    def _hold_steps(self, host: Sequence[Any]) -> None:
         """The profiler's marks are few: each has a name of its own."""
         names = self._book.names
         marks = [event for event in host if event.name.startswith(STEP_MARK)]

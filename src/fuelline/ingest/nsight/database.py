@@ -130,7 +130,8 @@ class Database:
         expected = pages * (65536 if page_bytes == 1 else page_bytes)
         if counter == valid_for and size_bytes < expected:
             raise self.error(
-                f"it ends at byte {size_bytes}, but its header announces {expected} bytes"
+                f"it ends at byte {size_bytes}, but its header announces {expected} bytes, and "
+                "SQLite reads nothing of a file that was cut, --partial or not"
             )
 
     def _find_tables(self) -> dict[str, set[str]]:

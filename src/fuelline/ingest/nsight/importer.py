@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.ingest.importer import Imported
 from fuelline.ingest.name_book import NameBook
+from fuelline.ingest.nsight.counters import read_counters
 from fuelline.ingest.nsight.database import MAGIC, Database
 from fuelline.ingest.nsight.events import PID_BITS, Events
 from fuelline.ingest.nsight.quality import find_problems
@@ -89,6 +90,9 @@ class _Report:
         for source in sources:
             insane += self._read_events(source, events)
             advance(size_bytes * rows[source.table] // max(1, sum(rows.values())))
+        for frame in read_counters(database):
+            for rank in self._ranks.values():
+                write(self._writer, "counters", rank, frame)
         for rank in self._ranks.values():
             self._writer.add("names", rank, names.frame())
         return Imported(

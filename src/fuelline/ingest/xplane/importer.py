@@ -16,9 +16,9 @@ import polars as pl
 
 from fuelline.ingest.importer import Imported
 from fuelline.ingest.name_book import NameBook
-from fuelline.ingest.protobuf import WireError, read_varint, text
+from fuelline.ingest.protobuf import WireError, find_whole_end, read_varint, text
 from fuelline.ingest.spans import describe_insane, keep_sane, write
-from fuelline.ingest.unpack import is_packed, read_blocks
+from fuelline.ingest.unpack import TruncatedError, is_packed, read_blocks
 from fuelline.ingest.xplane.events import (
     DEVICE_COLUMNS,
     HOST_COLUMNS,
@@ -75,28 +75,39 @@ class XPlane:
         partial: bool,
         advance: Callable[[int], None],
     ) -> Imported:
-        """See `Importer`; a message without its end cannot be read, `partial` or not."""
-        with _opened(path) as data:
+        """See `Importer`; `partial` reads the planes that are whole."""
+        with _opened(path, partial=partial) as data:
             space = _Space(data, rank, writer)
             try:
-                space.read(advance)
+                space.read(advance, find_whole_end(data, len(data)) if partial else len(data))
             except WireError as error:
+                hint = "" if partial else ", or read its whole planes with `--partial`"
                 raise InputError(
                     f"{path.name}, byte {error.at}: {error.what}. It is cut off or damaged; "
-                    "nothing was imported. Copy it again, or take the trace again."
+                    f"nothing was imported. Copy it again{hint}."
                 ) from None
             return space.imported(path)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Buffer]:
+def _opened(path: Path, *, partial: bool) -> Iterator[Buffer]:
     """The file's bytes: in place, or in memory if it is packed."""
     with path.open("rb") as file:
         if is_packed(file.read(4)):
-            yield b"".join(read_blocks(path, lambda _: None))
+            yield _unpacked(path, partial=partial)
         else:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 yield data
+
+
+def _unpacked(path: Path, *, partial: bool) -> bytes:
+    blocks: list[bytes] = []
+    try:
+        blocks.extend(read_blocks(path, lambda _: None))
+    except TruncatedError:
+        if not partial:
+            raise
+    return b"".join(blocks)
 
 
 class _Space:
@@ -114,10 +125,14 @@ class _Space:
         self._insane = 0
         self._host = ""
         self._said: list[str] = []
+        self._end = len(data)
 
-    def read(self, advance: Callable[[int], None]) -> None:
-        """All planes."""
-        planes, errors, warnings, hosts = SPACE.read(self._data, 0, len(self._data))
+    def read(self, advance: Callable[[int], None], end: int) -> None:
+        """All planes up to a byte; what follows was not all there."""
+        planes, errors, warnings, hosts = SPACE.read(self._data, 0, end)
+        if not planes:
+            raise WireError(end, "no plane is whole")
+        self._end = end
         self._host = text(self._data, hosts[0]) if hosts else ""
         self._said = [text(self._data, span) for span in (*errors, *warnings)]
         for span in planes:
@@ -204,6 +219,15 @@ class _Space:
             )
             for said in self._said[:_MOST_WARNINGS]
         ]
+        if self._end < len(self._data):
+            found.append(
+                Quality(
+                    problem=f"the file was cut short; the plane at byte {self._end} and what "
+                    "follows are not there",
+                    forbids="anything about devices and threads that are missing, and totals",
+                    code="truncated",
+                )
+            )
         if self._silent and len(self._silent) < len(self._chips):
             found.append(
                 Quality(

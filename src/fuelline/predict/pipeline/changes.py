@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fuelline.predict.pipeline.chip_ratio import compare_chips
+from fuelline.predict.pipeline.fitting import MOST_OTHERS
 from fuelline.schema.readings import Missing, value_of
 from fuelline.schema.storages import LOCAL, PACKED, STORAGE_KINDS, StorageKind
 from fuelline.schema.units import number, size
@@ -206,14 +207,21 @@ def _cores(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | None:
         rivals = max(rivals, value_of(fit.facts.cores.others) or 0.0)
     assumptions = []
     if question.alone:
-        rivals, cores = 0.0, max(cores, pipe.cores)
-        shared = 1 - min(0.95, value_of(fit.facts.storage.others_share) or 0.0)
-        pipe = replace(pipe, read_s=pipe.read_s * shared, metadata_s=pipe.metadata_s * shared)
+        rivals = 0.0
+        pipe = _undisturbed(fit, pipe)
         assumptions.append("nobody else uses the cores or the storage")
     changed = replace(pipe, cores=cores, rivals=rivals)
     wait_s = (pipe.host_s - pipe.host_cpu_s) * _crowd(changed) / max(_crowd(pipe), 1e-9)
     host_s = pipe.host_cpu_s + wait_s if _crowd(pipe) > 0 else pipe.host_s
     return Changed(replace(changed, host_s=host_s), assumptions)
+
+
+def _undisturbed(fit: Fit, pipe: Pipeline) -> Pipeline:
+    """With the storage for itself; where its rivals are not modelled, by the bytes they moved."""
+    if pipe.storage_rivals or pipe.elasticity:
+        return replace(pipe, storage_rivals=0.0)
+    own = 1 - min(MOST_OTHERS, value_of(fit.facts.storage.others_share) or 0.0)
+    return replace(pipe, read_s=pipe.read_s * own, metadata_s=pipe.metadata_s * own)
 
 
 def _crowd(pipe: Pipeline) -> float:

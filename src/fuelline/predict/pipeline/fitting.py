@@ -37,6 +37,8 @@ _IDLE = 0.1
 _CROWDED = 1.05
 """Time with the run queue over time without: below it is the scheduler's own doing."""
 _QUEUED = 2.0
+MOST_OTHERS = 0.95
+"""Of what the storage gives: others may have as much; with more there is nothing to share."""
 _LEAST_ERROR = 0.02
 _MOST_SLACK = 1.5
 """A remainder beyond this is no remainder: the model does not fit, and that is said."""
@@ -125,7 +127,9 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
     elasticity = _elasticity(facts) or 0.0
     ranks = max(1, facts.cores.ranks)
     in_flight = max(1.0, ranks * blocked / _value(demands.batch_seconds))
-    alone = in_flight**-elasticity
+    others = min(MOST_OTHERS, value_of(facts.storage.others_share) or 0.0) if elasticity else 0.0
+    rivals = in_flight * others / (1 - others)
+    alone = (in_flight + rivals) ** -elasticity
     beside = demands.device_mode == "beside"
     epochs = demands.pause_counts.get("epoch start", 0)
     pipe = Pipeline(
@@ -151,6 +155,7 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
         host_cores=value_of(facts.cores.host) or _value(facts.cores.allowed),
         rivals=0.0,
         elasticity=elasticity,
+        storage_rivals=rivals,
         pauses={part: s for part, s in demands.pause_seconds.items() if s > 0},
         epoch_batches=demands.batches / epochs if epochs else math.inf,
         persistent=bool(loader.persistent_workers),

@@ -36,7 +36,7 @@ class Pipeline:
     cpu_s: float
     """On a core, in the fetch."""
     read_s: float
-    """Blocked in reads with one fetch in progress; likewise metadata."""
+    """Blocked in reads with one fetch in progress and nobody else; likewise metadata."""
     metadata_s: float
     idle_s: float
     """Blocked elsewhere: locks, sleeping."""
@@ -60,6 +60,9 @@ class Pipeline:
     """Threads outside the job that always want a core, as the job's own waiting for one shows."""
     elasticity: float
     """How blocked time grows with fetches in progress: 0 not at all, 1 in proportion."""
+    storage_rivals: float = 0.0
+    """Requests outside the job that are always in flight beside its own. Each request gets an equal
+    share of a storage that is full: more workers take some of what the others have."""
     pauses: dict[str, float] = field(default_factory=dict)
     pause_felt: float = 1.0
     """How much of a pause the device does not hide."""
@@ -146,8 +149,8 @@ def _flow(pipe: Pipeline, consumer_s: float, bounds: dict[Limit, float]) -> tupl
 
 def find_bounds(pipe: Pipeline) -> dict[Limit, float]:
     """Operational laws: no resource serves a batch in less than its demand over its servers."""
-    total = max(1, pipe.workers)
-    storage_s = pipe.storage_s * pipe.ranks * (pipe.ranks * total) ** (pipe.elasticity - 1)
+    total = max(1, pipe.workers) * pipe.ranks
+    storage_s = pipe.storage_s * pipe.ranks / storage_speed(pipe, total)
     bounds: dict[Limit, float] = {
         "device": pipe.device_s,
         "host": pipe.host_s + (pipe.take_s if pipe.workers else 0.0),
@@ -180,11 +183,16 @@ def supply(pipe: Pipeline, rate: float) -> float:
     for _ in range(ROUNDS):
         stations = (
             Station(pipe.cpu_s + pipe.handoff_s, partial(_core_speed, pipe, trainer_load)),
-            Station(pipe.storage_s, lambda count: count ** (1 - pipe.elasticity)),
+            Station(pipe.storage_s, partial(storage_speed, pipe)),
         )
         produced = throughput(pipe.workers * pipe.ranks, pipe.idle_s, stations) / pipe.ranks
         trainer_load = min(1.0, min(rate, produced) * (pipe.host_cpu_s + pipe.take_s))
     return pipe.slack / produced
+
+
+def storage_speed(pipe: Pipeline, count: float) -> float:
+    """What `count` requests of the job get, where one alone with nobody else gets 1."""
+    return count * math.pow(count + pipe.storage_rivals, -pipe.elasticity)
 
 
 def _core_speed(pipe: Pipeline, trainer_load: float, count: int) -> float:
@@ -196,7 +204,8 @@ def _core_speed(pipe: Pipeline, trainer_load: float, count: int) -> float:
 def _inline(pipe: Pipeline) -> float:
     """Fetching in the training process: alone with its rivals."""
     crowd = max(1.0, (1 + pipe.rivals) * pipe.ranks / pipe.cores)
-    return pipe.slack * (pipe.cpu_s * crowd + pipe.storage_s + pipe.idle_s)
+    storage_s = pipe.storage_s / storage_speed(pipe, 1)
+    return pipe.slack * (pipe.cpu_s * crowd + storage_s + pipe.idle_s)
 
 
 def _core_seconds(pipe: Pipeline) -> float:

@@ -40,7 +40,8 @@ def _loader_words(question: WhatIf) -> list[str]:
     if question.workers is not None:
         words.append(f"{question.workers} worker{'' if question.workers == 1 else 's'}")
     if question.prefetch is not None:
-        words.append(f"{question.prefetch} batches prefetched by each")
+        batches = "batch" if question.prefetch == 1 else "batches"
+        words.append(f"{question.prefetch} {batches} prefetched by each")
     if question.persistent is not None:
         words.append("workers kept" if question.persistent else "workers started anew")
     if question.pin is not None:

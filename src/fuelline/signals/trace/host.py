@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _ANYWHERE = ("profiler", "data loader")
 _LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperative"
 """Calls that put a kernel on the device; a memset of nothing leaves no event, and is no loss."""
+_COUNT_THREADS = r"^hip(Ext|Hcc)ModuleLaunchKernel$"
+"""Calls whose grid is counted in threads (globalWorkSizeX in hip_ext.h), not in blocks."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,8 @@ class Host:
     """One rank's host side."""
 
     launches: pl.DataFrame
-    """| correlation | call_ns | thread | is_graph |: calls that put work on the device, and when
-    they returned."""
+    """| correlation | call_ns | thread | is_graph | in_threads |: calls that put work on the
+    device, when they returned, and whether they count the grid in threads."""
     sets: Mapping[str, pl.DataFrame]
     """Cause to the set of moments at which the host did that."""
     threads: tuple[int, ...]
@@ -68,9 +70,10 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
     threads = tuple(found["thread"].unique().sort().to_list())
     named = found.filter(pl.col("name").is_in(launch_names))
     return Host(
-        launches=found.with_columns(pl.col("name").is_in(graph_names).alias("is_graph")).drop(
-            "name"
-        ),
+        launches=found.with_columns(
+            pl.col("name").is_in(graph_names).alias("is_graph"),
+            pl.col("name").is_in(_matching(texts, _COUNT_THREADS)).alias("in_threads"),
+        ).drop("name"),
         sets=_read_sets(trace, rank, texts, threads),
         threads=threads,
         start_ns=min(bounds, default=None),

@@ -129,5 +129,6 @@ def count_graph_launches(lanes: Sequence[Lane]) -> int:
     """Kernels that a graph launched, where the trace says so."""
     is_kernel = pl.col("kind") == int(DeviceKind.KERNEL)
     return sum(
-        lane.events.filter(is_kernel & pl.col("graph").is_not_null()).height for lane in lanes
+        int(lane.events.select((is_kernel & pl.col("graph").is_not_null()).sum()).item())
+        for lane in lanes
     )

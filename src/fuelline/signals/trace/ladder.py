@@ -13,6 +13,7 @@ from fuelline.schema.chips import find_peak_flops
 from fuelline.schema.devices import Rung
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.trace import TRACE_RUNGS
+from fuelline.signals.trace.lane import COPY, WAVEFRONT
 from fuelline.timeline.intervals import merge, total_ns
 
 if TYPE_CHECKING:
@@ -23,24 +24,31 @@ if TYPE_CHECKING:
 _MOSTLY = 0.9
 """Share of kernel time whose grid must be known to speak of all of it."""
 
-_WAVEFRONT = 64
-"""Threads that AMD's chips run in step; NVIDIA's have 32."""
+_FEWEST_SAMPLES = 10
+"""Of a counter: a mean of fewer is off by more than the estimate from the kernels."""
 _MIXED_GRIDS = Missing(
-    reason="AMD's tracer counts some grids in blocks and others in threads, and does not say which"
+    reason="for most of the kernel time the grid was not recorded, or not in what it counts (AMD's "
+    "tracer counts some in blocks and others in threads)"
 )
+
+
+_CLIMBED = ("start_ns", "end_ns", "blocks", "threads", "occupancy", "tensor")
+"""What the rungs are made of; the rest of a large table need not be copied."""
 
 
 def climb(trace: Trace, account: Account, chip: ChipFacts | None, devices: int) -> list[Rung]:
     """All rungs in order; one that the trace does not carry says why."""
-    events = account.events.filter(~pl.col("family").is_in(["copy"]))
+    events = account.events.select(*_CLIMBED, "family").filter(pl.col("family") != COPY)
     wall_ns = account.ledger.wall_ns
+    sampled = _read_sampled(trace, account)
     signals = (
         # NVML counts kernels only: copies run on engines of their own
         # (nvmlUtilization_t: "one or more kernels was executing on the GPU").
         _share(total_ns(merge(events)), wall_ns, "union of kernels over wall"),
-        _fill(events, wall_ns, chip),
+        sampled.get("gpm.sm_frac") or _fill(events, wall_ns, chip),
         _occupancy(events, wall_ns, chip),
-        _share(
+        sampled.get("gpm.tensor_frac")
+        or _share(
             total_ns(merge(events.filter(pl.col("tensor")))),
             wall_ns,
             "kernels whose names tell of matrix units, over wall",
@@ -50,6 +58,26 @@ def climb(trace: Trace, account: Account, chip: ChipFacts | None, devices: int) 
     return [
         Rung(rung=rung, share=signal) for rung, signal in zip(TRACE_RUNGS, signals, strict=True)
     ]
+
+
+def _read_sampled(trace: Trace, account: Account) -> dict[str, Signal]:
+    """Rungs that the chip counted itself while the device's events lasted, by counter."""
+    ledger = account.ledger
+    end_ns = ledger.start_ns + ledger.wall_ns
+    means = (
+        trace.table("counters", ledger.rank)
+        .filter(
+            (pl.col("device") == ledger.device)
+            & pl.col("at_ns").is_between(ledger.start_ns, end_ns)
+        )
+        .group_by("name")
+        .agg(pl.col("value").mean(), pl.len())
+    )
+    return {
+        name: Reading(value=value, unit="frac", count=count, origin=f"sampled by the chip: {name}")
+        for name, value, count in means.iter_rows()
+        if count >= _FEWEST_SAMPLES
+    }
 
 
 def _share(spent_ns: float, wall_ns: int, origin: str) -> Signal:
@@ -62,9 +90,9 @@ def _fill(events: pl.DataFrame, wall_ns: int, chip: ChipFacts | None) -> Signal:
     """Blocks over multiprocessors, at most one each."""
     if chip is None or not chip.sm_count:
         return Missing(reason="the trace does not say how many multiprocessors the chip has")
-    if chip.warp_size == _WAVEFRONT:
-        return _MIXED_GRIDS
     if not _knows(events, "blocks"):
+        if chip.warp_size == WAVEFRONT:
+            return _MIXED_GRIDS
         return Missing(reason="grid sizes were not recorded for most of the kernel time")
     weight = (pl.col("blocks") / chip.sm_count).clip(0, 1)
     return _share(_stack(events, weight), wall_ns, "blocks over multiprocessors over wall")
@@ -78,9 +106,9 @@ def _occupancy(events: pl.DataFrame, wall_ns: int, chip: ChipFacts | None) -> Si
     if chip is None or not chip.sm_count or not chip.max_threads_per_sm:
         return Missing(reason="the trace has neither an estimate nor what the chip can hold")
     if not _knows(events, "blocks") or not _knows(events, "threads"):
+        if chip.warp_size == WAVEFRONT:
+            return _MIXED_GRIDS
         return Missing(reason="grid and block sizes were not recorded for most of the kernel time")
-    if chip.warp_size == _WAVEFRONT:
-        return _MIXED_GRIDS
     room = chip.sm_count * chip.max_threads_per_sm
     weight = (pl.col("blocks") * pl.col("threads") / room).clip(0, 1)
     return _share(_stack(events, weight), wall_ns, "threads over what the chip can hold, over wall")
@@ -95,17 +123,13 @@ def _knows(events: pl.DataFrame, column: str) -> bool:
 def _stack(events: pl.DataFrame, weight: pl.Expr) -> float:
     """Nanoseconds by weight, where overlapping kernels share one chip."""
     weighed = events.select("start_ns", "end_ns", weight.fill_null(0.0).alias("weight"))
-    edges = (
-        pl.concat(
-            [
-                weighed.select(pl.col("start_ns").alias("at"), "weight"),
-                weighed.select(pl.col("end_ns").alias("at"), -pl.col("weight")),
-            ]
-        )
-        .group_by("at")
-        .agg(pl.col("weight").sum())
-        .sort("at")
-    )
+    # Edges at the same moment need no order: what lies between them lasts no time.
+    edges = pl.concat(
+        [
+            weighed.select(pl.col("start_ns").alias("at"), "weight"),
+            weighed.select(pl.col("end_ns").alias("at"), -pl.col("weight")),
+        ]
+    ).sort("at")
     level = edges["weight"].cum_sum().clip(0, 1)
     return float((level * edges["at"].diff().shift(-1).fill_null(0)).sum())
 
@@ -113,7 +137,9 @@ def _stack(events: pl.DataFrame, weight: pl.Expr) -> float:
 def _from_graphs(events: pl.DataFrame) -> bool:
     """Whether much of the arithmetic was launched by graphs."""
     took = pl.col("end_ns") - pl.col("start_ns")
-    math = events.filter(pl.col("class").is_in(["gemm", "attention", "convolution"]))
+    math = events.select("start_ns", "end_ns", "graph", "class").filter(
+        pl.col("class").is_in(["gemm", "attention", "convolution"])
+    )
     whole = math.select(took.sum()).item()
     from_graph = math.filter(pl.col("graph").is_not_null()).select(took.sum()).item()
     return bool(whole and from_graph > (1 - _MOSTLY) * whole)

@@ -23,7 +23,7 @@ from fuelline.signals.trace.names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from fuelline.schema.trace import RankFacts
     from fuelline.timeline.trace import Trace
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 COMPUTE = "compute"
 COPY = "copy"
 BY_BEHAVIOUR = "by behaviour"
+WAVEFRONT = 64
+"""Threads that AMD's chips run in step; NVIDIA's have 32."""
 _BY_OPERATOR = "by operator"
 _VOID = pl.Series("name", [], dtype=pl.UInt32)
 
@@ -56,11 +58,15 @@ class Lane:
         return sorted(lasting.filter(pl.col("wall_ns") > 0)["device"].to_list())
 
     def of(self, device: int) -> pl.DataFrame:
-        """Events of one device, in order of time."""
-        return self.events.filter(pl.col("device") == device)
+        """Events of one device, in order of time; `row` is their place among all of them."""
+        rows = self.events.with_row_index("row")
+        is_mine = rows["device"] == device
+        return rows if is_mine.all() else rows.filter(is_mine)
 
     def with_communicating(self, texts: Collection[str]) -> Lane:
         """The same, with kernels of these names known to communicate."""
+        if not texts:
+            return self
         is_one = pl.col("text").is_in(list(texts)) & (pl.col("family") == COMPUTE)
         return replace(self, events=_communicate(self.events, is_one, BY_BEHAVIOUR))
 
@@ -74,33 +80,75 @@ class Lane:
             self, events=self.events.with_columns(pl.coalesce("graph", from_graph).alias("graph"))
         )
 
+    def with_blocks(self, launches: pl.DataFrame) -> Lane:
+        """The same, with grids of AMD's chips in blocks; null where that cannot be told.
+
+        Its tracer copies the grid from the launching call, and calls count differently. A trace
+        whose numbers do not fit their calls is not believed: grids in threads are multiples of
+        their blocks, and of many grids in blocks some are not.
+        """
+        if all(chip.warp_size != WAVEFRONT for chip in self.facts.chips):
+            return self
+        by_call = launches.select("correlation", "in_threads").filter(~launches["is_graph"])
+        events = self.events.join(by_call, on="correlation", how="left", maintain_order="left")
+        odd = pl.col("blocks") % pl.col("threads") != 0
+        fits = events.select(
+            (odd & pl.col("in_threads")).any().not_().alias("threads"),
+            (odd & ~pl.col("in_threads")).any().alias("blocks"),
+        )
+        told = (
+            pl.when(pl.col("in_threads") & fits["threads"].item())
+            .then(pl.col("blocks") // pl.col("threads"))
+            .when(~pl.col("in_threads") & fits["blocks"].item())
+            .then("blocks")
+        )
+        return replace(self, events=events.with_columns(told.alias("blocks")).drop("in_threads"))
+
 
 def read_lane(trace: Trace, facts: RankFacts) -> Lane:
     """All device events of a rank, classified, sorted by start."""
     texts = trace.texts(facts.rank)
-    events = trace.table("device", facts.rank).with_columns(
-        pl.col("device").fill_null(0), pl.col("stream").fill_null(-1)
-    )
-    used = events["name"].unique().to_list()
-    named = pl.DataFrame(
-        {
-            "name": pl.Series(values=used, dtype=pl.UInt32),
-            "text": [texts.get(name, "") for name in used],
-        },
-        schema_overrides={"text": pl.String},
-    ).with_columns(
-        pl.col("text").map_elements(classify, pl.String).alias("class"),
-        pl.col("text").map_elements(find_library, pl.String, skip_nulls=False).alias("library"),
-        pl.col("text").map_elements(uses_tensor_cores, pl.Boolean).alias("tensor"),
-    )
-    events = events.join(named, on="name", how="left", maintain_order="left").sort("start_ns")
-    groups = pl.col("group").replace_strict(texts, default=None, return_dtype=pl.String)
-    events = events.with_columns(_family(), _class(), groups.alias("group_text"))
+    events = trace.table("device", facts.rank).sort("start_ns")
+    events = events.with_columns(
+        pl.col("device").fill_null(0),
+        pl.col("stream").fill_null(-1),
+        *_describe_names(events["name"], texts),
+        _tell(events["group"], texts).alias("group_text"),
+    ).with_columns(_family(), _class())
     operators = _communicating_operators(trace, facts.rank, events)
     if operators.len():
         is_one = (pl.col("class") == "other") & pl.col("external").is_in(operators.implode())
         events = _communicate(events, is_one, _BY_OPERATOR)
     return Lane(facts, events)
+
+
+def _describe_names(names: pl.Series, texts: Mapping[int, str]) -> list[pl.Series]:
+    """What each event's name says; a name is looked at once, however many events have it."""
+    used = names.unique()
+    words = [texts.get(name, "") for name in used]
+    place = _places(used).gather(names)
+    columns = (
+        pl.Series("text", words, pl.String),
+        pl.Series("class", [classify(text) for text in words], pl.String),
+        pl.Series("library", [find_library(text) for text in words], pl.String),
+        pl.Series("tensor", [uses_tensor_cores(text) for text in words], pl.Boolean),
+    )
+    return [column.gather(place) for column in columns]
+
+
+def _tell(names: pl.Series, texts: Mapping[int, str]) -> pl.Series:
+    """The texts of names, null where there is none."""
+    used = names.drop_nulls().unique()
+    words = pl.Series(values=[texts.get(name, "") for name in used], dtype=pl.String)
+    return words.gather(_places(used).gather(names))
+
+
+def _places(used: pl.Series) -> pl.Series:
+    """At the place of each number, its place among those that are used."""
+    numbers = pl.DataFrame({"number": used}).with_row_index("place")
+    most = int(used.max() or 0)  # type: ignore[arg-type]
+    every = pl.DataFrame({"number": pl.int_range(most + 1, dtype=pl.UInt32, eager=True)})
+    return every.join(numbers, on="number", how="left", maintain_order="left")["place"]
 
 
 def _family() -> pl.Expr:
@@ -141,7 +189,7 @@ def _communicate(events: pl.DataFrame, is_one: pl.Expr, how: str) -> pl.DataFram
 
 def _communicating_operators(trace: Trace, rank: int, events: pl.DataFrame) -> pl.Series:
     """Operators that move data, among those of kernels whose names say nothing."""
-    unknown = events.filter(pl.col("class") == "other")["external"].drop_nulls().unique()
+    unknown = events["external"].filter(events["class"] == "other").drop_nulls().unique()
     names = [name for name, text in trace.texts(rank).items() if is_communicating(text)]
     if not unknown.len() or not names:
         return _VOID

@@ -11,7 +11,7 @@ from fuelline.schema.trace import LEDGER_PARTS, DeviceLedger
 from fuelline.signals.trace.gaps import PART_OF_CAUSE, Gaps, find_gaps
 from fuelline.signals.trace.lane import COMPUTE, COPY
 from fuelline.signals.trace.names import COMMUNICATION
-from fuelline.timeline.intervals import intersect, merge, partition, total_ns
+from fuelline.timeline.intervals import SPAN, intersect, merge, partition, total_ns
 
 if TYPE_CHECKING:
     from fuelline.signals.trace.host import Host
@@ -49,18 +49,21 @@ def keep_account(
     lane: Lane, device: int, host: Host, meetings: Meetings, boundaries_ns: pl.Series
 ) -> Account:
     """The ledger of one device of a rank."""
-    events = lane.events.with_row_index("row").filter(pl.col("device") == device)
+    events = lane.of(device)
     busy = merge(events)
     gaps = find_gaps(events, busy, host, boundaries_ns)
-    pieces = _busy_pieces(busy, _split(events, lane.rank, meetings))
+    spans = events.select("row", *SPAN, "family")
+    compute = merge(spans.filter(pl.col("family") == COMPUTE))
+    talks = spans.filter(pl.col("family") == COMMUNICATION)
+    copies = merge(spans.filter(pl.col("family") == COPY))
+    pieces = _busy_pieces(busy, [compute, *_split(talks, lane.rank, meetings), copies])
     start_ns, end_ns = int(events["start_ns"].min()), int(events["end_ns"].max())  # type: ignore[arg-type]
     parts = dict.fromkeys(LEDGER_PARTS, 0)
     for part, spent in _sums(pieces, "part").items():
         parts[part] += spent
     for cause, spent in _sums(gaps.pieces, "cause").items():
         parts[PART_OF_CAUSE[cause]] += spent
-    compute = merge(events.filter(pl.col("family") == COMPUTE))
-    communication = merge(events.filter(pl.col("family") == COMMUNICATION))
+    communication = merge(talks)
     ledger = DeviceLedger(
         rank=lane.rank,
         device=device,
@@ -75,19 +78,17 @@ def keep_account(
     return Account(ledger, events, gaps, pieces)
 
 
-def _split(events: pl.DataFrame, rank: int, meetings: Meetings) -> list[pl.DataFrame]:
-    """Sets in the order of _BUSY_PARTS; communication is split where its meeting is known."""
+def _split(talks: pl.DataFrame, rank: int, meetings: Meetings) -> list[pl.DataFrame]:
+    """Communication in the order of _BUSY_PARTS, split where its meeting is known."""
     met = meetings.frame.filter(pl.col("rank") == rank).select("row", "shortest_ns")
-    talks = events.filter(pl.col("family") == COMMUNICATION).join(met, on="row", how="left")
+    talks = talks.join(met, on="row", how="left")
     known = talks.filter(pl.col("shortest_ns").is_not_null()).with_columns(
         (pl.col("end_ns") - pl.col("shortest_ns")).alias("arrived_ns")
     )
     return [
-        merge(events.filter(pl.col("family") == COMPUTE)),
         merge(known.select(pl.col("arrived_ns").alias("start_ns"), "end_ns")),
         merge(known.select("start_ns", pl.col("arrived_ns").alias("end_ns"))),
         merge(talks.filter(pl.col("shortest_ns").is_null())),
-        merge(events.filter(pl.col("family") == COPY)),
     ]
 
 

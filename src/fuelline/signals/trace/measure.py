@@ -18,6 +18,7 @@ from fuelline.signals.trace.gaps import PART_OF_CAUSE
 from fuelline.signals.trace.host import find_during
 from fuelline.signals.trace.kernels import rank_kernels
 from fuelline.signals.trace.ladder import climb
+from fuelline.signals.trace.names import COMMUNICATION
 from fuelline.signals.trace.quality import BLINDING, judge_quality
 from fuelline.signals.trace.survey import survey_trace
 
@@ -170,7 +171,7 @@ def _libraries(lanes: Sequence[Lane]) -> list[str]:
     names = {
         name
         for lane in lanes
-        for name in lane.events.filter(pl.col("family") == "communication")["library"].unique()
+        for name in lane.events["library"].filter(lane.events["family"] == COMMUNICATION).unique()
         if name is not None
     }
     amd = any("AMD" in chip.name for lane in lanes for chip in lane.facts.chips)
@@ -240,7 +241,12 @@ def _signals(
     during = _join_during(found)
     talked = sum(ledger.communication_ns for ledger in ledgers)
     hidden = sum(ledger.hidden_communication_ns for ledger in ledgers)
-    kernels = pl.concat([lane.events.filter(pl.col("kind") != 2) for lane in lanes])
+    kernels = pl.concat(
+        [
+            lane.events.select("start_ns", "end_ns", "kind").filter(pl.col("kind") != 2)
+            for lane in lanes
+        ]
+    )
     return TraceSignals(
         devices=len(ledgers),
         ranks=len(lanes),

@@ -12,6 +12,7 @@ import polars as pl
 from fuelline.schema.trace import Quality
 from fuelline.schema.units import percent
 from fuelline.signals.trace.gaps import INSIDE_GRAPH
+from fuelline.signals.trace.names import COMMUNICATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -172,7 +173,7 @@ def _of_ranks(facts: TraceFacts, lanes: Sequence[Lane], meetings: Meetings) -> l
                 else "who is late among the ranks that are not here",
             )
         ]
-    talks = any(lane.events.filter(pl.col("family") == "communication").height for lane in lanes)
+    talks = any((lane.events["family"] == COMMUNICATION).any() for lane in lanes)
     if len(lanes) > 1 and talks and not meetings.count:
         return [
             Quality(

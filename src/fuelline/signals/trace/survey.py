@@ -53,7 +53,10 @@ def survey_trace(trace: Trace) -> Survey:
     lanes = [lane.with_communicating(talking) for lane in lanes]
     meetings = match_meetings([lane for lane in lanes if lane.events.height])
     hosts = {lane.rank: read_host(trace, lane.rank, correlations(lane)) for lane in lanes}
-    lanes = [lane.with_graphs(hosts[lane.rank].launches) for lane in lanes]
+    lanes = [
+        lane.with_graphs(hosts[lane.rank].launches).with_blocks(hosts[lane.rank].launches)
+        for lane in lanes
+    ]
     steps = {lane.rank: find_steps(trace, lane) for lane in lanes}
     accounts = [
         keep_account(lane, device, hosts[lane.rank], meetings, steps[lane.rank].boundaries_ns)

@@ -114,3 +114,11 @@ def test_junk_is_refused_by_what_it_looks_like(data: bytes, tmp_path: Path) -> N
     path.write_bytes(data)
     with pytest.raises(InputError, match="given"):
         pipeline.find_sources([path])
+
+
+def test_a_value_of_any_length_is_quoted_in_part(tmp_path: Path) -> None:
+    """Found by bench/fuzz_importers.py: Python's own message quotes all of what is no number."""
+    text = test_dcgm.scrape(91).replace(" 91", " " + "9x" * 50_000, 1)
+    said = attempt(tmp_path, text.encode(), partial=False)
+    assert "line" in said
+    assert len(said) < 500

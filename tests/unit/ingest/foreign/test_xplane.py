@@ -215,3 +215,23 @@ def test_a_packed_file_is_unpacked(made: Path, tmp_path: Path) -> None:
     result = Read()
     XPlane().read(path, 0, result, partial=False, advance=lambda _: None)
     assert result.table("device").height == 2
+
+
+def test_the_whole_planes_of_a_file_cut_short_are_read_if_asked(made: Path, tmp_path: Path) -> None:
+    data = made.read_bytes()
+    found = read(XPlane(), made)
+    path = tmp_path / "cut"
+    path.write_bytes(data + data[: len(data) // 3])
+    with pytest.raises(InputError, match="--partial"):
+        read(XPlane(), path)
+    again = read(XPlane(), path, partial=True)
+    assert again.table("device").rows() == found.table("device").rows()
+    (cut,) = [each for each in again.imported.quality if each.code == "truncated"]
+    assert f"byte {len(data)}" in cut.problem
+
+
+def test_a_file_without_a_whole_plane_is_refused_even_in_part(made: Path, tmp_path: Path) -> None:
+    path = tmp_path / "cut"
+    path.write_bytes(made.read_bytes()[:20])
+    with pytest.raises(InputError, match="no plane is whole"):
+        read(XPlane(), path, partial=True)
