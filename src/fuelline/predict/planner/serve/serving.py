@@ -142,5 +142,5 @@ def _held_up(replica: Deployment, prompts: float) -> float:
         return 1.0
     _, together, _ = expert_share(replica.model, replica.spread)
     share = min(max(prompts, 1e-6), 1.0)
-    steps = (1 - (1 - share) ** together) / share
+    steps: float = (1 - (1 - share) ** together) / share
     return 1 + replica.constants.shares.lockstep_share * (steps - 1)
