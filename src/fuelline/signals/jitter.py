@@ -92,7 +92,8 @@ def _expected_wait(draws: pl.Series, ranks: int) -> float:
 def _chances_to_be_last(count: int, ranks: int) -> pl.Series:
     """Of each of the sorted values: that it is the maximum of so many draws."""
     place = pl.int_range(1, count + 1, eager=True).cast(pl.Float64) / count
-    return place.pow(ranks) - (place - 1 / count).pow(ranks)
+    chances: pl.Series = place.pow(ranks) - (place - 1 / count).pow(ranks)
+    return chances
 
 
 def _thin(draws: pl.Series) -> pl.Series:
