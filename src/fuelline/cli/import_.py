@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
@@ -49,6 +50,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Import, and name the command that comes next."""
+    # Ranks are read side by side, one process each; more threads in each would only wait for each
+    # other, which costs a ninth of the processor time (bench/trace_import.py).
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
 
     if options.jobs is not None and options.jobs < 1:

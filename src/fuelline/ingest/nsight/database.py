@@ -32,6 +32,10 @@ _LONGEST_BYTES = 16 * 1024 * 1024
 """No value of an export is longer; a damaged length must not become an allocation."""
 
 
+_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""SQLite quotes a damaged schema in its messages, and Python cannot make text of all of them."""
+
+
 class Database:
     """One export, open until `close`."""
 
@@ -49,7 +53,7 @@ class Database:
                 self._connection.setlimit(_LIMIT_LENGTH, _LONGEST_BYTES)
             self._connection.execute("PRAGMA trusted_schema = OFF")
             self._tables = self._find_tables()
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             raise self.error(f"it cannot be opened as a database ({_brief(error)})") from None
 
     def close(self) -> None:
@@ -81,7 +85,7 @@ class Database:
         """Rows of a query over one table; an unreadable table is an error, or a problem noted."""
         try:
             yield from self._connection.execute(query)
-        except sqlite3.Error as error:
+        except _ERRORS as error:
             self._refuse(f"table {table} cannot be read ({_brief(error)})")
 
     def parts(self, source: Source) -> Iterator[list[tuple[Any, ...]]]:

@@ -272,3 +272,15 @@ def test_a_damaged_schema_is_not_quoted_at_length(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be opened as a database") as caught:
         read(Nsight(), path)
     assert len(str(caught.value)) < 500
+
+
+def test_a_schema_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    """Found by bench/fuzz_importers.py: SQLite's message quotes the bytes that are no UTF-8."""
+    path = make(tmp_path / "a")
+    data = path.read_bytes()
+    damaged = data.replace(b"tableNVTX_EVENTS", b"tableNVTX_\xd3VENTS")
+    damaged = damaged.replace(b'TABLE "NVTX_EVENTS" (start', b'TABLE "NVTX_EVENTS" )start')
+    assert len(damaged) == len(data)
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match="cannot be opened as a database"):
+        read(Nsight(), path)
