@@ -183,7 +183,7 @@ def _whole(value: str) -> str:
     return f"(CASE WHEN typeof({value}) = 'integer' THEN {value} END)"
 
 
-def _brief(error: sqlite3.Error) -> str:
+def _brief(error: sqlite3.Error | UnicodeDecodeError) -> str:
     """What SQLite says; it may quote a damaged schema at any length."""
     return str(error)[:_MOST_TEXT]
 
