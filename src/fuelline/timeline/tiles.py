@@ -97,7 +97,12 @@ class Tiling(Span):
 
 def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
     """The window alone, for a tenth of the price of its tiles; None as for `cut_tiles`."""
-    events = _events_of(timeline, trainer)
+    events = (
+        timeline.table("events")
+        .filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid))
+        .select("kind", "a", "flags", "start_ns", end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+        .sort("start_ns")
+    )
     boundaries = _boundaries(events, trainer)
     if boundaries.len() < 2:
         return None
