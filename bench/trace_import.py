@@ -26,7 +26,7 @@ from bench.traces.repeat import repeat
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT.parent / "shared/data/traces/kineto/hta/df_index_resolver/df_index_resolver.json.gz"
-PEERS = {"HTA 0.5.0": "HolisticTraceAnalysis==0.5.0", "HTA 0.6.1": "traceinsight==0.6.1"}
+PEERS = {"HTA 0.5.0": "HolisticTraceAnalysis==0.5.0", "traceinsight 0.6.1": "traceinsight==0.6.1"}
 COPY_BYTES = 53.7e6
 BAR_CPU_RATIO = 12.0
 BAR_RSS_BYTES = 250e6
