@@ -22,7 +22,7 @@ PLAIN = {
 }
 BARS = {
     "overhead": {"workers.hooks_us_per_step": 25.0, "inline.hooks_us_per_step": 25.0},
-    "observer_cost": {"together_core_share": 0.01, "rss_bytes": 80e6},
+    "observer_cost": {"together_core_share": 0.01, "peak_rss_bytes": 80e6},
     "watch_cost": {"core_share": 0.05},
     "collective_overhead": {
         f"{name}.hooks_us": 10.0

@@ -104,7 +104,7 @@ def place_fact(place: PlaceFacts | None) -> list[Evidence]:
         Evidence(
             what=f"blocked in {place.syscall or 'a page fault'} on {place.path}",
             path=place.path,
-            mount=place.mount,
+            mount=place.mount or None,
             fstype=place.fstype,
             syscall=place.syscall or None,
         )
@@ -148,7 +148,9 @@ def gain_of_workers(loader: LoaderFacts | None, workers: int) -> float | None:
 
 def where(place: PlaceFacts | None) -> str:
     """`/data (nfs4)`, or `storage` if it could not be resolved."""
-    return f"{place.mount} ({place.fstype})" if place is not None else "storage"
+    if place is None:
+        return "storage"
+    return f"{place.mount} ({place.fstype})" if place.mount else f"the network ({place.path})"
 
 
 def speedup_if_gone(lost_share: float) -> float | None:

@@ -65,6 +65,15 @@ def nearer_data(place: PlaceFacts | None) -> Remedy:
             cost="the data set's size in memory",
             question=WhatIf(storage="warm"),
         )
+    if place is not None and not place.mount:
+        return Remedy(
+            setting="copy the data set to a local disk before training, or let the data set keep "
+            "what it has fetched there",
+            why="what comes through a socket comes anew in every epoch; our cache serves files",
+            applicability="display",
+            cost="the data set's size on a local disk",
+            question=WhatIf(storage="local"),
+        )
     return Remedy(
         setting=f"fuelline run --fix --cache /local/dir{_from(place)} keeps copies of what is "
         "read on a local disk; or copy the data set there before training",

@@ -182,6 +182,15 @@ def test_nearer_data_is_another_disk_if_it_is_on_a_local_one(fstype: str, words:
     assert words in found.findings[0].remedies[0].setting
 
 
+def test_what_comes_through_a_socket_is_called_the_network_and_not_a_mount() -> None:
+    socket = {"path": "tcp 10.0.0.7:443", "mount": "", "fstype": "socket", "syscall": "recvfrom"}
+    found = diagnosis_of("reading", place=socket)
+    finding = found.findings[0]
+    assert "reads from the network (tcp 10.0.0.7:443)" in finding.sentence
+    assert finding.evidence[0].mount is None
+    assert not any("--cache" in remedy.setting for remedy in finding.remedies)
+
+
 def test_a_memory_too_small_is_not_blamed_on_many_files() -> None:
     found = diagnosis_of("reading", storage={"refault_share": 0.9})
     assert not any("pack" in remedy.setting for remedy in found.findings[0].remedies)
