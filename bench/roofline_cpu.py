@@ -2,11 +2,11 @@
 
 347 million random weights in plain torch, fp32 and bf16, batch 1 to 16, prefill and decode. Every
 pass measures the device and then every case; what is compared is the median prediction with the
-median time. About 12 minutes on 2 quiet cores without half-precision units. On a shared machine
+median time. About 6 minutes on 2 quiet cores without half-precision units. On a shared machine
 `--cpu-clock` runs one thread and reads its CPU time, which others cannot stretch (they still take
 bandwidth and cache).
 
-    python -m bench.roofline_cpu [--cpu-clock] [--passes 5] [--rounds 3]
+    python -m bench.roofline_cpu [--cpu-clock] [--passes 3] [--rounds 9]
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cpu-clock", action="store_true")
-    parser.add_argument("--passes", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=9)
     return parser.parse_args([] if arguments is None else arguments)
 
 
