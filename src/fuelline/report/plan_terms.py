@@ -28,7 +28,7 @@ def write_terms(of_what: str, value: Estimate) -> list[Block]:
     total = sum(term.seconds for term in terms)
     bars = tuple(
         Bar(
-            term.name[:18],
+            term.name,
             term.seconds / total,
             f"{duration(term.seconds)} +-{100 * term.doubt_frac:.0f} %",
         )

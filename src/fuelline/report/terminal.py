@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 _BAR_WIDTH = 32
+_LABEL_WIDTH = 18
 
 
 def render_terminal(document: Document, stream: TextIO) -> None:
@@ -58,8 +59,9 @@ def _draw(console: Console, block: Block, *, plain: bool) -> None:
     elif isinstance(block, Statement):
         _draw_statement(console, block, plain=plain)
     elif isinstance(block, Bars):
+        longest = max((len(shown(bar.label, plain=plain)) for bar in block.bars), default=0)
         for bar in block.bars:
-            console.print(_bar_line(bar, plain=plain))
+            console.print(_bar_line(bar, max(_LABEL_WIDTH, longest), plain=plain))
     elif isinstance(block, Table):
         _draw_table(console, block, plain=plain)
     elif isinstance(block, Chart):
@@ -77,15 +79,17 @@ def _draw_statement(console: Console, block: Statement, *, plain: bool) -> None:
         _print(console, block.label, "dim", plain=plain)
 
 
-def _bar_line(bar: Bar, *, plain: bool) -> Text:
+def _bar_line(bar: Bar, label_width: int, *, plain: bool) -> Text:
+    """Bars give way to long labels, all of one block alike."""
     full, empty = ("#", ".") if plain else ("█", "·")
     if bar.share is None:
-        return Text(f"  {shown(bar.label, plain=plain):<19}unknown", "dim")
-    filled = round(bar.share * _BAR_WIDTH)
+        return Text(f"  {shown(bar.label, plain=plain):<{label_width}} unknown", "dim")
+    width = max(8, _BAR_WIDTH + _LABEL_WIDTH - label_width)
+    filled = round(bar.share * width)
     style = "red" if bar.marked else "green"
-    line = Text(f"  {shown(bar.label, plain=plain):<19}")
+    line = Text(f"  {shown(bar.label, plain=plain):<{label_width}} ")
     line.append(full * filled, style)
-    line.append(empty * (_BAR_WIDTH - filled), "dim")
+    line.append(empty * (width - filled), "dim")
     line.append(f" {100 * bar.share:5.1f} %  {shown(bar.detail, plain=plain)}".rstrip())
     line.truncate(WIDTH)
     return line

@@ -137,7 +137,10 @@ def test_training_tells_time_memory_input_and_failures(capsys: Capture) -> None:
 
 def test_training_apart_says_why_it_does_not_work(capsys: Capture) -> None:
     words = ("train", "llama-3.1-405b", "--chip", "h100", "--chips", "8192", "--sites", "4")
-    assert answer(capsys, *words)["apart"]["share"] < 0.05
+    found, together = answer(capsys, *words), answer(capsys, *words[:-2])
+    assert found["apart"]["share"] < 0.05
+    assert found["days"] > 20 * together["days"]
+    assert found["step_s"]["limit"] == "link between sites"
     _, out, _ = run(capsys, *words)
     assert "frontier models are trained in one place" in out
 

@@ -16,7 +16,7 @@ from fuelline.predict.planner.train.training import Schedule, Training, model_fl
 from fuelline.predict.planner.train.training_memory import count_memory
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import Apart, TrainAnswer
-from fuelline.schema.plans import Parallelism
+from fuelline.schema.plans import Parallelism, Term
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
@@ -187,6 +187,11 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
     step, schedule, spread = layout.step, layout.schedule, layout.spread
     jitter = find_jitter(wish.chips, wish.jitter_frac or USUAL_JITTER)
     seconds = step.seconds * (1 + (jitter.expected_frac if wish.jitter_frac else 0.0))
+    terms = step.terms()
+    apart = _apart(model, wish, seconds) if wish.sites > 1 else None
+    if apart is not None and apart.step_s > seconds:
+        terms = (*terms, _between_sites(apart.step_s - seconds))
+        seconds = apart.step_s
     group = SPARSE if model.experts else DENSE
     goodput = (
         find_goodput(model.params, wish.chips, wish.checkpoint_s, wish.chip_hours)
@@ -198,7 +203,6 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
     peak = chip.peak_flops("bf16") or math.nan
     run_s = wish.tokens / rate / max(goodput.share, 1e-3)
     watts = power_w(chip, 0.5 * (chip.mem_bytes_per_s or 0.0), flops)
-    terms = step.terms()
     return TrainAnswer(
         model=model.name,
         params=model.params,
@@ -224,7 +228,7 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
         loader_bytes_per_s=rate * _bytes_per_token(wish),
         goodput=goodput,
         jitter=jitter,
-        apart=_apart(model, wish, seconds) if wish.sites > 1 else None,
+        apart=apart,
         advice=tuple(
             _advice(
                 chip,
@@ -255,6 +259,12 @@ def _apart(model: Model, wish: TrainWish, step_s: float) -> Apart:
         share=step_s / (step_s + max(exchange - 0.5 * step_s, 0.0)),
         needed_bytes_per_s=moved / (0.5 * step_s),
     )
+
+
+def _between_sites(exposed_s: float) -> Term:
+    """What of the exchange no step hides; the rate of a shared link is anybody's guess."""
+    name, limit = "exchange between sites", "link between sites"
+    return Term(name=name, seconds=exposed_s, limit=limit, doubt_frac=0.35)
 
 
 def _advice(chip: Chip, layout: Layout, mfu: float, jitter: float, goodput: float) -> Iterator[str]:
