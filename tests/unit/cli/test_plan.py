@@ -135,6 +135,16 @@ def test_training_tells_time_memory_input_and_failures(capsys: Capture) -> None:
     assert "matrix math" in out
 
 
+def test_too_few_chips_for_the_rate_are_not_called_too_little_memory(capsys: Capture) -> None:
+    words = ("serve", "llama-3.1-8b", "--chip", "h100", "--rate", "500")
+    code, _, error = run(capsys, *words, "--chips", "8")
+    assert code == 3
+    assert "--chips 8 is too few" in error
+    assert "GB" not in error.replace("80GB", "")
+    enough = error.split("Ask for --chips ")[1].split(",")[0]
+    assert run(capsys, *words, "--chips", enough)[0] == 0
+
+
 def test_training_apart_says_why_it_does_not_work(capsys: Capture) -> None:
     words = ("train", "llama-3.1-405b", "--chip", "h100", "--chips", "8192", "--sites", "4")
     found, together = answer(capsys, *words), answer(capsys, *words[:-2])

@@ -29,6 +29,20 @@ _TAX = 0.15
 """Share of a step between chips from which it is worth a sentence."""
 
 
+def say_more_chips(question: Question, found: list[Found]) -> str:
+    """The model fits, but what was asked for takes more chips than there may be."""
+    wish = question.wish()
+    best = min(found, key=lambda each: (not each.meets, each.chips))
+    load = "one replica" if wish.rate_per_s is None else f"{wish.rate_per_s:,g} requests/s"
+    limits = " within the limits" if best.meets and (wish.ttft_s or wish.tpot_s) else ""
+    return (
+        f"--chips {question.one('chips'):,g} is too few: {load} of {wish.prompt:,.0f} tokens in "
+        f"and {wish.output:,.0f} out{limits} needs at least {best.chips} x "
+        f"{best.replica.chip.name} ({best.replicas} x tp {best.replica.spread.tp}). Ask for "
+        f"--chips {best.chips}, or for less."
+    )
+
+
 def say_nothing_fits(question: Question) -> str:
     """What would fit, as the smallest change."""
     model, precision = question.model, question.precision

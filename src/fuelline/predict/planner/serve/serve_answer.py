@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fuelline.predict.planner.serve.chips_plan import smallest_spread
 from fuelline.predict.planner.serve.floor import find_floor
 from fuelline.predict.planner.serve.pools import split_pools
-from fuelline.predict.planner.serve.serve_advice import advise, say_nothing_fits
+from fuelline.predict.planner.serve.serve_advice import advise, say_more_chips, say_nothing_fits
 from fuelline.predict.planner.serve.serve_load import Stream, simulate_finalists
 from fuelline.predict.planner.serve.serve_plan import (
     Found,
@@ -91,7 +91,8 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
     if not found:
         found = [each for point in swept for each in point[1][:1]]
     if not found:
-        raise InputError(say_nothing_fits(question))
+        freely, _ = search(_with_any_chips(question), constants)
+        raise InputError(say_more_chips(question, freely) if freely else say_nothing_fits(question))
     best = best_of_each_chip(found)
     first = best[0].replica
     context = wish.prompt + wish.output / 2
@@ -159,6 +160,13 @@ def search(question: Question, constants: Constants) -> tuple[list[Found], int]:
     if most is not None:
         found = [each for each in found if each.chips <= most]
     return order(found, wish), len(replicas)
+
+
+def _with_any_chips(question: Question) -> Question:
+    values = {name: value for name, value in question.values.items() if name != "chips"}
+    return replace(
+        question, values=values, swept="" if question.swept == "chips" else question.swept
+    )
 
 
 def _spreads(question: Question, chip: Chip) -> list[Parallelism]:
