@@ -35,11 +35,12 @@ def say_more_chips(question: Question, found: list[Found]) -> str:
     best = min(found, key=lambda each: (not each.meets, each.chips))
     load = "one replica" if wish.rate_per_s is None else f"{wish.rate_per_s:,g} requests/s"
     limits = " within the limits" if best.meets and (wish.ttft_s or wish.tpot_s) else ""
+    offloaded = " " + _offloaded(question, best.replica.chip) if question.offload else ""
     return (
         f"--chips {question.one('chips'):,g} is too few: {load} of {wish.prompt:,.0f} tokens in "
         f"and {wish.output:,.0f} out{limits} needs at least {best.chips} x "
         f"{best.replica.chip.name} ({best.replicas} x tp {best.replica.spread.tp}). Ask for "
-        f"--chips {best.chips}, or for less."
+        f"--chips {best.chips}, or for less.{offloaded}"
     )
 
 
