@@ -211,3 +211,21 @@ print(asked)
     assert python("-c", script, run_dir=run_dir).stdout == "[77]\n"
     real = f"import sys; sys.path.insert(0, {SITE_DIR!r}); import fuelline_ptrace as p; p.allow(1)"
     assert python("-c", real, run_dir=None).stderr == ""
+
+
+def test_a_watcher_that_cannot_start_leaves_a_note_and_the_process_goes_on(tmp_path: Path) -> None:
+    broken = (Path(SITE_DIR) / "fuelline_watch.py").read_text()
+    broken += "\n\ndef start(run_dir: str) -> None:\n    raise OSError('no')\n"
+    (tmp_path / "fuelline_watch.py").write_text(broken)
+    path = os.pathsep.join([str(tmp_path), str(SITE_DIR)])
+    done = subprocess.run(
+        [sys.executable, "-c", "print('still here')"],
+        env={**os.environ, "PYTHONPATH": path, "FUELLINE_RUN_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "still here\n"
+    assert "this process is not recorded" in done.stderr
+    (note,) = tmp_path.glob("hooks-failed-*.txt")
+    assert "OSError" in note.read_text()

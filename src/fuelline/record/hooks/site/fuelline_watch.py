@@ -72,7 +72,7 @@ class Watcher:
         try:
             action()
         except Exception as failure:  # noqa: BLE001 - the guard of this hook
-            _leave_note(self._run_dir, f"{name}: {failure!r}")
+            leave_note(self._run_dir, f"{name}: {failure!r}")
 
 
 def start(run_dir: str) -> None:
@@ -138,7 +138,8 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def _leave_note(run_dir: str, text: str) -> None:
+def leave_note(run_dir: str, text: str) -> None:
+    """What could not be watched in this process; the reader makes a blindspot of it."""
     path = f"{run_dir}/hooks-failed-{os.getpid()}.txt"
     try:
         with open(path, "a", encoding="utf-8") as file:

@@ -21,6 +21,9 @@ def _start_watching() -> None:
         fuelline_watch.start(run_dir)
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
         sys.stderr.write(f"fuelline: this process is not recorded: {failure!r}\n")
+        watch = sys.modules.get("fuelline_watch")
+        if watch is not None:  # else there is no more than the line above
+            watch.leave_note(run_dir, f"the start: {failure!r}")
 
 
 def _step_aside() -> None:
