@@ -169,7 +169,8 @@ def act(options: argparse.Namespace) -> int:
     fixing = _fix_variables(options)
     with serve_files(options) as serving:
         more = {**serving, **fixing}
-        outcome = launch(command, run_dir, options.zoom, more=more, meanwhile=_load_pipeline)
+        meanwhile = None if options.quiet else _load_pipeline
+        outcome = launch(command, run_dir, options.zoom, more=more, meanwhile=meanwhile)
     if outcome.problem is not None:
         say(
             f"not recorded: {outcome.problem}. The job itself was not affected. "

@@ -210,6 +210,8 @@ class Handles(Hook):
                     guest.append(_WAIT, start_ns, dur_ns, *fields)
                 else:
                     spool.held.append((start_ns, dur_ns, *fields, guest.trainer_tid, 0, _WAIT))
+                    if start_ns + dur_ns >= spool.write_at:
+                        spool.write_held()
             except Exception as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return result

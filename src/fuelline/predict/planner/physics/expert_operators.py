@@ -91,35 +91,26 @@ def experts(
     rows = tokens * model.experts_per_token * here / model.experts
     filled = _filled_share(rows, touched)
     up = (model.matrices - 1) * width
-    weights = model.hidden * form.bits / 8 * touched
+
+    def product(name: str, depth: float, breadth: float) -> Operator:
+        return Operator(
+            name,
+            "grouped",
+            layers,
+            2 * rows * depth * breadth,
+            form.bits / 8 * touched * depth * breadth,
+            ACT_BYTES * rows * (depth + breadth),
+            form.math,
+            1.0,
+            form.bits if form.packed else 0.0,
+            depth,
+            filled_share=filled,
+        )
+
     operators = [
         matmul("router", layers, work.rows, (hidden, model.experts), plain_format(precision)),
-        Operator(
-            "experts up",
-            "grouped",
-            layers,
-            2 * rows * hidden * up,
-            weights * up,
-            ACT_BYTES * rows * (hidden + up),
-            form.math,
-            1.0,
-            form.bits if form.packed else 0.0,
-            hidden,
-            filled_share=filled,
-        ),
-        Operator(
-            "experts down",
-            "grouped",
-            layers,
-            2 * rows * width * hidden,
-            weights * width,
-            ACT_BYTES * rows * (width + hidden),
-            form.math,
-            1.0,
-            form.bits if form.packed else 0.0,
-            width,
-            filled_share=filled,
-        ),
+        product("experts up", hidden, up),
+        product("experts down", width, hidden),
         Operator(
             "route and combine",
             "elementwise",
