@@ -109,21 +109,23 @@ def serve(port: int, seconds: float, tell: Callable[[str], None]) -> int:
 
 
 def _answer(connection: socket.socket) -> int:
-    """Do what one client asks for; a client that leaves early is no error."""
+    """Do what one client asks for; one that leaves as soon as it knows enough was answered."""
     connection.settimeout(TIMEOUT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    answered = 0
     try:
         question = connection.recv(QUESTION.size, socket.MSG_WAITALL)
         if len(question) < QUESTION.size:
             return 0
         letter, seconds = QUESTION.unpack(question)
+        answered = 1
         until = time.monotonic() + min(max(seconds, 0.0), LONGEST_S)
         act = _ANSWERS.get(letter)
         while act is not None and act(connection) and (letter != b"D" or time.monotonic() < until):
             pass
     except OSError:
-        return 0
-    return 1
+        pass
+    return answered
 
 
 def _echo(connection: socket.socket) -> int:
