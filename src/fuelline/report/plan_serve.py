@@ -15,13 +15,14 @@ from fuelline.report.document import (
     Statement,
     Table,
 )
+from fuelline.report.plan_experts import write_experts
 from fuelline.report.plan_fleet import count_words, write_fleet, write_rates
 from fuelline.report.plan_terms import between, write_close, write_terms
 from fuelline.report.spreads import spread_words
 from fuelline.schema.units import duration, number, parameters, percent, short, size
 
 if TYPE_CHECKING:
-    from fuelline.schema.plan_answers import ExpertLoad, Floor, Pools, ServeAnswer, ServeOption
+    from fuelline.schema.plan_answers import Floor, Pools, ServeAnswer, ServeOption
 
 
 def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
@@ -114,7 +115,7 @@ def _reaches(best: ServeOption) -> list[Item]:
         Item(_critical(best)),
     ]
     if best.experts is not None:
-        items.append(_experts(best.experts))
+        items.append(write_experts(best.experts))
     money = (
         []
         if best.usd_per_mtoken is None
@@ -184,28 +185,6 @@ def _explained(answer: ServeAnswer, best: ServeOption) -> list[Block]:
             )
         ),
     ]
-
-
-def _experts(load: ExpertLoad) -> Item:
-    """What a mixture of experts does in a step."""
-    sent = (
-        f"all-to-all of {size(load.all_to_all_bytes)}, {duration(load.all_to_all_s)} of a step"
-        if load.all_to_all_bytes
-        else "no all-to-all: the chips that share the experts hold the same tokens"
-    )
-    fullest = (
-        f"the fullest chip has {percent(load.imbalance_frac)} more tokens than the mean: "
-        f"{duration(load.imbalance_s)} of a step"
-        if load.imbalance_frac
-        else "no chip is fuller than another: each holds a cut of every expert"
-    )
-    many = "s" if load.tokens >= 1.5 else ""
-    return Item(
-        f"experts: {load.tokens:,.0f} token{many} a step touch{'' if many else 'es'} "
-        f"{percent(load.touched_share)} of a layer's experts, {short(load.tokens_per_expert)} "
-        "tokens each",
-        (sent, fullest),
-    )
 
 
 def _options(answer: ServeAnswer) -> Table:

@@ -42,7 +42,7 @@ class Floor(Struct, frozen=True, kw_only=True):
 
 
 class ExpertLoad(Struct, frozen=True, kw_only=True):
-    """What a step does with the experts of a layer."""
+    """What a step does with the experts of a layer; in training tokens are of a micro-batch."""
 
     tokens: float
     """Of all chips that share the experts."""
@@ -267,6 +267,12 @@ class TrainAnswer(Struct, frozen=True, kw_only=True):
     swept: str = ""
     sweep: tuple[TrainPoint, ...] = ()
     schema_version: int = PLAN_VERSION
+    microbatches: int = 0
+    """Of a replica in a step, whole ones: `batch_sequences` is what they make."""
+    asked_batch_tokens: float = 0.0
+    """Of a step, as asked for; `batch_sequences` is the nearest that whole micro-batches make."""
+    experts: ExpertLoad | None = None
+    """Tokens of a micro-batch, bytes and seconds of a step; None for a dense model."""
 
 
 class TrainPoint(Struct, frozen=True, kw_only=True):
