@@ -10,15 +10,4 @@ if TYPE_CHECKING:
 
 def spread_words(spread: Parallelism) -> str:
     """`tp 4, pp 2`."""
-    parts = [f"{name} {value}" for name, value in _degrees(spread) if value > 1]
-    return ", ".join(parts) or "one chip"
-
-
-def _degrees(spread: Parallelism) -> tuple[tuple[str, int], ...]:
-    return (
-        ("tp", spread.tp),
-        ("pp", spread.pp),
-        ("dp", spread.dp),
-        ("ep", spread.ep),
-        ("cp", spread.cp),
-    )
+    return spread.words

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from fuelline.cli.plan import options as shared
+from fuelline.cli.plan.counts import check_counts
 from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.quantities import parse_amount, parse_duration
@@ -84,6 +85,7 @@ def act(options: argparse.Namespace) -> int:
     price = shared.one_of(options, "price")
     if price is not None:
         chip = replace(chip, usd_per_hour=price)
+    check_counts(options)
     shared.check_degrees(options, loaded.model)
     constants: Constants = shared.read_constants(options)
     setup = Setup(
