@@ -14,6 +14,12 @@ def spread_words(spread: Parallelism) -> str:
     return ", ".join(parts) or "one chip"
 
 
+def brief_words(spread: Parallelism) -> str:
+    """`tp4 pp2`, for a narrow column."""
+    parts = [f"{name}{value}" for name, value in _degrees(spread) if value > 1]
+    return " ".join(parts) or "one chip"
+
+
 def _degrees(spread: Parallelism) -> tuple[tuple[str, int], ...]:
     return (
         ("tp", spread.tp),

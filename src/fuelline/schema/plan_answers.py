@@ -64,6 +64,10 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     cache_bytes_per_sequence: float
     meets: bool
     """The limits asked for, in the middle of the interval."""
+    usd_per_mtoken_range: Estimate | None = None
+    """The same as `usd_per_mtoken`, with its interval and limit."""
+    joule_per_token_range: Estimate | None = None
+    """The same as `joule_per_token`, with its interval and limit."""
 
 
 class Pools(Struct, frozen=True, kw_only=True):
@@ -89,7 +93,9 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
     option: ServeOption | None
     why_not: str = ""
     fleet: FleetOption | None = None
-    """Of a swept rate: the cheapest fleet that keeps the limits in a simulation."""
+    """Where there is a rate: the cheapest fleet that keeps the limits in a simulation."""
+    floor: Floor | None = None
+    """At this value, with how far a measured rate is from it."""
 
 
 class ServeAnswer(Struct, frozen=True, kw_only=True):
@@ -130,6 +136,11 @@ class ChipLine(Struct, frozen=True, kw_only=True):
     joule_per_token: float | None
     mfu_frac: float | None = None
     why_not: str = ""
+    usd_per_mtoken_range: Estimate | None = None
+    joule_per_token_range: Estimate | None = None
+    mfu_range: Estimate | None = None
+    precision: str = ""
+    """That this chip is planned with."""
 
 
 class ChipsAnswer(Struct, frozen=True, kw_only=True):
@@ -224,6 +235,10 @@ class TrainAnswer(Struct, frozen=True, kw_only=True):
     swept: str = ""
     sweep: tuple[TrainPoint, ...] = ()
     schema_version: int = PLAN_VERSION
+    days_range: Estimate | None = None
+    """The same as `days`, with its interval."""
+    usd_range: Estimate | None = None
+    energy_range: Estimate | None = None
 
 
 class TrainPoint(Struct, frozen=True, kw_only=True):
@@ -235,6 +250,15 @@ class TrainPoint(Struct, frozen=True, kw_only=True):
     days: float | None
     spread: str = ""
     why_not: str = ""
+    label: str = ""
+    """Of a value that is no number: a chip."""
+    step_range: Estimate | None = None
+    mfu_range: Estimate | None = None
+    days_range: Estimate | None = None
+    usd_range: Estimate | None = None
+    energy_joule: float | None = None
+    goodput_share: float | None = None
+    loader_bytes_per_s: float | None = None
 
 
 class Dimension(Struct, frozen=True, kw_only=True):

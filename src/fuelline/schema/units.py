@@ -64,3 +64,17 @@ def short(value: float) -> str:
     if abs(value) >= 0.095 or value == 0:
         return _three_digits(value)
     return f"{value:.2g}"
+
+
+def even(value: float) -> str:
+    """Like `short`, with its zeros: `0.2` -> `0.20`, so that the ends of an interval look alike."""
+    for letter, step in _SHORT_STEPS:
+        if abs(value) >= 0.995 * step:
+            return f"{_even_digits(value / step)}{letter}"
+    return _even_digits(value)
+
+
+def _even_digits(value: float) -> str:
+    if abs(value) >= 99.5 or value == 0:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 9.95 else f"{value:#.2g}"

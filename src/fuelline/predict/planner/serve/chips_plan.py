@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.predict.planner.check.answer import DENSE, RATE, SPARSE, STATIC
+from fuelline.predict.planner.check.answer import RATE, STATIC
 from fuelline.predict.planner.physics.deployment import Deployment
-from fuelline.predict.planner.physics.interval import estimate
+from fuelline.predict.planner.physics.interval import as_sure_as, estimate
 from fuelline.predict.planner.physics.memory import cache_room, sram_spread
 from fuelline.predict.planner.physics.setup import Setup
 from fuelline.predict.planner.serve.batch_energy import joule_per_token
 from fuelline.predict.planner.serve.floor import find_floor
-from fuelline.predict.planner.serve.serve_plan import MILLION, Wish, find_load
+from fuelline.predict.planner.serve.serve_plan import MILLION, Wish, energy_range, find_load
 from fuelline.predict.planner.train.train_plan import TrainWish, plan_training
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import ChipLine
@@ -71,12 +71,14 @@ def line_for_serving(
     token = replica.decode(1, context)
     more = ("experts",) if model.experts else ()
     found = find_load(replica, wish)
-    rate = None
+    rate = usd = joule = joules = None
     if found is not None:
         terms = found.load.cycle.terms()
         each = found.load.per_second / spread.chips
         rate = estimate((each, "tok/s"), terms, (RATE, *more), constants)
-    price = chip.usd_per_hour
+        usd = _usd(chip, each)
+        joule = joule_per_token(replica, found.load, wish.prompt, wish.output)
+        joules = energy_range(joule, terms, more, constants)
     return ChipLine(
         chip=chip.name,
         chips=spread.chips,
@@ -85,14 +87,18 @@ def line_for_serving(
             (1 / token.seconds, "tok/s"), token.terms(), (STATIC, *more), constants
         ),
         tokens_per_s_per_chip=rate,
-        usd_per_mtoken=None
-        if price is None or rate is None
-        else price / 3600 / rate.value * MILLION,
-        joule_per_token=None
-        if found is None
-        else joule_per_token(replica, found.load, wish.prompt, wish.output),
+        usd_per_mtoken=usd,
+        joule_per_token=joule,
         why_not="" if found is not None else "no room for a cache of this length",
+        usd_per_mtoken_range=as_sure_as(rate, usd, "$/Mtok") if rate else None,
+        joule_per_token_range=joules,
+        precision=precision.name,
     )
+
+
+def _usd(chip: Chip, tokens_per_s: float) -> float | None:
+    price = chip.usd_per_hour
+    return None if price is None else price / 3600 / tokens_per_s * MILLION
 
 
 def line_for_training(
@@ -109,17 +115,22 @@ def line_for_training(
     except InputError:
         return _blank(chip, f"does not fit on {wish.chips}")
     each = answer.tokens_per_s / wish.chips
-    price, energy = chip.usd_per_hour, answer.energy_joule
-    group = SPARSE if model.experts else DENSE
+    usd, energy = _usd(chip, each), answer.energy_joule
+    joule = None if energy is None else energy / wish.tokens
+    rate = as_sure_as(answer.step_s, each, "tok/s")
     return ChipLine(
         chip=chip.name,
         chips=wish.chips,
         floor_s=None,
         user_tokens_per_s=None,
-        tokens_per_s_per_chip=estimate((each, "tok/s"), answer.step_s.terms, (group,), constants),
-        usd_per_mtoken=None if price is None else price / 3600 / each * MILLION,
-        joule_per_token=None if energy is None else energy / wish.tokens,
+        tokens_per_s_per_chip=rate,
+        usd_per_mtoken=usd,
+        joule_per_token=joule,
         mfu_frac=answer.mfu_frac.value,
+        usd_per_mtoken_range=as_sure_as(answer.step_s, usd, "$/Mtok"),
+        joule_per_token_range=as_sure_as(answer.energy_range or answer.step_s, joule, "J/tok"),
+        mfu_range=answer.mfu_frac,
+        precision=precision.name,
     )
 
 

@@ -39,6 +39,12 @@ SHOWN = 8
 PARETO = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
+_FIELDS = {"price": 1.0, "measured": 1.0, "headroom": 0.01}
+"""Swept flags that are fields of a question, and from their unit to the field's."""
+_STREAM = {"vary": "length_spread", "attain": "attain_share"}
+"""Swept flags, in per cent, that are shares of a stream."""
+
+
 class Question(Struct, frozen=True, kw_only=True):
     """What `plan serve` was asked."""
 
@@ -56,6 +62,8 @@ class Question(Struct, frozen=True, kw_only=True):
     plotted: bool = False
     stream: Stream = Stream()
     """How requests come, where a rate is given."""
+    walked: tuple[float, ...] = ()
+    """Values of the swept flag, in its own unit."""
 
     def one(self, name: str, default: float | None = None) -> float | None:
         """The only value of a flag; of a swept one the first."""
@@ -64,6 +72,15 @@ class Question(Struct, frozen=True, kw_only=True):
 
     def at(self, value: float) -> Question:
         """The same with the swept flag fixed."""
+        if self.swept in ("ttft", "tpot"):
+            return replace(self, limits={**self.limits, self.swept: value})
+        if self.swept in _FIELDS:
+            return replace(self, **{self.swept: value * _FIELDS[self.swept]})
+        if self.swept == "kv":
+            return replace(self, precision=replace(self.precision, kv_bits=value))
+        if self.swept in _STREAM:
+            field = _STREAM[self.swept]
+            return replace(self, stream=replace(self.stream, **{field: value / 100}))
         return replace(self, values={**self.values, self.swept: (value,)})
 
     def wish(self) -> Wish:
@@ -184,14 +201,14 @@ def _spreads(question: Question, chip: Chip) -> list[Parallelism]:
 
 def _sweep_values(question: Question) -> tuple[float, ...]:
     if question.swept:
-        return question.values[question.swept] or ()
+        return question.walked
     return PARETO if question.plotted else ()
 
 
 def _point(
     question: Question, value: float, constants: Constants
 ) -> tuple[SweepPoint, list[Found]]:
-    here = replace(question, swept=question.swept or "batch").at(value)
+    here = _with_price(replace(question, swept=question.swept or "batch").at(value))
     found, _ = search(here, constants)
     if not found:
         return SweepPoint(at=value, option=None, why_not="does not fit"), []
@@ -204,13 +221,13 @@ def _point(
             return SweepPoint(at=value, option=None, why_not="the cache does not fit"), []
         found = fits
     option = describe(found[0], wish)
-    return SweepPoint(at=value, option=option, fleet=_fleet(here, found, option)), found
+    floor = find_floor(found[0].replica, wish.prompt + wish.output / 2, here.measured)
+    fleet = _fleet(here, found, option)
+    return SweepPoint(at=value, option=option, fleet=fleet, floor=floor), found
 
 
 def _fleet(question: Question, found: list[Found], option: ServeOption) -> FleetOption | None:
-    """What a swept rate needs; None if nothing keeps the limits, or no rate is swept."""
-    if question.swept != "rate":
-        return None
+    """What a rate needs at this value; None if nothing keeps the limits, or there is no rate."""
     token = option.tpot_s
     answer = simulate_finalists(found, question.wish(), question.stream, token, pools=False)
     first = answer.options[0] if answer else None

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.predict.planner.check.answer import RATE, TPOT, TTFT
+from fuelline.predict.planner.check.answer import ENERGY, RATE, TPOT, TTFT
 from fuelline.predict.planner.physics.deployment import Deployment
-from fuelline.predict.planner.physics.interval import estimate
+from fuelline.predict.planner.physics.interval import as_sure_as, estimate
 from fuelline.predict.planner.physics.memory import cache_bytes, cache_room, weight_bytes
 from fuelline.predict.planner.serve.batch_energy import joule_per_token
 from fuelline.predict.planner.serve.floor import critical_batch
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from fuelline.predict.planner.physics.constants import Constants, Engine
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
+    from fuelline.schema.plans import Estimate, Term
     from fuelline.schema.precision import Precision
 
 MILLION = 1e6
@@ -193,6 +194,9 @@ def describe(found: Found, wish: Wish) -> ServeOption:
     if wish.rate_per_s is not None:
         served = min(served, wish.rate_per_s * wish.output)
     price = found.usd_per_hour
+    rate = estimate((group_rate, "tok/s"), terms, (RATE, *more), constants)
+    usd = None if price is None else price / 3600 / served * MILLION
+    joule = joule_per_token(replica, load, wish.prompt, wish.output)
     return ServeOption(
         chip=chip.name,
         spread=replace(replica.spread),
@@ -201,17 +205,28 @@ def describe(found: Found, wish: Wish) -> ServeOption:
         sequences=load.sequences * replica.spread.dp,
         most_sequences=replica.room(wish.prompt + wish.output) * replica.spread.dp,
         critical_batch=critical_batch(replica),
-        rate_tokens_per_s=estimate((group_rate, "tok/s"), terms, (RATE, *more), constants),
+        rate_tokens_per_s=rate,
         tpot_s=estimate((load.tpot_s, "s"), terms, (TPOT, *more), constants),
         ttft_s=estimate((load.ttft_s, "s"), alone.terms(), (TTFT, *more), constants),
         prefill_s=alone.seconds,
         exchange_share=token.exchange / token.seconds,
-        usd_per_mtoken=None if price is None else price / 3600 / served * MILLION,
+        usd_per_mtoken=usd,
         usd_per_hour=price,
-        joule_per_token=joule_per_token(replica, load, wish.prompt, wish.output),
+        joule_per_token=joule,
         weight_bytes_per_chip=weight_bytes(replica.model, replica.precision, replica.spread),
         cache_bytes_per_sequence=cache_bytes(
             replica.model, replica.precision, replica.spread, wish.prompt + wish.output
         ),
         meets=found.meets,
+        usd_per_mtoken_range=as_sure_as(rate, usd, "$/Mtok"),
+        joule_per_token_range=energy_range(joule, terms, more, constants),
     )
+
+
+def energy_range(
+    joule: float | None, terms: Sequence[Term], more: tuple[str, ...], constants: Constants
+) -> Estimate | None:
+    """Power is in doubt, and so is the rate that it is spread over."""
+    if joule is None:
+        return None
+    return estimate((joule, "J/tok"), terms, (RATE, ENERGY, *more), constants)

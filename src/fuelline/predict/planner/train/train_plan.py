@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.predict.planner.check.answer import DENSE, SPARSE
-from fuelline.predict.planner.physics.interval import estimate
+from fuelline.predict.planner.check.answer import DENSE, ENERGY, SPARSE
+from fuelline.predict.planner.physics.interval import as_sure_as, estimate
 from fuelline.predict.planner.serve.energy import power_w
 from fuelline.predict.planner.train.reliability import find_goodput, find_jitter
 from fuelline.predict.planner.train.training import Schedule, Training, model_flops, time_training
@@ -203,6 +203,9 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
     peak = chip.peak_flops("bf16") or math.nan
     run_s = wish.tokens / rate / max(goodput.share, 1e-3)
     watts = power_w(chip, 0.5 * (chip.mem_bytes_per_s or 0.0), flops)
+    step_range = estimate((seconds, "s"), terms, (group,), constants)
+    usd = None if chip.usd_per_hour is None else chip.usd_per_hour * wish.chips * run_s / 3600
+    joule = None if watts is None else watts * wish.chips * run_s
     return TrainAnswer(
         model=model.name,
         params=model.params,
@@ -218,12 +221,12 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
         batch_sequences=schedule.batch,
         length=wish.length,
         tokens=wish.tokens,
-        step_s=estimate((seconds, "s"), terms, (group,), constants),
+        step_s=step_range,
         mfu_frac=estimate((flops / peak, "frac"), terms, (group,), constants),
         tokens_per_s=rate,
         days=run_s / 86400,
-        usd=None if chip.usd_per_hour is None else chip.usd_per_hour * wish.chips * run_s / 3600,
-        energy_joule=None if watts is None else watts * wish.chips * run_s,
+        usd=usd,
+        energy_joule=joule,
         memory=count_memory(model, chip, spread, schedule),
         loader_bytes_per_s=rate * _bytes_per_token(wish),
         goodput=goodput,
@@ -238,6 +241,11 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
                 goodput.share,
             )
         ),
+        days_range=as_sure_as(step_range, run_s / 86400, "days"),
+        usd_range=as_sure_as(step_range, usd, "$"),
+        energy_range=None
+        if joule is None
+        else estimate((joule, "J"), terms, (group, ENERGY), constants),
     )
 
 
