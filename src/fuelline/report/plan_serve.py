@@ -17,7 +17,7 @@ from fuelline.report.plan_fleet import write_fleet
 from fuelline.report.plan_sweep import write_sweep
 from fuelline.report.plan_terms import between, write_close, write_terms
 from fuelline.report.spreads import brief_words, spread_words
-from fuelline.schema.units import duration, number, parameters, percent, short, size
+from fuelline.schema.units import count, duration, number, parameters, percent, short, size
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import Floor, Pools, ServeAnswer, ServeOption
@@ -55,8 +55,9 @@ def _title(answer: ServeAnswer) -> str:
         if answer.active_params < 0.8 * answer.params
         else ""
     )
+    why = f", {answer.precision_note}" if answer.precision_note else ""
     parts = [
-        f"{answer.model} ({parameters(answer.params)} parameters{active}, {answer.precision})",
+        f"{answer.model} ({parameters(answer.params)} parameters{active}, {answer.precision}{why})",
         f"{answer.prompt:,.0f} tokens in, {answer.output:,.0f} out",
     ]
     if answer.rate_per_s is not None:
@@ -86,7 +87,7 @@ def _reaches(best: ServeOption) -> list[Item]:
     rate = between(best.rate_tokens_per_s, 1.0, "tokens/s")
     items = [
         Item(
-            f"a replica: {rate}, {best.sequences:,.0f} sequences at once "
+            f"a replica: {rate}, {count(best.sequences, 'sequence')} at once "
             f"({best.most_sequences:,.0f} fit)"
         ),
         Item(f"a token: {between(best.tpot_s, 1e3, 'ms')}"),
@@ -149,7 +150,9 @@ def _options(answer: ServeAnswer) -> Table:
         ("chip", "way", "n", "tok/s", "ms/tok", "ttft ms", "$/Mtok", "J/tok", "ok"),
         tuple(
             (
-                each.chip,
+                each.chip
+                if each.precision == answer.precision
+                else f"{each.chip} {each.precision}",
                 brief_words(each.spread),
                 str(each.chips),
                 short(each.rate_tokens_per_s.value * each.replicas),
@@ -162,6 +165,11 @@ def _options(answer: ServeAnswer) -> Table:
             for each in answer.options
         ),
     )
+
+
+def _chip_words(option: ServeOption, precision: str) -> str:
+    """With its precision where that is another than the title's."""
+    return option.chip if option.precision == precision else f"{option.chip} {option.precision}"
 
 
 def _pools(pools: Pools) -> Item:

@@ -33,10 +33,11 @@ def between(value: Estimate, factor: float = 1.0, unit: str = "") -> str:
 
 
 def span(value: Estimate | None, factor: float = 1.0) -> str:
-    """`5.2k (4.5-5.9k)` for a narrow column; `-` where it is not known."""
+    """`5.2k (4.5-5.9k)` for a narrow column, ends in two digits; `-` where it is not known."""
     if value is None:
         return "-"
-    middle, low, high = (even(end * factor) for end in (value.value, value.low, value.high))
+    middle = even(value.value * factor)
+    low, high = (even(end * factor, brief=True) for end in (value.low, value.high))
     if low[-1] == high[-1] and low[-1].isalpha():
         low = low[:-1]
     return f"{middle} ({low}-{high})"

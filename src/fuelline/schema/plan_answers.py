@@ -68,6 +68,8 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     """The same as `usd_per_mtoken`, with its interval and limit."""
     joule_per_token_range: Estimate | None = None
     """The same as `joule_per_token`, with its interval and limit."""
+    precision: str = ""
+    """That this chip is planned with."""
 
 
 class Pools(Struct, frozen=True, kw_only=True):
@@ -121,6 +123,8 @@ class ServeAnswer(Struct, frozen=True, kw_only=True):
     schema_version: int = PLAN_VERSION
     fleet: FleetAnswer | None = None
     """Queueing included, by simulation; None where no rate was asked for."""
+    precision_note: str = ""
+    """Why this precision, where it was not asked for."""
 
 
 class ChipLine(Struct, frozen=True, kw_only=True):
@@ -151,6 +155,7 @@ class ChipsAnswer(Struct, frozen=True, kw_only=True):
     precision: str
     lines: tuple[ChipLine, ...]
     schema_version: int = PLAN_VERSION
+    precision_note: str = ""
 
 
 class TrainMemory(Struct, frozen=True, kw_only=True):

@@ -259,6 +259,37 @@ def test_all_chips_stand_side_by_side_and_those_that_cannot_say_why(
     code, out, _ = run(capsys, "chips", "llama-3.1-70b", "--for", purpose)
     assert code == 0
     assert "Not here" in out
+    header = "$/Mtok" if purpose == "serve" else "$/Mtok (80 %)"
+    costs = out.partition(header)[2].splitlines()[1:30]
+    assert all(line.count("(") >= 1 for line in costs if "H100" in line or "B200" in line)
+    for line in found["lines"]:
+        ranges = [value for key, value in line.items() if key.endswith("_range") and value]
+        assert line["why_not"] or line["tokens_per_s_per_chip"]["limit"]
+        assert all(each["low"] < each["value"] < each["high"] for each in ranges)
+
+
+def test_a_model_runs_in_the_precision_that_it_is_published_in(capsys: Capture) -> None:
+    deepseek = ("serve", "deepseek-v3", "--chip")
+    found = answer(capsys, *deepseek, "h200")
+    assert (found["precision"], found["precision_note"]) == ("fp8", "as published")
+    assert answer(capsys, *deepseek, "h200", "--precision", "bf16")["precision_note"] == ""
+    without = answer(capsys, *deepseek, "a100")
+    assert (without["precision"], without["options"][0]["precision"]) == ("bf16", "bf16")
+    assert "no unit" in without["precision_note"]
+    both = answer(capsys, *deepseek, "h200,a100")["options"]
+    assert [each["precision"] for each in both] == ["fp8", "bf16"]
+    small, large = (
+        answer(capsys, "serve", "gpt-oss-120b", "--chip", "h100", *more)["options"][0]
+        for more in ((), ("--precision", "bf16"))
+    )
+    assert small["weight_bytes_per_chip"] * small["chips"] < 70e9
+    assert large["weight_bytes_per_chip"] * large["chips"] > 200e9
+    _, out, _ = run(capsys, "chips", "deepseek-v3", "--chip", "h200,a100")
+    assert "has no unit for fp8: in bf16" in " ".join(out.split())
+    assert (
+        answer(capsys, "train", "deepseek-v3", "--chip", "h200", "--chips", "2048")["precision"]
+        == "bf16"
+    )
 
 
 def test_shapes_that_waste_are_named_with_the_nearest_that_do_not(capsys: Capture) -> None:

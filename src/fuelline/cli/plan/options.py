@@ -73,7 +73,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "config", metavar="CONFIG", help="config.json, its folder, or a public name (no default)"
     )
     parser.add_argument(
-        "--precision", help="such as bf16, fp8, int4 (default: as the config says, else bf16)"
+        "--precision", help="such as bf16, fp8, int4 (default: as published, else bf16)"
     )
     parser.add_argument(
         "--catalogue",
@@ -172,6 +172,11 @@ def read_precision(
     else:
         found = loaded.precision or parse_precision("bf16")
     return replace(found, kv_bits=found.kv_bits if kv_bits is None else kv_bits)
+
+
+def is_native(options: argparse.Namespace, loaded: Loaded) -> bool:
+    """The precision is not the user's choice but the release's: a chip may lack its unit."""
+    return not options.precision and loaded.quantised
 
 
 def read_chip_list(options: argparse.Namespace) -> tuple[Chip, ...]:

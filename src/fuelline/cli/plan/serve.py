@@ -146,6 +146,7 @@ def act(options: argparse.Namespace) -> int:
         offload=options.offload,
         plotted=bool(options.plot),
         stream=stream,
+        native=shared.is_native(options, loaded),
         walked=(shared.values_of(options, swept) or ()) if swept else (),
     )
     shared.check_degrees(options, loaded.model)

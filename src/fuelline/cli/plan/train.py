@@ -10,15 +10,18 @@ from msgspec.structs import replace
 from fuelline.cli.plan import options as shared
 from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.precision import parse_precision
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
+    from fuelline.predict.planner.models.configs import Loaded
     from fuelline.predict.planner.physics.setup import Setup
     from fuelline.predict.planner.train.train_plan import TrainWish
     from fuelline.schema.chips import Chip
     from fuelline.schema.plan_answers import TrainAnswer, TrainPoint
+    from fuelline.schema.precision import Precision
 
 _FIELDS: dict[str, tuple[str, Callable[[float], float]]] = {
     # A flag's field of `TrainWish`, and from the flag's unit to the field's.
@@ -110,7 +113,7 @@ def act(options: argparse.Namespace) -> int:
     setup = Setup(
         model=loaded.model,
         chip=chips[0],
-        precision=shared.read_precision(options, loaded),
+        precision=_precision(options, loaded),
         constants=shared.read_constants(options),
     )
     wish = _wish(options, loaded.model.params)
@@ -123,6 +126,13 @@ def act(options: argparse.Namespace) -> int:
         answer = replace(_headline(steps, points), swept=swept, sweep=tuple(points))
     shared.show(options, answer, write_training(answer, explain=options.explain))
     return 0
+
+
+def _precision(options: argparse.Namespace, loaded: Loaded) -> Precision:
+    """A release's few bits say how it is served; training keeps half precision unless told."""
+    if shared.is_native(options, loaded):
+        return parse_precision("bf16")
+    return shared.read_precision(options, loaded)
 
 
 def _wish(options: argparse.Namespace, params: float) -> TrainWish:

@@ -55,6 +55,11 @@ class Loaded(Struct, frozen=True, kw_only=True):
     model: Model
     precision: Precision | None = None
 
+    @property
+    def quantised(self) -> bool:
+        """Published in less than half precision."""
+        return self.precision is not None and self.precision.weight_bits < 16
+
 
 def load_model(word: str, own: tuple[Model, ...] = ()) -> Loaded:
     """By file, folder or name."""
@@ -71,7 +76,12 @@ def load_model(word: str, own: tuple[Model, ...] = ()) -> Loaded:
         return _from_toml(path) if path.suffix == ".toml" else read_config(path)
     if path.suffix in (".json", ".toml") or len(path.parts) > 2:
         raise InputError(f"no such file: {word}. Give a config.json, its folder, or a public name.")
-    return Loaded(model=name_model(word, own))
+    return _named(name_model(word, own))
+
+
+def _named(model: Model) -> Loaded:
+    published = parse_precision(model.published) if model.published else None
+    return Loaded(model=model, precision=published)
 
 
 def _from_toml(path: Path) -> Loaded:
@@ -83,7 +93,7 @@ def _from_toml(path: Path) -> Loaded:
             f"--catalogue {path} and its name."
         )
     _check(models[0], path)
-    return Loaded(model=models[0])
+    return _named(models[0])
 
 
 def read_config(path: Path) -> Loaded:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fuelline.predict.planner.models.native import precision_on, say_native
 from fuelline.predict.planner.serve.chips_plan import smallest_spread
 from fuelline.predict.planner.serve.floor import find_floor
 from fuelline.predict.planner.serve.pools import split_pools
@@ -64,6 +65,12 @@ class Question(Struct, frozen=True, kw_only=True):
     """How requests come, where a rate is given."""
     walked: tuple[float, ...] = ()
     """Values of the swept flag, in its own unit."""
+    native: bool = False
+    """The precision is the release's, so that a chip without its unit takes half precision."""
+
+    def precision_for(self, chip: Chip) -> Precision:
+        """What this chip runs."""
+        return precision_on(self.model, chip, self.precision) if self.native else self.precision
 
     def one(self, name: str, default: float | None = None) -> float | None:
         """The only value of a flag; of a swept one the first."""
@@ -118,7 +125,7 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
         model=question.model.name,
         params=question.model.params,
         active_params=question.model.active_params,
-        precision=question.precision.name,
+        precision=first.precision.name,
         prompt=wish.prompt,
         output=wish.output,
         rate_per_s=wish.rate_per_s,
@@ -132,6 +139,9 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
         advice=tuple(advise(question, best, wish)),
         searched=searched,
         fleet=simulate_finalists(found, wish, question.stream, options[0].tpot_s),
+        precision_note=say_native(question.model, first.chip, question.precision)
+        if question.native
+        else "",
     )
 
 
@@ -169,9 +179,14 @@ def search(question: Question, constants: Constants) -> tuple[list[Found], int]:
     """All candidates with their loads, best first, and how many were looked at."""
     wish = question.wish()
     spreads = {chip.name: _spreads(question, chip) for chip in question.chips}
-    replicas = candidates(
-        question.model, question.chips, question.precision, spreads, (question.engine, constants)
-    )
+    software = (question.engine, constants)
+    replicas = [
+        each
+        for chip in question.chips
+        for each in candidates(
+            question.model, (chip,), question.precision_for(chip), spreads, software
+        )
+    ]
     found = [each for replica in replicas if (each := find_load(replica, wish)) is not None]
     most = question.one("chips")
     if most is not None:
@@ -192,7 +207,7 @@ def _spreads(question: Question, chip: Chip) -> list[Parallelism]:
         return None if value is None else [int(value)]
 
     if chip.kind == "sram":
-        spread = smallest_spread(question.model, chip, question.precision)
+        spread = smallest_spread(question.model, chip, question.precision_for(chip))
         return [spread] if spread else []
     if chip.scaleup_gbps is None and chip.scaleout_gbps is None:
         return [Parallelism()] if (question.one("tp") or 1) == 1 else []

@@ -220,6 +220,7 @@ def describe(found: Found, wish: Wish) -> ServeOption:
         meets=found.meets,
         usd_per_mtoken_range=as_sure_as(rate, usd, "$/Mtok"),
         joule_per_token_range=energy_range(joule, terms, more, constants),
+        precision=replica.precision.name,
     )
 
 
