@@ -311,6 +311,24 @@ def test_a_table_is_checked_in_words_and_in_json(capsys: Capture, tmp_path: Path
     assert "Rows without an answer" in out
 
 
+def test_a_table_without_an_answer_is_bad_input(capsys: Capture, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.csv", change(DECODE, model="?", params_b=""))
+    code, out, _ = run(capsys, "check", str(table))
+    assert code == 3
+    assert "0 of 1 rows answered" in out
+
+
+def test_rows_on_a_chip_of_ones_own_are_answered(capsys: Capture, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.csv", change(DECODE, hardware="Slate-7"))
+    assert run(capsys, "check", str(table))[0] == 3
+    own = tmp_path / "own.toml"
+    own.write_text('[[chip]]\nname = "Slate-7"\nbf16_tflops = 400\nmem_gb = 96\nmem_gbps = 2000\n')
+    code, out, _ = run(capsys, "check", str(table), "--catalogue", str(own))
+    assert code == 0
+    assert "1 of 1 rows answered" in out
+    assert "nobody measured kernels on Slate-7" in " ".join(out.split())
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

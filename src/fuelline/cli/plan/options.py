@@ -75,6 +75,12 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--precision", help="such as bf16, fp8, int4 (default: as published, else bf16)"
     )
+    add_catalogue(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
+
+
+def add_catalogue(parser: argparse.ArgumentParser) -> None:
+    """The user's own chips and models."""
     parser.add_argument(
         "--catalogue",
         action="append",
@@ -82,7 +88,6 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="TOML file with [[chip]] and [[model]] entries of your own (default: none)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
 
 
 def add_numbers(parser: argparse.ArgumentParser, *entries: tuple[str, str]) -> None:
@@ -159,8 +164,12 @@ def load(options: argparse.Namespace) -> Loaded:
     """The model."""
     from fuelline.predict.planner.models.configs import load_model  # noqa: PLC0415 - the help needs no planner
 
-    own = tuple(model for name in options.catalogue for model in read_models(Path(name)))
-    return load_model(options.config, own)
+    return load_model(options.config, own_models(options))
+
+
+def own_models(options: argparse.Namespace) -> tuple[Model, ...]:
+    """Of the user's catalogues."""
+    return tuple(model for name in options.catalogue for model in read_models(Path(name)))
 
 
 def read_precision(
