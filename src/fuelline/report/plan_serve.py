@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING
 
 from fuelline.report.document import (
     Block,
-    Chart,
     Document,
     Heading,
     Item,
     Items,
-    Series,
     Statement,
     Table,
 )
 from fuelline.report.plan_experts import write_experts
-from fuelline.report.plan_fleet import count_words, write_fleet, write_rates
+from fuelline.report.plan_fleet import count_words, write_fleet
+from fuelline.report.plan_sweep import write_sweep
 from fuelline.report.plan_terms import between, write_close, write_terms
-from fuelline.report.spreads import spread_words
-from fuelline.schema.units import duration, number, parameters, percent, short, size
+from fuelline.report.spreads import brief_words, spread_words
+from fuelline.schema.units import count, duration, number, parameters, percent, short, size
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import Floor, Pools, ServeAnswer, ServeOption
@@ -41,7 +40,7 @@ def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
     if len(answer.options) > 1:
         blocks += [Heading("Beside it"), _options(answer)]
     if answer.sweep:
-        blocks += _sweep(answer, best)
+        blocks += write_sweep(answer, best)
     if answer.fleet is not None:
         blocks += write_fleet(answer.fleet)
     simulated_apart = answer.fleet is not None and answer.fleet.pools is not None
@@ -57,8 +56,9 @@ def _title(answer: ServeAnswer) -> str:
         if answer.active_params < 0.8 * answer.params
         else ""
     )
+    why = f", {answer.precision_note}" if answer.precision_note else ""
     parts = [
-        f"{answer.model} ({parameters(answer.params)} parameters{active}, {answer.precision})",
+        f"{answer.model} ({parameters(answer.params)} parameters{active}, {answer.precision}{why})",
         f"{answer.prompt:,.0f} tokens in, {answer.output:,.0f} out",
     ]
     if answer.rate_per_s is not None:
@@ -104,8 +104,8 @@ def _reaches(best: ServeOption) -> list[Item]:
     rate = between(best.rate_tokens_per_s, 1.0, "tokens/s")
     items = [
         Item(
-            f"a replica: {rate}, {best.sequences:,} sequence{'s' if best.sequences > 1 else ''} at "
-            f"once ({best.most_sequences:,} fit)"
+            f"a replica: {rate}, {count(best.sequences, 'sequence')} at once "
+            f"({best.most_sequences:,} fit)"
         ),
         Item(f"a token: {between(best.tpot_s, 1e3, 'ms')}"),
         Item(
@@ -116,16 +116,10 @@ def _reaches(best: ServeOption) -> list[Item]:
     ]
     if best.experts is not None:
         items.append(write_experts(best.experts))
-    money = (
-        []
-        if best.usd_per_mtoken is None
-        else [f"${best.usd_per_mtoken:,.2f} a million output tokens"]
-    )
-    energy = (
-        [] if best.joule_per_token is None else [f"{best.joule_per_token:.2g} J an output token"]
-    )
-    if money or energy:
-        items.append(Item(", ".join(money + energy)))
+    if best.usd_per_mtoken_range is not None:
+        items.append(Item(f"${between(best.usd_per_mtoken_range)} a million output tokens"))
+    if best.joule_per_token_range is not None:
+        items.append(Item(between(best.joule_per_token_range, 1.0, "J an output token")))
     return items
 
 
@@ -192,8 +186,10 @@ def _options(answer: ServeAnswer) -> Table:
         ("chip", "way", "n", "tok/s", "ms/tok", "ttft ms", "$/Mtok", "J/tok", "ok"),
         tuple(
             (
-                each.chip,
-                spread_words(each.spread).replace(" ", "").replace(",", " "),
+                each.chip
+                if each.precision == answer.precision
+                else f"{each.chip} {each.precision}",
+                brief_words(each.spread),
                 str(each.chips),
                 short(each.rate_tokens_per_s.value * each.replicas),
                 short(each.tpot_s.value * 1e3),
@@ -207,6 +203,11 @@ def _options(answer: ServeAnswer) -> Table:
     )
 
 
+def _chip_words(option: ServeOption, precision: str) -> str:
+    """With its precision where that is another than the title's."""
+    return option.chip if option.precision == precision else f"{option.chip} {option.precision}"
+
+
 def _pools(pools: Pools) -> Item:
     return Item(
         f"{'It pays' if pools.pays else 'It does not pay'}: {pools.why}.",
@@ -218,83 +219,3 @@ def _pools(pools: Pools) -> Item:
             f"cache moved per request {size(pools.transfer_bytes)}, {duration(pools.transfer_s)}",
         ),
     )
-
-
-def _sweep(answer: ServeAnswer, best: ServeOption) -> list[Block]:
-    if answer.swept == "rate":
-        return write_rates(answer)
-    found = [(point.at, point.option) for point in answer.sweep if point.option is not None]
-    blocks: list[Block] = [
-        Heading(f"By --{answer.swept}"),
-        Table(
-            (answer.swept, "way", "seqs", "tok/s", "ms/tok", "ttft ms", "$/Mtok", "J/tok", "limit"),
-            tuple(
-                (
-                    f"{point.at:g}",
-                    *(
-                        _swept(point.option)
-                        if point.option is not None
-                        else (point.why_not, *["-"] * 7)
-                    ),
-                )
-                for point in answer.sweep
-            ),
-        ),
-    ]
-    if len(found) > 1:
-        blocks += _charts(answer, found, best)
-    return blocks
-
-
-def _swept(option: ServeOption) -> tuple[str, ...]:
-    return (
-        f"{option.chip[:9]} {spread_words(option.spread).replace(' ', '').replace(',', ' ')}"[:19],
-        f"{option.sequences:,.0f}",
-        short(option.rate_tokens_per_s.value),
-        short(option.tpot_s.value * 1e3),
-        short(option.ttft_s.value * 1e3),
-        "-" if option.usd_per_mtoken is None else f"{option.usd_per_mtoken:.2f}",
-        "-" if option.joule_per_token is None else f"{option.joule_per_token:.2g}",
-        option.tpot_s.limit.replace("memory bandwidth", "memory")[:7],
-    )
-
-
-def _charts(
-    answer: ServeAnswer, found: list[tuple[float, ServeOption]], best: ServeOption
-) -> list[Block]:
-    rate = tuple((at, option.rate_tokens_per_s.value) for at, option in found)
-    if answer.swept != "batch":
-        return [
-            Chart(
-                f"{answer.model}: output rate of a replica",
-                f"--{answer.swept}",
-                "tokens/s",
-                (Series("tokens/s", rate),),
-                log_x=True,
-                log_y=True,
-            )
-        ]
-    pareto = tuple(
-        (1 / option.tpot_s.value, option.rate_tokens_per_s.value / option.spread.chips)
-        for _, option in found
-    )
-    return [
-        Chart(
-            f"{answer.model}: batch on {best.chip}",
-            "sequences at once",
-            "tokens/s of a replica",
-            (Series("tokens/s", rate),),
-            log_x=True,
-            log_y=True,
-            x_mark=best.critical_batch,
-            x_mark_label="bandwidth to math at",
-        ),
-        Chart(
-            f"{answer.model}: what a user gets against what a chip gives",
-            "tokens/s of one user",
-            "tokens/s of a chip",
-            (Series("batch sizes", pareto),),
-            log_x=True,
-            log_y=True,
-        ),
-    ]

@@ -11,3 +11,10 @@ if TYPE_CHECKING:
 def spread_words(spread: Parallelism) -> str:
     """`tp 4, pp 2`."""
     return spread.words
+
+
+def brief_words(spread: Parallelism) -> str:
+    """`tp4 pp2`, for a narrow column."""
+    if spread.chips == 1:
+        return spread.words
+    return spread.words.replace(" ", "").replace(",", " ")

@@ -90,6 +90,12 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     cache_bytes_per_sequence: float
     meets: bool
     """The limits asked for, in the middle of the interval."""
+    usd_per_mtoken_range: Estimate | None = None
+    """The same as `usd_per_mtoken`, with its interval and limit."""
+    joule_per_token_range: Estimate | None = None
+    """The same as `joule_per_token`, with its interval and limit."""
+    precision: str = ""
+    """That this chip is planned with."""
     products_limit: str = ""
     """Of the products of a decode step at `sequences`: `math` from the critical batch on."""
     batch: float = 0.0
@@ -125,7 +131,9 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
     option: ServeOption | None
     why_not: str = ""
     fleet: FleetOption | None = None
-    """Of a swept rate: the cheapest fleet that keeps the limits in a simulation."""
+    """Where there is a rate: the cheapest fleet that keeps the limits in a simulation."""
+    floor: Floor | None = None
+    """At this value, with how far a measured rate is from it."""
 
 
 class ServeAnswer(Struct, frozen=True, kw_only=True):
@@ -152,6 +160,8 @@ class ServeAnswer(Struct, frozen=True, kw_only=True):
     fleet: FleetAnswer | None = None
     """Queueing included, by simulation; None where no rate was asked for. The first option is how
     many its first option says to buy."""
+    precision_note: str = ""
+    """Why this precision, where it was not asked for."""
     most_chips: int | None = None
     """That there may be, in all."""
 
@@ -169,6 +179,11 @@ class ChipLine(Struct, frozen=True, kw_only=True):
     joule_per_token: float | None
     mfu_frac: float | None = None
     why_not: str = ""
+    usd_per_mtoken_range: Estimate | None = None
+    joule_per_token_range: Estimate | None = None
+    mfu_range: Estimate | None = None
+    precision: str = ""
+    """That this chip is planned with."""
     spread: Parallelism | None = None
     """The layout that all figures are of: `plan serve` says the same of it."""
     sequences: int | None = None
@@ -183,6 +198,7 @@ class ChipsAnswer(Struct, frozen=True, kw_only=True):
     precision: str
     lines: tuple[ChipLine, ...]
     schema_version: int = PLAN_VERSION
+    precision_note: str = ""
 
 
 class TrainMemory(Struct, frozen=True, kw_only=True):
@@ -267,6 +283,10 @@ class TrainAnswer(Struct, frozen=True, kw_only=True):
     swept: str = ""
     sweep: tuple[TrainPoint, ...] = ()
     schema_version: int = PLAN_VERSION
+    days_range: Estimate | None = None
+    """The same as `days`, with its interval."""
+    usd_range: Estimate | None = None
+    energy_range: Estimate | None = None
     microbatches: int = 0
     """Of a replica in a step, whole ones: `batch_sequences` is what they make."""
     asked_batch_tokens: float = 0.0
@@ -284,6 +304,15 @@ class TrainPoint(Struct, frozen=True, kw_only=True):
     days: float | None
     spread: str = ""
     why_not: str = ""
+    label: str = ""
+    """Of a value that is no number: a chip."""
+    step_range: Estimate | None = None
+    mfu_range: Estimate | None = None
+    days_range: Estimate | None = None
+    usd_range: Estimate | None = None
+    energy_joule: float | None = None
+    goodput_share: float | None = None
+    loader_bytes_per_s: float | None = None
 
 
 class Dimension(Struct, frozen=True, kw_only=True):

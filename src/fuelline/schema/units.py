@@ -44,6 +44,12 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
 
+def count(value: float, noun: str) -> str:
+    """`1` -> `1 sequence`, `1800` -> `1,800 sequences`."""
+    words = f"{value:,.0f}"
+    return f"{words} {noun}{'' if words == '1' else 's'}"
+
+
 def parameters(count: float) -> str:
     """`70553706496` -> `70.6B`, as models are named."""
     for letter, step in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
@@ -64,3 +70,20 @@ def short(value: float) -> str:
     if abs(value) >= 0.095 or value == 0:
         return _three_digits(value)
     return f"{value:.2g}"
+
+
+def even(value: float, *, brief: bool = False) -> str:
+    """Like `short`, with its zeros: `0.2` -> `0.20`, so that the ends of an interval look alike.
+
+    Brief ones have two digits where others have three: `52` for `51.9`.
+    """
+    for letter, step in _SHORT_STEPS:
+        if abs(value) >= 0.995 * step:
+            return f"{_even_digits(value / step, brief=brief)}{letter}"
+    return _even_digits(value, brief=brief)
+
+
+def _even_digits(value: float, *, brief: bool) -> str:
+    if abs(value) >= (9.95 if brief else 99.5) or value == 0:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 9.95 else f"{value:#.2g}"

@@ -62,8 +62,8 @@ def say_smaller_batch(question: Question, found: list[Found]) -> str:
 
 def say_nothing_fits(question: Question) -> str:
     """What would fit, as the smallest change."""
-    model, precision = question.model, question.precision
     chip = max(question.chips, key=lambda each: each.mem_bytes or 0)
+    model, precision = question.model, question.precision_for(chip)
     wish = question.wish()
     need = weight_bytes(model, precision, Parallelism())
     cache = cache_bytes(model, precision, Parallelism(), wish.prompt + wish.output)

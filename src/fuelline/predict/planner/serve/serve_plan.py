@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.predict.planner.check.answer import RATE, STATIC, TPOT, TTFT
+from fuelline.predict.planner.check.answer import ENERGY, RATE, STATIC, TPOT, TTFT
 from fuelline.predict.planner.physics.deployment import Deployment
 from fuelline.predict.planner.physics.exchanges import BUS_GBPS
-from fuelline.predict.planner.physics.interval import estimate
+from fuelline.predict.planner.physics.interval import as_sure_as, estimate
 from fuelline.predict.planner.physics.memory import (
     cache_bytes,
     cache_room,
@@ -258,6 +258,9 @@ def describe(found: Found, wish: Wish) -> ServeOption:
     replica, load = found.replica, found.load
     context = wish.prompt + wish.output
     price = found.usd_per_hour
+    rate = rate_of(found, wish)
+    usd = None if price is None else price / 3600 / found.served(wish) * MILLION
+    joule = joule_per_token(replica, load, wish.prompt, wish.output)
     return ServeOption(
         chip=replica.chip.name,
         spread=replace(replica.spread),
@@ -266,19 +269,22 @@ def describe(found: Found, wish: Wish) -> ServeOption:
         sequences=found.sequences,
         most_sequences=math.floor(replica.room(context) + 1e-9) * replica.spread.dp,
         critical_batch=critical_batch(replica),
-        rate_tokens_per_s=rate_of(found, wish),
+        rate_tokens_per_s=rate,
         tpot_s=_estimate(found, (load.tpot_s, "s"), load.token(), TPOT),
         ttft_s=_estimate(found, (load.ttft_s, "s"), load.first(), TTFT),
         prefill_s=load.alone.seconds,
         exchange_share=load.step.between_chips / load.step.seconds,
-        usd_per_mtoken=None if price is None else price / 3600 / found.served(wish) * MILLION,
+        usd_per_mtoken=usd,
         usd_per_hour=price,
-        joule_per_token=joule_per_token(replica, load, wish.prompt, wish.output),
+        joule_per_token=joule,
         weight_bytes_per_chip=weight_bytes(replica.model, replica.precision, replica.spread),
         cache_bytes_per_sequence=cache_bytes(
             replica.model, replica.precision, replica.spread, context
         ),
         meets=found.meets,
+        usd_per_mtoken_range=as_sure_as(rate, usd, "$/Mtok"),
+        joule_per_token_range=energy_range(found, joule),
+        precision=replica.precision.name,
         products_limit=products_limit(replica, load.batch),
         batch=load.batch,
         experts=count_experts(replica, load),
@@ -290,7 +296,7 @@ def describe(found: Found, wish: Wish) -> ServeOption:
 def rate_of(found: Found, wish: Wish) -> Estimate:
     """Output of one replica: its requests' tokens over the time that a request runs."""
     tokens = found.load.sequences * found.replica.spread.dp * wish.output
-    return _estimate(found, (found.per_second, "tok/s"), found.load.cycle, RATE, tokens)
+    return _estimate(found, (found.per_second, "tok/s"), found.load.cycle, RATE, work=tokens)
 
 
 def user_rate(found: Found) -> Estimate:
@@ -307,11 +313,19 @@ def per_chip(rate: Estimate, chips: int) -> Estimate:
 
 
 def _estimate(
-    found: Found, value: tuple[float, str], parts: Tally, group: str, work: float | None = None
+    found: Found, value: tuple[float, str], parts: Tally, *kinds: str, work: float | None = None
 ) -> Estimate:
+    """Of these kinds of questions; experts are a reason for doubt of their own."""
     replica = found.replica
-    groups = (group, "experts") if replica.model.experts else (group,)
+    groups = (*kinds, "experts") if replica.model.experts else kinds
     assumed = (BUS_ASSUMED,) if replica.host_share > 0 else ()
     return estimate(
         value, parts.terms(replica.doubt_frac), groups, replica.constants, assumed, work=work
     )
+
+
+def energy_range(found: Found, joule: float | None) -> Estimate | None:
+    """Power is in doubt, and so is the rate that it is spread over; its terms are times."""
+    if joule is None:
+        return None
+    return replace(_estimate(found, (joule, "J/tok"), found.load.cycle, RATE, ENERGY), terms=())

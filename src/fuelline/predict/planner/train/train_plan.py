@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.predict.planner.check.answer import DENSE, SPARSE
-from fuelline.predict.planner.physics.interval import estimate
+from fuelline.predict.planner.check.answer import DENSE, ENERGY, SPARSE
+from fuelline.predict.planner.physics.interval import as_sure_as, estimate
 from fuelline.predict.planner.serve.energy import power_w
 from fuelline.predict.planner.train.expert_step import count_experts
 from fuelline.predict.planner.train.reliability import find_goodput, find_jitter
@@ -219,6 +219,9 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
     at_peak_s = flops / peak * seconds
     run_s = wish.tokens / rate / max(goodput.share, 1e-3)
     watts = power_w(chip, 0.5 * (chip.mem_bytes_per_s or 0.0), flops)
+    step_range = estimate((seconds, "s"), terms, (group,), constants)
+    usd = None if chip.usd_per_hour is None else chip.usd_per_hour * wish.chips * run_s / 3600
+    joule = None if watts is None else watts * wish.chips * run_s
     return TrainAnswer(
         model=model.name,
         params=model.params,
@@ -234,12 +237,12 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
         batch_sequences=schedule.batch,
         length=wish.length,
         tokens=wish.tokens,
-        step_s=estimate((seconds, "s"), terms, (group,), constants),
+        step_s=step_range,
         mfu_frac=estimate((flops / peak, "frac"), terms, (group,), constants, work=at_peak_s),
         tokens_per_s=rate,
         days=run_s / 86400,
-        usd=None if chip.usd_per_hour is None else chip.usd_per_hour * wish.chips * run_s / 3600,
-        energy_joule=None if watts is None else watts * wish.chips * run_s,
+        usd=usd,
+        energy_joule=joule,
         memory=count_memory(model, chip, spread, schedule),
         loader_bytes_per_s=rate * _bytes_per_token(wish),
         goodput=goodput,
@@ -254,6 +257,11 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
                 goodput.share,
             )
         ),
+        days_range=as_sure_as(step_range, run_s / 86400, "days"),
+        usd_range=as_sure_as(step_range, usd, "$"),
+        energy_range=None
+        if joule is None
+        else replace(estimate((joule, "J"), terms, (group, ENERGY), constants), terms=()),
         microbatches=round(schedule.batch / (spread.dp * schedule.microbatch)),
         asked_batch_tokens=wish.batch_tokens,
         experts=count_experts(replace(setup, spread=spread), schedule, step),
