@@ -92,7 +92,12 @@ def _enough(answer: ServeAnswer, best: ServeOption) -> str:
     if answer.fleet is not None and answer.fleet.options[0].simulated is not None:
         return count_words(answer.fleet.options[0], answer.fleet, answer.most_chips)
     if best.short:
-        return f"--chips {answer.most_chips:,} is too few for the rate asked for."
+        return (
+            f"--chips {answer.most_chips:,} is too few: they carry "
+            f"{short(best.carries_per_s or 0.0)} of {number(answer.rate_per_s or 0.0)} requests/s "
+            f"with nothing to spare; with head room and spares it takes --chips "
+            f"{best.needed_chips}."
+        )
     return ""
 
 

@@ -106,6 +106,11 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     """Of the weights that lie in host memory."""
     short: bool = False
     """The rate asked for needs more chips than were allowed."""
+    needed_chips: int | None = None
+    """Of this way for the rate with head room and spares, however many are allowed; None without a
+    rate."""
+    carries_per_s: float | None = None
+    """Requests that all replicas serve in a steady state, with nothing to spare."""
 
 
 class Pools(Struct, frozen=True, kw_only=True):

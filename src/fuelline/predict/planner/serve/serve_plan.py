@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 MILLION = 1e6
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 _DEGREES = (1, 2, 4, 8)
+SAME_COST = 1.03
+"""Costs that differ by less are the same: the model does not know rates any better."""
 BUS_ASSUMED = f"a host bus of {BUS_GBPS:g} GB/s a chip"
 
 
@@ -75,6 +77,8 @@ class Found(Struct, frozen=True, kw_only=True):
     """To have: with head room and spares for a rate, and never more than `most_chips` allow."""
     short: bool = False
     """The rate asked for needs more chips, head room counted, than there may be."""
+    wanted: int = 1
+    """Replicas that the rate needs with head room and spares, however many are allowed."""
 
     @property
     def chips(self) -> int:
@@ -96,6 +100,11 @@ class Found(Struct, frozen=True, kw_only=True):
         """In all."""
         price = self.replica.chip.usd_per_hour
         return None if price is None else price * self.chips
+
+    def cost(self, wish: Wish) -> float:
+        """Of a token: money, or chips where a price is not known."""
+        price = self.usd_per_hour
+        return (self.chips if price is None else price) / self.served(wish)
 
     def served(self, wish: Wish) -> float:
         """Output tokens a second that users get: of the rate asked for, or of all replicas."""
@@ -226,6 +235,7 @@ def settle(replica: Deployment, load: Load, wish: Wish, *, meets: bool) -> Found
         meets=meets,
         replicas=bought if most is None else min(bought, most),
         short=most is not None and most < needed,
+        wanted=bought,
     )
 
 
@@ -236,13 +246,28 @@ def order(found: Sequence[Found], wish: Wish) -> list[Found]:
     """
 
     def key(each: Found) -> tuple[bool, bool, float, bool, float, int]:
-        price = each.usd_per_hour
-        served = each.served(wish)
-        cost = (price if price is not None else each.chips) / served
-        lacking = -served if each.short else 0.0
-        return (not each.meets, each.short, lacking, price is None, cost, each.chips)
+        lacking = -each.served(wish) if each.short else 0.0
+        unpriced = each.usd_per_hour is None
+        return (not each.meets, each.short, lacking, unpriced, each.cost(wish), each.chips)
 
-    return sorted(found, key=key)
+    return _simplest_first(sorted(found, key=key), wish)
+
+
+def _simplest_first(found: list[Found], wish: Wish) -> list[Found]:
+    """Of ways on the best chip that cost the same within doubt, the smallest instance is first."""
+    if not found or found[0].short:
+        return found
+    best = found[0]
+    alike = [
+        each
+        for each in found
+        if each.replica.chip.name == best.replica.chip.name
+        and each.meets == best.meets
+        and not each.short
+        and each.cost(wish) <= SAME_COST * best.cost(wish)
+    ]
+    lead = min(alike, key=lambda each: each.replica.spread.chips)
+    return [lead, *(each for each in found if each is not lead)]
 
 
 def best_of_each_chip(found: Sequence[Found]) -> list[Found]:
@@ -290,6 +315,8 @@ def describe(found: Found, wish: Wish) -> ServeOption:
         experts=count_experts(replica, load),
         host_share=replica.host_share,
         short=found.short,
+        needed_chips=None if wish.rate_per_s is None else found.wanted * replica.spread.chips,
+        carries_per_s=found.per_second * found.replicas / wish.output,
     )
 
 
