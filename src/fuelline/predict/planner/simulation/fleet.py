@@ -115,7 +115,7 @@ def _carries(instance: Deployment, option: FleetOption, limits: Limits) -> float
 
     def enough(rate: float) -> bool:
         arrivals = replace(limits.arrivals, rate_per_s=rate)
-        found = serve(instance, count, replace(limits, arrivals=arrivals), step, SHOWN)
+        found = serve(instance, count, replace(limits, arrivals=arrivals), step)
         return found is not None and is_enough(found, limits)
 
     low = limits.arrivals.rate_per_s
