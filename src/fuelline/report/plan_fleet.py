@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
 from fuelline.report.plan_terms import changing, draw, short_limit
 from fuelline.report.spreads import spread_words
-from fuelline.schema.units import duration, percent, short
+from fuelline.schema.units import duration, number, percent, short
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import ServeAnswer, SweepPoint
@@ -37,6 +37,24 @@ def write_fleet(fleet: FleetAnswer) -> list[Block]:
     if notes:
         blocks.append(Items(tuple(notes)))
     return blocks
+
+
+def count_words(best: FleetOption, fleet: FleetAnswer, most_chips: int | None) -> str:
+    """Why so many: the rate, head room and spares; and what fewer than that would carry."""
+    rate = f"{number(fleet.rate_per_s)} requests/s"
+    if best.bought >= best.with_spares or most_chips is None:
+        return (
+            f"{best.replicas} for {rate}, {best.with_headroom - best.replicas} for head room, "
+            f"{best.bought - best.with_headroom} as spares."
+        )
+    needed = f"with head room and spares it takes --chips {fleet.needed_chips}"
+    carried = best.carries_per_s or 0.0
+    if best.short:
+        return (
+            f"--chips {most_chips:,} is too few: they carry {short(carried)} of {rate} with "
+            f"nothing to spare; {needed}."
+        )
+    return f"They carry {rate} with head room, but not all spares for what is broken fit: {needed}."
 
 
 def write_rates(answer: ServeAnswer) -> list[Block]:
@@ -96,7 +114,7 @@ def _line(option: FleetOption) -> tuple[str, ...]:
     return (
         _way(option),
         str(option.replicas),
-        str(option.with_spares),
+        str(option.bought),
         str(option.chips),
         "-" if option.usd_per_hour is None else f"{option.usd_per_hour:,.0f}",
         _pair(found.ttft_s),
@@ -126,6 +144,14 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
             f"{best.with_spares} with spares for what is broken (99.9 % of the time enough are up)"
         )
     ]
+    if best.carries_per_s is not None:
+        share = percent(fleet.rate_per_s / best.carries_per_s)
+        items.append(
+            Item(
+                f"{best.bought} carry {short(best.carries_per_s)} requests/s with nothing to "
+                f"spare: the rate asked for loads them to {share}"
+            )
+        )
     ends = [
         f"{name} p95 {duration(times.p95_low)} to {duration(times.p95_high)}"
         for name, times in (("ttft", found.ttft_s), ("tpot", found.tpot_s))
@@ -135,12 +161,16 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
         items.append(Item(f"80 % interval with queueing: {', '.join(ends)}"))
     items.append(
         Item(
-            f"a replica holds {short(found.running)} requests on average, busy "
-            f"{percent(found.busy_share)} "
-            f"of the time{_preempted(found.preempted_share)}"
+            f"with {best.replicas}, each holds {short(found.running)} requests on "
+            f"average{_idle(found.busy_share)}{_preempted(found.preempted_share)}"
         )
     )
     return items
+
+
+def _idle(busy_share: float) -> str:
+    """A batch that never empties says nothing about how full it is: only idle time is told."""
+    return f", idle {percent(1 - busy_share)} of the time" if busy_share < 0.995 else ""
 
 
 def _preempted(share: float) -> str:

@@ -13,14 +13,14 @@ from fuelline.report.document import (
     Statement,
     Table,
 )
-from fuelline.report.plan_fleet import write_fleet
+from fuelline.report.plan_fleet import count_words, write_fleet
 from fuelline.report.plan_sweep import write_sweep
 from fuelline.report.plan_terms import between, between_times, time_scale, write_close, write_terms
 from fuelline.report.spreads import brief_words, spread_words
 from fuelline.schema.units import count, duration, number, parameters, percent, short, size
 
 if TYPE_CHECKING:
-    from fuelline.schema.plan_answers import Floor, Pools, ServeAnswer, ServeOption
+    from fuelline.schema.plan_answers import ExpertLoad, Floor, Pools, ServeAnswer, ServeOption
 
 
 def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
@@ -28,14 +28,14 @@ def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
     best = answer.options[0]
     blocks: list[Block] = [
         Statement(_title(answer)),
-        Statement(_verdict(answer, best), _limit(best), alarm=not best.meets),
+        Statement(_verdict(answer, best), _limit(best), alarm=not best.meets or best.short),
         Heading("What it reaches (80 % intervals)"),
         Items(tuple(_reaches(best))),
         Heading("The floor"),
         Items((Item(_floor(answer.floor, best)),)),
     ]
     if explain:
-        blocks += _explained(best)
+        blocks += _explained(answer, best)
     if len(answer.options) > 1:
         blocks += [Heading("Beside it"), _options(answer)]
     if answer.sweep:
@@ -74,9 +74,25 @@ def _verdict(answer: ServeAnswer, best: ServeOption) -> str:
         else f"{best.chips} {best.chip}"
     )
     cost = "" if best.usd_per_hour is None else f", ${best.usd_per_hour:,.2f} an hour"
-    limits = "within the limits" if best.meets else "but not within the limits"
-    asked = answer.ttft_limit_s is not None or answer.tpot_limit_s is not None
-    return f"{way} ({spread_words(best.spread)}){cost}{f', {limits}' if asked else ''}."
+    verdict = f"{way} ({spread_words(best.spread)}){cost}{_keeps(answer, best)}."
+    return f"{verdict} {_enough(answer, best)}".rstrip()
+
+
+def _keeps(answer: ServeAnswer, best: ServeOption) -> str:
+    if best.short:
+        return ", not enough"
+    if answer.ttft_limit_s is None and answer.tpot_limit_s is None:
+        return ""
+    return ", within the limits" if best.meets else ", but not within the limits"
+
+
+def _enough(answer: ServeAnswer, best: ServeOption) -> str:
+    """How the number of replicas comes about; what too few chips carry, and how many would do."""
+    if answer.fleet is not None and answer.fleet.options[0].simulated is not None:
+        return count_words(answer.fleet.options[0], answer.fleet, answer.most_chips)
+    if best.short:
+        return f"--chips {answer.most_chips:,} is too few for the rate asked for."
+    return ""
 
 
 def _limit(best: ServeOption) -> str:
@@ -88,18 +104,16 @@ def _reaches(best: ServeOption) -> list[Item]:
     items = [
         Item(
             f"a replica: {rate}, {count(best.sequences, 'sequence')} at once "
-            f"({best.most_sequences:,.0f} fit)"
+            f"({best.most_sequences:,} fit)"
         ),
         Item(f"a token: {between_times(best.tpot_s)}"),
         Item(
             f"first token: {between_times(best.ttft_s)}, a prompt alone {duration(best.prefill_s)}"
         ),
-        Item(
-            f"critical batch: about {best.critical_batch:,.0f}; below it bandwidth limits a step, "
-            "above it "
-            "math"
-        ),
+        Item(_critical(best)),
     ]
+    if best.experts is not None:
+        items.append(_experts(best.experts))
     if best.usd_per_mtoken_range is not None:
         items.append(Item(f"${between(best.usd_per_mtoken_range)} a million output tokens"))
     if best.joule_per_token_range is not None:
@@ -107,14 +121,30 @@ def _reaches(best: ServeOption) -> list[Item]:
     return items
 
 
+def _critical(best: ServeOption) -> str:
+    if best.critical_batch is None:
+        return "critical batch: none; bandwidth limits the products of a step at every batch"
+    return (
+        f"critical batch: about {best.critical_batch:,.0f} sequences; below it bandwidth limits "
+        "the products of a decode step, above it math"
+    )
+
+
 def _floor(floor: Floor, best: ServeOption) -> str:
+    apart = floor.expert_bytes > 0 and floor.expert_chips != floor.chips
+    experts = (
+        f" ({size(floor.expert_bytes)} of them experts on {floor.expert_chips} chips)"
+        if apart
+        else ""
+    )
+    bus = ", the host bus among it," if best.host_share > 0 else ""
     words = (
         f"One user cannot get more than {short(floor.tokens_per_s)} tokens/s "
         f"({duration(floor.seconds)} a token): "
-        f"{size(floor.weight_bytes)} of weights and {size(floor.cache_bytes)} of cache are read "
-        "for each, at "
-        f"{size(floor.bandwidth_bytes_per_s)}/s on {best.spread.tp} "
-        f"chip{'s' if best.spread.tp > 1 else ''}."
+        f"{size(floor.weight_bytes)} of weights{experts} and {size(floor.cache_bytes)} of cache "
+        "are read for each, at "
+        f"{size(floor.bandwidth_bytes_per_s)}/s{bus} on {floor.chips} "
+        f"chip{'s' if floor.chips > 1 else ''}."
     )
     if floor.measured_share is None:
         return words
@@ -128,20 +158,47 @@ def _floor(floor: Floor, best: ServeOption) -> str:
     return f"{words} Your {floor.measured_per_s:g} are {percent(share)} of it."
 
 
-def _explained(best: ServeOption) -> list[Block]:
+def _explained(answer: ServeAnswer, best: ServeOption) -> list[Block]:
+    rate = best.rate_tokens_per_s
+    tokens = (
+        f"{best.sequences:,} x {answer.output:,.0f} tokens in this time are {short(rate.value)} "
+        "tokens/s"
+    )
     return [
-        *write_terms("one token, prefills of others included", best.tpot_s),
+        *write_terms("a token, prompts of others included", best.tpot_s),
+        *write_terms("the first token", best.ttft_s),
+        *write_terms("a request from its prompt to its end", rate, tokens),
+        Heading("On one chip"),
         Items(
             (
-                Item(f"weights on a chip {size(best.weight_bytes_per_chip)}"),
-                Item(
-                    f"cache of a sequence {size(best.cache_bytes_per_sequence)} on each of its "
-                    "chips"
-                ),
+                Item(f"weights {size(best.weight_bytes_per_chip)}"),
+                Item(f"cache of a sequence {size(best.cache_bytes_per_sequence)}"),
                 Item(f"between chips {percent(best.exchange_share)} of a decode step"),
             )
         ),
     ]
+
+
+def _experts(load: ExpertLoad) -> Item:
+    """What a mixture of experts does in a step."""
+    sent = (
+        f"all-to-all of {size(load.all_to_all_bytes)}, {duration(load.all_to_all_s)} of a step"
+        if load.all_to_all_bytes
+        else "no all-to-all: the chips that share the experts hold the same tokens"
+    )
+    fullest = (
+        f"the fullest chip has {percent(load.imbalance_frac)} more tokens than the mean: "
+        f"{duration(load.imbalance_s)} of a step"
+        if load.imbalance_frac
+        else "no chip is fuller than another: each holds a cut of every expert"
+    )
+    many = "s" if load.tokens >= 1.5 else ""
+    return Item(
+        f"experts: {load.tokens:,.0f} token{many} a step touch{'' if many else 'es'} "
+        f"{percent(load.touched_share)} of a layer's experts, {short(load.tokens_per_expert)} "
+        "tokens each",
+        (sent, fullest),
+    )
 
 
 def _options(answer: ServeAnswer) -> Table:

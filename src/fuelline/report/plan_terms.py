@@ -57,7 +57,14 @@ def span(value: Estimate | None, factor: float = 1.0) -> str:
     return f"{middle} ({low}-{high})"
 
 
-_LIMITS = {"memory bandwidth": "memory", "interconnect": "links", "link between sites": "sites"}
+_LIMITS = {
+    "memory bandwidth": "memory",
+    "interconnect": "links",
+    "link between sites": "sites",
+    "imbalance": "uneven",
+    "host bus": "bus",
+    "lockstep": "others",
+}
 
 
 def short_limit(value: Estimate | None) -> str:
@@ -103,19 +110,30 @@ Place: TypeAlias = "tuple[float, Estimate | float | None]"
 """A value of the swept flag, and what was found there."""
 
 
-def write_terms(of_what: str, value: Estimate) -> list[Block]:
-    """The longest first, each with its doubt."""
+def write_terms(of_what: str, value: Estimate, work: str = "") -> list[Block]:
+    """The longest first, each with its sign and its doubt, and what they make.
+
+    `work` says in words what is done in their sum, where the value is work over time.
+    """
     terms = sorted(value.terms, key=lambda term: -term.seconds)
     total = sum(term.seconds for term in terms)
     bars = tuple(
         Bar(
             term.name,
             term.seconds / total,
-            f"{duration(term.seconds)} +-{100 * term.doubt_frac:.0f} %",
+            f"{'-' if term.seconds < 0 else '+'}{_time(abs(term.seconds))} "
+            f"+-{100 * term.doubt_frac:.0f} %",
         )
         for term in terms
     )
-    return [Heading(f"Terms of {of_what}: {duration(total)}"), Bars(bars)]
+    lines = [Item(f"= {_time(total)}{f'; {work}' if work else ''}")]
+    lines += [Item(f"assumed: {each}") for each in value.assumptions]
+    return [Heading(f"Terms of {of_what}"), Bars(bars), Items(tuple(lines))]
+
+
+def _time(seconds: float) -> str:
+    """One unit only, so that a column of them can be added up by eye."""
+    return duration(seconds) if seconds < 60 else f"{seconds:,.0f} s"
 
 
 def write_close(advice: Iterable[str], next_words: str) -> list[Block]:

@@ -10,21 +10,10 @@ if TYPE_CHECKING:
 
 def spread_words(spread: Parallelism) -> str:
     """`tp 4, pp 2`."""
-    parts = [f"{name} {value}" for name, value in _degrees(spread) if value > 1]
-    return ", ".join(parts) or "one chip"
+    return spread.words
 
 
 def brief_words(spread: Parallelism) -> str:
     """`tp4 pp2`, for a narrow column."""
-    parts = [f"{name}{value}" for name, value in _degrees(spread) if value > 1]
-    return " ".join(parts) or "one chip"
-
-
-def _degrees(spread: Parallelism) -> tuple[tuple[str, int], ...]:
-    return (
-        ("tp", spread.tp),
-        ("pp", spread.pp),
-        ("dp", spread.dp),
-        ("ep", spread.ep),
-        ("cp", spread.cp),
-    )
+    words = spread.words
+    return words if words == "one chip" else words.replace(" ", "").replace(",", " ")

@@ -28,11 +28,36 @@ class Floor(Struct, frozen=True, kw_only=True):
     """Active weights, all chips of the group together."""
     cache_bytes: float
     bandwidth_bytes_per_s: float
-    """Of all chips of the group together."""
+    """All these bytes over the floor: of the chips that read at the same time, together."""
     measured_per_s: float | None = None
     measured_share: float | None = None
     """Of the floor's rate that a measured rate reaches. Above 1: several tokens come from one
     step, or the figures do not belong together."""
+    chips: int = 1
+    """That read attention, dense layers and the cache at the same time."""
+    expert_bytes: float = 0.0
+    """Of `weight_bytes`: the experts that a token is routed to."""
+    expert_chips: int = 0
+    """That read those at the same time: each expert lies on one chip where they are spread."""
+
+
+class ExpertLoad(Struct, frozen=True, kw_only=True):
+    """What a step does with the experts of a layer."""
+
+    tokens: float
+    """Of all chips that share the experts."""
+    touched_share: float
+    """Of a layer's experts that at least one token goes to: so many weights are read."""
+    tokens_per_expert: float
+    """In the mean."""
+    all_to_all_bytes: float
+    """Sent and brought back by all chips in a step; 0 where experts are cut, not spread."""
+    all_to_all_s: float
+    """Of a step, what of it shows."""
+    imbalance_frac: float
+    """Tokens of the fullest chip beyond the mean's."""
+    imbalance_s: float
+    """Of a step that waits for it."""
 
 
 class ServeOption(Struct, frozen=True, kw_only=True):
@@ -43,12 +68,13 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     """Of one replica."""
     replicas: int
     chips: int
-    sequences: float
+    sequences: int
     """At once in a replica."""
-    most_sequences: float
+    most_sequences: int
     """That its memory holds."""
-    critical_batch: float
-    """Above it math, not bandwidth, limits a decode step."""
+    critical_batch: float | None
+    """Sequences in a replica from which math, not bandwidth, limits the products of a decode step;
+    None if no number does."""
     rate_tokens_per_s: Estimate
     """Output of one replica at this load."""
     tpot_s: Estimate
@@ -64,6 +90,16 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     cache_bytes_per_sequence: float
     meets: bool
     """The limits asked for, in the middle of the interval."""
+    products_limit: str = ""
+    """Of the products of a decode step at `sequences`: `math` from the critical batch on."""
+    batch: float = 0.0
+    """Sequences in one step: stages and attention replicas of a replica hold different ones."""
+    experts: ExpertLoad | None = None
+    """Of a decode step; None for a dense model."""
+    host_share: float = 0.0
+    """Of the weights that lie in host memory."""
+    short: bool = False
+    """The rate asked for needs more chips than were allowed."""
     usd_per_mtoken_range: Estimate | None = None
     """The same as `usd_per_mtoken`, with its interval and limit."""
     joule_per_token_range: Estimate | None = None
@@ -122,7 +158,10 @@ class ServeAnswer(Struct, frozen=True, kw_only=True):
     searched: int = 0
     schema_version: int = PLAN_VERSION
     fleet: FleetAnswer | None = None
-    """Queueing included, by simulation; None where no rate was asked for."""
+    """Queueing included, by simulation; None where no rate was asked for. The first option is how
+    many its first option says to buy."""
+    most_chips: int | None = None
+    """That there may be, in all."""
     precision_note: str = ""
     """Why this precision, where it was not asked for."""
 
@@ -140,6 +179,10 @@ class ChipLine(Struct, frozen=True, kw_only=True):
     joule_per_token: float | None
     mfu_frac: float | None = None
     why_not: str = ""
+    spread: Parallelism | None = None
+    """The layout that all figures are of: `plan serve` says the same of it."""
+    sequences: int | None = None
+    """At once, at the full load."""
     usd_per_mtoken_range: Estimate | None = None
     joule_per_token_range: Estimate | None = None
     mfu_range: Estimate | None = None

@@ -6,6 +6,8 @@ A `Term` is a share of a time with the doubt of its constant. An `Estimate` is a
 
 from __future__ import annotations
 
+import math
+
 from msgspec import Struct
 
 from fuelline.schema.errors import InputError
@@ -36,6 +38,12 @@ class Parallelism(Struct, frozen=True, kw_only=True):
     def shards(self) -> int:
         """Chips that hold one copy of a dense model."""
         return self.tp * self.pp
+
+    @property
+    def words(self) -> str:
+        """`tp 4, pp 2`."""
+        degrees = [(name, getattr(self, name)) for name in ("tp", "pp", "dp", "ep", "cp")]
+        return ", ".join(f"{name} {size}" for name, size in degrees if size > 1) or "one chip"
 
     def check(self) -> None:
         """Raise if a degree makes no sense."""
@@ -79,11 +87,25 @@ class Estimate(Struct, frozen=True, kw_only=True):
     terms: tuple[Term, ...] = ()
     assumptions: tuple[str, ...] = ()
     """What was not given and had to be assumed."""
+    work: float | None = None
+    """None: the terms sum to the value. Else the value is so much work over that sum: tokens of a
+    rate, seconds at the peak rate of an MFU."""
+
+    @property
+    def explained(self) -> float:
+        """The value, from its terms alone."""
+        seconds = sum(term.seconds for term in self.terms)
+        return seconds if self.work is None else self.work / seconds
 
     def check(self) -> None:
         """Raise unless the value is inside its interval."""
         if not self.low <= self.value <= self.high:
             raise ValueError(f"{self.value} is outside {self.low} to {self.high}")
+
+    def check_explained(self) -> None:
+        """Raise unless the terms make the value; those of a row have a unit of their own."""
+        if not math.isclose(self.value, self.explained, rel_tol=1e-6):
+            raise ValueError(f"{self.value} {self.unit} is explained as {self.explained}")
 
 
 class Unanswered(Struct, frozen=True, kw_only=True):

@@ -107,11 +107,17 @@ class FleetOption(Struct, frozen=True, kw_only=True):
     with_spares: int
     """With spares for what is broken at any time; what to buy."""
     chips: int
-    """Of all of them, spares included."""
+    """Of those that are bought, spares included."""
     usd_per_hour: float | None
     simulated: Simulated | None
     """At `replicas`; None if no number of replicas keeps the limits."""
     why_not: str = ""
+    bought: int = 0
+    """What to have: `with_spares`, or as many as the chips allowed hold."""
+    carries_per_s: float | None = None
+    """Requests that `bought` instances keep the limits for, with nothing to spare."""
+    short: bool = False
+    """`bought` is too few for the rate with head room."""
 
 
 class PoolsOption(Struct, frozen=True, kw_only=True):
@@ -142,3 +148,6 @@ class FleetAnswer(Struct, frozen=True, kw_only=True):
     """Cheapest first; those that cannot keep the limits last."""
     pools: PoolsOption | None = None
     advice: tuple[str, ...] = ()
+    needed_chips: int | None = None
+    """Fewest that hold the rate with head room and spares, however many are allowed; None if no
+    size keeps the limits."""

@@ -220,11 +220,21 @@ def test_training_tells_time_memory_input_and_failures(capsys: Capture) -> None:
     assert "matrix math" in out
 
 
-def test_too_few_chips_for_the_rate_are_not_called_too_little_memory(capsys: Capture) -> None:
+def test_too_few_chips_say_what_they_carry_and_how_many_would_do(capsys: Capture) -> None:
     words = ("serve", "llama-3.1-8b", "--chip", "h100", "--rate", "500")
-    code, _, error = run(capsys, *words, "--chips", "8")
+    code, out, _ = run(capsys, *words, "--chips", "8")
+    assert code == 1
+    said = " ".join(out.split())
+    assert "--chips 8 is too few: they carry" in said
+    enough = said.split("it takes --chips ")[1].split(".")[0]
+    assert run(capsys, *words, "--chips", enough)[0] == 0
+
+
+def test_too_few_chips_for_one_replica_are_not_called_too_little_memory(capsys: Capture) -> None:
+    words = ("serve", "llama-3.1-70b", "--chip", "h100")
+    code, _, error = run(capsys, *words, "--chips", "1")
     assert code == 3
-    assert "--chips 8 is too few" in error
+    assert "--chips 1 is too few" in error
     assert "GB" not in error.replace("80GB", "")
     enough = error.split("Ask for --chips ")[1].split(",")[0]
     assert run(capsys, *words, "--chips", enough)[0] == 0
@@ -389,8 +399,23 @@ def test_a_chip_of_ones_own_is_planned_for_and_its_blanks_are_not_filled(
 
 
 def test_weights_in_host_memory_have_room_but_no_bandwidth(capsys: Capture) -> None:
-    code, _, err = run(
-        capsys, "serve", "llama-3.1-405b", "--chip", "h100", "--chips", "1", "--offload"
+    words = ("serve", "llama-3.1-405b", "--chip", "h100", "--offload")
+    code, out, _ = run(capsys, *words, "--chips", "1")
+    assert code == 0
+    assert "Capacity is not bandwidth" in " ".join(out.split())
+    assert "limit: host bus" in out
+    alone, cut = (
+        answer(capsys, *words, "--batch", "1", "--tp", tp, "--pp", pp)
+        for tp, pp in (("1", "1"), ("2", "2"))
     )
-    assert code == 3
-    assert "Capacity is not bandwidth" in " ".join(err.split())
+    first, second = alone["options"][0], cut["options"][0]
+    assert 0.9 < first["host_share"] < 1
+    # Two buses in parallel halve it, two stages behind one another do not.
+    assert second["tpot_s"]["value"] < 0.55 * first["tpot_s"]["value"]
+    assert (
+        first["tpot_s"]["value"]
+        > 400
+        * answer(capsys, "serve", "llama-3.1-405b", "--chip", "h100", "--batch", "1")["options"][0][
+            "tpot_s"
+        ]["value"]
+    )

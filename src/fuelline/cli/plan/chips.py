@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.cli.plan import options as shared
+from fuelline.cli.plan.counts import check_counts
 from fuelline.schema.precision import parse_precision
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def act(options: argparse.Namespace) -> int:
     from fuelline.report.plan_chips import write_chips  # noqa: PLC0415
     from fuelline.schema.plan_answers import ChipsAnswer  # noqa: PLC0415
 
+    check_counts(options)
     constants = shared.read_constants(options)
     loaded = shared.load(options)
     precision = shared.read_precision(options, loaded)

@@ -245,6 +245,23 @@ def check_degrees(options: argparse.Namespace, model: Model) -> None:
                 f"--ep {near}."
             )
 
+    _check_together(options)
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """Experts are spread over whole attention groups, or groups over whole sets of experts."""
+    for tp in values_of(options, "tp") or ():
+        for ep in values_of(options, "ep") or ():
+            small, large = sorted((int(tp), int(ep)))
+            if large % small:
+                fit = [size for size in range(1, large + 1) if large % size == 0]
+                near = min(fit, key=lambda size: abs(size - small))
+                flag = "tp" if tp < ep else "ep"
+                raise UsageError(
+                    f"--tp {tp:g} and --ep {ep:g} do not go together: one must divide the other. "
+                    f"Give --{flag} {near}, or leave one of them out."
+                )
+
 
 def _check_heads(tp: float, heads: int) -> None:
     if heads % int(tp):

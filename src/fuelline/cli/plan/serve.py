@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.plan import options as shared
+from fuelline.cli.plan.counts import check_counts
 from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import UsageError
 
@@ -149,10 +150,12 @@ def act(options: argparse.Namespace) -> int:
         native=shared.is_native(options, loaded),
         walked=(shared.values_of(options, swept) or ()) if swept else (),
     )
+    check_counts(options)
     shared.check_degrees(options, loaded.model)
     answer = answer_serving(question, constants)
     shared.show(options, answer, write_serving(answer, explain=options.explain))
-    return 0 if answer.options and answer.options[0].meets else 1
+    best = answer.options[0]
+    return 0 if best.meets and not best.short else 1
 
 
 def _values(options: argparse.Namespace, stream: Stream) -> dict[str, tuple[float, ...] | None]:

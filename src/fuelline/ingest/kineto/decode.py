@@ -1,18 +1,19 @@
-"""Text of a piece in, events by what must be known of them out.
+"""Text of a piece in, events by what must be known of them out: the readers in Python.
 
-Two readers of the same text. The first knows the categories by heart: flows and marks, half of a
+Three readers of the same text. The first knows the categories by heart: flows and marks, half of a
 trace, cost it next to nothing, and operators, another third, no arguments. It gives up a piece with
-anything else in it, which the second then reads: any category, any order of keys, and what has a
-field of a wrong type as plain objects. A file that the first gave up often is left to the second.
+anything else in it, which the second then reads: any category, any order of keys. What has a field
+of a wrong type the third takes as plain objects. A file that the first gave up often is left to the
+others. All three make the same of an event (tests/unit/ingest/kineto/test_same.py).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from operator import or_
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
@@ -26,48 +27,37 @@ from fuelline.ingest.kineto.events import (
     Number,
     bend,
 )
-from fuelline.schema.trace import DeviceKind, HostKind
+from fuelline.ingest.kineto.sorts import DEVICE, IGNORED, LINKED, UNLINKED, Sort, find_sort
 
-_UNLINKED = {
-    "cpu_op": HostKind.OP,
-    "user_annotation": HostKind.ANNOTATION,
-    "python_function": HostKind.PYTHON,
-    "overhead": HostKind.PROFILER,
-}
-_LINKED = {"cuda_runtime": HostKind.RUNTIME, "cuda_driver": HostKind.RUNTIME}
-_DEVICE = {
-    "kernel": DeviceKind.KERNEL,
-    "gpu_memcpy": DeviceKind.COPY,
-    "gpu_memset": DeviceKind.SET,
-}
-_IGNORED = (
-    *("ac2g", "fwdbwd", "async_cpu_to_gpu", "async_gpu", "cpu_instant_event", "Trace"),
-    *("gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "collective_comm"),
-)
-"""Flows, marks, and complete events that repeat what others say on a lane of their own."""
-_OLD_DEVICE = {"Kernel": DeviceKind.KERNEL, "Memcpy": DeviceKind.COPY, "Memset": DeviceKind.SET}
-_OLD_HOST = {"Operator": HostKind.OP, "Runtime": HostKind.RUNTIME}
-"""Names before Kineto of 2022."""
-_OTHER_RUNTIMES = ("xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime")
-_DEVICE_KINDS = {name: int(kind) for name, kind in (_DEVICE | _OLD_DEVICE).items()}
-_HOST_KINDS = {name: int(kind) for name, kind in (_UNLINKED | _LINKED | _OLD_HOST).items()}
-_HOST_KINDS |= dict.fromkeys(_OTHER_RUNTIMES, int(HostKind.RUNTIME))
-_OTHER = int(HostKind.OTHER)
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
 _FLOAT_TS_US = 2**43
 """From here on a float of microseconds is coarser than a nanosecond."""
-_PATIENCE = 4
-"""The first reader may give up every fourth piece, and four at the start; then it is not asked."""
 
 
-@dataclass(frozen=True)
-class Sort:
-    """What events have in common that are read the same way."""
+class Patience:
+    """Whether a reader that gives up pieces of a file is worth asking again.
 
-    table: Literal["device", "host"]
-    kind: int
-    """DeviceKind or HostKind."""
-    has_args: bool = True
-    """False where the arguments are kept as text: of host events nobody has asked for yet."""
+    It may give up every fourth piece, and four at the start: to begin a piece twice costs less than
+    half of what the faster reader saves on three others (bench/trace_import.py).
+    """
+
+    _PIECES = 4
+
+    def __init__(self) -> None:
+        self._asked = 0
+        self._given_up = 0
+
+    @property
+    def lasts(self) -> bool:
+        """Ask it again."""
+        return self._given_up * self._PIECES <= self._asked + self._PIECES**2
+
+    def count(self, *, given_up: bool) -> None:
+        """It was asked once more."""
+        self._asked += 1
+        self._given_up += given_up
 
 
 @dataclass(frozen=True)
@@ -75,39 +65,50 @@ class Batch:
     """The events of a piece."""
 
     complete: dict[Sort, list[Any]]
-    """Apart by what must be known of them."""
+    """Apart by what must be known of them, in the order of the file."""
     events: int
     """Of all phases."""
     halves: list[Any] = field(default_factory=list)
     """Beginnings and ends that are events of their own, in the order of the file."""
+    places: dict[Sort, list[int]] = field(default_factory=dict)
+    """Where the complete events stand in the file, if that is known."""
+    is_exact: bool = False
+    """Starts are kept as text."""
+    is_scanned: bool = False
+    """The scanner has the others; it must be told to keep them."""
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether a time is a fraction that a float cannot hold."""
+        return any(
+            _is_coarse(event.ts) for same in (*self.complete.values(), self.halves) for event in same
+        )
+
+
+def _is_coarse(ts: object) -> bool:
+    return isinstance(ts, float) and abs(ts) >= _FLOAT_TS_US
 
 
 class _Fast:
     """The first reader; `exact` keeps starts as text."""
 
     def __init__(self, *, exact: bool) -> None:
+        self._is_exact = exact
         start: Any = ("ts", Raw, Raw(b"")) if exact else ("ts", Number, None)
         whose = [("pid", Number, None), ("tid", Number, None)]
-        device = {
-            _struct(cat, [*whose, start], Args, NO_ARGS): Sort("device", int(kind))
-            for cat, kind in _DEVICE.items()
-        }
-        linked = {
-            _struct(cat, [whose[1], start], Links, Links()): Sort("host", int(kind))
-            for cat, kind in _LINKED.items()
-        }
-        unlinked = {
-            _struct(cat, [whose[1], start], Raw, Raw(b"")): Sort("host", int(kind), has_args=False)
-            for cat, kind in _UNLINKED.items()
+        kinds = {
+            **{_struct(cat, [*whose, start], Args, NO_ARGS): cat for cat in DEVICE},
+            **{_struct(cat, [whose[1], start], Links, Links()): cat for cat in LINKED},
+            **{_struct(cat, [whose[1], start], Raw, Raw(b"")): cat for cat in UNLINKED},
         }
         empty = [
             msgspec.defstruct(f"No_{cat}", [], tag_field="cat", tag=cat, frozen=True, gc=False)
-            for cat in _IGNORED
+            for cat in IGNORED
         ]
-        self._sorts: dict[type, Sort] = {**device, **linked, **unlinked}
+        self._sorts: dict[type, Sort] = {kind: find_sort(cat) for kind, cat in kinds.items()}
         self._ignored = dict.fromkeys(empty, deque[Any](maxlen=0).append)
-        kinds: Any = reduce(or_, (*self._sorts, *empty))
-        self._decoder = msgspec.json.Decoder(list[kinds])
+        every: Any = reduce(or_, (*self._sorts, *empty))
+        self._decoder = msgspec.json.Decoder(list[every])
 
     def decode(self, text: bytes) -> Batch:
         events = self._decoder.decode(text)
@@ -115,7 +116,8 @@ class _Fast:
         put = {kind: found[sort].append for kind, sort in self._sorts.items()} | self._ignored
         for event in events:
             put[event.__class__](event)
-        return Batch({sort: same for sort, same in found.items() if same}, len(events))
+        complete = {sort: same for sort, same in found.items() if same}
+        return Batch(complete, len(events), is_exact=self._is_exact)
 
 
 def _struct(cat: str, where: list[Any], args: Any, no_args: Any) -> type[Struct]:
@@ -141,57 +143,71 @@ _LOOSE: dict[bool, msgspec.json.Decoder[Any]] = {
     False: msgspec.json.Decoder(list[Event]),
     True: msgspec.json.Decoder(list[ExactEvent]),
 }
-_PLAIN = msgspec.json.Decoder(list[dict[str, Any]])
+_SINGLE: dict[bool, msgspec.json.Decoder[Any]] = {
+    False: msgspec.json.Decoder(Event),
+    True: msgspec.json.Decoder(ExactEvent),
+}
+_APART = msgspec.json.Decoder(list[Raw])
 
 
 class Decoder:
     """Reads pieces of one file; what it has learnt from one piece it keeps for the next."""
 
     def __init__(self) -> None:
-        self._pieces = 0
-        self._given_up = 0
-        self._is_exact = False
+        self._fast = Patience()
+        self.is_exact = False
+        """Starts are kept as text: since the first piece with one that a float cannot hold."""
 
     def decode(self, text: bytes) -> Batch:
         """The events of an array; msgspec.DecodeError if it is none."""
         batch = self._read(text)
-        first = next(iter((*batch.complete.values(), batch.halves)), [])
-        if not self._is_exact and first and _is_coarse(first[0].ts):
-            self._is_exact = True
+        if not self.is_exact and batch.is_coarse:
+            self.is_exact = True
             batch = self._read(text)
         return batch
 
     def _read(self, text: bytes) -> Batch:
-        self._pieces += 1
-        if self._given_up * _PATIENCE <= self._pieces + _PATIENCE**2:
+        if self._fast.lasts:
             try:
-                return _find_fast(self._is_exact).decode(text)
+                batch = _find_fast(self.is_exact).decode(text)
             except msgspec.ValidationError:
-                self._given_up += 1
+                self._fast.count(given_up=True)
+            else:
+                self._fast.count(given_up=False)
+                return batch
+        return self.decode_loose(text)
+
+    def decode_loose(self, text: bytes, places: Sequence[int] = ()) -> Batch:
+        """The same for events of any shape, which stand at these places of the file."""
         try:
-            events: list[Any] = _LOOSE[self._is_exact].decode(text)
+            events: list[Any] = _LOOSE[self.is_exact].decode(text)
         except msgspec.ValidationError:
-            events = [bend(each) for each in _PLAIN.decode(text)]
-        return _sort_out(events)
+            events = list(self._read_apart(text))
+        found = _sort_out(events, places)
+        return replace(found, is_exact=self.is_exact)
+
+    def _read_apart(self, text: bytes) -> Iterator[Any]:
+        """Each event by itself, so that a strange one changes nothing of its neighbours."""
+        single = _SINGLE[self.is_exact]
+        for raw in _APART.decode(text):
+            try:
+                yield single.decode(raw)
+            except msgspec.ValidationError:
+                yield bend(raw, exact=self.is_exact)
 
 
-def _is_coarse(ts: object) -> bool:
-    """Whether a time is a fraction that a float cannot hold."""
-    return isinstance(ts, float) and abs(ts) >= _FLOAT_TS_US
-
-
-def _sort_out(events: list[Any]) -> Batch:
+def _sort_out(events: list[Any], places: Sequence[int]) -> Batch:
     found: dict[Sort, list[Any]] = {}
-    known = [event for event in events if event.cat not in _IGNORED]
-    for event in known:
+    stand: dict[Sort, list[int]] = {}
+    halves = []
+    for number, event in enumerate(events):
+        if event.cat in IGNORED:
+            continue
         if event.ph == "X":
-            found.setdefault(find_sort(event.cat), []).append(event)
-    return Batch(found, len(events), [event for event in known if event.ph in ("B", "E")])
-
-
-@lru_cache(1024)
-def find_sort(cat: str | None) -> Sort:
-    """Of an event whose arguments were read, by its category."""
-    if cat in _DEVICE_KINDS:
-        return Sort("device", _DEVICE_KINDS[cat])
-    return Sort("host", _HOST_KINDS.get(cat or "", _OTHER))
+            sort = find_sort(event.cat)
+            found.setdefault(sort, []).append(event)
+            if places:
+                stand.setdefault(sort, []).append(places[number])
+        elif event.ph in ("B", "E"):
+            halves.append(event)
+    return Batch(found, len(events), halves, stand)

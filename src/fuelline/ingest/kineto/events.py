@@ -59,6 +59,7 @@ class Links(Struct, frozen=True, gc=False):
 
     external: Number = field(name="External id", default=None)
     correlation: Number = None
+    external_old: Number = field(name="external id", default=None)
 
 
 class Event(Struct, frozen=True, gc=False):
@@ -91,7 +92,6 @@ _NOT_JSON = re.compile(
     rb"(:\s*)([+-]?(?:nan(?:\(ind\))?|inf(?:inity)?))(?=\s*[,}\]])", re.IGNORECASE
 )
 _BROKEN = re.compile("[\udc80-\udcff]")
-_DIMS = msgspec.json.Decoder(list[Any])
 
 
 def mend(text: bytes) -> bytes:
@@ -100,22 +100,36 @@ def mend(text: bytes) -> bytes:
     return _BROKEN.sub("?", named.decode("utf-8", "surrogateescape")).encode()
 
 
-def bend(plain: dict[str, Any]) -> Event:
+class _Start(Struct, frozen=True, gc=False):
+    """When an event of any shape starts, as it is written."""
+
+    ts: Raw = _NO_TEXT
+
+
+_PLAIN = msgspec.json.Decoder(dict[str, Any])
+_START = msgspec.json.Decoder(_Start)
+
+
+def bend(text: Raw, *, exact: bool) -> Event | ExactEvent:
     """An event of any shape; a field of a wrong type counts as absent, a number may be text."""
-    args = plain.get("args")
-    return Event(
-        ph=_text(plain.get("ph")),
-        cat=_text(plain.get("cat")),
-        name=_text(plain.get("name")),
-        pid=_number(plain.get("pid")),
-        tid=_number(plain.get("tid")),
-        ts=_number(plain.get("ts")),
-        dur=_number(plain.get("dur")),
-        args=_bend_args(args) if isinstance(args, dict) else NO_ARGS,
-    )
+    plain = _PLAIN.decode(text)
+    fields: dict[str, Any] = {
+        "ph": _text(plain.get("ph")),
+        "cat": _text(plain.get("cat")),
+        "name": _text(plain.get("name")),
+        "pid": _number(plain.get("pid")),
+        "tid": _number(plain.get("tid")),
+        "dur": _number(plain.get("dur")),
+        "args": _bend_args(plain.get("args")),
+    }
+    if exact:
+        return ExactEvent(ts=_START.decode(text).ts, **fields)
+    return Event(ts=_number(plain.get("ts")), **fields)
 
 
-def _bend_args(plain: dict[str, Any]) -> Args:
+def _bend_args(plain: object) -> Args:
+    if not isinstance(plain, dict):
+        return NO_ARGS
     numbers = {
         name: _number(plain.get(key))
         for name, key in zip(Args.__struct_fields__, Args.__struct_encode_fields__, strict=True)
@@ -148,22 +162,30 @@ def _sizes(value: object) -> list[int] | str | None:
 
 
 _OP_ARGS = msgspec.json.Decoder(OpArgs)
-_NO_OP_ARGS = OpArgs()
+_ANY = msgspec.json.Decoder()
 
 
 def decode_op_args(args: Raw | Args) -> OpArgs | Args:
-    """An operator's arguments; of a wrong type they count as absent."""
+    """An operator's arguments; those of a wrong type count as absent."""
     if isinstance(args, Args):
         return args
+    if not args:
+        return NO_ARGS
     try:
         return _OP_ARGS.decode(args)
-    except msgspec.MsgspecError:
-        return _NO_OP_ARGS
+    except msgspec.ValidationError:
+        return _bend_args(_decode_any(args))
 
 
 def decode_list(text: Raw) -> list[Any]:
     """A list inside an argument; empty if it is not one."""
+    found = _decode_any(text) if text else None
+    return found if isinstance(found, list) else []
+
+
+def _decode_any(text: Raw) -> Any:
+    """A value that was skipped so far: its letters may be broken, its brackets too deep."""
     try:
-        return _DIMS.decode(text)
-    except msgspec.MsgspecError:
-        return []
+        return _ANY.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -6,14 +6,16 @@ one. A field that is no number becomes null; a time that is none is an error.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from msgspec import Raw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from msgspec import Raw
 
     from fuelline.ingest.kineto.events import Number
 
@@ -26,40 +28,59 @@ class OddNumberError(ValueError):
     """A value that should be a number and is not."""
 
 
-def moments(starts: Sequence[Any], lengths: Sequence[Number]) -> dict[str, pl.Series]:
-    """Start and length of events as they are written; `settle` makes nanoseconds of them."""
-    took = floats(lengths)
-    _check(took, "a duration")
-    if isinstance(starts[0], Raw):
-        exact = [exact_ns(bytes(start)) for start in starts]
-        return {"start_ns": pl.Series(values=exact, dtype=pl.Int64), "took_us": took}
-    start = floats(starts)
-    if start.null_count():
+@dataclass(frozen=True)
+class Moments:
+    """When events start and end."""
+
+    columns: dict[str, pl.Series]
+    """`start_ns` and `end_ns`."""
+    negative: int
+    """Events that would have ended before they started; they are empty."""
+
+
+def moments(starts: Sequence[Any], lengths: Sequence[Number], *, exact: bool) -> Moments:
+    """Of lengths in microseconds and starts, which are nanoseconds already if `exact`."""
+    took_us = floats(lengths)
+    _check(took_us, "a duration")
+    took = _rounded(pl.col("took_us").fill_null(0.0) * 1000)
+    start = pl.col("start")
+    if exact:
+        at = pl.Series(values=starts, dtype=pl.Int64)
+    else:
+        at = _times(starts)
+        whole = start.floor()  # apart from the fraction: a float holds 53 bits only
+        start = whole.cast(pl.Int64) * 1000 + _rounded((start - whole) * 1000)
+    found = pl.DataFrame({"start": at, "took_us": took_us}).select(
+        start.alias("start_ns"),
+        (start + took.clip(0)).alias("end_ns"),
+        (took < 0).sum().alias("negative"),
+    )
+    columns = {name: found[name] for name in ("start_ns", "end_ns")}
+    return Moments(columns, int(found["negative"][0]))
+
+
+def exact_starts(starts: Sequence[Raw]) -> list[int]:
+    """Nanoseconds of starts that are text."""
+    return [exact_ns(bytes(start)) for start in starts]
+
+
+def _rounded(nanos: pl.Expr) -> pl.Expr:
+    """Halves up, as the scanner does it; what polars does with them depends on its version."""
+    return (nanos + 0.5).floor().cast(pl.Int64)
+
+
+def _times(starts: Sequence[Number]) -> pl.Series:
+    found = floats(starts)
+    if found.null_count():
         raise OddNumberError("an event has no time")
-    _check(start, "a time")
-    return {"start_us": start, "took_us": took}
+    _check(found, "a time")
+    return found
 
 
 def _check(micros: pl.Series, what: str) -> None:
     low, high = micros.min(), micros.max()
     if low is not None and not (-MOST_TS_US < low <= high < MOST_TS_US):  # type: ignore[operator]
         raise OddNumberError(f"{what} is absurd")
-
-
-def settle(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Start and end in nanoseconds; and how many events would have ended before they started.
-
-    Whole microseconds and their fraction apart, since a float holds only 53 bits.
-    """
-    took = (pl.col("took_us").fill_null(0.0) * 1000).round().cast(pl.Int64)
-    if "start_us" in frame.columns:
-        whole = pl.col("start_us").floor()
-        part = ((pl.col("start_us") - whole) * 1000).round()
-        frame = frame.with_columns(
-            (whole.cast(pl.Int64) * 1000 + part.cast(pl.Int64)).alias("start_ns")
-        )
-    settled = frame.with_columns((pl.col("start_ns") + took.clip(0)).alias("end_ns"))
-    return settled, frame.select((took < 0).sum()).item()
 
 
 def exact_ns(text: bytes) -> int:

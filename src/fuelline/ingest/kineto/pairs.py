@@ -15,10 +15,13 @@ import msgspec
 from msgspec import Raw
 
 from fuelline.ingest.kineto.numbers import exact_ns
+from fuelline.ingest.kineto.sorts import find_sort
 from fuelline.schema.trace import Quality
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from fuelline.ingest.kineto.decode import Batch
 
 _MOST_OPEN = 100_000
 """Beginnings that wait for their ends; a file with more never ends anything."""
@@ -31,6 +34,15 @@ class Pairs:
         self._open: dict[tuple[str, str], list[Any]] = {}
         self._waiting = 0
         self._lost = 0
+
+    def complete(self, batch: Batch, end: int) -> None:
+        """Add to a batch what its halves make of those before; it stands where the piece ends."""
+        for event in self.join(batch.halves):
+            sort = find_sort(event.cat)
+            same = batch.complete.setdefault(sort, [])
+            same.append(event)
+            if batch.is_scanned:
+                batch.places.setdefault(sort, []).append(end)
 
     def join(self, halves: Sequence[Any]) -> Iterator[Any]:
         """Complete events, in the order of their ends."""

@@ -1,7 +1,8 @@
 """The importer of Kineto's JSON: pieces of the file in, parts of tables out, in bounded memory.
 
-Each piece is decoded, bent into columns and forgotten. Columns are written when enough of them have
-come together. What a file says about itself may stand before or behind its events.
+Each piece is read, bent into columns and forgotten, by the compiled scanner where there is one and
+by readers in Python where there is none or where it gives up; both make the same tables. What a
+file says about itself may stand before or behind its events.
 """
 
 from __future__ import annotations
@@ -10,41 +11,34 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import polars as pl
 
 from fuelline.ingest.importer import Imported
-from fuelline.ingest.kineto.columns import (
-    STEP_MARK,
-    Book,
-    HostColumns,
-    device_frame,
-    external,
-)
-from fuelline.ingest.kineto.decode import Decoder, find_sort
-from fuelline.ingest.kineto.events import decode_op_args, mend
+from fuelline.ingest.kineto.book import Book
+from fuelline.ingest.kineto.decode import Decoder
+from fuelline.ingest.kineto.events import mend
 from fuelline.ingest.kineto.facts import describe
-from fuelline.ingest.kineto.numbers import OddNumberError, ints, moments, settle
+from fuelline.ingest.kineto.numbers import OddNumberError
 from fuelline.ingest.kineto.pairs import Pairs
-from fuelline.ingest.kineto.shapes import count_work
+from fuelline.ingest.kineto.refusals import (
+    TRUNCATED,
+    find_trailing,
+    refuse_malformed,
+    refuse_nested,
+    refuse_number,
+)
+from fuelline.ingest.kineto.scan import find_scan
 from fuelline.ingest.kineto.split import Piece, Splitter, find_last_event_end
+from fuelline.ingest.kineto.tables import Tables
 from fuelline.ingest.unpack import TruncatedError, read_blocks
 from fuelline.schema.errors import InputError
 from fuelline.schema.trace import Quality, SourceFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from fuelline.ingest.importer import PartWriter
-    from fuelline.ingest.kineto.decode import Batch, Sort
-
-_PART_ROWS = 100_000
-"""Rows of a table that are held before they are written: some 5 MB."""
-_DEVICE_ROWS, _HOST_ROWS = 1024, 16384
-"""Events that become columns at a time: few enough for their Python objects to stay near the
-processor, and for their memory to be used again instead of given back (bench/trace_import.py)."""
-_TRAILING = "trailing characters (byte "
-_TRUNCATED = "Input data was truncated"
+    from fuelline.ingest.kineto.decode import Batch
 
 
 class Kineto:
@@ -93,9 +87,11 @@ class _Reading:
         self.path = path
         self.rank = rank
         self.partial = partial
-        self.tables = _Tables(rank, writer)
         self.splitter = Splitter(path, read_blocks(path, advance))
+        self.book = Book()
         self.decoder = Decoder()
+        self.scan = find_scan(self.book, self.decoder)
+        self.tables = Tables(rank, writer, self.book, self.scan)
         self.quality: list[Quality] = []
         self.pairs = Pairs()
         self.events = 0
@@ -131,9 +127,9 @@ class _Reading:
         if end is None:
             if not self.splitter.is_array or not self._ends_well(rest):
                 raise self.splitter.cut_short()
-            self._keep(self._decode(Piece(rest.text.rstrip().rstrip(b","), rest.start)), rest)
+            self._keep(self._decode_or_fail(Piece(rest.text.rstrip().rstrip(b","), rest.start)), rest)
             return {}
-        self._keep(self._decode(Piece(rest.text[: end - 1], rest.start)), rest)
+        self._keep(self._decode_or_fail(Piece(rest.text[: end - 1], rest.start)), rest)
         return self._object(self._as_object(rest.text[end:]), rest.start + end)
 
     def _read_piece(self, piece: Piece) -> int | None:
@@ -141,14 +137,14 @@ class _Reading:
         try:
             events = self._decode(piece)
         except msgspec.DecodeError as error:
-            end = _trailing(error)
+            end = find_trailing(error)
             if end is not None:
                 inside = Piece(piece.text[: end - 2].rstrip()[:-1], piece.start)
                 self._keep(self._decode_or_fail(inside), inside)
                 return len(inside.text)
             again = self.splitter.recut(piece)
             if again is None:
-                raise self._malformed(piece, error) from None
+                raise refuse_malformed(self.path, piece.start, error) from None
             piece = again
             events = self._decode_or_fail(piece)
         self._keep(events, piece)
@@ -166,11 +162,11 @@ class _Reading:
         try:
             self._try(b"[" + rest.text, rest)
         except msgspec.DecodeError as error:
-            end = _trailing(error)
+            end = find_trailing(error)
             if end is None:
-                if str(error) == _TRUNCATED:
+                if str(error) == TRUNCATED:
                     return None
-                raise self._malformed(rest, error) from None
+                raise refuse_malformed(self.path, rest.start, error) from None
             return len(rest.text[: end - 2].rstrip())
         return len(rest.text.rstrip())
 
@@ -197,9 +193,13 @@ class _Reading:
         try:
             return self._decode(piece)
         except msgspec.DecodeError as error:
-            raise self._malformed(piece, error) from None
+            raise refuse_malformed(self.path, piece.start, error) from None
 
     def _decode(self, piece: Piece) -> Batch:
+        """By the scanner if there is one and it takes the piece."""
+        scanned = self.scan.read(piece) if self.scan else None
+        if scanned is not None:
+            return scanned
         return self._try(b"".join((b"[", piece.text, b"]")), piece)
 
     def _try(self, text: bytes, piece: Piece) -> Batch:
@@ -210,37 +210,30 @@ class _Reading:
             text = mend(text)
         except msgspec.DecodeError as error:
             mended = mend(text)
-            if mended == text or _trailing(error) is not None or str(error) == _TRUNCATED:
+            if mended == text or find_trailing(error) is not None or str(error) == TRUNCATED:
                 raise
             text = mended
         except RecursionError:
-            raise self._too_deep(piece) from None
+            raise refuse_nested(self.path, piece.start) from None
         try:
             return self.decoder.decode(text)
         except RecursionError:
-            raise self._too_deep(piece) from None
+            raise refuse_nested(self.path, piece.start) from None
 
     def _keep(self, batch: Batch, piece: Piece) -> None:
         self.end = piece.start + len(piece.text)
         self.events += batch.events
         try:
-            for event in self.pairs.join(batch.halves):
-                batch.complete.setdefault(find_sort(event.cat), []).append(event)
-            self.tables.add(batch.complete, piece.start)
+            self.pairs.complete(batch, self.end)
+            self.tables.add(batch, piece)
         except OddNumberError as odd:
-            raise self._odd(odd) from None
+            raise refuse_number(self.path, self.tables.since, self.end, odd) from None
 
     def _finish(self) -> None:
         try:
             self.tables.finish()
         except OddNumberError as odd:
-            raise self._odd(odd) from None
-
-    def _odd(self, odd: OddNumberError) -> InputError:
-        return InputError(
-            f"{self.path}: an event between byte {self.tables.since} and byte {self.end} cannot be "
-            f"read: {odd}. Nothing was imported. Record the trace again, or repair that event."
-        )
+            raise refuse_number(self.path, self.tables.since, self.end, odd) from None
 
     def _as_object(self, tail: bytes) -> bytes:
         text = tail.strip()
@@ -256,22 +249,9 @@ class _Reading:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return msgspec.json.decode(mend(text), type=dict[str, Any])
         except (msgspec.DecodeError, RecursionError) as error:
-            if str(error) == _TRUNCATED:
+            if str(error) == TRUNCATED:
                 raise self.splitter.cut_short() from None
-            raise self._malformed(Piece(text, start), error) from None
-
-    def _malformed(self, piece: Piece, error: Exception) -> InputError:
-        place = piece.start + max(0, _byte_of(error) - 1)
-        return InputError(
-            f"{self.path}: not a trace at byte {place} ({error}). Nothing was imported. Copy the "
-            "file again, or record it again."
-        )
-
-    def _too_deep(self, piece: Piece) -> InputError:
-        return InputError(
-            f"{self.path}: something after byte {piece.start} is nested too deeply for a trace. "
-            "Nothing was imported. Record the trace again."
-        )
+            raise refuse_malformed(self.path, start, error) from None
 
     def _imported(self, said: dict[str, Any]) -> Imported:
         facts = describe(said, self.rank, self.path.name)
@@ -291,7 +271,7 @@ class _Reading:
     def _doubt(self) -> None:
         """State what the events themselves show to be wrong."""
         self.quality += self.pairs.judge()
-        negative = self.tables.negative
+        negative = self.book.negative
         if negative:
             self.quality.append(
                 Quality(
@@ -300,119 +280,3 @@ class _Reading:
                     forbids="durations of single events where the profiler's clocks disagree",
                 )
             )
-
-
-class _Tables:
-    """Columns that wait to be written."""
-
-    def __init__(self, rank: int, writer: PartWriter) -> None:
-        self._rank = rank
-        self._writer = writer
-        self._book = Book()
-        self.negative = 0
-        """Events that end before they start."""
-        self._device: dict[Sort, list[Any]] = {}
-        self._host: dict[Sort, HostColumns] = {}
-        self._since: dict[Sort, int] = {}
-        """Where the events that wait begin in the file, by sort."""
-        self.since = 0
-        """Where those began that became columns last."""
-        self._counted: list[Any] = []
-        """Operators whose work is to be counted."""
-        self._waiting: dict[str, list[pl.DataFrame]] = {}
-
-    def add(self, complete: Mapping[Sort, Sequence[Any]], start: int) -> None:
-        """Events of a piece at this byte; they wait until columns of them are worth making."""
-        for sort, events in complete.items():
-            self._since.setdefault(sort, start)
-            if sort.table == "device":
-                self._add_device(sort, events)
-            else:
-                self._add_host(sort, events)
-
-    def finish(self) -> None:
-        """Write what waits."""
-        for sort in list(self._device):
-            self._bend_device(sort)
-        for sort in self._host:
-            self._bend_host(sort)
-        for table in list(self._waiting):
-            self._write(table)
-        self._writer.add("names", self._rank, self._book.names.frame())
-
-    def _add_device(self, sort: Sort, events: Sequence[Any]) -> None:
-        waiting = self._device.setdefault(sort, [])
-        waiting += events
-        if len(waiting) >= _DEVICE_ROWS:
-            self._bend_device(sort)
-
-    def _bend_device(self, sort: Sort) -> None:
-        self.since = self._since.pop(sort)
-        self._hold("device", device_frame(self._device.pop(sort), sort.kind, self._book))
-
-    def _add_host(self, sort: Sort, events: Sequence[Any]) -> None:
-        columns = self._host.setdefault(sort, HostColumns(sort, self._book))
-        steps = len(self._book.names.steps)
-        counted = columns.add(events)
-        if len(self._book.names.steps) > steps:
-            self._hold_steps(events)
-        self._counted += counted
-        if len(columns) >= _HOST_ROWS:
-            self._bend_host(sort)
-
-    def _bend_host(self, sort: Sort) -> None:
-        if sort in self._since:
-            self.since = self._since.pop(sort)
-            self._hold("host", self._host[sort].take())
-        if self._counted:
-            self._hold("ops", _work(self._counted))
-            self._counted = []
-
-    def _hold_steps(self, host: Sequence[Any]) -> None:
-        """The profiler's marks are few: each has a name of its own."""
-        names = self._book.names
-        marks = [event for event in host if event.name.startswith(STEP_MARK)]
-        times = moments([mark.ts for mark in marks], [mark.dur for mark in marks])
-        numbers = [names.steps.get(name) for name in names.find([mark.name for mark in marks])]
-        frame = pl.DataFrame({**times, "step": pl.Series(values=numbers, dtype=pl.Int64)})
-        self._hold("steps", frame.drop_nulls("step"))
-
-    def _hold(self, table: str, frame: pl.DataFrame) -> None:
-        waiting = self._waiting.setdefault(table, [])
-        waiting.append(frame)
-        if sum(each.height for each in waiting) >= _PART_ROWS:
-            self._write(table)
-
-    def _write(self, table: str) -> None:
-        waiting = self._waiting.pop(table, [])
-        if waiting:
-            frame = pl.concat(waiting)
-            if "took_us" in frame.columns:
-                frame, negative = settle(frame)
-                self.negative += negative
-            if table == "device":
-                frame = frame.with_columns(pl.col("occupancy") / 100)
-            self._writer.add(table, self._rank, frame)
-
-
-def _work(counted: list[Any]) -> pl.DataFrame:
-    """Columns of the `ops` table."""
-    args = [decode_op_args(event.args) for event in counted]
-    return pl.DataFrame(
-        {
-            **moments([event.ts for event in counted], [event.dur for event in counted]),
-            "external": ints(external(args)),
-            **count_work([event.name for event in counted], args),
-        }
-    )
-
-
-def _trailing(error: Exception) -> int | None:
-    """Where the decoder found more than the array, counted from 1; None if that is not it."""
-    return _byte_of(error) if _TRAILING in str(error) else None
-
-
-def _byte_of(error: Exception) -> int:
-    _, _, after = str(error).partition("(byte ")
-    digits = after.partition(")")[0]
-    return int(digits) if digits.isdecimal() else 0

@@ -12,19 +12,20 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import polars as pl
 
 from fuelline.ingest.kineto.events import decode_list
-from fuelline.ingest.kineto.numbers import floats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from msgspec import Raw
 
-    from fuelline.ingest.kineto.events import Args, Number, OpArgs
+    from fuelline.ingest.kineto.events import Args, OpArgs
 
 Shape = list[int]
+Work = tuple[float | None, float | None, str | None]
+"""Operations, least bytes, type of the first operand."""
+NO_WORK: Work = (None, None, None)
 
 _ABSURD_FLOPS = 1e21
 """No single operator needs more: a fast chip would be at it for a week."""
@@ -34,23 +35,13 @@ _TYPE_BYTES = {"float": 4, "c10::BFloat16": 2, "c10::Half": 2, "double": 8, "sig
 _TYPE_BYTES |= {"c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1, "unsigned char": 1}
 
 
-def count_work(names: Sequence[str], args: Sequence[OpArgs | Args]) -> dict[str, pl.Series]:
-    """Columns `flops`, `least_bytes` and `dtype` for operators that are in COUNTERS."""
-    works = [_work(name, each) for name, each in zip(names, args, strict=True)]
-    return {
-        "flops": floats([work[0] for work in works]),
-        "least_bytes": floats([work[1] for work in works]),
-        "dtype": pl.Series(values=[work[2] for work in works], dtype=pl.String),
-    }
-
-
-def _work(name: str, args: OpArgs | Args) -> tuple[Number, Number, str]:
-    """Operations, least bytes, type of the first operand."""
+def count_work(name: str, args: OpArgs | Args) -> Work:
+    """Of an operator that is in COUNTERS."""
     types = decode_list(args.types)
-    dtype = next((kind for kind in types if kind in _TYPE_BYTES), "")
+    dtype = next((kind for kind in types if isinstance(kind, str) and kind in _TYPE_BYTES), "")
     try:
         counted = COUNTERS[name](decode_list(args.dims), args.concrete)
-    except (IndexError, TypeError, ValueError, ZeroDivisionError):
+    except (IndexError, TypeError, ValueError, ZeroDivisionError, OverflowError):
         return None, None, dtype
     if counted is None or not 0 < counted[0] < _ABSURD_FLOPS:
         return None, None, dtype

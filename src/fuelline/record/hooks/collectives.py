@@ -63,6 +63,8 @@ _RENAMED = {
 
 _member = c10d.GroupMember
 _Tensor = torch.Tensor
+_DEFAULT_GROUP = "_default_pg" if hasattr(c10d._world, "_default_pg") else "default_pg"
+"""The public name is a property, whose frame costs as much as the rest of finding the group."""
 _count_modes = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
 _queue_callback = torch.autograd.Variable._execution_engine.queue_callback
 
@@ -183,15 +185,16 @@ class Handles(Hook):
 
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
-        self._open: dict[int, Fields] = {}
-        guest.on_fork(self._open.clear)
+        self.open: dict[int, Fields] = {}
+        """By the handle's id, so that the object itself is not kept alive."""
+        guest.on_fork(self.open.clear)
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place.
 
         Calls that are not asynchronous wait as well, inside of torch: nothing is open then.
         """
-        is_open, guest, spool = self._open, self.guest, self.guest.spool
+        is_open, guest, spool = self.open, self.guest, self.guest.spool
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -217,12 +220,6 @@ class Handles(Hook):
             return result
 
         return watched
-
-    def keep(self, work: Any, fields: Fields) -> None:
-        """Remember what a handle stands for; the object itself is not kept alive."""
-        if len(self._open) >= KEPT_HANDLES:
-            self._open.pop(next(iter(self._open)))
-        self._open[id(work)] = fields
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record a wait that failed."""
@@ -270,7 +267,7 @@ class Call(Hook):
         self, original: Callable[..., Any]
     ) -> Callable[..., Any]:
         """The callable to put in the original's place."""
-        guest, spool, handles, kind = self.guest, self.guest.spool, self._handles, self._kind
+        guest, spool, is_open, kind = self.guest, self.guest.spool, self._handles.open, self._kind
         data_name, data_at, group_at = self._place
 
         @functools.wraps(original)
@@ -280,7 +277,7 @@ class Call(Hook):
             fields = None
             try:
                 group = args[group_at] if len(args) > group_at else kwargs.get("group")
-                known = c10d._world.default_pg if group is None else group
+                known = getattr(c10d._world, _DEFAULT_GROUP) if group is None else group
                 ref, number, size, next_number = self._latest
                 if known is not ref():
                     ref, number, size, next_number = self._meet(known)
@@ -302,7 +299,9 @@ class Call(Hook):
                 flags = 0
                 if result is not None:
                     flags = _ASYNC
-                    handles.keep(result, fields)
+                    if len(is_open) >= KEPT_HANDLES:
+                        del is_open[next(iter(is_open))]
+                    is_open[id(result)] = fields
                 if get_ident() != guest.trainer:
                     guest.append(_COLLECTIVE, start_ns, now_ns - start_ns, *fields, flags)
                 else:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fuelline.predict.planner.check.case import Case
     from fuelline.predict.planner.check.rows import Row
     from fuelline.predict.planner.physics.constants import Constants, Loop
-    from fuelline.predict.planner.physics.step import Tally
+    from fuelline.predict.planner.physics.tally import Tally
 
 TIME_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "min": 1 / 60}
 """Of a row's unit in one second."""
@@ -157,7 +157,7 @@ def _load(ask: Ask, replica: Deployment) -> Load:
 def _first_token(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row):
         found = _load(ask, replica)
-        return _time(row, found.ttft_s, replica.prefill(1, max(ask.prompt, 1)))
+        return _time(row, found.ttft_s, found.first())
     tally = replica.prefill(ask.sequences or 1.0, max(ask.prompt, 1))
     return _time(row, tally.seconds, tally)
 
@@ -165,7 +165,7 @@ def _first_token(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
 def _per_token(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row):
         found = _load(ask, replica)
-        return _time(row, found.tpot_s, found.cycle.scaled(1 / ask.output))
+        return _time(row, found.tpot_s, found.token())
     tally = replica.decode(ask.sequences or 1.0, ask.prompt + ask.output / 2)
     return _time(row, tally.seconds, tally)
 
@@ -173,7 +173,7 @@ def _per_token(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
 def _user_rate(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row) and (ask.sequences or 1) > 1:
         found = _load(ask, replica)
-        return Point(value=1 / found.tpot_s, parts=found.cycle)
+        return Point(value=1 / found.tpot_s, parts=found.token())
     tally = replica.decode(ask.sequences or 1.0, ask.prompt + ask.output / 2)
     return Point(value=1 / tally.seconds, parts=tally)
 

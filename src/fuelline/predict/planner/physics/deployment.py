@@ -9,14 +9,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fuelline.predict.planner.physics.memory import most_sequences
+from msgspec.structs import replace
+
+from fuelline.predict.planner.physics.memory import cache_bytes, cache_room, host_share_for
 from fuelline.predict.planner.physics.setup import Setup
-from fuelline.predict.planner.physics.step import Tally, time_step
+from fuelline.predict.planner.physics.step import time_step
 from fuelline.predict.planner.physics.work import make_work
 from fuelline.schema.plans import Slice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from fuelline.predict.planner.physics.tally import Tally
 
 CHUNK_TOKENS = 8192
 """Prompt tokens in one step at most: the default of TRT-LLM and vLLM on large chips."""
@@ -34,8 +38,9 @@ class Deployment(Setup, frozen=True, kw_only=True):
         return time_step(self, make_work(slices))
 
     def decode(self, sequences: float, context: float) -> Tally:
-        """Every sequence gets one token."""
-        return self.step([Slice(sequences, 1, context)])
+        """Every sequence gets one token; below one, so many attention replicas of all have one."""
+        busy = min(sequences, 1.0)
+        return time_step(self, make_work([Slice(max(sequences, 1.0), 1, context)], busy=busy))
 
     def prefill(self, sequences: float, length: float, past: float = 0.0) -> Tally:
         """Whole prompts, in steps of at most `CHUNK_TOKENS` tokens."""
@@ -62,4 +67,18 @@ class Deployment(Setup, frozen=True, kw_only=True):
 
     def room(self, context: float) -> float:
         """Sequences of this length that the replica's memory holds."""
-        return most_sequences(self.model, self.chip, self.precision, self.spread, context)
+        model, precision, spread = self.model, self.precision, self.spread
+        free = cache_room(model, self.chip, precision, spread, self.host_share)
+        return max(free, 0.0) / max(cache_bytes(model, precision, spread, context), 1e-9)
+
+    def offloaded(self, sequences: float, context: float) -> Deployment | None:
+        """The same with as little in host memory as lets so many sequences run; None: too many."""
+        model, precision, spread = self.model, self.precision, self.spread
+        cache = sequences * cache_bytes(model, precision, spread, context)
+        share = host_share_for(model, self.chip, precision, spread, cache)
+        return None if share is None else replace(self, host_share=share)
+
+    def most(self, context: float) -> int:
+        """Whole sequences of this length that memory and the engine let run at once."""
+        limit = min(self.room(context), float(self.engine.most_sequences * self.spread.pp))
+        return math.floor(limit + 1e-9)

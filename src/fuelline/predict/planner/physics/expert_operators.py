@@ -53,7 +53,8 @@ def feed_forward(
 def expert_share(model: Model, spread: Parallelism) -> tuple[float, float, float]:
     """Experts on this chip, attention replicas that send tokens to it, and the cut of a width."""
     if spread.ep > 1:
-        return model.experts / spread.ep, max(spread.ep / spread.tp, 1.0), 1.0
+        lanes, cut = max(spread.ep / spread.tp, 1.0), max(spread.tp / spread.ep, 1.0)
+        return model.experts / spread.ep, lanes, cut
     return float(model.experts), 1.0, float(spread.tp)
 
 
@@ -86,8 +87,9 @@ def experts(
     form = expert_format(model, precision)
     here, replicas, cut = expert_share(model, spread)
     layers, hidden, width = model.moe_layers, model.hidden, model.expert_ffn / cut
-    tokens = work.rows * replicas
-    touched = here * touched_share(model.experts, model.experts_per_token, tokens)
+    tokens = work.rows * max(replicas * work.busy_share, 1.0)
+    # A layer ends with its last chip, and one that has a token at all reads a whole expert.
+    touched = max(here * touched_share(model.experts, model.experts_per_token, tokens), 1.0)
     rows = tokens * model.experts_per_token * here / model.experts
     filled = _filled_share(rows, touched)
     up = (model.matrices - 1) * width

@@ -53,8 +53,10 @@ def estimate(
     groups: Sequence[str],
     constants: Constants,
     assumptions: Sequence[str] = (),
+    *,
+    work: float | None = None,
 ) -> Estimate:
-    """A number with its unit gets its interval and its limit."""
+    """A number with its unit gets its interval and its limit; `work` as in `Estimate`."""
     middle, unit = value
     doubt = math.sqrt(
         terms_doubt(terms) ** 2
@@ -70,6 +72,7 @@ def estimate(
         limit=main_limit(terms),
         terms=tuple(terms),
         assumptions=tuple(assumptions),
+        work=work,
     )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fuelline.predict.planner.physics.constants import Matmul
     from fuelline.predict.planner.physics.kernels import Operator
     from fuelline.predict.planner.physics.setup import Setup
-    from fuelline.predict.planner.physics.step import Tally
+    from fuelline.predict.planner.physics.tally import Tally
 
 MOSTLY = 0.5
 """A product whose bytes alone take this share of its time waits for memory, not for math."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 USABLE_SHARE = 0.92
 """Engines leave 5 to 10 % of the memory to the driver and the graphs (TRT-LLM 0.90-0.95, vLLM
 0.90)."""
+OFFLOADING = ("gpu",)
+"""Kinds of chips beside a host's memory: Apple's is the same memory, SRAM machines stream none."""
 WORK_SHARE = 0.03
 """At most this share of a small memory."""
 WORK_BYTES = 2e9
@@ -51,19 +53,32 @@ def cache_bytes(model: Model, precision: Precision, spread: Parallelism, context
     return model.kv_values(context) * precision.kv_bytes * copies / spread.pp
 
 
-def cache_room(model: Model, chip: Chip, precision: Precision, spread: Parallelism) -> float:
-    """Bytes left for the cache on one chip; negative if the weights alone do not fit."""
+def cache_room(
+    model: Model, chip: Chip, precision: Precision, spread: Parallelism, host_share: float = 0.0
+) -> float:
+    """Bytes left for the cache on one chip; negative if the weights alone do not fit.
+
+    `host_share`: of the weights that lie in host memory.
+    """
     size = chip.mem_bytes or 0.0
     work = min(WORK_BYTES, WORK_SHARE * size)
-    return size * USABLE_SHARE - work - weight_bytes(model, precision, spread)
+    return size * USABLE_SHARE - work - weight_bytes(model, precision, spread) * (1 - host_share)
 
 
-def most_sequences(
-    model: Model, chip: Chip, precision: Precision, spread: Parallelism, context: float
-) -> float:
-    """Sequences of this length that one replica (tp x pp chips) can hold at once."""
-    room = cache_room(model, chip, precision, spread)
-    return max(room, 0.0) / max(cache_bytes(model, precision, spread, context), 1e-9)
+def most_host_share(model: Model) -> float:
+    """All weights but two layers: one that computes and one that is on its way."""
+    return max(1 - 2 / model.layers, 0.0)
+
+
+def host_share_for(
+    model: Model, chip: Chip, precision: Precision, spread: Parallelism, cache: float
+) -> float | None:
+    """The least share of the weights to move out so that this cache fits; None if none does."""
+    if chip.kind not in OFFLOADING:
+        return None
+    lacking = cache - cache_room(model, chip, precision, spread)
+    share = max(lacking / weight_bytes(model, precision, spread), 0.0)
+    return share if share <= most_host_share(model) else None
 
 
 def sram_spread(
@@ -73,5 +88,7 @@ def sram_spread(
     if not chip.mem_bytes:
         return None
     needed = math.ceil(weight_bytes(model, precision, Parallelism()) / (0.8 * chip.mem_bytes))
-    tp = max(round((chips or needed) / model.layers), 1)
-    return Parallelism(tp=tp, pp=math.ceil((chips or needed) / tp))
+    for tp in range(1, model.heads + 1):
+        if model.heads % tp == 0 and (chips or needed) <= tp * model.layers:
+            return Parallelism(tp=tp, pp=max(chips // tp, 1) if chips else math.ceil(needed / tp))
+    return None

@@ -27,11 +27,18 @@ class Setup(Struct, frozen=True, kw_only=True):
     constants: Constants
     spread: Parallelism = Parallelism()
     engine: Engine = BARE
+    host_share: float = 0.0
+    """Of the weights that lie in host memory and come over the bus in every step."""
 
     @property
     def bandwidth(self) -> float:
         """Of one chip's memory, bytes/s; nan if it is not known, so that no answer follows."""
         return self.chip.mem_bytes_per_s or NAN
+
+    @property
+    def doubt_frac(self) -> float:
+        """Of what reads and multiplies on this chip."""
+        return find_matmul(self.chip, "bf16", self.constants).doubt_frac
 
     def unit(self, math: str) -> str:
         """What multiplies in this chip."""

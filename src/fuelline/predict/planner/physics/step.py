@@ -9,13 +9,20 @@ from __future__ import annotations
 from math import log2
 from typing import TYPE_CHECKING
 
-from fuelline.predict.planner.physics.exchanges import all_reduce, all_to_all, hidden_part, send
+from fuelline.predict.planner.physics.exchanges import (
+    BUS_GBPS,
+    GIGA,
+    all_reduce,
+    all_to_all,
+    hidden_part,
+    send,
+)
 from fuelline.predict.planner.physics.expert_operators import expert_share
 from fuelline.predict.planner.physics.kernels import ACT_BYTES, Operator
 from fuelline.predict.planner.physics.kernels import half as half_unit
 from fuelline.predict.planner.physics.measured_step import add_measured
 from fuelline.predict.planner.physics.operators import list_operators
-from fuelline.schema.plans import Term
+from fuelline.predict.planner.physics.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,76 +36,13 @@ SENT_BYTES = 1.0
 _MATH_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
 
-class Tally:
-    """Seconds by term; a plain accumulator because a search fills a hundred thousand of them."""
-
-    __slots__ = (
-        "attention_math",
-        "cache",
-        "exchange",
-        "host",
-        "launch",
-        "math",
-        "moved",
-        "weights",
-    )
-
-    def __init__(self) -> None:
-        self.weights = self.math = self.cache = self.attention_math = 0.0
-        self.moved = self.launch = self.exchange = self.host = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """The step."""
-        return (
-            self.weights
-            + self.math
-            + self.cache
-            + self.attention_math
-            + self.moved
-            + self.launch
-            + self.exchange
-            + self.host
-        )
-
-    def terms(self, doubt: float = 0.08) -> tuple[Term, ...]:
-        """With names, limits and doubts; nothing that is zero."""
-        rows = (
-            ("read weights", self.weights, "memory bandwidth", doubt),
-            ("matrix math", self.math, "math", 1.5 * doubt),
-            ("read cache", self.cache, "memory bandwidth", 1.5 * doubt),
-            ("attention math", self.attention_math, "math", 2 * doubt),
-            ("move activations", self.moved, "memory bandwidth", 2 * doubt),
-            ("launch kernels", self.launch, "launch", 0.35),
-            ("exchange between chips", self.exchange, "interconnect", 0.35),
-            ("host between steps", self.host, "host", 0.5),
-        )
-        return tuple(
-            Term(name=name, seconds=seconds, limit=limit, doubt_frac=each)
-            for name, seconds, limit, each in rows
-            if seconds > 0
-        )
-
-    def scaled(self, factor: float) -> Tally:
-        """Every part times this."""
-        other = Tally()
-        for name in self.__slots__:
-            setattr(other, name, getattr(self, name) * factor)
-        return other
-
-    def plus(self, more: Tally, factor: float = 1.0) -> Tally:
-        """The sum, part by part."""
-        other = Tally()
-        for name in self.__slots__:
-            setattr(other, name, getattr(self, name) + factor * getattr(more, name))
-        return other
-
-
 def time_step(setup: Setup, work: Work) -> Tally:
     """One forward step of all layers on one tensor-parallel group."""
     tally = Tally()
-    add_operators(tally, setup, forward_operators(setup, work))
+    operators = forward_operators(setup, work)
+    add_operators(tally, setup, operators)
     _add_exchanges(tally, setup, work)
+    _add_bus(tally, setup, operators)
     engine = setup.engine
     host_s = (engine.step_us + engine.sequence_us * work.logit_rows) * 1e-6
     tally.host += max(host_s - tally.seconds, 0.0) if engine.overlapped else host_s
@@ -155,7 +99,9 @@ def _add_product(tally: Tally, setup: Setup, op: Operator, unit: str, entry: Mat
     memory_share = entry.memory_share * unpack_share(op, entry)
     move_s = (op.weight_bytes + op.moved_bytes) / (memory_share * setup.bandwidth)
     if math_s > move_s:
-        tally.math += op.count * math_s
+        even_s = math_s / fullest(setup) if op.kind == "grouped" else math_s
+        tally.math += op.count * even_s
+        tally.uneven += op.count * (math_s - even_s)
     else:
         tally.weights += op.count * move_s
 
@@ -179,12 +125,22 @@ def _add_exchanges(tally: Tally, setup: Setup, work: Work) -> None:
         each = all_reduce(chip, constants, spread.tp, wide, nccl=setup.engine.nccl)
         tally.exchange += 2 * model.layers * each
     if model.experts and expert_share(model, spread)[1] > 1:
-        sent = work.rows * model.experts_per_token * model.hidden
+        # Chips that cut one attention hold the same tokens, so each sends its part of them.
+        sent = work.rows * model.experts_per_token * model.hidden / spread.tp
         each = all_to_all(chip, constants, spread.ep, sent * SENT_BYTES)
         back = all_to_all(chip, constants, spread.ep, sent * ACT_BYTES)
         between = model.moe_layers * (each + back) * fullest(setup)
         # Over a network, engines run two half batches so that one computes while the other travels.
         far = spread.ep > chip.scaleup_domain
-        tally.exchange += hidden_part(tally.seconds, between) if far else between
+        shown = hidden_part(tally.seconds, between) if far else between
+        tally.scatter += shown / fullest(setup)
+        tally.uneven += shown - shown / fullest(setup)
     if spread.pp > 1:
         tally.exchange += (spread.pp - 1) * send(chip, constants, wide / spread.tp)
+
+
+def _add_bus(tally: Tally, setup: Setup, operators: Iterable[Operator]) -> None:
+    """Weights in host memory come over the chip's bus while layers before them compute."""
+    if setup.host_share > 0:
+        read = sum(op.count * op.weight_bytes for op in operators)
+        tally.bus += hidden_part(tally.seconds, setup.host_share * read / (BUS_GBPS * GIGA))

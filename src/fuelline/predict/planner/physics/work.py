@@ -24,6 +24,8 @@ class Work(Struct, frozen=True):
     logit_rows: float
     """Tokens whose next token is wanted."""
     slices: tuple[Slice, ...]
+    busy_share: float = 1.0
+    """Of the attention replicas that share experts: these have as much work, the others none."""
 
     def pairs(self, window: int = 0, *, causal: bool = True) -> float:
         """Query-key pairs of one head in one layer."""
@@ -50,8 +52,8 @@ def _pairs(new: float, past: float, window: int, *, causal: bool) -> float:
     return climbing * past + climbing * (climbing + 1) / 2 + (new - climbing) * window
 
 
-def make_work(slices: Sequence[Slice], *, all_logits: bool = False) -> Work:
+def make_work(slices: Sequence[Slice], *, all_logits: bool = False, busy: float = 1.0) -> Work:
     """Sum up slices; training wants every token's logits, serving the last one's."""
     rows = sum(part.count * part.new for part in slices)
     last = sum(part.count for part in slices)
-    return Work(rows, rows if all_logits else last, tuple(slices))
+    return Work(rows, rows if all_logits else last, tuple(slices), busy)

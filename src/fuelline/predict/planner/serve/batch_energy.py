@@ -41,6 +41,7 @@ def batch_power_w(
 
 def joule_per_token(replica: Deployment, load: Load, prompt: float, output: float) -> float | None:
     """All chips of the replica, for one output token."""
-    seconds = load.sequences * output / load.per_second
-    watts = batch_power_w(replica, load.sequences, prompt, output, seconds)
+    moved, flops = count_batch(replica, load.batch, prompt, output)
+    each_s = load.batch * output / load.per_second  # stages work on several batches meanwhile
+    watts = power_w(replica.chip, moved / each_s, flops / each_s)
     return None if watts is None else watts * replica.spread.shards / load.per_second

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.predict.planner.check.answer import RATE, STATIC
+from msgspec.structs import replace
+
 from fuelline.predict.planner.physics.deployment import Deployment
-from fuelline.predict.planner.physics.interval import as_sure_as, estimate
+from fuelline.predict.planner.physics.interval import as_sure_as
 from fuelline.predict.planner.physics.memory import cache_room, sram_spread
 from fuelline.predict.planner.physics.setup import Setup
-from fuelline.predict.planner.serve.batch_energy import joule_per_token
 from fuelline.predict.planner.serve.floor import find_floor
-from fuelline.predict.planner.serve.serve_plan import MILLION, Wish, energy_range, find_load
+from fuelline.predict.planner.serve.serve_plan import (
+    MILLION,
+    Wish,
+    describe,
+    find_load,
+    per_chip,
+    user_rate,
+)
 from fuelline.predict.planner.train.train_plan import TrainWish, plan_training
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import ChipLine
@@ -68,30 +75,23 @@ def line_for_serving(
         engine=engine,
     )
     context = wish.prompt + wish.output / 2
-    token = replica.decode(1, context)
-    more = ("experts",) if model.experts else ()
-    found = find_load(replica, wish)
-    rate = usd = joule = joules = None
-    if found is not None:
-        terms = found.load.cycle.terms()
-        each = found.load.per_second / spread.chips
-        rate = estimate((each, "tok/s"), terms, (RATE, *more), constants)
-        usd = _usd(chip, each)
-        joule = joule_per_token(replica, found.load, wish.prompt, wish.output)
-        joules = energy_range(joule, terms, more, constants)
+    found, alone = find_load(replica, wish), find_load(replica, replace(wish, sequences=1.0))
+    option = None if found is None else describe(found, wish)
+    rate = None if option is None else per_chip(option.rate_tokens_per_s, spread.chips)
+    usd = None if rate is None else _usd(chip, rate.value)
     return ChipLine(
         chip=chip.name,
         chips=spread.chips,
         floor_s=find_floor(replica, context).seconds,
-        user_tokens_per_s=estimate(
-            (1 / token.seconds, "tok/s"), token.terms(), (STATIC, *more), constants
-        ),
+        user_tokens_per_s=None if alone is None else user_rate(alone),
         tokens_per_s_per_chip=rate,
         usd_per_mtoken=usd,
-        joule_per_token=joule,
+        joule_per_token=None if option is None else option.joule_per_token,
         why_not="" if found is not None else "no room for a cache of this length",
-        usd_per_mtoken_range=as_sure_as(rate, usd, "$/Mtok") if rate else None,
-        joule_per_token_range=joules,
+        spread=spread,
+        sequences=None if option is None else option.sequences,
+        usd_per_mtoken_range=None if rate is None else as_sure_as(rate, usd, "$/Mtok"),
+        joule_per_token_range=None if option is None else option.joule_per_token_range,
         precision=precision.name,
     )
 

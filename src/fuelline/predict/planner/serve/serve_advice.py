@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from fuelline.predict.planner.physics.deployment import CHUNK_TOKENS
 from fuelline.predict.planner.physics.exchanges import BUS_GBPS
-from fuelline.predict.planner.physics.expert_operators import touched_share
 from fuelline.predict.planner.physics.memory import cache_bytes, weight_bytes
 from fuelline.predict.planner.serve.chips_plan import smallest_spread
-from fuelline.predict.planner.serve.floor import active_bytes
-from fuelline.schema.chips import GIGA
+from fuelline.predict.planner.serve.floor import find_floor
 from fuelline.schema.plans import Parallelism, Slice
 from fuelline.schema.units import duration, percent
 
@@ -21,10 +19,11 @@ if TYPE_CHECKING:
     from fuelline.predict.planner.physics.deployment import Deployment
     from fuelline.predict.planner.serve.serve_answer import Question
     from fuelline.predict.planner.serve.serve_plan import Found, Wish
-    from fuelline.schema.chips import Chip
 
 SMALL_CHUNK = 512
 """A chunk that engines use where latency counts."""
+_SAME = 0.95
+"""A step with a small chunk that takes this share of one with a whole prompt is no gain."""
 _TAX = 0.15
 """Share of a step between chips from which it is worth a sentence."""
 
@@ -32,15 +31,32 @@ _TAX = 0.15
 def say_more_chips(question: Question, found: list[Found]) -> str:
     """The model fits, but what was asked for takes more chips than there may be."""
     wish = question.wish()
-    best = min(found, key=lambda each: (not each.meets, each.chips))
-    load = "one replica" if wish.rate_per_s is None else f"{wish.rate_per_s:,g} requests/s"
+    best = min(found, key=lambda each: (not each.meets, each.replica.spread.chips))
     limits = " within the limits" if best.meets and (wish.ttft_s or wish.tpot_s) else ""
-    offloaded = " " + _offloaded(question, best.replica.chip) if question.offload else ""
+    least = best.replica.spread
     return (
-        f"--chips {question.one('chips'):,g} is too few: {load} of {wish.prompt:,.0f} tokens in "
-        f"and {wish.output:,.0f} out{limits} needs at least {best.chips} x "
-        f"{best.replica.chip.name} ({best.replicas} x tp {best.replica.spread.tp}). Ask for "
-        f"--chips {best.chips}, or for less.{offloaded}"
+        f"--chips {question.one('chips'):,g} is too few: one replica for {wish.prompt:,.0f} tokens "
+        f"in and {wish.output:,.0f} out{limits} needs at least {least.chips} x "
+        f"{best.replica.chip.name} ({least.words}). Ask for --chips {least.chips}, or for "
+        "less."
+    )
+
+
+def say_smaller_batch(question: Question, found: list[Found]) -> str:
+    """The model fits, but not with so many sequences at once."""
+    wish = question.wish()
+    context = wish.prompt + wish.output
+
+    def held(each: Found) -> int:
+        return math.floor(each.replica.room(context) + 1e-9) * each.replica.spread.dp
+
+    most = max(found, key=held)
+    replica = most.replica
+    return (
+        f"--batch {wish.sequences:,.0f} does not fit: {replica.spread.chips} x "
+        f"{replica.chip.name} ({replica.spread.words}) hold {held(most):,} sequences of "
+        f"{context:,.0f} tokens beside the weights. Give --batch 1 to {held(most)}, a shorter --in "
+        "or --out, --kv 8, or a larger --tp."
     )
 
 
@@ -69,23 +85,25 @@ def say_nothing_fits(question: Question) -> str:
         words.append("A smaller --precision (fp8, int4), a shorter --in or more --chips would.")
     else:
         words.append("A shorter --in, more --chips or a chip with more memory would.")
-    if question.offload:
-        words.append(_offloaded(question, chip))
     return " ".join(words)
 
 
-def _offloaded(question: Question, chip: Chip) -> str:
+def _about_host_memory(found: Found) -> str:
     """Host memory has room but not bandwidth."""
-    room = (chip.mem_bytes or 0.0) * 0.9
-    every = active_bytes(question.model, question.precision)
-    share = max(1 - room / weight_bytes(question.model, question.precision, Parallelism()), 0.0)
-    seconds = every * share / (BUS_GBPS * GIGA)
+    replica, step = found.replica, found.load.step
+    spread = replica.spread
+    moved = replica.host_share * weight_bytes(replica.model, replica.precision, spread)
+    if moved <= 0:
+        return (
+            "Nothing has to lie in host memory: the weights and the cache of "
+            f"{found.sequences:,} sequences fit on {spread.chips} x {replica.chip.name}."
+        )
+    alone_s = find_floor(replica, 1.0).seconds
     return (
-        f"With {percent(share)} of the weights in host memory one {chip.name} gives about "
-        f"{1 / seconds:.2g} tokens/s: "
-        f"every token pulls {every * share / 1e9:,.0f} GB through a bus of {BUS_GBPS:.0f} GB/s. "
-        "Capacity is not "
-        "bandwidth."
+        f"{percent(replica.host_share)} of the weights ({moved * spread.chips / 1e9:,.0f} GB in "
+        f"all) lie in host memory and come over a bus of {BUS_GBPS:.0f} GB/s a chip in every "
+        f"step: {percent(step.bus / step.seconds)} of it. One user alone gets at most "
+        f"{1 / alone_s:.2g} tokens/s. Capacity is not bandwidth."
     )
 
 
@@ -93,8 +111,7 @@ def advise(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
     """About the best way."""
     found = best[0]
     replica, load = found.replica, found.load
-    token = replica.decode(load.sequences / replica.spread.pp, wish.prompt + wish.output / 2)
-    tax = token.exchange / token.seconds
+    tax = load.step.between_chips / load.step.seconds
     if tax > _TAX:
         yield (
             f"{percent(tax)} of every token is spent between chips: the interconnect tax. Fewer, "
@@ -107,8 +124,7 @@ def advise(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
             "them one after "
             "the other."
         )
-    yield from _about_prompts(replica, load.sequences, wish)
-    yield from _about_experts(replica, load.sequences)
+    yield from _about_prompts(replica, load.batch, wish)
     room = replica.room(wish.prompt + wish.output)
     if load.sequences > 0.9 * room:
         yield "The cache fills the memory: --kv 8 or shorter contexts would allow larger batches."
@@ -116,12 +132,11 @@ def advise(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
         yield _missed(load.ttft_s, load.tpot_s, wish)
     if wish.rate_per_s is not None and found.replicas > 1:
         yield (
-            f"{found.replicas} replicas of {replica.spread.chips} serve it with "
-            f"{percent(wish.headroom)} head room; one "
-            f"replica down leaves {percent(_left(found, wish))} of the rate asked for."
+            f"One of {found.replicas} replicas down, the others carry "
+            f"{percent(_left(found, wish))} of the rate asked for."
         )
     if question.offload:
-        yield _offloaded(question, replica.chip)
+        yield _about_host_memory(found)
 
 
 def _about_prompts(replica: Deployment, sequences: float, wish: Wish) -> Iterator[str]:
@@ -133,30 +148,17 @@ def _about_prompts(replica: Deployment, sequences: float, wish: Wish) -> Iterato
         replica.step([decoding, Slice(1, min(wish.prompt, chunk))]).seconds
         for chunk in (CHUNK_TOKENS, SMALL_CHUNK)
     )
+    if small > _SAME * whole:
+        return
     yield (
         f"A step with a prompt in it takes {duration(whole)}; cut into chunks of {SMALL_CHUNK} "
         f"tokens {duration(small)}, while the prompt itself waits longer."
     )
 
 
-def _about_experts(replica: Deployment, sequences: float) -> Iterator[str]:
-    model = replica.model
-    if not model.experts:
-        return
-    tokens = sequences * replica.spread.dp
-    touched = touched_share(model.experts, model.experts_per_token, tokens)
-    yield (
-        f"{tokens:,.0f} tokens a step touch {percent(touched)} of the {model.experts} experts of "
-        "a layer: "
-        "weights read grow to all of them long before math limits."
-    )
-
-
 def _left(found: Found, wish: Wish) -> float:
-    each = found.load.per_second * found.replica.spread.dp
-    return (
-        math.floor(100 * (found.replicas - 1) * each / ((wish.rate_per_s or 1) * wish.output)) / 100
-    )
+    left = (found.replicas - 1) * found.per_second / ((wish.rate_per_s or 1) * wish.output)
+    return math.floor(100 * left) / 100
 
 
 def _missed(ttft_s: float, tpot_s: float, wish: Wish) -> str:

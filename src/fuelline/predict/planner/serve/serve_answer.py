@@ -8,11 +8,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fuelline.predict.planner.models.native import precision_on, say_native
+from fuelline.predict.planner.physics.memory import sram_spread
 from fuelline.predict.planner.serve.chips_plan import smallest_spread
 from fuelline.predict.planner.serve.floor import find_floor
 from fuelline.predict.planner.serve.pools import split_pools
-from fuelline.predict.planner.serve.serve_advice import advise, say_more_chips, say_nothing_fits
-from fuelline.predict.planner.serve.serve_load import Stream, simulate_finalists
+from fuelline.predict.planner.serve.serve_advice import (
+    advise,
+    say_more_chips,
+    say_nothing_fits,
+    say_smaller_batch,
+)
+from fuelline.predict.planner.serve.serve_load import Stream, lead_with, simulate_finalists
 from fuelline.predict.planner.serve.serve_plan import (
     Found,
     Wish,
@@ -25,15 +31,15 @@ from fuelline.predict.planner.serve.serve_plan import (
 )
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import ServeAnswer, SweepPoint
-from fuelline.schema.plans import Parallelism
 
 if TYPE_CHECKING:
     from fuelline.predict.planner.physics.constants import Constants, Engine
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
     from fuelline.schema.plan_answers import ServeOption
+    from fuelline.schema.plans import Parallelism
     from fuelline.schema.precision import Precision
-    from fuelline.schema.simulated import FleetOption
+    from fuelline.schema.simulated import FleetAnswer
 
 DEFAULT_PROMPT, DEFAULT_OUTPUT = 1024.0, 256.0
 SHOWN = 8
@@ -100,6 +106,8 @@ class Question(Struct, frozen=True, kw_only=True):
             tpot_s=self.limits.get("tpot"),
             headroom=self.headroom,
             sequences=self.one("batch"),
+            most_chips=None if self.one("chips") is None else int(self.one("chips") or 1),
+            offload=self.offload,
         )
 
 
@@ -115,9 +123,10 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
     if not found:
         found = [each for point in swept for each in point[1][:1]]
     if not found:
-        freely, _ = search(_with_any_chips(question), constants)
-        raise InputError(say_more_chips(question, freely) if freely else say_nothing_fits(question))
-    best = best_of_each_chip(found)
+        raise InputError(_why_nothing(question, constants))
+    doubted = describe(found[0], wish).tpot_s
+    fleet = simulate_finalists(found, wish, question.stream, doubted)
+    best = best_of_each_chip(lead_with(found, fleet))
     first = best[0].replica
     context = wish.prompt + wish.output / 2
     options = tuple(describe(each, wish) for each in best[:SHOWN])
@@ -138,11 +147,22 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
         sweep=tuple(point for point, _ in swept),
         advice=tuple(advise(question, best, wish)),
         searched=searched,
-        fleet=simulate_finalists(found, wish, question.stream, options[0].tpot_s),
+        fleet=fleet,
+        most_chips=wish.most_chips,
         precision_note=say_native(question.model, first.chip, question.precision)
         if question.native
         else "",
     )
+
+
+def _why_nothing(question: Question, constants: Constants) -> str:
+    """Which of batch, chips and memory is in the way, and what would do."""
+    freed = {name: value for name, value in question.values.items() if name != "batch"}
+    smaller, _ = search(replace(question, values=freed), constants)
+    if smaller:
+        return say_smaller_batch(question, smaller)
+    freely, _ = search(_with_any_chips(question), constants)
+    return say_more_chips(question, freely) if freely else say_nothing_fits(question)
 
 
 def _may_split(question: Question, spread: Parallelism) -> bool:
@@ -184,13 +204,17 @@ def search(question: Question, constants: Constants) -> tuple[list[Found], int]:
         each
         for chip in question.chips
         for each in candidates(
-            question.model, (chip,), question.precision_for(chip), spreads, software
+            question.model,
+            (chip,),
+            question.precision_for(chip),
+            spreads,
+            software,
+            offload=question.offload,
         )
     ]
+    if wish.most_chips is not None:
+        replicas = [each for each in replicas if each.spread.chips <= wish.most_chips]
     found = [each for replica in replicas if (each := find_load(replica, wish)) is not None]
-    most = question.one("chips")
-    if most is not None:
-        found = [each for each in found if each.chips <= most]
     return order(found, wish), len(replicas)
 
 
@@ -206,12 +230,23 @@ def _spreads(question: Question, chip: Chip) -> list[Parallelism]:
         value = question.one(name)
         return None if value is None else [int(value)]
 
-    if chip.kind == "sram":
-        spread = smallest_spread(question.model, chip, question.precision_for(chip))
-        return [spread] if spread else []
-    if chip.scaleup_gbps is None and chip.scaleout_gbps is None:
-        return [Parallelism()] if (question.one("tp") or 1) == 1 else []
-    return list_spreads(question.model, chip, given("tp"), given("pp"), given("ep"))
+    if chip.kind == "sram" and not any(given(name) for name in ("tp", "pp", "ep")):
+        return _sram_spreads(question, chip)
+    found = list_spreads(question.model, chip, given("tp"), given("pp"), given("ep"))
+    if chip.scaleup_gbps is None and chip.scaleout_gbps is None and chip.kind != "sram":
+        return [each for each in found if each.chips == 1]
+    return found
+
+
+def _sram_spreads(question: Question, chip: Chip) -> list[Parallelism]:
+    """The fewest chips that hold the model, and all that there may be."""
+    precision = question.precision_for(chip)
+    few = smallest_spread(question.model, chip, precision)
+    most = question.one("chips")
+    if few is None or most is None or most < few.chips:
+        return [few] if few else []
+    all_of_them = sram_spread(question.model, chip, precision, int(most))
+    return [few] if all_of_them in (few, None) else [few, all_of_them]
 
 
 def _sweep_values(question: Question) -> tuple[float, ...]:
@@ -226,24 +261,23 @@ def _point(
     here = _with_price(replace(question, swept=question.swept or "batch").at(value))
     found, _ = search(here, constants)
     if not found:
-        return SweepPoint(at=value, option=None, why_not="does not fit"), []
+        full = here.swept == "batch"
+        why = "the cache does not fit" if full else "does not fit"
+        return SweepPoint(at=value, option=None, why_not=why), []
     wish = here.wish()
-    if wish.sequences and found[0].replica.room(wish.prompt + wish.output) < wish.sequences:
-        fits = [
-            each for each in found if each.load.sequences * each.replica.spread.dp >= value - 0.5
-        ]
-        if not fits:
-            return SweepPoint(at=value, option=None, why_not="the cache does not fit"), []
-        found = fits
     option = describe(found[0], wish)
     floor = find_floor(found[0].replica, wish.prompt + wish.output / 2, here.measured)
     fleet = _fleet(here, found, option)
-    return SweepPoint(at=value, option=option, fleet=fleet, floor=floor), found
+    if fleet is None:
+        return SweepPoint(at=value, option=option, floor=floor), found
+    found = lead_with(found, fleet)
+    first = fleet.options[0]
+    kept = first if first.simulated is not None else None
+    option = describe(found[0], wish)
+    return SweepPoint(at=value, option=option, fleet=kept, floor=floor), found
 
 
-def _fleet(question: Question, found: list[Found], option: ServeOption) -> FleetOption | None:
-    """What a rate needs at this value; None if nothing keeps the limits, or there is no rate."""
+def _fleet(question: Question, found: list[Found], option: ServeOption) -> FleetAnswer | None:
+    """What a rate needs at this value; None if there is no rate."""
     token = option.tpot_s
-    answer = simulate_finalists(found, question.wish(), question.stream, token, pools=False)
-    first = answer.options[0] if answer else None
-    return first if first is not None and first.simulated is not None else None
+    return simulate_finalists(found, question.wish(), question.stream, token, pools=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fuelline.predict.planner.simulation.arrivals import Arrivals, Lengths
 from fuelline.predict.planner.simulation.fleet import Limits, plan_fleet
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from fuelline.predict.planner.physics.deployment import Deployment
     from fuelline.predict.planner.serve.serve_plan import Found, Wish
     from fuelline.schema.plans import Estimate
-    from fuelline.schema.simulated import FleetAnswer, Request
+    from fuelline.schema.simulated import FleetAnswer, FleetOption, Request
 
 MOST_SIZES = 4
 MOST_DOUBT = 1.5
@@ -61,7 +62,25 @@ def simulate_finalists(
         trace=stream.trace,
     )
     doubt_ratio = min(token.high / token.value, MOST_DOUBT)
-    return plan_fleet(_sizes(found), limits, doubt_ratio, pools=pools)
+    most = wish.most_chips
+    return plan_fleet(_sizes(found), limits, doubt_ratio, pools=pools, most_chips=most)
+
+
+def lead_with(found: list[Found], fleet: FleetAnswer | None) -> list[Found]:
+    """The way that the simulation says to buy first, as many of it as it says."""
+    if fleet is None or not fleet.options:
+        return found
+    first = fleet.options[0]
+    same = [each for each in found if _is_of(each, first)]
+    rest = [each for each in found if not _is_of(each, first)]
+    if first.simulated is None:
+        return [*(replace(each, meets=False) for each in same), *rest]
+    return [*(replace(each, replicas=first.bought, short=first.short) for each in same), *rest]
+
+
+def _is_of(found: Found, option: FleetOption) -> bool:
+    replica = found.replica
+    return (replica.chip.name, replica.spread) == (option.chip, option.spread)
 
 
 def _sizes(found: list[Found]) -> list[Deployment]:

@@ -20,33 +20,55 @@ from fuelline.predict.planner.physics.expert_operators import expert_share
 if TYPE_CHECKING:
     from fuelline.predict.planner.physics.constants import Loop
     from fuelline.predict.planner.physics.deployment import Deployment
-    from fuelline.predict.planner.physics.step import Tally
-
-STAGE_BUBBLE = 0.13
-"""Idle share that each further stage adds while prefills and decodes share a pipeline: eight
-batches are in flight (Llama-3.3-70B on 1, 2, 4 and 8 stages: 1787, 3707, 5961, 8166 tokens/s)."""
+    from fuelline.predict.planner.physics.tally import Tally
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What one replica delivers under a steady load."""
+    """What one attention replica delivers under a steady load, and what its times are made of."""
 
     sequences: float
-    """Running at once."""
+    """Running at once; below one where fewer run than there are attention replicas."""
+    batch: float
+    """Of them in one step: the stages of a pipeline hold different ones."""
     per_second: float
     """Output tokens a second of the replica."""
     tpot_s: float
-    """Between tokens of one request, prefills of others included."""
+    """Between tokens of one request, prefills of others included; the sum of `token`."""
     ttft_s: float
+    """The sum of `first`."""
     cycle: Tally
     """All that happens while one request runs."""
     token_s: float
     """One decode step."""
+    step: Tally
+    """The same, by its parts."""
+    fill: Tally
+    """One prompt among as many as come together."""
+    alone: Tally
+    """One prompt in an empty engine."""
+    stalls: float
+    """Prompts elsewhere that hold this batch up, for one of its own."""
+    output: float
+    front_s: float
+    """Of a request before the engine has it."""
+
+    def token(self) -> Tally:
+        """What a token's time is made of: its step, prompts of its batch, prompts elsewhere."""
+        parts = self.step.plus(self.fill, max(self.batch - 1, 0.0) / self.output)
+        parts.stall += self.batch * self.stalls * self.fill.seconds / self.output
+        return parts
+
+    def first(self) -> Tally:
+        """What the time to the first token is made of: the prompt, and what it waits for."""
+        parts = self.alone.scaled(1.0)
+        parts.front += self.front_s
+        parts.queue += max(self.ttft_s - self.front_s - self.alone.seconds, 0.0)
+        return parts
 
 
 def saturate(replica: Deployment, prompt: float, output: float, most: float | None = None) -> Load:
     """As many sequences as memory and the engine allow, always."""
-    stages = replica.spread.pp
-    limit = min(replica.room(prompt + output), replica.engine.most_sequences * stages)
+    limit = max(replica.most(prompt + output), 1)
     alone = replica.prefill(1, max(prompt, 1.0))
     return _steady(replica, min(limit, most) if most else limit, prompt, output, alone)
 
@@ -89,23 +111,34 @@ def _steady(
     replica: Deployment, sequences: float, prompt: float, output: float, alone: Tally
 ) -> Load:
     """All but the queue in front of a prefill: the first token is that of an empty engine."""
-    stages = replica.spread.pp
     room = replica.room(prompt + output / 2)
     # A model that does not fit as stated was run somehow: then the stated load counts.
-    held = max(min(sequences, room) if room >= 1 else sequences, 1.0)
-    each = max(held / stages, 1.0)
-    token = replica.decode(each, prompt + output / 2)
-    fill = replica.prefill(each, max(prompt, 1.0)).scaled(_held_up(replica, each / output) / each)
-    slack = 1 + STAGE_BUBBLE * (stages - 1)
-    cycle = token.scaled(output).plus(fill, each).scaled(slack)
-    tpot_s = token.seconds + max(each - 1, 0) * fill.seconds / output
+    held = min(sequences, room) if room >= 1 else sequences
+    batch = held / replica.spread.pp
+    if batch < 1:  # some stages or some attention replicas are empty
+        batch = min(held, 1.0)
+    step = replica.decode(batch, prompt + output / 2)
+    count = max(batch, 1.0)
+    fill = replica.prefill(count, max(prompt, 1.0)).scaled(1 / count)
+    stalls = _stalls(replica, count / output, held)
+    cycle = step.scaled(output).plus(fill, count)
+    cycle.stall += count * stalls * fill.seconds
+    front_s = replica.engine.first_token_ms * 1e-3
+    between = max(count - 1, 0.0) + count * stalls
     return Load(
         sequences=held,
-        per_second=stages * each * output / cycle.seconds,
-        tpot_s=tpot_s * (slack if stages > 1 else 1.0),
-        ttft_s=replica.engine.first_token_ms * 1e-3 + alone.seconds,
+        batch=count,
+        per_second=held * output / cycle.seconds,
+        tpot_s=step.seconds + between * fill.seconds / output,
+        ttft_s=front_s + alone.seconds,
         cycle=cycle,
-        token_s=token.seconds,
+        token_s=step.seconds,
+        step=step,
+        fill=fill,
+        alone=alone,
+        stalls=stalls,
+        output=output,
+        front_s=front_s,
     )
 
 
@@ -131,16 +164,18 @@ def _random_wait(replica: Deployment, steady: Load, output: float, alone: Tally)
     return own_s * busy / (2 * (1 - busy))
 
 
-def _held_up(replica: Deployment, prompts: float) -> float:
-    """Attention replicas that share experts wait for the one that prefills.
+def _stalls(replica: Deployment, prompts: float, held: float) -> float:
+    """Prompts of other batches that hold this one up, for every prompt of its own.
 
-    `prompts` come to a replica in a step. If few do, nearly every prefill holds up all others; if
-    each replica always has one, nobody waits for another. Engines that let them start together
-    save a part.
+    Stages of a pipeline pass batches on in turn, and attention replicas that share experts step
+    together: a batch that prefills holds up all of them. `prompts` come to a batch in a step. If
+    few do, nearly every prefill holds up all others; if each batch always has one, nobody waits
+    for another. Engines that let them start together save a part.
     """
-    if not replica.model.experts:
-        return 1.0
-    _, together, _ = expert_share(replica.model, replica.spread)
+    lanes = 1.0
+    if replica.model.experts:
+        lanes = expert_share(replica.model, replica.spread)[1]
+    together = max(lanes * min(held, 1.0), 1.0) * min(replica.spread.pp, max(held, 1.0))
     share = min(max(prompts, 1e-6), 1.0)
     steps: float = (1 - (1 - share) ** together) / share
-    return 1 + replica.constants.shares.lockstep_share * (steps - 1)
+    return replica.constants.shares.lockstep_share * (steps - 1)

@@ -2,9 +2,7 @@
 
 For every size of instance the smallest number is found that keeps the limits for the share of
 requests asked for.
-Head room comes on top, and spares for instances that are broken: a chip fails once in 50,000 hours
-and is
-away for a day.
+Head room comes on top, and spares for instances that are broken.
 """
 
 from __future__ import annotations
@@ -16,8 +14,8 @@ from msgspec.structs import replace
 
 from fuelline.predict.planner.simulation.pools import split_service
 from fuelline.predict.planner.simulation.service import SHOWN, Limits, serve, serve_with_doubt
-from fuelline.predict.planner.simulation.steps import remember_steps
-from fuelline.predict.planner.train.reliability import CHIP_HOURS_BETWEEN_FAILURES
+from fuelline.predict.planner.simulation.spares import add_spares
+from fuelline.predict.planner.simulation.steps import find_lanes, remember_steps
 from fuelline.schema.simulated import FleetAnswer, FleetOption, Simulated
 
 if TYPE_CHECKING:
@@ -27,14 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "plan_fleet", "smallest"]
 
-REPAIR_HOURS = 24.0
-"""A broken host is replaced within a day."""
-ENOUGH_UP_SHARE = 0.999
-"""Of the time that enough instances must be up."""
 MOST_INSTANCES = 4096
 SURELY = 0.8
 """Of the instances that a full batch would need: a search from there misses nothing, since prompts
 that share a step cost less than alone."""
+CARRY_GRAIN = 1.03
+"""What instances carry is found to this ratio: a simulation of some hundred requests knows no
+better."""
+MOST_TIMES = 1e4
+"""The rate asked for that one instance is looked at to carry: beyond, it is as good as idle."""
 MOST_CONFIRMED = 6
 """Times that a few instances are added to what the search found."""
 
@@ -45,14 +44,20 @@ def plan_fleet(
     doubt_ratio: float = 1.15,
     *,
     pools: bool = False,
+    most_chips: int | None = None,
 ) -> FleetAnswer:
-    """Sizes side by side, the cheapest that keeps the limits first."""
+    """Sizes side by side, the cheapest that keeps the limits first; never more than `most_chips`.
+
+    Of sizes that need more, the one that carries most within them comes first.
+    """
     limits.arrivals.check()
-    options = [_size(each, limits) for each in instances]
+    options = [_within(each, _size(each, limits), limits, most_chips) for each in instances]
     best = _first_that_keeps(instances, options)
     if best is not None:
         sure = serve_with_doubt(best[0], best[1].replicas, limits, doubt_ratio)
-        options[options.index(best[1])] = replace(best[1], simulated=sure)
+        carries = best[1].carries_per_s or _carries(best[0], best[1], limits)
+        chosen = replace(best[1], simulated=sure, carries_per_s=carries)
+        options[options.index(best[1])] = chosen
     return FleetAnswer(
         arrivals=f"a trace of {len(limits.trace):,} requests"
         if limits.trace
@@ -64,12 +69,65 @@ def plan_fleet(
         options=tuple(sorted(options, key=_rank)),
         pools=split_service(best[0], best[1].replicas, limits) if pools and best else None,
         advice=_advise(options, limits),
+        needed_chips=min(
+            (each.with_spares * each.spread.chips for each in options if each.simulated),
+            default=None,
+        ),
     )
 
 
-def _rank(option: FleetOption) -> tuple[bool, bool, float, int]:
+def _rank(option: FleetOption) -> tuple[bool, bool, float, bool, float, int]:
     price = option.usd_per_hour
-    return (option.simulated is None, price is None, price or 0.0, option.chips)
+    lacking = -(option.carries_per_s or 0.0) if option.short else 0.0
+    return (
+        option.simulated is None,
+        option.short,
+        lacking,
+        price is None,
+        price or 0.0,
+        option.chips,
+    )
+
+
+def _within(
+    instance: Deployment, option: FleetOption, limits: Limits, most_chips: int | None
+) -> FleetOption:
+    """As many instances as the chips allow; how much those carry, if they are too few."""
+    size = instance.spread.chips
+    if option.simulated is None or most_chips is None or option.chips <= most_chips:
+        return option
+    bought = most_chips // size
+    price = instance.chip.usd_per_hour
+    fewer = replace(
+        option,
+        bought=bought,
+        chips=bought * size,
+        usd_per_hour=None if price is None else price * bought * size,
+        short=bought < option.with_headroom,
+    )
+    return replace(fewer, carries_per_s=_carries(instance, fewer, limits))
+
+
+def _carries(instance: Deployment, option: FleetOption, limits: Limits) -> float:
+    """Requests a second that the instances bought keep the limits for, with nothing to spare."""
+    step = remember_steps(instance)
+    count = option.replicas
+
+    def enough(rate: float) -> bool:
+        arrivals = replace(limits.arrivals, rate_per_s=rate)
+        found = serve(instance, count, replace(limits, arrivals=arrivals), step, SHOWN)
+        return found is not None and is_enough(found, limits)
+
+    low = limits.arrivals.rate_per_s
+    if limits.trace:  # its requests come when they come
+        return low * option.bought / count
+    high = low * (count / (count - 1) if count > 1 else 2.0)
+    while count == 1 and high < MOST_TIMES * limits.arrivals.rate_per_s and enough(high):
+        low, high = high, 2 * high
+    while high > CARRY_GRAIN * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if enough(middle) else (low, middle)
+    return low * option.bought / count
 
 
 def _first_that_keeps(
@@ -119,6 +177,7 @@ def _option(
         usd_per_hour=None if price is None or not count else price * with_spares * each,
         simulated=simulated,
         why_not=why,
+        bought=with_spares,
     )
 
 
@@ -164,29 +223,11 @@ def smallest(instance: Deployment, limits: Limits) -> int:
 def _fewest(instance: Deployment, limits: Limits) -> int:
     """Below this many even a full batch could not keep up with the rate."""
     prompt, output = max(limits.prompt.mean, 1.0), limits.output.mean
-    most = max(min(instance.room(limits.context), instance.engine.most_sequences), 1.0)
-    lanes = instance.spread.pp * instance.spread.dp
-    most /= instance.spread.pp
+    lanes = find_lanes(instance, limits.context)
+    most = max(instance.most(limits.context) * instance.spread.dp / lanes, 1.0)
     token_s = instance.decode(most, prompt + output / 2).seconds / most
     work_s = output * token_s + instance.prefill(1, prompt).seconds
     return max(int(SURELY * limits.arrivals.rate_per_s * work_s / lanes), 1)
-
-
-def add_spares(needed: int, chips: int) -> int:
-    """The smallest number of which at least `needed` are up nearly always."""
-    down = 1 - math.exp(-chips * REPAIR_HOURS / CHIP_HOURS_BETWEEN_FAILURES)
-    total = needed
-    while _enough_up(total, needed, down) < ENOUGH_UP_SHARE:
-        total += 1
-    return total
-
-
-def _enough_up(total: int, needed: int, down: float) -> float:
-    """Chance that no more than `total - needed` of `total` are broken."""
-    return sum(
-        math.comb(total, broken) * down**broken * (1 - down) ** (total - broken)
-        for broken in range(total - needed + 1)
-    )
 
 
 def _advise(options: list[FleetOption], limits: Limits) -> tuple[str, ...]:

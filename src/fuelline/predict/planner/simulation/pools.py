@@ -111,7 +111,7 @@ def _smallest_pools(
 def _read_prompts(instance: Deployment, readers: int, limits: Limits, step: StepTime) -> list[Run]:
     requests = next(iter(deal(limits, 1, READ)))[:READ]
     room = replace(find_room(instance, limits.context, limits.chunk_tokens), prompts_only=True)
-    lanes = readers * find_lanes(instance)
+    lanes = readers * find_lanes(instance, limits.context)
     return _run(requests, lanes, lanes, step, room)
 
 
@@ -138,7 +138,7 @@ def _write_rest(
         if each.request.output > 1
     ]
     room = find_room(instance, limits.context, limits.chunk_tokens)
-    runs = _run(handed, writers * find_lanes(instance), 1, step, room)
+    runs = _run(handed, writers * find_lanes(instance, limits.context), 1, step, room)
     fixed_s = instance.engine.first_token_ms * 1e-3
     return summarise(runs, limits.slo, extra_s=fixed_s)
 

@@ -98,19 +98,26 @@ def serve(
 ) -> Simulated | None:
     """What users of `count` instances feel, the service being in a steady state."""
     found = _serve(instance, count, limits, step, requests)
-    if found is None or limits.trace or found.overloaded or TURNS * found.running <= requests:
+    if found is None or limits.trace or found.overloaded:
         return found
-    return _serve(instance, count, limits, step, min(round(TURNS * found.running), MOST_REQUESTS))
+    wanted = round(TURNS * found.running / find_lanes(instance, limits.context))
+    if wanted <= requests:
+        return found
+    return _serve(instance, count, limits, step, min(wanted, MOST_REQUESTS))
 
 
 def _serve(
     instance: Deployment, count: int, limits: Limits, step: StepTime, requests: int
 ) -> Simulated | None:
     room = find_room(instance, limits.context, limits.chunk_tokens)
-    lanes = count * find_lanes(instance)
-    runs = [run_replica(hand, step, room) for hand in deal(limits, lanes, requests) if hand]
+    lanes = find_lanes(instance, limits.context)
+    runs = [run_replica(hand, step, room) for hand in deal(limits, count * lanes, requests) if hand]
     fixed_s = instance.engine.first_token_ms * 1e-3
-    return summarise(runs, limits.slo, extra_s=fixed_s, replicas=count)
+    found = summarise(runs, limits.slo, extra_s=fixed_s, replicas=count)
+    if found is None or lanes == 1:
+        return found
+    every = found.output_tokens_per_s * lanes
+    return replace(found, running=found.running * lanes, output_tokens_per_s=every)
 
 
 def serve_with_doubt(

@@ -61,16 +61,19 @@ def _joined(slices: list[Slice]) -> list[Slice]:
     return [mean, *(each for each in slices if each.new <= 1)]
 
 
-def find_lanes(replica: Deployment) -> int:
-    """Batches that an instance works on at once, by stages and attention replicas."""
-    return replica.spread.pp * replica.spread.dp
+def find_lanes(replica: Deployment, context: float) -> int:
+    """Batches that an instance works on at once, by stages and attention replicas.
+
+    Stages that outnumber the sequences that fit stay empty.
+    """
+    return min(replica.spread.pp, max(replica.most(context), 1)) * replica.spread.dp
 
 
 def find_room(replica: Deployment, context: float, chunk_tokens: int = CHUNK_TOKENS) -> Room:
     """Of one lane: stages share the cache of their instance."""
-    held = replica.room(context)
+    stages = find_lanes(replica, context) // replica.spread.dp
     return Room(
-        cache_tokens=held * context / replica.spread.pp,
+        cache_tokens=replica.room(context) * context / stages,
         most_sequences=max(replica.engine.most_sequences, 1),
         chunk_tokens=chunk_tokens,
     )

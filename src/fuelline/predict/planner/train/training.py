@@ -14,7 +14,8 @@ from msgspec import Struct
 from fuelline.predict.planner.physics.exchanges import BUS_GBPS, all_reduce, hidden_part, send
 from fuelline.predict.planner.physics.expert_operators import touched_share
 from fuelline.predict.planner.physics.kernels import ACT_BYTES
-from fuelline.predict.planner.physics.step import Tally, add_operators, forward_operators
+from fuelline.predict.planner.physics.step import add_operators, forward_operators
+from fuelline.predict.planner.physics.tally import Tally
 from fuelline.predict.planner.physics.work import make_work
 from fuelline.schema.chips import GIGA
 from fuelline.schema.plans import Slice, Term
@@ -86,6 +87,8 @@ class Training(Struct, frozen=True, kw_only=True):
     optimizer_s: float
     tokens: float
     chips: int
+    uneven_s: float = 0.0
+    """Products of the fullest expert-parallel chip beyond those of the mean."""
 
     @property
     def seconds(self) -> float:
@@ -99,6 +102,7 @@ class Training(Struct, frozen=True, kw_only=True):
             + self.bubble_s
             + self.data_s
             + self.optimizer_s
+            + self.uneven_s
         )
 
     def terms(self, doubt: float = 0.08) -> tuple[Term, ...]:
@@ -108,7 +112,8 @@ class Training(Struct, frozen=True, kw_only=True):
             ("attention math", self.attention_s, "math", 2 * doubt),
             ("move activations", self.moved_s, "memory bandwidth", 2 * doubt),
             ("tensor-parallel exchange", self.tensor_s, "interconnect", 0.35),
-            ("exchange between experts", self.expert_s, "interconnect", 0.5),
+            ("all-to-all of experts", self.expert_s, "interconnect", 0.5),
+            ("fullest expert chip", self.uneven_s, "imbalance", 0.5),
             ("pipeline bubble", self.bubble_s, "pipeline", 0.25),
             ("data-parallel exchange", self.data_s, "network", 0.35),
             ("optimizer", self.optimizer_s, "memory bandwidth", 0.3),
@@ -149,6 +154,7 @@ def time_training(setup: Setup, schedule: Schedule) -> Training:
         moved_s=each * passed.moved_s,
         tensor_s=each * passed.tensor_s + _hops(setup, schedule, micro),
         expert_s=each * passed.expert_s,
+        uneven_s=each * passed.uneven_s,
         bubble_s=(spread.pp - 1) / schedule.interleave * stage,
         data_s=_data_exchange(setup, schedule, micro, stage),
         optimizer_s=_optimizer(setup),
@@ -174,6 +180,7 @@ def _micro_batch(setup: Setup, schedule: Schedule, size: float) -> Training:
         moved_s=moved + side,
         tensor_s=_tensor_exchange(setup, schedule, size) * _exchanges(setup.spread, full),
         expert_s=_expert_exchange(setup, schedule, size) * 2 * shares.expert_exposed_share,
+        uneven_s=forward.uneven * full / sustained,
         bubble_s=0.0,
         data_s=0.0,
         optimizer_s=0.0,

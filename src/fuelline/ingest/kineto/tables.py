@@ -1,0 +1,146 @@
+"""Events of pieces in, parts of tables out: columns wait until enough of them have come together.
+
+Rows keep the order of the file within their sort, whoever read them: what the scanner did not take
+is put back in its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.ingest.kineto.device import DeviceColumns
+from fuelline.ingest.kineto.host import HostColumns
+from fuelline.ingest.kineto.marks import Marks
+from fuelline.ingest.kineto.sorts import SORTS
+from fuelline.schema.trace import CopyDirection, DeviceKind
+
+if TYPE_CHECKING:
+    from fuelline.ingest.importer import PartWriter
+    from fuelline.ingest.kineto.book import Book
+    from fuelline.ingest.kineto.decode import Batch
+    from fuelline.ingest.kineto.scan import Scan
+    from fuelline.ingest.kineto.sorts import Sort
+    from fuelline.ingest.kineto.split import Piece
+
+_PART_ROWS = 100_000
+"""Rows of a table that are held before they are written: some 5 MB."""
+_ROWS = {"device": 1024, "host": 16384}
+"""Events that become columns at a time: few enough for their Python objects to stay near the
+processor, and for their memory to be used again instead of given back (bench/trace_import.py)."""
+_DIRECTIONS = (
+    ("HtoD", CopyDirection.HOST_TO_DEVICE),
+    ("DtoH", CopyDirection.DEVICE_TO_HOST),
+    ("DtoD", CopyDirection.DEVICE_TO_DEVICE),
+    ("PtoP", CopyDirection.PEER),
+)
+
+
+class Tables:
+    """Columns that wait to be written."""
+
+    def __init__(self, rank: int, writer: PartWriter, book: Book, scan: Scan | None) -> None:
+        self._rank = rank
+        self._writer = writer
+        self._book = book
+        self._scan = scan
+        self._marks = Marks(book)
+        self._columns: dict[Sort, DeviceColumns | HostColumns] = {
+            sort: DeviceColumns(book)
+            if sort.table == "device"
+            else HostColumns(book, is_linked=sort.is_linked)
+            for sort in SORTS
+        }
+        self._is_exact = False
+        self._since: dict[Sort, int] = {}
+        """Where the events that wait begin in the file, by sort."""
+        self.since = 0
+        """Where those began that became columns last."""
+        self._waiting: dict[str, list[pl.DataFrame]] = {}
+
+    def add(self, batch: Batch, piece: Piece) -> None:
+        """Events of a piece; they wait until columns of them are worth making."""
+        if batch.is_exact != self._is_exact:
+            self._bend_all()
+            self._is_exact = batch.is_exact
+        if batch.is_scanned and self._scan is not None:
+            self._scan.keep()
+        for sort, events in batch.complete.items():
+            self._since.setdefault(sort, piece.start)
+            places = batch.places.get(sort) or [piece.start] * len(events)
+            watched = self._columns[sort].add(events, places, exact=batch.is_exact)
+            if watched:
+                self._marks.add(watched, exact=batch.is_exact)
+        for sort in SORTS:
+            if self._count(sort) >= _ROWS[sort.table]:
+                self._bend(sort)
+
+    def finish(self) -> None:
+        """Write what waits."""
+        self._bend_all()
+        for table in list(self._waiting):
+            self._write(table)
+        self._writer.add("names", self._rank, self._book.names.frame())
+
+    def _count(self, sort: Sort) -> int:
+        scanned = self._scan.count(sort) if self._scan else 0
+        return scanned + len(self._columns[sort])
+
+    def _bend_all(self) -> None:
+        for sort in SORTS:
+            if self._count(sort):
+                self._bend(sort)
+        self._bend_marks()
+
+    def _bend(self, sort: Sort) -> None:
+        """Columns of one sort; of steps and operators too, when the host's are at hand."""
+        self.since = self._since.pop(sort, self.since)
+        parts = []
+        if self._scan and self._scan.count(sort):
+            parts.append(self._scan.take(sort))
+        if len(self._columns[sort]):
+            parts.append(self._columns[sort].take(exact=self._is_exact))
+        frame = pl.concat(parts).sort("at", maintain_order=True) if len(parts) > 1 else parts[0]
+        frame = frame.with_columns(pl.lit(sort.kind, pl.UInt8).alias("kind"))
+        if sort.table == "host":
+            self._hold("host", frame)
+            self._bend_marks()
+        else:
+            self._hold("device", self._finish_device(sort, frame))
+
+    def _finish_device(self, sort: Sort, frame: pl.DataFrame) -> pl.DataFrame:
+        ways = (
+            [_direction(self._book.names.texts[name]) for name in frame["name"]]
+            if sort.kind == DeviceKind.COPY
+            else [None] * frame.height
+        )
+        return frame.with_columns(
+            pl.col("occupancy") / 100, pl.Series("direction", ways, dtype=pl.UInt8)
+        )
+
+    def _bend_marks(self) -> None:
+        parts = []
+        if self._scan and self._scan.count_marks():
+            parts.append(self._marks.complete(*self._scan.take_marks()))
+        if len(self._marks):
+            parts.append(self._marks.take(exact=self._is_exact))
+        if parts:
+            for table, frame in self._marks.split(pl.concat(parts)).items():
+                if frame.height:
+                    self._hold(table, frame)
+
+    def _hold(self, table: str, frame: pl.DataFrame) -> None:
+        waiting = self._waiting.setdefault(table, [])
+        waiting.append(frame)
+        if sum(each.height for each in waiting) >= _PART_ROWS:
+            self._write(table)
+
+    def _write(self, table: str) -> None:
+        waiting = self._waiting.pop(table, [])
+        if waiting:
+            self._writer.add(table, self._rank, pl.concat(waiting))
+
+
+def _direction(name: str) -> int:
+    return next((int(way) for word, way in _DIRECTIONS if word in name), int(CopyDirection.UNKNOWN))
