@@ -16,7 +16,7 @@ from fuelline.report.document import (
 from fuelline.report.plan_experts import write_experts
 from fuelline.report.plan_fleet import count_words, write_fleet
 from fuelline.report.plan_sweep import write_sweep
-from fuelline.report.plan_terms import between, write_close, write_terms
+from fuelline.report.plan_terms import between, between_times, time_scale, write_close, write_terms
 from fuelline.report.spreads import brief_words, spread_words
 from fuelline.schema.units import count, duration, number, parameters, percent, short, size
 
@@ -112,10 +112,9 @@ def _reaches(best: ServeOption) -> list[Item]:
             f"a replica: {rate}, {count(best.sequences, 'sequence')} at once "
             f"({best.most_sequences:,} fit)"
         ),
-        Item(f"a token: {between(best.tpot_s, 1e3, 'ms')}"),
+        Item(f"a token: {between_times(best.tpot_s)}"),
         Item(
-            f"first token: {between(best.ttft_s, 1e3, 'ms')}, a prompt alone "
-            f"{duration(best.prefill_s)}"
+            f"first token: {between_times(best.ttft_s)}, a prompt alone {duration(best.prefill_s)}"
         ),
         Item(_critical(best)),
     ]
@@ -187,8 +186,11 @@ def _explained(answer: ServeAnswer, best: ServeOption) -> list[Block]:
 
 
 def _options(answer: ServeAnswer) -> Table:
+    unit, factor = time_scale(
+        *(end for each in answer.options for end in (each.tpot_s.value, each.ttft_s.value))
+    )
     return Table(
-        ("chip", "way", "n", "tok/s", "ms/tok", "ttft ms", "$/Mtok", "J/tok", "ok"),
+        ("chip", "way", "n", "tok/s", f"{unit}/tok", f"ttft {unit}", "$/Mtok", "J/tok", "ok"),
         tuple(
             (
                 each.chip
@@ -197,8 +199,8 @@ def _options(answer: ServeAnswer) -> Table:
                 brief_words(each.spread),
                 str(each.chips),
                 short(each.rate_tokens_per_s.value * each.replicas),
-                short(each.tpot_s.value * 1e3),
-                short(each.ttft_s.value * 1e3),
+                short(each.tpot_s.value * factor),
+                short(each.ttft_s.value * factor),
                 "-" if each.usd_per_mtoken is None else f"{each.usd_per_mtoken:.2f}",
                 "-" if each.joule_per_token is None else f"{each.joule_per_token:.2g}",
                 "yes" if each.meets else "no",

@@ -6,11 +6,12 @@ changes: the rate for a batch, money for a price, the share of the floor for a m
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Chart, Heading, Series, Statement, Table
 from fuelline.report.plan_fleet import write_rates
-from fuelline.report.plan_terms import changing, draw, short_limit, span
+from fuelline.report.plan_terms import changing, draw, short_limit, span, time_scale
 from fuelline.report.spreads import brief_words
 from fuelline.schema.units import duration, percent
 
@@ -25,13 +26,14 @@ _UNITS = {"headroom": " %", "vary": " %", "attain": " %"}
 def write_sweep(answer: ServeAnswer, best: ServeOption) -> list[Block]:
     """Tables and plots of a range."""
     name = flag_words(answer.swept)
-    speeds = ("tok/s (80 %)", "ms/token (80 %)", "ttft ms (80 %)", "limit")
+    unit, factor = _times(answer)
+    speeds = ("tok/s (80 %)", f"{unit}/token (80 %)", f"ttft {unit} (80 %)", "limit")
     # A batch is its number of sequences; what its products wait for turns at the plot's mark.
     second = "products" if answer.swept == "batch" else "seqs"
     costs = ("way", second, "$/Mtok (80 %)", "J/token (80 %)")
     blocks: list[Block] = [
         Heading(f"By {name}: a replica"),
-        _table(answer, speeds, _speeds),
+        _table(answer, speeds, partial(_speeds, factor=factor)),
         Statement("and what it takes:"),
         _table(answer, costs, _batch_costs if answer.swept == "batch" else _costs),
     ]
@@ -70,11 +72,17 @@ def _table(
     return Table((answer.swept, *header), tuple(rows))
 
 
-def _speeds(option: ServeOption) -> tuple[str, ...]:
+def _times(answer: ServeAnswer) -> tuple[str, float]:
+    """The unit of both times of all lines."""
+    found = [point.option for point in answer.sweep if point.option is not None]
+    return time_scale(*(end for each in found for end in (each.tpot_s.high, each.ttft_s.high)))
+
+
+def _speeds(option: ServeOption, factor: float) -> tuple[str, ...]:
     return (
         span(option.rate_tokens_per_s),
-        span(option.tpot_s, 1e3),
-        span(option.ttft_s, 1e3),
+        span(option.tpot_s, factor),
+        span(option.ttft_s, factor),
         short_limit(option.tpot_s),
     )
 

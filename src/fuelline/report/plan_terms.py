@@ -32,6 +32,20 @@ def between(value: Estimate, factor: float = 1.0, unit: str = "") -> str:
     return f"{middle} ({low} to {high}) {unit}".rstrip()
 
 
+def time_scale(*seconds: float) -> tuple[str, float]:
+    """Milliseconds, or seconds where the longest of these is beyond counting in them."""
+    return ("s", 1.0) if max(seconds, default=0.0) >= _LONG_S else ("ms", 1e3)
+
+
+_LONG_S = 100.0
+
+
+def between_times(value: Estimate) -> str:
+    """`12.3 (10.1 to 15.0) ms`, or seconds."""
+    unit, factor = time_scale(value.high)
+    return between(value, factor, unit)
+
+
 def span(value: Estimate | None, factor: float = 1.0) -> str:
     """`5.2k (4.5-5.9k)` for a narrow column, ends in two digits; `-` where it is not known."""
     if value is None:
@@ -43,7 +57,14 @@ def span(value: Estimate | None, factor: float = 1.0) -> str:
     return f"{middle} ({low}-{high})"
 
 
-_LIMITS = {"memory bandwidth": "memory", "interconnect": "links", "link between sites": "sites"}
+_LIMITS = {
+    "memory bandwidth": "memory",
+    "interconnect": "links",
+    "link between sites": "sites",
+    "imbalance": "uneven",
+    "host bus": "bus",
+    "lockstep": "others",
+}
 
 
 def short_limit(value: Estimate | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fuelline.report.disturbed import warn_of_device, warn_of_roof
 from fuelline.report.document import (
     Block,
     Chart,
@@ -33,14 +34,13 @@ def write_device(roofline: Roofline, saved: str = "") -> Document:
     known = [each for each in roofline.math if isinstance(each.flops_per_s, Reading)]
     blocks: list[Block] = [
         Statement(_device(roofline)),
+        *warn_of_device(roofline, saved),
         Heading("Ceilings (95 % intervals over rounds)"),
         Items(tuple(_ceilings(roofline))),
         Heading("Products by their rows, weights from memory (GFLOP/s)"),
         _rows_table(known),
         chart_roofline(roofline),
     ]
-    if roofline.notes:
-        blocks.append(Items(tuple(Item(note) for note in roofline.notes)))
     blocks.append(Statement(_next(saved)))
     return Document(tuple(blocks))
 
@@ -157,6 +157,7 @@ def write_points(found: ModelPoints, top: int = MOST_SHOWN) -> Document:
         Heading("What to change"),
         Items(tuple(Item(text) for text in _advice(found))),
     ]
+    blocks += warn_of_roof(found.roofline)
     if found.notes or found.roofline.notes:
         notes = (*found.notes, *found.roofline.notes)
         blocks += [Heading("Mind"), Items(tuple(Item(f"{note}.") for note in notes))]

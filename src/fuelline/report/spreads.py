@@ -15,6 +15,5 @@ def spread_words(spread: Parallelism) -> str:
 
 def brief_words(spread: Parallelism) -> str:
     """`tp4 pp2`, for a narrow column."""
-    if spread.chips == 1:
-        return spread.words
-    return spread.words.replace(" ", "").replace(",", " ")
+    words = spread.words
+    return words if words == "one chip" else words.replace(" ", "").replace(",", " ")

@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.predict.planner.check.case import make_case
-from fuelline.predict.planner.check.inference import is_under_load
 from fuelline.predict.planner.physics.constants import BARE
 from fuelline.predict.planner.physics.rates import find_matmul
-from fuelline.predict.planner.physics.tally import WAITS
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
@@ -47,7 +45,8 @@ _NOT_MODELLED = (
     (("offload",), "a part of the weights comes from host memory"),
 )
 _QUEUE_SHARE = 0.2
-_QUEUED = ("ttft", "first_token", "latency")
+_QUEUE = "queue"
+"""The limit of terms that are a wait for others."""
 
 
 def explain_error(
@@ -56,7 +55,7 @@ def explain_error(
     """Reasons, strongest first; `ratio` is predicted over measured if not this answer's."""
     ratio = answer.value / row.value if ratio is None else ratio
     assumed = (f"assumed: {each}" for each in answer.assumptions)
-    timed = tuple(_queued(row, answer)) or tuple(_longest(row, answer, ratio))
+    timed = tuple(_queued(answer)) or tuple(_longest(row, answer, ratio))
     return (*_said(row), *assumed, *_unknown(row, constants, own), *timed)
 
 
@@ -79,16 +78,14 @@ def _unknown(row: Row, constants: Constants, own: Own) -> Iterator[str]:
         yield "the row does not say how the model is spread: the best way is taken"
 
 
-def _queued(row: Row, answer: Estimate) -> Iterator[str]:
-    """What of a latency no step takes: waiting for others."""
-    if not is_under_load(row) or not any(word in row.metric for word in _QUEUED):
-        return
-    whole_s = sum(term.seconds for term in answer.terms)
-    queue_s = sum(term.seconds for term in answer.terms if term.name in WAITS)
-    if queue_s > _QUEUE_SHARE * whole_s:
+def _queued(answer: Estimate) -> Iterator[str]:
+    """What of a latency is waiting for others: no constant of a chip can be blamed for it."""
+    total = sum(term.seconds for term in answer.terms)
+    queue = sum(term.seconds for term in answer.terms if term.limit == _QUEUE)
+    if total > 0 and queue > _QUEUE_SHARE * total:
         yield (
-            f"{percent(queue_s / whole_s)} of the prediction is waiting for others and the "
-            "engine's fixed cost; how requests arrive is not stated, only their number"
+            f"{percent(queue / total)} of the prediction is waiting for others; how requests "
+            "arrive is not stated, only their number"
         )
 
 

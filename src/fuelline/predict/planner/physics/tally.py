@@ -40,8 +40,6 @@ TERMS = (
     _Row("front", "before the engine", "host", 0.5),
     _Row("queue", "wait for a step", "queue", 0.5),
 )
-WAITS = tuple(row.name for row in TERMS if row.slot in ("front", "queue"))
-"""Terms of a request that no step takes."""
 _SLOTS = tuple(row.slot for row in TERMS)
 _all_of = attrgetter(*_SLOTS)
 

@@ -77,10 +77,8 @@ def line_for_serving(
     context = wish.prompt + wish.output / 2
     found, alone = find_load(replica, wish), find_load(replica, replace(wish, sequences=1.0))
     option = None if found is None else describe(found, wish)
-    rate = usd = None
-    if option is not None:
-        rate = per_chip(option.rate_tokens_per_s, spread.chips)
-        usd = _usd(chip, rate.value)
+    rate = None if option is None else per_chip(option.rate_tokens_per_s, spread.chips)
+    usd = None if rate is None else _usd(chip, rate.value)
     return ChipLine(
         chip=chip.name,
         chips=spread.chips,

@@ -11,7 +11,7 @@ from fuelline.predict.planner.physics.memory import OFFLOADING, cache_bytes, wei
 from fuelline.predict.planner.serve.chips_plan import smallest_spread
 from fuelline.predict.planner.serve.floor import find_floor
 from fuelline.schema.plans import Parallelism, Slice
-from fuelline.schema.units import percent
+from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,9 +153,8 @@ def _about_prompts(replica: Deployment, sequences: float, wish: Wish) -> Iterato
     if small > _SAME * whole:
         return
     yield (
-        f"A step with a prompt in it takes {whole * 1e3:,.0f} ms; cut into chunks of "
-        f"{SMALL_CHUNK} tokens "
-        f"{small * 1e3:,.0f} ms, while the prompt itself waits longer."
+        f"A step with a prompt in it takes {duration(whole)}; cut into chunks of {SMALL_CHUNK} "
+        f"tokens {duration(small)}, while the prompt itself waits longer."
     )
 
 
