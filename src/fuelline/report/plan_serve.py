@@ -18,7 +18,7 @@ from fuelline.report.plan_fleet import count_words, write_fleet
 from fuelline.report.plan_sweep import write_sweep
 from fuelline.report.plan_terms import between, between_times, time_scale, write_close, write_terms
 from fuelline.report.spreads import brief_words, spread_words
-from fuelline.schema.units import count, duration, number, parameters, percent, short, size
+from fuelline.schema.units import count, duration, parameters, percent, plain, short, size
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import Floor, Pools, ServeAnswer, ServeOption
@@ -63,7 +63,7 @@ def _title(answer: ServeAnswer) -> str:
     ]
     if answer.rate_per_s is not None:
         many = "" if answer.rate_per_s == 1 else "s"
-        parts.append(f"{number(answer.rate_per_s)} request{many}/s")
+        parts.append(f"{plain(answer.rate_per_s)} request{many}/s")
     return "  ·  ".join(parts)
 
 
@@ -94,7 +94,7 @@ def _enough(answer: ServeAnswer, best: ServeOption) -> str:
     if best.short:
         return (
             f"--chips {answer.most_chips:,} is too few: they carry "
-            f"{short(best.carries_per_s or 0.0)} of {number(answer.rate_per_s or 0.0)} requests/s "
+            f"{short(best.carries_per_s or 0.0)} of {plain(answer.rate_per_s or 0.0)} requests/s "
             f"with nothing to spare; with head room and spares it takes --chips "
             f"{best.needed_chips}."
         )

@@ -126,6 +126,13 @@ def advise(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
             "them one after "
             "the other."
         )
+    held_up = load.token().stall / load.tpot_s
+    if held_up > _TAX:
+        yield (
+            f"{percent(held_up)} of every token waits for a prompt that another batch reads: "
+            "stages and chips that share experts go in step. Shorter prompts or prefill on chips "
+            "of its own would free it."
+        )
     yield from _about_prompts(replica, load.batch, wish)
     room = replica.room(wish.prompt + wish.output)
     if load.sequences > 0.9 * room:
