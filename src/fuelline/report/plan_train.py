@@ -56,7 +56,7 @@ def _title(answer: TrainAnswer) -> str:
     return (
         f"{answer.model} ({parameters(answer.params)} parameters, {answer.precision})  ·  "
         f"{answer.chips:,} x "
-        f"{answer.chip}  ·  {short(answer.tokens)} tokens"
+        f"{answer.chip}  ·  {parameters(answer.tokens)} tokens"
     )
 
 
@@ -199,6 +199,8 @@ def _at(name: str, point: TrainPoint) -> str:
         return duration(point.at)
     if name == "mtbf":
         return f"{point.at / 3600:,.0f} h"
+    if name in ("tokens", "batch-tokens"):
+        return parameters(point.at)
     if name == "jitter":
         return f"{point.at:g} %"
     return f"{point.at:,g}" if point.at < 1e5 else tick_words(point.at)

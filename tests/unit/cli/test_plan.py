@@ -350,6 +350,7 @@ def test_rows_on_a_chip_of_ones_own_are_answered(capsys: Capture, tmp_path: Path
         (("serve", "llama-3.1-8b", "--batch", "1..8", "--in", "1..8"), 2, "both ranges"),
         (("serve", "llama-3.1-8b", "--slo", "tpot=1s..8s", "--kv", "8,16"), 2, "both ranges"),
         (("serve", "llama-3.1-8b", "--headroom", "0..40"), 2, "give --rate"),
+        (("serve", "llama-3.1-8b", "--vary", "50"), 2, "give --rate"),
         (("serve", "llama-3.1-8b", "--kv", "12"), 2, "one of 8, 16"),
         (("train", "llama-3.1-8b", "--chip", "h100,h200", "--tp", "1..8"), 2, "a table has one"),
         (("chips", "llama-3.1-8b", "--in", "1..8"), 2, "takes one number here"),
