@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from fuelline.report.document import (
     Block,
     Document,
@@ -28,6 +30,7 @@ from fuelline.schema.units import duration, parameters, percent, rate, short, si
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import Apart, TrainAnswer, TrainMemory, TrainPoint
+    from fuelline.schema.plans import Estimate
 
 _PRACTICAL = 0.40
 
@@ -85,8 +88,8 @@ def _step(answer: TrainAnswer) -> list[Item]:
         Item(
             f"step of {answer.batch_sequences:,.0f} x {answer.length:,.0f} tokens: "
             f"{duration(step.value)} "
-            f"({duration(step.low)} to {duration(step.high)}), {short(answer.tokens_per_s)} "
-            "tokens/s"
+            f"({duration(step.low)} to {duration(step.high)}), "
+            f"{between(_like(step, answer.tokens_per_s))} tokens/s"
         ),
         Item(
             f"MFU {percent(mfu.value)} ({percent(mfu.low)} to {percent(mfu.high)}), {against} the "
@@ -94,6 +97,12 @@ def _step(answer: TrainAnswer) -> list[Item]:
             f"{percent(_PRACTICAL)}"
         ),
     ]
+
+
+def _like(step: Estimate, value: float) -> Estimate:
+    """What goes with the steps is as sure as they are."""
+    ratio = step.high / step.value
+    return replace(step, value=value, low=value / ratio, high=value * ratio)
 
 
 def _memory(memory: TrainMemory) -> Item:
@@ -112,9 +121,11 @@ def _memory(memory: TrainMemory) -> Item:
 
 def _around(answer: TrainAnswer) -> list[Item]:
     good, jitter = answer.goodput, answer.jitter
+    loader = _like(answer.step_s, answer.loader_bytes_per_s)
     items = [
         Item(
-            f"input: the loaders together must deliver {rate(answer.loader_bytes_per_s)}",
+            f"input: the loaders together must deliver {rate(loader.value)} "
+            f"({rate(loader.low)} to {rate(loader.high)})",
             ("`fuelline run train.py` shows whether yours do",),
         ),
         Item(
