@@ -15,8 +15,15 @@ from fuelline.report.document import (
 )
 from fuelline.report.plan_experts import write_experts
 from fuelline.report.plan_fleet import count_words, write_fleet
-from fuelline.report.plan_sweep import write_sweep
-from fuelline.report.plan_terms import between, between_times, time_scale, write_close, write_terms
+from fuelline.report.plan_sweep import speed_cells, write_sweep
+from fuelline.report.plan_terms import (
+    between,
+    between_times,
+    span,
+    time_scale,
+    write_close,
+    write_terms,
+)
 from fuelline.report.spreads import brief_words, spread_words
 from fuelline.schema.units import count, duration, parameters, percent, plain, short, size
 
@@ -38,7 +45,7 @@ def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
     if explain:
         blocks += _explained(answer, best)
     if len(answer.options) > 1:
-        blocks += [Heading("Beside it"), _options(answer)]
+        blocks += _options(answer)
     if answer.sweep:
         blocks += write_sweep(answer, best)
     if answer.fleet is not None:
@@ -185,28 +192,39 @@ def _explained(answer: ServeAnswer, best: ServeOption) -> list[Block]:
     ]
 
 
-def _options(answer: ServeAnswer) -> Table:
+def _options(answer: ServeAnswer) -> list[Block]:
+    """The best way of every chip: rates and times, then what they take."""
+    options = answer.options
     unit, factor = time_scale(
-        *(end for each in answer.options for end in (each.tpot_s.value, each.ttft_s.value))
+        *(end for each in options for end in (each.tpot_s.high, each.ttft_s.high))
     )
-    return Table(
-        ("chip", "way", "n", "tok/s", f"{unit}/tok", f"ttft {unit}", "$/Mtok", "J/tok", "ok"),
-        tuple(
-            (
-                each.chip
-                if each.precision == answer.precision
-                else f"{each.chip} {each.precision}",
-                brief_words(each.spread),
-                str(each.chips),
-                short(each.rate_tokens_per_s.value * each.replicas),
-                short(each.tpot_s.value * factor),
-                short(each.ttft_s.value * factor),
-                "-" if each.usd_per_mtoken is None else f"{each.usd_per_mtoken:.2f}",
-                "-" if each.joule_per_token is None else f"{each.joule_per_token:.2g}",
-                "yes" if each.meets else "no",
-            )
-            for each in answer.options
+    names = [_chip_words(each, answer.precision) for each in options]
+    speeds = ("chip", "tok/s (80 %)", f"{unit}/tok (80 %)", f"ttft {unit} (80 %)", "limit")
+    costs = ("chip", "way", "chips", "$/Mtok (80 %)", "J/tok (80 %)", "ok")
+    return [
+        Heading("Beside it: a replica of each chip"),
+        Table(
+            speeds,
+            tuple(
+                (name, *speed_cells(each, factor))
+                for name, each in zip(names, options, strict=True)
+            ),
         ),
+        Statement("and what it takes:"),
+        Table(
+            costs,
+            tuple((name, *_costs(each)) for name, each in zip(names, options, strict=True)),
+        ),
+    ]
+
+
+def _costs(option: ServeOption) -> tuple[str, ...]:
+    return (
+        brief_words(option.spread),
+        f"{option.chips:,}",
+        span(option.usd_per_mtoken_range),
+        span(option.joule_per_token_range),
+        "yes" if option.meets else "no",
     )
 
 

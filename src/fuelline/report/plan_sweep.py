@@ -33,7 +33,7 @@ def write_sweep(answer: ServeAnswer, best: ServeOption) -> list[Block]:
     costs = ("way", second, "$/Mtok (80 %)", "J/token (80 %)")
     blocks: list[Block] = [
         Heading(f"By {name}: a replica"),
-        _table(answer, speeds, partial(_speeds, factor=factor)),
+        _table(answer, speeds, partial(speed_cells, factor=factor)),
         Statement("and what it takes:"),
         _table(answer, costs, _batch_costs if answer.swept == "batch" else _costs),
     ]
@@ -78,7 +78,8 @@ def _times(answer: ServeAnswer) -> tuple[str, float]:
     return time_scale(*(end for each in found for end in (each.tpot_s.high, each.ttft_s.high)))
 
 
-def _speeds(option: ServeOption, factor: float) -> tuple[str, ...]:
+def speed_cells(option: ServeOption, factor: float) -> tuple[str, ...]:
+    """Rate, times and limit, with intervals."""
     return (
         span(option.rate_tokens_per_s),
         span(option.tpot_s, factor),

@@ -63,7 +63,6 @@ _LIMITS = {
     "link between sites": "sites",
     "imbalance": "uneven",
     "host bus": "bus",
-    "lockstep": "others",
 }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from fuelline.report.document import (
     Block,
     Document,
@@ -29,6 +31,7 @@ from fuelline.schema.units import duration, parameters, percent, rate, short, si
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import Apart, TrainAnswer, TrainMemory, TrainPoint
+    from fuelline.schema.plans import Estimate
 
 _PRACTICAL = 0.40
 
@@ -57,7 +60,7 @@ def _title(answer: TrainAnswer) -> str:
     return (
         f"{answer.model} ({parameters(answer.params)} parameters, {answer.precision})  ·  "
         f"{answer.chips:,} x "
-        f"{answer.chip}  ·  {short(answer.tokens)} tokens"
+        f"{answer.chip}  ·  {parameters(answer.tokens)} tokens"
     )
 
 
@@ -86,8 +89,8 @@ def _step(answer: TrainAnswer) -> list[Item]:
         Item(
             f"step of {answer.batch_sequences:,.0f} x {answer.length:,.0f} tokens: "
             f"{duration(step.value)} "
-            f"({duration(step.low)} to {duration(step.high)}), {short(answer.tokens_per_s)} "
-            "tokens/s",
+            f"({duration(step.low)} to {duration(step.high)}), "
+            f"{between(_like(step, answer.tokens_per_s))} tokens/s",
             (_made_of(answer),),
         ),
         Item(
@@ -122,6 +125,12 @@ def _made_of(answer: TrainAnswer) -> str:
     )
 
 
+def _like(step: Estimate, value: float) -> Estimate:
+    """What goes with the steps is as sure as they are."""
+    ratio = step.high / step.value
+    return replace(step, value=value, low=value / ratio, high=value * ratio)
+
+
 def _memory(memory: TrainMemory) -> Item:
     room = "an unknown room" if memory.room_bytes is None else size(memory.room_bytes)
     return Item(
@@ -138,9 +147,11 @@ def _memory(memory: TrainMemory) -> Item:
 
 def _around(answer: TrainAnswer) -> list[Item]:
     good, jitter = answer.goodput, answer.jitter
+    loader = _like(answer.step_s, answer.loader_bytes_per_s)
     items = [
         Item(
-            f"input: the loaders together must deliver {rate(answer.loader_bytes_per_s)}",
+            f"input: the loaders together must deliver {rate(loader.value)} "
+            f"({rate(loader.low)} to {rate(loader.high)})",
             ("`fuelline run train.py` shows whether yours do",),
         ),
         Item(
@@ -225,6 +236,8 @@ def _at(name: str, point: TrainPoint) -> str:
         return duration(point.at)
     if name == "mtbf":
         return f"{point.at / 3600:,.0f} h"
+    if name in ("tokens", "batch-tokens"):
+        return parameters(point.at)
     if name == "jitter":
         return f"{point.at:g} %"
     return f"{point.at:,g}" if point.at < 1e5 else tick_words(point.at)

@@ -130,6 +130,10 @@ def parse_limits(text: str) -> dict[str, tuple[float, ...]]:
 
 
 def _show(value: float) -> str:
-    if value and (abs(value) >= 1e7 or abs(value) < 1e-3):
+    """As it may be typed."""
+    for letter, step in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
+        if value >= 10 * step or (letter != "M" and value >= step):
+            return f"{value / step:g}{letter}" if value < 1e16 else f"{value:g}"
+    if value and abs(value) < 1e-3:
         return f"{value:g}"
     return f"{value:,.0f}" if value == int(value) else f"{value:g}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _BYTE_STEPS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _SHORT_STEPS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+_DAYS_FROM_S = 10 * 86400
 _TIME_STEPS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
@@ -14,8 +15,10 @@ def percent(frac: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.0112` -> `11.2 ms`, `95` -> `1 min 35 s`, `7260` -> `2 h 1 min`."""
+    """`0.0112` -> `11.2 ms`, `95` -> `1 min 35 s`, `7260` -> `2 h 1 min`, `1e7` -> `116 days`."""
     whole = round(seconds)
+    if whole >= _DAYS_FROM_S:
+        return f"{whole / 86400:,.0f} days"
     if whole >= 3600:
         return f"{whole // 3600} h {whole % 3600 // 60} min"
     if seconds >= 59.95:  # rounds to 60.0

@@ -193,7 +193,8 @@ def read_chip_list(options: argparse.Namespace) -> tuple[Chip, ...]:
     own = own_chips(options)
     if not options.chip:
         return (*own, *list_chips())
-    return tuple(find_known(name, own) for name in options.chip.split(","))
+    found = [find_known(name, own) for name in options.chip.split(",")]
+    return tuple({chip.name: chip for chip in found}.values())
 
 
 def find_known(name: str, own: tuple[Chip, ...]) -> Chip:

@@ -166,9 +166,11 @@ def _values(options: argparse.Namespace, stream: Stream) -> dict[str, tuple[floa
 
 def _find_range(options: argparse.Namespace) -> str:
     swept = shared.find_range(options, _RANGES)
-    if swept in _OF_A_STREAM and not (options.rate or options.trace):
+    given = [name for name in ("vary", "attain") if getattr(options, name) is not None]
+    idle = [swept] if swept in _OF_A_STREAM else given
+    if idle and not (options.rate or options.trace):
         raise UsageError(
-            f"--{swept} says something about requests that come at a rate, and changes nothing "
+            f"--{idle[0]} says something about requests that come at a rate, and changes nothing "
             "without: give --rate or --trace too."
         )
     return swept

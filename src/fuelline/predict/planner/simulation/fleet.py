@@ -57,7 +57,9 @@ def plan_fleet(
     best = _first_that_keeps(instances, options)
     if best is not None:
         sure = serve_with_doubt(best[0], best[1].replicas, limits, doubt_ratio)
-        carries = best[1].carries_per_s or _carries(best[0], best[1], limits)
+        carries = best[1].carries_per_s
+        if carries is None and pools:  # a line of a range tells neither pools nor the margin
+            carries = _carries(best[0], best[1], limits)
         chosen = replace(best[1], simulated=sure, carries_per_s=carries)
         options[options.index(best[1])] = chosen
     return FleetAnswer(
