@@ -38,7 +38,10 @@ def write_plot(options: argparse.Namespace, document: Document) -> tuple[Path, .
     check_plot(options)
     charts = [block for block in document.blocks if isinstance(block, ChartBlock)]
     if not charts:
-        raise UsageError("there is nothing to plot here. Give a range, such as --batch 1..256.")
+        raise UsageError(
+            "there is nothing to plot here: give a range of numbers, such as --batch 1..256 or "
+            "--chips 64..1024."
+        )
     path = Path(options.plot)
     names = [path, *(path.with_stem(f"{path.stem}-{each}") for each in range(2, len(charts) + 1))]
     for named, chart in zip(names, charts, strict=True):

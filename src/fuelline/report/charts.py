@@ -39,6 +39,7 @@ class Axis:
         if low == high:
             low, high = (low / 1.1, high * 1.1) if low > 0 else (low - 1, high + 1)
         self.low, self.high, self.cells = low, high, cells
+        self.whole = bool(fit) and all(value == int(value) for value in fit)
 
     def share(self, value: float) -> float | None:
         """Place between the ends, 0 to 1; None outside or not drawable."""

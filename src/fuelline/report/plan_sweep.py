@@ -176,7 +176,7 @@ def _batch_charts(
             f"{answer.model}: what a user gets against what a chip gives",
             "tokens/s of one user",
             "tokens/s of a chip",
-            (Series("batch sizes", pareto),),
+            (Series(f"batches of {found[0][0]:,g} to {found[-1][0]:,g}", pareto),),
             log_x=True,
             log_y=True,
         ),

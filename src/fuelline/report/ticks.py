@@ -1,7 +1,8 @@
 """Round numbers along an axis: where a grid line stands, and what is written beside it.
 
 All ticks lie inside the axis. A logarithmic axis has one, two and five times powers of ten, over
-many decades the powers alone; a short one even steps: the first that is not too many.
+many decades the powers alone; a short one even steps: the first that is not too many. Counted
+things have no fractions.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _SLACK = 1e-9
 def make_ticks(axis: Axis, most: int) -> list[float]:
     """At most so many round numbers between the ends; the ends themselves where none fits."""
     for ticks in _candidates(axis.low, axis.high, most, log=axis.log):
-        if _LEAST <= len(ticks) <= most:
+        fractions = axis.whole and any(tick != int(tick) for tick in ticks)
+        if _LEAST <= len(ticks) <= most and not fractions:
             return ticks
     return [axis.low, axis.high]
 
