@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 MILLION = 1e6
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 _DEGREES = (1, 2, 4, 8)
+GRAIN = 0.1
+"""A largest batch is found to this share of it."""
 SAME_COST = 1.03
 """Costs that differ by less are the same: the model does not know rates any better."""
 BUS_ASSUMED = f"a host bus of {BUS_GBPS:g} GB/s a chip"
@@ -182,36 +184,60 @@ def find_load(replica: Deployment, wish: Wish) -> Found | None:
     """The largest load within the limits; if none is, the smallest, marked."""
     best: tuple[Deployment, Load] | None = None
     first: tuple[Deployment, Load] | None = None
-    alone = replica.prefill(1, max(wish.prompt, 1.0))
-    for holding, size in _sizes(replica, wish):
-        if holding.host_share > 0:
-            alone = holding.prefill(1, max(wish.prompt, 1.0))
-        now = arrive(holding, size, wish.prompt, wish.output, alone)
-        first = first or (holding, now)
-        if not keeps(now, wish):
+    kept = 0.0
+    alone = None if wish.offload else replica.prefill(1, max(wish.prompt, 1.0))
+    for size in _sizes(replica, wish):
+        tried = _try(replica, size, wish, alone)
+        if tried is None:
+            continue
+        first = first or tried
+        if not keeps(tried[1], wish):
+            between = _between(replica, (kept, size), wish, alone) if best else None
+            best = between or best
             break
-        if best is None or now.per_second > best[1].per_second:
-            best = (holding, now)
+        kept = size
+        if best is None or tried[1].per_second > best[1].per_second:
+            best = tried
     chosen = best or first
     return None if chosen is None else settle(*chosen, wish, meets=best is not None)
 
 
-def _sizes(replica: Deployment, wish: Wish) -> Iterator[tuple[Deployment, float]]:
-    """Sequences of an attention replica to try, each with as much in host memory as it needs."""
-    context = wish.prompt + wish.output
-    most = replica.most(context)
+def _between(
+    replica: Deployment, sizes: tuple[float, float], wish: Wish, alone: Tally | None
+) -> tuple[Deployment, Load] | None:
+    """The largest load within the limits between one that keeps them and one that does not."""
+    low, high = sizes
+    best = None
+    while high - low > max(1.0, GRAIN * high):
+        middle = float(round((low + high) / 2))
+        tried = _try(replica, middle, wish, alone)
+        if tried is not None and keeps(tried[1], wish):
+            low, best = middle, tried
+        else:
+            high = middle
+    return best
+
+
+def _sizes(replica: Deployment, wish: Wish) -> Sequence[float]:
+    """Sequences of an attention replica to try."""
+    if wish.sequences is not None:
+        return [wish.sequences / replica.spread.dp]
+    emptied = replica
     if wish.offload:
         emptied = replace(replica, host_share=most_host_share(replica.model))
-        most = emptied.most(context)
-    sizes: Sequence[float] = [*(b for b in _BATCHES if b < most), most]
-    if wish.sequences is not None:
-        sizes = [wish.sequences / replica.spread.dp]
-    for size in sizes:
-        holding: Deployment | None = replica
-        if wish.offload:
-            holding = replica.offloaded(size, context)
-        if holding is not None and 0 < size <= max(math.floor(holding.room(context) + 1e-9), 0):
-            yield holding, float(size)
+    most = emptied.most(wish.prompt + wish.output)
+    return [*(size for size in _BATCHES if size < most), most]
+
+
+def _try(
+    replica: Deployment, size: float, wish: Wish, alone: Tally | None
+) -> tuple[Deployment, Load] | None:
+    """With as much in host memory as so many sequences need; None if they do not fit."""
+    context = wish.prompt + wish.output
+    holding = replica.offloaded(size, context) if wish.offload else replica
+    if holding is None or not 0 < size <= math.floor(holding.room(context) + 1e-9):
+        return None
+    return holding, arrive(holding, size, wish.prompt, wish.output, alone)
 
 
 def keeps(load: Load, wish: Wish) -> bool:
