@@ -8,6 +8,7 @@ loop that starts with all of them at once.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -119,7 +120,7 @@ def _steady(
         batch = min(held, 1.0)
     step = replica.decode(batch, prompt + output / 2)
     count = max(batch, 1.0)
-    fill = replica.prefill(count, max(prompt, 1.0)).scaled(1 / count)
+    fill = _one_of(replica, count, max(prompt, 1.0))
     stalls = stalls_for(replica, count / output, held)
     cycle = step.scaled(output).plus(fill, count)
     cycle.stall += count * stalls * fill.seconds
@@ -140,6 +141,16 @@ def _steady(
         output=output,
         front_s=front_s,
     )
+
+
+def _one_of(replica: Deployment, count: float, prompt: float) -> Tally:
+    """One prompt of so many that come together; more than a chunk holds are no cheaper."""
+    return _one_of_chunk(replica, min(count, max(CHUNK_TOKENS / prompt, 1.0)), prompt)
+
+
+@lru_cache(maxsize=16)
+def _one_of_chunk(replica: Deployment, count: float, prompt: float) -> Tally:
+    return replica.prefill(count, prompt).scaled(1 / count)
 
 
 def _first_tokens(replica: Deployment, together: float, prompt: float) -> float:
