@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
 from fuelline.report.plan_terms import changing, draw, short_limit
 from fuelline.report.spreads import spread_words
-from fuelline.schema.units import duration, number, percent, short
+from fuelline.schema.units import duration, percent, plain, short
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import ServeAnswer, SweepPoint
@@ -41,7 +41,7 @@ def write_fleet(fleet: FleetAnswer) -> list[Block]:
 
 def count_words(best: FleetOption, fleet: FleetAnswer, most_chips: int | None) -> str:
     """Why so many: the rate, head room and spares; and what fewer than that would carry."""
-    rate = f"{number(fleet.rate_per_s)} requests/s"
+    rate = f"{plain(fleet.rate_per_s)} requests/s"
     if best.bought >= best.with_spares or most_chips is None:
         return (
             f"{best.replicas} for {rate}, {best.with_headroom - best.replicas} for head room, "
@@ -119,7 +119,7 @@ def _line(option: FleetOption) -> tuple[str, ...]:
         "-" if option.usd_per_hour is None else f"{option.usd_per_hour:,.0f}",
         _pair(found.ttft_s),
         "-" if found.tpot_s is None else _pair(found.tpot_s),
-        percent(found.attained_share),
+        "too few" if option.short else percent(found.attained_share),
     )
 
 

@@ -13,6 +13,7 @@ from fuelline.report.document import (
     Statement,
     Table,
 )
+from fuelline.report.plan_experts import write_experts
 from fuelline.report.plan_fleet import count_words, write_fleet
 from fuelline.report.plan_sweep import speed_cells, write_sweep
 from fuelline.report.plan_terms import (
@@ -24,10 +25,10 @@ from fuelline.report.plan_terms import (
     write_terms,
 )
 from fuelline.report.spreads import brief_words, spread_words
-from fuelline.schema.units import count, duration, number, parameters, percent, short, size
+from fuelline.schema.units import count, duration, parameters, percent, plain, short, size
 
 if TYPE_CHECKING:
-    from fuelline.schema.plan_answers import ExpertLoad, Floor, Pools, ServeAnswer, ServeOption
+    from fuelline.schema.plan_answers import Floor, Pools, ServeAnswer, ServeOption
 
 
 def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
@@ -69,7 +70,7 @@ def _title(answer: ServeAnswer) -> str:
     ]
     if answer.rate_per_s is not None:
         many = "" if answer.rate_per_s == 1 else "s"
-        parts.append(f"{number(answer.rate_per_s)} request{many}/s")
+        parts.append(f"{plain(answer.rate_per_s)} request{many}/s")
     return "  ·  ".join(parts)
 
 
@@ -98,7 +99,12 @@ def _enough(answer: ServeAnswer, best: ServeOption) -> str:
     if answer.fleet is not None and answer.fleet.options[0].simulated is not None:
         return count_words(answer.fleet.options[0], answer.fleet, answer.most_chips)
     if best.short:
-        return f"--chips {answer.most_chips:,} is too few for the rate asked for."
+        return (
+            f"--chips {answer.most_chips:,} is too few: they carry "
+            f"{short(best.carries_per_s or 0.0)} of {plain(answer.rate_per_s or 0.0)} requests/s "
+            f"with nothing to spare; with head room and spares it takes --chips "
+            f"{best.needed_chips}."
+        )
     return ""
 
 
@@ -120,7 +126,7 @@ def _reaches(best: ServeOption) -> list[Item]:
         Item(_critical(best)),
     ]
     if best.experts is not None:
-        items.append(_experts(best.experts))
+        items.append(write_experts(best.experts))
     if best.usd_per_mtoken_range is not None:
         items.append(Item(f"${between(best.usd_per_mtoken_range)} a million output tokens"))
     if best.joule_per_token_range is not None:
@@ -184,28 +190,6 @@ def _explained(answer: ServeAnswer, best: ServeOption) -> list[Block]:
             )
         ),
     ]
-
-
-def _experts(load: ExpertLoad) -> Item:
-    """What a mixture of experts does in a step."""
-    sent = (
-        f"all-to-all of {size(load.all_to_all_bytes)}, {duration(load.all_to_all_s)} of a step"
-        if load.all_to_all_bytes
-        else "no all-to-all: the chips that share the experts hold the same tokens"
-    )
-    fullest = (
-        f"the fullest chip has {percent(load.imbalance_frac)} more tokens than the mean: "
-        f"{duration(load.imbalance_s)} of a step"
-        if load.imbalance_frac
-        else "no chip is fuller than another: each holds a cut of every expert"
-    )
-    many = "s" if load.tokens >= 1.5 else ""
-    return Item(
-        f"experts: {load.tokens:,.0f} token{many} a step touch{'' if many else 'es'} "
-        f"{percent(load.touched_share)} of a layer's experts, {short(load.tokens_per_expert)} "
-        "tokens each",
-        (sent, fullest),
-    )
 
 
 def _options(answer: ServeAnswer) -> list[Block]:

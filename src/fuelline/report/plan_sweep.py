@@ -28,12 +28,14 @@ def write_sweep(answer: ServeAnswer, best: ServeOption) -> list[Block]:
     name = flag_words(answer.swept)
     unit, factor = _times(answer)
     speeds = ("tok/s (80 %)", f"{unit}/token (80 %)", f"ttft {unit} (80 %)", "limit")
-    costs = ("way", "seqs", "$/Mtok (80 %)", "J/token (80 %)")
+    # A batch is its number of sequences; what its products wait for turns at the plot's mark.
+    second = "products" if answer.swept == "batch" else "seqs"
+    costs = ("way", second, "$/Mtok (80 %)", "J/token (80 %)")
     blocks: list[Block] = [
         Heading(f"By {name}: a replica"),
         _table(answer, speeds, partial(speed_cells, factor=factor)),
         Statement("and what it takes:"),
-        _table(answer, costs, _costs),
+        _table(answer, costs, _batch_costs if answer.swept == "batch" else _costs),
     ]
     if answer.swept == "measured":
         blocks += [Statement("and how far that is from the floor:"), _floors(answer)]
@@ -94,6 +96,11 @@ def _costs(option: ServeOption) -> tuple[str, ...]:
         span(option.usd_per_mtoken_range),
         span(option.joule_per_token_range),
     )
+
+
+def _batch_costs(option: ServeOption) -> tuple[str, ...]:
+    way, _, *rest = _costs(option)
+    return (way, option.products_limit.removesuffix(" bandwidth"), *rest)
 
 
 def _floors(answer: ServeAnswer) -> Table:

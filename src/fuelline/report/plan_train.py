@@ -15,6 +15,7 @@ from fuelline.report.document import (
     Statement,
     Table,
 )
+from fuelline.report.plan_experts import write_experts
 from fuelline.report.plan_terms import (
     between,
     changing,
@@ -44,7 +45,7 @@ def write_training(answer: TrainAnswer, *, explain: bool) -> Document:
         Items(tuple(_step(answer))),
     ]
     if explain:
-        blocks += write_terms("one step", answer.step_s)
+        blocks += write_terms("one step", answer.step_s, _against_peak(answer))
     blocks += [Heading("On one chip"), Items((_memory(answer.memory),))]
     blocks += [Heading("Around it"), Items(tuple(_around(answer)))]
     if answer.apart is not None:
@@ -83,13 +84,14 @@ def _step(answer: TrainAnswer) -> list[Item]:
     if answer.spread.pp > 1:
         layout.append(f"{answer.interleave} chunks a stage")
     step = answer.step_s
-    return [
+    items = [
         Item(f"layout: {', '.join(layout)}"),
         Item(
             f"step of {answer.batch_sequences:,.0f} x {answer.length:,.0f} tokens: "
             f"{duration(step.value)} "
             f"({duration(step.low)} to {duration(step.high)}), "
-            f"{between(_like(step, answer.tokens_per_s))} tokens/s"
+            f"{between(_like(step, answer.tokens_per_s))} tokens/s",
+            (_made_of(answer),),
         ),
         Item(
             f"MFU {percent(mfu.value)} ({percent(mfu.low)} to {percent(mfu.high)}), {against} the "
@@ -97,6 +99,30 @@ def _step(answer: TrainAnswer) -> list[Item]:
             f"{percent(_PRACTICAL)}"
         ),
     ]
+    if answer.experts is not None:
+        items.append(write_experts(answer.experts, "micro-batch"))
+    return items
+
+
+def _against_peak(answer: TrainAnswer) -> str:
+    work = answer.mfu_frac.work
+    if work is None:
+        return ""
+    return f"at the peak rate it would be {duration(work)}: MFU {percent(answer.mfu_frac.value)}"
+
+
+def _made_of(answer: TrainAnswer) -> str:
+    """Whole micro-batches, and by how much they miss the batch that was asked for."""
+    count, each = answer.microbatches, answer.microbatch
+    replicas = f" on each of {answer.spread.dp:,} replicas" if answer.spread.dp > 1 else ""
+    words = f"{count:,} micro-batch{'es' if count > 1 else ''} of {each:g}{replicas}"
+    made = answer.batch_sequences * answer.length
+    if abs(made / answer.asked_batch_tokens - 1) < 0.005:
+        return words
+    return (
+        f"{words}: {short(made)} tokens, the nearest to the "
+        f"{short(answer.asked_batch_tokens)} of --batch-tokens"
+    )
 
 
 def _like(step: Estimate, value: float) -> Estimate:

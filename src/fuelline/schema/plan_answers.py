@@ -42,7 +42,7 @@ class Floor(Struct, frozen=True, kw_only=True):
 
 
 class ExpertLoad(Struct, frozen=True, kw_only=True):
-    """What a step does with the experts of a layer."""
+    """What a step does with the experts of a layer; in training tokens are of a micro-batch."""
 
     tokens: float
     """Of all chips that share the experts."""
@@ -90,6 +90,12 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     cache_bytes_per_sequence: float
     meets: bool
     """The limits asked for, in the middle of the interval."""
+    usd_per_mtoken_range: Estimate | None = None
+    """The same as `usd_per_mtoken`, with its interval and limit."""
+    joule_per_token_range: Estimate | None = None
+    """The same as `joule_per_token`, with its interval and limit."""
+    precision: str = ""
+    """That this chip is planned with."""
     products_limit: str = ""
     """Of the products of a decode step at `sequences`: `math` from the critical batch on."""
     batch: float = 0.0
@@ -100,12 +106,11 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     """Of the weights that lie in host memory."""
     short: bool = False
     """The rate asked for needs more chips than were allowed."""
-    usd_per_mtoken_range: Estimate | None = None
-    """The same as `usd_per_mtoken`, with its interval and limit."""
-    joule_per_token_range: Estimate | None = None
-    """The same as `joule_per_token`, with its interval and limit."""
-    precision: str = ""
-    """That this chip is planned with."""
+    needed_chips: int | None = None
+    """Of this way for the rate with head room and spares, however many are allowed; None without a
+    rate."""
+    carries_per_s: float | None = None
+    """Requests that all replicas serve in a steady state, with nothing to spare."""
 
 
 class Pools(Struct, frozen=True, kw_only=True):
@@ -160,10 +165,10 @@ class ServeAnswer(Struct, frozen=True, kw_only=True):
     fleet: FleetAnswer | None = None
     """Queueing included, by simulation; None where no rate was asked for. The first option is how
     many its first option says to buy."""
-    most_chips: int | None = None
-    """That there may be, in all."""
     precision_note: str = ""
     """Why this precision, where it was not asked for."""
+    most_chips: int | None = None
+    """That there may be, in all."""
 
 
 class ChipLine(Struct, frozen=True, kw_only=True):
@@ -179,15 +184,15 @@ class ChipLine(Struct, frozen=True, kw_only=True):
     joule_per_token: float | None
     mfu_frac: float | None = None
     why_not: str = ""
-    spread: Parallelism | None = None
-    """The layout that all figures are of: `plan serve` says the same of it."""
-    sequences: int | None = None
-    """At once, at the full load."""
     usd_per_mtoken_range: Estimate | None = None
     joule_per_token_range: Estimate | None = None
     mfu_range: Estimate | None = None
     precision: str = ""
     """That this chip is planned with."""
+    spread: Parallelism | None = None
+    """The layout that all figures are of: `plan serve` says the same of it."""
+    sequences: int | None = None
+    """At once, at the full load."""
 
 
 class ChipsAnswer(Struct, frozen=True, kw_only=True):
@@ -287,6 +292,12 @@ class TrainAnswer(Struct, frozen=True, kw_only=True):
     """The same as `days`, with its interval."""
     usd_range: Estimate | None = None
     energy_range: Estimate | None = None
+    microbatches: int = 0
+    """Of a replica in a step, whole ones: `batch_sequences` is what they make."""
+    asked_batch_tokens: float = 0.0
+    """Of a step, as asked for; `batch_sequences` is the nearest that whole micro-batches make."""
+    experts: ExpertLoad | None = None
+    """Tokens of a micro-batch, bytes and seconds of a step; None for a dense model."""
 
 
 class TrainPoint(Struct, frozen=True, kw_only=True):

@@ -47,6 +47,11 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
 
+def plain(value: float) -> str:
+    """As it was typed, nearly: `0.05` -> `0.05`, `100000` -> `100,000`."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
 def count(value: float, noun: str) -> str:
     """`1` -> `1 sequence`, `1800` -> `1,800 sequences`."""
     words = f"{value:,.0f}"

@@ -29,7 +29,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "batch": (1, 1e6),
     "in": (1, 1e8),
     "out": (1, 1e7),
-    "rate": (1e-6, 1e7),
+    "rate": (1e-6, 1e6),
     "tp": (1, 1024),
     "pp": (1, 1024),
     "ep": (1, 1024),

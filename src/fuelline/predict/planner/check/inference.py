@@ -181,7 +181,8 @@ def _user_rate(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
 def _whole(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row):
         found = _load(ask, replica)
-        return _time(row, found.ttft_s + found.tpot_s * max(ask.output - 1, 0), found.cycle)
+        parts = found.first().plus(found.token(), max(ask.output - 1, 0))
+        return _time(row, parts.seconds, parts)
     tally = replica.batch(ask.sequences or 1.0, ask.prompt, ask.output)
     return _time(row, tally.seconds, tally)
 

@@ -88,11 +88,11 @@ def line_for_serving(
         usd_per_mtoken=usd,
         joule_per_token=None if option is None else option.joule_per_token,
         why_not="" if found is not None else "no room for a cache of this length",
-        spread=spread,
-        sequences=None if option is None else option.sequences,
-        usd_per_mtoken_range=None if rate is None else as_sure_as(rate, usd, "$/Mtok"),
+        usd_per_mtoken_range=as_sure_as(rate, usd, "$/Mtok") if rate else None,
         joule_per_token_range=None if option is None else option.joule_per_token_range,
         precision=precision.name,
+        spread=spread,
+        sequences=None if option is None else option.sequences,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.predict.planner.physics.deployment import CHUNK_TOKENS
 from fuelline.predict.planner.physics.exchanges import BUS_GBPS
-from fuelline.predict.planner.physics.memory import cache_bytes, weight_bytes
+from fuelline.predict.planner.physics.memory import OFFLOADING, cache_bytes, weight_bytes
 from fuelline.predict.planner.serve.chips_plan import smallest_spread
 from fuelline.predict.planner.serve.floor import find_floor
 from fuelline.schema.plans import Parallelism, Slice
@@ -85,6 +85,8 @@ def say_nothing_fits(question: Question) -> str:
         words.append("A smaller --precision (fp8, int4), a shorter --in or more --chips would.")
     else:
         words.append("A shorter --in, more --chips or a chip with more memory would.")
+    if question.offload and chip.kind not in OFFLOADING:
+        words.append(f"--offload does not help: {chip.name} has no host memory beside its own.")
     return " ".join(words)
 
 
@@ -123,6 +125,13 @@ def advise(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
             f"{replica.spread.pp} pipeline stages add memory, not speed: a token passes all of "
             "them one after "
             "the other."
+        )
+    held_up = load.token().stall / load.tpot_s
+    if held_up > _TAX:
+        yield (
+            f"{percent(held_up)} of every token waits for a prompt that another batch reads: "
+            "stages and chips that share experts go in step. Shorter prompts or prefill on chips "
+            "of its own would free it."
         )
     yield from _about_prompts(replica, load.batch, wish)
     room = replica.room(wish.prompt + wish.output)

@@ -148,10 +148,10 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
         advice=tuple(advise(question, best, wish)),
         searched=searched,
         fleet=fleet,
-        most_chips=wish.most_chips,
         precision_note=say_native(question.model, first.chip, question.precision)
         if question.native
         else "",
+        most_chips=wish.most_chips,
     )
 
 
@@ -211,9 +211,8 @@ def search(question: Question, constants: Constants) -> tuple[list[Found], int]:
             software,
             offload=question.offload,
         )
+        if wish.most_chips is None or each.spread.chips <= wish.most_chips
     ]
-    if wish.most_chips is not None:
-        replicas = [each for each in replicas if each.spread.chips <= wish.most_chips]
     found = [each for replica in replicas if (each := find_load(replica, wish)) is not None]
     return order(found, wish), len(replicas)
 
@@ -266,15 +265,17 @@ def _point(
         return SweepPoint(at=value, option=None, why_not=why), []
     wish = here.wish()
     option = describe(found[0], wish)
-    floor = find_floor(found[0].replica, wish.prompt + wish.output / 2, here.measured)
     fleet = _fleet(here, found, option)
-    if fleet is None:
-        return SweepPoint(at=value, option=option, floor=floor), found
     found = lead_with(found, fleet)
-    first = fleet.options[0]
-    kept = first if first.simulated is not None else None
-    option = describe(found[0], wish)
-    return SweepPoint(at=value, option=option, fleet=kept, floor=floor), found
+    first = fleet.options[0] if fleet is not None else None
+    floor = find_floor(found[0].replica, wish.prompt + wish.output / 2, here.measured)
+    point = SweepPoint(
+        at=value,
+        option=describe(found[0], wish),
+        fleet=first if first is not None and first.simulated is not None else None,
+        floor=floor,
+    )
+    return point, found
 
 
 def _fleet(question: Question, found: list[Found], option: ServeOption) -> FleetAnswer | None:

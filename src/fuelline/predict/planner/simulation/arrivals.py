@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from fuelline.schema.errors import InputError
 from fuelline.schema.simulated import Request
+from fuelline.schema.units import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +58,7 @@ class Arrivals(Struct, frozen=True, kw_only=True):
 
     @property
     def _rate(self) -> str:
-        return f"{self.rate_per_s:.4g} request{'' if self.rate_per_s == 1 else 's'}/s"
+        return f"{plain(self.rate_per_s)} request{'' if self.rate_per_s == 1 else 's'}/s"
 
 
 class Lengths(Struct, frozen=True, kw_only=True):
