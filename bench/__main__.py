@@ -46,6 +46,7 @@ OWN_SECTION = (
     "loaders_peers",
     "fuzz_importers",
     "plan_accuracy",
+    "plan_counts",
     "plan_speed",
     "device_time",
     "roofline_cpu",

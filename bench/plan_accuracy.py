@@ -30,8 +30,9 @@ from fuelline.predict.planner.check.answer import (
     answer_row,
     group_of,
 )
-from fuelline.predict.planner.check.case import make_case
+from fuelline.predict.planner.check.case import NOTHING, make_case
 from fuelline.predict.planner.check.rows import Row, read_rows
+from fuelline.predict.planner.check.why import explain_error
 from fuelline.predict.planner.physics.constants import stated_constants
 from fuelline.predict.planner.physics.interval import ASSUMED_FRAC, Z80, terms_doubt
 from fuelline.schema.plans import Estimate
@@ -212,19 +213,30 @@ def section(fit: Fit, left_out: Any, covered: Sequence[bool], figures: dict[str,
             f"Intervals hold {figures['coverage']:.0%} of all rows (bar 70-90 %)."
         ),
         "",
-        "The ten worst of all rows, left out:",
+        (
+            "The ten worst of all rows, left out, and why as far as the row and the terms of the "
+            "prediction tell (`fuelline plan check` says the same of any table):"
+        ),
         "",
-        "| row | what | predicted / measured | regime | inside |",
-        "| --- | --- | --- | --- | --- |",
+        "| row | what | predicted / measured | regime | inside | why |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for index in np.argsort(-np.abs(left_out))[:10]:
-        row = fit.rows[index]
+        row, ratio = fit.rows[index], math.exp(left_out[index])
         lines.append(
             f"| {row.id} | {row.model} on {row.hardware}, {row.precision}, {row.metric} "
-            f"| {math.exp(left_out[index]):.2f} | {row.regime} | "
-            f"{'yes' if covered[index] else 'no'} |"
+            f"| {ratio:.2f} | {row.regime} | "
+            f"{'yes' if covered[index] else 'no'} | {_why(fit, row, ratio)} |"
         )
     return "\n".join(lines).replace("%", " %").replace("  %", " %")
+
+
+def _why(fit: Fit, row: Row, ratio: float) -> str:
+    """From the terms of the fit that has seen all sources, at the left-out ratio."""
+    constants = fit.constants(fit.point)
+    answer = answer_row(row, constants)
+    assert isinstance(answer, Estimate)
+    return "; ".join(explain_error(row, answer, constants, NOTHING, ratio))
 
 
 def write_fitted(fit: Fit, doubts: dict[str, float]) -> None:

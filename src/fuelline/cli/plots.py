@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,32 +29,41 @@ def check_plot(options: argparse.Namespace) -> None:
         raise UsageError(f"--plot {options.plot} must end in .svg or .png.")
 
 
-def write_plot(options: argparse.Namespace, document: Document) -> None:
-    """The first chart; further ones beside it, numbered."""
+def write_plot(options: argparse.Namespace, document: Document) -> tuple[Path, ...]:
+    """The first chart; further ones beside it, numbered. The files that were written."""
     from fuelline.report.document import Chart as ChartBlock  # noqa: PLC0415 - not for the help
 
     if not options.plot:
-        return
+        return ()
     check_plot(options)
     charts = [block for block in document.blocks if isinstance(block, ChartBlock)]
     if not charts:
-        raise UsageError("there is nothing to plot here. Give a range, such as --batch 1..256.")
+        raise UsageError(
+            "there is nothing to plot here: give a range of numbers, such as --batch 1..256 or "
+            "--chips 64..1024."
+        )
     path = Path(options.plot)
-    for number, chart in enumerate(charts):
-        named = path if number == 0 else path.with_stem(f"{path.stem}-{number + 1}")
-        try:
-            _write(chart, named)
-        except OSError as error:
-            raise InputError(
-                f"cannot write {named}: {error.strerror}. The plot is lost."
-            ) from error
+    names = [path, *(path.with_stem(f"{path.stem}-{each}") for each in range(2, len(charts) + 1))]
+    for named, chart in zip(names, charts, strict=True):
+        _write(chart, named)
+    return tuple(names)
+
+
+def say_plots(options: argparse.Namespace, written: tuple[Path, ...]) -> None:
+    """Which files there are now; beside JSON on the standard error."""
+    stream = sys.stderr if options.json else sys.stdout
+    for number, path in enumerate(written):
+        print(f"{'' if number else chr(10)}Plot written to {path}", file=stream)
 
 
 def _write(chart: Chart, path: Path) -> None:
     from fuelline.report.png import write_png  # noqa: PLC0415 - only where a plot is asked for
     from fuelline.report.svg import draw_svg  # noqa: PLC0415
 
-    if path.suffix.lower() == ".png":
-        write_png(chart, path)
-    else:
-        path.write_text(draw_svg(chart), encoding="utf-8")
+    try:
+        if path.suffix.lower() == ".png":
+            write_png(chart, path)
+        else:
+            path.write_text(draw_svg(chart), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}. The plot is lost.") from error

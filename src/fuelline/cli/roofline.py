@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuelline.cli.plots import add_plot, check_plot, write_plot
+from fuelline.cli.plots import add_plot, check_plot, say_plots, write_plot
 from fuelline.cli.store import home_folder
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.inputs import parse_input
@@ -210,11 +210,12 @@ def _show(options: argparse.Namespace, answer: object, document: Document) -> in
 
     from fuelline.report.terminal import render_terminal  # noqa: PLC0415
 
-    write_plot(options, document)
+    written = write_plot(options, document)
     if options.json:
         sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     else:
         render_terminal(document, sys.stdout)
         if options.save:
             print(f"\nSaved as {options.save} in {Path(home_folder(), 'chips')}.")
+    say_plots(options, written)
     return 0

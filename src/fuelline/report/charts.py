@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fuelline.report.ticks import make_ticks, tick_words
 from fuelline.schema.units import short
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ _SIGNS = ("●", "○", "▲", "■", "+", "x")
 _PLAIN_SIGNS = ("*", "o", "^", "#", "+", "x")
 _MARGIN = 10
 _STEPS = 200
+_UP_TICKS, _ACROSS_TICKS = 6, 8
+TICKS = 8
+"""Round numbers on an axis of a picture, at most."""
 TURN = 0.6
 """Further right than this share of the width, a mark's words stand on its left."""
 
@@ -35,6 +39,7 @@ class Axis:
         if low == high:
             low, high = (low / 1.1, high * 1.1) if low > 0 else (low - 1, high + 1)
         self.low, self.high, self.cells = low, high, cells
+        self.whole = bool(fit) and all(value == int(value) for value in fit)
 
     def share(self, value: float) -> float | None:
         """Place between the ends, 0 to 1; None outside or not drawable."""
@@ -60,19 +65,22 @@ class Axis:
         return self.low + (self.high - self.low) * place
 
 
-def make_axes(chart: Chart, width: int, height: int) -> tuple[Axis, Axis]:
-    """Both axes over all points."""
+def make_axes(
+    chart: Chart, width: int, height: int, *, with_ends: bool = True
+) -> tuple[Axis, Axis]:
+    """Both axes over all points, and over their intervals where these are drawn."""
+    ends = [end for series in chart.series if with_ends for pair in series.ends for end in pair]
     points = [point for series in chart.series for point in series.points]
     xs = [x for x, _ in points] + ([chart.x_mark] if chart.x_mark is not None else [])
     return (
         Axis(xs, width, log=chart.log_x),
-        Axis([y for _, y in points], height, log=chart.log_y),
+        Axis([y for _, y in points] + ends, height, log=chart.log_y),
     )
 
 
 def draw_chart(chart: Chart, *, plain: bool) -> list[str]:
     """Lines."""
-    horizontal, vertical = make_axes(chart, WIDTH, HEIGHT)
+    horizontal, vertical = make_axes(chart, WIDTH, HEIGHT, with_ends=False)
     grid = [[" "] * WIDTH for _ in range(HEIGHT)]
     mark = None if chart.x_mark is None else horizontal.cell(chart.x_mark)
     if mark is not None:
@@ -120,25 +128,35 @@ def _put(grid: list[list[str]], column: int | None, row: int | None, sign: str) 
 
 
 def _framed(grid: list[list[str]], vertical: Axis) -> list[str]:
-    lines = []
-    for number, row in enumerate(grid):
-        label = ""
-        if number in (0, HEIGHT // 2, HEIGHT - 1):
-            label = short(vertical.at(1 - number / (HEIGHT - 1)))
-        lines.append(f"{label:>{_MARGIN}} |{''.join(row)}".rstrip())
-    return lines
+    labels = {
+        HEIGHT - 1 - row: tick_words(tick)
+        for tick in make_ticks(vertical, _UP_TICKS)
+        if (row := vertical.cell(tick)) is not None
+    }
+    return [
+        f"{labels.get(number, ''):>{_MARGIN}} |{''.join(row)}".rstrip()
+        for number, row in enumerate(grid)
+    ]
+
+
+def _ruler(horizontal: Axis) -> str:
+    """Labels under their columns; one that would touch the last is left out."""
+    line = ""
+    for tick in make_ticks(horizontal, _ACROSS_TICKS):
+        cell, label = horizontal.cell(tick), tick_words(tick)
+        start = min(max((cell or 0) - len(label) // 2, 0), WIDTH - len(label))
+        if not line or start > len(line) + 1:
+            line = line.ljust(start) + label
+    return line
 
 
 def _foot(chart: Chart, horizontal: Axis, signs: tuple[str, ...]) -> list[str]:
-    low, middle, high = (short(horizontal.at(place)) for place in (0.0, 0.5, 1.0))
-    ruler = low.ljust(WIDTH // 2 - len(middle) // 2) + middle
-    ruler = ruler.ljust(WIDTH - len(high)) + high
     names = "   ".join(
         f"{signs[number % len(signs)]} {series.name}" for number, series in enumerate(chart.series)
     )
     lines = [
         " " * (_MARGIN + 1) + "+" + "-" * WIDTH,
-        " " * (_MARGIN + 2) + ruler,
+        " " * (_MARGIN + 2) + _ruler(horizontal),
         " " * (_MARGIN + 2) + f"{chart.x_label}  |  up: {chart.y_label}",
         " " * (_MARGIN + 2) + names,
     ]

@@ -71,6 +71,8 @@ class Series:
     points: tuple[tuple[float, float], ...]
     joined: bool = True
     """A line through them; else dots."""
+    ends: tuple[tuple[float, float], ...] = ()
+    """Low and high of every point, if it has an interval: a thin line in pictures."""
 
 
 @dataclass(frozen=True)

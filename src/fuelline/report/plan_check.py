@@ -39,11 +39,13 @@ def write_score(score: Score) -> Document:
     if score.worst:
         blocks.append(Heading("The worst rows, clean or not"))
         blocks.append(Table(_WORST_HEAD, tuple(_worst(each) for each in score.worst)))
+        blocks.append(Heading("Why, as far as the rows and the predictions tell"))
+        blocks.append(Items(tuple(_why(each) for each in score.worst)))
     blocks += _unanswered(score)
     return Document(tuple(blocks))
 
 
-_WORST_HEAD = ("row", "model on chip", "metric", "measured", "predicted", "ratio", "regime")
+_WORST_HEAD = ("row", "model", "chip", "metric", "measured", "predicted", "ratio")
 
 
 def _head(score: Score) -> str:
@@ -61,12 +63,21 @@ def _share(frac: float | None) -> str:
 def _worst(each: Checked) -> tuple[str, ...]:
     return (
         each.id[:6],
-        f"{each.model[:13]} {each.hardware[:9]}",
-        each.metric[:14],
+        each.model[:14],
+        each.hardware[:13],
+        each.metric[:17],
         short(each.measured),
         short(each.predicted),
         f"{each.predicted / each.measured:.2f}",
-        each.regime[:12],
+    )
+
+
+def _why(each: Checked) -> Item:
+    ratio = each.predicted / each.measured
+    inside = "inside" if each.inside else "outside"
+    return Item(
+        f"{each.id}, {ratio:.2f} of the measured, {inside} its 80 % interval, limit {each.limit}:",
+        each.why,
     )
 
 

@@ -5,35 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Document, Heading, Item, Items, Statement, Table
+from fuelline.report.plan_terms import short_limit, span
 from fuelline.schema.units import short
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import ChipLine, ChipsAnswer, Dimension, ShapeAnswer
 
-_SERVE_HEAD = ("chip", "n", "floor ms", "1 user tok/s", "tok/s/chip", "$/Mtok", "J/tok")
-_TRAIN_HEAD = ("chip", "n", "MFU", "tok/s/chip", "$/Mtok", "J/tok")
+_USER_HEAD = ("chip", "n", "floor ms", "tok/s", "limit", "limit at full load")
+_LOAD_HEAD = ("chip", "tok/s/chip", "$/Mtok", "J/tok")
+_RATE_HEAD = ("chip", "MFU % (80 %)", "tok/s/chip (80 %)", "limit")
+_COST_HEAD = ("chip", "$/Mtok (80 %)", "J/tok (80 %)")
 
 
 def write_chips(answer: ChipsAnswer) -> Document:
     """All chips, those that fit by their rate, the others with the reason."""
     fit = [line for line in answer.lines if not line.why_not]
     others = [line for line in answer.lines if line.why_not]
-    serving = answer.purpose == "serve"
     fit.sort(
         key=lambda line: -(line.tokens_per_s_per_chip.value if line.tokens_per_s_per_chip else 0)
     )
-    cells = tuple((_serve_cells if serving else _train_cells)(line) for line in fit)
-    words = (
-        "n: the fewest chips that hold it; floor: a token for one user by bandwidth alone; full "
-        "load at the right"
-        if serving
-        else f"{fit[0].chips if fit else 'some'} chips each, the best layout found"
-    )
+    why = f", {answer.precision_note}" if answer.precision_note else ""
     blocks: list[Block] = [
-        Statement(f"{answer.model} ({answer.precision}) on the chips of the catalogue: {words}."),
-        Table(_SERVE_HEAD if serving else _TRAIN_HEAD, cells),
-        Statement("The middle of 80 % intervals; `-` is not known. --json has the intervals."),
+        Statement(f"{answer.model} ({answer.precision}{why}) on the chips of the catalogue.")
     ]
+    if fit:
+        write = _write_serving if answer.purpose == "serve" else _write_training
+        blocks += write(fit, answer.precision)
+        floor = "floor: a token by memory bandwidth alone. " if answer.purpose == "serve" else ""
+        blocks.append(Statement(floor + _legend(fit, answer.precision)))
     if others:
         reasons: dict[str, list[str]] = {}
         for line in others:
@@ -45,28 +44,72 @@ def write_chips(answer: ChipsAnswer) -> Document:
     return Document(tuple(blocks))
 
 
-def _serve_cells(line: ChipLine) -> tuple[str, ...]:
-    user, rate = line.user_tokens_per_s, line.tokens_per_s_per_chip
+def _write_serving(fit: list[ChipLine], precision: str) -> list[Block]:
+    return [
+        Heading("One user on the fewest chips that hold it (80 % intervals)"),
+        Table(_USER_HEAD, tuple(_user_cells(line, precision) for line in fit)),
+        Heading("At full load, by rate (80 % intervals)"),
+        Table(_LOAD_HEAD, tuple(_load_cells(line, precision) for line in fit)),
+    ]
+
+
+def _write_training(fit: list[ChipLine], precision: str) -> list[Block]:
+    return [
+        Heading(f"{fit[0].chips} chips each, the best layout found, by rate"),
+        Table(_RATE_HEAD, tuple(_rate_cells(line, precision) for line in fit)),
+        Heading("What a token costs"),
+        Table(_COST_HEAD, tuple(_cost_cells(line, precision) for line in fit)),
+    ]
+
+
+def _name(line: ChipLine, precision: str) -> str:
+    name = line.chip.replace(_ANNOUNCED, "*")
+    return name if line.precision in ("", precision) else f"{name}~"
+
+
+_ANNOUNCED = " (announced)"
+
+
+def _legend(fit: list[ChipLine], precision: str) -> str:
+    words = ["`-` is not known: the catalogue has no price or power for it."]
+    if any(_ANNOUNCED in line.chip for line in fit):
+        words.append("* is announced, not measured.")
+    if any(line.precision not in ("", precision) for line in fit):
+        words.append(f"~ has no unit for {precision}: in bf16.")
+    return " ".join(words)
+
+
+def _user_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
+    user = line.user_tokens_per_s
     return (
-        line.chip,
+        _name(line, precision),
         str(line.chips),
         "-" if line.floor_s is None else short(line.floor_s * 1e3),
-        "-" if user is None else short(user.value),
-        "-" if rate is None else short(rate.value),
-        "-" if line.usd_per_mtoken is None else f"{line.usd_per_mtoken:.2f}",
-        "-" if line.joule_per_token is None else f"{line.joule_per_token:.2g}",
+        span(user),
+        short_limit(user),
+        short_limit(line.tokens_per_s_per_chip),
     )
 
 
-def _train_cells(line: ChipLine) -> tuple[str, ...]:
-    rate = line.tokens_per_s_per_chip
+def _load_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
     return (
-        line.chip,
-        str(line.chips),
-        "-" if line.mfu_frac is None else f"{100 * line.mfu_frac:.0f} %",
-        "-" if rate is None else short(rate.value),
-        "-" if line.usd_per_mtoken is None else f"{line.usd_per_mtoken:.2f}",
-        "-" if line.joule_per_token is None else f"{line.joule_per_token:.2g}",
+        _name(line, precision),
+        span(line.tokens_per_s_per_chip),
+        span(line.usd_per_mtoken_range),
+        span(line.joule_per_token_range),
+    )
+
+
+def _rate_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
+    rate = line.tokens_per_s_per_chip
+    return (_name(line, precision), span(line.mfu_range, 100), span(rate), short_limit(rate))
+
+
+def _cost_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
+    return (
+        _name(line, precision),
+        span(line.usd_per_mtoken_range),
+        span(line.joule_per_token_range),
     )
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.report.document import Block, Chart, Heading, Item, Items, Series, Table
+from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
+from fuelline.report.plan_terms import changing, draw, short_limit
 from fuelline.report.spreads import spread_words
-from fuelline.schema.units import duration, number, percent, short
+from fuelline.schema.units import duration, percent, plain, short
 
 if TYPE_CHECKING:
     from fuelline.schema.plan_answers import ServeAnswer, SweepPoint
     from fuelline.schema.simulated import FleetAnswer, FleetOption, PoolsOption, Quantiles
 
 _COLUMNS = ("instance", "need", "buy", "chips", "$/h", "ttft p50/p95", "tpot p50/p95", "kept")
+
+_LONG_S = 10.0
+"""From here on latencies are told in seconds."""
 
 
 def write_fleet(fleet: FleetAnswer) -> list[Block]:
@@ -37,7 +41,7 @@ def write_fleet(fleet: FleetAnswer) -> list[Block]:
 
 def count_words(best: FleetOption, fleet: FleetAnswer, most_chips: int | None) -> str:
     """Why so many: the rate, head room and spares; and what fewer than that would carry."""
-    rate = f"{number(fleet.rate_per_s)} requests/s"
+    rate = f"{plain(fleet.rate_per_s)} requests/s"
     if best.bought >= best.with_spares or most_chips is None:
         return (
             f"{best.replicas} for {rate}, {best.with_headroom - best.replicas} for head room, "
@@ -54,19 +58,41 @@ def count_words(best: FleetOption, fleet: FleetAnswer, most_chips: int | None) -
 
 
 def write_rates(answer: ServeAnswer) -> list[Block]:
-    """What each rate of a range needs, by simulation."""
+    """What each value of a range needs, by simulation."""
+    name = answer.swept
+    unit = " %" if name in ("headroom", "vary", "attain") else ""
     found = [(point.at, point.fleet) for point in answer.sweep if point.fleet is not None]
     lines = tuple(
-        (f"{point.at:g}", *(_line(point.fleet) if point.fleet else _nothing(point)))
+        (f"{point.at:g}{unit}", *(_line(point.fleet) if point.fleet else _nothing(point)))
         for point in answer.sweep
     )
-    blocks: list[Block] = [Heading("By --rate, simulated"), Table(("rate", *_COLUMNS), lines)]
+    doubts = tuple(
+        (f"{point.at:g}{unit}", *_doubt(point.fleet), short_limit(point.option.tpot_s))
+        for point in answer.sweep
+        if point.fleet is not None and point.option is not None
+    )
+    blocks: list[Block] = [
+        Heading(f"By --{name}, simulated"),
+        Table((name, *_COLUMNS), lines),
+        Statement("and the 80 % intervals of p95, queueing included:"),
+        Table((name, "ttft (80 %)", "tpot (80 %)", "limit"), doubts),
+    ]
     if len(found) > 1:
-        chips = tuple((at, float(option.chips)) for at, option in found)
-        title = f"{answer.model}: chips to buy, spares included"
-        bought = Series(found[0][1].chip, chips)
-        blocks.append(Chart(title, "requests/s", "chips", (bought,), log_x=True, log_y=True))
+        bought = [(at, float(option.chips)) for at, option in found]
+        series = changing([("chips to buy, spares included", bought)])
+        blocks.append(draw(answer.model, {"rate": "requests/s"}.get(name, f"--{name}"), series))
     return blocks
+
+
+def _doubt(option: FleetOption) -> tuple[str, str]:
+    found = option.simulated
+    return ("-", "-") if found is None else (_ends(found.ttft_s), _ends(found.tpot_s))
+
+
+def _ends(times: Quantiles | None) -> str:
+    if times is None or times.p95_low is None or times.p95_high is None:
+        return "-"
+    return f"{duration(times.p95)} ({duration(times.p95_low)} to {duration(times.p95_high)})"
 
 
 def _nothing(point: SweepPoint) -> tuple[str, ...]:
@@ -93,11 +119,13 @@ def _line(option: FleetOption) -> tuple[str, ...]:
         "-" if option.usd_per_hour is None else f"{option.usd_per_hour:,.0f}",
         _pair(found.ttft_s),
         "-" if found.tpot_s is None else _pair(found.tpot_s),
-        percent(found.attained_share),
+        "too few" if option.short else percent(found.attained_share),
     )
 
 
 def _pair(times: Quantiles) -> str:
+    if times.p95 >= _LONG_S:
+        return f"{short(times.p50)}/{short(times.p95)} s"
     return f"{short(times.p50 * 1e3)}/{short(times.p95 * 1e3)} ms"
 
 

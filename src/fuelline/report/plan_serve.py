@@ -6,22 +6,29 @@ from typing import TYPE_CHECKING
 
 from fuelline.report.document import (
     Block,
-    Chart,
     Document,
     Heading,
     Item,
     Items,
-    Series,
     Statement,
     Table,
 )
-from fuelline.report.plan_fleet import count_words, write_fleet, write_rates
-from fuelline.report.plan_terms import between, write_close, write_terms
-from fuelline.report.spreads import spread_words
-from fuelline.schema.units import duration, number, parameters, percent, short, size
+from fuelline.report.plan_experts import write_experts
+from fuelline.report.plan_fleet import count_words, write_fleet
+from fuelline.report.plan_sweep import speed_cells, write_sweep
+from fuelline.report.plan_terms import (
+    between,
+    between_times,
+    span,
+    time_scale,
+    write_close,
+    write_terms,
+)
+from fuelline.report.spreads import brief_words, spread_words
+from fuelline.schema.units import count, duration, parameters, percent, plain, short, size
 
 if TYPE_CHECKING:
-    from fuelline.schema.plan_answers import ExpertLoad, Floor, Pools, ServeAnswer, ServeOption
+    from fuelline.schema.plan_answers import Floor, Pools, ServeAnswer, ServeOption
 
 
 def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
@@ -38,9 +45,9 @@ def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
     if explain:
         blocks += _explained(answer, best)
     if len(answer.options) > 1:
-        blocks += [Heading("Beside it"), _options(answer)]
+        blocks += _options(answer)
     if answer.sweep:
-        blocks += _sweep(answer, best)
+        blocks += write_sweep(answer, best)
     if answer.fleet is not None:
         blocks += write_fleet(answer.fleet)
     simulated_apart = answer.fleet is not None and answer.fleet.pools is not None
@@ -56,13 +63,14 @@ def _title(answer: ServeAnswer) -> str:
         if answer.active_params < 0.8 * answer.params
         else ""
     )
+    why = f", {answer.precision_note}" if answer.precision_note else ""
     parts = [
-        f"{answer.model} ({parameters(answer.params)} parameters{active}, {answer.precision})",
+        f"{answer.model} ({parameters(answer.params)} parameters{active}, {answer.precision}{why})",
         f"{answer.prompt:,.0f} tokens in, {answer.output:,.0f} out",
     ]
     if answer.rate_per_s is not None:
         many = "" if answer.rate_per_s == 1 else "s"
-        parts.append(f"{number(answer.rate_per_s)} request{many}/s")
+        parts.append(f"{plain(answer.rate_per_s)} request{many}/s")
     return "  ·  ".join(parts)
 
 
@@ -91,7 +99,12 @@ def _enough(answer: ServeAnswer, best: ServeOption) -> str:
     if answer.fleet is not None and answer.fleet.options[0].simulated is not None:
         return count_words(answer.fleet.options[0], answer.fleet, answer.most_chips)
     if best.short:
-        return f"--chips {answer.most_chips:,} is too few for the rate asked for."
+        return (
+            f"--chips {answer.most_chips:,} is too few: they carry "
+            f"{short(best.carries_per_s or 0.0)} of {plain(answer.rate_per_s or 0.0)} requests/s "
+            f"with nothing to spare; with head room and spares it takes --chips "
+            f"{best.needed_chips}."
+        )
     return ""
 
 
@@ -103,28 +116,21 @@ def _reaches(best: ServeOption) -> list[Item]:
     rate = between(best.rate_tokens_per_s, 1.0, "tokens/s")
     items = [
         Item(
-            f"a replica: {rate}, {best.sequences:,} sequence{'s' if best.sequences > 1 else ''} at "
-            f"once ({best.most_sequences:,} fit)"
+            f"a replica: {rate}, {count(best.sequences, 'sequence')} at once "
+            f"({best.most_sequences:,} fit)"
         ),
-        Item(f"a token: {between(best.tpot_s, 1e3, 'ms')}"),
+        Item(f"a token: {between_times(best.tpot_s)}"),
         Item(
-            f"first token: {between(best.ttft_s, 1e3, 'ms')}, a prompt alone "
-            f"{duration(best.prefill_s)}"
+            f"first token: {between_times(best.ttft_s)}, a prompt alone {duration(best.prefill_s)}"
         ),
         Item(_critical(best)),
     ]
     if best.experts is not None:
-        items.append(_experts(best.experts))
-    money = (
-        []
-        if best.usd_per_mtoken is None
-        else [f"${best.usd_per_mtoken:,.2f} a million output tokens"]
-    )
-    energy = (
-        [] if best.joule_per_token is None else [f"{best.joule_per_token:.2g} J an output token"]
-    )
-    if money or energy:
-        items.append(Item(", ".join(money + energy)))
+        items.append(write_experts(best.experts))
+    if best.usd_per_mtoken_range is not None:
+        items.append(Item(f"${between(best.usd_per_mtoken_range)} a million output tokens"))
+    if best.joule_per_token_range is not None:
+        items.append(Item(between(best.joule_per_token_range, 1.0, "J an output token")))
     return items
 
 
@@ -186,46 +192,45 @@ def _explained(answer: ServeAnswer, best: ServeOption) -> list[Block]:
     ]
 
 
-def _experts(load: ExpertLoad) -> Item:
-    """What a mixture of experts does in a step."""
-    sent = (
-        f"all-to-all of {size(load.all_to_all_bytes)}, {duration(load.all_to_all_s)} of a step"
-        if load.all_to_all_bytes
-        else "no all-to-all: the chips that share the experts hold the same tokens"
+def _options(answer: ServeAnswer) -> list[Block]:
+    """The best way of every chip: rates and times, then what they take."""
+    options = answer.options
+    unit, factor = time_scale(
+        *(end for each in options for end in (each.tpot_s.high, each.ttft_s.high))
     )
-    fullest = (
-        f"the fullest chip has {percent(load.imbalance_frac)} more tokens than the mean: "
-        f"{duration(load.imbalance_s)} of a step"
-        if load.imbalance_frac
-        else "no chip is fuller than another: each holds a cut of every expert"
-    )
-    many = "s" if load.tokens >= 1.5 else ""
-    return Item(
-        f"experts: {load.tokens:,.0f} token{many} a step touch{'' if many else 'es'} "
-        f"{percent(load.touched_share)} of a layer's experts, {short(load.tokens_per_expert)} "
-        "tokens each",
-        (sent, fullest),
-    )
-
-
-def _options(answer: ServeAnswer) -> Table:
-    return Table(
-        ("chip", "way", "n", "tok/s", "ms/tok", "ttft ms", "$/Mtok", "J/tok", "ok"),
-        tuple(
-            (
-                each.chip,
-                spread_words(each.spread).replace(" ", "").replace(",", " "),
-                str(each.chips),
-                short(each.rate_tokens_per_s.value * each.replicas),
-                short(each.tpot_s.value * 1e3),
-                short(each.ttft_s.value * 1e3),
-                "-" if each.usd_per_mtoken is None else f"{each.usd_per_mtoken:.2f}",
-                "-" if each.joule_per_token is None else f"{each.joule_per_token:.2g}",
-                "yes" if each.meets else "no",
-            )
-            for each in answer.options
+    names = [_chip_words(each, answer.precision) for each in options]
+    speeds = ("chip", "tok/s (80 %)", f"{unit}/tok (80 %)", f"ttft {unit} (80 %)", "limit")
+    costs = ("chip", "way", "chips", "$/Mtok (80 %)", "J/tok (80 %)", "ok")
+    return [
+        Heading("Beside it: a replica of each chip"),
+        Table(
+            speeds,
+            tuple(
+                (name, *speed_cells(each, factor))
+                for name, each in zip(names, options, strict=True)
+            ),
         ),
+        Statement("and what it takes:"),
+        Table(
+            costs,
+            tuple((name, *_costs(each)) for name, each in zip(names, options, strict=True)),
+        ),
+    ]
+
+
+def _costs(option: ServeOption) -> tuple[str, ...]:
+    return (
+        brief_words(option.spread),
+        f"{option.chips:,}",
+        span(option.usd_per_mtoken_range),
+        span(option.joule_per_token_range),
+        "yes" if option.meets else "no",
     )
+
+
+def _chip_words(option: ServeOption, precision: str) -> str:
+    """With its precision where that is another than the title's."""
+    return option.chip if option.precision == precision else f"{option.chip} {option.precision}"
 
 
 def _pools(pools: Pools) -> Item:
@@ -239,83 +244,3 @@ def _pools(pools: Pools) -> Item:
             f"cache moved per request {size(pools.transfer_bytes)}, {duration(pools.transfer_s)}",
         ),
     )
-
-
-def _sweep(answer: ServeAnswer, best: ServeOption) -> list[Block]:
-    if answer.swept == "rate":
-        return write_rates(answer)
-    found = [(point.at, point.option) for point in answer.sweep if point.option is not None]
-    blocks: list[Block] = [
-        Heading(f"By --{answer.swept}"),
-        Table(
-            (answer.swept, "way", "seqs", "tok/s", "ms/tok", "ttft ms", "$/Mtok", "J/tok", "limit"),
-            tuple(
-                (
-                    f"{point.at:g}",
-                    *(
-                        _swept(point.option)
-                        if point.option is not None
-                        else (point.why_not, *["-"] * 7)
-                    ),
-                )
-                for point in answer.sweep
-            ),
-        ),
-    ]
-    if len(found) > 1:
-        blocks += _charts(answer, found, best)
-    return blocks
-
-
-def _swept(option: ServeOption) -> tuple[str, ...]:
-    return (
-        f"{option.chip[:9]} {spread_words(option.spread).replace(' ', '').replace(',', ' ')}"[:19],
-        f"{option.sequences:,.0f}",
-        short(option.rate_tokens_per_s.value),
-        short(option.tpot_s.value * 1e3),
-        short(option.ttft_s.value * 1e3),
-        "-" if option.usd_per_mtoken is None else f"{option.usd_per_mtoken:.2f}",
-        "-" if option.joule_per_token is None else f"{option.joule_per_token:.2g}",
-        option.tpot_s.limit.replace("memory bandwidth", "memory")[:7],
-    )
-
-
-def _charts(
-    answer: ServeAnswer, found: list[tuple[float, ServeOption]], best: ServeOption
-) -> list[Block]:
-    rate = tuple((at, option.rate_tokens_per_s.value) for at, option in found)
-    if answer.swept != "batch":
-        return [
-            Chart(
-                f"{answer.model}: output rate of a replica",
-                f"--{answer.swept}",
-                "tokens/s",
-                (Series("tokens/s", rate),),
-                log_x=True,
-                log_y=True,
-            )
-        ]
-    pareto = tuple(
-        (1 / option.tpot_s.value, option.rate_tokens_per_s.value / option.spread.chips)
-        for _, option in found
-    )
-    return [
-        Chart(
-            f"{answer.model}: batch on {best.chip}",
-            "sequences at once",
-            "tokens/s of a replica",
-            (Series("tokens/s", rate),),
-            log_x=True,
-            log_y=True,
-            x_mark=best.critical_batch,
-            x_mark_label="bandwidth to math at",
-        ),
-        Chart(
-            f"{answer.model}: what a user gets against what a chip gives",
-            "tokens/s of one user",
-            "tokens/s of a chip",
-            (Series("batch sizes", pareto),),
-            log_x=True,
-            log_y=True,
-        ),
-    ]

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from fuelline.report.document import (
     Block,
-    Chart,
     Document,
     Heading,
     Item,
     Items,
-    Series,
     Statement,
     Table,
 )
-from fuelline.report.plan_terms import write_close, write_terms
+from fuelline.report.plan_experts import write_experts
+from fuelline.report.plan_terms import (
+    between,
+    changing,
+    draw,
+    short_limit,
+    span,
+    write_close,
+    write_terms,
+)
 from fuelline.report.spreads import spread_words
+from fuelline.report.ticks import tick_words
 from fuelline.schema.units import duration, parameters, percent, rate, short, size
 
 if TYPE_CHECKING:
-    from fuelline.schema.plan_answers import Apart, TrainAnswer, TrainMemory
+    from fuelline.schema.plan_answers import Apart, TrainAnswer, TrainMemory, TrainPoint
+    from fuelline.schema.plans import Estimate
 
 _PRACTICAL = 0.40
 
@@ -34,7 +45,7 @@ def write_training(answer: TrainAnswer, *, explain: bool) -> Document:
         Items(tuple(_step(answer))),
     ]
     if explain:
-        blocks += write_terms("one step", answer.step_s)
+        blocks += write_terms("one step", answer.step_s, _against_peak(answer))
     blocks += [Heading("On one chip"), Items((_memory(answer.memory),))]
     blocks += [Heading("Around it"), Items(tuple(_around(answer)))]
     if answer.apart is not None:
@@ -49,17 +60,15 @@ def _title(answer: TrainAnswer) -> str:
     return (
         f"{answer.model} ({parameters(answer.params)} parameters, {answer.precision})  ·  "
         f"{answer.chips:,} x "
-        f"{answer.chip}  ·  {short(answer.tokens)} tokens"
+        f"{answer.chip}  ·  {parameters(answer.tokens)} tokens"
     )
 
 
 def _verdict(answer: TrainAnswer) -> str:
-    ratio = answer.step_s.high / answer.step_s.value
-    days = (
-        f"{short(answer.days)} ({short(answer.days / ratio)} to {short(answer.days * ratio)}) days"
-    )
-    money = "" if answer.usd is None else f", ${short(answer.usd)}"
-    return f"{days}{money}, failures included."
+    days = answer.days_range
+    words = f"{short(answer.days)} days" if days is None else between(days, 1.0, "days")
+    money = "" if answer.usd_range is None else f", ${between(answer.usd_range)}"
+    return f"{words}{money}, failures included."
 
 
 def _step(answer: TrainAnswer) -> list[Item]:
@@ -75,13 +84,14 @@ def _step(answer: TrainAnswer) -> list[Item]:
     if answer.spread.pp > 1:
         layout.append(f"{answer.interleave} chunks a stage")
     step = answer.step_s
-    return [
+    items = [
         Item(f"layout: {', '.join(layout)}"),
         Item(
             f"step of {answer.batch_sequences:,.0f} x {answer.length:,.0f} tokens: "
             f"{duration(step.value)} "
-            f"({duration(step.low)} to {duration(step.high)}), {short(answer.tokens_per_s)} "
-            "tokens/s"
+            f"({duration(step.low)} to {duration(step.high)}), "
+            f"{between(_like(step, answer.tokens_per_s))} tokens/s",
+            (_made_of(answer),),
         ),
         Item(
             f"MFU {percent(mfu.value)} ({percent(mfu.low)} to {percent(mfu.high)}), {against} the "
@@ -89,6 +99,36 @@ def _step(answer: TrainAnswer) -> list[Item]:
             f"{percent(_PRACTICAL)}"
         ),
     ]
+    if answer.experts is not None:
+        items.append(write_experts(answer.experts, "micro-batch"))
+    return items
+
+
+def _against_peak(answer: TrainAnswer) -> str:
+    work = answer.mfu_frac.work
+    if work is None:
+        return ""
+    return f"at the peak rate it would be {duration(work)}: MFU {percent(answer.mfu_frac.value)}"
+
+
+def _made_of(answer: TrainAnswer) -> str:
+    """Whole micro-batches, and by how much they miss the batch that was asked for."""
+    count, each = answer.microbatches, answer.microbatch
+    replicas = f" on each of {answer.spread.dp:,} replicas" if answer.spread.dp > 1 else ""
+    words = f"{count:,} micro-batch{'es' if count > 1 else ''} of {each:g}{replicas}"
+    made = answer.batch_sequences * answer.length
+    if abs(made / answer.asked_batch_tokens - 1) < 0.005:
+        return words
+    return (
+        f"{words}: {short(made)} tokens, the nearest to the "
+        f"{short(answer.asked_batch_tokens)} of --batch-tokens"
+    )
+
+
+def _like(step: Estimate, value: float) -> Estimate:
+    """What goes with the steps is as sure as they are."""
+    ratio = step.high / step.value
+    return replace(step, value=value, low=value / ratio, high=value * ratio)
 
 
 def _memory(memory: TrainMemory) -> Item:
@@ -107,9 +147,11 @@ def _memory(memory: TrainMemory) -> Item:
 
 def _around(answer: TrainAnswer) -> list[Item]:
     good, jitter = answer.goodput, answer.jitter
+    loader = _like(answer.step_s, answer.loader_bytes_per_s)
     items = [
         Item(
-            f"input: the loaders together must deliver {rate(answer.loader_bytes_per_s)}",
+            f"input: the loaders together must deliver {rate(loader.value)} "
+            f"({rate(loader.low)} to {rate(loader.high)})",
             ("`fuelline run train.py` shows whether yours do",),
         ),
         Item(
@@ -125,8 +167,9 @@ def _around(answer: TrainAnswer) -> list[Item]:
             "less than 5 %"
         ),
     ]
-    if answer.energy_joule is not None:
-        items.append(Item(f"energy: {short(answer.energy_joule / 3.6e9)} MWh at the chips"))
+    if answer.energy_range is not None:
+        energy = between(answer.energy_range, 1 / 3.6e9, "MWh")
+        items.append(Item(f"energy: {energy} at the chips"))
     return items
 
 
@@ -146,30 +189,77 @@ def _apart(apart: Apart) -> Item:
 
 
 def _sweep(answer: TrainAnswer) -> list[Block]:
-    rows = tuple(
-        (
-            f"{point.at:g}",
-            point.spread or point.why_not or "one chip",
-            "-" if point.step_s is None else duration(point.step_s),
-            "-" if point.mfu_frac is None else f"{100 * point.mfu_frac:.0f} %",
-            "-" if point.days is None else short(point.days),
-        )
-        for point in answer.sweep
-    )
-    found = tuple((point.at, point.days) for point in answer.sweep if point.days is not None)
+    name = answer.swept
+    speeds = (name, "step s (80 %)", "MFU % (80 %)", "days (80 %)", "limit")
+    costs = (name, "layout", "$ (80 %)", "MWh", "useful", "input")
     blocks: list[Block] = [
-        Heading(f"By --{answer.swept}"),
-        Table((answer.swept, "layout", "step", "MFU", "days"), rows),
+        Heading(f"By --{name}"),
+        Table(speeds, tuple(_speeds(name, point) for point in answer.sweep)),
+        Statement("and what it takes:"),
+        Table(costs, tuple(_costs(name, point) for point in answer.sweep)),
     ]
-    if len(found) > 1:
-        blocks.append(
-            Chart(
-                f"{answer.model}: days to train",
-                f"--{answer.swept}",
-                "days",
-                (Series("days", found),),
-                log_x=True,
-                log_y=True,
-            )
+    series = changing(
+        (
+            ("days to train", [(point.at, point.days_range) for point in answer.sweep]),
+            ("$ in all", [(point.at, point.usd_range) for point in answer.sweep]),
+            ("input, bytes/s", [(point.at, point.loader_bytes_per_s) for point in answer.sweep]),
         )
+    )
+    if len(series.points) > 1 and name != "chip":
+        blocks.append(draw(answer.model, _across(name), series))
     return blocks
+
+
+_ACROSS = {
+    "chips": "chips",
+    "tokens": "tokens to train on",
+    "seq": "tokens of a sequence",
+    "batch-tokens": "tokens of a step",
+    "price": "$ a chip and hour",
+    "checkpoint": "seconds of a checkpoint",
+    "mtbf": "seconds between failures of a chip",
+    "jitter": "per cent that ranks vary",
+    "sites": "sites",
+    "link": "GB/s between sites",
+    "sample-bytes": "bytes of a sample",
+}
+
+
+def _across(name: str) -> str:
+    return _ACROSS.get(name, f"--{name}")
+
+
+def _at(name: str, point: TrainPoint) -> str:
+    if point.label:
+        return point.label
+    if name == "checkpoint":
+        return duration(point.at)
+    if name == "mtbf":
+        return f"{point.at / 3600:,.0f} h"
+    if name in ("tokens", "batch-tokens"):
+        return parameters(point.at)
+    if name == "jitter":
+        return f"{point.at:g} %"
+    return f"{point.at:,g}" if point.at < 1e5 else tick_words(point.at)
+
+
+def _speeds(name: str, point: TrainPoint) -> tuple[str, ...]:
+    return (
+        _at(name, point),
+        span(point.step_range) if point.step_s is not None else point.why_not,
+        span(point.mfu_range, 100),
+        span(point.days_range),
+        short_limit(point.step_range),
+    )
+
+
+def _costs(name: str, point: TrainPoint) -> tuple[str, ...]:
+    energy, useful, loader = point.energy_joule, point.goodput_share, point.loader_bytes_per_s
+    return (
+        _at(name, point),
+        point.spread or point.why_not or "one chip",
+        span(point.usd_range),
+        "-" if energy is None else short(energy / 3.6e9),
+        "-" if useful is None else percent(useful),
+        "-" if loader is None else rate(loader),
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.report.charts import TURN, make_axes
+from fuelline.report.charts import TICKS, TURN, make_axes
+from fuelline.report.ticks import make_ticks, tick_words
 from fuelline.schema.errors import RefusedError
 from fuelline.schema.units import short
 
@@ -17,9 +18,8 @@ if TYPE_CHECKING:
 
 SCALE = 2
 WIDTH, HEIGHT = 760 * SCALE, 460 * SCALE
-_LEFT, _RIGHT, _TOP, _BOTTOM = 90 * SCALE, 24 * SCALE, 44 * SCALE, 90 * SCALE
+_LEFT, _RIGHT, _TOP, _BOTTOM = 90 * SCALE, 24 * SCALE, 54 * SCALE, 90 * SCALE
 _COLOURS = ("#1f5fa8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#475569")
-_TICKS = 5
 _DASH = 8 * SCALE
 
 
@@ -59,19 +59,21 @@ def write_png(chart: Chart, path: Path) -> None:
         _series(canvas, series, number)
     canvas.write((_LEFT, 14 * SCALE), chart.title)
     canvas.write(((_LEFT + WIDTH) / 2, HEIGHT - _BOTTOM + 36 * SCALE), chart.x_label, "mm")
-    canvas.write((12 * SCALE, _TOP - 6 * SCALE), chart.y_label, "ls")
+    canvas.write((12 * SCALE, _TOP - 12 * SCALE), chart.y_label, "ls")
     image.save(path, format="PNG")
 
 
 def _grid(canvas: _Canvas) -> None:
-    for tick in range(_TICKS):
-        place = tick / (_TICKS - 1)
+    for tick in make_ticks(canvas.up, TICKS):
+        place = canvas.up.share(tick) or 0.0
         canvas.draw.line([canvas.at(0, place), canvas.at(1, place)], fill="#e5e7eb", width=SCALE)
-        canvas.draw.line([canvas.at(place, 0), canvas.at(place, 1)], fill="#e5e7eb", width=SCALE)
         x, y = canvas.at(0, place)
-        canvas.write((x - 8 * SCALE, y), short(canvas.up.at(place)), "rm")
+        canvas.write((x - 8 * SCALE, y), tick_words(tick), "rm")
+    for tick in make_ticks(canvas.across, TICKS):
+        place = canvas.across.share(tick) or 0.0
+        canvas.draw.line([canvas.at(place, 0), canvas.at(place, 1)], fill="#e5e7eb", width=SCALE)
         x, y = canvas.at(place, 0)
-        canvas.write((x, y + 14 * SCALE), short(canvas.across.at(place)), "mm")
+        canvas.write((x, y + 14 * SCALE), tick_words(tick), "mm")
 
 
 def _mark(canvas: _Canvas, chart: Chart) -> None:
@@ -85,7 +87,8 @@ def _mark(canvas: _Canvas, chart: Chart) -> None:
         y += _DASH
     left = place < TURN
     beside = (x + (5 if left else -5) * SCALE, bottom - 12 * SCALE)
-    canvas.write(beside, chart.x_mark_label, "lm" if left else "rm")
+    words = f"{chart.x_mark_label} {short(chart.x_mark or 0.0)}"
+    canvas.write(beside, words, "lm" if left else "rm")
 
 
 def _series(canvas: _Canvas, series: Series, number: int) -> None:
@@ -94,6 +97,10 @@ def _series(canvas: _Canvas, series: Series, number: int) -> None:
     places = [canvas.at(x, y) for x, y in shares if x is not None and y is not None]
     if series.joined and len(places) > 1:
         canvas.draw.line(places, fill=colour, width=2 * SCALE)
+    for (at, _), (low, high) in zip(series.points, series.ends, strict=False):
+        ends = [(canvas.across.share(at), canvas.up.share(end)) for end in (low, high)]
+        line = [canvas.at(x, y) for x, y in ends if x is not None and y is not None]
+        canvas.draw.line(line, fill=colour, width=SCALE)
     reach = 3.5 * SCALE
     for x, y in places:
         canvas.draw.ellipse([x - reach, y - reach, x + reach, y + reach], fill=colour)

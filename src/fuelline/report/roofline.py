@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fuelline.report.disturbed import warn_of_device, warn_of_roof
 from fuelline.report.document import (
     Block,
     Chart,
@@ -17,7 +18,7 @@ from fuelline.report.document import (
     Table,
 )
 from fuelline.schema.readings import Reading, Signal, value_of
-from fuelline.schema.units import duration, number, percent, rate, short, size
+from fuelline.schema.units import duration, even, number, percent, rate, short, size
 
 if TYPE_CHECKING:
     from fuelline.schema.roofline import MathCeiling, ModelPoints, OperatorPoint, Roofline
@@ -33,16 +34,21 @@ def write_device(roofline: Roofline, saved: str = "") -> Document:
     known = [each for each in roofline.math if isinstance(each.flops_per_s, Reading)]
     blocks: list[Block] = [
         Statement(_device(roofline)),
-        Heading("Ceilings (95 % intervals over rounds)"),
+        *warn_of_device(roofline, saved),
+        Heading(_rounds(roofline)),
         Items(tuple(_ceilings(roofline))),
         Heading("Products by their rows, weights from memory (GFLOP/s)"),
         _rows_table(known),
         chart_roofline(roofline),
     ]
-    if roofline.notes:
-        blocks.append(Items(tuple(Item(note) for note in roofline.notes)))
     blocks.append(Statement(_next(saved)))
     return Document(tuple(blocks))
+
+
+def _rounds(roofline: Roofline) -> str:
+    spread = roofline.spread_frac
+    differ = "" if spread is None else f", which differ by {percent(spread)}"
+    return f"Ceilings (95 % intervals over {roofline.rounds} rounds{differ})"
 
 
 def _next(saved: str) -> str:
@@ -82,7 +88,7 @@ def _ceilings(roofline: Roofline) -> list[Item]:
 
 def _rates(reading: Reading) -> str:
     low, high = reading.low or reading.value, reading.high or reading.value
-    return f"{rate(reading.value)} ({short(low / 1e9)} to {short(high / 1e9)})"
+    return f"{rate(reading.value)} ({rate(low)} to {rate(high)})"
 
 
 def _flops(reading: Reading) -> str:
@@ -98,9 +104,7 @@ def _span(reading: Reading) -> str:
 def _or_unknown(signal: Signal) -> str:
     if not isinstance(signal, Reading):
         return "unknown"
-    if signal.unit == "bytes/s":
-        return rate(signal.value)
-    return f"{short(signal.value / 1e9)} GFLOP/s"
+    return _rates(signal) if signal.unit == "bytes/s" else _flops(signal)
 
 
 def _rows_table(ceilings: list[MathCeiling]) -> Table:
@@ -108,10 +112,17 @@ def _rows_table(ceilings: list[MathCeiling]) -> Table:
     return Table(
         ("rows", *(each.precision for each in ceilings)),
         tuple(
-            (str(count), *(short(each.by_rows[at].flops_per_s.value / 1e9) for each in ceilings))
+            (str(count), *(_cell(each.by_rows[at].flops_per_s) for each in ceilings))
             for at, count in enumerate(rows)
         ),
     )
+
+
+def _cell(reading: Reading) -> str:
+    """GFLOP/s with its interval."""
+    low, high = reading.low or reading.value, reading.high or reading.value
+    ends = f"{even(low / 1e9, brief=True)}-{even(high / 1e9, brief=True)}"
+    return f"{even(reading.value / 1e9)} ({ends})"
 
 
 def chart_roofline(roofline: Roofline) -> Chart:
@@ -157,6 +168,7 @@ def write_points(found: ModelPoints, top: int = MOST_SHOWN) -> Document:
         Heading("What to change"),
         Items(tuple(Item(text) for text in _advice(found))),
     ]
+    blocks += warn_of_roof(found.roofline)
     if found.notes or found.roofline.notes:
         notes = (*found.notes, *found.roofline.notes)
         blocks += [Heading("Mind"), Items(tuple(Item(f"{note}.") for note in notes))]

@@ -11,3 +11,9 @@ if TYPE_CHECKING:
 def spread_words(spread: Parallelism) -> str:
     """`tp 4, pp 2`."""
     return spread.words
+
+
+def brief_words(spread: Parallelism) -> str:
+    """`tp4 pp2`, for a narrow column."""
+    words = spread.words
+    return words if words == "one chip" else words.replace(" ", "").replace(",", " ")

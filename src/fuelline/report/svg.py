@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from fuelline.report.charts import TURN, Axis, make_axes
+from fuelline.report.charts import TICKS, TURN, Axis, make_axes
+from fuelline.report.ticks import make_ticks, tick_words
 from fuelline.schema.units import short
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 760, 460
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 24, 44, 84
 _COLOURS = ("#1f5fa8", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#475569")
-_TICKS = 5
 _PALE = 'stroke="#e5e7eb"'
 _DASHED = 'stroke="#111827" stroke-dasharray="5 4"'
 
@@ -32,6 +32,7 @@ def draw_svg(chart: Chart) -> str:
     ]
     for number, series in enumerate(chart.series):
         colour = _COLOURS[number % len(_COLOURS)]
+        parts += _ends(series, across, up, colour)
         parts += _series(series, across, up, colour)
         parts += _legend(series.name, number, colour)
     parts += _labels(chart)
@@ -57,14 +58,14 @@ def _words(x: float, y: float, words: str, anchor: str = "start") -> str:
 
 def _grid(across: Axis, up: Axis) -> list[str]:
     parts = []
-    for tick in range(_TICKS):
-        place = tick / (_TICKS - 1)
-        parts += [
-            _line((_x(0), _x(1)), (_y(place), _y(place)), _PALE),
-            _line((_x(place), _x(place)), (_y(0), _y(1)), _PALE),
-            _words(_LEFT - 8, _y(place) + 4, short(up.at(place)), "end"),
-            _words(_x(place), _y(0) + 18, short(across.at(place)), "middle"),
-        ]
+    for tick in make_ticks(up, TICKS):
+        y = _y(up.share(tick) or 0.0)
+        parts.append(_line((_x(0), _x(1)), (y, y), _PALE))
+        parts.append(_words(_LEFT - 8, y + 4, tick_words(tick), "end"))
+    for tick in make_ticks(across, TICKS):
+        x = _x(across.share(tick) or 0.0)
+        parts.append(_line((x, x), (_y(0), _y(1)), _PALE))
+        parts.append(_words(x, _y(0) + 18, tick_words(tick), "middle"))
     return parts
 
 
@@ -75,7 +76,21 @@ def _mark(chart: Chart, across: Axis) -> list[str]:
     aside, anchor = (5, "start") if place < TURN else (-5, "end")
     return [
         _line((_x(place), _x(place)), (_y(0), _y(1)), _DASHED),
-        _words(_x(place) + aside, _y(0) - 12, chart.x_mark_label, anchor),
+        _words(_x(place) + aside, _y(0) - 12, _mark_words(chart), anchor),
+    ]
+
+
+def _mark_words(chart: Chart) -> str:
+    return f"{chart.x_mark_label} {short(chart.x_mark or 0.0)}"
+
+
+def _ends(series: Series, across: Axis, up: Axis, colour: str) -> list[str]:
+    """Intervals as thin lines."""
+    style = f'stroke="{colour}" stroke-opacity="0.45"'
+    return [
+        _line((_x(x), _x(x)), (_y(up.share(low) or 0.0), _y(up.share(high) or 0.0)), style)
+        for (at, _), (low, high) in zip(series.points, series.ends, strict=False)
+        if (x := across.share(at)) is not None
     ]
 
 

@@ -20,7 +20,8 @@ def draw_table(table: Table, width: int, ellipsis: str) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(table.header))]
     right = [_is_numeric([row[column] for row in table.rows]) for column in range(len(widths))]
     over = 2 + sum(widths) + _GAP * (len(widths) - 1) - width
-    words = [column for column in range(len(widths)) if not right[column]]
+    spans = [_is_span([row[column] for row in table.rows]) for column in range(len(widths))]
+    words = [each for each in range(len(widths)) if not right[each] and not spans[each]]
     if over > 0 and words:
         widest = max(words, key=lambda column: widths[column])
         widths[widest] = max(widths[widest] - over, _LEAST)
@@ -29,6 +30,11 @@ def draw_table(table: Table, width: int, ellipsis: str) -> list[str]:
 
 def _is_numeric(cells: list[str]) -> bool:
     return all(_NUMBER.fullmatch(cell.strip()) for cell in cells if cell.strip())
+
+
+def _is_span(cells: list[str]) -> bool:
+    """Numbers with an interval in brackets: as little to be cut as bare ones."""
+    return all("(" in cell or cell.strip() in ("", "-") for cell in cells)
 
 
 def _line(cells: tuple[str, ...], widths: list[int], right: list[bool], ellipsis: str) -> str:

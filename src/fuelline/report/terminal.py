@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 WIDTH = 80
 _BAR_WIDTH = 32
 _LABEL_WIDTH = 18
+_LEAST_BAR = 8
+_BAR_FRAME = 13
+"""Columns of a line that are neither label, bar nor detail: margins and the share."""
 
 
 def render_terminal(document: Document, stream: TextIO) -> None:
@@ -59,9 +62,9 @@ def _draw(console: Console, block: Block, *, plain: bool) -> None:
     elif isinstance(block, Statement):
         _draw_statement(console, block, plain=plain)
     elif isinstance(block, Bars):
-        longest = max((len(shown(bar.label, plain=plain)) for bar in block.bars), default=0)
+        label_width, bar_width = _bar_widths(block, plain=plain)
         for bar in block.bars:
-            console.print(_bar_line(bar, max(_LABEL_WIDTH, longest), plain=plain))
+            console.print(_bar_line(bar, label_width, bar_width, plain=plain))
     elif isinstance(block, Table):
         _draw_table(console, block, plain=plain)
     elif isinstance(block, Chart):
@@ -79,12 +82,19 @@ def _draw_statement(console: Console, block: Statement, *, plain: bool) -> None:
         _print(console, block.label, "dim", plain=plain)
 
 
-def _bar_line(bar: Bar, label_width: int, *, plain: bool) -> Text:
-    """Bars give way to long labels, all of one block alike."""
+def _bar_widths(block: Bars, *, plain: bool) -> tuple[int, int]:
+    """Of labels and bars: bars give way to long words at either side, all of one block alike."""
+    labels = [len(shown(bar.label, plain=plain)) for bar in block.bars]
+    details = [len(shown(bar.detail, plain=plain)) for bar in block.bars]
+    label = max(_LABEL_WIDTH, *labels, 0)
+    left = WIDTH - _BAR_FRAME - label - max(details, default=0)
+    return label, max(_LEAST_BAR, min(_BAR_WIDTH + _LABEL_WIDTH - label, left))
+
+
+def _bar_line(bar: Bar, label_width: int, width: int, *, plain: bool) -> Text:
     full, empty = ("#", ".") if plain else ("█", "·")
     if bar.share is None:
         return Text(f"  {shown(bar.label, plain=plain):<{label_width}} unknown", "dim")
-    width = max(8, _BAR_WIDTH + _LABEL_WIDTH - label_width)
     filled = round(bar.share * width)
     style = "red" if bar.marked else "green"
     line = Text(f"  {shown(bar.label, plain=plain):<{label_width}} ")

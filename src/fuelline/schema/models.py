@@ -59,6 +59,8 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Published weights: bits a weight of the experts, where the release is quantised (gpt-oss)."""
     stated_params_b: float = 0.0
     source: str = ""
+    published: str = ""
+    """Precision of the release's weights where it is below half, such as `fp8`."""
 
     @property
     def head_size(self) -> int:

@@ -42,7 +42,7 @@ class Floor(Struct, frozen=True, kw_only=True):
 
 
 class ExpertLoad(Struct, frozen=True, kw_only=True):
-    """What a step does with the experts of a layer."""
+    """What a step does with the experts of a layer; in training tokens are of a micro-batch."""
 
     tokens: float
     """Of all chips that share the experts."""
@@ -90,6 +90,12 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     cache_bytes_per_sequence: float
     meets: bool
     """The limits asked for, in the middle of the interval."""
+    usd_per_mtoken_range: Estimate | None = None
+    """The same as `usd_per_mtoken`, with its interval and limit."""
+    joule_per_token_range: Estimate | None = None
+    """The same as `joule_per_token`, with its interval and limit."""
+    precision: str = ""
+    """That this chip is planned with."""
     products_limit: str = ""
     """Of the products of a decode step at `sequences`: `math` from the critical batch on."""
     batch: float = 0.0
@@ -100,6 +106,11 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     """Of the weights that lie in host memory."""
     short: bool = False
     """The rate asked for needs more chips than were allowed."""
+    needed_chips: int | None = None
+    """Of this way for the rate with head room and spares, however many are allowed; None without a
+    rate."""
+    carries_per_s: float | None = None
+    """Requests that all replicas serve in a steady state, with nothing to spare."""
 
 
 class Pools(Struct, frozen=True, kw_only=True):
@@ -125,7 +136,9 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
     option: ServeOption | None
     why_not: str = ""
     fleet: FleetOption | None = None
-    """Of a swept rate: the cheapest fleet that keeps the limits in a simulation."""
+    """Where there is a rate: the cheapest fleet that keeps the limits in a simulation."""
+    floor: Floor | None = None
+    """At this value, with how far a measured rate is from it."""
 
 
 class ServeAnswer(Struct, frozen=True, kw_only=True):
@@ -152,6 +165,8 @@ class ServeAnswer(Struct, frozen=True, kw_only=True):
     fleet: FleetAnswer | None = None
     """Queueing included, by simulation; None where no rate was asked for. The first option is how
     many its first option says to buy."""
+    precision_note: str = ""
+    """Why this precision, where it was not asked for."""
     most_chips: int | None = None
     """That there may be, in all."""
 
@@ -169,6 +184,11 @@ class ChipLine(Struct, frozen=True, kw_only=True):
     joule_per_token: float | None
     mfu_frac: float | None = None
     why_not: str = ""
+    usd_per_mtoken_range: Estimate | None = None
+    joule_per_token_range: Estimate | None = None
+    mfu_range: Estimate | None = None
+    precision: str = ""
+    """That this chip is planned with."""
     spread: Parallelism | None = None
     """The layout that all figures are of: `plan serve` says the same of it."""
     sequences: int | None = None
@@ -183,6 +203,7 @@ class ChipsAnswer(Struct, frozen=True, kw_only=True):
     precision: str
     lines: tuple[ChipLine, ...]
     schema_version: int = PLAN_VERSION
+    precision_note: str = ""
 
 
 class TrainMemory(Struct, frozen=True, kw_only=True):
@@ -267,6 +288,16 @@ class TrainAnswer(Struct, frozen=True, kw_only=True):
     swept: str = ""
     sweep: tuple[TrainPoint, ...] = ()
     schema_version: int = PLAN_VERSION
+    days_range: Estimate | None = None
+    """The same as `days`, with its interval."""
+    usd_range: Estimate | None = None
+    energy_range: Estimate | None = None
+    microbatches: int = 0
+    """Of a replica in a step, whole ones: `batch_sequences` is what they make."""
+    asked_batch_tokens: float = 0.0
+    """Of a step, as asked for; `batch_sequences` is the nearest that whole micro-batches make."""
+    experts: ExpertLoad | None = None
+    """Tokens of a micro-batch, bytes and seconds of a step; None for a dense model."""
 
 
 class TrainPoint(Struct, frozen=True, kw_only=True):
@@ -278,6 +309,15 @@ class TrainPoint(Struct, frozen=True, kw_only=True):
     days: float | None
     spread: str = ""
     why_not: str = ""
+    label: str = ""
+    """Of a value that is no number: a chip."""
+    step_range: Estimate | None = None
+    mfu_range: Estimate | None = None
+    days_range: Estimate | None = None
+    usd_range: Estimate | None = None
+    energy_joule: float | None = None
+    goodput_share: float | None = None
+    loader_bytes_per_s: float | None = None
 
 
 class Dimension(Struct, frozen=True, kw_only=True):

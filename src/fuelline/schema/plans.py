@@ -70,7 +70,8 @@ class Term(Struct, frozen=True, kw_only=True):
     name: str
     seconds: float
     limit: str
-    """What this part waits for: `memory bandwidth`, `math`, `launch`, `interconnect`, `host`."""
+    """What this part waits for: `memory bandwidth`, `math`, `launch`, `interconnect`, `host`,
+    `host bus`, `imbalance` of experts, `lockstep` with batches that prefill, a `queue`."""
     doubt_frac: float = 0.1
     """One standard deviation of this term's constant, as a share of it."""
 

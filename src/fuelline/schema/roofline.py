@@ -15,6 +15,10 @@ ROOFLINE_VERSION = 1
 """Of the JSON of `roofline`; raised when a key changes its meaning."""
 
 
+MOST_SPREAD = 0.10
+"""Of the rounds: predictions from a roofline should hold to 20 %, and this is half of it."""
+
+
 class RowsRate(Struct, frozen=True, kw_only=True):
     """Matrix products with so many rows, weights read from memory each time."""
 
@@ -76,6 +80,14 @@ class Roofline(Struct, frozen=True, kw_only=True):
     """Date of the measurement."""
     notes: tuple[str, ...] = ()
     schema_version: int = ROOFLINE_VERSION
+    spread_frac: float | None = None
+    """How much a probe's rounds differ, middle over all probes; None in old files. High: something
+    else ran, or the clock changed, and the ceilings are those of a disturbed machine."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the rounds differ too much to plan with."""
+        return self.spread_frac is not None and self.spread_frac > MOST_SPREAD
 
     @property
     def bandwidth(self) -> float:

@@ -23,6 +23,8 @@ class Checked(Struct, frozen=True, kw_only=True):
     limit: str
     regime: str
     assumptions: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
+    """Of the worst rows: what may explain the error, strongest first."""
 
     @property
     def inside(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _BYTE_STEPS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _SHORT_STEPS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
+_DAYS_FROM_S = 10 * 86400
 _TIME_STEPS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 
@@ -14,8 +15,10 @@ def percent(frac: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`0.0112` -> `11.2 ms`, `95` -> `1 min 35 s`, `7260` -> `2 h 1 min`."""
+    """`0.0112` -> `11.2 ms`, `95` -> `1 min 35 s`, `7260` -> `2 h 1 min`, `1e7` -> `116 days`."""
     whole = round(seconds)
+    if whole >= _DAYS_FROM_S:
+        return f"{whole / 86400:,.0f} days"
     if whole >= 3600:
         return f"{whole // 3600} h {whole % 3600 // 60} min"
     if seconds >= 59.95:  # rounds to 60.0
@@ -44,6 +47,17 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
 
+def plain(value: float) -> str:
+    """As it was typed, nearly: `0.05` -> `0.05`, `100000` -> `100,000`."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def count(value: float, noun: str) -> str:
+    """`1` -> `1 sequence`, `1800` -> `1,800 sequences`."""
+    words = f"{value:,.0f}"
+    return f"{words} {noun}{'' if words == '1' else 's'}"
+
+
 def parameters(count: float) -> str:
     """`70553706496` -> `70.6B`, as models are named."""
     for letter, step in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
@@ -64,3 +78,20 @@ def short(value: float) -> str:
     if abs(value) >= 0.095 or value == 0:
         return _three_digits(value)
     return f"{value:.2g}"
+
+
+def even(value: float, *, brief: bool = False) -> str:
+    """Like `short`, with its zeros: `0.2` -> `0.20`, so that the ends of an interval look alike.
+
+    Brief ones have two digits where others have three: `52` for `51.9`.
+    """
+    for letter, step in _SHORT_STEPS:
+        if abs(value) >= 0.995 * step:
+            return f"{_even_digits(value / step, brief=brief)}{letter}"
+    return _even_digits(value, brief=brief)
+
+
+def _even_digits(value: float, *, brief: bool) -> str:
+    if abs(value) >= (9.95 if brief else 99.5) or value == 0:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if abs(value) >= 9.95 else f"{value:#.2g}"

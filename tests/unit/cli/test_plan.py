@@ -19,7 +19,8 @@ def run(capsys: Capture, *words: str) -> tuple[int, str, str]:
         code = int(left.code or 0)
     said = capsys.readouterr()
     assert "Traceback" not in said.err
-    assert all(len(line) <= 80 for line in said.out.splitlines() if not line.startswith("{"))
+    for line in said.out.splitlines():
+        assert len(line) <= 80 or line.startswith(("{", "Plot written to "))
     return code, said.out, said.err
 
 
@@ -71,7 +72,9 @@ def test_a_range_gives_a_table_and_a_plot_with_the_crossing(
     assert code == 0
     assert "By --batch" in out
     assert "bandwidth to math at" in out
-    assert plot.read_text().startswith("<svg")
+    for path in (plot, plot.with_stem("plot-2")):
+        assert path.read_text().startswith("<svg")
+        assert f"Plot written to {path}" in out
     found = answer(capsys, *SERVE, "--batch", "1..256")
     rates = [point["option"]["rate_tokens_per_s"]["value"] for point in found["sweep"]]
     assert [point["at"] for point in found["sweep"]] == [2**power for power in range(9)]
@@ -80,16 +83,98 @@ def test_a_range_gives_a_table_and_a_plot_with_the_crossing(
     assert joules[0] > 10 * joules[6]
 
 
-@pytest.mark.parametrize("flag", ["--in", "--out", "--rate", "--tp", "--chips"])
-def test_any_flag_may_be_a_range(capsys: Capture, flag: str) -> None:
-    words = [
-        word
-        for word in SERVE
-        if word not in (flag, *({"--in": ["1024"], "--out": ["128"]}).get(flag, []))
-    ]
-    code, out, _ = run(capsys, *words, flag, "1..8")
-    assert code == 0
-    assert f"By {flag}" in out
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("in", ("--in", "1k..4k")),
+        ("out", ("--out", "1..8")),
+        ("rate", ("--rate", "1,4")),
+        ("tp", ("--tp", "1..8")),
+        ("pp", ("--pp", "1..4")),
+        ("chips", ("--chips", "1..8")),
+        ("price", ("--price", "1..4")),
+        ("measured", ("--measured", "50..200")),
+        ("kv", ("--kv", "8,16")),
+        ("headroom", ("--headroom", "10,30%", "--rate", "2")),
+        ("vary", ("--vary", "0,20", "--rate", "2")),
+        ("attain", ("--attain", "80,90", "--rate", "2")),
+        ("slo tpot", ("--slo", "tpot=20ms..80ms")),
+        ("slo ttft", ("--slo", "ttft=500ms..2s,tpot=80ms")),
+    ],
+)
+def test_every_number_of_serving_may_be_a_range(
+    capsys: Capture, tmp_path: Path, flag: str, words: tuple[str, ...]
+) -> None:
+    plot = tmp_path / "plot.svg"
+    base = ("serve", "llama-3.1-8b", "--chip", "h100", "--plot", str(plot))
+    code, out, err = run(capsys, *base, *words)
+    assert (code, err) == (0, "")
+    _check_sweep(out, flag, plot)
+
+
+TRAIN = ("train", "llama-3.1-8b", "--chip", "h100", "--chips", "16")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("chips", "8..64"),
+        ("tokens", "100B..1T"),
+        ("seq", "4k..16k"),
+        ("batch-tokens", "1M..4M"),
+        ("tp", "1..4"),
+        ("pp", "1..4"),
+        ("cp", "1..4"),
+        ("microbatch", "1..4"),
+        ("zero", "0..3"),
+        ("interleave", "1..4"),
+        ("jitter", "1..5%"),
+        ("checkpoint", "10s..5min"),
+        ("mtbf", "1000h..50000h"),
+        ("sample-bytes", "1k..64k"),
+        ("sites", "1..4"),
+        ("link", "0.1..10"),
+        ("price", "1..3"),
+    ],
+)
+def test_every_number_of_training_may_be_a_range(
+    capsys: Capture, tmp_path: Path, words: tuple[str, str]
+) -> None:
+    plot = tmp_path / "plot.svg"
+    more = ("--sites", "2") if words[0] == "link" else ()
+    code, out, err = run(capsys, *TRAIN, f"--{words[0]}", words[1], *more, "--plot", str(plot))
+    assert (code, err) == (0, "")
+    _check_sweep(out, words[0], plot)
+
+
+def _check_sweep(out: str, flag: str, plot: Path) -> None:
+    """A table with intervals and limits, a plot on the screen, and one in a file that is named."""
+    _, _, swept = out.partition(f"By --{flag}")
+    table = swept.partition("and what it takes")[0].splitlines()
+    assert "(80 %)" in table[1]
+    assert table[1].endswith("limit")
+    assert all("(" in line and line.endswith(("math", "memory", "sites")) for line in table[2:-1])
+    assert "+-----" in swept
+    assert f"Plot written to {plot}" in out.splitlines()
+    assert plot.read_text().startswith("<svg")
+
+
+def test_chips_of_a_list_are_trained_on_side_by_side(capsys: Capture) -> None:
+    found = answer(capsys, "train", "llama-3.1-8b", "--chip", "h100,h200")
+    assert [point["label"] for point in found["sweep"]] == ["H100-SXM-80GB", "H200-SXM"]
+    assert found["sweep"][1]["days"] < found["sweep"][0]["days"]
+
+
+def test_every_line_of_a_range_has_an_interval_and_a_limit(capsys: Capture) -> None:
+    for words in (SERVE, TRAIN):
+        flag = "--batch" if words is SERVE else "--tp"
+        for point in answer(capsys, *words, flag, "1..4")["sweep"]:
+            line = point["option"] if words is SERVE else point
+            ranges = [value for key, value in line.items() if key.endswith("_range")]
+            assert len(ranges) >= 2
+            for each in ranges:
+                assert each["low"] < each["value"] < each["high"]
+                assert each["limit"]
 
 
 def test_a_range_of_rates_says_what_each_needs(capsys: Capture) -> None:
@@ -184,6 +269,37 @@ def test_all_chips_stand_side_by_side_and_those_that_cannot_say_why(
     code, out, _ = run(capsys, "chips", "llama-3.1-70b", "--for", purpose)
     assert code == 0
     assert "Not here" in out
+    header = "$/Mtok" if purpose == "serve" else "$/Mtok (80 %)"
+    costs = out.partition(header)[2].splitlines()[1:30]
+    assert all(line.count("(") >= 1 for line in costs if "H100" in line or "B200" in line)
+    for line in found["lines"]:
+        ranges = [value for key, value in line.items() if key.endswith("_range") and value]
+        assert line["why_not"] or line["tokens_per_s_per_chip"]["limit"]
+        assert all(each["low"] < each["value"] < each["high"] for each in ranges)
+
+
+def test_a_model_runs_in_the_precision_that_it_is_published_in(capsys: Capture) -> None:
+    deepseek = ("serve", "deepseek-v3", "--chip")
+    found = answer(capsys, *deepseek, "h200")
+    assert (found["precision"], found["precision_note"]) == ("fp8", "as published")
+    assert answer(capsys, *deepseek, "h200", "--precision", "bf16")["precision_note"] == ""
+    without = answer(capsys, *deepseek, "a100")
+    assert (without["precision"], without["options"][0]["precision"]) == ("bf16", "bf16")
+    assert "no unit" in without["precision_note"]
+    both = answer(capsys, *deepseek, "h200,a100")["options"]
+    assert [each["precision"] for each in both] == ["fp8", "bf16"]
+    small, large = (
+        answer(capsys, "serve", "gpt-oss-120b", "--chip", "h100", *more)["options"][0]
+        for more in ((), ("--precision", "bf16"))
+    )
+    assert small["weight_bytes_per_chip"] * small["chips"] < 70e9
+    assert large["weight_bytes_per_chip"] * large["chips"] > 200e9
+    _, out, _ = run(capsys, "chips", "deepseek-v3", "--chip", "h200,a100")
+    assert "has no unit for fp8: in bf16" in " ".join(out.split())
+    assert (
+        answer(capsys, "train", "deepseek-v3", "--chip", "h200", "--chips", "2048")["precision"]
+        == "bf16"
+    )
 
 
 def test_shapes_that_waste_are_named_with_the_nearest_that_do_not(capsys: Capture) -> None:
@@ -205,6 +321,24 @@ def test_a_table_is_checked_in_words_and_in_json(capsys: Capture, tmp_path: Path
     assert "Rows without an answer" in out
 
 
+def test_a_table_without_an_answer_is_bad_input(capsys: Capture, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.csv", change(DECODE, model="?", params_b=""))
+    code, out, _ = run(capsys, "check", str(table))
+    assert code == 3
+    assert "0 of 1 rows answered" in out
+
+
+def test_rows_on_a_chip_of_ones_own_are_answered(capsys: Capture, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.csv", change(DECODE, hardware="Slate-7"))
+    assert run(capsys, "check", str(table))[0] == 3
+    own = tmp_path / "own.toml"
+    own.write_text('[[chip]]\nname = "Slate-7"\nbf16_tflops = 400\nmem_gb = 96\nmem_gbps = 2000\n')
+    code, out, _ = run(capsys, "check", str(table), "--catalogue", str(own))
+    assert code == 0
+    assert "1 of 1 rows answered" in out
+    assert "nobody measured kernels on Slate-7" in " ".join(out.split())
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -214,6 +348,12 @@ def test_a_table_is_checked_in_words_and_in_json(capsys: Capture, tmp_path: Path
         (("serve", "llama-3.1-8b", "--in", "1e30"), 2, "between 1 and"),
         (("serve", "llama-3.1-8b", "--rate", "-4"), 2, "between"),
         (("serve", "llama-3.1-8b", "--batch", "1..8", "--in", "1..8"), 2, "both ranges"),
+        (("serve", "llama-3.1-8b", "--slo", "tpot=1s..8s", "--kv", "8,16"), 2, "both ranges"),
+        (("serve", "llama-3.1-8b", "--headroom", "0..40"), 2, "give --rate"),
+        (("serve", "llama-3.1-8b", "--vary", "50"), 2, "give --rate"),
+        (("serve", "llama-3.1-8b", "--kv", "12"), 2, "one of 8, 16"),
+        (("train", "llama-3.1-8b", "--chip", "h100,h200", "--tp", "1..8"), 2, "a table has one"),
+        (("chips", "llama-3.1-8b", "--in", "1..8"), 2, "takes one number here"),
         (("serve", "llama-3.1-8b", "--tp", "5"), 2, "does not divide 32"),
         (("serve", "mixtral-8x7b", "--ep", "3"), 2, "does not divide 8 experts"),
         (("serve", "llama-3.1-8b", "--ep", "8"), 2, "no experts"),
@@ -273,6 +413,10 @@ def test_weights_in_host_memory_have_room_but_no_bandwidth(capsys: Capture) -> N
     assert 0.9 < first["host_share"] < 1
     # Two buses in parallel halve it, two stages behind one another do not.
     assert second["tpot_s"]["value"] < 0.55 * first["tpot_s"]["value"]
-    assert first["tpot_s"]["value"] > 400 * answer(
-        capsys, "serve", "llama-3.1-405b", "--chip", "h100", "--batch", "1"
-    )["options"][0]["tpot_s"]["value"]
+    assert (
+        first["tpot_s"]["value"]
+        > 400
+        * answer(capsys, "serve", "llama-3.1-405b", "--chip", "h100", "--batch", "1")["options"][0][
+            "tpot_s"
+        ]["value"]
+    )

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from fuelline.cli import main
+from fuelline.predict.adapters import torch_device
 from fuelline.predict.roofline.measured import write_entry
 from fuelline.schema.errors import UsageError
 from fuelline.schema.inputs import InputShape, parse_input
@@ -90,7 +92,8 @@ def test_the_report_fits_a_terminal_and_the_plot_is_written(
     plot = tmp_path / "points.svg"
     assert run(f"{target}:build", "--input", "3x8", "--plot", str(plot)) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert max(len(line) for line in lines) <= 80
+    assert f"Plot written to {plot}" in lines
+    assert all(len(line) <= 80 or line.startswith("Plot written") for line in lines)
     assert any("bound" in line for line in lines)
     assert plot.read_text().startswith("<svg")
 
@@ -141,6 +144,21 @@ def test_a_saved_device_can_be_planned_with(
     assert option["chip"] == "here"
     # 1.24 billion weights of 2 bytes over 10 GB/s cannot take less than a quarter of a second.
     assert option["tpot_s"]["value"] > 0.24
+
+
+def test_a_measurement_under_load_warns_and_says_how_to_repeat(
+    target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del target
+    measured = replace(roofline(), spread_frac=0.31)
+    monkeypatch.setattr(torch_device, "measure_device", lambda *_: measured)
+    assert main(["roofline", "--save", "busy", "--device", "cpu"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Measured under load: rounds of the same probe differ by 31 %" in said
+    assert f"fuelline roofline --rounds {3 * measured.rounds} --save busy" in said
+    measured = replace(roofline(), spread_frac=0.03)
+    assert main(["roofline", "--device", "cpu"]) == 0
+    assert "under load" not in capsys.readouterr().out
 
 
 def test_shapes_are_read_as_people_write_them() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from fuelline.predict.planner.check import read_rows, score_rows
 from fuelline.predict.planner.check.answer import answer_row, group_of
@@ -201,3 +202,40 @@ def test_numbers_are_read_as_people_write_them() -> None:
     assert parse_number("max") is None
     assert parse_number("") is None
     assert HEAD.count(",") == 21
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ({"regime": "legacy_sw"}, "software as old"),
+        ({"regime": "odd"}, "marks it as 'odd'"),
+        ({"notes": "EAGLE speculation"}, "several tokens come from one step"),
+        ({"input_len": ""}, "assumed: input length not given"),
+        ({"hardware": "MI300X"}, "nobody measured kernels on MI300X"),
+        ({"tp": "", "pp": "", "n_gpus": "8"}, "how the model is spread"),
+    ],
+)
+def test_why_a_row_was_missed_is_read_off_the_row(
+    tmp_path: Path, cells: dict[str, str], said: str
+) -> None:
+    row = only_row(tmp_path, change(DECODE, **cells))
+    assert said in " ".join(score_rows([row], shipped_constants()).worst[0].why)
+
+
+def test_the_longest_term_is_told_with_how_wrong_it_would_have_to_be(tmp_path: Path) -> None:
+    row = only_row(tmp_path, DECODE)
+    answer = answer_row(row, shipped_constants())
+    assert isinstance(answer, Estimate)
+    total = sum(term.seconds for term in answer.terms)
+    longest = max(answer.terms, key=lambda term: term.seconds)
+    slow = replace(row, value=answer.value / 2)
+    needed = (2 * total - (total - longest.seconds)) / longest.seconds
+    why = score_rows([slow], shipped_constants()).worst[0].why
+    assert f"{longest.name} is" in why[-1]
+    assert f"{needed:.2g} times as long" in why[-1]
+
+
+def test_a_first_token_under_load_is_explained_by_its_queue(tmp_path: Path) -> None:
+    cells = {"kind": "serve", "metric": "ttft", "unit": "ms", "value": "9000"}
+    row = only_row(tmp_path, change(DECODE, **cells, batch_or_concurrency="64", input_len="2000"))
+    assert "waiting for others" in score_rows([row], shipped_constants()).worst[0].why[-1]

@@ -5,10 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fuelline.predict.planner.models.configs import Loaded, load_model
+from fuelline.predict.planner.models.shapes import check_shape
+from fuelline.predict.planner.physics.constants import BARE, shipped_constants
+from fuelline.predict.planner.serve.chips_plan import line_for_serving
+from fuelline.predict.planner.serve.serve_plan import Wish
+from fuelline.schema.chips import find_chip
 from fuelline.schema.errors import InputError
 from fuelline.schema.models import name_model
+from fuelline.schema.precision import parse_precision
 
 LLAMA = {
     "model_type": "llama",
@@ -113,6 +121,28 @@ def test_quantisation_is_read(tmp_path: Path, quantised: dict[str, Any], bits: f
         ({"hidden_size": 10**30}, "between 1 and"),
         ({"num_hidden_layers": -4}, "between 1 and"),
         ({"num_local_experts": 8, "num_experts_per_tok": 9}, "9 of 8 experts"),
+        ({"hidden_size": "4096"}, "`hidden_size` is '4096'; it must be a whole number"),
+        ({"hidden_size": 4096.5}, "`hidden_size` is 4096.5; it must be a whole number"),
+        ({"hidden_size": True}, "`hidden_size` is True"),
+        ({"hidden_size": 1e30}, r"`hidden_size` is 1e\+30; it must be between 1 and"),
+        ({"hidden_size": float("nan")}, "`hidden_size` is nan"),
+        ({"hidden_size": 10**400}, "beyond 1e300"),
+        ({"num_attention_heads": {}}, "`num_attention_heads` is {}"),
+        ({"num_attention_heads": 0}, "heads is 0"),
+        ({"num_attention_heads": 48}, "4096 does not divide into 48 heads"),
+        ({"num_key_value_heads": [8, 4]}, "one whole number for all layers"),
+        ({"intermediate_size": []}, "one whole number for all layers"),
+        ({"quantization_config": "fp8"}, "`quantization_config` is 'fp8'"),
+        ({"quantization_config": {"bits": "four"}}, "`bits` is 'four'"),
+        ({"tie_word_embeddings": "no"}, "true or false"),
+        ({"sliding_window": -1}, "`sliding_window` is -1"),
+        ({"layer_types": "full"}, "a word for every layer"),
+        ({"torch_dtype": 16}, "`torch_dtype` is 16"),
+        ({"text_config": [1]}, "`text_config` is"),
+        (
+            {"num_local_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 40},
+            "leaves none",
+        ),
     ],
 )
 def test_what_is_missing_or_absurd_is_named(
@@ -120,6 +150,69 @@ def test_what_is_missing_or_absurd_is_named(
 ) -> None:
     with pytest.raises(InputError, match=said):
         load(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model_type": "bert"}, "`bert` is an encoder"),
+        ({"model_type": "t5"}, "an encoder before its decoder"),
+        ({"is_encoder_decoder": True}, "an encoder before its decoder"),
+        ({"model_type": "jamba"}, "keep a state"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "'linear_attention'"),
+    ],
+)
+def test_what_is_no_decoder_is_not_taken_for_one(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said) as caught:
+        load(tmp_path, **changes)
+    assert "fuelline roofline" in str(caught.value)
+    load(tmp_path, model_type="bert", is_decoder=True)
+
+
+def test_layers_with_experts_may_be_listed(tmp_path: Path) -> None:
+    experts = {"num_local_experts": 8, "num_experts_per_tok": 2}
+    model = load(tmp_path, **experts, moe_layer_freq=[0] + [1] * 31).model
+    assert (model.dense_layers, model.moe_layers) == (1, 31)
+
+
+NAMES = st.sampled_from(
+    [*LLAMA, "head_dim", "num_local_experts", "num_experts_per_tok", "kv_lora_rank", "text_config",
+     "moe_layer_freq", "first_k_dense_replace", "sliding_window", "layer_types", "n_shared_experts",
+     "quantization_config", "tie_word_embeddings", "_name_or_path", "multi_query", "q_lora_rank"]
+)  # fmt: skip
+JUNK: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.text(max_size=8) | st.floats()
+    | st.integers(-2, 5000) | st.integers(-(10**40), 10**40)
+    | st.sampled_from(["fp8", "mxfp4", "bert", "full_attention", "bits", 4096, 32]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=4,
+)  # fmt: skip
+
+
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(changes=st.dictionaries(NAMES, JUNK, max_size=4))
+def test_no_config_makes_it_fall_over(tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**LLAMA, **changes}))
+    refusal = ""
+    try:
+        loaded = load_model(str(path))
+    except InputError as error:
+        refusal = str(error)
+    if refusal:
+        assert str(path) in refusal
+        assert len(refusal) < 400 + len(str(path))
+        return
+    chip = find_chip("h100")
+    precision = loaded.precision or parse_precision("bf16")
+    wish = Wish(prompt=100.0, output=10.0)
+    line = line_for_serving(loaded.model, chip, precision, wish, (BARE, shipped_constants()))
+    assert line.why_not or (line.floor_s and line.floor_s > 0)
+    check_shape(loaded.model, chip, precision)
 
 
 def test_files_that_are_no_config_are_refused(tmp_path: Path) -> None:

@@ -52,6 +52,14 @@ def test_a_saved_device_is_found_by_its_name_with_its_figures(tmp_path: Path) ->
     assert entries[0].by_rows == ((1.0, 0.1), (16.0, 0.4), (256.0, 1.0))
 
 
+def test_what_was_measured_under_load_says_so_in_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "here.toml"
+    path.write_text(write_entry(replace(roofline(), spread_frac=0.31), "here"))
+    assert "rounds differed by 31 %" in read_chips(path)[0].notes
+    path.write_text(write_entry(replace(roofline(), spread_frac=0.04), "here"))
+    assert "under load" not in read_chips(path)[0].notes
+
+
 def test_names_with_quotes_survive_the_file(tmp_path: Path) -> None:
     path = tmp_path / "odd.toml"
     path.write_text(write_entry(roofline(), 'a "b" \\ c'))

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fuelline.predict.roofline.timing import Probe, median_reading, rate_reading, time_rounds
+from fuelline.predict.roofline.timing import (
+    Probe,
+    find_spread,
+    median_reading,
+    rate_reading,
+    time_rounds,
+)
 
 
 class FakeClock:
@@ -58,3 +64,13 @@ def test_the_interval_holds_the_value() -> None:
         found = median_reading([float(each) for each in range(count)], "s", "")
         found.check()
         rate_reading(10.0, [1.0 + each for each in range(count)], "1/s", "").check()
+
+
+def test_the_spread_is_that_of_the_rounds_and_not_of_the_probes() -> None:
+    quiet = {"fast": [1.0, 1.01, 0.99] * 3, "slow": [50.0, 50.2, 49.8] * 3}
+    assert find_spread(quiet) < 0.02
+    disturbed = {name: [each * (1 + 0.5 * (turn % 3)) for turn, each in enumerate(times)]
+                 for name, times in quiet.items()}  # fmt: skip
+    assert find_spread(disturbed) > 0.2
+    one_burst = {name: [*times[:-1], 9 * times[-1]] for name, times in quiet.items()}
+    assert find_spread(one_burst) < 0.02

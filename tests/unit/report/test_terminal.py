@@ -53,6 +53,14 @@ def test_long_words_and_long_sentences_are_folded_and_nothing_is_lost(text: str)
     assert re.sub(r"\s", "", output) == re.sub(r"\s", "", text)
 
 
+def test_bars_give_way_to_what_stands_beside_them() -> None:
+    details = ("12 h 20 min +-35 %", "1000 h 10 min +-12 %")
+    bars = Bars(tuple(Bar("exchange between experts", 0.5, detail) for detail in details))
+    output = rendered(Document((bars,)))
+    assert all(detail in output for detail in details)
+    assert max(map(cell_len, output.split("\n"))) <= WIDTH
+
+
 @given(TEXT)
 def test_no_control_character_reaches_the_screen(text: str) -> None:
     output = rendered(everywhere(text))

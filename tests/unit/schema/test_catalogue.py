@@ -8,7 +8,13 @@ from fuelline.schema.chips import find_chip, find_peak_flops, list_chips, read_c
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.models import find_model, list_models, name_model
 from fuelline.schema.precision import parse_precision
-from fuelline.schema.quantities import parse_amount, parse_duration, parse_limits, parse_values
+from fuelline.schema.quantities import (
+    parse_amount,
+    parse_choices,
+    parse_duration,
+    parse_limits,
+    parse_values,
+)
 
 
 def test_at_least_48_chips_and_25_models_carry_their_source() -> None:
@@ -109,6 +115,12 @@ def test_ranges_double_and_short_ones_are_walked_evenly() -> None:
     assert parse_values("4k", "--in", 1, 1e6) == (4000,)
     assert parse_values("10..13", "--x", 1, 100) == (10, 11, 12, 13)
     assert parse_values("1,024", "--in", 1, 1e6) == (1024,)
+    assert parse_values("0..40%", "--x", 0, 90, "%")[:3] == (0, 5, 10)
+    assert parse_values("80..99", "--x", 50, 99.9)[-3:] == (96, 98, 99)
+    assert parse_values("10s..2min", "--x", 1, 1e6, "s") == (10, 20, 40, 80, 120)
+    assert parse_choices("0..3", "--zero", (0, 1, 2, 3)) == (0, 1, 2, 3)
+    with pytest.raises(UsageError, match="one of 8, 16"):
+        parse_choices("12", "--kv", (8, 16))
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1e30", "nan", "inf", "many", "", "8..2", "1..2..3"])
@@ -120,7 +132,8 @@ def test_absurd_numbers_are_refused_with_the_valid_range(text: str) -> None:
 def test_times_and_limits_are_read() -> None:
     assert parse_duration("500ms", "--x") == 0.5
     assert parse_duration("3h", "--x") == 10800
-    assert parse_limits("ttft=2s, tpot=40ms") == {"ttft": 2.0, "tpot": 0.04}
+    assert parse_limits("ttft=2s, tpot=40ms") == {"ttft": (2.0,), "tpot": (0.04,)}
+    assert parse_limits("tpot=20ms..40ms")["tpot"][-1] == 0.04
     assert parse_amount("1.5T", "--tokens", 1, 1e18) == 1.5e12
     for text in ("ttft", "speed=4s", "tpot=fast", "tpot=0ms"):
         with pytest.raises(UsageError, match="--slo"):

@@ -35,6 +35,7 @@ def test_percent(frac: float, words: str) -> None:
         (25e-6, "25.0 us"),
         (300e-9, "300 ns"),
         (0, "0 s"),
+        (2.25e7, "260 days"),
     ],
 )
 def test_duration(seconds: float, words: str) -> None:

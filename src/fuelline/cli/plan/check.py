@@ -6,8 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuelline.cli.plan import options as shared
+
 if TYPE_CHECKING:
     import argparse
+
+NO_ANSWER = 3
+"""Exit code of a table of which no row could be answered: bad input."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -17,13 +22,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="how accurate is it on measured rows?",
         description=(
             "Predict every row of a table of measurements and compare: error by kind, coverage of "
-            "the "
-            "80 %% intervals, the worst ten rows, and the rows that have no answer, with the "
-            "reason."
+            "the 80 %% intervals, the worst ten rows and why, and the rows that have no answer, "
+            "with the reason."
         ),
-        epilog="The columns are described in docs/plan.md.",
+        epilog="The columns are described in docs/plan.md. Exit code 3 if no row was answered.",
     )
     parser.add_argument("table", metavar="TABLE.csv", help="measured rows (no default)")
+    shared.add_catalogue(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
     parser.set_defaults(act=act)
 
@@ -33,13 +38,15 @@ def act(options: argparse.Namespace) -> int:
     import msgspec  # noqa: PLC0415 - the help needs none of these
 
     from fuelline.predict.planner.check import read_rows, score_rows  # noqa: PLC0415
-    from fuelline.predict.planner.physics.constants import shipped_constants  # noqa: PLC0415
+    from fuelline.predict.planner.check.case import Own  # noqa: PLC0415
     from fuelline.report.plan_check import write_score  # noqa: PLC0415
     from fuelline.report.terminal import render_terminal  # noqa: PLC0415
 
-    score = score_rows(read_rows(Path(options.table)), shipped_constants())
+    rows = read_rows(Path(options.table))
+    own = Own(chips=shared.own_chips(options), models=shared.own_models(options))
+    score = score_rows(rows, shared.read_constants(options), own)
     if options.json:
         sys.stdout.write(msgspec.json.encode(score).decode() + "\n")
     else:
         render_terminal(write_score(score), sys.stdout)
-    return 0
+    return 0 if score.answered else NO_ANSWER

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.plan import options as shared
 from fuelline.cli.plan.counts import check_counts
+from fuelline.schema.precision import parse_precision
 
 if TYPE_CHECKING:
     import argparse
@@ -44,6 +45,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Compare them."""
+    from fuelline.predict.planner.models.native import precision_on  # noqa: PLC0415
     from fuelline.predict.planner.serve.chips_plan import line_for_serving, line_for_training  # noqa: PLC0415
     from fuelline.predict.planner.serve.serve_plan import Wish  # noqa: PLC0415
     from fuelline.predict.planner.train.train_plan import TrainWish  # noqa: PLC0415
@@ -54,6 +56,9 @@ def act(options: argparse.Namespace) -> int:
     constants = shared.read_constants(options)
     loaded = shared.load(options)
     precision = shared.read_precision(options, loaded)
+    native = shared.is_native(options, loaded)
+    if native and options.purpose == "train":
+        precision, native = parse_precision("bf16"), False
     chips = shared.read_chip_list(options)
     if options.purpose == "serve":
         wish = Wish(
@@ -62,7 +67,13 @@ def act(options: argparse.Namespace) -> int:
         )
         engine = shared.read_engine(options, constants)
         lines = [
-            line_for_serving(loaded.model, chip, precision, wish, (engine, constants))
+            line_for_serving(
+                loaded.model,
+                chip,
+                precision_on(loaded.model, chip, precision) if native else precision,
+                wish,
+                (engine, constants),
+            )
             for chip in chips
         ]
     else:
@@ -77,6 +88,7 @@ def act(options: argparse.Namespace) -> int:
         purpose=options.purpose,
         precision=precision.name,
         lines=tuple(lines),
+        precision_note="as published; bf16 where a chip has no unit for it" if native else "",
     )
     shared.show(options, answer, write_chips(answer))
     return 0

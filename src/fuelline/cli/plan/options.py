@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from fuelline.cli.plots import write_plot
+from fuelline.cli.plots import say_plots, write_plot
 from fuelline.cli.store import saved_chips
 from fuelline.schema.chips import Chip, find_chip, list_chips, read_chips
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.models import read_models
 from fuelline.schema.precision import Precision, parse_precision
-from fuelline.schema.quantities import parse_values
+from fuelline.schema.quantities import parse_choices, parse_limits, parse_values
 
 if TYPE_CHECKING:
     import argparse
@@ -29,7 +29,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "batch": (1, 1e6),
     "in": (1, 1e8),
     "out": (1, 1e7),
-    "rate": (1e-6, 1e7),
+    "rate": (1e-6, 1e6),
     "tp": (1, 1024),
     "pp": (1, 1024),
     "ep": (1, 1024),
@@ -41,7 +41,29 @@ LIMITS: dict[str, tuple[float, float]] = {
     "microbatch": (1, 1e6),
     "measured": (1e-6, 1e9),
     "price": (1e-6, 1e6),
+    "headroom": (0, 90),
+    "vary": (0, 300),
+    "attain": (50, 99.9),
+    "interleave": (1, 64),
+    "jitter": (0.01, 100),
+    "checkpoint": (1e-6, 1e9),
+    "mtbf": (1, 1e12),
+    "sample-bytes": (1, 1e12),
+    "sites": (1, 1000),
+    "link": (1e-6, 1e5),
 }
+_UNITS = {
+    "headroom": "%",
+    "vary": "%",
+    "attain": "%",
+    "jitter": "%",
+    "checkpoint": "s",
+    "mtbf": "s",
+}
+"""Of flags that hold more than a bare number; a per cent stays one, a time is seconds."""
+_CHOICES = {"kv": (8, 16), "zero": (0, 1, 2, 3)}
+_WHOLE = ("batch", "in", "out", "tp", "pp", "ep", "cp", "chips", "seq", "interleave", "sites")
+"""Flags that count things: a range of them is walked in whole numbers."""
 DEFAULT_ENGINE = "vllm"
 
 
@@ -51,8 +73,14 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "config", metavar="CONFIG", help="config.json, its folder, or a public name (no default)"
     )
     parser.add_argument(
-        "--precision", help="such as bf16, fp8, int4 (default: as the config says, else bf16)"
+        "--precision", help="such as bf16, fp8, int4 (default: as published, else bf16)"
     )
+    add_catalogue(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
+
+
+def add_catalogue(parser: argparse.ArgumentParser) -> None:
+    """The user's own chips and models."""
     parser.add_argument(
         "--catalogue",
         action="append",
@@ -60,7 +88,6 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="TOML file with [[chip]] and [[model]] entries of your own (default: none)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
 
 
 def add_numbers(parser: argparse.ArgumentParser, *entries: tuple[str, str]) -> None:
@@ -71,8 +98,17 @@ def add_numbers(parser: argparse.ArgumentParser, *entries: tuple[str, str]) -> N
 
 def values_of(options: argparse.Namespace, name: str) -> tuple[float, ...] | None:
     """What a flag holds; None if it was not given."""
+    if name in ("ttft", "tpot"):
+        return parse_limits(options.slo).get(name) if options.slo else None
     text = getattr(options, name.replace("-", "_"))
-    return None if text is None else parse_values(text, f"--{name}", *LIMITS[name])
+    if text is None:
+        return None
+    if name in _CHOICES:
+        return parse_choices(text, f"--{name}", _CHOICES[name])
+    values = parse_values(text, f"--{name}", *LIMITS[name], _UNITS.get(name, ""))
+    if name in _WHOLE and ".." in text:
+        return tuple(dict.fromkeys(float(round(value)) for value in values))
+    return values
 
 
 def one_of(options: argparse.Namespace, name: str, default: float | None = None) -> float | None:
@@ -81,7 +117,10 @@ def one_of(options: argparse.Namespace, name: str, default: float | None = None)
     if values is None:
         return default
     if len(values) > 1:
-        raise UsageError(f"--{name} takes one number here, not {len(values)}.")
+        raise UsageError(
+            f"--{name} takes one number here, not {len(values)}: `plan serve` and `plan train` "
+            "walk a range for a chip."
+        )
     return values[0]
 
 
@@ -89,11 +128,17 @@ def find_range(options: argparse.Namespace, names: tuple[str, ...]) -> str:
     """The flag that holds several values; empty if none does."""
     ranges = [name for name in names if len(values_of(options, name) or ()) > 1]
     if len(ranges) > 1:
+        first, second = (flag_of(name) for name in ranges[:2])
         raise UsageError(
-            f"--{ranges[0]} and --{ranges[1]} are both ranges, and a table has one. Fix one of "
-            "them."
+            f"{first} and {second} are both ranges, and a table has one. Give one of them one "
+            "value."
         )
     return ranges[0] if ranges else ""
+
+
+def flag_of(name: str) -> str:
+    """As the user types it."""
+    return f"--slo {name}" if name in ("ttft", "tpot") else f"--{name}"
 
 
 def catalogues(options: argparse.Namespace) -> list[Path]:
@@ -119,8 +164,12 @@ def load(options: argparse.Namespace) -> Loaded:
     """The model."""
     from fuelline.predict.planner.models.configs import load_model  # noqa: PLC0415 - the help needs no planner
 
-    own = tuple(model for name in options.catalogue for model in read_models(Path(name)))
-    return load_model(options.config, own)
+    return load_model(options.config, own_models(options))
+
+
+def own_models(options: argparse.Namespace) -> tuple[Model, ...]:
+    """Of the user's catalogues."""
+    return tuple(model for name in options.catalogue for model in read_models(Path(name)))
 
 
 def read_precision(
@@ -134,12 +183,18 @@ def read_precision(
     return replace(found, kv_bits=found.kv_bits if kv_bits is None else kv_bits)
 
 
+def is_native(options: argparse.Namespace, loaded: Loaded) -> bool:
+    """The precision is not the user's choice but the release's: a chip may lack its unit."""
+    return not options.precision and loaded.quantised
+
+
 def read_chip_list(options: argparse.Namespace) -> tuple[Chip, ...]:
     """`--chip a,b`; all of the catalogue without it."""
     own = own_chips(options)
     if not options.chip:
         return (*own, *list_chips())
-    return tuple(find_known(name, own) for name in options.chip.split(","))
+    found = [find_known(name, own) for name in options.chip.split(",")]
+    return tuple({chip.name: chip for chip in found}.values())
 
 
 def find_known(name: str, own: tuple[Chip, ...]) -> Chip:
@@ -225,9 +280,9 @@ def show(options: argparse.Namespace, answer: Any, document: Document) -> None:
 
     from fuelline.report.terminal import render_terminal  # noqa: PLC0415
 
-    if getattr(options, "plot", None):
-        write_plot(options, document)
+    written = write_plot(options, document) if getattr(options, "plot", None) else ()
     if options.json:
         sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
     else:
         render_terminal(document, sys.stdout)
+    say_plots(options, written)

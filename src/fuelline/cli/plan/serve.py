@@ -9,7 +9,6 @@ from fuelline.cli.plan import options as shared
 from fuelline.cli.plan.counts import check_counts
 from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import UsageError
-from fuelline.schema.quantities import parse_amount, parse_limits
 
 if TYPE_CHECKING:
     import argparse
@@ -19,7 +18,12 @@ if TYPE_CHECKING:
 BURSTY = 3.0
 """Coefficient of variation of gaps called bursty: production shows 2 to 5 (arXiv 2401.17644)."""
 
-_RANGES = ("batch", "in", "out", "rate", "tp", "pp", "ep", "chips")
+_VALUES = ("batch", "in", "out", "rate", "tp", "pp", "ep", "chips")
+_RANGES = (
+    *_VALUES, "ttft", "tpot", "price", "measured", "kv", "headroom", "vary", "attain",
+)  # fmt: skip
+_OF_A_STREAM = ("headroom", "vary", "attain")
+"""Flags that say something about requests of a rate, and nothing without one."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -51,7 +55,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     _add_stream(parser)
     parser.add_argument("--slo", help="limits such as ttft=500ms,tpot=40ms (default: none)")
     parser.add_argument(
-        "--kv", choices=("8", "16"), help="bits of a cached value (default: 16)", default="16"
+        "--kv", metavar="BITS", help="bits of a cached value, 8 or 16 (default: 16)", default="16"
     )
     parser.add_argument(
         "--engine",
@@ -61,7 +65,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--headroom",
         default="20",
-        help="per cent of capacity kept for peaks and failures (default: 20)",
+        metavar="PERCENT",
+        help="capacity kept for peaks and failures, 0 to 90 (default: 20)",
     )
     parser.add_argument(
         "--offload", action="store_true", help="weights may lie in host memory (default: off)"
@@ -106,14 +111,16 @@ def _read_stream(options: argparse.Namespace) -> Stream:
         )
     return Stream(
         burstiness={"poisson": 1.0, "bursty": BURSTY, "even": 0.0}[options.arrivals],
-        length_spread=_share(options.vary, "--vary", 0, 300) or 0.0,
-        attain_share=_share(options.attain, "--attain", 50, 99.9) or 0.95,
+        length_spread=_first(options, "vary", 0.0) / 100,
+        attain_share=_first(options, "attain", 95.0) / 100,
         trace=tuple(read_requests(Path(options.trace))) if options.trace else (),
     )
 
 
-def _share(text: str | None, name: str, low: float, high: float) -> float | None:
-    return None if text is None else parse_amount(text.rstrip("% "), name, low, high) / 100
+def _first(options: argparse.Namespace, name: str, default: float) -> float:
+    """Of a swept flag the first value: the others are walked."""
+    values = shared.values_of(options, name)
+    return values[0] if values else default
 
 
 def act(options: argparse.Namespace) -> int:
@@ -124,20 +131,24 @@ def act(options: argparse.Namespace) -> int:
     constants = shared.read_constants(options)
     loaded = shared.load(options)
     stream = _read_stream(options)
+    swept = _find_range(options)
+    limits = {name: _first(options, name, 0.0) for name in ("ttft", "tpot")}
     question = Question(
         model=loaded.model,
-        precision=shared.read_precision(options, loaded, float(options.kv)),
+        precision=shared.read_precision(options, loaded, _first(options, "kv", 16.0)),
         chips=shared.read_chip_list(options),
         engine=shared.read_engine(options, constants),
-        limits=parse_limits(options.slo) if options.slo else {},
+        limits={name: limit for name, limit in limits.items() if limit},
         values=_values(options, stream),
-        swept=shared.find_range(options, _RANGES),
-        measured=shared.one_of(options, "measured"),
-        price=shared.one_of(options, "price"),
-        headroom=_headroom(options.headroom),
+        swept=swept,
+        measured=_first(options, "measured", 0.0) or None,
+        price=_first(options, "price", 0.0) or None,
+        headroom=_first(options, "headroom", 20.0) / 100,
         offload=options.offload,
         plotted=bool(options.plot),
         stream=stream,
+        native=shared.is_native(options, loaded),
+        walked=(shared.values_of(options, swept) or ()) if swept else (),
     )
     check_counts(options)
     shared.check_degrees(options, loaded.model)
@@ -149,15 +160,17 @@ def act(options: argparse.Namespace) -> int:
 
 def _values(options: argparse.Namespace, stream: Stream) -> dict[str, tuple[float, ...] | None]:
     """What the flags hold; a trace says its rate and mean lengths itself."""
-    values = {name: shared.values_of(options, name) for name in _RANGES}
+    values = {name: shared.values_of(options, name) for name in _VALUES}
     return {**values, **stream.means()}
 
 
-def _headroom(text: str) -> float:
-    try:
-        value = float(text.rstrip("% ")) / 100
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 0.9:
-        raise UsageError(f"--headroom is {text}; it must be between 0 and 90 per cent.")
-    return value
+def _find_range(options: argparse.Namespace) -> str:
+    swept = shared.find_range(options, _RANGES)
+    given = [name for name in ("vary", "attain") if getattr(options, name) is not None]
+    idle = [swept] if swept in _OF_A_STREAM else given
+    if idle and not (options.rate or options.trace):
+        raise UsageError(
+            f"--{idle[0]} says something about requests that come at a rate, and changes nothing "
+            "without: give --rate or --trace too."
+        )
+    return swept

@@ -4,24 +4,47 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from fuelline.cli.plan import options as shared
 from fuelline.cli.plan.counts import check_counts
 from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import InputError, UsageError
-from fuelline.schema.quantities import parse_amount, parse_duration
+from fuelline.schema.precision import parse_precision
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
-    from fuelline.predict.planner.physics.constants import Constants
+    from fuelline.predict.planner.models.configs import Loaded
     from fuelline.predict.planner.physics.setup import Setup
     from fuelline.predict.planner.train.train_plan import TrainWish
+    from fuelline.schema.chips import Chip
     from fuelline.schema.plan_answers import TrainAnswer, TrainPoint
+    from fuelline.schema.precision import Precision
 
-_RANGES = ("chips", "tokens", "seq", "batch-tokens", "tp", "pp", "cp", "ep", "microbatch")
-_FIELDS = {"seq": "length", "batch-tokens": "batch_tokens"}
+_FIELDS: dict[str, tuple[str, Callable[[float], float]]] = {
+    # A flag's field of `TrainWish`, and from the flag's unit to the field's.
+    "chips": ("chips", int),
+    "tokens": ("tokens", float),
+    "seq": ("length", float),
+    "batch-tokens": ("batch_tokens", float),
+    "tp": ("tp", int),
+    "pp": ("pp", int),
+    "cp": ("cp", int),
+    "ep": ("ep", int),
+    "microbatch": ("microbatch", int),
+    "zero": ("zero", int),
+    "interleave": ("interleave", int),
+    "jitter": ("jitter_frac", lambda percent: percent / 100),
+    "checkpoint": ("checkpoint_s", float),
+    "mtbf": ("chip_hours", lambda seconds: seconds / 3600),
+    "sample-bytes": ("sample_bytes", float),
+    "sites": ("sites", int),
+    "link": ("link_gbps", float),
+}
+_RANGES = (*_FIELDS, "price")
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,7 +59,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         ),
     )
     shared.add_model(parser)
-    parser.add_argument("--chip", help="one chip, such as h100 (no default)")
+    parser.add_argument("--chip", help="such as h100, or several: h100,h200 (no default)")
     shared.add_numbers(
         parser,
         ("chips", "chips of the job (default: 8)"),
@@ -51,25 +74,27 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         ("price", "US$ per chip and hour (default: the catalogue's)"),
     )
     parser.add_argument(
-        "--zero", choices=("0", "1", "2", "3"), help="ZeRO stage, 3 is FSDP (default: searched)"
-    )
-    parser.add_argument(
         "--recompute", choices=("none", "selective", "full"), help="activations (default: searched)"
     )
-    parser.add_argument("--interleave", help="chunks of layers a stage (default: 4 with stages)")
-    parser.add_argument(
-        "--jitter", help="per cent that a rank's steps vary (default: as measured runs)"
-    )
-    parser.add_argument(
-        "--checkpoint", help="time of one checkpoint, such as 30s (default: estimated)"
-    )
-    parser.add_argument("--mtbf", help="time between failures of one chip (default: 50000h)")
-    parser.add_argument("--sample-bytes", help="bytes of a sample on storage (default: 4 a token)")
-    parser.add_argument("--sites", help="sites that train together (default: 1)")
-    parser.add_argument("--link", help="GB/s between sites (default: 1.25)")
+    _add_circumstances(parser)
     parser.add_argument("--explain", action="store_true", help="show the terms (default: off)")
     add_plot(parser)
     parser.set_defaults(act=act)
+
+
+def _add_circumstances(parser: argparse.ArgumentParser) -> None:
+    """What surrounds the steps."""
+    for name, word, text in (
+        ("zero", "STAGE", "ZeRO stage 0 to 3, 3 is FSDP (default: searched)"),
+        ("interleave", "N", "chunks of layers a stage (default: 4 with stages)"),
+        ("jitter", "PERCENT", "that a rank's steps vary by (default: as measured runs)"),
+        ("checkpoint", "TIME", "of one checkpoint, such as 30s (default: estimated)"),
+        ("mtbf", "TIME", "between failures of one chip (default: 50000h)"),
+        ("sample-bytes", "N", "bytes of a sample on storage (default: 4 a token)"),
+        ("sites", "N", "sites that train together (default: 1)"),
+        ("link", "N", "GB/s between sites (default: 1.25)"),
+    ):
+        parser.add_argument(f"--{name}", metavar=word, help=text)
 
 
 def act(options: argparse.Namespace) -> int:
@@ -81,110 +106,123 @@ def act(options: argparse.Namespace) -> int:
     if not options.chip:
         raise UsageError("training time depends on the chip: give one, such as --chip h100.")
     loaded = shared.load(options)
-    chip = shared.find_known(options.chip, shared.own_chips(options))
-    price = shared.one_of(options, "price")
+    chips = shared.read_chip_list(options)
+    price = shared.values_of(options, "price")
     if price is not None:
-        chip = replace(chip, usd_per_hour=price)
+        chips = tuple(replace(chip, usd_per_hour=price[0]) for chip in chips)
     check_counts(options)
     shared.check_degrees(options, loaded.model)
-    constants: Constants = shared.read_constants(options)
     setup = Setup(
         model=loaded.model,
-        chip=chip,
-        precision=shared.read_precision(options, loaded),
-        constants=constants,
+        chip=chips[0],
+        precision=_precision(options, loaded),
+        constants=shared.read_constants(options),
     )
-    swept = shared.find_range(options, _RANGES)
     wish = _wish(options, loaded.model.params)
-    points = (
-        [_point(setup, wish, swept, value) for value in shared.values_of(options, swept) or ()]
-        if swept
-        else []
-    )
-    answer = _first(setup, wish, swept, points) if swept else plan_training(setup, wish)
-    answer = replace(answer, swept=swept, sweep=tuple(points))
+    steps = _steps(options, setup, chips, wish)
+    if not steps:
+        answer = plan_training(setup, wish)
+    else:
+        swept = "chip" if len(chips) > 1 else shared.find_range(options, _RANGES)
+        points = [_point(step) for step in steps]
+        answer = replace(_headline(steps, points), swept=swept, sweep=tuple(points))
     shared.show(options, answer, write_training(answer, explain=options.explain))
     return 0
 
 
+def _precision(options: argparse.Namespace, loaded: Loaded) -> Precision:
+    """A release's few bits say how it is served; training keeps half precision unless told."""
+    if shared.is_native(options, loaded):
+        return parse_precision("bf16")
+    return shared.read_precision(options, loaded)
+
+
 def _wish(options: argparse.Namespace, params: float) -> TrainWish:
+    """The first value of every flag that was given."""
     from fuelline.predict.planner.train.train_plan import TrainWish  # noqa: PLC0415 - not for the help
 
-    def whole(name: str) -> int | None:
+    fields: dict[str, float] = {"chips": 8, "tokens": 20.0 * params}
+    for name, (field, convert) in _FIELDS.items():
         values = shared.values_of(options, name)
-        return None if values is None else int(values[0])
-
-    def first(name: str, default: float) -> float:
-        values = shared.values_of(options, name)
-        return values[0] if values else default
-
-    return TrainWish(
-        chips=whole("chips") or 8,
-        tokens=first("tokens", 20.0 * params),
-        length=first("seq", 4096),
-        batch_tokens=first("batch-tokens", 4e6),
-        tp=whole("tp"),
-        pp=whole("pp"),
-        cp=whole("cp") or 1,
-        ep=whole("ep"),
-        microbatch=whole("microbatch"),
-        zero=None if options.zero is None else int(options.zero),
-        recompute=options.recompute,
-        interleave=_optional(options.interleave, "--interleave", 1, 64),
-        jitter_frac=_percent(options.jitter),
-        checkpoint_s=parse_duration(options.checkpoint, "--checkpoint")
-        if options.checkpoint
-        else None,
-        chip_hours=parse_duration(options.mtbf, "--mtbf", 1, 1e12) / 3600 if options.mtbf else None,
-        sample_bytes=parse_amount(options.sample_bytes, "--sample-bytes", 1, 1e12)
-        if options.sample_bytes
-        else None,
-        sites=_optional(options.sites, "--sites", 1, 1000) or 1,
-        link_gbps=parse_amount(options.link, "--link", 1e-6, 1e5) if options.link else 1.25,
-    )
+        if values is not None:
+            fields[field] = convert(values[0])
+    return TrainWish(**fields, recompute=options.recompute)  # type: ignore[arg-type]
 
 
-def _optional(text: str | None, name: str, low: float, high: float) -> int | None:
-    return None if text is None else int(parse_amount(text, name, low, high))
+class Step(Struct, frozen=True, kw_only=True):
+    """One line of a table: what is asked at one value of the swept flag."""
+
+    at: float
+    label: str
+    setup: Setup
+    wish: TrainWish
 
 
-def _percent(text: str | None) -> float | None:
-    return None if text is None else parse_amount(text.rstrip("% "), "--jitter", 0.01, 100) / 100
+def _steps(
+    options: argparse.Namespace, setup: Setup, chips: tuple[Chip, ...], wish: TrainWish
+) -> list[Step]:
+    """Chips of a list, or values of a range; none if neither was given."""
+    name = shared.find_range(options, _RANGES)
+    if len(chips) > 1:
+        if name:
+            raise UsageError(
+                f"--chip is a list and --{name} a range, and a table has one. Give one chip or one "
+                "value."
+            )
+        return [
+            Step(at=float(at), label=chip.name, setup=replace(setup, chip=chip), wish=wish)
+            for at, chip in enumerate(chips, 1)
+        ]
+    values = (shared.values_of(options, name) or ()) if name else ()
+    return [_step(setup, wish, name, value) for value in values]
 
 
-def _at(wish: TrainWish, name: str, value: float) -> TrainWish:
-    field = _FIELDS.get(name, name)
-    whole = field in ("chips", "tp", "pp", "cp", "ep")
-    return replace(wish, **{field: int(value) if whole else value})
+def _step(setup: Setup, wish: TrainWish, name: str, value: float) -> Step:
+    if name == "price":
+        priced = replace(setup, chip=replace(setup.chip, usd_per_hour=value))
+        return Step(at=value, label="", setup=priced, wish=wish)
+    field, convert = _FIELDS[name]
+    changed = replace(wish, **{field: convert(value)})
+    return Step(at=value, label="", setup=setup, wish=changed)
 
 
-def _point(setup: Setup, wish: TrainWish, name: str, value: float) -> TrainPoint:
+def _point(step: Step) -> TrainPoint:
     from fuelline.predict.planner.train.train_plan import plan_training  # noqa: PLC0415 - not for the help
     from fuelline.schema.plan_answers import TrainPoint  # noqa: PLC0415
 
     try:
-        found = plan_training(setup, _at(wish, name, value))
-    except InputError:
-        return TrainPoint(at=value, step_s=None, mfu_frac=None, days=None, why_not="does not fit")
+        found = plan_training(step.setup, step.wish)
+    except InputError as error:
+        why = "does not fit" if "does not fit" in str(error) else "no layout"
+        return TrainPoint(
+            at=step.at, step_s=None, mfu_frac=None, days=None, why_not=why, label=step.label
+        )
     degrees = " ".join(
         f"{key}{getattr(found.spread, key)}"
         for key in ("tp", "pp", "dp", "cp", "ep")
         if getattr(found.spread, key) > 1
     )
     return TrainPoint(
-        at=value,
+        at=step.at,
         step_s=found.step_s.value,
         mfu_frac=found.mfu_frac.value,
         days=found.days,
         spread=degrees,
+        label=step.label,
+        step_range=found.step_s,
+        mfu_range=found.mfu_frac,
+        days_range=found.days_range,
+        usd_range=found.usd_range,
+        energy_joule=found.energy_joule,
+        goodput_share=found.goodput.share,
+        loader_bytes_per_s=found.loader_bytes_per_s,
     )
 
 
-def _first(setup: Setup, wish: TrainWish, name: str, points: list[TrainPoint]) -> TrainAnswer:
-    """The largest value that works stands for the range."""
+def _headline(steps: list[Step], points: list[TrainPoint]) -> TrainAnswer:
+    """The last value that works stands for the range; if none does, its error is told."""
     from fuelline.predict.planner.train.train_plan import plan_training  # noqa: PLC0415 - not for the help
 
-    for point in reversed(points):
-        if point.step_s is not None:
-            return plan_training(setup, _at(wish, name, point.at))
-    return plan_training(setup, _at(wish, name, points[-1].at))
+    working = [step for step, point in zip(steps, points, strict=True) if point.step_s is not None]
+    last = (working or steps)[-1]
+    return plan_training(last.setup, last.wish)

@@ -23,7 +23,12 @@ from fuelline.predict.adapters.torch_probes import (
     device_probes,
     math_probes,
 )
-from fuelline.predict.roofline.timing import median_reading, rate_reading, time_rounds
+from fuelline.predict.roofline.timing import (
+    find_spread,
+    median_reading,
+    rate_reading,
+    time_rounds,
+)
 from fuelline.schema.errors import RefusedError
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.roofline import MathCeiling, Roofline, RowsRate
@@ -68,7 +73,8 @@ def measure_device(
         rounds=rounds,
         array_bytes=ARRAY_BYTES,
         measured_on=datetime.now(timezone.utc).date().isoformat(),
-        notes=_notes(),
+        notes=_notes(device),
+        spread_frac=find_spread(times),
     )
 
 
@@ -116,9 +122,10 @@ def _memory_bytes(device: str) -> float | None:
         return None
 
 
-def _notes() -> tuple[str, ...]:
+def _notes(device: str) -> tuple[str, ...]:
     """What would make the figures differ from those of a quiet machine."""
-    busy = os.getloadavg()[0] - 1
+    own = torch.get_num_threads() if device == "cpu" else 1
+    busy = os.getloadavg()[0] - own
     cores = os.cpu_count() or 1
     if busy > 0.5 * cores:
         used = f"other programs used about {busy:.1f} of {cores} cores"

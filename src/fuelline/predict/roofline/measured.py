@@ -17,6 +17,7 @@ from fuelline.predict.planner.physics.kernels import ACT_BYTES
 from fuelline.schema.catalogue import read_own
 from fuelline.schema.chips import GIBI, GIGA, TERA, Chip
 from fuelline.schema.readings import value_of
+from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,8 +43,15 @@ def make_chip(roofline: Roofline, name: str) -> Chip:
         mem_gbps=roofline.bandwidth / GIGA,
         source=f"fuelline roofline, {roofline.measured_on}: {roofline.name}, {roofline.framework}",
         confidence="yours",
-        notes="rates are measured, not a sheet's",
+        notes=_notes(roofline),
     )
+
+
+def _notes(roofline: Roofline) -> str:
+    words = "rates are measured, not a sheet's"
+    if roofline.disturbed:
+        words += f"; under load: rounds differed by {percent(roofline.spread_frac or 0.0)}"
+    return words
 
 
 def _tera(per_s: float | None) -> float | None:

@@ -7,6 +7,7 @@ statistics).
 from __future__ import annotations
 
 import math
+from statistics import median
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -62,6 +63,22 @@ def _sample(
         probe.run()
     settle()
     return (clock() - start) / repeats
+
+
+def find_spread(times: dict[str, list[float]]) -> float:
+    """How much the rounds of a probe differ, as a share: the middle over all probes.
+
+    The median distance from a probe's median, scaled to a standard deviation of normal noise.
+    """
+    spreads = []
+    for rounds in times.values():
+        middle = median(rounds)
+        spreads.append(_TO_DEVIATION * median(abs(each - middle) for each in rounds) / middle)
+    return median(spreads)
+
+
+_TO_DEVIATION = 1.4826
+"""Of normal noise: standard deviation over median absolute deviation."""
 
 
 def median_reading(times: Sequence[float], unit: str, origin: str) -> Reading:

@@ -146,3 +146,23 @@ def test_rounding_is_fine_grained() -> None:
     step = remember_steps(here)
     exact = here.step([Slice(37, 1, 1234)]).seconds
     assert step([Slice(37, 1, 1234)]) == pytest.approx(exact, rel=0.03)
+
+
+def test_head_room_is_of_what_instances_carry_not_of_their_number() -> None:
+    found = plan_fleet([instance()], at_rate(0.01)).options[0]
+    assert (found.replicas, found.with_headroom) == (1, 1)
+    busy = plan_fleet([instance()], at_rate(120), pools=True).options[0]
+    assert busy.carries_per_s is not None
+    assert busy.replicas < busy.with_headroom
+    each = busy.carries_per_s / busy.bought
+    assert 0.95 * 120 / 0.8 <= busy.with_headroom * each <= 120 / 0.8 + 1.5 * each
+
+
+def test_what_instances_carry_is_more_than_they_were_asked_for() -> None:
+    found = plan_fleet([instance()], at_rate(160), most_chips=1).options[0]
+    free = plan_fleet([instance()], at_rate(160), pools=True).options[0]
+    assert found.short
+    assert found.bought == 1
+    assert found.carries_per_s is not None
+    assert free.carries_per_s is not None
+    assert found.carries_per_s < 160 <= free.carries_per_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fuelline.predict.planner.check.case import make_case
+from fuelline.predict.planner.check.case import NOTHING, make_case
 from fuelline.predict.planner.check.inference import answer_inference, is_under_load
 from fuelline.predict.planner.check.training import answer_training
 from fuelline.predict.planner.physics.interval import estimate
@@ -14,7 +14,7 @@ from fuelline.schema.errors import InputError
 from fuelline.schema.plans import Estimate, Unanswered
 
 if TYPE_CHECKING:
-    from fuelline.predict.planner.check.case import Case
+    from fuelline.predict.planner.check.case import Case, Own
     from fuelline.predict.planner.check.rows import Row
     from fuelline.predict.planner.physics.constants import Constants
 
@@ -24,10 +24,10 @@ GROUPS = (STATIC, RATE, TPOT, TTFT, ENERGY, DENSE, SPARSE)
 """Kinds of rows that are scored apart."""
 
 
-def answer_row(row: Row, constants: Constants) -> Estimate | Unanswered:
+def answer_row(row: Row, constants: Constants, own: Own = NOTHING) -> Estimate | Unanswered:
     """Predict what this row measured."""
     try:
-        case = make_case(row, constants)
+        case = make_case(row, constants, own)
         training = row.kind.startswith("train")
         point = (answer_training if training else answer_inference)(row, case, constants)
     except InputError as error:

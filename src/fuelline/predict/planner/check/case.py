@@ -43,13 +43,23 @@ class Case(Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...] = ()
 
 
-def make_case(row: Row, constants: Constants) -> Case:
+class Own(Struct, frozen=True, kw_only=True):
+    """Chips and models of the user's catalogues, looked at first."""
+
+    chips: tuple[Chip, ...] = ()
+    models: tuple[Model, ...] = ()
+
+
+NOTHING = Own()
+
+
+def make_case(row: Row, constants: Constants, own: Own = NOTHING) -> Case:
     """Read the cells; InputError says why a row cannot be answered."""
-    found = find_shape(row.model, row.params_b, row.active_params_b, row.notes)
+    found = find_shape(row.model, row.params_b, row.active_params_b, row.notes, own.models)
     if found is None:
         raise InputError(f"neither the shape nor the size of '{row.model}' is known")
     model, assumed = found
-    chip, likeness = read_chip(row.hardware)
+    chip, likeness = read_chip(row.hardware, own.chips)
     if chip.mem_bytes_per_s is None or chip.peak_flops("bf16") is None:
         raise InputError(f"bandwidth or math rate of '{chip.name}' is not known")
     engine = find_engine(row.text, constants)
@@ -68,16 +78,18 @@ def make_case(row: Row, constants: Constants) -> Case:
     )
 
 
-def read_chip(name: str) -> tuple[Chip, str]:
+def read_chip(name: str, own: tuple[Chip, ...] = ()) -> tuple[Chip, str]:
     """By its name; or the chip whose name this one begins with, which is said."""
     try:
-        return find_chip(name), ""
+        return find_chip(name, own), ""
     except InputError:
         wanted = plain(name)
         if any(word in wanted for word in _NOT_THE_WHOLE_CHIP):
             raise
         known = [
-            (plain(each), chip) for chip in list_chips() for each in (chip.name, *chip.aliases)
+            (plain(each), chip)
+            for chip in (*own, *list_chips())
+            for each in (chip.name, *chip.aliases)
         ]
         begin = [(key, chip) for key, chip in known if len(key) >= 3 and wanted.startswith(key)]
         bare = re.sub(r"^(nvidia|amd|google|intel|apple|aws)", "", wanted)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fuelline.predict.planner.physics.constants import Constants, Loop
     from fuelline.predict.planner.physics.tally import Tally
 
+TIME_UNITS = {"s": 1.0, "ms": 1e3, "us": 1e6, "min": 1 / 60}
+"""Of a row's unit in one second."""
 _WORDS = {"low": 1.0, "api": 1.0, "single": 1.0, "latency": 1.0, "large": 512.0, "high": 512.0}
 _DEFAULT_INPUT, _DEFAULT_OUTPUT = 1000.0, 250.0
 """Lengths of a row that states none and belongs to no known benchmark."""
@@ -139,9 +141,7 @@ def _measure(row: Row, case: Case, replica: Deployment, ask: Ask) -> Point:
 
 
 def _time(row: Row, seconds: float, tally: Tally, *notes: str) -> Point:
-    factor = {"s": 1.0, "ms": 1e3, "us": 1e6, "min": 1 / 60}.get(
-        row.unit.lower().split("/")[0], 1e3
-    )
+    factor = TIME_UNITS.get(row.unit.lower().split("/")[0], 1e3)
     return Point(value=seconds * factor, parts=tally, assumptions=notes)
 
 
@@ -181,7 +181,8 @@ def _user_rate(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
 def _whole(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row):
         found = _load(ask, replica)
-        return _time(row, found.ttft_s + found.tpot_s * max(ask.output - 1, 0), found.cycle)
+        parts = found.first().plus(found.token(), max(ask.output - 1, 0))
+        return _time(row, parts.seconds, parts)
     tally = replica.batch(ask.sequences or 1.0, ask.prompt, ask.output)
     return _time(row, tally.seconds, tally)
 

@@ -101,18 +101,18 @@ def _read(cells: dict[str | None, str | None], number: int) -> Row | BadRow:
         metric=said["metric"].lower(),
         value=value,
         unit=said.get("unit", ""),
-        params_b=parse_number(said.get("params_b", "")),
-        active_params_b=parse_number(said.get("active_params_b", "")),
+        params_b=_size(said.get("params_b", "")),
+        active_params_b=_size(said.get("active_params_b", "")),
         chips=_count(said.get("n_gpus", "")),
         tp=_count(said.get("tp", "")),
         pp=_count(said.get("pp", "")),
         dp=_count(said.get("dp", "")),
         ep=_count(said.get("ep", "")),
         precision=said.get("precision", ""),
-        batch=parse_number(batch),
+        batch=_size(batch) or None,
         batch_word=batch.lower() if parse_number(batch) is None else "",
-        input_len=parse_number(said.get("input_len", "")),
-        output_len=parse_number(said.get("output_len", "")),
+        input_len=_size(said.get("input_len", "")),
+        output_len=_size(said.get("output_len", "")),
         source=said.get("source", ""),
         notes=said.get("notes", ""),
         regime=said.get("regime", "") or "clean",
@@ -133,6 +133,12 @@ def parse_number(text: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
+
+
+def _size(text: str) -> float | None:
+    """A number that cannot be below zero; what is says nothing."""
+    number = parse_number(text)
+    return None if number is None or number < 0 else number
 
 
 def _count(text: str) -> int | None:

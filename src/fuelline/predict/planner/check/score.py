@@ -5,33 +5,44 @@ from __future__ import annotations
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from fuelline.predict.planner.check.answer import GROUPS, answer_row, group_of
+from fuelline.predict.planner.check.case import NOTHING
 from fuelline.predict.planner.check.rows import BadRow, Row
+from fuelline.predict.planner.check.why import CLEAN, explain_error
 from fuelline.schema.plans import Unanswered
 from fuelline.schema.scores import Checked, Group, NoAnswer, Score
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fuelline.predict.planner.check.case import Own
     from fuelline.predict.planner.physics.constants import Constants
     from fuelline.schema.plans import Estimate
 
-CLEAN = "clean"
 _WORST = 10
 
 
-def score_rows(rows: Sequence[Row | BadRow], constants: Constants) -> Score:
-    """Answer all and compare."""
-    checked, unanswered = [], []
+def score_rows(rows: Sequence[Row | BadRow], constants: Constants, own: Own = NOTHING) -> Score:
+    """Answer all and compare; the worst get their reasons."""
+    checked: list[Checked] = []
+    unanswered: list[NoAnswer] = []
+    answers: dict[int, tuple[Row, Estimate]] = {}
     for row in rows:
         if isinstance(row, BadRow):
             unanswered.append(NoAnswer(id=row.id, reason=row.reason))
             continue
-        answer = answer_row(row, constants)
+        answer = answer_row(row, constants, own)
         if isinstance(answer, Unanswered):
             unanswered.append(NoAnswer(id=row.id, reason=answer.reason))
         else:
+            answers[len(checked)] = (row, answer)
             checked.append(compare(row, answer))
+    order = sorted(range(len(checked)), key=lambda each: -_badness(checked[each]))
+    for place in order[:_WORST]:
+        why = explain_error(*answers[place], constants, own)
+        checked[place] = replace(checked[place], why=why)
     return Score(
         schema_version=1,
         rows=len(rows),
@@ -39,7 +50,7 @@ def score_rows(rows: Sequence[Row | BadRow], constants: Constants) -> Score:
         answered_frac=len(checked) / len(rows) if rows else 0.0,
         coverage_frac=_mean([float(each.inside) for each in checked]),
         groups=tuple(_group(name, checked) for name in GROUPS),
-        worst=tuple(sorted(checked, key=_badness, reverse=True)[:_WORST]),
+        worst=tuple(checked[place] for place in order[:_WORST]),
         unanswered=tuple(unanswered),
         checked=tuple(checked),
     )

@@ -12,6 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from fuelline.predict.planner.models.architectures import check_architecture
+from fuelline.predict.planner.models.config_fields import Fields
 from fuelline.schema.errors import InputError
 from fuelline.schema.models import Model, name_model, read_models
 from fuelline.schema.precision import Precision, parse_precision
@@ -55,6 +57,11 @@ class Loaded(Struct, frozen=True, kw_only=True):
     model: Model
     precision: Precision | None = None
 
+    @property
+    def quantised(self) -> bool:
+        """Published in less than half precision."""
+        return self.precision is not None and self.precision.weight_bits < 16
+
 
 def load_model(word: str, own: tuple[Model, ...] = ()) -> Loaded:
     """By file, folder or name."""
@@ -71,7 +78,13 @@ def load_model(word: str, own: tuple[Model, ...] = ()) -> Loaded:
         return _from_toml(path) if path.suffix == ".toml" else read_config(path)
     if path.suffix in (".json", ".toml") or len(path.parts) > 2:
         raise InputError(f"no such file: {word}. Give a config.json, its folder, or a public name.")
-    return Loaded(model=name_model(word, own))
+    return _named(name_model(word, own))
+
+
+def _named(model: Model) -> Loaded:
+    _check(model, f"model '{model.name}'")
+    published = parse_precision(model.published) if model.published else None
+    return Loaded(model=model, precision=published)
 
 
 def _from_toml(path: Path) -> Loaded:
@@ -82,8 +95,7 @@ def _from_toml(path: Path) -> Loaded:
             "several by "
             f"--catalogue {path} and its name."
         )
-    _check(models[0], path)
-    return Loaded(model=models[0])
+    return _named(models[0])
 
 
 def read_config(path: Path) -> Loaded:
@@ -99,133 +111,111 @@ def read_config(path: Path) -> Loaded:
             f"{path} is a {type(config).__name__}, not a configuration. Give the model's "
             "config.json."
         )
+    fields = Fields(config, path)
+    check_architecture(fields)
     for key in _NESTED:
-        if isinstance(config.get(key), dict):
-            config = {**config, **config[key]}
-    model = _shape(config, path)
-    _check(model, path)
-    return Loaded(model=model, precision=_precision(config))
+        inner = fields.table(key).config
+        if inner:
+            fields = Fields({**config, **inner}, path)
+            check_architecture(fields)
+    model = _shape(fields)
+    _check(model, str(path))
+    return Loaded(model=model, precision=_precision(fields))
 
 
-def _number(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        value = config.get(name)
-        if isinstance(value, list) and value and isinstance(value[0], int):
-            value = value[0]
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return int(value)
-    return None
-
-
-def _needed(config: dict[str, Any], names: tuple[str, ...], path: Path) -> int:
-    value = _number(config, names)
-    if value is None:
-        raise InputError(
-            f"{path} does not say `{names[0]}` (nor {', '.join(names[1:])}), so FLOPs and bytes "
-            "cannot be "
-            "counted. Add it, or give the shape as a [[model]] entry: see docs/plan.md."
-        )
-    return value
-
-
-def _shape(config: dict[str, Any], path: Path) -> Model:
-    hidden = _needed(config, _HIDDEN, path)
-    heads = _needed(config, _HEADS, path)
-    kind = str(config.get("model_type", "")).lower()
-    experts = _number(config, _EXPERTS) or 0
-    ffn = _number(config, _FFN)
-    gated = kind not in _TWO_MATRICES
+def _shape(fields: Fields) -> Model:
+    hidden, heads, layers = (fields.needed(*names) for names in (_HIDDEN, _HEADS, _LAYERS))
+    gated = fields.word("model_type").lower() not in _TWO_MATRICES
+    ffn = fields.number(*_FFN)
     if ffn is None:
-        ffn = 4 * hidden if not gated else _needed(config, _FFN, path)
-    kv_heads = _kv_heads(config, heads)
-    layers = _needed(config, _LAYERS, path)
+        ffn = 4 * hidden if not gated else fields.needed(*_FFN)
+    folder = fields.path.resolve().parent.name
     return Model(
-        name=str(config.get("_name_or_path") or path.resolve().parent.name or path.name),
+        name=fields.word("_name_or_path") or folder or fields.path.name,
         hidden=hidden,
         layers=layers,
         heads=heads,
-        kv_heads=kv_heads,
-        vocab=_needed(config, ("vocab_size", "n_vocab"), path),
+        kv_heads=_kv_heads(fields, heads),
+        vocab=fields.needed("vocab_size", "n_vocab"),
         ffn=ffn,
-        head_dim=_number(config, ("head_dim", "kv_channels", "attention_head_dim")) or 0,
+        head_dim=fields.number("head_dim", "kv_channels", "attention_head_dim") or 0,
         gated=gated,
-        tied=bool(config.get("tie_word_embeddings", not gated)),
-        **_expert_fields(config, experts, ffn, layers, path),
-        **_latent_fields(config, heads),
-        **_window_fields(config, layers),
+        tied=fields.flag("tie_word_embeddings", default=not gated),
+        **_expert_fields(fields, ffn, layers),
+        **_latent_fields(fields, hidden // max(heads, 1)),
+        **_window_fields(fields, layers),
     )
 
 
-def _kv_heads(config: dict[str, Any], heads: int) -> int:
-    if config.get("multi_query") is True and not config.get("new_decoder_architecture"):
+def _kv_heads(fields: Fields, heads: int) -> int:
+    grouped = fields.flag("new_decoder_architecture", default=False)
+    if fields.flag("multi_query", default=False) and not grouped:
         return 1
-    return _number(config, _KV_HEADS) or heads
+    return fields.number(*_KV_HEADS) or heads
 
 
-def _expert_fields(
-    config: dict[str, Any], experts: int, ffn: int, layers: int, path: Path
-) -> dict[str, Any]:
+def _expert_fields(fields: Fields, ffn: int, layers: int) -> dict[str, Any]:
+    experts = fields.number(*_EXPERTS) or 0
     if experts <= 1:
         return {}
-    chosen = _needed(config, _CHOSEN, path)
-    first = _number(config, ("first_k_dense_replace", "moe_layer_start_index")) or 0
-    every = (
-        _number(config, ("moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step")) or 1
-    )
-    sparse = -(-(layers - first) // max(every, 1))
-    quantised = config.get("quantization_config") or {}
+    quantised = fields.table("quantization_config").word("quant_method").lower()
     return {
         "experts": experts,
-        "experts_per_token": chosen,
-        "expert_ffn": _number(config, _EXPERT_FFN) or ffn,
-        "shared_experts": _number(config, ("n_shared_experts", "num_shared_experts")) or 0,
-        "dense_layers": layers - sparse,
-        "expert_bits": 4.25 if "mxfp4" in str(quantised.get("quant_method", "")).lower() else 0.0,
+        "experts_per_token": fields.needed(*_CHOSEN),
+        "expert_ffn": fields.number(*_EXPERT_FFN) or ffn,
+        "shared_experts": fields.number("n_shared_experts", "num_shared_experts") or 0,
+        "dense_layers": layers - _count_sparse(fields, layers),
+        "expert_bits": 4.25 if "mxfp4" in quantised else 0.0,
     }
 
 
-def _latent_fields(config: dict[str, Any], heads: int) -> dict[str, Any]:
-    rank = _number(config, ("kv_lora_rank",))
+def _count_sparse(fields: Fields, layers: int) -> int:
+    """Layers with experts: all but the first few, every n-th, or as a list says."""
+    marked = fields.per_layer("moe_layer_freq")
+    if marked is not None:
+        return sum(each > 0 for each in marked)
+    first = fields.number("first_k_dense_replace", "moe_layer_start_index") or 0
+    every = fields.number("moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step")
+    return -(-(layers - first) // max(every or 1, 1))
+
+
+def _latent_fields(fields: Fields, size: int) -> dict[str, Any]:
+    rank = fields.number("kv_lora_rank")
     if not rank:
         return {}
-    size = (_number(config, ("hidden_size",)) or 0) // max(heads, 1)
     return {
         "kv_lora": rank,
-        "q_lora": _number(config, ("q_lora_rank",)) or 0,
-        "rope_dim": _number(config, ("qk_rope_head_dim",)) or 64,
-        "nope_dim": _number(config, ("qk_nope_head_dim",)) or size,
-        "v_dim": _number(config, ("v_head_dim",)) or size,
+        "q_lora": fields.number("q_lora_rank") or 0,
+        "rope_dim": fields.number("qk_rope_head_dim") or 64,
+        "nope_dim": fields.number("qk_nope_head_dim") or size,
+        "v_dim": fields.number("v_head_dim") or size,
     }
 
 
-def _window_fields(config: dict[str, Any], layers: int) -> dict[str, Any]:
-    window = _number(config, ("sliding_window", "attention_window", "window_size"))
-    if not window or config.get("use_sliding_window") is False:
+def _window_fields(fields: Fields, layers: int) -> dict[str, Any]:
+    window = fields.number("sliding_window", "attention_window", "window_size")
+    if not window or not fields.flag("use_sliding_window", default=True):
         return {}
-    kinds = config.get("layer_types")
-    if isinstance(kinds, list) and kinds:
-        seen = sum("full" in str(kind) or "global" in str(kind) for kind in kinds)
+    kinds = fields.kinds("layer_types")
+    if kinds:
+        seen = sum("full" in kind or "global" in kind for kind in kinds)
         return {"window": window, "global_every": round(layers / seen) if seen else 0}
-    return {"window": window, "global_every": _number(config, ("sliding_window_pattern",)) or 0}
+    return {"window": window, "global_every": fields.number("sliding_window_pattern") or 0}
 
 
-def _precision(config: dict[str, Any]) -> Precision | None:
+def _precision(fields: Fields) -> Precision | None:
     """Of the published weights: a quantisation, else the data type."""
-    quantised = config.get("quantization_config") or config.get("compression_config")
-    words: list[str] = []
-    if isinstance(quantised, dict):
-        method = str(quantised.get("quant_method") or quantised.get("quant_algo") or "")
-        bits = _number(quantised, ("bits", "w_bit", "weight_bits"))
-        words = [
-            method,
-            f"int{bits}-wo" if bits == 8 else f"int{bits}" if bits else "",
-            method.split("-", maxsplit=1)[0],
-        ]
-        if quantised.get("load_in_8bit"):
-            words.insert(0, "int8")
-        if quantised.get("load_in_4bit"):
-            words.insert(0, "int4")
-    words.append(str(config.get("torch_dtype") or config.get("dtype") or ""))
+    quantised = fields.table("quantization_config", "compression_config")
+    method = quantised.word("quant_method", "quant_algo")
+    bits = quantised.number("bits", "w_bit", "weight_bits")
+    words = [
+        "int4" if quantised.flag("load_in_4bit", default=False) else "",
+        "int8" if quantised.flag("load_in_8bit", default=False) else "",
+        method,
+        f"int{bits}-wo" if bits == 8 else f"int{bits}" if bits else "",
+        method.split("-", maxsplit=1)[0],
+        fields.word("torch_dtype", "dtype"),
+    ]
     for word in words:
         if not word:
             continue
@@ -236,22 +226,49 @@ def _precision(config: dict[str, Any]) -> Precision | None:
     return None
 
 
-def _check(model: Model, path: Path) -> None:
+def _check(model: Model, where: str) -> None:
     """Refuse what no model has; a typing error must not become a plan."""
-    for name, most in _PLAUSIBLE.items():
+    for name in model.__struct_fields__:
         value = getattr(model, name)
-        if not 1 <= value <= most:
-            raise InputError(f"{path}: {name} is {value:,}; a model has between 1 and {most:,}.")
-    if model.kv_heads < 1 or model.heads % model.kv_heads:
-        raise InputError(
-            f"{path}: {model.heads} attention heads cannot share {model.kv_heads} key-value heads "
-            "evenly."
-        )
+        if isinstance(value, bool) or not isinstance(value, int):
+            continue
+        least, most = (1 if name in _PLAUSIBLE else 0), _PLAUSIBLE.get(name, _MOST)
+        if not least <= value <= most:
+            raise InputError(
+                f"{where}: {name} is {value:,}; a model has between {least} and {most:,}."
+            )
+    _check_heads(model, where)
+    _check_widths(model, where)
     if model.experts and not 1 <= model.experts_per_token <= model.experts:
         raise InputError(
-            f"{path}: {model.experts_per_token} of {model.experts} experts a token is not possible."
+            f"{where}: {model.experts_per_token} of {model.experts} experts a token is not "
+            "possible."
         )
-    if not 0 <= model.ffn <= _MOST or not 0 <= model.expert_ffn <= _MOST:
+    if model.experts and not 0 <= model.dense_layers < model.layers:
         raise InputError(
-            f"{path}: a feed-forward width of {model.ffn or model.expert_ffn:,} is not plausible."
+            f"{where}: {model.dense_layers} of {model.layers} layers are dense, which leaves none "
+            "for the experts."
+        )
+
+
+def _check_widths(model: Model, where: str) -> None:
+    dense = model.layers - model.moe_layers
+    for name, value, used in (
+        ("feed-forward layer", model.ffn, dense > 0),
+        ("expert", model.expert_ffn, model.experts > 0),
+    ):
+        if used and value < 1:
+            raise InputError(f"{where}: the {name} is {value} wide; a model has at least 1.")
+
+
+def _check_heads(model: Model, where: str) -> None:
+    if model.kv_heads < 1 or model.heads % model.kv_heads:
+        raise InputError(
+            f"{where}: {model.heads} attention heads cannot share {model.kv_heads} key-value heads "
+            "evenly."
+        )
+    if not model.head_dim and not model.latent and model.hidden % model.heads:
+        raise InputError(
+            f"{where}: a hidden size of {model.hidden} does not divide into {model.heads} heads, "
+            "and no head_dim is given."
         )

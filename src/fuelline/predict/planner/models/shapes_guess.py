@@ -15,10 +15,14 @@ _FAMILY_TOLERANCE = 0.12
 
 
 def find_shape(
-    name: str, params_b: float | None, active_b: float | None, notes: str = ""
+    name: str,
+    params_b: float | None,
+    active_b: float | None,
+    notes: str = "",
+    own: tuple[Model, ...] = (),
 ) -> tuple[Model, str] | None:
     """By name, by family and size, by the notes, or by size alone; with what was assumed."""
-    model = find_model(name)
+    model = find_model(name, own)
     if model is not None:
         return model, ""
     stated = _from_notes(name, notes)

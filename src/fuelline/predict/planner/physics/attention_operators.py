@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from fuelline.predict.planner.physics.kernels import (
     ACT_BYTES,
     Operator,
@@ -18,6 +20,7 @@ from fuelline.predict.planner.physics.kernels import (
 from fuelline.predict.planner.physics.work import make_work
 
 if TYPE_CHECKING:
+    from fuelline.predict.planner.physics.kernels import Format
     from fuelline.predict.planner.physics.work import Work
     from fuelline.schema.models import Model
     from fuelline.schema.precision import Precision
@@ -78,14 +81,18 @@ def _latent_attention(
     prefilling = sum(part.count * part.new for part in work.slices if part.new > 1)
     decoding = rows - prefilling
     both = model.nope_dim + model.v_dim
-    operators.append(matmul("kv up", layers, rows, (model.kv_lora, heads * both), form))
+    if prefilling:
+        operators.append(matmul("kv up", layers, prefilling, (model.kv_lora, heads * both), form))
+    if decoding:
+        operators.append(_absorbed(model, decoding, heads, form))
     operators.append(matmul("attention out", layers, rows, (heads * model.v_dim, hidden), form))
-    for name, slices, per_pair in (
-        ("attention", [part for part in work.slices if part.new > 1], query + model.v_dim),
+    for name, slices, taken, given in (
+        ("attention", [part for part in work.slices if part.new > 1], query, model.v_dim),
         (
             "latent attention",
             [part for part in work.slices if part.new <= 1],
-            latent + model.kv_lora,
+            latent,
+            model.kv_lora,
         ),
     ):
         if not slices:
@@ -97,11 +104,21 @@ def _latent_attention(
                 name,
                 "attention",
                 layers,
-                2 * part.pairs(causal=causal) * heads * per_pair,
+                2 * part.pairs(causal=causal) * heads * (taken + given),
                 0.0,
                 latent * precision.kv_bytes * (part.cached() + tokens)
-                + ACT_BYTES * tokens * heads * (query + model.v_dim),
+                + ACT_BYTES * tokens * heads * (taken + given),
                 half(precision),
             )
         )
     return operators
+
+
+def _absorbed(model: Model, rows: float, heads: float, form: Format) -> Operator:
+    """`kv up` of a decoding step: into the query and out of the result, head by head.
+
+    The weights are those of `kv up`, but every head's row is as wide as the latent space.
+    """
+    both = model.nope_dim + model.v_dim
+    plain = matmul("absorbed kv up", model.layers, rows, (model.kv_lora, heads * both), form)
+    return replace(plain, moved_bytes=ACT_BYTES * rows * heads * (both + 2 * model.kv_lora))

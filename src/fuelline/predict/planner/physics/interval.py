@@ -74,3 +74,13 @@ def estimate(
         assumptions=tuple(assumptions),
         work=work,
     )
+
+
+def as_sure_as(other: Estimate, value: float | None, unit: str) -> Estimate | None:
+    """A number that follows from an estimate and known figures alone: as wide, the same limit."""
+    if value is None:
+        return None
+    ratio = other.high / other.value
+    return Estimate(
+        value=value, low=value / ratio, high=value * ratio, unit=unit, limit=other.limit
+    )

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from fuelline.predict.planner.check.answer import DENSE, SPARSE
 from fuelline.predict.planner.physics.deployment import Deployment
-from fuelline.predict.planner.physics.interval import estimate
+from fuelline.predict.planner.physics.interval import as_sure_as
 from fuelline.predict.planner.physics.memory import cache_room, sram_spread
 from fuelline.predict.planner.physics.setup import Setup
 from fuelline.predict.planner.serve.floor import find_floor
@@ -79,21 +78,27 @@ def line_for_serving(
     found, alone = find_load(replica, wish), find_load(replica, replace(wish, sequences=1.0))
     option = None if found is None else describe(found, wish)
     rate = None if option is None else per_chip(option.rate_tokens_per_s, spread.chips)
-    price = chip.usd_per_hour
+    usd = None if rate is None else _usd(chip, rate.value)
     return ChipLine(
         chip=chip.name,
         chips=spread.chips,
         floor_s=find_floor(replica, context).seconds,
         user_tokens_per_s=None if alone is None else user_rate(alone),
         tokens_per_s_per_chip=rate,
-        usd_per_mtoken=None
-        if price is None or rate is None
-        else price / 3600 / rate.value * MILLION,
+        usd_per_mtoken=usd,
         joule_per_token=None if option is None else option.joule_per_token,
         why_not="" if found is not None else "no room for a cache of this length",
+        usd_per_mtoken_range=as_sure_as(rate, usd, "$/Mtok") if rate else None,
+        joule_per_token_range=None if option is None else option.joule_per_token_range,
+        precision=precision.name,
         spread=spread,
         sequences=None if option is None else option.sequences,
     )
+
+
+def _usd(chip: Chip, tokens_per_s: float) -> float | None:
+    price = chip.usd_per_hour
+    return None if price is None else price / 3600 / tokens_per_s * MILLION
 
 
 def line_for_training(
@@ -110,17 +115,22 @@ def line_for_training(
     except InputError:
         return _blank(chip, f"does not fit on {wish.chips}")
     each = answer.tokens_per_s / wish.chips
-    price, energy = chip.usd_per_hour, answer.energy_joule
-    group = SPARSE if model.experts else DENSE
+    usd, energy = _usd(chip, each), answer.energy_joule
+    joule = None if energy is None else energy / wish.tokens
+    rate = as_sure_as(answer.step_s, each, "tok/s")
     return ChipLine(
         chip=chip.name,
         chips=wish.chips,
         floor_s=None,
         user_tokens_per_s=None,
-        tokens_per_s_per_chip=estimate((each, "tok/s"), answer.step_s.terms, (group,), constants),
-        usd_per_mtoken=None if price is None else price / 3600 / each * MILLION,
-        joule_per_token=None if energy is None else energy / wish.tokens,
+        tokens_per_s_per_chip=rate,
+        usd_per_mtoken=usd,
+        joule_per_token=joule,
         mfu_frac=answer.mfu_frac.value,
+        usd_per_mtoken_range=as_sure_as(answer.step_s, usd, "$/Mtok"),
+        joule_per_token_range=as_sure_as(answer.energy_range or answer.step_s, joule, "J/tok"),
+        mfu_range=answer.mfu_frac,
+        precision=precision.name,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fuelline.predict.planner.physics.exchanges import BUS_GBPS
 from fuelline.schema.chips import GIGA
 from fuelline.schema.plan_answers import Pools
-from fuelline.schema.units import percent
+from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
     from fuelline.predict.planner.physics.deployment import Deployment
@@ -69,7 +69,7 @@ def _why(apart: float, together: float, transfer_s: float, prefill_s: float, *, 
         return (
             f"apart needs {percent(saved)} fewer chips: decoding no longer waits for prompts, and "
             "the cache "
-            f"travels in {transfer_s * 1e3:.0f} ms"
+            f"travels in {duration(transfer_s)}"
         )
     if transfer_s > prefill_s:
         return "moving the cache takes longer than computing it"

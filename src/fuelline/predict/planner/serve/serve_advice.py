@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from fuelline.predict.planner.physics.deployment import CHUNK_TOKENS
 from fuelline.predict.planner.physics.exchanges import BUS_GBPS
-from fuelline.predict.planner.physics.memory import cache_bytes, weight_bytes
+from fuelline.predict.planner.physics.memory import OFFLOADING, cache_bytes, weight_bytes
 from fuelline.predict.planner.serve.chips_plan import smallest_spread
 from fuelline.predict.planner.serve.floor import find_floor
 from fuelline.schema.plans import Parallelism, Slice
-from fuelline.schema.units import percent
+from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +62,8 @@ def say_smaller_batch(question: Question, found: list[Found]) -> str:
 
 def say_nothing_fits(question: Question) -> str:
     """What would fit, as the smallest change."""
-    model, precision = question.model, question.precision
     chip = max(question.chips, key=lambda each: each.mem_bytes or 0)
+    model, precision = question.model, question.precision_for(chip)
     wish = question.wish()
     need = weight_bytes(model, precision, Parallelism())
     cache = cache_bytes(model, precision, Parallelism(), wish.prompt + wish.output)
@@ -85,6 +85,8 @@ def say_nothing_fits(question: Question) -> str:
         words.append("A smaller --precision (fp8, int4), a shorter --in or more --chips would.")
     else:
         words.append("A shorter --in, more --chips or a chip with more memory would.")
+    if question.offload and chip.kind not in OFFLOADING:
+        words.append(f"--offload does not help: {chip.name} has no host memory beside its own.")
     return " ".join(words)
 
 
@@ -124,6 +126,13 @@ def advise(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
             "them one after "
             "the other."
         )
+    held_up = load.token().stall / load.tpot_s
+    if held_up > _TAX:
+        yield (
+            f"{percent(held_up)} of every token waits for a prompt that another batch reads: "
+            "stages and chips that share experts go in step. Shorter prompts or prefill on chips "
+            "of its own would free it."
+        )
     yield from _about_prompts(replica, load.batch, wish)
     room = replica.room(wish.prompt + wish.output)
     if load.sequences > 0.9 * room:
@@ -151,9 +160,8 @@ def _about_prompts(replica: Deployment, sequences: float, wish: Wish) -> Iterato
     if small > _SAME * whole:
         return
     yield (
-        f"A step with a prompt in it takes {whole * 1e3:,.0f} ms; cut into chunks of "
-        f"{SMALL_CHUNK} tokens "
-        f"{small * 1e3:,.0f} ms, while the prompt itself waits longer."
+        f"A step with a prompt in it takes {duration(whole)}; cut into chunks of {SMALL_CHUNK} "
+        f"tokens {duration(small)}, while the prompt itself waits longer."
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
+from fuelline.predict.planner.models.native import precision_on, say_native
 from fuelline.predict.planner.physics.memory import sram_spread
 from fuelline.predict.planner.serve.chips_plan import smallest_spread
 from fuelline.predict.planner.serve.floor import find_floor
@@ -45,6 +46,12 @@ SHOWN = 8
 PARETO = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
+_FIELDS = {"price": 1.0, "measured": 1.0, "headroom": 0.01}
+"""Swept flags that are fields of a question, and from their unit to the field's."""
+_STREAM = {"vary": "length_spread", "attain": "attain_share"}
+"""Swept flags, in per cent, that are shares of a stream."""
+
+
 class Question(Struct, frozen=True, kw_only=True):
     """What `plan serve` was asked."""
 
@@ -62,6 +69,14 @@ class Question(Struct, frozen=True, kw_only=True):
     plotted: bool = False
     stream: Stream = Stream()
     """How requests come, where a rate is given."""
+    walked: tuple[float, ...] = ()
+    """Values of the swept flag, in its own unit."""
+    native: bool = False
+    """The precision is the release's, so that a chip without its unit takes half precision."""
+
+    def precision_for(self, chip: Chip) -> Precision:
+        """What this chip runs."""
+        return precision_on(self.model, chip, self.precision) if self.native else self.precision
 
     def one(self, name: str, default: float | None = None) -> float | None:
         """The only value of a flag; of a swept one the first."""
@@ -70,6 +85,15 @@ class Question(Struct, frozen=True, kw_only=True):
 
     def at(self, value: float) -> Question:
         """The same with the swept flag fixed."""
+        if self.swept in ("ttft", "tpot"):
+            return replace(self, limits={**self.limits, self.swept: value})
+        if self.swept in _FIELDS:
+            return replace(self, **{self.swept: value * _FIELDS[self.swept]})
+        if self.swept == "kv":
+            return replace(self, precision=replace(self.precision, kv_bits=value))
+        if self.swept in _STREAM:
+            field = _STREAM[self.swept]
+            return replace(self, stream=replace(self.stream, **{field: value / 100}))
         return replace(self, values={**self.values, self.swept: (value,)})
 
     def wish(self) -> Wish:
@@ -110,7 +134,7 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
         model=question.model.name,
         params=question.model.params,
         active_params=question.model.active_params,
-        precision=question.precision.name,
+        precision=first.precision.name,
         prompt=wish.prompt,
         output=wish.output,
         rate_per_s=wish.rate_per_s,
@@ -124,6 +148,9 @@ def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
         advice=tuple(advise(question, best, wish)),
         searched=searched,
         fleet=fleet,
+        precision_note=say_native(question.model, first.chip, question.precision)
+        if question.native
+        else "",
         most_chips=wish.most_chips,
     )
 
@@ -172,16 +199,20 @@ def search(question: Question, constants: Constants) -> tuple[list[Found], int]:
     """All candidates with their loads, best first, and how many were looked at."""
     wish = question.wish()
     spreads = {chip.name: _spreads(question, chip) for chip in question.chips}
-    replicas = candidates(
-        question.model,
-        question.chips,
-        question.precision,
-        spreads,
-        (question.engine, constants),
-        offload=question.offload,
-    )
-    if wish.most_chips is not None:
-        replicas = [each for each in replicas if each.spread.chips <= wish.most_chips]
+    software = (question.engine, constants)
+    replicas = [
+        each
+        for chip in question.chips
+        for each in candidates(
+            question.model,
+            (chip,),
+            question.precision_for(chip),
+            spreads,
+            software,
+            offload=question.offload,
+        )
+        if wish.most_chips is None or each.spread.chips <= wish.most_chips
+    ]
     found = [each for replica in replicas if (each := find_load(replica, wish)) is not None]
     return order(found, wish), len(replicas)
 
@@ -208,24 +239,25 @@ def _spreads(question: Question, chip: Chip) -> list[Parallelism]:
 
 def _sram_spreads(question: Question, chip: Chip) -> list[Parallelism]:
     """The fewest chips that hold the model, and all that there may be."""
-    few = smallest_spread(question.model, chip, question.precision)
+    precision = question.precision_for(chip)
+    few = smallest_spread(question.model, chip, precision)
     most = question.one("chips")
     if few is None or most is None or most < few.chips:
         return [few] if few else []
-    all_of_them = sram_spread(question.model, chip, question.precision, int(most))
+    all_of_them = sram_spread(question.model, chip, precision, int(most))
     return [few] if all_of_them in (few, None) else [few, all_of_them]
 
 
 def _sweep_values(question: Question) -> tuple[float, ...]:
     if question.swept:
-        return question.values[question.swept] or ()
+        return question.walked
     return PARETO if question.plotted else ()
 
 
 def _point(
     question: Question, value: float, constants: Constants
 ) -> tuple[SweepPoint, list[Found]]:
-    here = replace(question, swept=question.swept or "batch").at(value)
+    here = _with_price(replace(question, swept=question.swept or "batch").at(value))
     found, _ = search(here, constants)
     if not found:
         full = here.swept == "batch"
@@ -234,17 +266,19 @@ def _point(
     wish = here.wish()
     option = describe(found[0], wish)
     fleet = _fleet(here, found, option)
-    if fleet is None:
-        return SweepPoint(at=value, option=option), found
     found = lead_with(found, fleet)
-    first = fleet.options[0]
-    kept = first if first.simulated is not None else None
-    return SweepPoint(at=value, option=describe(found[0], wish), fleet=kept), found
+    first = fleet.options[0] if fleet is not None else None
+    floor = find_floor(found[0].replica, wish.prompt + wish.output / 2, here.measured)
+    point = SweepPoint(
+        at=value,
+        option=describe(found[0], wish),
+        fleet=first if first is not None and first.simulated is not None else None,
+        floor=floor,
+    )
+    return point, found
 
 
 def _fleet(question: Question, found: list[Found], option: ServeOption) -> FleetAnswer | None:
-    """What a swept rate needs; None if no rate is swept."""
-    if question.swept != "rate":
-        return None
+    """What a rate needs at this value; None if there is no rate."""
     token = option.tpot_s
     return simulate_finalists(found, question.wish(), question.stream, token, pools=False)

@@ -75,7 +75,13 @@ def lead_with(found: list[Found], fleet: FleetAnswer | None) -> list[Found]:
     rest = [each for each in found if not _is_of(each, first)]
     if first.simulated is None:
         return [*(replace(each, meets=False) for each in same), *rest]
-    return [*(replace(each, replicas=first.bought, short=first.short) for each in same), *rest]
+    bought = {
+        "replicas": first.bought,
+        "short": first.short,
+        "wanted": first.with_spares,
+        "meets": True,
+    }
+    return [*(replace(each, **bought) for each in same), *rest]
 
 
 def _is_of(found: Found, option: FleetOption) -> bool:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.predict.planner.check.answer import RATE, STATIC, TPOT, TTFT
+from fuelline.predict.planner.check.answer import ENERGY, RATE, STATIC, TPOT, TTFT
 from fuelline.predict.planner.physics.deployment import Deployment
 from fuelline.predict.planner.physics.exchanges import BUS_GBPS
-from fuelline.predict.planner.physics.interval import estimate
+from fuelline.predict.planner.physics.interval import as_sure_as, estimate
 from fuelline.predict.planner.physics.memory import (
     cache_bytes,
     cache_room,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 MILLION = 1e6
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
 _DEGREES = (1, 2, 4, 8)
+SAME_COST = 1.03
+"""Costs that differ by less are the same: the model does not know rates any better."""
 BUS_ASSUMED = f"a host bus of {BUS_GBPS:g} GB/s a chip"
 
 
@@ -75,6 +77,8 @@ class Found(Struct, frozen=True, kw_only=True):
     """To have: with head room and spares for a rate, and never more than `most_chips` allow."""
     short: bool = False
     """The rate asked for needs more chips, head room counted, than there may be."""
+    wanted: int = 1
+    """Replicas that the rate needs with head room and spares, however many are allowed."""
 
     @property
     def chips(self) -> int:
@@ -96,6 +100,11 @@ class Found(Struct, frozen=True, kw_only=True):
         """In all."""
         price = self.replica.chip.usd_per_hour
         return None if price is None else price * self.chips
+
+    def cost(self, wish: Wish) -> float:
+        """Of a token: money, or chips where a price is not known."""
+        price = self.usd_per_hour
+        return (self.chips if price is None else price) / self.served(wish)
 
     def served(self, wish: Wish) -> float:
         """Output tokens a second that users get: of the rate asked for, or of all replicas."""
@@ -226,6 +235,7 @@ def settle(replica: Deployment, load: Load, wish: Wish, *, meets: bool) -> Found
         meets=meets,
         replicas=bought if most is None else min(bought, most),
         short=most is not None and most < needed,
+        wanted=bought,
     )
 
 
@@ -236,13 +246,28 @@ def order(found: Sequence[Found], wish: Wish) -> list[Found]:
     """
 
     def key(each: Found) -> tuple[bool, bool, float, bool, float, int]:
-        price = each.usd_per_hour
-        served = each.served(wish)
-        cost = (price if price is not None else each.chips) / served
-        lacking = -served if each.short else 0.0
-        return (not each.meets, each.short, lacking, price is None, cost, each.chips)
+        lacking = -each.served(wish) if each.short else 0.0
+        unpriced = each.usd_per_hour is None
+        return (not each.meets, each.short, lacking, unpriced, each.cost(wish), each.chips)
 
-    return sorted(found, key=key)
+    return _simplest_first(sorted(found, key=key), wish)
+
+
+def _simplest_first(found: list[Found], wish: Wish) -> list[Found]:
+    """Of ways on the best chip that cost the same within doubt, the smallest instance is first."""
+    if not found or found[0].short:
+        return found
+    best = found[0]
+    alike = [
+        each
+        for each in found
+        if each.replica.chip.name == best.replica.chip.name
+        and each.meets == best.meets
+        and not each.short
+        and each.cost(wish) <= SAME_COST * best.cost(wish)
+    ]
+    lead = min(alike, key=lambda each: each.replica.spread.chips)
+    return [lead, *(each for each in found if each is not lead)]
 
 
 def best_of_each_chip(found: Sequence[Found]) -> list[Found]:
@@ -258,6 +283,9 @@ def describe(found: Found, wish: Wish) -> ServeOption:
     replica, load = found.replica, found.load
     context = wish.prompt + wish.output
     price = found.usd_per_hour
+    rate = rate_of(found, wish)
+    usd = None if price is None else price / 3600 / found.served(wish) * MILLION
+    joule = joule_per_token(replica, load, wish.prompt, wish.output)
     return ServeOption(
         chip=replica.chip.name,
         spread=replace(replica.spread),
@@ -266,31 +294,36 @@ def describe(found: Found, wish: Wish) -> ServeOption:
         sequences=found.sequences,
         most_sequences=math.floor(replica.room(context) + 1e-9) * replica.spread.dp,
         critical_batch=critical_batch(replica),
-        rate_tokens_per_s=rate_of(found, wish),
+        rate_tokens_per_s=rate,
         tpot_s=_estimate(found, (load.tpot_s, "s"), load.token(), TPOT),
         ttft_s=_estimate(found, (load.ttft_s, "s"), load.first(), TTFT),
         prefill_s=load.alone.seconds,
         exchange_share=load.step.between_chips / load.step.seconds,
-        usd_per_mtoken=None if price is None else price / 3600 / found.served(wish) * MILLION,
+        usd_per_mtoken=usd,
         usd_per_hour=price,
-        joule_per_token=joule_per_token(replica, load, wish.prompt, wish.output),
+        joule_per_token=joule,
         weight_bytes_per_chip=weight_bytes(replica.model, replica.precision, replica.spread),
         cache_bytes_per_sequence=cache_bytes(
             replica.model, replica.precision, replica.spread, context
         ),
         meets=found.meets,
+        usd_per_mtoken_range=as_sure_as(rate, usd, "$/Mtok"),
+        joule_per_token_range=energy_range(found, joule),
+        precision=replica.precision.name,
         products_limit=products_limit(replica, load.batch),
         batch=load.batch,
         experts=count_experts(replica, load),
         host_share=replica.host_share,
         short=found.short,
+        needed_chips=None if wish.rate_per_s is None else found.wanted * replica.spread.chips,
+        carries_per_s=found.per_second * found.replicas / wish.output,
     )
 
 
 def rate_of(found: Found, wish: Wish) -> Estimate:
     """Output of one replica: its requests' tokens over the time that a request runs."""
     tokens = found.load.sequences * found.replica.spread.dp * wish.output
-    return _estimate(found, (found.per_second, "tok/s"), found.load.cycle, RATE, tokens)
+    return _estimate(found, (found.per_second, "tok/s"), found.load.cycle, RATE, work=tokens)
 
 
 def user_rate(found: Found) -> Estimate:
@@ -307,11 +340,19 @@ def per_chip(rate: Estimate, chips: int) -> Estimate:
 
 
 def _estimate(
-    found: Found, value: tuple[float, str], parts: Tally, group: str, work: float | None = None
+    found: Found, value: tuple[float, str], parts: Tally, *kinds: str, work: float | None = None
 ) -> Estimate:
+    """Of these kinds of questions; experts are a reason for doubt of their own."""
     replica = found.replica
-    groups = (group, "experts") if replica.model.experts else (group,)
+    groups = (*kinds, "experts") if replica.model.experts else kinds
     assumed = (BUS_ASSUMED,) if replica.host_share > 0 else ()
     return estimate(
         value, parts.terms(replica.doubt_frac), groups, replica.constants, assumed, work=work
     )
+
+
+def energy_range(found: Found, joule: float | None) -> Estimate | None:
+    """Power is in doubt, and so is the rate that it is spread over; its terms are times."""
+    if joule is None:
+        return None
+    return replace(_estimate(found, (joule, "J/tok"), found.load.cycle, RATE, ENERGY), terms=())

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from fuelline.schema.errors import InputError
 from fuelline.schema.simulated import Request
+from fuelline.schema.units import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,10 +51,14 @@ class Arrivals(Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         """For people."""
         if self.burstiness == 1:
-            return f"Poisson, {self.rate_per_s:g} requests/s"
+            return f"Poisson, {self._rate}"
         if self.burstiness == 0:
-            return f"evenly spaced, {self.rate_per_s:g} requests/s"
-        return f"bursty (gaps vary by {self.burstiness:g}), {self.rate_per_s:g} requests/s"
+            return f"evenly spaced, {self._rate}"
+        return f"bursty (gaps vary by {self.burstiness:g}), {self._rate}"
+
+    @property
+    def _rate(self) -> str:
+        return f"{plain(self.rate_per_s)} request{'' if self.rate_per_s == 1 else 's'}/s"
 
 
 class Lengths(Struct, frozen=True, kw_only=True):

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["Limits", "plan_fleet", "smallest"]
 
 MOST_INSTANCES = 4096
+MANY_TIMES = 16
+"""As many as a full batch would need, if that is more: nearly empty instances wait for nobody."""
 SURELY = 0.8
 """Of the instances that a full batch would need: a search from there misses nothing, since prompts
 that share a step cost less than alone."""
@@ -55,7 +57,9 @@ def plan_fleet(
     best = _first_that_keeps(instances, options)
     if best is not None:
         sure = serve_with_doubt(best[0], best[1].replicas, limits, doubt_ratio)
-        carries = best[1].carries_per_s or _carries(best[0], best[1], limits)
+        carries = best[1].carries_per_s
+        if carries is None and pools:  # a line of a range tells neither pools nor the margin
+            carries = _carries(best[0], best[1], limits)
         chosen = replace(best[1], simulated=sure, carries_per_s=carries)
         options[options.index(best[1])] = chosen
     return FleetAnswer(
@@ -113,21 +117,31 @@ def _carries(instance: Deployment, option: FleetOption, limits: Limits) -> float
     step = remember_steps(instance)
     count = option.replicas
 
-    def enough(rate: float) -> bool:
-        arrivals = replace(limits.arrivals, rate_per_s=rate)
-        found = serve(instance, count, replace(limits, arrivals=arrivals), step, SHOWN)
+    def enough(times: float) -> bool:
+        found = serve(instance, count, limits.faster(times), step)
         return found is not None and is_enough(found, limits)
 
-    low = limits.arrivals.rate_per_s
-    if limits.trace:  # its requests come when they come
-        return low * option.bought / count
-    high = low * (count / (count - 1) if count > 1 else 2.0)
-    while count == 1 and high < MOST_TIMES * limits.arrivals.rate_per_s and enough(high):
+    low = 1.0
+    high = count / (count - 1) if count > 1 else 2.0
+    while count == 1 and high < MOST_TIMES and enough(high):
         low, high = high, 2 * high
     while high > CARRY_GRAIN * low:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if enough(middle) else (low, middle)
-    return low * option.bought / count
+    return low * limits.arrivals.rate_per_s * option.bought / count
+
+
+def _with_headroom(instance: Deployment, count: int, limits: Limits) -> int:
+    """Instances that would keep the limits at a rate higher by the head room."""
+    step = remember_steps(instance)
+    more = limits.faster(1 / (1 - limits.headroom))
+    low, high = count - 1, math.ceil(count / (1 - limits.headroom) - 1e-9)
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = serve(instance, middle, more, step)
+        enough = found is not None and is_enough(found, limits)
+        low, high = (low, middle) if enough else (middle, high)
+    return high
 
 
 def _first_that_keeps(
@@ -142,7 +156,7 @@ def _size(instance: Deployment, limits: Limits) -> FleetOption:
     why = _never(instance, limits)
     count = 0 if why else smallest(instance, limits)
     if count == 0:
-        why = why or f"not even {MOST_INSTANCES:,} instances keep the limits"
+        why = why or f"not even {_most(instance, limits):,} instances keep the limits"
         return _option(instance, 0, limits, None, why)
     count, simulated = _confirm(instance, count, limits)
     return _option(instance, count, limits, simulated, "")
@@ -164,7 +178,7 @@ def _option(
     instance: Deployment, count: int, limits: Limits, simulated: Simulated | None, why: str
 ) -> FleetOption:
     each = instance.spread.chips
-    with_headroom = math.ceil(count / (1 - limits.headroom) - 1e-9)
+    with_headroom = _with_headroom(instance, count, limits) if count else 0
     with_spares = add_spares(with_headroom, each) if count else 0
     price = instance.chip.usd_per_hour
     return FleetOption(
@@ -212,12 +226,17 @@ def smallest(instance: Deployment, limits: Limits) -> int:
     high = low + 1
     while not enough(high):
         low, high = high, max(high + 1, round(1.3 * high))
-        if high > MOST_INSTANCES:
+        if high > _most(instance, limits):
             return 0
     while high - low > max(1, high // 50):
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
+
+
+def _most(instance: Deployment, limits: Limits) -> int:
+    """Beyond so many, more of them are no help: a request alone breaks a limit."""
+    return max(MOST_INSTANCES, MANY_TIMES * _fewest(instance, limits))
 
 
 def _fewest(instance: Deployment, limits: Limits) -> int:

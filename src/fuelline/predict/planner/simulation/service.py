@@ -57,6 +57,12 @@ class Limits(Struct, frozen=True, kw_only=True):
         """Of a mean request at its end."""
         return self.prompt.mean + self.output.mean
 
+    def faster(self, factor: float) -> Limits:
+        """The same requests at so many times the rate."""
+        arrivals = replace(self.arrivals, rate_per_s=self.arrivals.rate_per_s * factor)
+        sooner = tuple(replace(each, arrival_s=each.arrival_s / factor) for each in self.trace)
+        return replace(self, arrivals=arrivals, trace=sooner)
+
 
 def load_of_trace(requests: list[Request], slo: Slo, headroom: float = 0.2) -> Limits:
     """Its mean rate and lengths; the requests themselves are simulated."""

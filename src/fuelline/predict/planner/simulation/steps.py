@@ -9,6 +9,7 @@ serve.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fuelline.predict.planner.physics.deployment import CHUNK_TOKENS
@@ -32,6 +33,7 @@ def rounded(value: float) -> float:
     return float(GRAIN ** round(math.log(value, GRAIN)))
 
 
+@lru_cache(maxsize=8)
 def remember_steps(replica: Deployment) -> StepTime:
     """Seconds of a step; a pipeline's stages hold different batches, so all layers count."""
     known: dict[tuple[tuple[float, float, float], ...], float] = {}

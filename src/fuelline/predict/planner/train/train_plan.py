@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.predict.planner.check.answer import DENSE, SPARSE
-from fuelline.predict.planner.physics.interval import estimate
+from fuelline.predict.planner.check.answer import DENSE, ENERGY, SPARSE
+from fuelline.predict.planner.physics.interval import as_sure_as, estimate
 from fuelline.predict.planner.serve.energy import power_w
+from fuelline.predict.planner.train.expert_step import count_experts
 from fuelline.predict.planner.train.reliability import find_goodput, find_jitter
 from fuelline.predict.planner.train.training import Schedule, Training, model_flops, time_training
 from fuelline.predict.planner.train.training_memory import count_memory
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from fuelline.schema.models import Model
 
 PRACTICAL_MFU = 0.40
+NEAR_FRAC = 0.1
+"""A batch made of whole micro-batches may differ from the one asked for by so much."""
 _MOST_POWER = 18
 """Of two: more chips than anybody has."""
 USUAL_JITTER = 0.02
@@ -83,7 +86,7 @@ def find_layout(setup: Setup, wish: TrainWish) -> Layout:
         if not memory.fits:
             continue
         step = time_training(replace(setup, spread=spread), schedule)
-        if best is None or step.seconds < best.step.seconds:
+        if best is None or step.tokens_per_s > best.step.tokens_per_s:
             best = Layout(
                 spread=spread, schedule=schedule, step=step, total_bytes=memory.total_bytes
             )
@@ -135,14 +138,23 @@ def _no_layout(model: Model, wish: TrainWish) -> str:
     )
 
 
-def _layouts(model: Model, wish: TrainWish) -> Iterator[tuple[Parallelism, Schedule]]:
-    batch = max(round(wish.batch_tokens / wish.length), 1)
+def _layouts(model: Model, wish: TrainWish) -> list[tuple[Parallelism, Schedule]]:
+    """Ways whose micro-batches make about the batch asked for; if none does, all that may be."""
+    asked = wish.batch_tokens / wish.length
+    every = list(_every_layout(model, wish, asked))
+    near = [each for each in every if abs(each[1].batch / asked - 1) <= NEAR_FRAC]
+    return near or every
+
+
+def _every_layout(
+    model: Model, wish: TrainWish, asked: float
+) -> Iterator[tuple[Parallelism, Schedule]]:
     for spread in _spreads(model, wish):
-        if spread.dp > batch:
-            continue
-        local = batch / spread.dp
         for micro in [wish.microbatch] if wish.microbatch else (1, 2, 4):
-            if micro > local:
+            together = spread.dp * micro
+            # A replica runs whole micro-batches: the batch is the nearest that they make.
+            batch = together * max(round(asked / together), 1)
+            if together > (1 + NEAR_FRAC) * max(asked, 1.0):
                 continue
             for recompute in [wish.recompute] if wish.recompute else ("none", "selective", "full"):
                 for zero in [wish.zero] if wish.zero is not None else (1, 3):
@@ -176,7 +188,7 @@ def _experts(model: Model, wish: TrainWish, ranks: int) -> Sequence[int]:
     if not model.experts:
         return (1,)
     if wish.ep:
-        return (wish.ep,)
+        return (wish.ep,) if ranks % wish.ep == 0 else ()
     return [size for size in (1, 8, 16, 32, 64) if size <= ranks and model.experts % size == 0]
 
 
@@ -186,8 +198,11 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
     layout = find_layout(setup, wish)
     step, schedule, spread = layout.step, layout.schedule, layout.spread
     jitter = find_jitter(wish.chips, wish.jitter_frac or USUAL_JITTER)
-    seconds = step.seconds * (1 + (jitter.expected_frac if wish.jitter_frac else 0.0))
-    terms = step.terms()
+    late_s = step.seconds * jitter.expected_frac if wish.jitter_frac else 0.0
+    seconds = step.seconds + late_s
+    terms = step.terms(setup.doubt_frac)
+    if late_s > 0:
+        terms = (*terms, _slowest(wish.chips, late_s))
     apart = _apart(model, wish, seconds) if wish.sites > 1 else None
     if apart is not None and apart.step_s > seconds:
         terms = (*terms, _between_sites(apart.step_s - seconds))
@@ -201,8 +216,12 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
     rate = step.tokens / seconds
     flops = model_flops(model, wish.length) * rate / wish.chips
     peak = chip.peak_flops("bf16") or math.nan
+    at_peak_s = flops / peak * seconds
     run_s = wish.tokens / rate / max(goodput.share, 1e-3)
     watts = power_w(chip, 0.5 * (chip.mem_bytes_per_s or 0.0), flops)
+    step_range = estimate((seconds, "s"), terms, (group,), constants)
+    usd = None if chip.usd_per_hour is None else chip.usd_per_hour * wish.chips * run_s / 3600
+    joule = None if watts is None else watts * wish.chips * run_s
     return TrainAnswer(
         model=model.name,
         params=model.params,
@@ -218,12 +237,12 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
         batch_sequences=schedule.batch,
         length=wish.length,
         tokens=wish.tokens,
-        step_s=estimate((seconds, "s"), terms, (group,), constants),
-        mfu_frac=estimate((flops / peak, "frac"), terms, (group,), constants),
+        step_s=step_range,
+        mfu_frac=estimate((flops / peak, "frac"), terms, (group,), constants, work=at_peak_s),
         tokens_per_s=rate,
         days=run_s / 86400,
-        usd=None if chip.usd_per_hour is None else chip.usd_per_hour * wish.chips * run_s / 3600,
-        energy_joule=None if watts is None else watts * wish.chips * run_s,
+        usd=usd,
+        energy_joule=joule,
         memory=count_memory(model, chip, spread, schedule),
         loader_bytes_per_s=rate * _bytes_per_token(wish),
         goodput=goodput,
@@ -238,6 +257,14 @@ def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
                 goodput.share,
             )
         ),
+        days_range=as_sure_as(step_range, run_s / 86400, "days"),
+        usd_range=as_sure_as(step_range, usd, "$"),
+        energy_range=None
+        if joule is None
+        else replace(estimate((joule, "J"), terms, (group, ENERGY), constants), terms=()),
+        microbatches=round(schedule.batch / (spread.dp * schedule.microbatch)),
+        asked_batch_tokens=wish.batch_tokens,
+        experts=count_experts(replace(setup, spread=spread), schedule, step),
     )
 
 
@@ -259,6 +286,12 @@ def _apart(model: Model, wish: TrainWish, step_s: float) -> Apart:
         share=step_s / (step_s + max(exchange - 0.5 * step_s, 0.0)),
         needed_bytes_per_s=moved / (0.5 * step_s),
     )
+
+
+def _slowest(ranks: int, late_s: float) -> Term:
+    """What ranks wait for the slowest of them."""
+    name = f"slowest of {ranks:,} ranks"
+    return Term(name=name, seconds=late_s, limit="jitter", doubt_frac=0.5)
 
 
 def _between_sites(exposed_s: float) -> Term:

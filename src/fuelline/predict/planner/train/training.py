@@ -105,6 +105,11 @@ class Training(Struct, frozen=True, kw_only=True):
             + self.uneven_s
         )
 
+    @property
+    def tokens_per_s(self) -> float:
+        """Of all chips."""
+        return self.tokens / self.seconds
+
     def terms(self, doubt: float = 0.08) -> tuple[Term, ...]:
         """With names, limits and doubts; nothing that is zero."""
         rows = (
@@ -247,13 +252,30 @@ def _expert_exchange(setup: Setup, schedule: Schedule, size: float) -> float:
     return 2 * model.moe_layers * max(near_s, each * (reached - reached / hosts) / far)
 
 
+def held_parts(model: Model, spread: Parallelism) -> tuple[tuple[float, float], ...]:
+    """Parameters on one chip before any sharding, each with the chips that hold the same ones.
+
+    Experts that are spread have fewer copies than the rest: sharding divides them by those only.
+    """
+    copies = float(spread.dp * spread.cp)
+    if not model.experts or spread.ep <= 1:
+        return ((model.params / (spread.tp * spread.pp), copies),)
+    experts = model.moe_layers * model.experts * model.expert_params
+    rest = model.params - experts
+    return (
+        (rest / (spread.tp * spread.pp), copies),
+        (experts / (spread.ep * spread.pp), max(copies * spread.tp / spread.ep, 1.0)),
+    )
+
+
 def held_params(model: Model, spread: Parallelism) -> float:
     """Parameters on one chip before any sharding over replicas."""
-    if model.experts and spread.ep > 1:
-        experts = model.moe_layers * model.experts * model.expert_params
-        rest = model.params - experts
-        return rest / (spread.tp * spread.pp) + experts / (spread.ep * spread.pp)
-    return model.params / (spread.tp * spread.pp)
+    return sum(held for held, _ in held_parts(model, spread))
+
+
+def sharded_params(model: Model, spread: Parallelism) -> float:
+    """Parameters on one chip when all that hold the same ones share them out."""
+    return sum(held / copies for held, copies in held_parts(model, spread))
 
 
 def group_gbps(chip: Chip, spread: Parallelism, *, flat: bool = False) -> float:
@@ -280,6 +302,6 @@ def _data_exchange(setup: Setup, schedule: Schedule, micro: float, stage: float)
 
 
 def _optimizer(setup: Setup) -> float:
-    held = held_params(setup.model, setup.spread)
+    own = sharded_params(setup.model, setup.spread) * setup.spread.cp
     shares = setup.constants.shares
-    return held / setup.spread.dp * OPTIMIZER_BYTES / (setup.bandwidth * shares.move_share)
+    return own * OPTIMIZER_BYTES / (setup.bandwidth * shares.move_share)

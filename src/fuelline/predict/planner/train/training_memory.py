@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.predict.planner.physics.kernels import ACT_BYTES
-from fuelline.predict.planner.train.training import held_params
+from fuelline.predict.planner.train.training import held_params, sharded_params
 from fuelline.schema.plan_answers import TrainMemory
 
 if TYPE_CHECKING:
@@ -32,11 +32,10 @@ LOGIT_BYTES = 6.0
 
 def count_memory(model: Model, chip: Chip, spread: Parallelism, schedule: Schedule) -> TrainMemory:
     """On the chip that holds most: the first stage keeps activations of all in flight."""
-    held = held_params(model, spread)
-    replicas = spread.dp * spread.cp
-    weights = held * WEIGHT_BYTES / (replicas if schedule.zero >= 3 else 1)
-    gradients = held * GRADIENT_BYTES / (replicas if schedule.zero >= 2 else 1)
-    state = held * STATE_BYTES / (replicas if schedule.zero >= 1 else 1)
+    held, shared = held_params(model, spread), sharded_params(model, spread)
+    weights = WEIGHT_BYTES * (shared if schedule.zero >= 3 else held)
+    gradients = GRADIENT_BYTES * (shared if schedule.zero >= 2 else held)
+    state = STATE_BYTES * (shared if schedule.zero >= 1 else held)
     activations = _activations(model, spread, schedule)
     total = weights + gradients + state + activations
     room = chip.mem_bytes
