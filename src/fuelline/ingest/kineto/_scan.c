@@ -41,8 +41,8 @@ typedef struct {
 typedef struct {
     uint64_t digits;   /* all of them, without the point */
     uint64_t thousand; /* whole part times 1000, and three digits behind the point */
-    int whole, places; /* how many digits before and behind the point */
-    int negative, fits; /* fits: no exponent, and all digits are in `digits` */
+    int places;        /* digits behind the point */
+    int negative, fits; /* fits: no exponent, and `digits` holds all of them */
 } Number;
 
 typedef enum { ABSENT, NUMBER, STRING, SIZES, OBJECT, OTHER } Type;
@@ -112,30 +112,27 @@ static const char *skip_digits(const char *p, const char *end)
 
 static const char *read_number(const char *p, const char *end, Number *n)
 {
-    const char *start, *stop;
-    n->digits = n->thousand = 0;
-    n->places = 0;
+    const char *start;
+    uint64_t digits = 0, worth = 1000;
     n->negative = p < end && *p == '-';
     start = p += n->negative;
-    stop = skip_digits(p, end);
-    if (!stop || (*start == '0' && stop - start > 1)) return NULL;
-    n->whole = stop - start > 100 ? 100 : (int)(stop - start);
-    n->fits = n->whole <= 16;
-    for (; p < stop && n->fits; p++) n->digits = n->digits * 10 + (uint64_t)(*p - '0');
-    n->thousand = n->digits * 1000; /* 16 digits and 3 fit */
-    p = stop;
+    for (; p < end && *p >= '0' && *p <= '9'; p++) digits = digits * 10 + (uint64_t)(*p - '0');
+    if (p == start || (*start == '0' && p - start > 1)) return NULL;
+    n->places = 0;
+    n->fits = p - start <= 16; /* more may have overflowed; three places still fit behind 16 */
     if (p < end && *p == '.') {
-        uint64_t worth = 100;
-        stop = skip_digits(++p, end);
-        if (!stop) return NULL;
-        n->places = stop - p > 100 ? 100 : (int)(stop - p);
-        n->fits &= n->whole + n->places <= 18;
-        for (; p < stop && n->fits; p++, worth /= 10) {
-            n->digits = n->digits * 10 + (uint64_t)(*p - '0');
-            n->thousand += (uint64_t)(*p - '0') * worth;
+        const char *point = p++;
+        for (; p < end && *p >= '0' && *p <= '9'; p++) {
+            digits = digits * 10 + (uint64_t)(*p - '0');
+            if (p - point == 3) n->thousand = digits;
         }
-        p = stop;
+        if (p == point + 1) return NULL;
+        n->fits &= p - start <= 19; /* 18 digits and the point */
+        n->places = n->fits ? (int)(p - point - 1) : 0;
     }
+    n->digits = digits;
+    for (int i = 0; i < n->places && i < 3; i++) worth /= 10;
+    if (n->places < 3) n->thousand = digits * worth;
     if (p < end && (*p == 'e' || *p == 'E')) {
         n->fits = 0;
         p++;
@@ -244,7 +241,15 @@ static const char *const KEY_NAMES[KEYS] = {
     "registers per thread", "shared memory", "grid", "block", "est. achieved occupancy %",
     "graph id", "Process Group Name", "Seq", "In msg nelems", "dtype"
 };
-static unsigned char KEY_SIZES[KEYS]; /* set when the module is made */
+enum { SLOTS = 64, KEY_FACTOR = 8 }; /* found by trying: no two keys share a slot */
+static struct {
+    unsigned char size, key; /* size 0: no key here */
+} KEY_SLOTS[SLOTS]; /* set when the module is made, which fails if two keys want the same slot */
+
+static int find_slot(const char *at, Py_ssize_t size)
+{
+    return (int)(((unsigned char)at[0] + KEY_FACTOR * (size_t)size + (unsigned char)at[size - 1]) % SLOTS);
+}
 
 typedef struct {
     Value values[KEYS];
@@ -255,9 +260,12 @@ typedef struct {
 
 static int find_key(const Text *key, int first, int last)
 {
-    for (int k = first; k < last; k++)
-        if (KEY_SIZES[k] == key->size && !memcmp(KEY_NAMES[k], key->at, (size_t)key->size)) return k;
-    return -1;
+    int slot, k;
+    if (!key->size) return -1;
+    slot = find_slot(key->at, key->size);
+    k = KEY_SLOTS[slot].key;
+    if (KEY_SLOTS[slot].size != key->size || k < first || k >= last) return -1;
+    return memcmp(KEY_NAMES[k], key->at, (size_t)key->size) ? -1 : k;
 }
 
 /* p stands behind the opening brace; keys from `first` to `last` are kept. */
@@ -304,7 +312,7 @@ static const char *read_object(const char *p, const char *end, Event *event, int
 
 static const Value *get(const Event *event, int key)
 {
-    static const Value nothing = {ABSENT, {0, 0, 0, 0, 0, 0}, {NULL, 0, 0}};
+    static const Value nothing = {ABSENT, {0, 0, 0, 0, 0}, {NULL, 0, 0}};
     return (event->seen >> key) & 1 ? &event->values[key] : &nothing;
 }
 
@@ -379,7 +387,8 @@ typedef struct {
 static long find_word(const Word *words, int count, const Text *text, long otherwise)
 {
     for (int i = 0; i < count; i++)
-        if (words[i].size == text->size && !memcmp(words[i].text, text->at, (size_t)text->size))
+        if (words[i].size == text->size && (!text->size || words[i].text[0] == text->at[0]) &&
+            !memcmp(words[i].text, text->at, (size_t)text->size))
             return words[i].value;
     return otherwise;
 }
@@ -728,11 +737,15 @@ static Sheet *ask_sheet(Scanner *self, PyObject *number)
     return &self->sheets[index];
 }
 
-PyDoc_STRVAR(count_doc, "count(sheet) -> int\n\nRows that are kept.");
-static PyObject *scanner_count(Scanner *self, PyObject *number)
+PyDoc_STRVAR(counts_doc, "counts() -> list of int\n\nRows of each sheet that are kept.");
+static PyObject *scanner_counts(Scanner *self, PyObject *Py_UNUSED(nothing))
 {
-    Sheet *sheet = ask_sheet(self, number);
-    return sheet ? PyLong_FromSsize_t(sheet->kept) : NULL;
+    PyObject *counts = PyList_New(self->sheet_count);
+    for (int i = 0; counts && i < self->sheet_count; i++) {
+        PyObject *count = PyLong_FromSsize_t(self->sheets[i].kept);
+        if (!count || PyList_SetItem(counts, i, count)) Py_CLEAR(counts);
+    }
+    return counts;
 }
 
 PyDoc_STRVAR(negative_doc, "negative() -> int\n\nRows kept so far whose duration was below zero.");
@@ -1016,7 +1029,7 @@ static PyObject *scanner_new(PyTypeObject *type, PyObject *args, PyObject *Py_UN
 static PyMethodDef scanner_methods[] = {
     {"scan", (PyCFunction)scanner_scan, METH_VARARGS, scan_doc},
     {"keep", (PyCFunction)scanner_keep, METH_NOARGS, keep_doc},
-    {"count", (PyCFunction)scanner_count, METH_O, count_doc},
+    {"counts", (PyCFunction)scanner_counts, METH_NOARGS, counts_doc},
     {"negative", (PyCFunction)scanner_negative, METH_NOARGS, negative_doc},
     {"take", (PyCFunction)scanner_take, METH_O, take_doc},
     {"take_marks", (PyCFunction)scanner_take_marks, METH_NOARGS, take_marks_doc},
@@ -1041,11 +1054,26 @@ static PyType_Spec scanner_spec = {
     .slots = scanner_slots,
 };
 
+static int fill_slots(void)
+{
+    memset(KEY_SLOTS, 0, sizeof KEY_SLOTS);
+    for (int k = 0; k < KEYS; k++) {
+        size_t size = strlen(KEY_NAMES[k]);
+        int slot = find_slot(KEY_NAMES[k], (Py_ssize_t)size);
+        if (KEY_SLOTS[slot].size) {
+            PyErr_SetString(PyExc_ImportError, "two keys in one slot: choose another KEY_FACTOR");
+            return -1;
+        }
+        KEY_SLOTS[slot].size = (unsigned char)size;
+        KEY_SLOTS[slot].key = (unsigned char)k;
+    }
+    return 0;
+}
+
 static int fill_module(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&scanner_spec);
-    for (int k = 0; k < KEYS; k++) KEY_SIZES[k] = (unsigned char)strlen(KEY_NAMES[k]);
-    if (!type || PyModule_AddObject(module, "Scanner", type)) {
+    if (!type || fill_slots() || PyModule_AddObject(module, "Scanner", type)) {
         Py_XDECREF(type);
         return -1;
     }

@@ -177,13 +177,13 @@ def decode_op_args(args: Raw | Args) -> OpArgs | Args:
         return _bend_args(_decode_any(args))
 
 
-def decode_list(text: Raw) -> list[Any]:
+def decode_list(text: bytes) -> list[Any]:
     """A list inside an argument; empty if it is not one."""
     found = _decode_any(text) if text else None
     return found if isinstance(found, list) else []
 
 
-def _decode_any(text: Raw) -> Any:
+def _decode_any(text: Raw | bytes) -> Any:
     """A value that was skipped so far: its letters may be broken, its brackets too deep."""
     try:
         return _ANY.decode(text)
