@@ -193,16 +193,18 @@ static const char *read_sizes(const char *p, const char *end, Value *value, int 
 {
     const char *start = p;
     uint64_t product = 1;
+    int fits;
     Number n;
     do {
+        fits = 0; /* until a number stands here, and not the end or something else */
         p = skip_space(p + 1, end);
         if (p >= end || *p < '0' || *p > '9') break;
         p = read_number(p, end, &n);
         if (!p) return NULL;
-        if (!n.fits || n.places || __builtin_mul_overflow(product, n.digits, &product)) break;
+        fits = n.fits && !n.places && !__builtin_mul_overflow(product, n.digits, &product);
         p = skip_space(p, end);
-    } while (p < end && *p == ',');
-    if (p < end && *p == ']' && product <= INT64_MAX) {
+    } while (fits && p < end && *p == ',');
+    if (fits && p < end && *p == ']' && product <= INT64_MAX) {
         value->type = SIZES;
         value->number.digits = product;
         return p + 1;
@@ -297,7 +299,9 @@ static const char *read_object(const char *p, const char *end, Event *event, int
             }
             if (p) event->args.size = p - event->args.at;
         } else if (k >= 0) {
-            p = read_value(p, end, &event->values[k], &event->odd);
+            Value *value = &event->values[k];
+            p = read_value(p, end, value, &event->odd);
+            if (p && k != NAME && value->type == STRING) event->odd |= value->text.flags & DOUBTFUL;
         } else {
             p = skip_value(p, end, 0, &event->odd);
         }
@@ -639,16 +643,18 @@ static int put_event(Scanner *self, const Event *event, Sheet *sheet, int64_t at
 static int sort_out(Scanner *self, const Event *event, int64_t at, int exact)
 {
     static const Text no_text = {"", 0, PLAIN};
-    const Value *ph = get(event, PH), *cat = get(event, CAT);
+    const Value *ph = get(event, PH), *cat = get(event, CAT), *name = get(event, NAME);
     long sheet;
     if (event->odd) return REFUSED;
     if (((event->seen >> PH) & 1) && (ph->type != STRING || ph->text.flags != PLAIN)) return REFUSED;
     if (((event->seen >> CAT) & 1) && (cat->type != STRING || cat->text.flags != PLAIN)) return REFUSED;
     sheet = find_word(self->categories, self->category_count,
                       cat->type == STRING ? &cat->text : &no_text, self->other);
-    if (sheet < 0) return TAKEN; /* flows and marks: counted, no more */
-    if (is_text(ph, "X")) return put_event(self, event, &self->sheets[sheet], at, exact);
-    return is_text(ph, "B") || is_text(ph, "E") ? REFUSED : TAKEN;
+    if (sheet >= 0 && is_text(ph, "X"))
+        return put_event(self, event, &self->sheets[sheet], at, exact);
+    if (sheet >= 0 && (is_text(ph, "B") || is_text(ph, "E"))) return REFUSED;
+    /* Flows and marks: counted, no more; but nobody has looked at their names. */
+    return name->type == STRING && (name->text.flags & DOUBTFUL) ? REFUSED : TAKEN;
 }
 
 /* ----------------------------------------------------------------- Python */
@@ -893,13 +899,12 @@ static PyObject *export_rows(const Sheet *sheet)
 
 PyDoc_STRVAR(take_doc,
 "take(sheet) -> (arrow_schema, arrow_array)\n\n"
-"The rows that are kept, as columns; none are left afterwards. Rows that are not kept are dropped.");
+"The rows that are kept, as columns; only those of a piece that is not kept yet are left.");
 static PyObject *scanner_take(Scanner *self, PyObject *number)
 {
     Sheet *sheet = ask_sheet(self, number);
     PyObject *schema, *array;
     if (!sheet) return NULL;
-    drop_pending(self);
     schema = export_schema(sheet);
     if (!schema) return NULL;
     array = export_rows(sheet);
@@ -907,7 +912,10 @@ static PyObject *scanner_take(Scanner *self, PyObject *number)
         Py_DECREF(schema);
         return NULL;
     }
-    sheet->count = sheet->kept = 0;
+    sheet->count -= sheet->kept;
+    if (sheet->count) memmove(sheet->rows, sheet->rows + sheet->kept * (sheet->width + 1),
+            (size_t)sheet->count * (size_t)(sheet->width + 1) * 8);
+    sheet->kept = 0;
     return Py_BuildValue("(NN)", schema, array);
 }
 
@@ -916,17 +924,16 @@ PyDoc_STRVAR(take_marks_doc,
 "The arguments of the rows of the last sheet as they are written, and these rows.");
 static PyObject *scanner_take_marks(Scanner *self, PyObject *Py_UNUSED(nothing))
 {
-    PyObject *number, *rows, *marks = self->marks, *empty = PyList_New(0);
-    if (!empty) return NULL;
-    drop_pending(self);
-    number = PyLong_FromLong(self->sheet_count - 1);
-    rows = number ? scanner_take(self, number) : NULL;
+    Py_ssize_t kept = self->sheets[self->sheet_count - 1].kept;
+    PyObject *number = PyLong_FromLong(self->sheet_count - 1);
+    PyObject *marks = PyList_GetSlice(self->marks, 0, kept);
+    PyObject *rows = number && marks ? scanner_take(self, number) : NULL;
     Py_XDECREF(number);
-    if (!rows) {
-        Py_DECREF(empty);
+    if (!rows || PyList_SetSlice(self->marks, 0, kept, NULL)) {
+        Py_XDECREF(marks);
+        Py_XDECREF(rows);
         return NULL;
     }
-    self->marks = empty;
     return Py_BuildValue("(NN)", marks, rows);
 }
 
