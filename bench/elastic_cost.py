@@ -103,12 +103,12 @@ def _section(told: dict[str, float]) -> str:
     return f"""## Elastic loader without need
 
 `python -m bench.elastic_cost`, {results.machine()}. A healthy job with {WORKERS} workers,
-{PROCESSES} processes, in each {TURNS} turns of {BATCHES} batches; CPU of all of the job's processes.
+{PROCESSES} jobs, in each {TURNS} turns of {BATCHES} batches; CPU of all of a job's processes.
 
 | figure | measured | bar |
 | --- | --- | --- |
 | plain loader, CPU a batch | {told["plain_ms"]:.2f} ms | |
-| more with the elastic loader | {more} % (processes: {lowest} to {highest}) | +{100 * BAR:.0f} % |"""
+| more with the elastic loader | {more} % (jobs: {lowest} to {highest}) | +{100 * BAR:.0f} % |"""
 
 
 if __name__ == "__main__":
