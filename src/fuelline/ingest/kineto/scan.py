@@ -33,8 +33,6 @@ _TAKEN, _COARSE = 0, 2
 """Outcomes of a piece; 1 is a refusal."""
 _SPECIAL, _MARKED, _FLAG_BITS = 1, 2, 2
 """Flags beside a name's number."""
-_MARKS = len(SORTS)
-"""The sheet behind those of the sorts: steps and operators with work."""
 _STRING = msgspec.json.Decoder(str)
 
 
@@ -117,17 +115,14 @@ class Scan:
         self._scanner.keep()
         self._book.negative += self._scanner.negative() - before
 
-    def count(self, sort: Sort) -> int:
-        """Rows of a sort."""
-        return int(self._scanner.count(self._sheets[sort]))
+    def counts(self) -> list[int]:
+        """Rows of each of SORTS, then steps and operators with work."""
+        found: list[int] = self._scanner.counts()
+        return found
 
     def take(self, sort: Sort) -> pl.DataFrame:
         """Them as columns; nothing is left afterwards."""
         return pl.DataFrame(_Columns(self._scanner.take(self._sheets[sort])))
-
-    def count_marks(self) -> int:
-        """Steps and operators with work."""
-        return int(self._scanner.count(_MARKS))
 
     def take_marks(self) -> tuple[pl.DataFrame, list[Raw]]:
         """Them, and their arguments as they are written."""

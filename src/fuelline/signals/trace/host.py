@@ -49,6 +49,9 @@ class Host:
     events: int
 
 
+_CALL_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind", "correlation")
+
+
 def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
     """Read a rank's host events twice: for the launches, then for what its threads did."""
     texts = trace.texts(rank)
@@ -57,7 +60,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
     launches, calls, queued, graphs, events = [_no_launches()], 0, 0, 0, 0
     last = pl.lit(correlations.max(), pl.Int64)
     bounds: list[int] = []
-    for part in trace.parts("host", rank):
+    for part in trace.parts("host", rank, _CALL_COLUMNS):
         events += part.height
         runtime = part.filter(pl.col("kind") == int(HostKind.RUNTIME))
         launching = runtime.filter(pl.col("name").is_in(launch_names))
@@ -104,6 +107,7 @@ def _launches(runtime: pl.DataFrame, correlations: pl.Series) -> pl.DataFrame:
     )
 
 
+_CODE_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind")
 _CODES = {cause: code for code, cause in enumerate(CAUSES)}
 _NONE = 255
 _OF_KIND = {
@@ -120,7 +124,7 @@ def _read_sets(
 ) -> dict[str, pl.DataFrame]:
     collected: dict[str, list[pl.DataFrame]] = {cause: [] for cause in CAUSES}
     by_name = _codes_by_name(texts)
-    for part in trace.parts("host", rank):
+    for part in trace.parts("host", rank, _CODE_COLUMNS):
         coded = _coded(part, by_name, threads)
         for code in coded["code"].unique():
             same = coded.filter(pl.col("code") == code)
@@ -143,9 +147,7 @@ def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> 
     kinds = pl.Series(values=of_kind, dtype=pl.UInt8).gather(part["kind"])
     named = by_name.gather(part["name"]).rename("named")
     told = (pl.col("named") != _NONE) & (pl.col("kind") != int(HostKind.PROFILER))
-    coded = part.select("start_ns", "end_ns", "name", "thread", "kind").with_columns(
-        named, kinds.alias("code")
-    )
+    coded = part.select(_CODE_COLUMNS).with_columns(named, kinds.alias("code"))
     coded = coded.with_columns(pl.when(told).then("named").otherwise("code").alias("code"))
     matters = pl.col("code") != _NONE
     if threads:
@@ -164,7 +166,7 @@ def find_during(
     found: dict[int, list[pl.DataFrame]] = {}
     asked = [each["at_ns"] for each in middles.values()]
     moments = pl.concat([pl.Series([], dtype=pl.Int64), *asked]).sort()
-    for part in trace.parts("host", rank):
+    for part in trace.parts("host", rank, _CODE_COLUMNS):
         # Most events lie over none of the moments that are asked for, and need not be looked at.
         over = moments.search_sorted(part["end_ns"]) > moments.search_sorted(part["start_ns"])
         coded = _coded(part.filter(over), by_name, host.threads)

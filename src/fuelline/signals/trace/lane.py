@@ -197,6 +197,6 @@ def _communicating_operators(trace: Trace, rank: int, events: pl.DataFrame) -> p
         part.filter(pl.col("name").is_in(names) & pl.col("external").is_in(unknown.implode()))[
             "external"
         ]
-        for part in trace.parts("host", rank)
+        for part in trace.parts("host", rank, ("name", "external"))
     ]
     return pl.concat(found).unique() if found else _VOID

@@ -151,7 +151,7 @@ def test_rounding_is_fine_grained() -> None:
 def test_head_room_is_of_what_instances_carry_not_of_their_number() -> None:
     found = plan_fleet([instance()], at_rate(0.01)).options[0]
     assert (found.replicas, found.with_headroom) == (1, 1)
-    busy = plan_fleet([instance()], at_rate(120)).options[0]
+    busy = plan_fleet([instance()], at_rate(120), pools=True).options[0]
     assert busy.carries_per_s is not None
     assert busy.replicas < busy.with_headroom
     each = busy.carries_per_s / busy.bought
@@ -160,7 +160,7 @@ def test_head_room_is_of_what_instances_carry_not_of_their_number() -> None:
 
 def test_what_instances_carry_is_more_than_they_were_asked_for() -> None:
     found = plan_fleet([instance()], at_rate(160), most_chips=1).options[0]
-    free = plan_fleet([instance()], at_rate(160)).options[0]
+    free = plan_fleet([instance()], at_rate(160), pools=True).options[0]
     assert found.short
     assert found.bought == 1
     assert found.carries_per_s is not None
