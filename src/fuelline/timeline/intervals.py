@@ -59,7 +59,9 @@ def total_ns(a_set: pl.DataFrame) -> int:
 
 def intersect(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """Moments in both sets."""
-    found = [_cut([part, near]).filter(pl.col("open") == 0b11) for part, near in _beside(one, other)]
+    found = [
+        _cut([part, near]).filter(pl.col("open") == 0b11) for part, near in _beside(one, other)
+    ]
     return merge_all(found)
 
 
@@ -67,7 +69,9 @@ def subtract(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """Moments in the first set and not in the second."""
     if one.height == 1:
         return _gaps(other, *one.select(SPAN).row(0))
-    found = [_cut([part, near]).filter(pl.col("open") == 0b01) for part, near in _beside(one, other)]
+    found = [
+        _cut([part, near]).filter(pl.col("open") == 0b01) for part, near in _beside(one, other)
+    ]
     return merge_all(found)
 
 
@@ -96,9 +100,7 @@ _ROWS = 65_536
 memory, which for a trace of 2 GB would be more than all the rest (bench/trace_import.py)."""
 
 
-def _beside(
-    one: pl.DataFrame, *others: pl.DataFrame
-) -> Iterator[tuple[pl.DataFrame, ...]]:
+def _beside(one: pl.DataFrame, *others: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, ...]]:
     """A set in slices, each with what of the other sets lies around it."""
     for part in one.select(SPAN).iter_slices(_ROWS):
         start_ns, end_ns = int(part["start_ns"][0]), int(part["end_ns"][-1])

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from fuelline.ingest.nsight.tables import COPY_DIRECTIONS, COPY_NAMES, COPY_TABLE
 from fuelline.ingest.name_book import MOST_CHARACTERS
+from fuelline.ingest.nsight.tables import COPY_DIRECTIONS, COPY_NAMES, COPY_TABLE
 from fuelline.schema.trace import CopyDirection, HostKind
 
 if TYPE_CHECKING:

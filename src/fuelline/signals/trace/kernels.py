@@ -75,7 +75,9 @@ def _together(frames: list[pl.DataFrame]) -> pl.DataFrame:
     """Of all lanes, each of which has names of its own."""
     if len(frames) == 1:
         return frames[0]
-    return pl.concat([frame.with_columns(pl.col("text", "class").cast(pl.String)) for frame in frames])
+    return pl.concat(
+        [frame.with_columns(pl.col("text", "class").cast(pl.String)) for frame in frames]
+    )
 
 
 def _rank(events: pl.DataFrame, column: str) -> pl.DataFrame:

@@ -153,7 +153,7 @@ def _gap_causes(account: Account, during: Mapping[str, str]) -> list[GapCause]:
                 seconds=int(took.sum()) / 1e9,
                 share=int(took.sum()) / ledger.wall_ns,
                 gaps=int((gap != gap.shift(1)).fill_null(value=True).sum()),  # both are in order
-                longest_seconds=int(took.max()) / 1e9,  # type: ignore[arg-type]
+                longest_seconds=int(took.max()) / 1e9,
                 during=during.get(cause, ""),
             )
         )
