@@ -101,9 +101,7 @@ class Trace:
         return dict(self.table("names", rank).iter_rows())
 
 
-def complete(
-    name: str, frame: pl.DataFrame, columns: Sequence[str] | None = None
-) -> pl.DataFrame:
+def complete(name: str, frame: pl.DataFrame, columns: Sequence[str] | None = None) -> pl.DataFrame:
     """The frame with every column of its table, or these, in order and in its type."""
     kinds = TRACE_TABLES[name]
     present = frame.schema

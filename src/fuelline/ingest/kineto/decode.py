@@ -81,7 +81,9 @@ class Batch:
     def is_coarse(self) -> bool:
         """Whether a time is a fraction that a float cannot hold."""
         return any(
-            _is_coarse(event.ts) for same in (*self.complete.values(), self.halves) for event in same
+            _is_coarse(event.ts)
+            for same in (*self.complete.values(), self.halves)
+            for event in same
         )
 
 
@@ -204,12 +206,13 @@ class Decoder:
 
     def _read_apart(self, text: bytes) -> Iterator[Any]:
         """Each event by itself, so that a strange one changes nothing of its neighbours."""
-        single = _SINGLE[self.is_exact]
-        for raw in _APART.decode(text):
-            try:
-                yield single.decode(raw)
-            except msgspec.DecodeError:
-                yield bend(raw, exact=self.is_exact) if _is_kept(raw) else _UNKEPT
+        return map(self._read_single, _APART.decode(text))
+
+    def _read_single(self, text: Raw) -> Any:
+        try:
+            return _SINGLE[self.is_exact].decode(text)
+        except msgspec.DecodeError:
+            return bend(text, exact=self.is_exact) if _is_kept(text) else _UNKEPT
 
 
 def _sort_out(events: list[Any], places: Sequence[int]) -> Batch:

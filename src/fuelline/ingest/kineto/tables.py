@@ -120,7 +120,8 @@ class Tables:
     def _directions(self, names: pl.Series) -> pl.Series:
         texts = self._book.names.texts
         ways = {name: _direction(texts[name]) for name in names.unique()}
-        return names.replace_strict(ways, return_dtype=pl.UInt8).alias("direction")
+        found: pl.Series = names.replace_strict(ways, return_dtype=pl.UInt8)
+        return found.alias("direction")
 
     def _bend_marks(self) -> None:
         parts = [self._marks.complete(*self._scan.take_marks())] if self._scan else []

@@ -6,14 +6,14 @@ device; data loading and the profiler's own work count on any thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from fuelline.schema.trace import HostKind
 from fuelline.signals.trace.names import CAUSES, find_cause
-from fuelline.timeline.intervals import merge, merge_all, nothing
+from fuelline.timeline.intervals import merge, merge_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +48,11 @@ class Host:
     """Launches of graphs, whether kernels were recorded for them or not."""
     events: int
 
+    def settled(self) -> Host:
+        """The same without what only the accounts of its devices needed: much of the memory."""
+        graphs = self.launches[self.launches["is_graph"].arg_true()]
+        return replace(self, launches=graphs, sets={})
+
 
 _CALL_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind", "correlation")
 
@@ -69,7 +74,10 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
         graphs += runtime.filter(pl.col("name").is_in(graph_names)).height
         launches.append(_launches(runtime, correlations))
         bounds += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
-    found = pl.concat(launches).unique("correlation", keep="first", maintain_order=True)
+    # Sorted rather than hashed, which would need as much memory as the device's events.
+    ordered = pl.concat(launches).sort("correlation", maintain_order=True)
+    is_first = (ordered["correlation"] != ordered["correlation"].shift(1)).fill_null(value=True)
+    found = ordered.filter(is_first)
     threads = tuple(found["thread"].unique().sort().to_list())
     named = found.filter(pl.col("name").is_in(launch_names))
     return Host(
@@ -102,9 +110,9 @@ def _no_launches() -> pl.DataFrame:
 
 
 def _launches(runtime: pl.DataFrame, correlations: pl.Series) -> pl.DataFrame:
-    return runtime.filter(pl.col("correlation").is_in(correlations.implode())).select(
-        "correlation", pl.col("end_ns").alias("call_ns"), "thread", "name"
-    )
+    has_event = runtime["correlation"].is_in(correlations.implode()).fill_null(value=False)
+    calls = runtime.select("correlation", pl.col("end_ns").alias("call_ns"), "thread", "name")
+    return calls[has_event.arg_true()]  # gathered, as in `merge`: they are kept
 
 
 _CODE_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind")
@@ -129,7 +137,8 @@ def _read_sets(
         for code in coded["code"].unique():
             same = coded.filter(pl.col("code") == code)
             collected[CAUSES[code]].append(merge(same))
-    return {cause: merge_all(sets) if sets else nothing() for cause, sets in collected.items()}
+    # Taken out one by one: all causes before and after merging need not be there together.
+    return {cause: merge_all(collected.pop(cause)) for cause in CAUSES}
 
 
 def _codes_by_name(texts: Mapping[int, str]) -> pl.Series:
