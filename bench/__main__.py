@@ -41,6 +41,7 @@ OWN_SECTION = (
     "predict_gain",
     "elastic_equal",
     "fix_gain",
+    "elastic_cost",
     "tune_gain",
     "loaders_peers",
     "fuzz_importers",

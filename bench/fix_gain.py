@@ -1,14 +1,12 @@
 """How near does `run --fix` come to the best settings? `python -m bench.fix_gain`, 25 minutes.
 
 bench.loader_grid finds the best settings of each pipeline. The job with one worker then runs under
---fix for 60 s, twice, in turns with the best; its rate over the last 15 s counts. And a healthy
-job runs plainly and under the elastic loader in turns: CPU seconds per batch from the difference of
-a long and a short run, so that what is spent once does not count, and is told beside it.
+--fix for 60 s, twice, in turns with the best; its rate over the last 15 s counts. What the elastic
+loader costs a job that does not need it is told by bench.elastic_cost.
 """
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
 from functools import partial
@@ -16,17 +14,11 @@ from typing import Any
 
 from bench import loader_grid, results
 from bench.loader_grid import LONG_S, Loading
-from fuelline.fix.adapters import put_on_path
-from fuelline.schema.fixes import FIX_VARIABLE
-from fuelline.schema.wire import RUN_DIR_VARIABLE
 
 FIX_S = 60.0
 LAST_S = 15
-ROUNDS = 2
+ROUNDS = 3
 BAR = 0.95
-SHORT, LONG = 300, 1500
-CPU_BAR = 0.01
-CPU_ROUNDS = 5
 
 
 def run_fixed(kind: str) -> list[float]:
@@ -52,42 +44,15 @@ def measure_kind(kind: str) -> dict[str, Any]:
     }
 
 
-def measure_cost() -> dict[str, float]:
-    """CPU seconds per batch of a healthy job, and what the elastic loader spends once."""
-    slopes: dict[bool, list[float]] = {False: [], True: []}
-    once: dict[bool, list[float]] = {False: [], True: []}
-    with tempfile.TemporaryDirectory() as folder:
-        elastic = {**put_on_path(), FIX_VARIABLE: "safe", RUN_DIR_VARIABLE: folder}
-        for number in range(CPU_ROUNDS):
-            for fixed in (False, True) if number % 2 == 0 else (True, False):
-                more = elastic if fixed else None
-                words = [*Loading(workers=2).words(), "--batches"]
-                used = [
-                    loader_grid.run_job("healthy", *words, str(count), more=more)["cpu_s"]
-                    for count in (SHORT, LONG)
-                ]
-                slope = (used[1] - used[0]) / (LONG - SHORT)
-                slopes[fixed].append(slope)
-                once[fixed].append(used[0] - SHORT * slope)
-    plain_s, elastic_s = (statistics.median(slopes[fixed]) for fixed in (False, True))
-    return {
-        "plain_ms": 1e3 * plain_s,
-        "elastic_ms": 1e3 * elastic_s,
-        "more": elastic_s / plain_s - 1,
-        "once_s": statistics.median(once[True]) - statistics.median(once[False]),
-    }
-
-
 def main() -> dict[str, Any]:
     """Measure, write the section."""
     kinds = {kind: measure_kind(kind) for kind in loader_grid.KINDS}
-    cost = measure_cost()
-    results.write_section("fix_gain", _section(kinds, cost))
+    results.write_section("fix_gain", _section(kinds))
     least = min(each["share"] for each in kinds.values())
-    return {**kinds, "cost": cost, "passed": least >= BAR and cost["more"] <= CPU_BAR}
+    return {**kinds, "passed": least >= BAR}
 
 
-def _section(kinds: dict[str, dict[str, Any]], cost: dict[str, float]) -> str:
+def _section(kinds: dict[str, dict[str, Any]]) -> str:
     rows = "\n".join(
         f"| {kind} | {each['start']:.1f} | {each['best']:.1f} ({each['best_setting']}) | "
         f"{each['fixed']:.1f} | {100 * each['share']:.0f} % |"
@@ -101,11 +66,7 @@ the last {LAST_S} s of {FIX_S:.0f} s count. Bar: {100 * BAR:.0f} % of the best.
 
 | pipeline | as it is | best of the grid | under --fix | share of the best |
 | --- | --- | --- | --- | --- |
-{rows}
-
-A healthy job with two workers: {cost["plain_ms"]:.3f} ms of CPU a batch plainly,
-{cost["elastic_ms"]:.3f} ms with the elastic loader: {100 * cost["more"]:+.1f} % (bar +1 %), and
-{cost["once_s"]:.2f} s once for the spare workers."""
+{rows}"""
 
 
 if __name__ == "__main__":

@@ -221,9 +221,13 @@ def try_case(kind: str, seed: int, seeds: dict[str, list[bytes]], folder: Path) 
     from fuelline.schema.errors import FuellineError
     from fuelline.schema.recording import RunFacts
 
-    data, name = make_case(kind, seed, seeds)
+    try:
+        data, name = make_case(kind, seed, seeds)
+    except MemoryError:
+        return None  # the damage itself does not fit, which says nothing of an importer
     path, run_dir = folder / name, folder / "run"
     path.write_bytes(data)
+    del data
     run = RunFacts(
         run_id="fuzz", command=["import"], host=socket.gethostname(), started_wall_ns=0,
         started_ns=0,

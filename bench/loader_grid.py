@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -63,15 +62,9 @@ def command(kind: str, *words: str) -> list[str]:
     return [sys.executable, "-W", "ignore", "-m", "bench.fix_job", kind, *words]
 
 
-def run_job(kind: str, *words: str, more: dict[str, str] | None = None) -> dict[str, Any]:
-    """One job, and its own account."""
-    return read_account(command(kind, *words), more)
-
-
-def read_account(job: list[str], more: dict[str, str] | None = None) -> dict[str, Any]:
+def read_account(job: list[str]) -> dict[str, Any]:
     """The last line that a job writes."""
-    environment = {**os.environ, **(more or {})}
-    done = subprocess.run(job, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(job, capture_output=True, text=True, check=True)
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
 
@@ -81,7 +74,7 @@ def measure_rates(kind: str, loading: Loading, seconds: float) -> list[float]:
 
     A crowded machine may leave no second but the first: then the whole run is one.
     """
-    told = run_job(kind, *loading.words(), "--seconds", str(seconds))
+    told = read_account(command(kind, *loading.words(), "--seconds", str(seconds)))
     rates: list[float] = told["rates"][1:]
     return rates or [told["batches"] / told["seconds"]]
 

@@ -1,21 +1,23 @@
 """One reading of a trace, measured from inside: `python -m bench.traces.ours TRACE... [--jobs N]`.
 
 Prints JSON: CPU seconds of this process and its children from the start of Python to the ledger,
-and the largest memory of any of them. Polars has one thread, as `fuelline import` gives it.
+and the largest memory of any of them. Polars is told what `fuelline import` tells it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import tempfile
 import time
 from pathlib import Path
 
-os.environ.setdefault("POLARS_MAX_THREADS", "1")
-from fuelline.pipeline import diagnose_run, import_files
+from fuelline.cli.frugal import save_memory, save_threads
+
+save_memory()
+save_threads()
+from fuelline.pipeline import diagnose_run, import_files  # noqa: E402 - polars listens only now
 
 
 class Silent:

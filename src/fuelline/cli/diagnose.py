@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from fuelline.cli.frugal import save_memory
 from fuelline.cli.run import add_price
 from fuelline.cli.store import find_run
 
@@ -28,6 +29,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Print it."""
+    save_memory()
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
 
     run_dir = find_run(options.run)

@@ -22,9 +22,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(_: argparse.Namespace) -> int:
     """Print one paragraph a capability."""
-    from fuelline.record.capabilities import find_capabilities  # noqa: PLC0415 - not needed by others
+    from fuelline.ingest.kineto.scan import find_capability  # noqa: PLC0415 - not needed by others
+    from fuelline.record.capabilities import find_capabilities  # noqa: PLC0415
 
-    capabilities = find_capabilities(runs_folder())
+    capabilities = [*find_capabilities(runs_folder()), find_capability()]
     for capability in capabilities:
         print(f"{'ok ' if capability.ok else 'NO '} {capability.name}: {capability.detail}")
         if not capability.ok:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuelline.cli.frugal import save_memory, save_threads
 from fuelline.cli.store import name_run, new_run_dir
 from fuelline.schema.errors import UsageError
 from fuelline.schema.names import clean
@@ -50,9 +50,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Import, and name the command that comes next."""
-    # Ranks are read side by side, one process each; more threads in each would only wait for each
-    # other, which costs a ninth of the processor time (bench/trace_import.py).
-    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+    save_memory()
+    save_threads()
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
 
     if options.jobs is not None and options.jobs < 1:

@@ -22,7 +22,7 @@ from fuelline.schema.trace import TraceFacts
 from fuelline.timeline.trace import Trace, complete
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 _SUFFIX = ".parquet"
@@ -85,17 +85,17 @@ def load_trace(run_dir: Path) -> Trace:
         )
     tables = manifest.tables
 
-    def load(name: str, rank: int) -> Iterator[pl.DataFrame]:
+    def load(name: str, rank: int, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
         for number in count():
             stem = part_stem(name, rank, number)
             if stem not in tables:
                 return
-            yield _read_part(run_dir / f"{stem}{_SUFFIX}", tables[stem])
+            yield _read_part(run_dir / f"{stem}{_SUFFIX}", tables[stem], columns)
 
     return Trace(run=manifest.run, facts=manifest.trace or TraceFacts(), load=load)
 
 
-def _read_part(path: Path, facts: TableFacts) -> pl.DataFrame:
+def _read_part(path: Path, facts: TableFacts, columns: Sequence[str]) -> pl.DataFrame:
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -104,4 +104,7 @@ def _read_part(path: Path, facts: TableFacts) -> pl.DataFrame:
         raise DamagedRecordingError(
             f"{path} was altered or cut short: {len(data)} bytes of {facts.size_bytes}. {DAMAGE}"
         )
-    return pl.read_parquet(data)
+    try:
+        return pl.read_parquet(data, columns=list(columns))
+    except pl.exceptions.ColumnNotFoundError:
+        return pl.read_parquet(data)  # an older run: what it lacks is not known

@@ -25,9 +25,10 @@ def write_experts(load: ExpertLoad, batch: str = "step") -> Item:
         else "no chip is fuller than another: each has its part of every expert"
     )
     many = "s" if load.tokens >= 1.5 else ""
+    each = short(load.tokens_per_expert)
     return Item(
         f"experts: {load.tokens:,.0f} token{many} a {batch} touch{'' if many else 'es'} "
-        f"{percent(load.touched_share)} of a layer's experts, {short(load.tokens_per_expert)} "
-        "tokens each",
+        f"{percent(load.touched_share)} of a layer's experts, {each} "
+        f"token{'' if each == '1' else 's'} each",
         (sent, fullest),
     )

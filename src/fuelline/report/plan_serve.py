@@ -138,8 +138,8 @@ def _critical(best: ServeOption) -> str:
     if best.critical_batch is None:
         return "critical batch: none; bandwidth limits the products of a step at every batch"
     return (
-        f"critical batch: about {best.critical_batch:,.0f} sequences; below it bandwidth limits "
-        "the products of a decode step, above it math"
+        f"critical batch: about {count(best.critical_batch, 'sequence')}; below it bandwidth "
+        "limits the products of a decode step, above it math"
     )
 
 

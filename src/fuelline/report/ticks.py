@@ -23,7 +23,8 @@ _SLACK = 1e-9
 
 def make_ticks(axis: Axis, most: int) -> list[float]:
     """At most so many round numbers between the ends; the ends themselves where none fits."""
-    for ticks in _candidates(axis.low, axis.high, most, log=axis.log):
+    for found in _candidates(axis.low, axis.high, most, log=axis.log):
+        ticks = [tick for tick in found if axis.share(tick) is not None]
         fractions = axis.whole and any(tick != int(tick) for tick in ticks)
         if _LEAST <= len(ticks) <= most and not fractions:
             return ticks

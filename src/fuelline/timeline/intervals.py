@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 SPAN = ("start_ns", "end_ns")
@@ -33,8 +33,12 @@ def merge(intervals: pl.DataFrame) -> pl.DataFrame:
     reach = ordered["end_ns"].cum_max()
     is_first = (ordered["start_ns"] > reach.shift(1)).fill_null(value=True)
     is_last = is_first.shift(-1).fill_null(value=True)
+    # Gathered, not filtered: what polars filters keeps the memory of all that it was filtered from.
     return pl.DataFrame(
-        {"start_ns": ordered["start_ns"].filter(is_first), "end_ns": reach.filter(is_last)}
+        {
+            "start_ns": ordered["start_ns"].gather(is_first.arg_true()),
+            "end_ns": reach.gather(is_last.arg_true()),
+        }
     )
 
 
@@ -55,16 +59,52 @@ def total_ns(a_set: pl.DataFrame) -> int:
 
 def intersect(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """Moments in both sets."""
-    if not one.height or not other.height:
-        return nothing()
-    return merge(_cut([one, other]).filter(pl.col("open") == 0b11))
+    found = [
+        _cut([part, near]).filter(pl.col("open") == 0b11) for part, near in _beside(one, other)
+    ]
+    return merge_all(found)
 
 
 def subtract(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     """Moments in the first set and not in the second."""
-    if not one.height or not other.height:
-        return one.select(SPAN)
-    return merge(_cut([one, other]).filter(pl.col("open") == 0b01))
+    if one.height == 1:
+        return _gaps(other, *one.select(SPAN).row(0))
+    found = [
+        _cut([part, near]).filter(pl.col("open") == 0b01) for part, near in _beside(one, other)
+    ]
+    return merge_all(found)
+
+
+def _gaps(a_set: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
+    """Moments of one interval that a set leaves free."""
+    inside = around(a_set, start_ns, end_ns)
+    first, last = (pl.Series([moment], dtype=pl.Int64) for moment in (start_ns, end_ns))
+    free = pl.DataFrame(
+        {
+            "start_ns": pl.concat([first, inside["end_ns"]]),
+            "end_ns": pl.concat([inside["start_ns"], last]),
+        }
+    )
+    return free.filter(pl.col("end_ns") > pl.col("start_ns"))
+
+
+def around(a_set: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
+    """The intervals of a set that share a moment with this stretch of time."""
+    first = int(a_set["end_ns"].search_sorted(start_ns, side="right"))
+    last = int(a_set["start_ns"].search_sorted(end_ns, side="left"))
+    return a_set.slice(first, max(0, last - first)).select(SPAN)
+
+
+_ROWS = 65_536
+"""Intervals that are looked at together: what is made of them on the way needs ten times their
+memory, which for a trace of 2 GB would be more than all the rest (bench/trace_import.py)."""
+
+
+def _beside(one: pl.DataFrame, *others: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, ...]]:
+    """A set in slices, each with what of the other sets lies around it."""
+    for part in one.select(SPAN).iter_slices(_ROWS):
+        start_ns, end_ns = int(part["start_ns"][0]), int(part["end_ns"][-1])
+        yield part, *(around(other, start_ns, end_ns) for other in others)
 
 
 def _cut(sets: Sequence[pl.DataFrame]) -> pl.DataFrame:
@@ -91,15 +131,18 @@ def partition(whole: pl.DataFrame, layers: Sequence[pl.DataFrame]) -> pl.DataFra
 
     | start_ns | end_ns | layer |   in order of time; `layer` is null where none does
     """
-    # What lies outside of the set need not be sorted into it: mostly, that is nearly everything.
-    near = [layer.filter(_touches(layer, whole)) for layer in layers]
     covering = pl.col("open") // 2  # without the bit of the whole
     first = covering.bitwise_trailing_zeros().cast(pl.Int32)
-    return (
-        _cut([whole, *near])
-        .filter(pl.col("open") % 2 == 1)
-        .select(*SPAN, pl.when(covering > 0).then(first).alias("layer"))
-    )
+    found = [nothing().with_columns(pl.lit(None, pl.Int32).alias("layer"))]
+    for part, *beside in _beside(whole, *layers):
+        # What lies outside of the set need not be sorted into it: mostly, nearly everything does.
+        near = [layer.filter(_touches(layer, part)) for layer in beside]
+        found.append(
+            _cut([part, *near])
+            .filter(pl.col("open") % 2 == 1)
+            .select(*SPAN, pl.when(covering > 0).then(first).alias("layer"))
+        )
+    return pl.concat(found)
 
 
 def _touches(intervals: pl.DataFrame, a_set: pl.DataFrame) -> pl.Series:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from fuelline.schema.recording import RunFacts
     from fuelline.schema.trace import TraceFacts
@@ -74,8 +74,9 @@ class Trace:
 
     run: RunFacts
     facts: TraceFacts
-    load: Callable[[str, int], Iterable[pl.DataFrame]]
-    """Table and rank in, parts of it out, one at a time; columns they lack are added as null."""
+    load: Callable[[str, int, Sequence[str]], Iterable[pl.DataFrame]]
+    """Table, rank and columns in, parts of it out, one at a time; they may have more columns, and
+    those they lack are added as null."""
 
     @property
     def ranks(self) -> list[int]:
@@ -87,24 +88,28 @@ class Trace:
         parts = list(self.parts(name, rank))
         return pl.concat(parts) if parts else pl.DataFrame(schema=dict(TRACE_TABLES[name]))
 
-    def parts(self, name: str, rank: int) -> Iterator[pl.DataFrame]:
-        """The same piece by piece, for tables that may not fit in memory."""
-        for part in self.load(name, rank):
-            yield complete(name, part)
+    def parts(
+        self, name: str, rank: int, columns: Sequence[str] | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """The same piece by piece, for tables that may not fit in memory; only these columns."""
+        wanted = list(TRACE_TABLES[name]) if columns is None else columns
+        for part in self.load(name, rank, wanted):
+            yield complete(name, part, wanted)
 
     def texts(self, rank: int) -> dict[int, str]:
         """Name numbers of a rank to their texts."""
         return dict(self.table("names", rank).iter_rows())
 
 
-def complete(name: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with every column of its table in order and in its type."""
-    columns = TRACE_TABLES[name]
+def complete(name: str, frame: pl.DataFrame, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """The frame with every column of its table, or these, in order and in its type."""
+    kinds = TRACE_TABLES[name]
+    present = frame.schema
     return frame.select(
-        pl.col(column).cast(kind, strict=False)
-        if column in frame.columns
-        else pl.lit(None, kind).alias(column)
-        for column, kind in columns.items()
+        pl.col(column).cast(kinds[column], strict=False)
+        if column in present
+        else pl.lit(None, kinds[column]).alias(column)
+        for column in (kinds if columns is None else columns)
     )
 
 
@@ -113,7 +118,7 @@ def in_memory(
 ) -> Trace:
     """A trace of frames by table and rank, for tests and for what never touches a disk."""
 
-    def load(name: str, rank: int) -> list[pl.DataFrame]:
+    def load(name: str, rank: int, _: Sequence[str]) -> list[pl.DataFrame]:
         found = frames.get((name, rank))
         return [] if found is None else [found]
 

@@ -28,26 +28,26 @@ class Funnel:
     """Looks to torch like the queue of results."""
 
     def __init__(self) -> None:
-        self._poll = select.poll()
+        self._poll = select.epoll()
         self._readers: dict[int, tuple[int, Any]] = {}
         self._sentinels: dict[int, int] = {}
         self._queues: dict[int, Any] = {}
         self._own: deque[Any] = deque()
         self._lock = Lock()
         self._wake_r, self._wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._poll.register(self._wake_r, select.POLLIN)
+        self._poll.register(self._wake_r, select.EPOLLIN)
 
     def add(self, worker_id: int, results: Any) -> None:
         """Listen to a worker's queue; the reader must be the only one of its pipe."""
         reader = results._reader
         self._queues[worker_id] = results
         self._readers[reader.fileno()] = (worker_id, reader)
-        self._poll.register(reader.fileno(), select.POLLIN)
+        self._poll.register(reader.fileno(), select.EPOLLIN)
 
     def watch(self, worker_id: int, sentinel: int) -> None:
         """Notice the worker's end."""
         self._sentinels[sentinel] = worker_id
-        self._poll.register(sentinel, select.POLLIN)
+        self._poll.register(sentinel, select.EPOLLIN)
 
     def get(self, timeout: float | None = None) -> Any:
         """The next message of any worker; `queue.Empty` if there is none in time."""
@@ -59,7 +59,7 @@ class Funnel:
             left = None if deadline is None else deadline - monotonic()
             if left is not None and left < 0:
                 raise queue.Empty
-            ready = self._poll.poll(None if left is None else left * 1000)
+            ready = self._poll.poll(left)
             if len(ready) == 1 and ready[0][0] in self._readers:
                 message = self._receive(ready[0][0])
                 if message is not None:

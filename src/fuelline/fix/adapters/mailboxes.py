@@ -202,6 +202,8 @@ class Outbox:
         self._slots: Slots | None = None
         self._watcher: Watcher | None = None
         self._worker_id = 0
+        self._is_new = True
+        """No fetch yet in this epoch; between fetches nothing of the job runs here."""
         self._began_ns = 0
         self._began_cpu_ns = 0
 
@@ -212,8 +214,9 @@ class Outbox:
 
     def begin(self) -> None:
         """A task has arrived."""
-        if self._watcher is not None:
-            self._watcher.begin()
+        if self._is_new and self._watcher is not None:
+            self._watcher.settle()
+            self._is_new = False
         self._began_ns, self._began_cpu_ns = monotonic_ns(), thread_time_ns()
 
     def put(self, message: Any) -> None:
@@ -222,6 +225,7 @@ class Outbox:
             pass
         elif type(message[0]) is not int:
             self._slots.add_epoch(self._worker_id)
+            self._is_new = True
         else:
             busy_ns = monotonic_ns() - self._began_ns
             self._slots.add(self._worker_id, busy_ns, thread_time_ns() - self._began_cpu_ns)

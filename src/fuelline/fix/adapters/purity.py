@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Watcher", "owns_generator"]
 
-CHEAP = 200
-"""A look may take this fraction of a fetch: one of 2 ms for a look of 10 us. Quicker fetches are
-looked at now and then."""
+CHEAP = 400
+"""A look may take this fraction of the time of fetches: quick ones are looked at now and then."""
 LOOK_NS = 10_000
-"""What a look costs at least, with cold caches; a dataset with many parts costs more."""
+"""What a look costs at least; with cold caches or a dataset of many parts it costs more."""
 LONGEST_SKIP = 100
 MOST_OBJECTS = 500
 """Of a dataset that are looked into: its transforms and their lists, not its million samples."""
@@ -51,22 +50,25 @@ class Watcher:
         self._parts = [own for each in _walk(dataset) if (own := _own(each))]
         self._skip = 0
         self.settle()
-        begun_ns = monotonic_ns()
-        self.has_changed()
-        self._price_ns = max(LOOK_NS, monotonic_ns() - begun_ns)
 
     def begin(self) -> None:
-        """A fetch begins."""
+        """A fetch begins: what changed before it is not its doing."""
         if not self._skip:
             self.settle()
 
     def end(self, busy_ns: int) -> bool:
-        """A fetch has ended: whether it changed anything, as far as it was looked at."""
+        """A fetch has ended: whether anything changed until now, if it is time for a look.
+
+        Without a `begin` in between, the fetches that were not looked at count as well.
+        """
         if self._skip:
             self._skip -= 1
             return False
-        self._skip = min(LONGEST_SKIP, CHEAP * self._price_ns // max(busy_ns, 1))
-        return self.has_changed()
+        begun_ns = monotonic_ns()
+        is_changed = self.has_changed()
+        price_ns = max(LOOK_NS, monotonic_ns() - begun_ns)
+        self._skip = min(LONGEST_SKIP, CHEAP * price_ns // max(busy_ns, 1))
+        return is_changed
 
     def settle(self) -> None:
         """Take the present state for the one to compare with."""

@@ -41,8 +41,8 @@ typedef struct {
 typedef struct {
     uint64_t digits;   /* all of them, without the point */
     uint64_t thousand; /* whole part times 1000, and three digits behind the point */
-    int whole, places; /* how many digits before and behind the point */
-    int negative, fits; /* fits: no exponent, and all digits are in `digits` */
+    int places;        /* digits behind the point */
+    int negative, fits; /* fits: no exponent, and `digits` holds all of them */
 } Number;
 
 typedef enum { ABSENT, NUMBER, STRING, SIZES, OBJECT, OTHER } Type;
@@ -112,30 +112,27 @@ static const char *skip_digits(const char *p, const char *end)
 
 static const char *read_number(const char *p, const char *end, Number *n)
 {
-    const char *start, *stop;
-    n->digits = n->thousand = 0;
-    n->places = 0;
+    const char *start;
+    uint64_t digits = 0, worth = 1000;
     n->negative = p < end && *p == '-';
     start = p += n->negative;
-    stop = skip_digits(p, end);
-    if (!stop || (*start == '0' && stop - start > 1)) return NULL;
-    n->whole = stop - start > 100 ? 100 : (int)(stop - start);
-    n->fits = n->whole <= 16;
-    for (; p < stop && n->fits; p++) n->digits = n->digits * 10 + (uint64_t)(*p - '0');
-    n->thousand = n->digits * 1000; /* 16 digits and 3 fit */
-    p = stop;
+    for (; p < end && *p >= '0' && *p <= '9'; p++) digits = digits * 10 + (uint64_t)(*p - '0');
+    if (p == start || (*start == '0' && p - start > 1)) return NULL;
+    n->places = 0;
+    n->fits = p - start <= 16; /* more may have overflowed; three places still fit behind 16 */
     if (p < end && *p == '.') {
-        uint64_t worth = 100;
-        stop = skip_digits(++p, end);
-        if (!stop) return NULL;
-        n->places = stop - p > 100 ? 100 : (int)(stop - p);
-        n->fits &= n->whole + n->places <= 18;
-        for (; p < stop && n->fits; p++, worth /= 10) {
-            n->digits = n->digits * 10 + (uint64_t)(*p - '0');
-            n->thousand += (uint64_t)(*p - '0') * worth;
+        const char *point = p++;
+        for (; p < end && *p >= '0' && *p <= '9'; p++) {
+            digits = digits * 10 + (uint64_t)(*p - '0');
+            if (p - point == 3) n->thousand = digits;
         }
-        p = stop;
+        if (p == point + 1) return NULL;
+        n->fits &= p - start <= 19; /* 18 digits and the point */
+        n->places = n->fits ? (int)(p - point - 1) : 0;
     }
+    n->digits = digits;
+    for (int i = 0; i < n->places && i < 3; i++) worth /= 10;
+    if (n->places < 3) n->thousand = digits * worth;
     if (p < end && (*p == 'e' || *p == 'E')) {
         n->fits = 0;
         p++;
@@ -196,16 +193,18 @@ static const char *read_sizes(const char *p, const char *end, Value *value, int 
 {
     const char *start = p;
     uint64_t product = 1;
+    int fits;
     Number n;
     do {
+        fits = 0; /* until a number stands here, and not the end or something else */
         p = skip_space(p + 1, end);
         if (p >= end || *p < '0' || *p > '9') break;
         p = read_number(p, end, &n);
         if (!p) return NULL;
-        if (!n.fits || n.places || __builtin_mul_overflow(product, n.digits, &product)) break;
+        fits = n.fits && !n.places && !__builtin_mul_overflow(product, n.digits, &product);
         p = skip_space(p, end);
-    } while (p < end && *p == ',');
-    if (p < end && *p == ']' && product <= INT64_MAX) {
+    } while (fits && p < end && *p == ',');
+    if (fits && p < end && *p == ']' && product <= INT64_MAX) {
         value->type = SIZES;
         value->number.digits = product;
         return p + 1;
@@ -244,7 +243,15 @@ static const char *const KEY_NAMES[KEYS] = {
     "registers per thread", "shared memory", "grid", "block", "est. achieved occupancy %",
     "graph id", "Process Group Name", "Seq", "In msg nelems", "dtype"
 };
-static unsigned char KEY_SIZES[KEYS]; /* set when the module is made */
+enum { SLOTS = 64, KEY_FACTOR = 8 }; /* found by trying: no two keys share a slot */
+static struct {
+    unsigned char size, key; /* size 0: no key here */
+} KEY_SLOTS[SLOTS]; /* set when the module is made, which fails if two keys want the same slot */
+
+static int find_slot(const char *at, Py_ssize_t size)
+{
+    return (int)(((unsigned char)at[0] + KEY_FACTOR * (size_t)size + (unsigned char)at[size - 1]) % SLOTS);
+}
 
 typedef struct {
     Value values[KEYS];
@@ -255,9 +262,12 @@ typedef struct {
 
 static int find_key(const Text *key, int first, int last)
 {
-    for (int k = first; k < last; k++)
-        if (KEY_SIZES[k] == key->size && !memcmp(KEY_NAMES[k], key->at, (size_t)key->size)) return k;
-    return -1;
+    int slot, k;
+    if (!key->size) return -1;
+    slot = find_slot(key->at, key->size);
+    k = KEY_SLOTS[slot].key;
+    if (KEY_SLOTS[slot].size != key->size || k < first || k >= last) return -1;
+    return memcmp(KEY_NAMES[k], key->at, (size_t)key->size) ? -1 : k;
 }
 
 /* p stands behind the opening brace; keys from `first` to `last` are kept. */
@@ -289,7 +299,9 @@ static const char *read_object(const char *p, const char *end, Event *event, int
             }
             if (p) event->args.size = p - event->args.at;
         } else if (k >= 0) {
-            p = read_value(p, end, &event->values[k], &event->odd);
+            Value *value = &event->values[k];
+            p = read_value(p, end, value, &event->odd);
+            if (p && k != NAME && value->type == STRING) event->odd |= value->text.flags & DOUBTFUL;
         } else {
             p = skip_value(p, end, 0, &event->odd);
         }
@@ -304,7 +316,7 @@ static const char *read_object(const char *p, const char *end, Event *event, int
 
 static const Value *get(const Event *event, int key)
 {
-    static const Value nothing = {ABSENT, {0, 0, 0, 0, 0, 0}, {NULL, 0, 0}};
+    static const Value nothing = {ABSENT, {0, 0, 0, 0, 0}, {NULL, 0, 0}};
     return (event->seen >> key) & 1 ? &event->values[key] : &nothing;
 }
 
@@ -379,7 +391,8 @@ typedef struct {
 static long find_word(const Word *words, int count, const Text *text, long otherwise)
 {
     for (int i = 0; i < count; i++)
-        if (words[i].size == text->size && !memcmp(words[i].text, text->at, (size_t)text->size))
+        if (words[i].size == text->size && (!text->size || words[i].text[0] == text->at[0]) &&
+            !memcmp(words[i].text, text->at, (size_t)text->size))
             return words[i].value;
     return otherwise;
 }
@@ -630,16 +643,18 @@ static int put_event(Scanner *self, const Event *event, Sheet *sheet, int64_t at
 static int sort_out(Scanner *self, const Event *event, int64_t at, int exact)
 {
     static const Text no_text = {"", 0, PLAIN};
-    const Value *ph = get(event, PH), *cat = get(event, CAT);
+    const Value *ph = get(event, PH), *cat = get(event, CAT), *name = get(event, NAME);
     long sheet;
     if (event->odd) return REFUSED;
     if (((event->seen >> PH) & 1) && (ph->type != STRING || ph->text.flags != PLAIN)) return REFUSED;
     if (((event->seen >> CAT) & 1) && (cat->type != STRING || cat->text.flags != PLAIN)) return REFUSED;
     sheet = find_word(self->categories, self->category_count,
                       cat->type == STRING ? &cat->text : &no_text, self->other);
-    if (sheet < 0) return TAKEN; /* flows and marks: counted, no more */
-    if (is_text(ph, "X")) return put_event(self, event, &self->sheets[sheet], at, exact);
-    return is_text(ph, "B") || is_text(ph, "E") ? REFUSED : TAKEN;
+    if (sheet >= 0 && is_text(ph, "X"))
+        return put_event(self, event, &self->sheets[sheet], at, exact);
+    if (sheet >= 0 && (is_text(ph, "B") || is_text(ph, "E"))) return REFUSED;
+    /* Flows and marks: counted, no more; but nobody has looked at their names. */
+    return name->type == STRING && (name->text.flags & DOUBTFUL) ? REFUSED : TAKEN;
 }
 
 /* ----------------------------------------------------------------- Python */
@@ -728,11 +743,15 @@ static Sheet *ask_sheet(Scanner *self, PyObject *number)
     return &self->sheets[index];
 }
 
-PyDoc_STRVAR(count_doc, "count(sheet) -> int\n\nRows that are kept.");
-static PyObject *scanner_count(Scanner *self, PyObject *number)
+PyDoc_STRVAR(counts_doc, "counts() -> list of int\n\nRows of each sheet that are kept.");
+static PyObject *scanner_counts(Scanner *self, PyObject *Py_UNUSED(nothing))
 {
-    Sheet *sheet = ask_sheet(self, number);
-    return sheet ? PyLong_FromSsize_t(sheet->kept) : NULL;
+    PyObject *counts = PyList_New(self->sheet_count);
+    for (int i = 0; counts && i < self->sheet_count; i++) {
+        PyObject *count = PyLong_FromSsize_t(self->sheets[i].kept);
+        if (!count || PyList_SetItem(counts, i, count)) Py_CLEAR(counts);
+    }
+    return counts;
 }
 
 PyDoc_STRVAR(negative_doc, "negative() -> int\n\nRows kept so far whose duration was below zero.");
@@ -880,13 +899,12 @@ static PyObject *export_rows(const Sheet *sheet)
 
 PyDoc_STRVAR(take_doc,
 "take(sheet) -> (arrow_schema, arrow_array)\n\n"
-"The rows that are kept, as columns; none are left afterwards. Rows that are not kept are dropped.");
+"The rows that are kept, as columns; only those of a piece that is not kept yet are left.");
 static PyObject *scanner_take(Scanner *self, PyObject *number)
 {
     Sheet *sheet = ask_sheet(self, number);
     PyObject *schema, *array;
     if (!sheet) return NULL;
-    drop_pending(self);
     schema = export_schema(sheet);
     if (!schema) return NULL;
     array = export_rows(sheet);
@@ -894,7 +912,10 @@ static PyObject *scanner_take(Scanner *self, PyObject *number)
         Py_DECREF(schema);
         return NULL;
     }
-    sheet->count = sheet->kept = 0;
+    sheet->count -= sheet->kept;
+    if (sheet->count) memmove(sheet->rows, sheet->rows + sheet->kept * (sheet->width + 1),
+            (size_t)sheet->count * (size_t)(sheet->width + 1) * 8);
+    sheet->kept = 0;
     return Py_BuildValue("(NN)", schema, array);
 }
 
@@ -903,17 +924,16 @@ PyDoc_STRVAR(take_marks_doc,
 "The arguments of the rows of the last sheet as they are written, and these rows.");
 static PyObject *scanner_take_marks(Scanner *self, PyObject *Py_UNUSED(nothing))
 {
-    PyObject *number, *rows, *marks = self->marks, *empty = PyList_New(0);
-    if (!empty) return NULL;
-    drop_pending(self);
-    number = PyLong_FromLong(self->sheet_count - 1);
-    rows = number ? scanner_take(self, number) : NULL;
+    Py_ssize_t kept = self->sheets[self->sheet_count - 1].kept;
+    PyObject *number = PyLong_FromLong(self->sheet_count - 1);
+    PyObject *marks = PyList_GetSlice(self->marks, 0, kept);
+    PyObject *rows = number && marks ? scanner_take(self, number) : NULL;
     Py_XDECREF(number);
-    if (!rows) {
-        Py_DECREF(empty);
+    if (!rows || PyList_SetSlice(self->marks, 0, kept, NULL)) {
+        Py_XDECREF(marks);
+        Py_XDECREF(rows);
         return NULL;
     }
-    self->marks = empty;
     return Py_BuildValue("(NN)", marks, rows);
 }
 
@@ -1016,7 +1036,7 @@ static PyObject *scanner_new(PyTypeObject *type, PyObject *args, PyObject *Py_UN
 static PyMethodDef scanner_methods[] = {
     {"scan", (PyCFunction)scanner_scan, METH_VARARGS, scan_doc},
     {"keep", (PyCFunction)scanner_keep, METH_NOARGS, keep_doc},
-    {"count", (PyCFunction)scanner_count, METH_O, count_doc},
+    {"counts", (PyCFunction)scanner_counts, METH_NOARGS, counts_doc},
     {"negative", (PyCFunction)scanner_negative, METH_NOARGS, negative_doc},
     {"take", (PyCFunction)scanner_take, METH_O, take_doc},
     {"take_marks", (PyCFunction)scanner_take_marks, METH_NOARGS, take_marks_doc},
@@ -1041,11 +1061,26 @@ static PyType_Spec scanner_spec = {
     .slots = scanner_slots,
 };
 
+static int fill_slots(void)
+{
+    memset(KEY_SLOTS, 0, sizeof KEY_SLOTS);
+    for (int k = 0; k < KEYS; k++) {
+        size_t size = strlen(KEY_NAMES[k]);
+        int slot = find_slot(KEY_NAMES[k], (Py_ssize_t)size);
+        if (KEY_SLOTS[slot].size) {
+            PyErr_SetString(PyExc_ImportError, "two keys in one slot: choose another KEY_FACTOR");
+            return -1;
+        }
+        KEY_SLOTS[slot].size = (unsigned char)size;
+        KEY_SLOTS[slot].key = (unsigned char)k;
+    }
+    return 0;
+}
+
 static int fill_module(PyObject *module)
 {
     PyObject *type = PyType_FromSpec(&scanner_spec);
-    for (int k = 0; k < KEYS; k++) KEY_SIZES[k] = (unsigned char)strlen(KEY_NAMES[k]);
-    if (!type || PyModule_AddObject(module, "Scanner", type)) {
+    if (!type || fill_slots() || PyModule_AddObject(module, "Scanner", type)) {
         Py_XDECREF(type);
         return -1;
     }

@@ -81,7 +81,9 @@ class Batch:
     def is_coarse(self) -> bool:
         """Whether a time is a fraction that a float cannot hold."""
         return any(
-            _is_coarse(event.ts) for same in (*self.complete.values(), self.halves) for event in same
+            _is_coarse(event.ts)
+            for same in (*self.complete.values(), self.halves)
+            for event in same
         )
 
 
@@ -150,6 +152,22 @@ _SINGLE: dict[bool, msgspec.json.Decoder[Any]] = {
 _APART = msgspec.json.Decoder(list[Raw])
 
 
+class _Phase(Struct):
+    """What tells whether an event is kept; what is not kept may hold anything."""
+
+    ph: Any = ""
+    cat: Any = ""
+
+
+_PHASE = msgspec.json.Decoder(_Phase)
+_UNKEPT = Event()
+
+
+def _is_kept(text: Raw) -> bool:
+    found = _PHASE.decode(text)
+    return found.ph in ("X", "B", "E") and found.cat not in IGNORED
+
+
 class Decoder:
     """Reads pieces of one file; what it has learnt from one piece it keeps for the next."""
 
@@ -170,7 +188,7 @@ class Decoder:
         if self._fast.lasts:
             try:
                 batch = _find_fast(self.is_exact).decode(text)
-            except msgspec.ValidationError:
+            except msgspec.DecodeError:
                 self._fast.count(given_up=True)
             else:
                 self._fast.count(given_up=False)
@@ -181,19 +199,20 @@ class Decoder:
         """The same for events of any shape, which stand at these places of the file."""
         try:
             events: list[Any] = _LOOSE[self.is_exact].decode(text)
-        except msgspec.ValidationError:
+        except msgspec.DecodeError:
             events = list(self._read_apart(text))
         found = _sort_out(events, places)
         return replace(found, is_exact=self.is_exact)
 
     def _read_apart(self, text: bytes) -> Iterator[Any]:
         """Each event by itself, so that a strange one changes nothing of its neighbours."""
-        single = _SINGLE[self.is_exact]
-        for raw in _APART.decode(text):
-            try:
-                yield single.decode(raw)
-            except msgspec.ValidationError:
-                yield bend(raw, exact=self.is_exact)
+        return map(self._read_single, _APART.decode(text))
+
+    def _read_single(self, text: Raw) -> Any:
+        try:
+            return _SINGLE[self.is_exact].decode(text)
+        except msgspec.DecodeError:
+            return bend(text, exact=self.is_exact) if _is_kept(text) else _UNKEPT
 
 
 def _sort_out(events: list[Any], places: Sequence[int]) -> Batch:

@@ -100,50 +100,56 @@ def mend(text: bytes) -> bytes:
     return _BROKEN.sub("?", named.decode("utf-8", "surrogateescape")).encode()
 
 
-class _Start(Struct, frozen=True, gc=False):
-    """When an event of any shape starts, as it is written."""
-
-    ts: Raw = _NO_TEXT
-
-
-_PLAIN = msgspec.json.Decoder(dict[str, Any])
-_START = msgspec.json.Decoder(_Start)
+_PLAIN = msgspec.json.Decoder(dict[str, Raw])
+_ANY = msgspec.json.Decoder()
 
 
 def bend(text: Raw, *, exact: bool) -> Event | ExactEvent:
     """An event of any shape; a field of a wrong type counts as absent, a number may be text."""
     plain = _PLAIN.decode(text)
+    args = plain.get("args", _NO_TEXT)
     fields: dict[str, Any] = {
-        "ph": _text(plain.get("ph")),
-        "cat": _text(plain.get("cat")),
-        "name": _text(plain.get("name")),
-        "pid": _number(plain.get("pid")),
-        "tid": _number(plain.get("tid")),
-        "dur": _number(plain.get("dur")),
-        "args": _bend_args(plain.get("args")),
+        "ph": _text(_value(plain, "ph")),
+        "cat": _text(_value(plain, "cat")),
+        "name": _text(_value(plain, "name")),
+        "pid": _number(_value(plain, "pid")),
+        "tid": _number(_value(plain, "tid")),
+        "dur": _number(_value(plain, "dur")),
+        "args": _bend_args(args),
     }
     if exact:
-        return ExactEvent(ts=_START.decode(text).ts, **fields)
-    return Event(ts=_number(plain.get("ts")), **fields)
+        return ExactEvent(ts=plain.get("ts", _NO_TEXT), **fields)
+    return Event(ts=_number(_value(plain, "ts")), **fields)
 
 
-def _bend_args(plain: object) -> Args:
-    if not isinstance(plain, dict):
+def _value(plain: dict[str, Raw], key: str) -> Any:
+    """A value; one that cannot be read (`1e400`, half a pair of surrogates) as it is written."""
+    raw = plain.get(key)
+    try:
+        return None if raw is None else _ANY.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return bytes(raw or b"").decode("utf-8", "replace")
+
+
+def _bend_args(text: Raw) -> Args:
+    try:
+        plain = _PLAIN.decode(text)
+    except msgspec.DecodeError:
         return NO_ARGS
     numbers = {
-        name: _number(plain.get(key))
+        name: _number(_value(plain, key))
         for name, key in zip(Args.__struct_fields__, Args.__struct_encode_fields__, strict=True)
         if name not in ("grid", "block", "group", "dtype", "dims", "types", "concrete")
     }
     return Args(
         **numbers,
-        grid=_sizes(plain.get("grid")),
-        block=_sizes(plain.get("block")),
-        group=_text(plain.get("Process Group Name")) or None,
-        dtype=_text(plain.get("dtype")) or None,
-        dims=Raw(msgspec.json.encode(plain.get("Input Dims", []))),
-        types=Raw(msgspec.json.encode(plain.get("Input type", []))),
-        concrete=Raw(msgspec.json.encode(plain.get("Concrete Inputs", []))),
+        grid=_sizes(_value(plain, "grid")),
+        block=_sizes(_value(plain, "block")),
+        group=_text(_value(plain, "Process Group Name")) or None,
+        dtype=_text(_value(plain, "dtype")) or None,
+        dims=plain.get("Input Dims", _NO_TEXT),
+        types=plain.get("Input type", _NO_TEXT),
+        concrete=plain.get("Concrete Inputs", _NO_TEXT),
     )
 
 
@@ -162,7 +168,6 @@ def _sizes(value: object) -> list[int] | str | None:
 
 
 _OP_ARGS = msgspec.json.Decoder(OpArgs)
-_ANY = msgspec.json.Decoder()
 
 
 def decode_op_args(args: Raw | Args) -> OpArgs | Args:
@@ -173,19 +178,17 @@ def decode_op_args(args: Raw | Args) -> OpArgs | Args:
         return NO_ARGS
     try:
         return _OP_ARGS.decode(args)
-    except msgspec.ValidationError:
-        return _bend_args(_decode_any(args))
+    except msgspec.DecodeError:
+        return _bend_args(args)
 
 
-def decode_list(text: Raw) -> list[Any]:
-    """A list inside an argument; empty if it is not one."""
-    found = _decode_any(text) if text else None
-    return found if isinstance(found, list) else []
+def decode_list(text: bytes) -> list[Any]:
+    """A list inside an argument; empty if it is not one.
 
-
-def _decode_any(text: Raw) -> Any:
-    """A value that was skipped so far: its letters may be broken, its brackets too deep."""
+    It was skipped so far: its letters may be broken, its brackets too deep.
+    """
     try:
-        return _ANY.decode(text)
+        found = _ANY.decode(text) if text else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+        return []
+    return found if isinstance(found, list) else []

@@ -78,7 +78,8 @@ class Marks:
         is_op = [name in names.counted for name in frame["name"]]
         steps = frame.with_columns(pl.Series("step", step, dtype=pl.Int64)).drop_nulls("step")
         ops = frame.filter(pl.Series(is_op, dtype=pl.Boolean))
-        return {"steps": steps.sort("start_ns", "step"), "ops": ops.sort("start_ns", "external")}
+        by_work = ("start_ns", "external", "flops", "least_bytes", "dtype")
+        return {"steps": steps.sort("start_ns", "step", "end_ns"), "ops": ops.sort(by_work)}
 
 
 def _columns(works: Sequence[tuple[Number, Work]]) -> dict[str, pl.Series]:

@@ -87,14 +87,16 @@ def exact_ns(text: bytes) -> int:
     """`1712195495519689.047` microseconds -> 1712195495519689047 nanoseconds."""
     whole, _, part = text.strip(b'"').partition(b".")
     if whole.isdigit() and (not part or part.isdigit()) and len(whole) <= 16:
-        return int(whole) * 1000 + int((part + b"000")[:3])
+        nanos = int(whole) * 1000 + int((part + b"000")[:3])
+        if nanos < MOST_TS_US * 1000:
+            return nanos
     try:
-        nanos = Decimal(text.strip(b'"').decode("ascii", "replace")) * 1000
+        micros = Decimal(text.strip(b'"').decode("ascii", "replace"))
     except InvalidOperation:
-        nanos = Decimal("nan")
-    if not abs(nanos) < MOST_TS_US * 1000:
+        micros = Decimal("Infinity")
+    if not micros.is_finite() or abs(micros) >= MOST_TS_US:
         raise OddNumberError(f"a time is {text[:40]!r}, which is no number of microseconds")
-    return int(nanos)
+    return int(micros * 1000)
 
 
 def ints(values: Sequence[Number]) -> pl.Series:

@@ -127,7 +127,9 @@ class _Reading:
         if end is None:
             if not self.splitter.is_array or not self._ends_well(rest):
                 raise self.splitter.cut_short()
-            self._keep(self._decode_or_fail(Piece(rest.text.rstrip().rstrip(b","), rest.start)), rest)
+            self._keep(
+                self._decode_or_fail(Piece(rest.text.rstrip().rstrip(b","), rest.start)), rest
+            )
             return {}
         self._keep(self._decode_or_fail(Piece(rest.text[: end - 1], rest.start)), rest)
         return self._object(self._as_object(rest.text[end:]), rest.start + end)

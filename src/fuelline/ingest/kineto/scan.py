@@ -20,6 +20,7 @@ from msgspec import Raw
 from fuelline.ingest.kineto.decode import Batch, Patience
 from fuelline.ingest.kineto.device import DTYPE_BYTES
 from fuelline.ingest.kineto.sorts import CATEGORIES, IGNORED, OTHER, SORTS
+from fuelline.schema.capabilities import Capability
 
 if TYPE_CHECKING:
     from fuelline.ingest.kineto.book import Book, Names
@@ -27,26 +28,41 @@ if TYPE_CHECKING:
     from fuelline.ingest.kineto.sorts import Sort
     from fuelline.ingest.kineto.split import Piece
 
+_LEFT_OUT = "FUELLINE_NO_SCANNER"
+_HOW = "install gcc and Python's headers, then fuelline again"
 _LAYOUT = 1
-"""What _scan.c and this file say to each other; a scanner that was built from another is not used."""
+"""What _scan.c and this file say to each other; one that was built from another is not used."""
 _TAKEN, _COARSE = 0, 2
 """Outcomes of a piece; 1 is a refusal."""
 _SPECIAL, _MARKED, _FLAG_BITS = 1, 2, 2
 """Flags beside a name's number."""
-_MARKS = len(SORTS)
-"""The sheet behind those of the sorts: steps and operators with work."""
 _STRING = msgspec.json.Decoder(str)
 
 
 def find_compiled() -> Any:
     """The module, or None if the package was built without it."""
-    if os.environ.get("FUELLINE_NO_SCANNER"):
+    if os.environ.get(_LEFT_OUT):
         return None
     try:
         found = importlib.import_module("fuelline.ingest.kineto._scan")
     except ImportError:
         return None
     return found if getattr(found, "LAYOUT", None) == _LAYOUT else None
+
+
+def find_capability() -> Capability:
+    """For `fuelline doctor`: whether traces are read at full speed, and what it costs if not."""
+    found = find_compiled()
+    is_left_out = bool(os.environ.get(_LEFT_OUT))
+    absent = f"{'left out' if is_left_out else 'not built'}; Kineto traces are read in Python"
+    how = f"unset {_LEFT_OUT}" if is_left_out else _HOW
+    return Capability(
+        name="compiled trace scanner",
+        ok=found is not None,
+        detail="built into this package" if found else absent,
+        enables="importing them takes twice the processor time",
+        how_to_enable="" if found else how,
+    )
 
 
 def find_scan(book: Book, decoder: Decoder) -> Scan | None:
@@ -117,17 +133,14 @@ class Scan:
         self._scanner.keep()
         self._book.negative += self._scanner.negative() - before
 
-    def count(self, sort: Sort) -> int:
-        """Rows of a sort."""
-        return int(self._scanner.count(self._sheets[sort]))
+    def counts(self) -> list[int]:
+        """Rows of each of SORTS, then steps and operators with work."""
+        found: list[int] = self._scanner.counts()
+        return found
 
     def take(self, sort: Sort) -> pl.DataFrame:
         """Them as columns; nothing is left afterwards."""
         return pl.DataFrame(_Columns(self._scanner.take(self._sheets[sort])))
-
-    def count_marks(self) -> int:
-        """Steps and operators with work."""
-        return int(self._scanner.count(_MARKS))
 
     def take_marks(self) -> tuple[pl.DataFrame, list[Raw]]:
         """Them, and their arguments as they are written."""

@@ -8,6 +8,7 @@ are two operations, and a causal mask saves nothing.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,11 @@ from fuelline.ingest.kineto.events import decode_list
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from msgspec import Raw
-
     from fuelline.ingest.kineto.events import Args, OpArgs
 
 Shape = list[int]
+Words = list[Any]
+"""Arguments that are no tensors, as text."""
 Work = tuple[float | None, float | None, str | None]
 """Operations, least bytes, type of the first operand."""
 NO_WORK: Work = (None, None, None)
@@ -37,10 +38,15 @@ _TYPE_BYTES |= {"c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1, "unsigned char":
 
 def count_work(name: str, args: OpArgs | Args) -> Work:
     """Of an operator that is in COUNTERS."""
-    types = decode_list(args.types)
-    dtype = next((kind for kind in types if isinstance(kind, str) and kind in _TYPE_BYTES), "")
+    return _count(name, bytes(args.dims), bytes(args.types), bytes(args.concrete))
+
+
+@lru_cache(1024)  # a model has few shapes, and repeats them every step
+def _count(name: str, dims: bytes, types: bytes, concrete: bytes) -> Work:
+    kinds = [kind for kind in decode_list(types) if isinstance(kind, str)]
+    dtype = next((kind for kind in kinds if kind in _TYPE_BYTES), "")
     try:
-        counted = COUNTERS[name](decode_list(args.dims), args.concrete)
+        counted = COUNTERS[name](decode_list(dims), decode_list(concrete))
     except (IndexError, TypeError, ValueError, ZeroDivisionError, OverflowError):
         return None, None, dtype
     if counted is None or not 0 < counted[0] < _ABSURD_FLOPS:
@@ -58,15 +64,15 @@ def _matrices(left: Shape, right: Shape) -> tuple[float, float] | None:
     return 2.0 * batch * m * k * n, float(batch * (m * k + k * n + m * n))
 
 
-def _product(shapes: list[Any], _: Raw) -> tuple[float, float] | None:
+def _product(shapes: list[Any], _: Words) -> tuple[float, float] | None:
     return _matrices(shapes[0], shapes[1])
 
 
-def _product_with_bias(shapes: list[Any], _: Raw) -> tuple[float, float] | None:
+def _product_with_bias(shapes: list[Any], _: Words) -> tuple[float, float] | None:
     return _matrices(shapes[1], shapes[2])
 
 
-def _attention(shapes: list[Any], _: Raw) -> tuple[float, float] | None:
+def _attention(shapes: list[Any], _: Words) -> tuple[float, float] | None:
     """Query [b, h, s, d] and key [b, h, t, d]: scores and their product with the values."""
     query, key, value = shapes[0], shapes[1], shapes[2]
     batch, heads, rows, depth = query
@@ -80,10 +86,9 @@ def _convolution_work(output: Shape, weight: Shape, source: Shape) -> tuple[floa
     return flops, float(prod(output) + prod(weight) + prod(source))
 
 
-def _convolution(shapes: list[Any], concrete: Raw) -> tuple[float, float] | None:
+def _convolution(shapes: list[Any], words: Words) -> tuple[float, float] | None:
     """Input, weight, bias, stride, padding, dilation, transposed, ...: the last ones as text."""
     source, weight = shapes[0], shapes[1]
-    words = decode_list(concrete)
     stride, padding, dilation = (_DIMS.decode(words[place].encode()) for place in (3, 4, 5))
     if words[6] not in ("False", "0", "false"):
         return None
@@ -96,13 +101,13 @@ def _convolution(shapes: list[Any], concrete: Raw) -> tuple[float, float] | None
     return _convolution_work([source[0], weight[0], *spatial], weight, source)
 
 
-def _convolution_backward(shapes: list[Any], _: Raw) -> tuple[float, float] | None:
+def _convolution_backward(shapes: list[Any], _: Words) -> tuple[float, float] | None:
     """Gradient of the output, input, weight: two products of the forward's size."""
     flops, elements = _convolution_work(shapes[0], shapes[2], shapes[1])
     return 2 * flops, 2 * elements
 
 
-COUNTERS: dict[str, Callable[[list[Any], Raw], tuple[float, float] | None]] = {
+COUNTERS: dict[str, Callable[[list[Any], Words], tuple[float, float] | None]] = {
     "aten::_scaled_dot_product_efficient_attention": _attention,
     "aten::_scaled_dot_product_flash_attention": _attention,
     "aten::addmm": _product_with_bias,

@@ -6,6 +6,7 @@ is put back in its place.
 
 from __future__ import annotations
 
+from operator import add
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -15,6 +16,7 @@ from fuelline.ingest.kineto.host import HostColumns
 from fuelline.ingest.kineto.marks import Marks
 from fuelline.ingest.kineto.sorts import SORTS
 from fuelline.schema.trace import CopyDirection, DeviceKind
+from fuelline.timeline.trace import complete
 
 if TYPE_CHECKING:
     from fuelline.ingest.importer import PartWriter
@@ -26,9 +28,11 @@ if TYPE_CHECKING:
 
 _PART_ROWS = 100_000
 """Rows of a table that are held before they are written: some 5 MB."""
-_ROWS = {"device": 1024, "host": 16384}
+_ROWS = {"device": 4096, "host": 16384}
 """Events that become columns at a time: few enough for their Python objects to stay near the
 processor, and for their memory to be used again instead of given back (bench/trace_import.py)."""
+_MARKS = len(SORTS)
+"""The scanner's count behind those of the sorts."""
 _DIRECTIONS = (
     ("HtoD", CopyDirection.HOST_TO_DEVICE),
     ("DtoH", CopyDirection.DEVICE_TO_HOST),
@@ -72,9 +76,12 @@ class Tables:
             watched = self._columns[sort].add(events, places, exact=batch.is_exact)
             if watched:
                 self._marks.add(watched, exact=batch.is_exact)
-        for sort in SORTS:
-            if self._count(sort) >= _ROWS[sort.table]:
+        counts = self._counts()
+        for sort, count in zip(SORTS, counts, strict=False):
+            if count >= _ROWS[sort.table]:
                 self._bend(sort)
+        if counts[_MARKS] >= _ROWS["device"]:
+            self._bend_marks()
 
     def finish(self) -> None:
         """Write what waits."""
@@ -83,52 +90,46 @@ class Tables:
             self._write(table)
         self._writer.add("names", self._rank, self._book.names.frame())
 
-    def _count(self, sort: Sort) -> int:
-        scanned = self._scan.count(sort) if self._scan else 0
-        return scanned + len(self._columns[sort])
+    def _counts(self) -> list[int]:
+        """Rows of each of SORTS that wait, and those of marks."""
+        read = [*map(len, self._columns.values()), len(self._marks)]
+        return list(map(add, read, self._scan.counts())) if self._scan else read
 
     def _bend_all(self) -> None:
-        for sort in SORTS:
-            if self._count(sort):
+        counts = self._counts()
+        for sort, count in zip(SORTS, counts, strict=False):
+            if count:
                 self._bend(sort)
-        self._bend_marks()
+        if counts[_MARKS]:
+            self._bend_marks()
 
     def _bend(self, sort: Sort) -> None:
-        """Columns of one sort; of steps and operators too, when the host's are at hand."""
+        """Columns of one sort."""
         self.since = self._since.pop(sort, self.since)
-        parts = []
-        if self._scan and self._scan.count(sort):
-            parts.append(self._scan.take(sort))
+        parts = [self._scan.take(sort)] if self._scan else []
         if len(self._columns[sort]):
             parts.append(self._columns[sort].take(exact=self._is_exact))
         frame = pl.concat(parts).sort("at", maintain_order=True) if len(parts) > 1 else parts[0]
-        frame = frame.with_columns(pl.lit(sort.kind, pl.UInt8).alias("kind"))
-        if sort.table == "host":
-            self._hold("host", frame)
-            self._bend_marks()
-        else:
-            self._hold("device", self._finish_device(sort, frame))
+        columns: list[pl.Expr | pl.Series] = [pl.lit(sort.kind, pl.UInt8).alias("kind")]
+        if sort.table == "device":
+            columns.append(pl.col("occupancy") / 100)
+        if sort.kind == DeviceKind.COPY and sort.table == "device":
+            columns.append(self._directions(frame["name"]))
+        self._hold(sort.table, complete(sort.table, frame.with_columns(columns)))
 
-    def _finish_device(self, sort: Sort, frame: pl.DataFrame) -> pl.DataFrame:
-        ways = (
-            [_direction(self._book.names.texts[name]) for name in frame["name"]]
-            if sort.kind == DeviceKind.COPY
-            else [None] * frame.height
-        )
-        return frame.with_columns(
-            pl.col("occupancy") / 100, pl.Series("direction", ways, dtype=pl.UInt8)
-        )
+    def _directions(self, names: pl.Series) -> pl.Series:
+        texts = self._book.names.texts
+        ways = {name: _direction(texts[name]) for name in names.unique()}
+        found: pl.Series = names.replace_strict(ways, return_dtype=pl.UInt8)
+        return found.alias("direction")
 
     def _bend_marks(self) -> None:
-        parts = []
-        if self._scan and self._scan.count_marks():
-            parts.append(self._marks.complete(*self._scan.take_marks()))
+        parts = [self._marks.complete(*self._scan.take_marks())] if self._scan else []
         if len(self._marks):
             parts.append(self._marks.take(exact=self._is_exact))
-        if parts:
-            for table, frame in self._marks.split(pl.concat(parts)).items():
-                if frame.height:
-                    self._hold(table, frame)
+        for table, frame in self._marks.split(pl.concat(parts)).items():
+            if frame.height:
+                self._hold(table, complete(table, frame))
 
     def _hold(self, table: str, frame: pl.DataFrame) -> None:
         waiting = self._waiting.setdefault(table, [])

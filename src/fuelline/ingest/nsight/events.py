@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from fuelline.ingest.name_book import MOST_CHARACTERS
 from fuelline.ingest.nsight.tables import COPY_DIRECTIONS, COPY_NAMES, COPY_TABLE
 from fuelline.schema.trace import CopyDirection, HostKind
 
@@ -104,7 +105,9 @@ def _numbers(source: Source, columns: list[tuple[Any, ...]]) -> pl.DataFrame:
 
 
 def _interpret(source: Source, text: str) -> tuple[str, int]:
-    """A name without what only numbers it, and the kind that it tells."""
+    """A name without what only numbers it, and the kind that it tells; no real one is so long."""
+    if len(text) > MOST_CHARACTERS:
+        return text, source.kind
     if source.kind == HostKind.RUNTIME:
         return _VERSION.sub("", text), source.kind
     if source.kind == HostKind.ANNOTATION and _OPERATOR.search(text):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.signals.trace.names import CAUSES
-from fuelline.timeline.intervals import SPAN, intersect, merge, partition, subtract
+from fuelline.timeline.intervals import SPAN, intersect, merge, nothing, partition, subtract
 
 if TYPE_CHECKING:
     from fuelline.signals.trace.host import Host
@@ -42,6 +42,10 @@ PART_OF_CAUSE = {
     "not recorded": "unknown",
 }
 """The ledger part of each cause of idleness."""
+CAUSE = pl.Enum(list(PART_OF_CAUSE))
+"""A byte instead of sixteen: there are millions of pieces."""
+_GAPS = 65_536
+"""Gaps that are explained at a time, so that what it takes stays small beside the trace."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,15 @@ def find_gaps(
         {"start_ns": [events["start_ns"].min()], "end_ns": [events["end_ns"].max()]}
     )
     gaps = subtract(span, busy)
+    found = [nothing().with_columns(cause=pl.lit(None, CAUSE))]
+    found += [_explain(part, events, host, boundaries_ns) for part in gaps.iter_slices(_GAPS)]
+    return Gaps(pl.concat(found), gaps)
+
+
+def _explain(
+    gaps: pl.DataFrame, events: pl.DataFrame, host: Host, boundaries_ns: pl.Series
+) -> pl.DataFrame:
+    """Pieces of some of the gaps, in order."""
     loading = intersect(gaps, host.sets[_LOADER])
     phases = _phases(gaps, events, host)
     pieces = [loading.with_columns(cause=pl.lit(_LOADER))]
@@ -75,18 +88,19 @@ def find_gaps(
             if key[0] == _HOST
             else rest.with_columns(cause=pl.lit(str(key[0])))
         )
-    return Gaps(pl.concat(pieces).sort("start_ns"), gaps)
+    return pl.concat(pieces).sort("start_ns").with_columns(pl.col("cause").cast(CAUSE))
 
 
 def _phases(gaps: pl.DataFrame, events: pl.DataFrame, host: Host) -> pl.DataFrame:
     """| start_ns | end_ns | phase |: host, launch latency, dependency on the device."""
-    launched = (
-        events.select("start_ns", "correlation")
-        .join(host.launches, on="correlation", how="left", maintain_order="left")
-        .unique("start_ns", keep="first", maintain_order=True)
-        .select(pl.col("start_ns").alias("end_ns"), "call_ns", "is_graph")
+    starts = events["start_ns"]
+    first = int(starts.search_sorted(gaps["end_ns"][0], side="left"))
+    last = int(starts.search_sorted(gaps["end_ns"][-1], side="right"))
+    ending = events.slice(first, last - first).select("start_ns", "correlation")
+    launched = _find_calls(ending, host.launches).select(
+        pl.col("start_ns").alias("end_ns"), "call_ns", "is_graph"
     )
-    known = gaps.join(launched, on="end_ns", how="left").with_columns(
+    known = gaps.join(launched, on="end_ns", how="left", maintain_order="left").with_columns(
         pl.col("call_ns").fill_null(pl.col("end_ns"))
     )
     call = pl.min_horizontal(pl.max_horizontal("call_ns", "start_ns"), "end_ns")
@@ -101,6 +115,15 @@ def _phases(gaps: pl.DataFrame, events: pl.DataFrame, host: Host) -> pl.DataFram
             _phase(cut.filter(from_graph), "settled_ns", "end_ns", INSIDE_GRAPH),
         ]
     )
+
+
+def _find_calls(events: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """The call that launched each event, of several that start together the first one's."""
+    is_first = (events["start_ns"] != events["start_ns"].shift(1)).fill_null(value=True)
+    events = events.filter(is_first)
+    wanted = events["correlation"].drop_nulls()
+    near = launches.filter(pl.col("correlation").is_between(wanted.min(), wanted.max()))
+    return events.join(near, on="correlation", how="left", maintain_order="left")
 
 
 def _phase(cut: pl.DataFrame, start: str, end: str, phase: str) -> pl.DataFrame:

@@ -6,14 +6,14 @@ device; data loading and the profiler's own work count on any thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from fuelline.schema.trace import HostKind
 from fuelline.signals.trace.names import CAUSES, find_cause
-from fuelline.timeline.intervals import merge, merge_all, nothing
+from fuelline.timeline.intervals import merge, merge_all
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +48,14 @@ class Host:
     """Launches of graphs, whether kernels were recorded for them or not."""
     events: int
 
+    def settled(self) -> Host:
+        """The same without what only the accounts of its devices needed: much of the memory."""
+        graphs = self.launches[self.launches["is_graph"].arg_true()]
+        return replace(self, launches=graphs, sets={})
+
+
+_CALL_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind", "correlation")
+
 
 def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
     """Read a rank's host events twice: for the launches, then for what its threads did."""
@@ -57,7 +65,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
     launches, calls, queued, graphs, events = [_no_launches()], 0, 0, 0, 0
     last = pl.lit(correlations.max(), pl.Int64)
     bounds: list[int] = []
-    for part in trace.parts("host", rank):
+    for part in trace.parts("host", rank, _CALL_COLUMNS):
         events += part.height
         runtime = part.filter(pl.col("kind") == int(HostKind.RUNTIME))
         launching = runtime.filter(pl.col("name").is_in(launch_names))
@@ -66,7 +74,10 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
         graphs += runtime.filter(pl.col("name").is_in(graph_names)).height
         launches.append(_launches(runtime, correlations))
         bounds += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
-    found = pl.concat(launches).unique("correlation", keep="first", maintain_order=True)
+    # Sorted rather than hashed, which would need as much memory as the device's events.
+    ordered = pl.concat(launches).sort("correlation", maintain_order=True)
+    is_first = (ordered["correlation"] != ordered["correlation"].shift(1)).fill_null(value=True)
+    found = ordered.filter(is_first)
     threads = tuple(found["thread"].unique().sort().to_list())
     named = found.filter(pl.col("name").is_in(launch_names))
     return Host(
@@ -99,11 +110,12 @@ def _no_launches() -> pl.DataFrame:
 
 
 def _launches(runtime: pl.DataFrame, correlations: pl.Series) -> pl.DataFrame:
-    return runtime.filter(pl.col("correlation").is_in(correlations.implode())).select(
-        "correlation", pl.col("end_ns").alias("call_ns"), "thread", "name"
-    )
+    has_event = runtime["correlation"].is_in(correlations.implode()).fill_null(value=False)
+    calls = runtime.select("correlation", pl.col("end_ns").alias("call_ns"), "thread", "name")
+    return calls[has_event.arg_true()]  # gathered, as in `merge`: they are kept
 
 
+_CODE_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind")
 _CODES = {cause: code for code, cause in enumerate(CAUSES)}
 _NONE = 255
 _OF_KIND = {
@@ -120,12 +132,13 @@ def _read_sets(
 ) -> dict[str, pl.DataFrame]:
     collected: dict[str, list[pl.DataFrame]] = {cause: [] for cause in CAUSES}
     by_name = _codes_by_name(texts)
-    for part in trace.parts("host", rank):
+    for part in trace.parts("host", rank, _CODE_COLUMNS):
         coded = _coded(part, by_name, threads)
         for code in coded["code"].unique():
             same = coded.filter(pl.col("code") == code)
             collected[CAUSES[code]].append(merge(same))
-    return {cause: merge_all(sets) if sets else nothing() for cause, sets in collected.items()}
+    # Taken out one by one: all causes before and after merging need not be there together.
+    return {cause: merge_all(collected.pop(cause)) for cause in CAUSES}
 
 
 def _codes_by_name(texts: Mapping[int, str]) -> pl.Series:
@@ -143,9 +156,7 @@ def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> 
     kinds = pl.Series(values=of_kind, dtype=pl.UInt8).gather(part["kind"])
     named = by_name.gather(part["name"]).rename("named")
     told = (pl.col("named") != _NONE) & (pl.col("kind") != int(HostKind.PROFILER))
-    coded = part.select("start_ns", "end_ns", "name", "thread", "kind").with_columns(
-        named, kinds.alias("code")
-    )
+    coded = part.select(_CODE_COLUMNS).with_columns(named, kinds.alias("code"))
     coded = coded.with_columns(pl.when(told).then("named").otherwise("code").alias("code"))
     matters = pl.col("code") != _NONE
     if threads:
@@ -164,7 +175,7 @@ def find_during(
     found: dict[int, list[pl.DataFrame]] = {}
     asked = [each["at_ns"] for each in middles.values()]
     moments = pl.concat([pl.Series([], dtype=pl.Int64), *asked]).sort()
-    for part in trace.parts("host", rank):
+    for part in trace.parts("host", rank, _CODE_COLUMNS):
         # Most events lie over none of the moments that are asked for, and need not be looked at.
         over = moments.search_sorted(part["end_ns"]) > moments.search_sorted(part["start_ns"])
         coded = _coded(part.filter(over), by_name, host.threads)

@@ -26,8 +26,7 @@ def rank_kernels(
     trace: Trace, lanes: Sequence[Lane]
 ) -> tuple[list[KernelFacts], list[KernelFacts]]:
     """The top kernels by time, and all classes."""
-    frames = [_worked(trace, lane) for lane in lanes]
-    events = pl.concat(frames)
+    events = _together([_worked(trace, lane) for lane in lanes])
     chip = next((chip for lane in lanes for chip in lane.facts.chips), None)
     return (
         [_facts(row, chip) for row in _rank(events, "text").head(MOST_KERNELS).to_dicts()],
@@ -43,22 +42,41 @@ def _worked(trace: Trace, lane: Lane) -> pl.DataFrame:
         "tensor",
         "kind",
         "graph",
-        "external",
         (pl.col("end_ns") - pl.col("start_ns")).alias("took_ns"),
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
     )
+    work = _find_work(trace, lane, events["took_ns"])
+    return events.join(work, on="row", how="left", maintain_order="left").drop("row")
+
+
+def _find_work(trace: Trace, lane: Lane, took_ns: pl.Series) -> pl.DataFrame:
+    """| row | flops | least_bytes | of the events that do an operator's work."""
     ops = (
         trace.table("ops", lane.rank)
         .filter(pl.col("flops").is_not_null())
         .select("external", "flops", "least_bytes")
         .unique("external")
     )
-    main = pl.col("took_ns") == pl.col("took_ns").max().over("external")
-    joined = events.join(ops, on="external", how="left", maintain_order="left")
+    launched = (
+        lane.events.select("external", "class", took_ns)
+        .with_row_index("row")
+        .filter(pl.col("external").is_in(ops["external"].implode()))
+    )
     # An operator may launch helpers, too; its work is done by the longest of its kernels.
-    return joined.with_columns(
-        pl.when(main & pl.col("class").is_in(["gemm", "attention", "convolution"]))
-        .then(pl.col("flops", "least_bytes"))
-        .name.keep()
+    main = pl.col("took_ns") == pl.col("took_ns").max().over("external")
+    return (
+        launched.filter(main & pl.col("class").is_in(["gemm", "attention", "convolution"]))
+        .join(ops, on="external")
+        .select("row", "flops", "least_bytes")
+    )
+
+
+def _together(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Of all lanes, each of which has names of its own."""
+    if len(frames) == 1:
+        return frames[0]
+    return pl.concat(
+        [frame.with_columns(pl.col("text", "class").cast(pl.String)) for frame in frames]
     )
 
 

@@ -15,12 +15,15 @@ import polars as pl
 
 from fuelline.schema.trace import CopyDirection, DeviceKind
 from fuelline.signals.trace.names import (
+    CLASSES,
     COMMUNICATION,
+    LIBRARIES,
     classify,
     find_library,
     is_communicating,
     uses_tensor_cores,
 )
+from fuelline.timeline.trace import TRACE_TABLES, complete
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -34,6 +37,17 @@ BY_BEHAVIOUR = "by behaviour"
 WAVEFRONT = 64
 """Threads that AMD's chips run in step; NVIDIA's have 32."""
 _BY_OPERATOR = "by operator"
+_FAMILY = pl.Enum(sorted([COMMUNICATION, COMPUTE, COPY]))
+_CLASS = pl.Enum(sorted({*CLASSES, COPY}))
+_LIBRARY = pl.Enum(sorted({*LIBRARIES, BY_BEHAVIOUR, _BY_OPERATOR}))
+"""Numbers of one to four bytes instead of texts of sixteen: a large trace has a million events. In
+the order of the alphabet, so that they sort like texts."""
+_COLUMNS = tuple(
+    column
+    for column in TRACE_TABLES["device"]
+    if column not in ("size_bytes", "registers", "shared_bytes")
+)
+"""Those that somebody asks for."""
 _VOID = pl.Series("name", [], dtype=pl.UInt32)
 
 
@@ -67,7 +81,8 @@ class Lane:
         """The same, with kernels of these names known to communicate."""
         if not texts:
             return self
-        is_one = pl.col("text").is_in(list(texts)) & (pl.col("family") == COMPUTE)
+        text = pl.col("text").cast(pl.String)  # some may be names of other lanes
+        is_one = text.is_in(list(texts)) & (pl.col("family") == COMPUTE)
         return replace(self, events=_communicate(self.events, is_one, BY_BEHAVIOUR))
 
     def with_graphs(self, launches: pl.DataFrame) -> Lane:
@@ -108,18 +123,28 @@ class Lane:
 def read_lane(trace: Trace, facts: RankFacts) -> Lane:
     """All device events of a rank, classified, sorted by start."""
     texts = trace.texts(facts.rank)
-    events = trace.table("device", facts.rank).sort("start_ns")
-    events = events.with_columns(
-        pl.col("device").fill_null(0),
-        pl.col("stream").fill_null(-1),
-        *_describe_names(events["name"], texts),
-        _tell(events["group"], texts).alias("group_text"),
-    ).with_columns(_family(), _class())
+    parts = list(trace.parts("device", facts.rank, _COLUMNS))
+    events = pl.concat(parts).sort("start_ns") if parts else _no_events()
+    del parts
+    events = (
+        events.with_columns(
+            pl.col("device").fill_null(0),
+            pl.col("stream").fill_null(-1),
+            *_describe_names(events["name"], texts),
+            _tell(events["group"], texts).alias("group_text"),
+        )
+        .drop("name", "group")
+        .with_columns(_family(), _class())
+    )
     operators = _communicating_operators(trace, facts.rank, events)
     if operators.len():
         is_one = (pl.col("class") == "other") & pl.col("external").is_in(operators.implode())
         events = _communicate(events, is_one, _BY_OPERATOR)
     return Lane(facts, events)
+
+
+def _no_events() -> pl.DataFrame:
+    return complete("device", pl.DataFrame(), _COLUMNS).clear()
 
 
 def _describe_names(names: pl.Series, texts: Mapping[int, str]) -> list[pl.Series]:
@@ -128,9 +153,9 @@ def _describe_names(names: pl.Series, texts: Mapping[int, str]) -> list[pl.Serie
     words = [texts.get(name, "") for name in used]
     place = _places(used).gather(names)
     columns = (
-        pl.Series("text", words, pl.String),
-        pl.Series("class", [classify(text) for text in words], pl.String),
-        pl.Series("library", [find_library(text) for text in words], pl.String),
+        pl.Series("text", words, pl.Enum(sorted(set(words)))),
+        pl.Series("class", [classify(text) for text in words], _CLASS),
+        pl.Series("library", [find_library(text) for text in words], _LIBRARY),
         pl.Series("tensor", [uses_tensor_cores(text) for text in words], pl.Boolean),
     )
     return [column.gather(place) for column in columns]
@@ -139,7 +164,8 @@ def _describe_names(names: pl.Series, texts: Mapping[int, str]) -> list[pl.Serie
 def _tell(names: pl.Series, texts: Mapping[int, str]) -> pl.Series:
     """The texts of names, null where there is none."""
     used = names.drop_nulls().unique()
-    words = pl.Series(values=[texts.get(name, "") for name in used], dtype=pl.String)
+    told = [texts.get(name, "") for name in used]
+    words = pl.Series(values=told, dtype=pl.Enum(sorted(set(told))))
     return words.gather(_places(used).gather(names))
 
 
@@ -163,6 +189,7 @@ def _family() -> pl.Expr:
         .when(is_copy)
         .then(pl.lit(COPY))
         .otherwise(pl.lit(COMPUTE))
+        .cast(_FAMILY)
         .alias("family")
     )
 
@@ -174,16 +201,21 @@ def _class() -> pl.Expr:
         .then(pl.lit(COMMUNICATION))
         .when(kind.is_in([int(DeviceKind.COPY), int(DeviceKind.SET)]))
         .then(pl.lit(COPY))
-        .otherwise("class")
+        .otherwise(pl.col("class").cast(pl.String))
+        .cast(_CLASS)
         .alias("class")
     )
 
 
 def _communicate(events: pl.DataFrame, is_one: pl.Expr, how: str) -> pl.DataFrame:
+    told = {"family": COMMUNICATION, "class": COMMUNICATION, "library": how}
     return events.with_columns(
-        pl.when(is_one).then(pl.lit(COMMUNICATION)).otherwise("family").alias("family"),
-        pl.when(is_one).then(pl.lit(COMMUNICATION)).otherwise("class").alias("class"),
-        pl.when(is_one).then(pl.lit(how)).otherwise("library").alias("library"),
+        pl.when(is_one)
+        .then(pl.lit(word))
+        .otherwise(pl.col(column).cast(pl.String))
+        .cast(events.schema[column])
+        .alias(column)
+        for column, word in told.items()
     )
 
 
@@ -197,6 +229,6 @@ def _communicating_operators(trace: Trace, rank: int, events: pl.DataFrame) -> p
         part.filter(pl.col("name").is_in(names) & pl.col("external").is_in(unknown.implode()))[
             "external"
         ]
-        for part in trace.parts("host", rank)
+        for part in trace.parts("host", rank, ("name", "external"))
     ]
     return pl.concat(found).unique() if found else _VOID

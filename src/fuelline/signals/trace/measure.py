@@ -138,33 +138,26 @@ def _describe(trace: Trace, lane: Lane, host: Host, account: Account, found: _Fi
 
 
 def _gap_causes(account: Account, during: Mapping[str, str]) -> list[GapCause]:
-    ledger = account.ledger
-    spent = pl.col("end_ns") - pl.col("start_ns")
-    gap = account.gaps.gaps["start_ns"].search_sorted(account.gaps.pieces["start_ns"], side="right")
-    sums = (
-        account.gaps.pieces.with_columns(gap.alias("gap"))
-        .group_by("cause")
-        .agg(
-            spent.sum().alias("ns"),
-            pl.col("gap").n_unique().alias("gaps"),
-            spent.max().alias("longest"),
+    ledger, gaps = account.ledger, account.gaps
+    found = []
+    for cause in gaps.pieces["cause"].unique().to_list():
+        pieces = gaps.pieces.filter(pl.col("cause") == cause)
+        took = pieces["end_ns"] - pieces["start_ns"]
+        gap = gaps.gaps["start_ns"].search_sorted(pieces["start_ns"], side="right")
+        found.append(
+            GapCause(
+                rank=ledger.rank,
+                device=ledger.device,
+                cause=cause,
+                part=PART_OF_CAUSE[cause],
+                seconds=int(took.sum()) / 1e9,
+                share=int(took.sum()) / ledger.wall_ns,
+                gaps=int((gap != gap.shift(1)).fill_null(value=True).sum()),  # both are in order
+                longest_seconds=int(took.max()) / 1e9,
+                during=during.get(cause, ""),
+            )
         )
-        .sort("ns", "cause", descending=[True, False])
-    )
-    return [
-        GapCause(
-            rank=ledger.rank,
-            device=ledger.device,
-            cause=cause,
-            part=PART_OF_CAUSE[cause],
-            seconds=ns / 1e9,
-            share=ns / ledger.wall_ns,
-            gaps=gaps,
-            longest_seconds=longest / 1e9,
-            during=during.get(cause, ""),
-        )
-        for cause, ns, gaps, longest in sums.iter_rows()
-    ]
+    return sorted(found, key=lambda each: (-each.seconds, each.cause))
 
 
 def _libraries(lanes: Sequence[Lane]) -> list[str]:

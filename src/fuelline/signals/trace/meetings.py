@@ -123,7 +123,7 @@ def _arrivals(lane: Lane) -> pl.DataFrame:
             "row",
             "device",
             pl.col("start_ns", "end_ns") + lane.facts.origin_ns,
-            "text",
+            pl.col("text").cast(pl.String),  # every lane has names of its own
             pl.lit(None, pl.Int64).alias("clique"),
             pl.lit(None, pl.Int64).alias("number"),
         )
@@ -135,7 +135,12 @@ def _by_sequence(came: pl.DataFrame, lanes: Sequence[Lane]) -> pl.DataFrame:
     known = [
         lane.events.with_row_index("row")
         .filter(pl.col("sequence").is_not_null() & pl.col("group_text").is_not_null())
-        .select(pl.lit(lane.rank, pl.Int64).alias("rank"), "row", "group_text", "sequence")
+        .select(
+            pl.lit(lane.rank, pl.Int64).alias("rank"),
+            "row",
+            pl.col("group_text").cast(pl.String),
+            "sequence",
+        )
         for lane in lanes
     ]
     found = came.drop("clique", "number").join(pl.concat(known), on=("rank", "row"))
@@ -233,7 +238,7 @@ def find_communicating(lanes: Sequence[Lane]) -> set[str]:
         [
             lane.events.filter(pl.col("class") == "other").select(
                 pl.lit(lane.rank).alias("rank"),
-                "text",
+                pl.col("text").cast(pl.String),
                 pl.col("start_ns", "end_ns") + lane.facts.origin_ns,
             )
             for lane in lanes

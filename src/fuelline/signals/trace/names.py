@@ -52,6 +52,8 @@ _CLASSES: Final = (
         ),
     ),
 )
+CLASSES: Final = (COMMUNICATION, *(name for name, _ in _CLASSES), "other")
+LIBRARIES: Final = tuple(name for name, _ in _LIBRARIES)
 _LIBRARY_PATTERNS = tuple((name, re.compile(words, re.IGNORECASE)) for name, words in _LIBRARIES)
 _CLASS_PATTERNS = tuple((name, re.compile(words, re.IGNORECASE)) for name, words in _CLASSES)
 _TENSOR = re.compile(

@@ -76,7 +76,7 @@ def _by_annotation(trace: Trace, rank: int) -> Steps | None:
         part.filter(
             (pl.col("kind") == int(HostKind.ANNOTATION)) & pl.col("name").is_in(list(families))
         ).select("name", "start_ns", "end_ns")
-        for part in trace.parts("host", rank)
+        for part in trace.parts("host", rank, ("name", "start_ns", "end_ns", "kind"))
     ]
     found = pl.concat(parts) if parts else pl.DataFrame()
     if not found.height:

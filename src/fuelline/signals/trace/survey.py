@@ -63,7 +63,8 @@ def survey_trace(trace: Trace) -> Survey:
         for lane in lanes
         for device in lane.devices
     ]
-    return Survey(trace, lanes, hosts, meetings, steps, accounts)
+    settled = {rank: host.settled() for rank, host in hosts.items()}
+    return Survey(trace, lanes, settled, meetings, steps, accounts)
 
 
 def correlations(lane: Lane) -> pl.Series:

@@ -67,6 +67,16 @@ def test_quick_fetches_are_looked_at_now_and_then() -> None:
     assert 2 <= sum(seen) < 30
 
 
+def test_a_draw_in_a_fetch_that_was_not_looked_at_is_seen_at_the_next_look() -> None:
+    watcher = Watcher(Rows())
+    assert not watcher.end(1_000_000_000)  # slow, so the next one is looked at, too
+    assert not watcher.end(20_000)  # quick, so the next ones are not
+    random.random()
+    seen = [watcher.end(20_000) for _ in range(300)]
+    assert sum(seen) == 1
+    assert not seen[0]
+
+
 @pytest.mark.parametrize(
     "generator", [random.Random(1), torch.Generator(), np.random.default_rng(1)]
 )

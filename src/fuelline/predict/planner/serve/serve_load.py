@@ -63,7 +63,9 @@ def simulate_finalists(
     )
     doubt_ratio = min(token.high / token.value, MOST_DOUBT)
     most = wish.most_chips
-    return plan_fleet(_sizes(found), limits, doubt_ratio, pools=pools, most_chips=most)
+    return plan_fleet(
+        _sizes(found), limits, doubt_ratio, pools=pools, most_chips=most, margin=pools
+    )
 
 
 def lead_with(found: list[Found], fleet: FleetAnswer | None) -> list[Found]:

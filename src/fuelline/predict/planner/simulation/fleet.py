@@ -47,10 +47,12 @@ def plan_fleet(
     *,
     pools: bool = False,
     most_chips: int | None = None,
+    margin: bool = True,
 ) -> FleetAnswer:
     """Sizes side by side, the cheapest that keeps the limits first; never more than `most_chips`.
 
-    Of sizes that need more, the one that carries most within them comes first.
+    Of sizes that need more, the one that carries most within them comes first. `margin` looks for
+    what the first carries beyond the rate asked for, which takes as long as all the rest.
     """
     limits.arrivals.check()
     options = [_within(each, _size(each, limits), limits, most_chips) for each in instances]
@@ -58,7 +60,7 @@ def plan_fleet(
     if best is not None:
         sure = serve_with_doubt(best[0], best[1].replicas, limits, doubt_ratio)
         carries = best[1].carries_per_s
-        if carries is None and pools:  # a line of a range tells neither pools nor the margin
+        if carries is None and margin:
             carries = _carries(best[0], best[1], limits)
         chosen = replace(best[1], simulated=sure, carries_per_s=carries)
         options[options.index(best[1])] = chosen
