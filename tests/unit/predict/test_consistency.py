@@ -11,9 +11,10 @@ from fuelline.predict.planner.physics.memory import cache_room
 from fuelline.predict.planner.physics.rates import find_engine
 from fuelline.predict.planner.physics.setup import Setup
 from fuelline.predict.planner.serve.chips_plan import line_for_serving, smallest_spread
+from fuelline.predict.planner.serve.describing import describe
 from fuelline.predict.planner.serve.floor import critical_batch, find_floor, products_limit
 from fuelline.predict.planner.serve.serve_answer import Question, answer_serving
-from fuelline.predict.planner.serve.serve_plan import Wish, describe, find_load
+from fuelline.predict.planner.serve.serve_plan import Wish, find_load
 from fuelline.predict.planner.simulation import Arrivals, Lengths, Limits, Slo, plan_fleet
 from fuelline.predict.planner.train.train_plan import TrainWish, plan_training
 from fuelline.predict.planner.train.training import held_params, sharded_params
