@@ -17,9 +17,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """hatch_build.py as it stands beside a copy of the source."""
-    source = Path("src/fuelline/ingest/kineto/_scan.c")
-    (tmp_path / source).parent.mkdir(parents=True)
-    shutil.copy(ROOT / source, tmp_path / source)
+    source = Path("src/fuelline/ingest/kineto/scanner")
+    shutil.copytree(ROOT / source, tmp_path / source)
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
     spec = importlib.util.spec_from_file_location("hatch_build", tmp_path / "hatch_build.py")
     assert spec is not None
