@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import pytest
 
 from fuelline.predict import fit, forecast
@@ -74,3 +75,19 @@ def test_a_storage_gives_no_more_bytes_than_it_has_bandwidth() -> None:
 
 def test_a_hundredth_of_a_device_is_not_called_none() -> None:
     assert "0.01 times as fast" in ask(chip_factor=0.01).words
+
+
+@pytest.mark.parametrize(
+    "question", [{"ranks": 16}, {"workers": 8}, {"chip_factor": 0.1}, {"transform_factor": 10.0}]
+)
+def test_an_interval_does_not_reach_far_beyond_what_a_law_allows(question) -> None:
+    crowded = make_facts(batch=160.0, workers=1, cpu=20.0, device=2.0, host=0.5, cores=2.0)
+    queued = Reading(value=0.135, unit="s", low=0.1, high=0.17)
+    demands = msgspec.structs.replace(crowded.demands, fetch_queued_seconds=queued)
+    job = fit(msgspec.structs.replace(crowded, demands=demands))
+    assert isinstance(job, Fit)
+    told = forecast(job, WhatIf(**question))
+    assert isinstance(told.speedup, Reading)
+    tightest = min(each.speedup for each in told.bounds)
+    assert told.speedup.high <= 1.3 * tightest
+    told.speedup.check()
