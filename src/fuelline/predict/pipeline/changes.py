@@ -46,8 +46,9 @@ def change(fit: Fit, question: WhatIf) -> Changed | Missing:
             return step
         if step is not None:
             changed = Changed(step.pipe, [*changed.assumptions, *step.assumptions])
-    stretched = _too_far(fit, changed.pipe)
-    return stretched or changed
+    if math.isfinite(changed.pipe.storage_most):
+        return changed  # another storage: what it takes at once is known
+    return _too_far(fit, changed.pipe) or changed
 
 
 def _storage(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | None:
@@ -78,8 +79,26 @@ def _on(fit: Fit, pipe: Pipeline, kind: StorageKind) -> Changed | Missing:
         return Missing(reason="how much a fetch reads was not counted")
     read_s = calls * kind.request_seconds + bytes_read / kind.bytes_per_s
     opening_s = min(pipe.metadata_s, calls * kind.request_seconds)
-    moved = replace(pipe, read_s=read_s, metadata_s=opening_s, elasticity=0.0)
-    return Changed(moved, [f"{kind.words}: {kind.request_seconds * 1e6:.0f} us a request"])
+    moved = replace(
+        pipe,
+        read_s=read_s,
+        metadata_s=opening_s,
+        elasticity=0.0,
+        storage_rivals=0.0,
+        storage_most=_most_at_once(kind, calls, bytes_read, read_s + opening_s),
+    )
+    words = [f"{kind.words}: {number(kind.request_seconds * 1e6)} us a request"]
+    if moved.storage_s > pipe.storage_s:
+        words.append("no read is served from memory, as recorded ones may have been")
+    return Changed(moved, words)
+
+
+def _most_at_once(kind: StorageKind, calls: float, bytes_read: float, alone_s: float) -> float:
+    """How many fetches side by side fill this storage, by its bytes or by its requests."""
+    full_s = bytes_read / kind.bytes_per_s
+    if kind.requests_at_once is not None:
+        full_s = max(full_s, calls * kind.request_seconds / kind.requests_at_once)
+    return alone_s / full_s if full_s > 0 else math.inf
 
 
 def _fetching(_: Fit, pipe: Pipeline, question: WhatIf) -> Changed | None:

@@ -2,7 +2,8 @@
 
 The interval comes from the errors of the measured numbers (each is moved by its standard error, and
 the effects add up in squares), from what the model had to solve for, and from what no recording can
-show: more busy cores share caches and memory. A number that was never measured gives no answer.
+show: more busy cores share caches and memory. Laws bound it from above. A number that was never
+measured gives no answer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from msgspec import structs
 
 from fuelline.predict.pipeline.changes import change
 from fuelline.predict.pipeline.chip_ratio import compare_chips
-from fuelline.predict.pipeline.pipeline_model import Limit, Pipeline, find_limit, run
+from fuelline.predict.pipeline.pipeline_model import Limit, Pipeline, find_bounds, find_limit, run
 from fuelline.predict.pipeline.wording import word_limit, word_question
 from fuelline.schema.forecasts import Bound, Forecast, WhatIf
 from fuelline.schema.readings import Missing, Reading
@@ -53,6 +54,7 @@ def forecast(
     value = _speedup(fit.pipe, pipe)
     half = _Z_95 * _error(fit, pipe, question)
     low, high = value * math.exp(-half), value * math.exp(half)
+    high = max(value, min(high, _ceiling(fit, pipe, question)))
     if question.is_empty():
         low = high = value
     speedup = Reading(value=value, unit="x", low=low, high=high, origin="pipeline model")
@@ -108,8 +110,7 @@ def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
         moved = change(replace(fit, fixed_share=share), question)
         if not isinstance(moved, Missing):
             parts.append(math.log(_speedup(fit.pipe, moved.pipe)) - middle)
-    if question.chip is not None:
-        parts.append(_chip_error(fit, question, middle))
+    parts.append(_chip_error(fit, question, middle))
     if not fit.seen_scaling and new.storage_s > 0:
         queueing = _with_elasticity(fit, UNSEEN_ELASTICITY)
         moved = change(queueing, question)
@@ -120,9 +121,35 @@ def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
     return math.sqrt(sum(part**2 for part in parts))
 
 
+def _ceiling(fit: Fit, new: Pipeline, question: WhatIf) -> float:
+    """What the tightest law allows at most, with the error of the demands that it rests on.
+
+    How many rivals there are, how reads queue, how fetches vary: all that may be wrong by half and
+    more, and no law asks for it. So an interval never reaches far beyond "at most".
+    """
+    most = _lawful(fit, new)
+    if not math.isfinite(most):
+        return most
+    parts = [RUN_ERROR, _chip_error(fit, question, math.log(_speedup(fit.pipe, new)))]
+    for name, error in fit.errors.items():
+        moved = change(_moved(fit, name, 1 + error), question)
+        if not isinstance(moved, Missing):
+            parts.append(math.log(_lawful(fit, moved.pipe) / most))
+    return most * math.exp(_Z_95 * math.sqrt(sum(part**2 for part in parts)))
+
+
+def _lawful(fit: Fit, new: Pipeline) -> float:
+    """The speedup over the recorded time that the tightest law leaves."""
+    samples = new.batch_samples * new.ranks / (fit.pipe.batch_samples * fit.pipe.ranks)
+    least_s = max(find_bounds(new).values())
+    return samples * fit.batch_s / least_s if least_s > 0 else math.inf
+
+
 def _chip_error(fit: Fit, question: WhatIf, middle: float) -> float:
     """What it would change if the other chip were faster by its ratio's error."""
-    ratio = compare_chips(question.chip or "", fit.facts.devices)
+    if question.chip is None:
+        return 0.0
+    ratio = compare_chips(question.chip, fit.facts.devices)
     if isinstance(ratio, Missing):
         return 0.0
     faster = structs.replace(question, chip=None, chip_factor=ratio.factor * math.exp(ratio.error))

@@ -75,6 +75,9 @@ class Pipeline:
     """Measured over modelled time of an input-bound batch."""
     surplus_s: float = 0.0
     """What the trainer takes beyond the model, where it is the limit."""
+    storage_most: float = math.inf
+    """Requests that the storage serves at once at most, where its kind tells: more of them wait.
+    Bytes count as requests that last as long as the bytes take."""
 
     @property
     def storage_s(self) -> float:
@@ -158,7 +161,7 @@ def find_bounds(pipe: Pipeline) -> dict[Limit, float]:
         if pipe.workers
         else pipe.fetch_s + pipe.host_s,
         "cores": pipe.ranks * _core_seconds(pipe) / pipe.cores,
-        "storage": storage_s if pipe.elasticity > 0 else 0.0,
+        "storage": storage_s if pipe.elasticity > 0 or math.isfinite(pipe.storage_most) else 0.0,
         "pauses": pipe.pause_felt * sum(pipe.pauses.values()),
     }
     return bounds
@@ -192,10 +195,18 @@ def supply(pipe: Pipeline, rate: float) -> float:
 
 def storage_speed(pipe: Pipeline, count: float) -> float:
     """What `count` requests of the job get, where one alone with nobody else gets 1."""
-    return count * math.pow(count + pipe.storage_rivals, -pipe.elasticity)
+    if not count:
+        return 0.0
+    speed = count * math.pow(count + pipe.storage_rivals, -pipe.elasticity)
+    return min(speed, max(1.0, pipe.storage_most))
 
 
-def _core_speed(pipe: Pipeline, trainer_load: float, count: int) -> float:
+def is_saturated(pipe: Pipeline) -> bool:
+    """Whether all the requests that can be in flight are more than the storage serves at once."""
+    return max(1, pipe.workers) * pipe.ranks >= pipe.storage_most
+
+
+def _core_speed(pipe: Pipeline, trainer_load: float, count: float) -> float:
     """Cores that `count` running workers get, the trainer and others wanting some as well."""
     wanting = count + pipe.rivals + trainer_load * pipe.ranks
     return count * min(1.0, pipe.cores / wanting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuelline.predict.pipeline.pipeline_model import is_saturated
 from fuelline.schema.storages import LOCAL, PACKED, STORAGE_KINDS
 from fuelline.schema.units import number
 
@@ -51,6 +52,11 @@ def _loader_words(question: WhatIf) -> list[str]:
     return words
 
 
+def _factor(value: float) -> str:
+    """`0.01`, which `number` would round to nothing."""
+    return number(value) if value >= 1 else f"{value:g}"
+
+
 def _input_words(question: WhatIf) -> list[str]:
     words = []
     if question.storage is not None:
@@ -58,16 +64,16 @@ def _input_words(question: WhatIf) -> list[str]:
         known = _STORAGES.get(question.storage) if probed is None else probed.words
         words.append(known or f"storage {question.storage[:-1]} times as fast")
     if question.transform_factor is not None:
-        words.append(f"preparing {number(question.transform_factor)} times as fast")
+        words.append(f"preparing {_factor(question.transform_factor)} times as fast")
     if question.handoff_factor is not None:
-        words.append(f"hand-off {number(question.handoff_factor)} times as fast")
+        words.append(f"hand-off {_factor(question.handoff_factor)} times as fast")
     return words
 
 
 def _machine_words(question: WhatIf) -> list[str]:
     words = []
     if question.chip_factor is not None:
-        words.append(f"a device {number(question.chip_factor)} times as fast")
+        words.append(f"a device {_factor(question.chip_factor)} times as fast")
     if question.chip is not None:
         words.append(f"a device {question.chip}")
     if question.cores is not None:
@@ -81,12 +87,13 @@ def _machine_words(question: WhatIf) -> list[str]:
 
 def word_limit(limit: Limit, pipe: Pipeline) -> str:
     """The limit as people call it."""
+    is_full = pipe.elasticity >= _SATURATED or is_saturated(pipe)
     words: dict[Limit, str] = {
         "device": "the device itself",
         "host": "the training process itself",
         "workers": "the number of workers",
         "cores": "cores",
-        "storage": "storage bandwidth" if pipe.elasticity >= _SATURATED else "storage latency",
+        "storage": "storage bandwidth" if is_full else "storage latency",
         "pauses": "pauses of the loop",
     }
     return words[limit]
