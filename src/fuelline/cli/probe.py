@@ -47,7 +47,8 @@ examples:
   fuelline probe /data --peer node2     also the network to that host
 
 Writes up to --size to a folder of its own below PATH and deletes it, also
-after Ctrl-C. About 12 measurements of --seconds each at most.
+after Ctrl-C. A job that lists PATH meanwhile sees that folder: name the one
+above the data then. About 12 measurements of --seconds each at most.
 """
 
 
