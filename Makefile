@@ -37,7 +37,7 @@ bench: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) $(FRAMEWORKS) bench/out
 
-$(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py src/fuelline/ingest/kineto/_scan.c
+$(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt -e . torch numpy pillow
 	touch $@

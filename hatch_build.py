@@ -24,8 +24,9 @@ except ImportError:  # run by hand
     BuildHookInterface = object
 
 ROOT = Path(__file__).resolve().parent
-SOURCE = ROOT / "src" / "fuelline" / "ingest" / "kineto" / "_scan.c"
-TARGET = SOURCE.with_suffix(".abi3.so")
+PACKAGE = ROOT / "src" / "fuelline" / "ingest" / "kineto"
+SOURCE = PACKAGE / "scanner" / "_scan.c"
+TARGET = PACKAGE / "_scan.abi3.so"
 FLAGS = ("-O2", "-std=c99", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing")
 """Without contraction, because times must be rounded as polars rounds them."""
 MOST_SECONDS = 120

@@ -266,7 +266,6 @@ class Fuzzer:
     def __init__(self, seeds: dict[str, list[bytes]], folder: Path) -> None:
         self._seeds, self._folder = seeds, folder
         self._context = multiprocessing.get_context("spawn")
-        self.cpu_seconds = 0.0
         self._start()
 
     def _start(self) -> None:
@@ -309,7 +308,6 @@ class Fuzzer:
 
     def stop(self) -> None:
         """End the process that this one started."""
-        self.cpu_seconds += self._cpu_seconds()
         self._process.kill()
         self._process.join()
 
@@ -339,7 +337,7 @@ def fuzz(seconds: float, first: int, keep: Path | None) -> dict[str, Any]:
         fuzzer.stop()
     return {
         "seconds": seconds,
-        "cpu_seconds": round(fuzzer.cpu_seconds),
+        "cpu_seconds": round(sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])),
         "cases": sum(counts.values()),
         **{f"cases_{kind}": count for kind, count in counts.items()},
         "found": sum(map(len, found.values())),

@@ -4,8 +4,9 @@
 
 A real trace (216,000 events, 54 MB unpacked) is repeated with shifted times and ids: six times for
 324 MB. Ours is measured from the start of Python to the ledger; HTA 0.5.0 (`HolisticTraceAnalysis`)
-and 0.6.1 (`traceinsight`), each in a venv of its own under bench/out, only while they load. Runs
-are interleaved, medians are kept. Takes about 15 minutes, most of it HTA and making the traces.
+and 0.6.1 (`traceinsight`), each in a venv of its own under FUELLINE_BENCH_VENVS or bench/out, only
+while they load. Runs are interleaved, medians are kept. Takes about 15 minutes, most of it HTA and
+making the traces.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ def ask(command: list[str]) -> dict[str, Any]:
 
 def peer_python(package: str) -> Path:
     """Python of a venv with one peer, made on first use."""
-    folder = OUT / f"venv-{package.partition('=')[0]}"
+    kept = Path(os.environ.get("FUELLINE_BENCH_VENVS", OUT))
+    folder = kept / f"venv-{package.partition('=')[0]}"
     if not (folder / "ready").exists():
         venv.create(folder, with_pip=True)
         subprocess.run([folder / "bin" / "pip", "install", "-q", package], check=True)

@@ -3,7 +3,8 @@
 It says what a step's time went to, not what limits it. So INPUT-BOUND becomes stage `input` with an
 unnamed limit: its stage can be right, both coordinates cannot. COMPUTE-BOUND and BALANCED are taken
 as healthy; RESIDUAL-HEAVY, time that is neither input nor compute, as a pause. Its stragglers are
-taken as `sync x imbalance` with the rank that it names; why it is late is told by area only.
+taken as `sync x imbalance` with the rank and the phase that it names; one of compute is taken as
+`compute x code`, to its favour.
 It starts ranks itself, so that they cannot be put into namespaces or groups of their own.
 """
 
@@ -15,7 +16,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bench.zoo.case import HEALTHY
+from bench.zoo.case import HEALTHY, Culprit
 from bench.zoo.fault import NotPlanted, OneRank
 from bench.zoo.faults.links import Link
 from bench.zoo.faults.mounts import SlowMount
@@ -89,17 +90,27 @@ def _ranks(case: Case) -> tuple[str, ...]:
 
 
 def _judge(case: Case, primary: dict[str, Any]) -> dict[str, Any]:
-    said = SAID.get(primary["kind"])
-    rank = (primary.get("evidence") or {}).get("culprit_rank")
+    said, culprit = SAID.get(primary["kind"]), _find_culprit(primary)
     return {
         "said": said,
         "code": primary["kind"],
         "words": f"{primary['status']}: {primary['summary']} {primary['action']}",
-        "status": judge_culprit(case, None, judge_pair(case.truth, said)),
+        "status": judge_culprit(case, culprit, judge_pair(case.truth, said)),
         "culprit": str(case.culprit or ""),
-        "said_culprit": "" if rank is None else f"rank {rank}",
+        "said_culprit": str(culprit or ""),
         "false_alarm": case.healthy and said not in (HEALTHY, None),
     }
+
+
+def _find_culprit(primary: dict[str, Any]) -> Culprit | None:
+    """The slowest rank of a straggler, and the phase in which it is."""
+    evidence = primary.get("evidence") or {}
+    rank = (evidence.get("worst") or {}).get("rank")
+    if not primary["kind"].endswith("STRAGGLER") or rank is None:
+        return None
+    is_compute = primary["kind"] == "COMPUTE_STRAGGLER"
+    stage, limit = ("compute", "code") if is_compute else ("input", "unnamed")
+    return Culprit(rank, stage, limit, str(evidence.get("phase", "")))
 
 
 def _installed() -> Path:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.trace import Quality
-from fuelline.timeline.trace import TRACE_TABLES
+from fuelline.timeline.trace import complete
 
 if TYPE_CHECKING:
     from fuelline.ingest.importer import PartWriter
@@ -45,10 +45,4 @@ def describe_insane(count: int) -> list[Quality]:
 def write(writer: PartWriter, table: str, rank: int, frame: pl.DataFrame) -> None:
     """One part, if it has rows, in the types of its table; what does not fit is null."""
     if frame.height:
-        fitted = frame.select(
-            pl.col(name).cast(kind, strict=False)
-            if name in frame.columns
-            else pl.lit(None, kind).alias(name)
-            for name, kind in TRACE_TABLES[table].items()
-        )
-        writer.add(table, rank, fitted)
+        writer.add(table, rank, complete(table, frame))

@@ -54,6 +54,8 @@ _BOTH_SIDES = {
 }
 """A send and its receive are one exchange, and named as such (as the authors' results do)."""
 _OVER_REPLICAS = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
+_MOST_NAME_BYTES = 200
+"""The names of operations have up to 27."""
 _MOST_SEQUENCE = 1 << 20
 """Operations of one type in one step of one worker; more are damage."""
 
@@ -144,14 +146,17 @@ def _load(path: Path) -> pl.DataFrame:
 
 
 def _checked(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
-    """Refuse a row without a worker, a step, a name or a time: what it means cannot be guessed."""
+    """Refuse a row without a worker, a step, a name or a time: what it means cannot be guessed.
+
+    A long name is none: it is repeated in the groups of all rows, and packed as if it were one.
+    """
     good = (
         pl.col("dp_rank").is_between(0, _MOST_NUMBER)
         & pl.col("stage").is_between(0, _MOST_NUMBER)
         & pl.col("rank").is_between(0, _MOST_NUMBER)
         & pl.col("seq_id").is_between(0, _MOST_SEQUENCE - 1)
         & pl.col("step").is_not_null()
-        & pl.col("optype").is_not_null()
+        & (pl.col("optype").str.len_bytes() <= _MOST_NAME_BYTES)
         & pl.col("start_ts").abs().is_between(0, _MOST_SECONDS)
         & pl.col("duration").abs().is_between(0, _MOST_SECONDS)
     )

@@ -11,9 +11,11 @@ from fuelline.predict.planner.physics.memory import cache_room
 from fuelline.predict.planner.physics.rates import find_engine
 from fuelline.predict.planner.physics.setup import Setup
 from fuelline.predict.planner.serve.chips_plan import line_for_serving, smallest_spread
+from fuelline.predict.planner.serve.describing import describe
 from fuelline.predict.planner.serve.floor import critical_batch, find_floor, products_limit
 from fuelline.predict.planner.serve.serve_answer import Question, answer_serving
-from fuelline.predict.planner.serve.serve_plan import Wish, describe, find_load
+from fuelline.predict.planner.serve.serve_plan import Wish, find_load
+from fuelline.predict.planner.simulation import Arrivals, Lengths, Limits, Slo, plan_fleet
 from fuelline.predict.planner.train.train_plan import TrainWish, plan_training
 from fuelline.predict.planner.train.training import held_params, sharded_params
 from fuelline.schema.chips import Chip, find_chip, list_chips
@@ -237,3 +239,32 @@ def test_sharding_holds_every_parameter_somewhere() -> None:
         ):
             assert sharded_params(model, spread) * spread.chips >= 0.999 * model.params
             assert held_params(model, spread) >= sharded_params(model, spread)
+
+
+@pytest.mark.parametrize(
+    ("model", "chip", "spread"),
+    [
+        ("llama-3.1-8b", "h100", Parallelism()),
+        ("llama-3.1-70b", "h100", Parallelism(tp=8)),
+        ("llama-3.1-70b", "h100", Parallelism(tp=2, pp=2)),
+        ("deepseek-v3", "h200", Parallelism(dp=16, ep=16)),
+        ("mixtral-8x7b", "h200", Parallelism(tp=2, dp=4, ep=8)),
+    ],
+)
+def test_a_simulation_carries_about_what_the_steady_state_does(
+    model: str, chip: str, spread: Parallelism
+) -> None:
+    replica = deploy(name_model(model), find_chip(chip), spread)
+    wish = replace(WISH, tpot_s=0.1)
+    found = find_load(replica, wish)
+    assert found is not None
+    steady = found.per_second / WISH.output
+    limits = Limits(
+        arrivals=Arrivals(rate_per_s=0.8 * steady),
+        prompt=Lengths(mean=WISH.prompt),
+        output=Lengths(mean=WISH.output),
+        slo=Slo(tpot_s=0.1),
+    )
+    option = plan_fleet([replica], limits, pools=True).options[0]
+    assert option.carries_per_s is not None
+    assert 0.7 < option.carries_per_s / option.bought / steady < 1.5

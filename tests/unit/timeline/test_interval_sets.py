@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fuelline.timeline import intervals as algebra
 from fuelline.timeline.intervals import (
     covered_ns,
     intersect,
@@ -19,6 +21,9 @@ from fuelline.timeline.intervals import (
     subtract,
     total_ns,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Pairs = list[tuple[int, int]]
 
@@ -48,7 +53,16 @@ def is_a_set(found: pl.DataFrame) -> bool:
     )
 
 
+@pytest.fixture(autouse=True, params=[2, 65_536], ids=["in slices", "at once"])
+def _rows(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Large sets are looked at in slices, which must change nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(algebra, "_ROWS", request.param)
+        yield
+
+
 @given(pairs)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_merge_covers_the_same_moments_with_fewest_intervals(one: Pairs) -> None:
     found = merge(frame(one))
     assert is_a_set(found)
@@ -57,6 +71,7 @@ def test_merge_covers_the_same_moments_with_fewest_intervals(one: Pairs) -> None
 
 
 @given(pairs, pairs)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_intersect_subtract_and_merge_all_are_those_of_sets(one: Pairs, other: Pairs) -> None:
     left, right = merge(frame(one)), merge(frame(other))
     assert moments_of(intersect(left, right)) == moments(one) & moments(other)
@@ -67,7 +82,7 @@ def test_intersect_subtract_and_merge_all_are_those_of_sets(one: Pairs, other: P
 
 
 @given(pairs, st.lists(pairs, max_size=4))
-@settings(max_examples=60)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_partition_gives_each_moment_to_the_first_layer(whole: Pairs, layers: list[Pairs]) -> None:
     found = partition(merge(frame(whole)), [merge(frame(layer)) for layer in layers])
     said = {at: layer for start, end, layer in found.iter_rows() for at in range(start, end)}
@@ -80,6 +95,7 @@ def test_partition_gives_each_moment_to_the_first_layer(whole: Pairs, layers: li
 
 
 @given(pairs, pairs)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_covered_counts_the_moments_of_each_interval(intervals: Pairs, other: Pairs) -> None:
     intervals = [pair for pair in intervals if pair[0] <= pair[1]]
     found = covered_ns(frame(intervals), merge(frame(other)))

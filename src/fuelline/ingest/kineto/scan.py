@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _LEFT_OUT = "FUELLINE_NO_SCANNER"
 _HOW = "install gcc and Python's headers, then fuelline again"
 _LAYOUT = 1
-"""What _scan.c and this file say to each other; one that was built from another is not used."""
+"""What scanner/_scan.c and this file say to each other; another build than this is not used."""
 _TAKEN, _COARSE = 0, 2
 """Outcomes of a piece; 1 is a refusal."""
 _SPECIAL, _MARKED, _FLAG_BITS = 1, 2, 2

@@ -58,6 +58,16 @@ def test_a_call_is_counted_once_and_loses_its_version(tmp_path: Path) -> None:
     assert calls.select("text", "start_ns").rows() == [("cudaLaunchKernel", 90)]
 
 
+def test_a_name_too_long_to_be_one_is_not_searched_for_a_version(tmp_path: Path) -> None:
+    """Found by fuzzing: 5,800 names of 100,000 letters took half a minute to search."""
+    long = "x" * (MOST_CHARACTERS + 1) + "_v2"
+    strings = TABLES["StringIds"]
+    path = make(tmp_path / "a", StringIds=(strings[0], [*strings[1][:2], (3, long)]))
+    (call,) = read(Nsight(), path).table("host").filter(kind=int(HostKind.RUNTIME))["text"]
+    assert call.startswith("x" * MOST_CHARACTERS)
+    assert f"{len(long)} characters" in call
+
+
 def test_operators_are_told_from_annotations_and_marks_have_no_length(tmp_path: Path) -> None:
     host = read(Nsight(), make(tmp_path / "a")).table("host").sort("start_ns")
     ranges = host.filter(host["kind"].is_in([HostKind.OP, HostKind.ANNOTATION]))

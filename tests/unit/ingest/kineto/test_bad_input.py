@@ -192,3 +192,24 @@ def test_what_fuzzing_found_is_refused_or_read(tmp_path: Path, path: Path) -> No
         measure_trace(load(tmp_path, path))
     except InputError as refused:
         assert "byte" in str(refused)  # noqa: PT017 - both outcomes are allowed
+
+
+@pytest.mark.parametrize("ts", ["nan", '"soon"', "null", "[1]", "1e400", "9999999999999999.5"])
+def test_a_time_that_is_none_among_exact_ones_is_refused(tmp_path: Path, ts: str) -> None:
+    """Found by fuzzing: what was compared with a decimal that is no number ended in a traceback."""
+    text = lay_out([kernel(1, 2), kernel(3, 4)], "spaced")
+    exact = text.replace(b'"ts": 1,', b'"ts": 1712195495519689.047,')
+    path = tmp_path / "trace"
+    path.write_bytes(exact.replace(b'"ts": 3,', f'"ts": {ts},'.encode()))
+    with pytest.raises(InputError, match="byte"):
+        load(tmp_path, path)
+
+
+def test_a_number_out_of_range_that_nobody_asks_for_is_passed_over(tmp_path: Path) -> None:
+    """Found by fuzzing: whether it was refused depended on the events beside it."""
+    flow = {"ph": "s", "cat": "ac2g", "name": "ac2g", "ts": 7, "pid": 0, "tid": 0}
+    meta = {"ph": "M", "name": "process_name", "ts": 7, "args": {"name": "python"}}
+    text = lay_out([flow, kernel(1, 2), meta], "spaced").replace(b'"ts": 7', b'"ts": 1e400')
+    path = tmp_path / "trace"
+    path.write_bytes(text)
+    assert load(tmp_path, path).table("device", 0).height == 1

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuelline.schema.trace import DeviceKind, HostKind
-from fuelline.signals.trace import measure_trace
+from fuelline.signals.trace import gaps, measure_trace
 from fuelline.signals.trace.names import classify, find_library, uses_tensor_cores
 from tests.unit.signals.trace.planted import US, Rank, build
 
@@ -232,6 +232,11 @@ def test_a_ledger_counts_every_moment_once(
         name, kind, _ = rng.choice(CAUSES)
         rank.op(start, start + length, name, int(kind))
     measured = measure_trace(build(rank))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gaps, "_GAPS", 2)  # gaps are explained some at a time
+        in_slices = measure_trace(build(rank))
+    assert in_slices.answer.ledgers == measured.answer.ledgers
+    assert in_slices.answer.gaps == measured.answer.gaps
     for ledger in measured.answer.ledgers:
         ledger.check()
         computing = {

@@ -15,15 +15,9 @@ from fuelline.predict.planner.physics.deployment import Deployment
 from fuelline.predict.planner.physics.interval import as_sure_as
 from fuelline.predict.planner.physics.memory import cache_room, sram_spread
 from fuelline.predict.planner.physics.setup import Setup
+from fuelline.predict.planner.serve.describing import MILLION, describe, per_chip, user_rate
 from fuelline.predict.planner.serve.floor import find_floor
-from fuelline.predict.planner.serve.serve_plan import (
-    MILLION,
-    Wish,
-    describe,
-    find_load,
-    per_chip,
-    user_rate,
-)
+from fuelline.predict.planner.serve.serve_plan import Wish, find_load
 from fuelline.predict.planner.train.train_plan import TrainWish, plan_training
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import ChipLine

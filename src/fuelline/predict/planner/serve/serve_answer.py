@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from fuelline.predict.planner.models.native import precision_on, say_native
 from fuelline.predict.planner.physics.memory import sram_spread
 from fuelline.predict.planner.serve.chips_plan import smallest_spread
+from fuelline.predict.planner.serve.describing import describe
 from fuelline.predict.planner.serve.floor import find_floor
+from fuelline.predict.planner.serve.layouts import list_spreads
 from fuelline.predict.planner.serve.pools import split_pools
 from fuelline.predict.planner.serve.serve_advice import (
     advise,
@@ -24,9 +26,7 @@ from fuelline.predict.planner.serve.serve_plan import (
     Wish,
     best_of_each_chip,
     candidates,
-    describe,
     find_load,
-    list_spreads,
     order,
 )
 from fuelline.schema.errors import InputError

@@ -1,8 +1,8 @@
 """`plan serve`: over chips, degrees and batches, what serves a load within limits at least cost.
 
 Every candidate is a replica whose largest load within the limits is found; replicas are then as
-many as the rate needs with head room. Only candidates that are shown get intervals: the search
-stays below two seconds.
+many as the rate needs with head room and spares. What is shown of a candidate is told in
+`describing`: only those get intervals, so that the search stays below two seconds.
 """
 
 from __future__ import annotations
@@ -13,40 +13,26 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.predict.planner.check.answer import ENERGY, RATE, STATIC, TPOT, TTFT
 from fuelline.predict.planner.physics.deployment import Deployment
-from fuelline.predict.planner.physics.exchanges import BUS_GBPS
-from fuelline.predict.planner.physics.interval import as_sure_as, estimate
-from fuelline.predict.planner.physics.memory import (
-    cache_bytes,
-    cache_room,
-    most_host_share,
-    weight_bytes,
-)
-from fuelline.predict.planner.serve.batch_energy import joule_per_token
-from fuelline.predict.planner.serve.expert_load import count_experts
-from fuelline.predict.planner.serve.floor import critical_batch, products_limit
+from fuelline.predict.planner.physics.memory import cache_room, most_host_share
 from fuelline.predict.planner.serve.serving import Load, arrive
 from fuelline.predict.planner.simulation.spares import add_spares
-from fuelline.schema.plan_answers import ServeOption
-from fuelline.schema.plans import Parallelism
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from fuelline.predict.planner.physics.constants import Constants, Engine
     from fuelline.predict.planner.physics.tally import Tally
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
-    from fuelline.schema.plans import Estimate
+    from fuelline.schema.plans import Parallelism
     from fuelline.schema.precision import Precision
 
-MILLION = 1e6
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-_DEGREES = (1, 2, 4, 8)
+GRAIN = 0.1
+"""A largest batch is found to this share of it."""
 SAME_COST = 1.03
 """Costs that differ by less are the same: the model does not know rates any better."""
-BUS_ASSUMED = f"a host bus of {BUS_GBPS:g} GB/s a chip"
 
 
 class Wish(Struct, frozen=True, kw_only=True):
@@ -114,43 +100,6 @@ class Found(Struct, frozen=True, kw_only=True):
         return min(self.per_second * self.replicas * (1 - wish.headroom), asked)
 
 
-def list_spreads(
-    model: Model,
-    chip: Chip,
-    tp: Sequence[int] | None = None,
-    pp: Sequence[int] | None = None,
-    ep: Sequence[int] | None = None,
-) -> list[Parallelism]:
-    """Ways to cut one replica that the model's heads and experts allow; what is given is kept."""
-    group = max(chip.scaleup_domain, 8)
-    tps = [size for size in (tp or _DEGREES) if tp or size <= group]
-    found = [
-        Parallelism(tp=t, pp=p)
-        for t in tps
-        for p in (pp or (1, 2, 4))
-        if model.heads % t == 0 and model.layers >= p and (p == 1 or t in (1, 8) or pp)
-    ]
-    if not model.experts or list(ep or ()) == [1]:
-        return found
-    if ep:
-        return [each for size in ep for each in _with_experts(model, size, tps, pp or (1,))]
-    if tp:
-        return found
-    wide = [size for size in (8, 16, 32, 64) if size <= chip.scaleup_domain]
-    return found + [each for size in wide for each in _with_experts(model, size, (1,), pp or (1,))]
-
-
-def _with_experts(
-    model: Model, ep: int, tps: Sequence[int], pps: Sequence[int]
-) -> Iterator[Parallelism]:
-    """Attention is cut by `tp` and repeated over the rest of the chips that share the experts."""
-    for t in tps:
-        for p in pps:
-            even = ep % t == 0 or t % ep == 0
-            if even and model.heads % t == 0 and model.experts % ep == 0 and model.layers >= p:
-                yield Parallelism(tp=t, pp=p, dp=max(ep // t, 1), ep=ep)
-
-
 def candidates(
     model: Model,
     chips: Iterable[Chip],
@@ -182,36 +131,60 @@ def find_load(replica: Deployment, wish: Wish) -> Found | None:
     """The largest load within the limits; if none is, the smallest, marked."""
     best: tuple[Deployment, Load] | None = None
     first: tuple[Deployment, Load] | None = None
-    alone = replica.prefill(1, max(wish.prompt, 1.0))
-    for holding, size in _sizes(replica, wish):
-        if holding.host_share > 0:
-            alone = holding.prefill(1, max(wish.prompt, 1.0))
-        now = arrive(holding, size, wish.prompt, wish.output, alone)
-        first = first or (holding, now)
-        if not keeps(now, wish):
+    kept = 0.0
+    alone = None if wish.offload else replica.prefill(1, max(wish.prompt, 1.0))
+    for size in _sizes(replica, wish):
+        tried = _try(replica, size, wish, alone)
+        if tried is None:
+            continue
+        first = first or tried
+        if not keeps(tried[1], wish):
+            between = _between(replica, (kept, size), wish, alone) if best else None
+            best = between or best
             break
-        if best is None or now.per_second > best[1].per_second:
-            best = (holding, now)
+        kept = size
+        if best is None or tried[1].per_second > best[1].per_second:
+            best = tried
     chosen = best or first
     return None if chosen is None else settle(*chosen, wish, meets=best is not None)
 
 
-def _sizes(replica: Deployment, wish: Wish) -> Iterator[tuple[Deployment, float]]:
-    """Sequences of an attention replica to try, each with as much in host memory as it needs."""
-    context = wish.prompt + wish.output
-    most = replica.most(context)
+def _between(
+    replica: Deployment, sizes: tuple[float, float], wish: Wish, alone: Tally | None
+) -> tuple[Deployment, Load] | None:
+    """The largest load within the limits between one that keeps them and one that does not."""
+    low, high = sizes
+    best = None
+    while high - low > max(1.0, GRAIN * high):
+        middle = float(round((low + high) / 2))
+        tried = _try(replica, middle, wish, alone)
+        if tried is not None and keeps(tried[1], wish):
+            low, best = middle, tried
+        else:
+            high = middle
+    return best
+
+
+def _sizes(replica: Deployment, wish: Wish) -> Sequence[float]:
+    """Sequences of an attention replica to try."""
+    if wish.sequences is not None:
+        return [wish.sequences / replica.spread.dp]
+    emptied = replica
     if wish.offload:
         emptied = replace(replica, host_share=most_host_share(replica.model))
-        most = emptied.most(context)
-    sizes: Sequence[float] = [*(b for b in _BATCHES if b < most), most]
-    if wish.sequences is not None:
-        sizes = [wish.sequences / replica.spread.dp]
-    for size in sizes:
-        holding: Deployment | None = replica
-        if wish.offload:
-            holding = replica.offloaded(size, context)
-        if holding is not None and 0 < size <= max(math.floor(holding.room(context) + 1e-9), 0):
-            yield holding, float(size)
+    most = emptied.most(wish.prompt + wish.output)
+    return [*(size for size in _BATCHES if size < most), most]
+
+
+def _try(
+    replica: Deployment, size: float, wish: Wish, alone: Tally | None
+) -> tuple[Deployment, Load] | None:
+    """With as much in host memory as so many sequences need; None if they do not fit."""
+    context = wish.prompt + wish.output
+    holding = replica.offloaded(size, context) if wish.offload else replica
+    if holding is None or not 0 < size <= math.floor(holding.room(context) + 1e-9):
+        return None
+    return holding, arrive(holding, size, wish.prompt, wish.output, alone)
 
 
 def keeps(load: Load, wish: Wish) -> bool:
@@ -276,83 +249,3 @@ def best_of_each_chip(found: Sequence[Found]) -> list[Found]:
     for each in found:
         seen.setdefault(each.replica.chip.name, each)
     return list(seen.values())
-
-
-def describe(found: Found, wish: Wish) -> ServeOption:
-    """With intervals, money and energy."""
-    replica, load = found.replica, found.load
-    context = wish.prompt + wish.output
-    price = found.usd_per_hour
-    rate = rate_of(found, wish)
-    usd = None if price is None else price / 3600 / found.served(wish) * MILLION
-    joule = joule_per_token(replica, load, wish.prompt, wish.output)
-    return ServeOption(
-        chip=replica.chip.name,
-        spread=replace(replica.spread),
-        replicas=found.replicas,
-        chips=found.chips,
-        sequences=found.sequences,
-        most_sequences=math.floor(replica.room(context) + 1e-9) * replica.spread.dp,
-        critical_batch=critical_batch(replica),
-        rate_tokens_per_s=rate,
-        tpot_s=_estimate(found, (load.tpot_s, "s"), load.token(), TPOT),
-        ttft_s=_estimate(found, (load.ttft_s, "s"), load.first(), TTFT),
-        prefill_s=load.alone.seconds,
-        exchange_share=load.step.between_chips / load.step.seconds,
-        usd_per_mtoken=usd,
-        usd_per_hour=price,
-        joule_per_token=joule,
-        weight_bytes_per_chip=weight_bytes(replica.model, replica.precision, replica.spread),
-        cache_bytes_per_sequence=cache_bytes(
-            replica.model, replica.precision, replica.spread, context
-        ),
-        meets=found.meets,
-        usd_per_mtoken_range=as_sure_as(rate, usd, "$/Mtok"),
-        joule_per_token_range=energy_range(found, joule),
-        precision=replica.precision.name,
-        products_limit=products_limit(replica, load.batch),
-        batch=load.batch,
-        experts=count_experts(replica, load),
-        host_share=replica.host_share,
-        short=found.short,
-        needed_chips=None if wish.rate_per_s is None else found.wanted * replica.spread.chips,
-        carries_per_s=found.per_second * found.replicas / wish.output,
-    )
-
-
-def rate_of(found: Found, wish: Wish) -> Estimate:
-    """Output of one replica: its requests' tokens over the time that a request runs."""
-    tokens = found.load.sequences * found.replica.spread.dp * wish.output
-    return _estimate(found, (found.per_second, "tok/s"), found.load.cycle, RATE, work=tokens)
-
-
-def user_rate(found: Found) -> Estimate:
-    """Tokens a second of one user."""
-    load = found.load
-    return _estimate(found, (1 / load.tpot_s, "tok/s"), load.token(), STATIC, work=1.0)
-
-
-def per_chip(rate: Estimate, chips: int) -> Estimate:
-    """A rate shared out, as sure as the whole."""
-    work = None if rate.work is None else rate.work / chips
-    low, value, high = (each / chips for each in (rate.low, rate.value, rate.high))
-    return replace(rate, low=low, value=value, high=high, work=work)
-
-
-def _estimate(
-    found: Found, value: tuple[float, str], parts: Tally, *kinds: str, work: float | None = None
-) -> Estimate:
-    """Of these kinds of questions; experts are a reason for doubt of their own."""
-    replica = found.replica
-    groups = (*kinds, "experts") if replica.model.experts else kinds
-    assumed = (BUS_ASSUMED,) if replica.host_share > 0 else ()
-    return estimate(
-        value, parts.terms(replica.doubt_frac), groups, replica.constants, assumed, work=work
-    )
-
-
-def energy_range(found: Found, joule: float | None) -> Estimate | None:
-    """Power is in doubt, and so is the rate that it is spread over; its terms are times."""
-    if joule is None:
-        return None
-    return replace(_estimate(found, (joule, "J/tok"), found.load.cycle, RATE, ENERGY), terms=())

@@ -8,6 +8,7 @@ loop that starts with all of them at once.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -15,7 +16,7 @@ from msgspec.structs import replace
 
 from fuelline.predict.planner.physics.constants import EQUAL_LENGTHS
 from fuelline.predict.planner.physics.deployment import CHUNK_TOKENS
-from fuelline.predict.planner.physics.expert_operators import expert_share
+from fuelline.predict.planner.physics.lockstep import stalls_for
 
 if TYPE_CHECKING:
     from fuelline.predict.planner.physics.constants import Loop
@@ -119,8 +120,8 @@ def _steady(
         batch = min(held, 1.0)
     step = replica.decode(batch, prompt + output / 2)
     count = max(batch, 1.0)
-    fill = replica.prefill(count, max(prompt, 1.0)).scaled(1 / count)
-    stalls = _stalls(replica, count / output, held)
+    fill = _one_of(replica, count, max(prompt, 1.0))
+    stalls = stalls_for(replica, count / output, held)
     cycle = step.scaled(output).plus(fill, count)
     cycle.stall += count * stalls * fill.seconds
     front_s = replica.engine.first_token_ms * 1e-3
@@ -140,6 +141,16 @@ def _steady(
         output=output,
         front_s=front_s,
     )
+
+
+def _one_of(replica: Deployment, count: float, prompt: float) -> Tally:
+    """One prompt of so many that come together; more than a chunk holds are no cheaper."""
+    return _one_of_chunk(replica, min(count, max(CHUNK_TOKENS / prompt, 1.0)), prompt)
+
+
+@lru_cache(maxsize=16)
+def _one_of_chunk(replica: Deployment, count: float, prompt: float) -> Tally:
+    return replica.prefill(count, prompt).scaled(1 / count)
 
 
 def _first_tokens(replica: Deployment, together: float, prompt: float) -> float:
@@ -162,20 +173,3 @@ def _random_wait(replica: Deployment, steady: Load, output: float, alone: Tally)
     own_s = alone.seconds
     busy = min(steady.per_second / output * own_s / replica.spread.pp, 0.95)
     return own_s * busy / (2 * (1 - busy))
-
-
-def _stalls(replica: Deployment, prompts: float, held: float) -> float:
-    """Prompts of other batches that hold this one up, for every prompt of its own.
-
-    Stages of a pipeline pass batches on in turn, and attention replicas that share experts step
-    together: a batch that prefills holds up all of them. `prompts` come to a batch in a step. If
-    few do, nearly every prefill holds up all others; if each batch always has one, nobody waits
-    for another. Engines that let them start together save a part.
-    """
-    lanes = 1.0
-    if replica.model.experts:
-        lanes = expert_share(replica.model, replica.spread)[1]
-    together = max(lanes * min(held, 1.0), 1.0) * min(replica.spread.pp, max(held, 1.0))
-    share = min(max(prompts, 1e-6), 1.0)
-    steps: float = (1 - (1 - share) ** together) / share
-    return replica.constants.shares.lockstep_share * (steps - 1)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fuelline.predict.planner.physics.deployment import CHUNK_TOKENS
+from fuelline.predict.planner.physics.lockstep import stalls_for
 from fuelline.predict.planner.simulation.arrivals import Arrivals, Lengths, draw_requests
 from fuelline.predict.planner.simulation.latencies import Slo, summarise
 from fuelline.predict.planner.simulation.replica import run_replica
@@ -23,6 +24,7 @@ from fuelline.predict.planner.simulation.steps import find_lanes, find_room, rem
 if TYPE_CHECKING:
     from fuelline.predict.planner.physics.deployment import Deployment
     from fuelline.predict.planner.simulation.replica import StepTime
+    from fuelline.schema.plans import Slice
     from fuelline.schema.simulated import Request, Simulated
 
 SEARCHED = 160
@@ -117,6 +119,7 @@ def _serve(
 ) -> Simulated | None:
     room = find_room(instance, limits.context, limits.chunk_tokens)
     lanes = find_lanes(instance, limits.context)
+    step = _held_up(instance, step, limits, limits.arrivals.rate_per_s / (count * lanes))
     runs = [run_replica(hand, step, room) for hand in deal(limits, count * lanes, requests) if hand]
     fixed_s = instance.engine.first_token_ms * 1e-3
     found = summarise(runs, limits.slo, extra_s=fixed_s, replicas=count)
@@ -124,6 +127,21 @@ def _serve(
         return found
     every = found.output_tokens_per_s * lanes
     return replace(found, running=found.running * lanes, output_tokens_per_s=every)
+
+
+def _held_up(instance: Deployment, step: StepTime, limits: Limits, rate_per_s: float) -> StepTime:
+    """A lane's steps with what the prompts of the instance's other lanes add to them on average."""
+    if find_lanes(instance, limits.context) == 1:
+        return step
+    prompt_s = instance.prefill(1, max(limits.prompt.mean, 1.0)).seconds
+    held = instance.most(limits.context)
+
+    def longer(slices: list[Slice]) -> float:
+        seconds = step(slices)
+        prompts = rate_per_s * seconds
+        return seconds + prompts * stalls_for(instance, prompts, held) * prompt_s
+
+    return longer
 
 
 def serve_with_doubt(

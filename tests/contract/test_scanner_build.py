@@ -1,0 +1,61 @@
+"""The package installs with a compiler and without one, and tags its wheels accordingly."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """hatch_build.py as it stands beside a copy of the source."""
+    source = Path("src/fuelline/ingest/kineto/scanner")
+    shutil.copytree(ROOT / source, tmp_path / source)
+    shutil.copy(ROOT / "hatch_build.py", tmp_path)
+    spec = importlib.util.spec_from_file_location("hatch_build", tmp_path / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.delenv("CC", raising=False)
+    return module
+
+
+def ask(hook: ModuleType) -> tuple[dict[str, Any], list[str]]:
+    """What hatchling would pack, and the warnings that it would show."""
+    warned: list[str] = []
+    build_data: dict[str, Any] = {"artifacts": []}
+    app = SimpleNamespace(display_warning=warned.append)
+    fake = SimpleNamespace(target_name="wheel", app=app)
+    hook.ScannerHook.initialize(fake, "standard", build_data)
+    return build_data, warned
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+def test_with_a_compiler_the_wheel_is_one_of_this_platform(hook: ModuleType) -> None:
+    build_data, warned = ask(hook)
+    assert warned == []
+    assert build_data["artifacts"] == ["src/fuelline/ingest/kineto/_scan.abi3.so"]
+    assert build_data["pure_python"] is False
+    assert build_data["tag"].startswith("cp310-abi3-linux_")
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/cc", "false", f"{sys.executable} -c exit(0)"])
+def test_without_one_the_wheel_is_for_all_and_the_user_is_told(
+    hook: ModuleType, monkeypatch: pytest.MonkeyPatch, compiler: str
+) -> None:
+    monkeypatch.setenv("CC", compiler)
+    hook.TARGET.write_bytes(b"of another machine")
+    build_data, warned = ask(hook)
+    assert build_data == {"artifacts": []}
+    assert len(warned) == 1
+    assert "slower" in warned[0]
+    assert not hook.TARGET.exists()
