@@ -32,6 +32,8 @@ class SlowMount:
     """Calls are served one at a time, as by a metadata server that many share."""
     storm_clients: int = 0
     """So many others ask for metadata all the time."""
+    attributes_s: float = 0.0
+    """So long the kernel keeps names, sizes and times; NFS has 3 s or more (nfs(5), acregmin)."""
 
     def missing(self) -> str | None:
         """FUSE: the device, the library and its Python binding."""
@@ -57,8 +59,8 @@ class SlowMount:
     @contextlib.contextmanager
     def _served(self, data: Path, mount: Path) -> Iterator[None]:
         delays = [str(ms) for ms in (self.read_ms, self.open_ms, self.getattr_ms)]
-        serial = "serial" if self.serial else "parallel"
-        server = ["-m", "bench.zoo.faults.slow_mount", str(data), str(mount), *delays, serial]
+        words = [*delays, "serial" if self.serial else "parallel", str(self.attributes_s)]
+        server = ["-m", "bench.zoo.faults.slow_mount", str(data), str(mount), *words]
         with processes.python(server) as process:
             try:
                 _wait_for(mount, process)

@@ -1,9 +1,10 @@
 """A read-only FUSE passthrough with delays.
 
-    python -m bench.zoo.faults.slow_mount SOURCE MOUNT READ_MS OPEN_MS GETATTR_MS MODE
+    python -m bench.zoo.faults.slow_mount SOURCE MOUNT READ_MS OPEN_MS GETATTR_MS MODE KEEP_S
 
 In mode `parallel` every call waits its own delay, like a distant server. In mode `serial` one call
-is served at a time, like a metadata server that many clients share.
+is served at a time, like a metadata server that many clients share. The kernel keeps names and
+attributes for KEEP_S seconds.
 """
 
 from __future__ import annotations
@@ -71,12 +72,11 @@ class Passthrough(mfusepy.Operations):
 
 
 def main() -> None:
-    source, mount, *delays, mode = sys.argv[1:]
+    source, mount, *delays, mode, keep_s = sys.argv[1:]
     read_ms, open_ms, getattr_ms = (float(ms) for ms in delays)
     served = Passthrough(Path(source), (read_ms, open_ms, getattr_ms), serial=mode == "serial")
-    mfusepy.FUSE(
-        served, mount, foreground=True, ro=True, direct_io=True, attr_timeout=0, entry_timeout=0
-    )
+    kept = {"attr_timeout": float(keep_s), "entry_timeout": float(keep_s)}
+    mfusepy.FUSE(served, mount, foreground=True, ro=True, direct_io=True, **kept)
 
 
 if __name__ == "__main__":
