@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fuelline.schema.readings import Reading
 from fuelline.signals.trace import measure_trace
 from tests.unit.ingest.kineto.texts import REAL, load
 
@@ -71,6 +72,24 @@ def test_kernel_classes_of_megatron(megatron: Measured) -> None:
     classes = {each.name: each.share for each in megatron.answer.kernel_classes}
     assert classes["communication"] == pytest.approx(0.759, abs=POINT)
     assert megatron.answer.communication == ["NCCL"]
+
+
+def test_gemms_of_megatron_are_on_the_roofline_below_what_an_a100_can(megatron: Measured) -> None:
+    """Its trace has the launch's number beside a kernel, where others have the operator's."""
+    gemms = [each for each in megatron.answer.kernels if each.kind == "gemm"]
+    assert {each.bound for each in gemms} == {"compute", "memory"}
+    rates = [each.flops_per_s for each in gemms]
+    assert all(isinstance(rate, Reading) and 10e12 < rate.value < 312e12 for rate in rates)
+
+
+def test_megatron_is_reported_busy_and_hides_no_communication(megatron: Measured) -> None:
+    ledgers = megatron.answer.ledgers
+    busy = [each.busy_ns / each.wall_ns for each in ledgers]
+    assert sum(busy) / len(busy) == pytest.approx(0.887, abs=POINT)
+    assert {each.rank: 1 - share for each, share in zip(ledgers, busy, strict=True)}[
+        6
+    ] == pytest.approx(0.344, abs=POINT)
+    assert [each.hidden_communication_ns for each in ledgers] == [0] * 8
 
 
 @pytest.mark.parametrize(("workers", "idle", "of_it"), [(0, 0.31, 0.61), (4, 0.16, 0.0)])
