@@ -279,3 +279,8 @@ def test_names_tell_class_library_and_tensor_cores(
     name: str, kind: str, library: str | None, *, tensor: bool
 ) -> None:
     assert (classify(name), find_library(name), uses_tensor_cores(name)) == (kind, library, tensor)
+
+
+def test_a_matrix_product_of_triton_uses_tensor_cores() -> None:
+    assert uses_tensor_cores("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x256x256x1")
+    assert not uses_tensor_cores("triton_poi_fused__to_copy_1")

@@ -124,6 +124,16 @@ def test_a_whole_graph_is_not_called_under_recorded(tmp_path: Path) -> None:
     assert sum(kernel.graph_count for kernel in measured.answer.kernel_classes) == 421
 
 
+def test_one_of_two_ranks_has_its_steps_and_collectives_counted(tmp_path: Path) -> None:
+    measured = measure_trace(load(tmp_path, REAL / "hta" / "df_index_resolver"))
+    classes = {each.name: each.count for each in measured.answer.kernel_classes}
+    assert classes["communication"] == 2020
+    assert measured.facts.steps.count == 5
+    assert [each.name for each in measured.facts.devices] == ["Tesla V100-SXM2-32GB"]
+    assert measured.facts.trace is not None
+    assert "one-rank" in {each.code for each in measured.facts.trace.quality}
+
+
 @pytest.mark.parametrize("folder", ["cupti_profiler", "rank_non_gpu"])
 def test_a_trace_without_kernels_is_not_idle(tmp_path: Path, folder: str) -> None:
     measured = measure_trace(load(tmp_path, REAL / "hta" / folder))
