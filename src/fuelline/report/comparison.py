@@ -15,7 +15,6 @@ _MOST_ROWS = 12
 _LEAST_SHARE = 0.001
 """Of a step: smaller parts that hardly changed are not listed."""
 _WORDS = {"slower": "more", "faster": "less", "same": "", "cannot tell": "?"}
-_HEADER = ("part", "before", "after", "change", "of a step", "")
 
 
 def write_comparison(comparison: RunComparison) -> Document:
@@ -47,6 +46,8 @@ def _sentence(comparison: RunComparison) -> str:
     unit = comparison.unit
     if step.judgement == "same":
         return f"No change beyond the noise: {lengths} a {unit}{_doubt(step)}."
+    if not step.change:
+        return f"No change: {lengths} a {unit}{_doubt(step)}."
     word = "longer" if step.change > 0 else "shorter"
     what = "Steps are" if unit == "step" else "The run is"
     share = percent(abs(step.share)) if step.share is not None else "much"
@@ -86,7 +87,8 @@ def _table(title: str, changes: list[Change], comparison: RunComparison) -> list
         for change in changes
         if max(change.before, change.after) >= _LEAST_SHARE * whole
     )[:_MOST_ROWS]
-    return [Heading(title), Table(_HEADER, rows)] if rows else []
+    header = ("part", "before", "after", "change", f"of a {comparison.unit}", "")
+    return [Heading(title), Table(header, rows)] if rows else []
 
 
 def _verdicts(comparison: RunComparison) -> list[Block]:

@@ -68,8 +68,8 @@ def _ledger(trace: TraceAnswer) -> list[Block]:
     rows = tuple(_ledger_row(ledger) for ledger in shown)
     more = len(trace.ledgers) - len(shown)
     note = f" {more} more devices are in the JSON." if more else ""
-    has_undivided = any(ledger.parts_ns["undivided communication"] for ledger in trace.ledgers)
-    if has_undivided:
+    undivided = [ledger.shares()["undivided communication"] for ledger in trace.ledgers]
+    if max(undivided, default=0.0) >= _LEAST_SHARE:
         note += " Transfer may be waiting: it could not be compared with other ranks."
     return [
         Heading("Ledger of each device, in % of its time"),

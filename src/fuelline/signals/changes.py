@@ -157,8 +157,8 @@ def _notes(before: RunSamples, after: RunSamples, *, stepped: bool) -> list[str]
     notes = []
     if not stepped:
         notes.append(
-            "steps are not known in both runs, so totals are compared; they differ also if one "
-            "run simply was longer"
+            "several steps are not known in both runs, so totals are compared; they differ also if "
+            "one run simply was longer"
         )
     elif min(len(before.steps), len(after.steps)) < 2:
         notes.append("one run has a single step, so noise cannot be told from change")

@@ -55,6 +55,7 @@ TRACE_TABLES: Mapping[str, Mapping[str, pl.DataType]] = {
         "flops": pl.Float64(),
         "least_bytes": pl.Float64(),  # inputs and outputs once: what must go through memory
         "dtype": pl.String(),
+        "end_ns": pl.Int64(),
     },
     "names": {"name": pl.UInt32(), "text": pl.String()},
     "counters": {

@@ -98,6 +98,15 @@ def test_a_longer_kernel_is_over_the_threshold(tmp_path: Path, capsys: Capture) 
     assert code == 0
 
 
+def test_a_run_of_one_step_did_not_change_against_itself(tmp_path: Path, capsys: Capture) -> None:
+    run = str(imported(tmp_path, "a", steps=1))
+    code, text = told(capsys, "compare", run, run, "--threshold", "0")
+    assert code == 0
+    assert "No change: " in text
+    assert "of a run" in text
+    assert "of a step" not in text
+
+
 def test_json_is_the_contract(tmp_path: Path, capsys: Capture) -> None:
     before, after = imported(tmp_path, "a"), imported(tmp_path, "b", kernel_us=600)
     code, text = told(capsys, "compare", str(before), str(after), "--json")

@@ -6,6 +6,7 @@ one. A field that is no number becomes null; a time that is none is an error.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
@@ -127,6 +128,9 @@ def _float(value: Number) -> float | None:
     if value is None or value == "":
         return None
     try:
-        return float(value)
+        number = float(value)
     except (ValueError, OverflowError):
-        raise OddNumberError(f"{str(value)[:40]!r} is not a number") from None
+        number = math.nan
+    if not math.isfinite(number):  # `float` takes "nan" and "Infinity" for numbers
+        raise OddNumberError(f"{str(value)[:40]!r} is not a number")
+    return number

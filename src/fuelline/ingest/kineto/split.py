@@ -27,7 +27,8 @@ need is asked of the system again for each of them (bench/trace_import.py)."""
 MOST_EVENT_BYTES = 64 * 1024 * 1024
 """An event, a header or a footer that is larger is not a profiler's."""
 
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+_MARK = re.compile(rb'["{}\[\]]')
+_IN_STRING = re.compile(rb'["\\]')
 _SEPARATOR = re.compile(rb"\}\s*,\s*\{")
 _COMMA = re.compile(rb"\s*,")
 _CLOSING = re.compile(rb"\s*\]")
@@ -184,19 +185,40 @@ def _is_cut_short(text: bytes) -> bool:
     return False
 
 
+def _tokens(text: bytes) -> Iterator[tuple[bytes, int]]:
+    """Brackets and strings, each with where it ends; stops at a string that does not end.
+
+    One expression for both would look for the end of such a string once for each quote in it.
+    """
+    at = 0
+    while found := _MARK.search(text, at):
+        at = _find_string_end(text, found.end()) if found[0] == b'"' else found.end()
+        if not at:
+            return
+        yield text[found.start() : at], at
+
+
+def _find_string_end(text: bytes, at: int) -> int:
+    """Behind the closing quote; 0 if there is none."""
+    while found := _IN_STRING.search(text, at):
+        if found[0] == b'"':
+            return found.end()
+        at = found.end() + 1  # what is escaped does not count
+    return 0
+
+
 def _find_array(text: bytes) -> int | None:
     """Where the bracket of the event array is; None if it is not there yet."""
     depth = 0
-    for token in _TOKEN.finditer(text):
-        word = token[0]
+    for word, end in _tokens(text):
         if word == b"[" and depth == 0:
-            return token.start()
+            return end - 1
         if word in (b"{", b"["):
             depth += 1
         elif word in (b"}", b"]"):
             depth -= 1
         elif depth == 1 and word == b'"traceEvents"':
-            value = _COLON_ARRAY.match(text, token.end())
+            value = _COLON_ARRAY.match(text, end)
             if value is not None and value[1] == b"[":
                 return value.start(1)
     return None
@@ -205,8 +227,7 @@ def _find_array(text: bytes) -> int | None:
 def _event_ends(text: bytes) -> Iterator[int]:
     """Behind each event of a piece, by counting brackets; stops where the array does."""
     depth = 0
-    for token in _TOKEN.finditer(text):
-        word = token[0]
+    for word, end in _tokens(text):
         if word in (b"{", b"["):
             depth += 1
         elif word in (b"}", b"]"):
@@ -214,7 +235,7 @@ def _event_ends(text: bytes) -> Iterator[int]:
             if depth < 0:
                 return
             if depth == 0:
-                yield token.end()
+                yield end
 
 
 def _find_first_event_end(text: bytes) -> int:

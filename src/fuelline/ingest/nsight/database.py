@@ -54,7 +54,9 @@ class Database:
             self._connection.execute("PRAGMA trusted_schema = OFF")
             self._tables = self._find_tables()
         except _ERRORS as error:
-            raise self.error(f"it cannot be opened as a database ({_brief(error)})") from None
+            raise self.error(
+                f"what begins at byte 0 cannot be opened as a database ({_brief(error)})"
+            ) from None
 
     def close(self) -> None:
         """Let go of the file."""

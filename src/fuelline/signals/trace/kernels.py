@@ -9,6 +9,7 @@ import polars as pl
 from fuelline.schema.chips import find_peak_bytes, find_peak_flops
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.trace import DeviceKind, KernelFacts
+from fuelline.signals.trace.work import find_work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,30 +46,8 @@ def _worked(trace: Trace, lane: Lane) -> pl.DataFrame:
         (pl.col("end_ns") - pl.col("start_ns")).alias("took_ns"),
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
     )
-    work = _find_work(trace, lane, events["took_ns"])
+    work = find_work(trace, lane, events["took_ns"])
     return events.join(work, on="row", how="left", maintain_order="left").drop("row")
-
-
-def _find_work(trace: Trace, lane: Lane, took_ns: pl.Series) -> pl.DataFrame:
-    """| row | flops | least_bytes | of the events that do an operator's work."""
-    ops = (
-        trace.table("ops", lane.rank)
-        .filter(pl.col("flops").is_not_null())
-        .select("external", "flops", "least_bytes")
-        .unique("external")
-    )
-    launched = (
-        lane.events.select("external", "class", took_ns)
-        .with_row_index("row")
-        .filter(pl.col("external").is_in(ops["external"].implode()))
-    )
-    # An operator may launch helpers, too; its work is done by the longest of its kernels.
-    main = pl.col("took_ns") == pl.col("took_ns").max().over("external")
-    return (
-        launched.filter(main & pl.col("class").is_in(["gemm", "attention", "convolution"]))
-        .join(ops, on="external")
-        .select("row", "flops", "least_bytes")
-    )
 
 
 def _together(frames: list[pl.DataFrame]) -> pl.DataFrame:

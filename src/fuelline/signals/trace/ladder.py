@@ -12,7 +12,7 @@ import polars as pl
 from fuelline.schema.chips import find_peak_flops
 from fuelline.schema.devices import Rung
 from fuelline.schema.readings import Missing, Reading, Signal
-from fuelline.schema.trace import TRACE_RUNGS
+from fuelline.schema.trace import TRACE_RUNGS, DeviceKind
 from fuelline.signals.trace.lane import COPY, WAVEFRONT
 from fuelline.timeline.intervals import merge, total_ns
 
@@ -32,7 +32,7 @@ _MIXED_GRIDS = Missing(
 )
 
 
-_CLIMBED = ("start_ns", "end_ns", "blocks", "threads", "occupancy", "tensor")
+_CLIMBED = ("start_ns", "end_ns", "kind", "blocks", "threads", "occupancy", "tensor")
 """What the rungs are made of; the rest of a large table need not be copied."""
 
 
@@ -47,12 +47,7 @@ def climb(trace: Trace, account: Account, chip: ChipFacts | None, devices: int) 
         _share(total_ns(merge(events)), wall_ns, "union of kernels over wall"),
         sampled.get("gpm.sm_frac") or _fill(events, wall_ns, chip),
         _occupancy(events, wall_ns, chip),
-        sampled.get("gpm.tensor_frac")
-        or _share(
-            total_ns(merge(events.filter(pl.col("tensor")))),
-            wall_ns,
-            "kernels whose names tell of matrix units, over wall",
-        ),
+        sampled.get("gpm.tensor_frac") or _tensor(events, wall_ns),
         _mfu(trace, account, chip, devices),
     )
     return [
@@ -84,6 +79,14 @@ def _share(spent_ns: float, wall_ns: int, origin: str) -> Signal:
     if wall_ns <= 0:
         return Missing(reason="the device's events have no length")
     return Reading(value=spent_ns / wall_ns, unit="frac", origin=origin)
+
+
+def _tensor(events: pl.DataFrame, wall_ns: int) -> Signal:
+    """Kernels that use matrix units, by their names; phases of a step have no such names."""
+    if (events["kind"] == int(DeviceKind.COMPUTE)).any():
+        return Missing(reason="the trace has phases of steps, not the kernels they are made of")
+    spent_ns = total_ns(merge(events.filter(pl.col("tensor"))))
+    return _share(spent_ns, wall_ns, "kernels whose names tell of matrix units, over wall")
 
 
 def _fill(events: pl.DataFrame, wall_ns: int, chip: ChipFacts | None) -> Signal:

@@ -61,12 +61,14 @@ _TENSOR = re.compile(
         r"(?<![a-z])[hi]?(?:884|1688|16816|16832|161616)(?:gemm|cudnn)?|tensorop|hmma|imma|wgmma"
         r"|_wmma|mfma|sm(80|90|100)_xmma|xmma_(gemm|fprop|dgrad|wgrad)|nvjet|cijk_.*_MI\d|flash"
         r"|fmha|mma_|gtcx|xdlops|tf32f32|bf16gemm|_s\d*gemm_(bf16|f16|fp16)|ampere_(fp16|bf16)"
+        r"|_matmul_ogs_"
     ),
     re.IGNORECASE,
 )
 _NOT_TENSOR = re.compile(r"ffma|simt", re.IGNORECASE)
 """By the instruction shapes that kernel libraries put into names: Volta 884, Turing 1688, Ampere
-16816, Hopper wgmma and nvjet, AMD mfma and MI16x16."""
+16816, Hopper wgmma and nvjet, AMD mfma and MI16x16. Triton's matmul_ogs is made of `tl.dot` and
+`tl.dot_scaled` (triton_kernels/matmul_ogs_details), which are matrix instructions."""
 
 
 def find_library(name: str) -> str | None:

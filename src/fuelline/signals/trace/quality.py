@@ -213,6 +213,14 @@ def _of_steps(steps: Steps, lanes: Sequence[Lane]) -> list[Quality]:
                 forbids="anything a step, and telling warm-up from the rest",
             )
         ]
+    if steps.overlap:
+        return [
+            Quality(
+                code="overlapping-steps",
+                problem="steps overlap: one is marked before the one before it has ended",
+                forbids="anything a step: time within two steps is counted twice",
+            )
+        ]
     if steps.origin != "profiler":
         return [
             Quality(

@@ -19,6 +19,8 @@ _FEWEST = 3
 """Fewer repetitions are no rhythm."""
 _EVEN = 0.25
 """Standard deviation over mean of the distances between repetitions, at most."""
+_ROUNDED = 0.001
+"""Of the steps' time: marks that were rounded may overlap by so much, and nobody would notice."""
 _RARE = 0.01
 """Of the kernel time: what may occur less often than once a step, as at the start of a run."""
 _DIGITS = re.compile(r"\d+")
@@ -40,6 +42,14 @@ class Steps:
         """Starts of steps, sorted."""
         starts: pl.Series = self.spans["start_ns"].sort()
         return starts
+
+    @property
+    def overlap(self) -> bool:
+        """Whether a step began before the one before it ended, by more than rounding."""
+        reach = self.spans["end_ns"].cum_max().shift(1)
+        whole = int((self.spans["end_ns"] - self.spans["start_ns"]).sum())
+        inside = int((reach - self.spans["start_ns"]).clip(lower_bound=0).sum() or 0)
+        return inside > _ROUNDED * whole
 
     def stats(self) -> StepStats:
         """Lengths in seconds."""

@@ -64,6 +64,7 @@ def test_a_slow_worker_is_the_only_culprit(tmp_path: Path) -> None:
     (culprit,) = answer["collectives"]["culprits"]
     assert culprit["rank"] == 0
     assert "2.4x as long as the replicas" in culprit["because"]
+    assert all(each["ladder"]["tensor-core kernels"] is None for each in answer["devices"])
 
 
 def test_a_long_stage_has_no_culprit(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import zstandard
 
 from fuelline.cli import main
 from fuelline.ingest import load_trace, unpack
+from fuelline.ingest.kineto import split
 from fuelline.schema.errors import InputError
 from fuelline.signals.trace import measure_trace
 from tests.unit.ingest.kineto.texts import call, document, kernel, lay_out, load, op, write
@@ -102,7 +103,10 @@ def test_what_is_no_trace_is_told_what_it_looks_like(
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("ts", "noon"), ("ts", None), ("ts", 1e300), ("ts", [1]), ("dur", "long"), ("dur", 1e300)],
+    [
+        *(("ts", value) for value in ("noon", None, 1e300, [1], "nan", "-Infinity")),
+        *(("dur", value) for value in ("long", 1e300, "nan", "Infinity")),
+    ],
 )
 def test_a_time_that_is_none_is_refused(tmp_path: Path, field: str, value: object) -> None:
     refuse(tmp_path, json.dumps(document([*EVENTS, kernel(9, 1) | {field: value}])).encode())
@@ -213,3 +217,14 @@ def test_a_number_out_of_range_that_nobody_asks_for_is_passed_over(tmp_path: Pat
     path = tmp_path / "trace"
     path.write_bytes(text)
     assert load(tmp_path, path).table("device", 0).height == 1
+
+
+def test_a_string_of_quotes_that_does_not_end_is_refused_without_delay(tmp_path: Path) -> None:
+    """Looking for its end once for each quote would take hours for these two megabytes."""
+    head = b'{"traceEvents": [{"ph": "X", "name": "'
+    assert "cut short" in refuse(tmp_path, head + rb"\"" * 1_000_000)
+
+
+def test_brackets_in_strings_are_no_structure() -> None:
+    text = rb'{"a": "}]\"}", "b": [1]}, {"c": "]}'
+    assert split.find_last_event_end(text) == text.index(b", {")

@@ -25,6 +25,7 @@ class Rank:
     device: list[dict[str, Any]] = field(default_factory=list)
     host: list[dict[str, Any]] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
+    ops: list[dict[str, Any]] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
     launches: int = 0
 
@@ -53,6 +54,13 @@ class Rank:
     def op(self, start: float, end: float, name: str = "aten::mm", kind: int = 1) -> None:
         self.host.append({**self._span(start, end, name), "thread": 1, "kind": kind})
 
+    def work(
+        self, start: float, end: float, external: int, flops: float, least_bytes: float
+    ) -> None:
+        """An operator whose shapes tell its work."""
+        row = {"external": external, "flops": flops, "least_bytes": least_bytes}
+        self.ops.append({**self._span(start, end, "aten::mm"), **row})
+
     def step(self, number: int, start: float, end: float) -> None:
         self.steps.append({"step": number, **self._span(start, end, "")})
 
@@ -75,7 +83,7 @@ def build(*ranks: Rank) -> Trace:
     )
     frames: dict[tuple[str, int], pl.DataFrame] = {}
     for each in ranks:
-        rows = {"device": each.device, "host": each.host, "steps": each.steps}
+        rows = {"device": each.device, "host": each.host, "steps": each.steps, "ops": each.ops}
         for table, listed in rows.items():
             if listed:
                 frames[table, each.rank] = pl.DataFrame(listed, infer_schema_length=None)

@@ -279,3 +279,20 @@ def test_names_tell_class_library_and_tensor_cores(
     name: str, kind: str, library: str | None, *, tensor: bool
 ) -> None:
     assert (classify(name), find_library(name), uses_tensor_cores(name)) == (kind, library, tensor)
+
+
+def test_a_matrix_product_of_triton_uses_tensor_cores() -> None:
+    assert uses_tensor_cores("_matmul_ogs_NNT_bf16xbf16xmxfp4_16x256x256x1")
+    assert not uses_tensor_cores("triton_poi_fused__to_copy_1")
+
+
+@pytest.mark.parametrize(("second", "is_stated"), [(100, False), (50, True)])
+def test_steps_that_overlap_are_stated(second: float, is_stated: bool) -> None:
+    rank = Rank()
+    rank.kernel(0, 190, called=-10)
+    rank.step(1, 0, 100)
+    rank.step(2, second, 200)
+    measured = measure_trace(build(rank))
+    assert measured.facts.trace is not None
+    codes = {each.code for each in measured.facts.trace.quality}
+    assert ("overlapping-steps" in codes) == is_stated

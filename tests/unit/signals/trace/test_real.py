@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fuelline.schema.readings import Reading
 from fuelline.signals.trace import measure_trace
 from tests.unit.ingest.kineto.texts import REAL, load
 
@@ -73,6 +74,24 @@ def test_kernel_classes_of_megatron(megatron: Measured) -> None:
     assert megatron.answer.communication == ["NCCL"]
 
 
+def test_gemms_of_megatron_are_on_the_roofline_below_what_an_a100_can(megatron: Measured) -> None:
+    """Its trace has the launch's number beside a kernel, where others have the operator's."""
+    gemms = [each for each in megatron.answer.kernels if each.kind == "gemm"]
+    assert {each.bound for each in gemms} == {"compute", "memory"}
+    rates = [each.flops_per_s for each in gemms]
+    assert all(isinstance(rate, Reading) and 10e12 < rate.value < 312e12 for rate in rates)
+
+
+def test_megatron_is_reported_busy_and_hides_no_communication(megatron: Measured) -> None:
+    ledgers = megatron.answer.ledgers
+    busy = [each.busy_ns / each.wall_ns for each in ledgers]
+    assert sum(busy) / len(busy) == pytest.approx(0.887, abs=POINT)
+    assert {each.rank: 1 - share for each, share in zip(ledgers, busy, strict=True)}[
+        6
+    ] == pytest.approx(0.344, abs=POINT)
+    assert [each.hidden_communication_ns for each in ledgers] == [0] * 8
+
+
 @pytest.mark.parametrize(("workers", "idle", "of_it"), [(0, 0.31, 0.61), (4, 0.16, 0.0)])
 def test_the_labelled_pair_differs_in_data_wait(
     tmp_path: Path, workers: int, idle: float, of_it: float
@@ -103,6 +122,16 @@ def test_a_whole_graph_is_not_called_under_recorded(tmp_path: Path) -> None:
     assert measured.facts.trace is not None
     assert not measured.facts.trace.doubt
     assert sum(kernel.graph_count for kernel in measured.answer.kernel_classes) == 421
+
+
+def test_one_of_two_ranks_has_its_steps_and_collectives_counted(tmp_path: Path) -> None:
+    measured = measure_trace(load(tmp_path, REAL / "hta" / "df_index_resolver"))
+    classes = {each.name: each.count for each in measured.answer.kernel_classes}
+    assert classes["communication"] == 2020
+    assert measured.facts.steps.count == 5
+    assert [each.name for each in measured.facts.devices] == ["Tesla V100-SXM2-32GB"]
+    assert measured.facts.trace is not None
+    assert "one-rank" in {each.code for each in measured.facts.trace.quality}
 
 
 @pytest.mark.parametrize("folder", ["cupti_profiler", "rank_non_gpu"])
