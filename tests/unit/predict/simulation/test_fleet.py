@@ -142,19 +142,20 @@ def test_pools_apart_do_not_pay_where_prompts_are_nothing_beside_outputs() -> No
     """Pools that hold hundreds at once fill slowly: a short run would find them nearly empty."""
     long = replace(
         LIMITS,
-        arrivals=Arrivals(rate_per_s=24),
-        prompt=Lengths(mean=64),
-        output=Lengths(mean=1000),
-        slo=Slo(tpot_s=0.02),
+        arrivals=Arrivals(rate_per_s=50),
+        prompt=Lengths(mean=128),
+        output=Lengths(mean=1024),
+        slo=Slo(tpot_s=0.04),
     )
-    pools = plan_fleet([instance()], long, pools=True, margin=False).pools
+    half = replace(instance(), precision=parse_precision("bf16"))
+    pools = plan_fleet([half], long, pools=True, margin=False).pools
     assert pools is not None
     assert not pools.pays
 
 
 def test_a_run_is_long_enough_for_what_an_instance_holds() -> None:
     here = instance()
-    long = replace(at_rate(16), output=Lengths(mean=1000), slo=Slo())
+    long = replace(at_rate(8), output=Lengths(mean=1000), slo=Slo())
     found = serve(here, 1, long, remember_steps(here))
     assert found is not None
     assert found.requests > 5 * found.running
