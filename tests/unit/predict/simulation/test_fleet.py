@@ -147,7 +147,8 @@ def test_pools_apart_do_not_pay_where_prompts_are_nothing_beside_outputs() -> No
         output=Lengths(mean=1024),
         slo=Slo(tpot_s=0.04),
     )
-    half = replace(instance(), precision=parse_precision("bf16"))
+    vllm = next(each for each in shipped_constants().engine if each.name == "vllm")
+    half = replace(instance(), precision=parse_precision("bf16"), engine=vllm)
     pools = plan_fleet([half], long, pools=True, margin=False).pools
     assert pools is not None
     assert not pools.pays
