@@ -8,10 +8,12 @@ from msgspec.structs import replace
 
 from fuelline.report.document import (
     Block,
+    Chart,
     Document,
     Heading,
     Item,
     Items,
+    Series,
     Statement,
     Table,
 )
@@ -20,6 +22,7 @@ from fuelline.report.plan_terms import (
     between,
     changing,
     draw,
+    is_wide,
     short_limit,
     span,
     write_close,
@@ -67,8 +70,13 @@ def _title(answer: TrainAnswer) -> str:
 def _verdict(answer: TrainAnswer) -> str:
     days = answer.days_range
     words = f"{short(answer.days)} days" if days is None else between(days, 1.0, "days")
-    money = "" if answer.usd_range is None else f", ${between(answer.usd_range)}"
+    money = "" if answer.usd_range is None else f", ${in_money(between(answer.usd_range))}"
     return f"{words}{money}, failures included."
+
+
+def in_money(words: str) -> str:
+    """A thousand million dollars are a billion, not a giga."""
+    return words.replace("G", "B")
 
 
 def _step(answer: TrainAnswer) -> list[Item]:
@@ -94,7 +102,7 @@ def _step(answer: TrainAnswer) -> list[Item]:
             (_made_of(answer),),
         ),
         Item(
-            f"MFU {percent(mfu.value)} ({percent(mfu.low)} to {percent(mfu.high)}), {against} the "
+            f"MFU {_fine(mfu.value)} ({_fine(mfu.low)} to {_fine(mfu.high)}), {against} the "
             "practical "
             f"{percent(_PRACTICAL)}"
         ),
@@ -102,6 +110,11 @@ def _step(answer: TrainAnswer) -> list[Item]:
     if answer.experts is not None:
         items.append(write_experts(answer.experts, "micro-batch"))
     return items
+
+
+def _fine(frac: float) -> str:
+    """Far below a per cent two digits are left."""
+    return percent(frac) if frac >= 0.01 else f"{100 * frac:.2g} %"
 
 
 def _against_peak(answer: TrainAnswer) -> str:
@@ -157,8 +170,9 @@ def _around(answer: TrainAnswer) -> list[Item]:
         Item(
             f"failures: one in {duration(good.failure_every_s)}; a checkpoint of "
             f"{size(good.checkpoint_bytes)} "
-            f"({duration(good.checkpoint_s)}) every {duration(good.interval_s)} leaves "
-            f"{percent(good.share)}"
+            f"({duration(good.checkpoint_s)} at "
+            f"{rate(good.checkpoint_bytes / good.checkpoint_s)}) every "
+            f"{duration(good.interval_s)} leaves {percent(good.share)}"
         ),
         Item(
             f"jitter: ranks that vary by {percent(jitter.spread_frac)} make a step of "
@@ -205,9 +219,32 @@ def _sweep(answer: TrainAnswer) -> list[Block]:
             ("input, bytes/s", [(point.at, point.loader_bytes_per_s) for point in answer.sweep]),
         )
     )
-    if len(series.points) > 1 and name != "chip":
-        blocks.append(draw(answer.model, _across(name), series))
+    if len(series.points) > 1:
+        blocks.append(
+            _side_by_side(answer) if name == "chip" else draw(answer.model, _across(name), series)
+        )
     return blocks
+
+
+def _side_by_side(answer: TrainAnswer) -> Chart:
+    """Chips have no order, so each is a point of its own: sooner to the left, cheaper below."""
+    priced = all(point.usd_range is not None for point in answer.sweep if point.days is not None)
+    up = "$ in all" if priced else "MFU, per cent"
+    series = tuple(
+        Series(
+            point.label,
+            ((point.days, point.usd_range.value if priced and point.usd_range else _mfu(point)),),
+        )
+        for point in answer.sweep
+        if point.days is not None
+    )
+    wide = [is_wide(axis) for axis in zip(*(each.points[0] for each in series), strict=True)]
+    title = f"{answer.model}: chips side by side"
+    return Chart(title, "days to train", up, series, log_x=wide[0], log_y=wide[1])
+
+
+def _mfu(point: TrainPoint) -> float:
+    return 100 * (point.mfu_frac or 0.0)
 
 
 _ACROSS = {
@@ -258,7 +295,7 @@ def _costs(name: str, point: TrainPoint) -> tuple[str, ...]:
     return (
         _at(name, point),
         point.spread or point.why_not or "one chip",
-        span(point.usd_range),
+        in_money(span(point.usd_range)),
         "-" if energy is None else short(energy / 3.6e9),
         "-" if useful is None else percent(useful),
         "-" if loader is None else rate(loader),

@@ -36,9 +36,8 @@ def smallest_spread(model: Model, chip: Chip, precision: Precision) -> Paralleli
     """Fewest chips that hold the weights and some cache; None if a sensible number does not."""
     if chip.kind == "sram":
         return sram_spread(model, chip, precision)
-    linked = chip.scaleup_gbps is not None or chip.scaleout_gbps is not None
-    degrees = (1, 2, 4, 8) if linked else (1,)
-    for stages in (1, 2, 4, 8, _MOST_STAGES) if linked else (1,):
+    degrees = (1, 2, 4, 8) if chip.linked else (1,)
+    for stages in (1, 2, 4, 8, _MOST_STAGES) if chip.linked else (1,):
         for tp in degrees:
             spread = Parallelism(tp=tp, pp=stages)
             if model.heads % tp == 0 and cache_room(model, chip, precision, spread) > 0:
@@ -59,7 +58,9 @@ def line_for_serving(
         return _blank(chip, "memory or math rate is not known")
     spread = smallest_spread(model, chip, precision)
     if spread is None:
-        return _blank(chip, "does not fit")
+        return _blank(
+            chip, "does not fit" if chip.linked else "does not fit on one; no links known"
+        )
     replica = Deployment(
         model=model,
         chip=chip,
@@ -103,6 +104,8 @@ def line_for_training(
         return _blank(chip, "memory or math rate is not known")
     if chip.kind in ("sram", "apple"):
         return _blank(chip, "not built for training")
+    if wish.chips > 1 and not chip.linked:
+        return _blank(chip, "no links known")
     try:
         setup = Setup(model=model, chip=chip, precision=precision, constants=constants)
         answer = plan_training(setup, wish)

@@ -194,6 +194,11 @@ def _experts(model: Model, wish: TrainWish, ranks: int) -> Sequence[int]:
 
 def plan_training(setup: Setup, wish: TrainWish) -> TrainAnswer:
     """Everything that `plan train` says about the best layout."""
+    if wish.chips > 1 and not setup.chip.linked:
+        raise InputError(
+            f"the links of {setup.chip.name} are not known, and no other chip's are taken for "
+            "them: --chips 1, or a [[chip]] entry that has scaleup_gbps: --catalogue FILE."
+        )
     model, chip, precision, constants = setup.model, setup.chip, setup.precision, setup.constants
     layout = find_layout(setup, wish)
     step, schedule, spread = layout.step, layout.schedule, layout.spread
