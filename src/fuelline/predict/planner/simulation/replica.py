@@ -167,8 +167,9 @@ class _Replica:
         seconds, ticks = self.step(slices), min(count, 1)
         if not parts:
             ticks = self._stride(seconds)
-            # Time grows evenly with the context, so the middle step stands for all.
-            seconds = ticks * self.step([Slice(count, 1, past + (ticks - 1) / 2)])
+            if ticks > 1:
+                # Time grows evenly with the context, so the middle step stands for all.
+                seconds = ticks * self.step([Slice(count, 1, past + (ticks - 1) / 2)])
         self._pass(seconds)
         self.tick += ticks
         self.past += ticks * count

@@ -33,7 +33,7 @@ SHOWN = 400
 """Requests behind a figure that is shown."""
 TURNS = 8
 """Times that a replica must fill and empty for its start not to count."""
-STEADY = 1.25
+STEADY = 1.5
 """A run may be shorter than it should be by this ratio: it would be longer for nothing."""
 LITTLE_ROUNDS = 6
 """What is held makes steps longer, and those make more be held: after so many rounds it is known to
