@@ -4,6 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
+import pytest
+
 from fuelline.cli.parser import build_parser
 
 FROZEN = Path(__file__).with_name("cli_options.json")
@@ -41,6 +43,19 @@ def test_every_option_says_what_it_does_and_its_default() -> None:
             if action.dest not in ("help", "job") and action.dest != argparse.SUPPRESS:
                 assert action.help, action
                 assert "default" in action.help, action
+
+
+def test_every_help_page_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    parser = build_parser()
+    pages = {"fuelline": parser, **find_commands(parser)}
+    wide = [
+        (name, line)
+        for name, page in pages.items()
+        for line in page.format_help().splitlines()
+        if len(line) > 80
+    ]
+    assert wide == []
 
 
 def test_every_command_is_described() -> None:

@@ -24,7 +24,7 @@ from fuelline.schema.workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from fuelline.record.launch import Outcome
-    from fuelline.schema.feeding import Feed
+    from fuelline.schema.feeding import Feed, SeenLoader
 
 DEFAULT_S = 15.0
 """Ten blocks of 1.5 s: the interval's batch means then outlast any burst of prefetched batches."""
@@ -196,14 +196,30 @@ def _check(accounts: list[FeedAccount], outcome: Outcome, request: FeedRequest) 
             f"The script was killed ({ending}) while its loader was measured, perhaps for want of "
             "memory. There is no result. Fewer workers or a smaller batch need less."
         )
-    seen = [loader for account in accounts for loader in account.seen]
-    names = ", ".join(f"{at}. {each.dataset}" for at, each in enumerate(seen, start=1))
-    saw = f"It iterated: {names}. --loader N takes one of them" if seen else _NO_LOADER
     which = "a training loader" if request.loader is None else f"loader {request.loader}"
-    raise InputError(f"The script ended ({ending}) before it iterated {which}. {saw}.")
+    seen = [loader for account in accounts for loader in account.seen]
+    raise InputError(
+        f"The script ended ({ending}) before it iterated {which}. {_advise(seen, code=code)}"
+    )
 
 
-_NO_LOADER = "It never iterated a torch DataLoader, so there is nothing to feed"
+def _advise(seen: list[SeenLoader], *, code: int) -> str:
+    """What was seen instead, and the next command."""
+    if not seen:
+        return (
+            "It never iterated a torch DataLoader, so there is nothing to feed. "
+            "`fuelline run SCRIPT` records what it does."
+        )
+    names = ", ".join(f"{at}. {each.dataset}" for at, each in enumerate(seen, start=1))
+    if code:
+        return (
+            f"It iterated {names} and then failed by itself, as its own words above say. "
+            "Mend that first: `python SCRIPT` shows the same."
+        )
+    return (
+        f"It iterated {names}: in fixed order, and no backward pass showed that it trains with it. "
+        "`fuelline feed --loader 1 SCRIPT` drives the first all the same."
+    )
 
 
 def _judge(run_dir: Path, accounts: list[FeedAccount], request: FeedRequest) -> Feed:

@@ -37,8 +37,8 @@ Finds what keeps accelerators waiting, proves it, and says what it costs.
 
 Most questions need two commands:
 
-  fuelline run train.py --epochs 2     record an unmodified job; diagnosis at the end
-  fuelline diagnose                    that diagnosis again; --json for scripts
+  fuelline run train.py --epochs 2   record an unmodified job; diagnosis follows
+  fuelline diagnose                  that diagnosis again; --json for scripts
 """
 
 

@@ -27,6 +27,7 @@ from fuelline.record.ceilings import (
     serve,
 )
 from fuelline.record.ceilings.network import PORT
+from fuelline.record.ceilings.storage import THREADS
 from fuelline.record.samplers.mounts import parse_mountinfo
 from fuelline.schema.ceilings import Ceiling, Probe
 from fuelline.schema.readings import Missing, Reading, value_of
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 DEFAULT_BYTES = 256 << 20
 DEFAULT_S = 2.0
 SERVE_S = 600.0
+_UNFILLED = 0.8
+"""Of as many times the rate as there are requests at once: more of them may bring more still."""
 _SIZES = {"M": 1 << 20, "G": 1 << 30}
 
 _EPILOG = """\
@@ -47,7 +50,8 @@ examples:
   fuelline probe /data --peer node2     also the network to that host
 
 Writes up to --size to a folder of its own below PATH and deletes it, also
-after Ctrl-C. About 12 measurements of --seconds each at most.
+after Ctrl-C. A job that lists PATH meanwhile sees that folder: name the one
+above the data then. About 12 measurements of --seconds each at most.
 """
 
 
@@ -185,14 +189,24 @@ def _find_mount(path: Path) -> tuple[str, str]:
 
 
 def _summarise(ceilings: list[Ceiling], fstype: str) -> StorageKind | None:
-    """The two numbers for `whatif --storage`."""
+    """The numbers for `whatif --storage`."""
     known = {each.name: value_of(each.signal) for each in ceilings}
     requests, bytes_per_s = known.get("random_4k_cold_1"), known.get("sequential_read_cold")
     if not requests or not bytes_per_s:
         return None
     return StorageKind(
-        words=f"this {fstype}, as measured", request_seconds=1 / requests, bytes_per_s=bytes_per_s
+        words=f"this {fstype}, as measured",
+        request_seconds=1 / requests,
+        bytes_per_s=bytes_per_s,
+        requests_at_once=_at_once(requests, known.get(f"random_4k_cold_{THREADS}")),
     )
+
+
+def _at_once(alone_per_s: float, crowd_per_s: float | None) -> int | None:
+    """Requests that fill the disk; None if as many as were tried did not."""
+    if crowd_per_s is None or crowd_per_s >= _UNFILLED * THREADS * alone_per_s:
+        return None
+    return max(1, round(crowd_per_s / alone_per_s))
 
 
 def _peer(word: str) -> tuple[str, int]:

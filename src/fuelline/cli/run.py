@@ -35,13 +35,13 @@ examples:
   fuelline run train.py --epochs 2
   fuelline run -m pkg.train --config base.yaml
   fuelline run torchrun --nproc-per-node 2 train.py
-  fuelline run --node-rank 1 --run-dir /shared/run42 torchrun --nnodes 2 train.py
-  srun fuelline run --node-rank auto --run-dir /shared/run42 train.py
+  fuelline run --node-rank 1 --run-dir /shared/r42 torchrun --nnodes 2 train.py
+  srun fuelline run --node-rank auto --run-dir /shared/r42 train.py
   fuelline run --price 2.5 -- bash start.sh
   fuelline run --fix train.py
 
-The job's output, exit code, signals and standard input are its own. The report goes to standard
-error when the job has ended.
+The job's output, exit code, signals and standard input are its own. The report
+goes to standard error when the job has ended.
 """
 
 

@@ -73,12 +73,14 @@ def serve_files(options: argparse.Namespace) -> Iterator[dict[str, str]]:
 def _open_pack(folder: Path) -> str:
     from fuelline.fix.checking import spot_check  # noqa: PLC0415 - only where there is a pack
 
-    differs = spot_check(folder)
-    if differs:
+    spot = spot_check(folder)
+    if spot.differs:
+        looked = f"{spot.looked:,} of {spot.of:,}" if spot.looked < spot.of else f"{spot.of:,}"
         say(
-            f"{folder} is older than its source: {len(differs)} of the files looked at "
-            f"differ, such as {differs[0]}. The job gets what was packed. "
-            "`fuelline pack --check` tells all."
+            f"{folder} is older than its source: of {looked} files and folders looked at "
+            f"{len(spot.differs):,} changed since, such as {spot.differs[0]}. The job gets what "
+            "was packed. `fuelline pack --check` lists them; pack anew into another folder to get "
+            "the new ones."
         )
     return str(folder.absolute())
 

@@ -20,6 +20,7 @@ from fuelline.cli.trial_runs import Report, Turns, record_baseline, run_turns
 from fuelline.fix.patching import NoPatch, Patch, make_patch
 from fuelline.fix.tuning import Seed, choose, explain, tune
 from fuelline.fix.undoing import apply_change
+from fuelline.schema.errors import InputError
 from fuelline.schema.names import clean
 from fuelline.schema.trials import Setting, Tuning
 
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 examples:
-  fuelline tune train.py --data /data      try, and print the patch
-  fuelline tune --apply train.py           and write it; `fuelline undo` takes it back
+  fuelline tune train.py --data /data    try, and print the patch
+  fuelline tune --apply train.py         and write it; `fuelline undo` undoes it
 
-The script runs twice for less than a minute of training: once as it is, recorded, for
-the pipeline model; once with the settings that the model finds promising, in turns
-inside its own loop. It is ended by SystemExit, so what it writes until then is
-written. Nothing of the script changes without --apply.
+The script runs twice for less than a minute of training: once as it is,
+recorded, for the pipeline model; once with the settings that the model finds
+promising, in turns inside its own loop. It is ended by SystemExit, so what it
+writes until then is written. Nothing of the script changes without --apply; if
+that cannot write the patch, the exit code is 3.
 """
 
 
@@ -172,9 +174,14 @@ def clean_lines(text: str) -> str:
 
 def _apply(tuning: Tuning, patch: Patch | NoPatch) -> None:
     if isinstance(patch, NoPatch):
-        say(f"nothing was written: {patch.reason}.")
-        return
+        if not tuning.chosen:
+            say(f"Nothing was written: {patch.reason}.")
+            return
+        raise InputError(
+            f"Nothing was written: {patch.reason}, which only you can change. The trials hold all "
+            f"the same: write {tuning.paste} there by hand, and `fuelline run` shows what it gains."
+        )
     script = Path(patch.path)
     made_ns = time.time_ns()
     apply_change(script, patch.before.encode(), patch.after.encode(), undo_folder(), made_ns)
-    print(f"{script} was changed. `fuelline undo` restores it. Next: fuelline run {script}")
+    say(f"{script} was changed. `fuelline undo` restores it. Next: fuelline run {script}")

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 _EPILOG = """\
 examples:
   fuelline watch                    the run that goes on right now
-  fuelline watch --once             one snapshot, as plain text when it goes to a pipe
+  fuelline watch --once             one snapshot; plain text into a pipe
   fuelline watch 20260412-0930      a run by the beginning of its id
 
-keys: s sort, r reverse, w workers, p pause, ? help, q leave. The job does not notice any of it.
+keys: s sort, r reverse, w workers, p pause, ? help, q leave. The job does not
+notice any of it.
 """
 _LEAVE = frozenset({"q", "Q", "escape", "\x03"})
 

@@ -24,13 +24,13 @@ _PARTS = ("checkpoint", "validation", "loop", "garbage collection", "epoch start
 
 _EPILOG = """\
 examples:
-  fuelline whatif                                    what would help the last run most
+  fuelline whatif                              what would help the last run most
   fuelline whatif --workers 8 --prefetch 4
   fuelline whatif RUN --workers 8 --storage nvme --chip 3x
-  fuelline whatif --chip B200                        another chip for the recorded one
-  fuelline whatif --storage warm --transform 2x      data in memory, half the CPU time
-  fuelline whatif --storage probe.json               this disk, as `probe` measured it
-  fuelline whatif --rarer checkpoint=10              ten times fewer checkpoints
+  fuelline whatif --chip B200                  another chip for the recorded one
+  fuelline whatif --storage warm --transform 2x   data in memory, half the CPU
+  fuelline whatif --storage probe.json         this disk, as `probe` measured it
+  fuelline whatif --rarer checkpoint=10        ten times fewer checkpoints
 
 Every answer is a speedup in samples per second against the recording, with a
 95 % interval, and the limit that comes next. Where the recording has no

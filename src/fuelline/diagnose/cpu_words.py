@@ -1,10 +1,13 @@
-"""Evidence and judgements that the rules about preparing samples share."""
+"""Evidence, judgements and a remedy that the rules about preparing samples share."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from fuelline.diagnose.rule import fact, line_fact
+from fuelline.diagnose.rule import fact, gain_of_workers, line_fact, risk_of_workers
+from fuelline.schema.findings import Remedy
+from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import value_of
 from fuelline.schema.units import duration, number, percent
 
@@ -83,3 +86,34 @@ def cpu_evidence(facts: Facts) -> list[Evidence]:
         *fact(lambda v: f"it may use {number(v)} cores", facts.cores.allowed),
         *fact(lambda v: f"other processes use {v:.1f} cores", facts.cores.others),
     ]
+
+
+def more_workers(facts: Facts) -> Remedy:
+    """Enough to keep pace with the accelerator, as far as cores go.
+
+    A batch costs `fetch_seconds` of one worker and the accelerator takes one every compute time, so
+    it needs fetch / compute workers; 15 % on top for the spread of single fetches.
+    """
+    workers = (facts.loader.num_workers or 0) if facts.loader is not None else 0
+    allowed = value_of(facts.cores.allowed) or 1.0
+    fetch, step = value_of(facts.input.fetch_seconds), facts.steps.mean
+    compute = value_of(facts.compute.compute_share)
+    wanted = max(workers + 1, 2)
+    if fetch and step and compute:
+        wanted = max(wanted, math.ceil(1.15 * fetch / (step * compute)))
+    best = max(workers + 1, min(wanted, math.ceil(allowed)))
+    return Remedy(
+        setting=f"DataLoader(..., num_workers={best}, persistent_workers=True)",
+        why=f"{best} workers prepare batches side by side; {math.floor(allowed)} cores are allowed",
+        applicability="unsafe",
+        risk=risk_of_workers(facts.loader, best),
+        at_most_speedup=gain_of_workers(facts.loader, best),
+        cost=_more_processes(best - workers),
+        question=WhatIf(workers=best, persistent=True),
+    )
+
+
+def _more_processes(count: int) -> str:
+    if count == 1:
+        return "one more process with memory of its own"
+    return f"{count} more processes with memory of their own"

@@ -7,7 +7,7 @@ import random
 import stat
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fuelline.fix.adapters.shards import Entry, Pack
 from fuelline.fix.packing import scan
@@ -16,9 +16,11 @@ from fuelline.schema.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SPOT_FILES = 200
 SPOT_S = 2.0
-"""A look at the source before a job: long enough to notice a changed set, too short to annoy."""
+"""A look at the source before a job: enough for all of some 100,000 files on a local disk, and too
+short to annoy."""
+_BLOCK = 64
+"""Files that are looked at side by side: a disk has them side by side too."""
 _CHUNK = 1 << 20
 
 
@@ -71,22 +73,44 @@ def _compare(path: Path, pack: Pack, entry: Entry) -> str | None:
         return error.strerror or str(error)
 
 
-def spot_check(folder: Path) -> list[str]:
-    """Names whose size or time at the source differ, among a few; none if the source is gone."""
+class Spot(NamedTuple):
+    """What a quick look at the source showed."""
+
+    differs: list[str]
+    """Names whose size or time is another, or that are gone."""
+    looked: int
+    of: int
+
+
+def spot_check(folder: Path, seconds: float = SPOT_S) -> Spot:
+    """Compare size and time with the source for so long; nothing if the source is gone.
+
+    All files if there is time. If not, blocks of them in another disorder every time, so that what
+    one start missed the next may find.
+    """
     pack = open_pack(folder)
     root = Path(pack.root)
     if not root.is_dir():
-        return []
-    until = time.monotonic() + SPOT_S
-    numbers = random.Random(0).sample(range(pack.count), min(SPOT_FILES, pack.count))
-    differs = []
-    for number in numbers:
-        entry = pack.entry(number)
+        return Spot([], 0, pack.count)
+    until = time.monotonic() + seconds
+    starts = list(range(0, pack.count, _BLOCK))
+    random.shuffle(starts)
+    differs, looked = [], 0
+    for start in starts:
+        numbers = range(start, min(start + _BLOCK, pack.count))
+        differs += [name for at in numbers if (name := _differs(root, pack, at)) is not None]
+        looked += len(numbers)
         if time.monotonic() > until:
             break
-        if stat.S_ISREG(entry.mode) and not _is_same(root / pack.name(entry), entry):
-            differs.append(pack.name(entry))
-    return differs
+    return Spot(sorted(differs), looked, pack.count)
+
+
+def _differs(root: Path, pack: Pack, number: int) -> str | None:
+    entry = pack.entry(number)
+    if not stat.S_ISREG(entry.mode):
+        return None
+    name = pack.name(entry)
+    return None if _is_same(root / name, entry) else name
 
 
 def _is_same(path: Path, entry: Entry) -> bool:

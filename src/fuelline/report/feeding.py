@@ -73,7 +73,7 @@ def _accelerator(feed: Feed) -> list[Block]:
             (Bar("busy", value, "", marked=not feed.is_fed), Bar("waits for input", 1 - value, ""))
         ),
         Statement(
-            f"{verb} MLPerf Storage's mark of {percent(feed.pass_share)} utilisation "
+            f"It {verb} MLPerf Storage's mark of {percent(feed.pass_share)} utilisation "
             "(compute over compute plus waiting).",
             alarm=not feed.is_fed,
         ),

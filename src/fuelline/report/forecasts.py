@@ -75,7 +75,7 @@ def _answer(answer: Forecast) -> list[Block]:
 
 def _details(answer: Forecast) -> list[str]:
     if isinstance(answer.speedup, Missing):
-        return [f"{answer.speedup.reason}."]
+        return [f"{answer.speedup.reason.rstrip('.')}."]
     details = []
     if not isinstance(answer.samples_per_s, Missing):
         details.append(f"{number(answer.samples_per_s.value)} samples/s")

@@ -163,6 +163,8 @@ class ComputeFacts(Struct, frozen=True, kw_only=True):
     batch_samples: Signal = _NOT_MEASURED
     core_wait_share: Signal = _NOT_MEASURED
     """Of the window: the trainer was ready to run and had no core."""
+    passes_per_batch: Signal = _NOT_MEASURED
+    """Backward passes for a batch of the loader. Many: the loop cuts it into pieces."""
 
 
 class TransferFacts(Struct, frozen=True, kw_only=True):

@@ -53,6 +53,7 @@ def measure_compute(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Com
         ),
         batch_samples=_batch_samples(timeline, trainer, tiling),
         core_wait_share=_core_wait_share(timeline, trainer, tiling),
+        passes_per_batch=_passes_per_batch(timeline, trainer, tiling),
     )
 
 
@@ -150,6 +151,18 @@ def _batch_samples(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Sign
     if not sizes.len():
         return Missing(reason="no batch size was seen")
     return total(_median(sizes), "count", "samples per batch", sizes.len())
+
+
+def _passes_per_batch(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+    passes = timeline.table("events").filter(
+        (pl.col("pid") == trainer.pid)
+        & (pl.col("kind") == Kind.BACKWARD)
+        & (pl.col("start_ns") > tiling.start_ns)
+    )
+    batches = training_batches(timeline, trainer).filter(pl.col("end_ns") > tiling.start_ns)
+    if not batches.height:
+        return Missing(reason="no batch was taken inside the window")
+    return total(passes.height / batches.height, "count", "backward over next", batches.height)
 
 
 def _fixed_share(steps: pl.DataFrame, batches: pl.DataFrame) -> Signal:

@@ -12,6 +12,7 @@ from fuelline.schema.readings import Missing, Signal
 from fuelline.schema.wire import Flag, Kind, Phase
 from fuelline.signals.budget import measure_wait, training_batches
 from fuelline.signals.estimate import proportion, ratio, total
+from fuelline.timeline.intervals import covered_ns, merge, total_ns
 
 if TYPE_CHECKING:
     from fuelline.timeline import Timeline
@@ -24,6 +25,8 @@ BUSY_STATES = (*STORAGE_STATES, "running", "metadata", "lock", "sleep", "write",
 _MOSTLY_LOCKED = 0.5
 _FEW_SAMPLES = 20
 """Fewer samples of waiting than this do not carry a decomposition: 1 s at 20 per second."""
+_BLOCKED_FRAC = 0.2
+"""Fetches that are blocked for less compute, whatever they may be blocked in."""
 
 
 @dataclass(frozen=True)
@@ -156,12 +159,12 @@ def measure_input(
     hidden_frac: float,
 ) -> InputFacts:
     """Waiting for input and its decomposition."""
-    shares = _state_shares(fetches)
     rows = fetches.rows
     wall = rows["dur_ns"]
     batches = training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
+    shares = _state_shares(fetches, batches)
     sizes = batches.filter(pl.col("c") >= 0)["c"]
     return InputFacts(
         exposed_share=_unseen_wait(trainer) or measure_wait(tiling, hidden_frac),
@@ -196,7 +199,7 @@ def _wait_phases(trainer: Trainer) -> list[int]:
     return [int(phase) for phase in phases]
 
 
-def _state_shares(fetches: Fetches) -> dict[str, Signal]:
+def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
     """Decompose the fetching threads' time while the trainer waited.
 
     `running` covers having a core and waiting for one; the fetches' own CPU and run-queue clocks,
@@ -208,7 +211,8 @@ def _state_shares(fetches: Fetches) -> dict[str, Signal]:
     busy = seen - counts.get("pipe", 0)
     if seen < _FEW_SAMPLES:
         reason = f"only {seen} samples of fetching threads while the trainer waited"
-        return {f"{name}_share": Missing(reason=reason) for name in names}
+        unseen: dict[str, Signal] = {f"{name}_share": Missing(reason=reason) for name in names}
+        return unseen | _clock_shares(fetches, batches)
     cpu_part = _cpu_part(fetches.rows)
     reading = sum(counts.get(state, 0) for state in STORAGE_STATES)
     running = counts.get("running", 0)
@@ -221,6 +225,36 @@ def _state_shares(fetches: Fetches) -> dict[str, Signal]:
         "sleep_share": proportion(counts.get("sleep", 0), busy, f"{origin}: sleep"),
         "lock_share": proportion(counts.get("lock", 0), busy, f"{origin}: lock"),
         "idle_share": proportion(counts.get("pipe", 0), seen, f"{origin}: pipe"),
+    }
+
+
+def _clock_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
+    """The same by the fetches' own clocks, for workers that come and go between two samples.
+
+    These know what a fetch computes, not what it is blocked in: if that is more than a little,
+    nothing is said. What little it is counts as reading, which it is at most.
+    """
+    known = fetches.rows.filter((pl.col("cpu_ns") >= 0) & (pl.col("runq_ns") >= 0))
+    wall_ns, cpu_ns, queued_ns = (
+        float(known[name].sum()) for name in ("dur_ns", "cpu_ns", "runq_ns")
+    )
+    blocked_ns = max(0.0, wall_ns - cpu_ns - queued_ns)
+    waits = merge(batches.select("start_ns", "end_ns"))
+    room_ns = fetches.threads * total_ns(waits)
+    if known.height < _FEW_SAMPLES or blocked_ns > _BLOCKED_FRAC * wall_ns or not room_ns:
+        return {}
+    spans = known.select("start_ns", (pl.col("start_ns") + pl.col("dur_ns")).alias("end_ns"))
+    busy_ns = min(float(covered_ns(spans, waits).sum()), room_ns)
+
+    def share(part_ns: float, whole_ns: float, what: str) -> Signal:
+        return proportion(known.height * part_ns / whole_ns, known.height, f"fetch clocks: {what}")
+
+    return {
+        "cpu_share": share(wall_ns - queued_ns - blocked_ns, wall_ns, "cpu"),
+        "core_wait_share": share(queued_ns, wall_ns, "run queue"),
+        "read_share": share(blocked_ns, wall_ns, "blocked"),
+        "metadata_share": share(0.0, wall_ns, "within blocked"),
+        "idle_share": share(room_ns - busy_ns, room_ns, "no fetch while waiting"),
     }
 
 

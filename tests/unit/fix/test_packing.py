@@ -166,9 +166,30 @@ def test_the_check_names_what_differs(
 
 def test_a_changed_source_is_noticed_before_a_job_starts(source: Path, target: Path) -> None:
     packing.pack(source, target, quiet)
-    assert spot_check(target) == []
+    assert spot_check(target).differs == []
     (source / "zeta").write_bytes(b"longer")
-    assert spot_check(target) == ["zeta"]
+    assert spot_check(target).differs == ["zeta"]
+
+
+def test_one_changed_file_among_many_is_noticed(tmp_path: Path, target: Path) -> None:
+    many = tmp_path / "many"
+    many.mkdir()
+    for number in range(700):
+        (many / f"{number:03d}").write_bytes(b"x")
+    packing.pack(many, target, quiet)
+    (many / "377").write_bytes(b"changed")
+    spot = spot_check(target)
+    assert spot.differs == ["377"]
+    assert spot.looked == spot.of
+
+
+def test_a_slow_source_is_looked_at_in_part_and_that_is_known(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fuelline.fix.checking._BLOCK", 1)
+    packing.pack(source, target, quiet)
+    spot = spot_check(target, seconds=0.0)
+    assert 0 < spot.looked < spot.of
 
 
 def test_the_source_is_never_written_to(source: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,6 +55,17 @@ def test_the_usual_batch_is_what_a_loader_gives_however_many_of_them_make_a_step
     assert compute_of(lane).batch_samples.value == 8
 
 
+def test_passes_over_pieces_of_a_batch_are_counted() -> None:
+    lane = Lane()
+    for _ in range(6):
+        lane.batch(2, samples=32)
+        for _ in range(8):
+            lane.backward(9).optimizer(1)
+    found = compute_of(lane)
+    assert found.batch_samples.value == 32
+    assert found.passes_per_batch.value == pytest.approx(8, rel=0.2)
+
+
 @pytest.mark.parametrize("ahead", [0, 1])
 def test_a_smaller_last_batch_is_compared_with_its_own_step_also_when_fetched_ahead(
     ahead: int,

@@ -70,6 +70,19 @@ def test_running_is_all_cpu_when_the_run_queue_was_refused() -> None:
     assert values(found, "cpu", "core_wait") == pytest.approx([1.0, 0.0])
 
 
+def test_workers_that_live_too_shortly_to_be_sampled_are_told_by_their_clocks() -> None:
+    lanes = starved_job(clocks_ms=(70, 10, 0), fetches=30)
+    found = input_of([seen("running", 5)], lanes)
+    shares = values(found, "cpu", "core_wait", "read", "metadata")
+    assert shares == pytest.approx([70 / 90, 10 / 90, 10 / 90, 0.0])
+    assert 0 <= found.idle_share.value < 0.5  # they fetch for 90 of 100 ms
+
+
+def test_clocks_alone_say_nothing_of_fetches_that_are_blocked() -> None:
+    found = input_of([seen("running", 5)], starved_job(clocks_ms=(30, 10, 0), fetches=30))
+    assert isinstance(found.read_share, Missing)
+
+
 def test_few_samples_carry_no_decomposition() -> None:
     found = input_of([seen("running", 19)])
     for name in ("cpu", "core_wait", "read", "metadata", "sleep", "lock", "idle"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fuelline.diagnose.cpu_words import cores_are_short, more_workers
 from fuelline.diagnose.rule import LISTED_SHARE, fact, found, line_fact
 from fuelline.diagnose.split import IDLE_SHARE, split_input
 from fuelline.schema.findings import Remedy
@@ -22,6 +23,10 @@ from fuelline.schema.units import percent, size
 if TYPE_CHECKING:
     from fuelline.schema.facts import Facts
     from fuelline.schema.findings import Finding
+
+
+SMALL_BYTES = 1 << 20
+"""Copied into shared memory within half a millisecond: what is left is the price of a message."""
 
 
 class SlowHandoff:
@@ -60,7 +65,7 @@ class SlowHandoff:
                 *fact(lambda v: f"{size(v)} of tensors in a batch", facts.input.batch_bytes),
                 *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
             ],
-            remedies=[_remedy(facts)],
+            remedies=_remedies(facts),
         )
 
 
@@ -75,27 +80,53 @@ def _collates(facts: Facts) -> bool:
 def _action(facts: Facts) -> str:
     if _collates(facts):
         return "samples to be joined into batches (collate)"
-    unpickle = value_of(facts.input.unpickle_share) or 0.0
-    who = "unpickled by the trainer" if unpickle > 0.3 else "pickled by the workers"
-    return f"batches that are ready but still being {who}"
+    if (value_of(facts.input.unpickle_share) or 0.0) > 0.3:
+        return "batches that are ready but still being unpickled by the trainer"
+    if (value_of(facts.input.pickle_share) or 0.0) > 0.5:
+        return "batches that are ready but still being pickled by the workers"
+    return "batches that are ready but still on their way from the workers"
 
 
-def _remedy(facts: Facts) -> Remedy:
+def _remedies(facts: Facts) -> list[Remedy]:
     if _collates(facts):
-        return Remedy(
-            setting=_quicker_collate(facts.loader.collate if facts.loader is not None else None),
-            why="most of a fetch goes into joining samples, not into making them; the gain is for "
-            "half the time",
-            applicability="display",
-            question=WhatIf(transform_factor=2.0),
-        )
-    return Remedy(
+        return [_collate_quicker(facts), *_collate_elsewhere(facts)]
+    remedy = Remedy(
         setting="return one tensor per field from collate_fn instead of lists of Python objects",
         why="tensors are handed over as shared memory; objects are pickled one by one",
         applicability="unsafe",
         risk="the training loop must accept the other layout",
         question=WhatIf(handoff_factor=10.0),
     )
+    batch = facts.loader.batch_size if facts.loader is not None else None
+    size_bytes = value_of(facts.input.batch_bytes)
+    if not batch or size_bytes is None or size_bytes > SMALL_BYTES:
+        return [remedy]
+    return [remedy, _hand_over_less_often(batch)]
+
+
+def _hand_over_less_often(batch: int) -> Remedy:
+    return Remedy(
+        setting=f"batch_size={2 * batch}",
+        why="a small batch costs as much to hand over as a large one, and there are half as many",
+        applicability="unsafe",
+        risk="other batches train differently: the learning rate may have to follow",
+        question=WhatIf(batch_size=2 * batch),
+    )
+
+
+def _collate_quicker(facts: Facts) -> Remedy:
+    return Remedy(
+        setting=_quicker_collate(facts.loader.collate if facts.loader is not None else None),
+        why="most of a fetch goes into joining samples, not into making them; the gain is for "
+        "half the time",
+        applicability="display",
+        question=WhatIf(transform_factor=2.0),
+    )
+
+
+def _collate_elsewhere(facts: Facts) -> list[Remedy]:
+    """Workers collate, so more of them collate side by side if there are cores."""
+    return [more_workers(facts)] if cores_are_short(facts) is False else []
 
 
 def _quicker_collate(name: str | None) -> str:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _MOSTLY_FIXED = 0.5
 _HOST_BOUND = 0.8
 _SMALL_BATCH = 32
+_PIECES = 4
+"""Backward passes for a batch, from which on it is taken to be cut: two or three may be as many
+losses of the same samples."""
 
 
 class SmallBatches:
@@ -45,7 +48,7 @@ class SmallBatches:
         compute = value_of(facts.compute.compute_share)
         if fixed is None or compute is None or fixed * compute < LISTED_SHARE:
             return None
-        batch = value_of(facts.compute.batch_samples)
+        batch = _samples_of_a_pass(facts.compute)
         size = f" of {number(batch)}" if batch is not None else ""
         return found(
             self,
@@ -96,9 +99,15 @@ class SmallBatches:
         )
 
 
+def _samples_of_a_pass(compute: ComputeFacts) -> float | None:
+    """Loops may cut the loader's batch into pieces."""
+    batch, passes = value_of(compute.batch_samples), value_of(compute.passes_per_batch) or 1.0
+    return batch if batch is None or passes < _PIECES else max(1.0, round(batch / passes))
+
+
 def _fixed_share(compute: ComputeFacts) -> float | None:
     """The better of the two estimates, if it carries the verdict."""
-    batch = value_of(compute.batch_samples)
+    batch = _samples_of_a_pass(compute)
     fixed = value_of(compute.fixed_share)
     if fixed is not None and batch is not None and batch <= _SMALL_BATCH:
         return fixed if fixed >= _MOSTLY_FIXED else None

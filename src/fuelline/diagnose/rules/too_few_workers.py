@@ -10,14 +10,16 @@ Fix: more workers, up to the number of cores.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.cpu_words import cores_are_short, cpu_evidence, prepare_stage
-from fuelline.diagnose.rule import LISTED_SHARE, found, gain_of_workers, risk_of_workers
+from fuelline.diagnose.cpu_words import (
+    cores_are_short,
+    cpu_evidence,
+    more_workers,
+    prepare_stage,
+)
+from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.diagnose.split import split_input
-from fuelline.schema.findings import Remedy
-from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import value_of
 from fuelline.schema.units import number, percent
 
@@ -49,7 +51,7 @@ class TooFewWorkers:
             sentence=f"{percent(split.prepare)} of the time the accelerator waits for "
             f"{_crew(workers)} to {stage} samples{_room(facts)}.",
             evidence=cpu_evidence(facts),
-            remedies=[_more_workers(facts, workers or 0)],
+            remedies=[more_workers(facts)],
         )
 
 
@@ -66,33 +68,3 @@ def _crew(workers: int | None) -> str:
 def _room(facts: Facts) -> str:
     allowed = value_of(facts.cores.allowed)
     return f"; it may use {number(allowed)} cores" if allowed is not None else ""
-
-
-def _more_workers(facts: Facts, workers: int) -> Remedy:
-    """Enough to keep pace with the accelerator, as far as cores go.
-
-    A batch costs `fetch_seconds` of one worker and the accelerator takes one every compute time, so
-    it needs fetch / compute workers; 15 % on top for the spread of single fetches.
-    """
-    allowed = value_of(facts.cores.allowed) or 1.0
-    fetch, step = value_of(facts.input.fetch_seconds), facts.steps.mean
-    compute = value_of(facts.compute.compute_share)
-    wanted = max(workers + 1, 2)
-    if fetch and step and compute:
-        wanted = max(wanted, math.ceil(1.15 * fetch / (step * compute)))
-    best = max(workers + 1, min(wanted, math.ceil(allowed)))
-    return Remedy(
-        setting=f"DataLoader(..., num_workers={best}, persistent_workers=True)",
-        why=f"{best} workers prepare batches side by side; {math.floor(allowed)} cores are allowed",
-        applicability="unsafe",
-        risk=risk_of_workers(facts.loader, best),
-        at_most_speedup=gain_of_workers(facts.loader, best),
-        cost=_more_processes(best - workers),
-        question=WhatIf(workers=best, persistent=True),
-    )
-
-
-def _more_processes(count: int) -> str:
-    if count == 1:
-        return "one more process with memory of its own"
-    return f"{count} more processes with memory of their own"

@@ -18,7 +18,7 @@ MOST_CUSTOMERS = 512
 """Workers of one loader that are modelled; nobody starts more on one host."""
 MOST_EXACT = 256
 """The convolution takes the square of it. With as many customers the balance of flows is at most
-6 % above it, where two stations are equally busy, and equal elsewhere (tests/unit/predict)."""
+4 % off, where two stations are equally busy, and equal elsewhere (tests/unit/predict)."""
 _HALVINGS = 50
 """Of an interval: to the last digits of a float."""
 
