@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fuelline.predict.planner.models.configs import Loaded
     from fuelline.predict.planner.physics.setup import Setup
-    from fuelline.predict.planner.train.train_plan import TrainWish
+    from fuelline.predict.planner.train.train_layouts import TrainWish
     from fuelline.schema.chips import Chip
     from fuelline.schema.plan_answers import TrainAnswer, TrainPoint
     from fuelline.schema.precision import Precision
@@ -139,7 +139,7 @@ def _precision(options: argparse.Namespace, loaded: Loaded) -> Precision:
 
 def _wish(options: argparse.Namespace, params: float) -> TrainWish:
     """The first value of every flag that was given."""
-    from fuelline.predict.planner.train.train_plan import TrainWish  # noqa: PLC0415 - not for the help
+    from fuelline.predict.planner.train.train_layouts import TrainWish  # noqa: PLC0415 - not for the help
 
     fields: dict[str, float] = {"chips": 8, "tokens": 20.0 * params}
     for name, (field, convert) in _FIELDS.items():

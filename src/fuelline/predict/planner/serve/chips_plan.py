@@ -18,13 +18,14 @@ from fuelline.predict.planner.physics.setup import Setup
 from fuelline.predict.planner.serve.describing import MILLION, describe, per_chip, user_rate
 from fuelline.predict.planner.serve.floor import find_floor
 from fuelline.predict.planner.serve.serve_plan import Wish, find_load
-from fuelline.predict.planner.train.train_plan import TrainWish, plan_training
+from fuelline.predict.planner.train.train_plan import plan_training
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import ChipLine
 from fuelline.schema.plans import Parallelism
 
 if TYPE_CHECKING:
     from fuelline.predict.planner.physics.constants import Constants, Engine
+    from fuelline.predict.planner.train.train_layouts import TrainWish
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
     from fuelline.schema.precision import Precision
