@@ -125,14 +125,31 @@ def write_shape(answer: ShapeAnswer) -> Document:
     blocks: list[Block] = [Statement(head)]
     if answer.dimensions:
         blocks.append(Items(tuple(_dimension(each) for each in answer.dimensions)))
+    if answer.edges:
+        blocks.append(Heading("Tokens of a step, measured: one more than a tile holds"))
+        blocks.append(
+            Table(("from", "to", "median", "worst tenth"), tuple(map(_edge, answer.edges)))
+        )
+    else:
         blocks.append(
             Statement(
-                "Costs as measured with today's libraries: the twofold steps of the textbook are "
-                "rare, and small "
-                "batches (decoding) do not see tiles at all."
+                f"What one token more than a tile holds costs on {answer.chip} in "
+                f"{answer.precision} was not measured."
             )
         )
+    blocks.append(
+        Statement(
+            "With today's libraries the twofold steps of the textbook are rare, and small batches "
+            "(decoding) do not see tiles at all."
+        )
+    )
     return Document(tuple(blocks))
+
+
+def _edge(edge: tuple[int, float, float]) -> tuple[str, ...]:
+    tokens, median, worst = edge
+    longer = (f"{100 * (each - 1):+.0f} %" for each in (median, worst))
+    return (f"{tokens:,}", f"{tokens + 1:,}", *longer)
 
 
 def _dimension(each: Dimension) -> Item:

@@ -134,9 +134,9 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
     if found is None:
         return []
     asked = fleet.ttft_limit_s is not None or fleet.tpot_limit_s is not None
-    promise = (
-        f"keep the limits for {percent(fleet.attain_share)} of requests" if asked else "keep up"
-    )
+    promise = f"the limits for {percent(fleet.attain_share)} of requests" if asked else "up"
+    one, single = best.replicas == 1, best.bought == 1
+    promise = f"{'keeps' if one else 'keep'} {promise}"
     items = [
         Item(
             f"{best.replicas} x {best.chip} ({_way(best)}) {promise}; {best.with_headroom} with "
@@ -148,8 +148,9 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
         share = percent(fleet.rate_per_s / best.carries_per_s)
         items.append(
             Item(
-                f"{best.bought} carry {short(best.carries_per_s)} requests/s with nothing to "
-                f"spare: the rate asked for loads them to {share}"
+                f"{best.bought} {'carries' if single else 'carry'} {short(best.carries_per_s)} "
+                "requests/s with nothing to spare: the rate asked for loads "
+                f"{'it' if single else 'them'} to {share}"
             )
         )
     ends = [
@@ -159,9 +160,10 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
     ]
     if ends:
         items.append(Item(f"80 % interval with queueing: {', '.join(ends)}"))
+    each = "it" if one else f"with {best.replicas}, each"
     items.append(
         Item(
-            f"with {best.replicas}, each holds {short(found.running)} requests on "
+            f"{each} holds {short(found.running)} requests on "
             f"average{_idle(found.busy_share)}{_preempted(found.preempted_share)}"
         )
     )

@@ -137,9 +137,11 @@ def _reaches(best: ServeOption) -> list[Item]:
 def _critical(best: ServeOption) -> str:
     if best.critical_batch is None:
         return "critical batch: none; bandwidth limits the products of a step at every batch"
+    ends = best.critical_batch_range
+    doubt = "" if ends is None else f" ({ends.low:,.0f} to {ends.high:,.0f})"
     return (
-        f"critical batch: about {count(best.critical_batch, 'sequence')}; below it bandwidth "
-        "limits the products of a decode step, above it math"
+        f"critical batch: about {count(best.critical_batch, 'sequence')}{doubt}; below it "
+        "bandwidth limits the products of a decode step, above it math"
     )
 
 
@@ -157,7 +159,7 @@ def _floor(floor: Floor, best: ServeOption) -> str:
         f"{size(floor.weight_bytes)} of weights{experts} and {size(floor.cache_bytes)} of cache "
         "are read for each, at "
         f"{size(floor.bandwidth_bytes_per_s)}/s{bus} on {floor.chips} "
-        f"chip{'s' if floor.chips > 1 else ''}."
+        f"chip{'s' if floor.chips > 1 else ''}. A bound by the data sheet, no estimate."
     )
     if floor.measured_share is None:
         return words
@@ -234,12 +236,23 @@ def _chip_words(option: ServeOption, precision: str) -> str:
 
 
 def _pools(pools: Pools) -> Item:
+    apart, together = pools.apart_range, pools.together_range
+    many = "" if pools.rate_per_s == 1 else "s"
+    chips = (
+        ""
+        if apart is None or together is None
+        else (
+            f"for {plain(pools.rate_per_s)} request{many}/s apart {between(apart)} chips, together "
+            f"{between(together)}"
+        )
+    )
     return Item(
         f"{'It pays' if pools.pays else 'It does not pay'}: {pools.why}.",
         (
+            chips,
             (
-                f"prefill {pools.prefill_chips:.1f} chips, decode {pools.decode_chips:.1f} (1 to "
-                f"{1 / pools.ratio:.1f}); together {pools.together_chips:.1f}"
+                f"prefill {short(pools.prefill_chips)} chips, decode {short(pools.decode_chips)}: "
+                f"1 to {1 / pools.ratio:.2g}"
             ),
             f"cache moved per request {size(pools.transfer_bytes)}, {duration(pools.transfer_s)}",
         ),

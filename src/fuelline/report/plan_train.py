@@ -13,24 +13,19 @@ from fuelline.report.document import (
     Item,
     Items,
     Statement,
-    Table,
 )
 from fuelline.report.plan_experts import write_experts
 from fuelline.report.plan_terms import (
     between,
-    changing,
-    draw,
-    short_limit,
-    span,
     write_close,
     write_terms,
 )
+from fuelline.report.plan_train_sweep import in_money, write_train_sweep
 from fuelline.report.spreads import spread_words
-from fuelline.report.ticks import tick_words
 from fuelline.schema.units import duration, parameters, percent, rate, short, size
 
 if TYPE_CHECKING:
-    from fuelline.schema.plan_answers import Apart, TrainAnswer, TrainMemory, TrainPoint
+    from fuelline.schema.plan_answers import Apart, TrainAnswer, TrainMemory
     from fuelline.schema.plans import Estimate
 
 _PRACTICAL = 0.40
@@ -51,7 +46,7 @@ def write_training(answer: TrainAnswer, *, explain: bool) -> Document:
     if answer.apart is not None:
         blocks += [Heading("Over several sites"), Items((_apart(answer.apart),))]
     if answer.sweep:
-        blocks += _sweep(answer)
+        blocks += write_train_sweep(answer)
     more = "" if explain else "Next: add --explain for the terms behind the step."
     return Document((*blocks, *write_close(answer.advice, more)))
 
@@ -67,7 +62,7 @@ def _title(answer: TrainAnswer) -> str:
 def _verdict(answer: TrainAnswer) -> str:
     days = answer.days_range
     words = f"{short(answer.days)} days" if days is None else between(days, 1.0, "days")
-    money = "" if answer.usd_range is None else f", ${between(answer.usd_range)}"
+    money = "" if answer.usd_range is None else f", ${in_money(between(answer.usd_range))}"
     return f"{words}{money}, failures included."
 
 
@@ -94,7 +89,7 @@ def _step(answer: TrainAnswer) -> list[Item]:
             (_made_of(answer),),
         ),
         Item(
-            f"MFU {percent(mfu.value)} ({percent(mfu.low)} to {percent(mfu.high)}), {against} the "
+            f"MFU {_fine(mfu.value)} ({_fine(mfu.low)} to {_fine(mfu.high)}), {against} the "
             "practical "
             f"{percent(_PRACTICAL)}"
         ),
@@ -102,6 +97,11 @@ def _step(answer: TrainAnswer) -> list[Item]:
     if answer.experts is not None:
         items.append(write_experts(answer.experts, "micro-batch"))
     return items
+
+
+def _fine(frac: float) -> str:
+    """Far below a per cent two digits are left."""
+    return percent(frac) if frac >= 0.01 else f"{100 * frac:.2g} %"
 
 
 def _against_peak(answer: TrainAnswer) -> str:
@@ -157,8 +157,9 @@ def _around(answer: TrainAnswer) -> list[Item]:
         Item(
             f"failures: one in {duration(good.failure_every_s)}; a checkpoint of "
             f"{size(good.checkpoint_bytes)} "
-            f"({duration(good.checkpoint_s)}) every {duration(good.interval_s)} leaves "
-            f"{percent(good.share)}"
+            f"({duration(good.checkpoint_s)} at "
+            f"{rate(good.checkpoint_bytes / good.checkpoint_s)}) every "
+            f"{duration(good.interval_s)} leaves {percent(good.share)}"
         ),
         Item(
             f"jitter: ranks that vary by {percent(jitter.spread_frac)} make a step of "
@@ -186,80 +187,3 @@ def _apart(apart: Apart) -> Item:
         "frontier models are trained in one place"
     )
     return Item(words, (need, why) if apart.share < 0.9 else (need,))
-
-
-def _sweep(answer: TrainAnswer) -> list[Block]:
-    name = answer.swept
-    speeds = (name, "step s (80 %)", "MFU % (80 %)", "days (80 %)", "limit")
-    costs = (name, "layout", "$ (80 %)", "MWh", "useful", "input")
-    blocks: list[Block] = [
-        Heading(f"By --{name}"),
-        Table(speeds, tuple(_speeds(name, point) for point in answer.sweep)),
-        Statement("and what it takes:"),
-        Table(costs, tuple(_costs(name, point) for point in answer.sweep)),
-    ]
-    series = changing(
-        (
-            ("days to train", [(point.at, point.days_range) for point in answer.sweep]),
-            ("$ in all", [(point.at, point.usd_range) for point in answer.sweep]),
-            ("input, bytes/s", [(point.at, point.loader_bytes_per_s) for point in answer.sweep]),
-        )
-    )
-    if len(series.points) > 1 and name != "chip":
-        blocks.append(draw(answer.model, _across(name), series))
-    return blocks
-
-
-_ACROSS = {
-    "chips": "chips",
-    "tokens": "tokens to train on",
-    "seq": "tokens of a sequence",
-    "batch-tokens": "tokens of a step",
-    "price": "$ a chip and hour",
-    "checkpoint": "seconds of a checkpoint",
-    "mtbf": "seconds between failures of a chip",
-    "jitter": "per cent that ranks vary",
-    "sites": "sites",
-    "link": "GB/s between sites",
-    "sample-bytes": "bytes of a sample",
-}
-
-
-def _across(name: str) -> str:
-    return _ACROSS.get(name, f"--{name}")
-
-
-def _at(name: str, point: TrainPoint) -> str:
-    if point.label:
-        return point.label
-    if name == "checkpoint":
-        return duration(point.at)
-    if name == "mtbf":
-        return f"{point.at / 3600:,.0f} h"
-    if name in ("tokens", "batch-tokens"):
-        return parameters(point.at)
-    if name == "jitter":
-        return f"{point.at:g} %"
-    return f"{point.at:,g}" if point.at < 1e5 else tick_words(point.at)
-
-
-def _speeds(name: str, point: TrainPoint) -> tuple[str, ...]:
-    return (
-        _at(name, point),
-        span(point.step_range) if point.step_s is not None else point.why_not,
-        span(point.mfu_range, 100),
-        span(point.days_range),
-        short_limit(point.step_range),
-    )
-
-
-def _costs(name: str, point: TrainPoint) -> tuple[str, ...]:
-    energy, useful, loader = point.energy_joule, point.goodput_share, point.loader_bytes_per_s
-    return (
-        _at(name, point),
-        point.spread or point.why_not or "one chip",
-        span(point.usd_range),
-        "-" if energy is None else short(energy / 3.6e9),
-        "-" if useful is None else percent(useful),
-        "-" if loader is None else rate(loader),
-    )

@@ -80,6 +80,11 @@ class Chip(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=Fal
         return None if rate is None else rate * TERA
 
     @property
+    def linked(self) -> bool:
+        """Whether any link to other chips is known; without one it is counted alone."""
+        return self.scaleup_gbps is not None or self.scaleout_gbps is not None
+
+    @property
     def mem_bytes(self) -> float | None:
         """Capacity: sheets say GB and mean 2**30 bytes (an 80 GB card reports 81,559 MiB)."""
         return None if self.mem_gb is None else self.mem_gb * GIBI

@@ -111,6 +111,7 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     rate."""
     carries_per_s: float | None = None
     """Requests that all replicas serve in a steady state, with nothing to spare."""
+    critical_batch_range: Estimate | None = None
 
 
 class Pools(Struct, frozen=True, kw_only=True):
@@ -127,6 +128,11 @@ class Pools(Struct, frozen=True, kw_only=True):
     transfer_s: float
     pays: bool
     why: str
+    together_range: Estimate | None = None
+    apart_range: Estimate | None = None
+    """Both pools. As sure as a replica's rate; which is less is surer, since both err alike."""
+    rate_per_s: float = 1.0
+    """Requests that these chips are for."""
 
 
 class SweepPoint(Struct, frozen=True, kw_only=True):
@@ -342,3 +348,6 @@ class ShapeAnswer(Struct, frozen=True, kw_only=True):
     degrees: tuple[int, ...]
     """Tensor-parallel degrees that divide heads, feed-forward and vocabulary evenly."""
     schema_version: int = PLAN_VERSION
+    edges: tuple[tuple[int, float, float], ...] = ()
+    """Tokens of a step at a tile's edge, and how much longer one more takes: median, worst tenth.
+    As measured on this chip; empty where nobody did."""

@@ -64,13 +64,17 @@ _KNOWN: tuple[tuple[str, float, str, bool], ...] = (
 )
 
 
+_SPOKEN = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+"""As configurations have it, and as everybody says it."""
+
+
 def parse_precision(name: str, kv_bits: float | None = None) -> Precision:
     """`int4-wo-g32` and its kin; an unknown name is refused with those that are known."""
     word = re.sub(r"[^a-z0-9]", "", name.lower())
     for pattern, bits, math, weight_only in _KNOWN:
         if re.fullmatch(pattern, word):
             return Precision(
-                name=name,
+                name=_SPOKEN.get(word, name),
                 weight_bits=bits,
                 math=math,
                 weight_only=weight_only,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_BYTE_STEPS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
+_BYTE_STEPS = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _SHORT_STEPS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 _DAYS_FROM_S = 10 * 86400
 _TIME_STEPS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))

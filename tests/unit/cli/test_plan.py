@@ -202,7 +202,76 @@ def test_the_whole_catalogue_is_searched_without_a_chip(capsys: Capture) -> None
 def test_limits_that_nothing_keeps_give_exit_code_one_and_the_gap(capsys: Capture) -> None:
     code, out, _ = run(capsys, *SERVE, "--slo", "tpot=1ms")
     assert code == 1
-    assert "Nothing keeps the limits" in out
+    assert "Nothing that was looked at keeps the limits" in " ".join(out.split())
+
+
+def test_where_no_limit_is_kept_the_nearest_way_comes_first(capsys: Capture) -> None:
+    code, out, _ = run(capsys, "serve", "llama-3.1-70b", "--chip", "h100", "--slo", "tpot=1ms")
+    assert code == 1
+    assert "8 H100-SXM-80GB (tp 8)" in out
+    assert "so no software would" in " ".join(out.split())
+
+
+def test_pools_of_a_small_model_are_no_row_of_zeros(capsys: Capture) -> None:
+    _, out, _ = run(capsys, *SERVE, "--slo", "ttft=500ms,tpot=20ms")
+    assert " 0.0 " not in out.partition("Prefill and decode apart")[2]
+    pools = answer(capsys, *SERVE, "--slo", "ttft=500ms,tpot=20ms")["pools"]
+    for whole in (pools["together_range"], pools["apart_range"]):
+        assert 0 < whole["low"] < whole["value"] < whole["high"]
+
+
+def test_the_critical_batch_has_an_interval_and_the_floor_is_called_a_bound(
+    capsys: Capture,
+) -> None:
+    ends = answer(capsys, *SERVE)["options"][0]["critical_batch_range"]
+    assert ends["low"] < 989e12 / 3.35e12 < ends["high"]
+    assert "A bound by the data sheet" in " ".join(run(capsys, *SERVE)[1].split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("serve", "llama-3.1-8b", "--chip", "h100", "--tp", "1,3,4"),
+        ("train", "llama-3.1-8b", "--chip", "h100", "--chips", "24", "--tp", "1,3,4"),
+    ],
+)
+def test_a_degree_of_a_range_that_cuts_no_heads_is_marked_in_its_line(
+    capsys: Capture, words: tuple[str, ...]
+) -> None:
+    points = answer(capsys, *words)["sweep"]
+    assert [point["why_not"] for point in points] == ["", "cannot cut 32 heads", ""]
+    assert run(capsys, *words[:-1], "3,5")[0] == 2
+
+
+def test_a_chip_whose_links_are_not_known_is_not_joined_with_others(capsys: Capture) -> None:
+    for words in (("serve", "llama-3.1-405b"), ("train", "llama-3.1-8b")):
+        code, _, err = run(capsys, *words, "--chip", "sn40l")
+        assert code == 3
+        assert "links are not known" in err or "links of SN40L are not known" in err
+    for purpose in ("serve", "train"):
+        lines = answer(capsys, "chips", "llama-3.1-405b", "--for", purpose)["lines"]
+        why = next(line["why_not"] for line in lines if line["chip"] == "SN40L")
+        assert "no links known" in why
+
+
+def test_chips_side_by_side_for_training_are_points_of_time_and_money(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    plot = tmp_path / "chips.svg"
+    words = ("train", "llama-3.1-8b", "--chip", "h100,a100", "--chips", "64")
+    code, out, _ = run(capsys, *words, "--plot", str(plot))
+    assert code == 0
+    assert "chips side by side" in out
+    assert "A100-80GB-SXM" in plot.read_text()
+
+
+def test_a_chip_without_measured_tiles_borrows_none(capsys: Capture) -> None:
+    assert [edge[0] for edge in answer(capsys, "shape", "gpt2", "--chip", "b200")["edges"]][:2] == [
+        64,
+        128,
+    ]
+    assert answer(capsys, "shape", "gpt2", "--chip", "cerebras")["edges"] == []
+    assert "was not measured" in " ".join(run(capsys, "shape", "gpt2", "--chip", "a100")[1].split())
 
 
 def test_training_tells_time_memory_input_and_failures(capsys: Capture) -> None:

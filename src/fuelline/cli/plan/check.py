@@ -22,7 +22,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="how accurate is it on measured rows?",
         description=(
             "Predict every row of a table of measurements and compare: error by kind, coverage of "
-            "the 80 %% intervals, the worst ten rows and why, and the rows that have no answer, "
+            "the 80 % intervals, the worst ten rows and why, and the rows that have no answer, "
             "with the reason."
         ),
         epilog="The columns are described in docs/plan.md. Exit code 3 if no row was answered.",

@@ -48,7 +48,7 @@ def act(options: argparse.Namespace) -> int:
     from fuelline.predict.planner.models.native import precision_on  # noqa: PLC0415
     from fuelline.predict.planner.serve.chips_plan import line_for_serving, line_for_training  # noqa: PLC0415
     from fuelline.predict.planner.serve.serve_plan import Wish  # noqa: PLC0415
-    from fuelline.predict.planner.train.train_plan import TrainWish  # noqa: PLC0415
+    from fuelline.predict.planner.train.train_layouts import TrainWish  # noqa: PLC0415
     from fuelline.report.plan_chips import write_chips  # noqa: PLC0415
     from fuelline.schema.plan_answers import ChipsAnswer  # noqa: PLC0415
 

@@ -229,7 +229,18 @@ def read_engine(options: argparse.Namespace, constants: Constants) -> Engine:
 
 
 def check_degrees(options: argparse.Namespace, model: Model) -> None:
-    """Degrees that contradict the model are refused with the nearest that does not."""
+    """Degrees that contradict the model are refused with the nearest that does not.
+
+    Of a range that has others, the table says it in their lines.
+    """
+    from fuelline.predict.planner.models.shapes import why_uneven  # noqa: PLC0415 - not for the help
+
+    if any(
+        len(values) > 1 and not all(why_uneven(model, name, value) for value in values)
+        for name in ("tp", "pp", "ep")
+        if (values := values_of(options, name) or ())
+    ):
+        return
     for tp in values_of(options, "tp") or ():
         _check_heads(tp, model.heads)
     for pp in values_of(options, "pp") or ():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fuelline.predict.planner.models.configs import Loaded
     from fuelline.predict.planner.physics.setup import Setup
-    from fuelline.predict.planner.train.train_plan import TrainWish
+    from fuelline.predict.planner.train.train_layouts import TrainWish
     from fuelline.schema.chips import Chip
     from fuelline.schema.plan_answers import TrainAnswer, TrainPoint
     from fuelline.schema.precision import Precision
@@ -139,7 +139,7 @@ def _precision(options: argparse.Namespace, loaded: Loaded) -> Precision:
 
 def _wish(options: argparse.Namespace, params: float) -> TrainWish:
     """The first value of every flag that was given."""
-    from fuelline.predict.planner.train.train_plan import TrainWish  # noqa: PLC0415 - not for the help
+    from fuelline.predict.planner.train.train_layouts import TrainWish  # noqa: PLC0415 - not for the help
 
     fields: dict[str, float] = {"chips": 8, "tokens": 20.0 * params}
     for name, (field, convert) in _FIELDS.items():
@@ -152,6 +152,8 @@ def _wish(options: argparse.Namespace, params: float) -> TrainWish:
 class Step(Struct, frozen=True, kw_only=True):
     """One line of a table: what is asked at one value of the swept flag."""
 
+    name: str
+    """Of the swept flag."""
     at: float
     label: str
     setup: Setup
@@ -170,7 +172,13 @@ def _steps(
                 "value."
             )
         return [
-            Step(at=float(at), label=chip.name, setup=replace(setup, chip=chip), wish=wish)
+            Step(
+                name="chip",
+                at=float(at),
+                label=chip.name,
+                setup=replace(setup, chip=chip),
+                wish=wish,
+            )
             for at, chip in enumerate(chips, 1)
         ]
     values = (shared.values_of(options, name) or ()) if name else ()
@@ -180,20 +188,22 @@ def _steps(
 def _step(setup: Setup, wish: TrainWish, name: str, value: float) -> Step:
     if name == "price":
         priced = replace(setup, chip=replace(setup.chip, usd_per_hour=value))
-        return Step(at=value, label="", setup=priced, wish=wish)
+        return Step(name=name, at=value, label="", setup=priced, wish=wish)
     field, convert = _FIELDS[name]
     changed = replace(wish, **{field: convert(value)})
-    return Step(at=value, label="", setup=setup, wish=changed)
+    return Step(name=name, at=value, label="", setup=setup, wish=changed)
 
 
 def _point(step: Step) -> TrainPoint:
+    from fuelline.predict.planner.models.shapes import why_uneven  # noqa: PLC0415
     from fuelline.predict.planner.train.train_plan import plan_training  # noqa: PLC0415 - not for the help
     from fuelline.schema.plan_answers import TrainPoint  # noqa: PLC0415
 
     try:
         found = plan_training(step.setup, step.wish)
     except InputError as error:
-        why = "does not fit" if "does not fit" in str(error) else "no layout"
+        uneven = why_uneven(step.setup.model, step.name, step.at)
+        why = uneven or ("does not fit" if "does not fit" in str(error) else "no layout")
         return TrainPoint(
             at=step.at, step_s=None, mfu_frac=None, days=None, why_not=why, label=step.label
         )

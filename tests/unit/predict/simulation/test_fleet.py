@@ -138,6 +138,30 @@ def test_pools_apart_pay_only_if_they_need_fewer() -> None:
     assert "one instance carries the load" in answer.pools.why
 
 
+def test_pools_apart_do_not_pay_where_prompts_are_nothing_beside_outputs() -> None:
+    """Pools that hold hundreds at once fill slowly: a short run would find them nearly empty."""
+    long = replace(
+        LIMITS,
+        arrivals=Arrivals(rate_per_s=50),
+        prompt=Lengths(mean=128),
+        output=Lengths(mean=1024),
+        slo=Slo(tpot_s=0.04),
+    )
+    vllm = next(each for each in shipped_constants().engine if each.name == "vllm")
+    half = replace(instance(), precision=parse_precision("bf16"), engine=vllm)
+    pools = plan_fleet([half], long, pools=True, margin=False).pools
+    assert pools is not None
+    assert not pools.pays
+
+
+def test_a_run_is_long_enough_for_what_an_instance_holds() -> None:
+    here = instance()
+    long = replace(at_rate(8), output=Lengths(mean=1000), slo=Slo())
+    found = serve(here, 1, long, remember_steps(here))
+    assert found is not None
+    assert found.requests > 4.8 * found.running
+
+
 def test_rounding_is_fine_grained() -> None:
     assert rounded(3) == 3
     for value in (30.0, 777.0, 123_456.0):

@@ -27,7 +27,51 @@ _ARRAY = {"TPU-v6e": 256, "TPU-v7x-Ironwood": 256}
 """Side of the systolic array; 128 on the other TPUs."""
 _VOCAB = {"gpu": 128}
 _DEGREES = (1, 2, 4, 8, 16, 32, 64)
-_TILE_COST = "2 to 14 % in the median where products are math-bound, at worst 1.5 times"
+_TILES: dict[tuple[str, str], tuple[tuple[int, float, float], ...]] = {
+    ("H100-SXM-80GB", "bf16"): (
+        (16, 1.00, 1.02), (128, 1.02, 1.06), (256, 1.04, 1.21), (512, 1.05, 1.17),
+        (1024, 1.06, 1.47), (4096, 0.99, 1.05),
+    ),
+    ("B200", "bf16"): (
+        (64, 1.04, 1.18), (128, 1.09, 1.21), (256, 1.14, 1.27), (512, 1.13, 1.21),
+        (2048, 1.01, 1.11),
+    ),
+    ("H100-SXM-80GB", "fp8"): ((256, 1.04, 1.13),),
+}  # fmt: skip
+"""Tokens at a tile's edge, and how much longer one token more takes: median and worst tenth.
+aiconfigurator 0.12 GEMM tables, weights of 16M values and more."""
+_BAND = (128, 1500)
+"""Tokens of a step between which products are math-bound and tiles show."""
+
+
+def tile_edges(chip: Chip, precision: Precision) -> tuple[tuple[int, float, float], ...]:
+    """As measured on this chip in this precision; empty where nobody did."""
+    half = "bf16" if precision.math in ("bf16", "fp16") else precision.math
+    return _TILES.get((chip.name, half), ())
+
+
+def _tile_cost(chip: Chip, precision: Precision) -> str:
+    low, high = _BAND
+    edges = [edge for edge in tile_edges(chip, precision) if low <= edge[0] <= high]
+    if not edges:
+        return "not measured on this chip; a few per cent on H100 and B200, at worst 1.5 times"
+    medians = sorted(edge[1] - 1 for edge in edges)
+    ends = dict.fromkeys(f"{100 * each:.0f}" for each in (medians[0], medians[-1]))
+    return (
+        f"{' to '.join(ends)} % in the median where products are math-bound ({low} to {high:,} "
+        f"tokens a step), {percent(max(edge[2] for edge in edges) - 1)} in the worst tenth"
+    )
+
+
+def why_uneven(model: Model, name: str, value: float) -> str:
+    """Why a degree contradicts the model; empty if it does not."""
+    if name == "tp" and model.heads % max(int(value), 1):
+        return f"cannot cut {model.heads} heads"
+    if name == "pp" and value > model.layers:
+        return f"only {model.layers} layers"
+    if name == "ep" and value > 1 and (not model.experts or model.experts % int(value)):
+        return f"cannot cut {model.experts} experts" if model.experts else "no experts"
+    return ""
 
 
 def check_shape(model: Model, chip: Chip, precision: Precision) -> ShapeAnswer:
@@ -38,6 +82,7 @@ def check_shape(model: Model, chip: Chip, precision: Precision) -> ShapeAnswer:
         precision=precision.name,
         dimensions=tuple(_problems(model, chip, precision)),
         degrees=tuple(size for size in _DEGREES if not _blocked(model, size)),
+        edges=tile_edges(chip, precision),
     )
 
 
@@ -74,17 +119,18 @@ def _problems(model: Model, chip: Chip, precision: Precision) -> Iterator[Dimens
         ("attention width", model.heads * model.head_size),
     ):
         if value and value % step:
-            yield _misaligned(name, value, step, chip)
+            yield _misaligned(name, value, (step, chip, precision))
     yield from _vocabulary(model, chip)
     yield from _heads(model)
 
 
-def _misaligned(name: str, value: int, step: int, chip: Chip) -> Dimension:
+def _misaligned(name: str, value: int, on: tuple[int, Chip, Precision]) -> Dimension:
+    step, chip, precision = on
     if chip.kind == "tpu":
         padded = -(-value // step) * step
         cost = f"the rest of an array of {step} computes zeros: {percent(1 - value / padded)} of it"
     else:
-        cost = _TILE_COST
+        cost = _tile_cost(chip, precision)
     return Dimension(
         name=name,
         value=value,
@@ -100,7 +146,10 @@ def _vocabulary(model: Model, chip: Chip) -> Iterator[Dimension]:
         yield Dimension(
             name="vocabulary",
             value=model.vocab,
-            problem=f"no multiple of {step}: the output projection's last tile is mostly empty",
+            problem=(
+                f"no multiple of {step}: {percent(1 - model.vocab % step / step)} of the output "
+                "projection's last tile is empty, and its rows are not aligned"
+            ),
             cost="a few per cent of a step for small models (arXiv 2401.14489); pad, do not cut",
             nearest=(-(-model.vocab // step) * step,),
         )
@@ -119,7 +168,7 @@ def _heads(model: Model) -> Iterator[Dimension]:
             value=size,
             problem="neither a power of two nor a multiple of 32: attention kernels pad it",
             cost=f"{percent(1 - size / _power(size))} of attention computes padding",
-            nearest=(_power(size) // 2, _power(size)),
+            nearest=tuple(dict.fromkeys((*_near(size, 32)[:1], _power(size)))),
         )
     for tp in (2, 4, 8):
         blocked = _blocked(model, tp)

@@ -18,13 +18,14 @@ from fuelline.predict.planner.physics.setup import Setup
 from fuelline.predict.planner.serve.describing import MILLION, describe, per_chip, user_rate
 from fuelline.predict.planner.serve.floor import find_floor
 from fuelline.predict.planner.serve.serve_plan import Wish, find_load
-from fuelline.predict.planner.train.train_plan import TrainWish, plan_training
+from fuelline.predict.planner.train.train_plan import plan_training
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import ChipLine
 from fuelline.schema.plans import Parallelism
 
 if TYPE_CHECKING:
     from fuelline.predict.planner.physics.constants import Constants, Engine
+    from fuelline.predict.planner.train.train_layouts import TrainWish
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
     from fuelline.schema.precision import Precision
@@ -36,9 +37,8 @@ def smallest_spread(model: Model, chip: Chip, precision: Precision) -> Paralleli
     """Fewest chips that hold the weights and some cache; None if a sensible number does not."""
     if chip.kind == "sram":
         return sram_spread(model, chip, precision)
-    linked = chip.scaleup_gbps is not None or chip.scaleout_gbps is not None
-    degrees = (1, 2, 4, 8) if linked else (1,)
-    for stages in (1, 2, 4, 8, _MOST_STAGES) if linked else (1,):
+    degrees = (1, 2, 4, 8) if chip.linked else (1,)
+    for stages in (1, 2, 4, 8, _MOST_STAGES) if chip.linked else (1,):
         for tp in degrees:
             spread = Parallelism(tp=tp, pp=stages)
             if model.heads % tp == 0 and cache_room(model, chip, precision, spread) > 0:
@@ -59,7 +59,9 @@ def line_for_serving(
         return _blank(chip, "memory or math rate is not known")
     spread = smallest_spread(model, chip, precision)
     if spread is None:
-        return _blank(chip, "does not fit")
+        return _blank(
+            chip, "does not fit" if chip.linked else "does not fit on one; no links known"
+        )
     replica = Deployment(
         model=model,
         chip=chip,
@@ -103,6 +105,8 @@ def line_for_training(
         return _blank(chip, "memory or math rate is not known")
     if chip.kind in ("sram", "apple"):
         return _blank(chip, "not built for training")
+    if wish.chips > 1 and not chip.linked:
+        return _blank(chip, "no links known")
     try:
         setup = Setup(model=model, chip=chip, precision=precision, constants=constants)
         answer = plan_training(setup, wish)

@@ -13,17 +13,18 @@ from msgspec.structs import replace
 
 from fuelline.predict.planner.check.answer import ENERGY, RATE, STATIC, TPOT, TTFT
 from fuelline.predict.planner.physics.exchanges import BUS_GBPS
-from fuelline.predict.planner.physics.interval import as_sure_as, estimate
+from fuelline.predict.planner.physics.interval import Z80, as_sure_as, estimate
 from fuelline.predict.planner.physics.memory import cache_bytes, weight_bytes
+from fuelline.predict.planner.physics.tally import Tally
 from fuelline.predict.planner.serve.batch_energy import joule_per_token
 from fuelline.predict.planner.serve.expert_load import count_experts
 from fuelline.predict.planner.serve.floor import critical_batch, products_limit
 from fuelline.schema.plan_answers import ServeOption
+from fuelline.schema.plans import Estimate
 
 if TYPE_CHECKING:
-    from fuelline.predict.planner.physics.tally import Tally
+    from fuelline.predict.planner.physics.deployment import Deployment
     from fuelline.predict.planner.serve.serve_plan import Found, Wish
-    from fuelline.schema.plans import Estimate
 
 MILLION = 1e6
 BUS_ASSUMED = f"a host bus of {BUS_GBPS:g} GB/s a chip"
@@ -36,6 +37,7 @@ def describe(found: Found, wish: Wish) -> ServeOption:
     price = found.usd_per_hour
     rate = rate_of(found, wish)
     usd = None if price is None else price / 3600 / found.served(wish) * MILLION
+    critical = critical_batch(replica)
     joule = joule_per_token(replica, load, wish.prompt, wish.output)
     return ServeOption(
         chip=replica.chip.name,
@@ -44,7 +46,7 @@ def describe(found: Found, wish: Wish) -> ServeOption:
         chips=found.chips,
         sequences=found.sequences,
         most_sequences=math.floor(replica.room(context) + 1e-9) * replica.spread.dp,
-        critical_batch=critical_batch(replica),
+        critical_batch=critical,
         rate_tokens_per_s=rate,
         tpot_s=_estimate(found, (load.tpot_s, "s"), load.token(), TPOT),
         ttft_s=_estimate(found, (load.ttft_s, "s"), load.first(), TTFT),
@@ -68,6 +70,22 @@ def describe(found: Found, wish: Wish) -> ServeOption:
         short=found.short,
         needed_chips=None if wish.rate_per_s is None else found.wanted * replica.spread.chips,
         carries_per_s=found.per_second * found.replicas / wish.output,
+        critical_batch_range=None if critical is None else _critical_range(replica, critical),
+    )
+
+
+def _critical_range(replica: Deployment, sequences: float) -> Estimate:
+    """A ratio of two rates, and both are in doubt."""
+    both = Tally()
+    both.math = both.weights = 1.0
+    doubts = (term.doubt_frac for term in both.terms(replica.doubt_frac))
+    ratio = math.exp(Z80 * math.hypot(*doubts))
+    return Estimate(
+        value=sequences,
+        low=sequences / ratio,
+        high=sequences * ratio,
+        unit="sequences",
+        limit="math",
     )
 
 

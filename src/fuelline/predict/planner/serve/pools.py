@@ -11,6 +11,8 @@ import math
 from typing import TYPE_CHECKING
 
 from fuelline.predict.planner.physics.exchanges import BUS_GBPS
+from fuelline.predict.planner.physics.interval import as_sure_as
+from fuelline.predict.planner.serve.describing import rate_of
 from fuelline.schema.chips import GIGA
 from fuelline.schema.plan_answers import Pools
 from fuelline.schema.units import duration, percent
@@ -46,6 +48,9 @@ def split_pools(found: Found, wish: Wish) -> Pools:
         transfer_s=transfer,
         pays=pays,
         why=_why(prefill + decode, together, transfer, prefill_s, pays=pays),
+        together_range=as_sure_as(rate_of(found, wish), together, "chips"),
+        apart_range=as_sure_as(rate_of(found, wish), prefill + decode, "chips"),
+        rate_per_s=rate,
     )
 
 

@@ -76,7 +76,12 @@ def say_nothing_fits(question: Question) -> str:
             "asked for holds it."
         )
     ]
-    if spread is not None and spread.chips > 1:
+    if spread is None and not chip.linked:
+        words.append(
+            f"{chip.name} is counted alone: its links are not known, and no other chip's are taken "
+            "for them. Give a [[chip]] entry that has scaleup_gbps: --catalogue FILE."
+        )
+    elif spread is not None and spread.chips > 1:
         words.append(
             f"The smallest that does: {spread.chips} x {chip.name} (tp {spread.tp}, pp "
             f"{spread.pp})."
@@ -120,11 +125,11 @@ def advise(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
             "larger chips or a "
             "single wafer do not pay it."
         )
-    if replica.spread.pp > 1:
+    if replica.spread.pp > 1 or question.swept == "pp":
+        stages = f"{replica.spread.pp} pipeline" if replica.spread.pp > 1 else "Pipeline"
         yield (
-            f"{replica.spread.pp} pipeline stages add memory, not speed: a token passes all of "
-            "them one after "
-            "the other."
+            f"{stages} stages add memory, not speed: a token passes all of them one after the "
+            "other."
         )
     held_up = load.token().stall / load.tpot_s
     if held_up > _TAX:
@@ -135,10 +140,11 @@ def advise(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
         )
     yield from _about_prompts(replica, load.batch, wish)
     room = replica.room(wish.prompt + wish.output)
-    if load.sequences > 0.9 * room:
+    capped = replica.engine.most_sequences * replica.spread.pp < math.floor(room)
+    if load.sequences > 0.9 * room and not capped:
         yield "The cache fills the memory: --kv 8 or shorter contexts would allow larger batches."
     if not found.meets:
-        yield _missed(load.ttft_s, load.tpot_s, wish)
+        yield _missed(found, wish)
     if wish.rate_per_s is not None and found.replicas > 1:
         yield (
             f"One of {found.replicas} replicas down, the others carry "
@@ -170,7 +176,9 @@ def _left(found: Found, wish: Wish) -> float:
     return math.floor(100 * left) / 100
 
 
-def _missed(ttft_s: float, tpot_s: float, wish: Wish) -> str:
+def _missed(found: Found, wish: Wish) -> str:
+    ttft_s, tpot_s = found.load.ttft_s, found.load.tpot_s
+    floor_s = find_floor(found.replica, wish.prompt + wish.output / 2).seconds
     words = []
     if wish.ttft_s is not None and ttft_s > wish.ttft_s:
         words.append(
@@ -181,8 +189,14 @@ def _missed(ttft_s: float, tpot_s: float, wish: Wish) -> str:
         words.append(
             f"a token takes {tpot_s * 1e3:,.1f} ms where {wish.tpot_s * 1e3:,.1f} are allowed"
         )
+    help_words = "Fewer bits, a larger --tp or a faster chip come nearer."
+    if wish.tpot_s is not None and floor_s > wish.tpot_s:
+        help_words = (
+            f"Its floor is {duration(floor_s)} a token, so no software would: only fewer bits, "
+            "more chips that read at once (--tp) or faster memory."
+        )
+    one = " even with one sequence at a time" if wish.sequences is None else ""
     return (
-        f"Nothing keeps the limits even with one sequence at a time: {' and '.join(words)}. More "
-        "tensor "
-        "parallelism, fewer bits or a faster chip would."
+        f"Nothing that was looked at keeps the limits{one}; the nearest is above: "
+        f"{' and '.join(words)}. {help_words}"
     )

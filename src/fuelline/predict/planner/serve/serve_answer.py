@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fuelline.predict.planner.models.native import precision_on, say_native
+from fuelline.predict.planner.models.shapes import why_uneven
 from fuelline.predict.planner.physics.memory import sram_spread
 from fuelline.predict.planner.serve.chips_plan import smallest_spread
 from fuelline.predict.planner.serve.describing import describe
@@ -232,7 +233,7 @@ def _spreads(question: Question, chip: Chip) -> list[Parallelism]:
     if chip.kind == "sram" and not any(given(name) for name in ("tp", "pp", "ep")):
         return _sram_spreads(question, chip)
     found = list_spreads(question.model, chip, given("tp"), given("pp"), given("ep"))
-    if chip.scaleup_gbps is None and chip.scaleout_gbps is None and chip.kind != "sram":
+    if not chip.linked and chip.kind != "sram":
         return [each for each in found if each.chips == 1]
     return found
 
@@ -261,7 +262,8 @@ def _point(
     found, _ = search(here, constants)
     if not found:
         full = here.swept == "batch"
-        why = "the cache does not fit" if full else "does not fit"
+        uneven = why_uneven(question.model, here.swept, value)
+        why = uneven or ("the cache does not fit" if full else "does not fit")
         return SweepPoint(at=value, option=None, why_not=why), []
     wish = here.wish()
     option = describe(found[0], wish)

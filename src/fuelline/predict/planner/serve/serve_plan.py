@@ -194,6 +194,12 @@ def keeps(load: Load, wish: Wish) -> bool:
     )
 
 
+def times_over(load: Load, wish: Wish) -> float:
+    """The limit that is missed by most: so many times what is allowed."""
+    pairs = ((load.ttft_s, wish.ttft_s), (load.tpot_s, wish.tpot_s))
+    return max((taken / limit for taken, limit in pairs if limit), default=0.0)
+
+
 def settle(replica: Deployment, load: Load, wish: Wish, *, meets: bool) -> Found:
     """How many replicas the rate needs with head room and spares, within the chips allowed."""
     most = None if wish.most_chips is None else wish.most_chips // replica.spread.chips
@@ -215,27 +221,29 @@ def settle(replica: Deployment, load: Load, wish: Wish, *, meets: bool) -> Found
 def order(found: Sequence[Found], wish: Wish) -> list[Found]:
     """Those that keep the limits first, then by money for a token, then by chips.
 
-    Of those that cannot carry the rate with the chips allowed, the one that carries most is first.
+    Of those that cannot carry the rate with the chips allowed, the one that carries most is first;
+    of those that keep no limit, the one that comes nearest.
     """
 
-    def key(each: Found) -> tuple[bool, bool, float, bool, float, int]:
+    def key(each: Found) -> tuple[bool, float, bool, float, bool, float, int]:
         lacking = -each.served(wish) if each.short else 0.0
         unpriced = each.usd_per_hour is None
-        return (not each.meets, each.short, lacking, unpriced, each.cost(wish), each.chips)
+        missed = 0.0 if each.meets else times_over(each.load, wish)
+        return (not each.meets, missed, each.short, lacking, unpriced, each.cost(wish), each.chips)
 
     return _simplest_first(sorted(found, key=key), wish)
 
 
 def _simplest_first(found: list[Found], wish: Wish) -> list[Found]:
     """Of ways on the best chip that cost the same within doubt, the smallest instance is first."""
-    if not found or found[0].short:
+    if not found or found[0].short or not found[0].meets:
         return found
     best = found[0]
     alike = [
         each
         for each in found
         if each.replica.chip.name == best.replica.chip.name
-        and each.meets == best.meets
+        and each.meets
         and not each.short
         and each.cost(wish) <= SAME_COST * best.cost(wish)
     ]

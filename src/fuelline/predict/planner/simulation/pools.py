@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from fuelline.predict.planner.physics.exchanges import BUS_GBPS
 from fuelline.predict.planner.simulation.latencies import BACKLOG_SHARE, summarise
 from fuelline.predict.planner.simulation.replica import run_replica
-from fuelline.predict.planner.simulation.service import Limits, deal, serve
+from fuelline.predict.planner.simulation.service import Limits, deal, serve, turns
 from fuelline.predict.planner.simulation.steps import find_lanes, find_room, remember_steps
 from fuelline.schema.chips import GIGA
 from fuelline.schema.simulated import PoolsOption, Request
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from fuelline.schema.simulated import Served, Simulated
 
 READ = 1000
-"""Requests that are simulated: the writers share them, so that each gets about a hundred."""
+"""Requests that are simulated at least: the writers share them, each gets about a hundred."""
+MOST_READ = 8000
+"""At most; as many as fill the pools several times where that is fewer."""
 MOST_TRIED = 10
 """Instances whose split is searched; of a larger fleet a part of this size is."""
 
@@ -48,7 +50,9 @@ def split_service(instance: Deployment, together: int, limits: Limits) -> PoolsO
         return None
     share = max(together / MOST_TRIED, 1.0)
     most = max(math.ceil(together / share) + 2, 2)
-    apart = _smallest_pools(instance, _part_of(limits, share), step, most)
+    held = turns(both) * together / share
+    read = round(min(max(held, READ), MOST_READ))
+    apart = _smallest_pools(instance, _part_of(limits, share), step, (most, read))
     transfer_s = transfer_seconds(instance, limits.prompt.mean)
     if apart is None:
         return PoolsOption(
@@ -91,12 +95,16 @@ def _why(apart: int, together: int) -> str:
 
 
 def _smallest_pools(
-    instance: Deployment, limits: Limits, step: StepTime, most: int
+    instance: Deployment, limits: Limits, step: StepTime, tried: tuple[int, int]
 ) -> tuple[int, int, Simulated] | None:
-    """First as many readers as the first token needs, then as many writers as the others need."""
+    """First as many readers as the first token needs, then as many writers as the others need.
+
+    `tried` are the most instances and the requests to simulate.
+    """
+    most, requests = tried
     share = limits.slo.attain_share
     for readers in range(1, most):
-        read = _read_prompts(instance, readers, limits, step)
+        read = _read_prompts(instance, readers, limits, step, requests)
         if not _is_late(read) and _first_tokens_kept(read, limits, instance) >= share:
             break
     else:
@@ -108,8 +116,10 @@ def _smallest_pools(
     return None
 
 
-def _read_prompts(instance: Deployment, readers: int, limits: Limits, step: StepTime) -> list[Run]:
-    requests = next(iter(deal(limits, 1, READ)))[:READ]
+def _read_prompts(
+    instance: Deployment, readers: int, limits: Limits, step: StepTime, count: int
+) -> list[Run]:
+    requests = next(iter(deal(limits, 1, count)))[:count]
     room = replace(find_room(instance, limits.context, limits.chunk_tokens), prompts_only=True)
     lanes = readers * find_lanes(instance, limits.context)
     return _run(requests, lanes, lanes, step, room)

@@ -114,6 +114,8 @@ class _Replica:
         self.decoding: set[_Sequence] = set()
         self.exits: list[tuple[int, int, _Sequence]] = []
         """A heap of who leaves at which tick; preempted ones stay in it and are passed over."""
+        self.by_age: list[tuple[float, int, _Sequence]] = []
+        """A heap of who decodes, the youngest first; those who left are passed over too."""
         self.tick = self.entries = 0
         self.past = self.promised = 0
         """Cache tokens of those that decode, and of those that are read."""
@@ -165,8 +167,9 @@ class _Replica:
         seconds, ticks = self.step(slices), min(count, 1)
         if not parts:
             ticks = self._stride(seconds)
-            # Time grows evenly with the context, so the middle step stands for all.
-            seconds = ticks * self.step([Slice(count, 1, past + (ticks - 1) / 2)])
+            if ticks > 1:
+                # Time grows evenly with the context, so the middle step stands for all.
+                seconds = ticks * self.step([Slice(count, 1, past + (ticks - 1) / 2)])
         self._pass(seconds)
         self.tick += ticks
         self.past += ticks * count
@@ -177,11 +180,16 @@ class _Replica:
     def _make_room(self) -> None:
         """Every decoding sequence needs one more token; the youngest give way."""
         while len(self.decoding) > 1 and self.free < len(self.decoding):
-            youngest = max(self.decoding, key=lambda each: each.request.arrival_s)
+            youngest = self._youngest()
             self._leave(youngest)
             youngest.todo, youngest.past = youngest.past, 0
             youngest.preempted += 1
             self.waiting.appendleft(youngest)
+
+    def _youngest(self) -> _Sequence:
+        while self.by_age[0][2] not in self.decoding:
+            heapq.heappop(self.by_age)
+        return heapq.heappop(self.by_age)[2]
 
     def _fits(self, sequence: _Sequence) -> bool:
         if self.running >= self.room.most_sequences:
@@ -226,6 +234,7 @@ class _Replica:
         self.past += sequence.past
         self.entries += 1
         heapq.heappush(self.exits, (sequence.leaves, self.entries, sequence))
+        heapq.heappush(self.by_age, (-sequence.request.arrival_s, self.entries, sequence))
 
     def _leave(self, sequence: _Sequence) -> None:
         """Stop decoding, with the tokens that were made."""

@@ -20,11 +20,11 @@ from fuelline.predict.planner.simulation.arrivals import Arrivals, Lengths, draw
 from fuelline.predict.planner.simulation.latencies import Slo, summarise
 from fuelline.predict.planner.simulation.replica import run_replica
 from fuelline.predict.planner.simulation.steps import find_lanes, find_room, remember_steps
+from fuelline.schema.plans import Slice
 
 if TYPE_CHECKING:
     from fuelline.predict.planner.physics.deployment import Deployment
     from fuelline.predict.planner.simulation.replica import StepTime
-    from fuelline.schema.plans import Slice
     from fuelline.schema.simulated import Request, Simulated
 
 SEARCHED = 160
@@ -33,6 +33,11 @@ SHOWN = 400
 """Requests behind a figure that is shown."""
 TURNS = 8
 """Times that a replica must fill and empty for its start not to count."""
+STEADY = 1.5
+"""A run may be shorter than it should be by this ratio: it would be longer for nothing."""
+LITTLE_ROUNDS = 6
+"""What is held makes steps longer, and those make more be held: after so many rounds it is known to
+a few per cent, except close to what is carried at all."""
 MOST_REQUESTS = 2000
 MOST_SIMULATED = 2
 """Replicas of a trace that are simulated; they are alike."""
@@ -104,14 +109,44 @@ def busiest(trace: tuple[Request, ...], count: int) -> list[Request]:
 def serve(
     instance: Deployment, count: int, limits: Limits, step: StepTime, requests: int = SEARCHED
 ) -> Simulated | None:
-    """What users of `count` instances feel, the service being in a steady state."""
-    found = _serve(instance, count, limits, step, requests)
-    if found is None or limits.trace or found.overloaded:
-        return found
-    wanted = round(TURNS * found.running / find_lanes(instance, limits.context))
-    if wanted <= requests:
-        return found
-    return _serve(instance, count, limits, step, min(wanted, MOST_REQUESTS))
+    """What users of `count` instances feel, the service being in a steady state.
+
+    A run that is too short for the service to fill finds it too empty, so it is asked again.
+    """
+    lanes = find_lanes(instance, limits.context)
+    if not limits.trace:
+        held = _expect_held(instance, limits, step, limits.arrivals.rate_per_s / (count * lanes))
+        requests = min(max(requests, round(TURNS * held)), MOST_REQUESTS)
+    while True:
+        found = _serve(instance, count, limits, step, requests)
+        if found is None or limits.trace or found.overloaded or requests >= MOST_REQUESTS:
+            return found
+        wanted = min(round(turns(found) / lanes), MOST_REQUESTS)
+        if wanted <= STEADY * requests:
+            return found
+        requests = wanted
+
+
+def _expect_held(instance: Deployment, limits: Limits, step: StepTime, rate_per_s: float) -> float:
+    """Requests that a lane holds in a steady state, by Little's law; 0 if it cannot keep up."""
+    room = find_room(instance, limits.context, limits.chunk_tokens)
+    past = limits.prompt.mean + limits.output.mean / 2
+    most = min(room.most_sequences, room.cache_tokens / past)
+    prompt = Slice(1, max(min(limits.prompt.mean, room.chunk_tokens), 1.0))
+    held = 1.0
+    for _ in range(LITTLE_ROUNDS):
+        token_s = step([Slice(held, 1, past)])
+        prompt_s = step([prompt, Slice(held, 1, past)]) - token_s
+        free = 1 - rate_per_s * prompt_s
+        held = max(rate_per_s * limits.output.mean * token_s / free, 1.0) if free > 0 else most
+        if held >= most:
+            return 0.0
+    return held
+
+
+def turns(found: Simulated) -> float:
+    """Requests in which an instance that holds so many fills and empties often enough."""
+    return TURNS * found.running
 
 
 def _serve(

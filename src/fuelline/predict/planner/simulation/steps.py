@@ -26,27 +26,47 @@ EXACT_UP_TO = 25
 """Below, whole numbers lie further apart than the grain."""
 
 
+_PER_GRAIN = 1 / math.log(GRAIN)
+_LARGE = 1 << 20
+"""Added to the number of a place in the row, which is no value itself."""
+
+
 def rounded(value: float) -> float:
     """To the next of a geometric row."""
+    return _value_of(_place(value))
+
+
+def _place(value: float) -> int:
+    """Where a value is rounded to: whole numbers, then places of the row."""
     if value <= EXACT_UP_TO:
-        return float(round(value))
-    return float(GRAIN ** round(math.log(value, GRAIN)))
+        return round(value)
+    return _LARGE + round(math.log(value) * _PER_GRAIN)
+
+
+def _value_of(place: int) -> float:
+    return float(place) if place < _LARGE else float(GRAIN ** (place - _LARGE))
 
 
 @lru_cache(maxsize=8)
 def remember_steps(replica: Deployment) -> StepTime:
     """Seconds of a step; a pipeline's stages hold different batches, so all layers count."""
-    known: dict[tuple[tuple[float, float, float], ...], float] = {}
+    known: dict[tuple[int, ...], float] = {}
 
     def step(slices: list[Slice]) -> float:
-        key = tuple(
-            (rounded(each.count), rounded(each.new), rounded(each.past)) for each in _joined(slices)
-        )
-        if key not in known:
-            known[key] = replica.step([Slice(*each) for each in key]).seconds
-        return known[key]
+        key: tuple[int, ...] = ()
+        for each in slices if len(slices) == 1 else _joined(slices):
+            key += (_place(each.count), _place(each.new), _place(each.past))
+        seconds = known.get(key)
+        if seconds is None:
+            seconds = known[key] = replica.step(_slices_at(key)).seconds
+        return seconds
 
     return step
+
+
+def _slices_at(key: tuple[int, ...]) -> list[Slice]:
+    values = [_value_of(place) for place in key]
+    return [Slice(*values[at : at + 3]) for at in range(0, len(values), 3)]
 
 
 def _joined(slices: list[Slice]) -> list[Slice]:

@@ -19,10 +19,12 @@ CHECKPOINT_BYTES_PER_PARAM = 14.0
 CHECKPOINT_BYTES_PER_S = 200e9
 """What a large parallel filesystem takes in all."""
 CHECKPOINT_BYTES_PER_S_PER_CHIP = 0.5e9
-"""A parallel filesystem's share of one chip's host; give your own with --checkpoint-seconds."""
+"""A parallel filesystem's share of one chip's host; give your own with --checkpoint."""
 RESTART_S = 600.0
 """Finding the broken host, scheduling, loading: about ten minutes."""
 ALLOWED_LOSS = 0.05
+MOST_RANKS = 1_000_000
+"""No job has more: a jitter that these allow is none."""
 
 
 def expected_maximum(count: float) -> float:
@@ -72,9 +74,11 @@ def find_goodput(
 
 def find_jitter(ranks: int, spread_frac: float) -> Jitter:
     """How much longer a step gets, and how many ranks a loss of five per cent allows."""
-    allowed = 1
-    while allowed < 1_000_000 and spread_frac * expected_maximum(2 * allowed) <= ALLOWED_LOSS:
-        allowed *= 2
+    allowed, too_many = 1, MOST_RANKS
+    while too_many - allowed > 1:
+        middle = (allowed + too_many) // 2
+        fine = spread_frac * expected_maximum(middle) <= ALLOWED_LOSS
+        allowed, too_many = (middle, too_many) if fine else (allowed, middle)
     return Jitter(
         ranks=ranks,
         spread_frac=spread_frac,
