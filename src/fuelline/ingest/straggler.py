@@ -84,6 +84,11 @@ class Straggler:
         advance(path.stat().st_size)
         steps, laid = _lay_out(frame)
         kept, insane = keep_sane(laid)
+        if not kept.height:
+            raise InputError(
+                f"{path.name}: all of its {insane} operations end before they start, or lie "
+                "centuries away. There is nothing to import. Look at start_ts and duration."
+            )
         names = NameBook()
         kept = kept.with_columns(pl.col("optype").replace(_BOTH_SIDES))
         texts = [

@@ -96,6 +96,12 @@ def test_a_negative_duration_is_left_out_and_said(tmp_path: Path) -> None:
     assert "optimizer" not in result.table("device", 0)["text"].to_list()
 
 
+def test_a_trace_without_one_sane_operation_is_refused(tmp_path: Path) -> None:
+    rows = [(*row[:6], -1.0, row[7]) for row in ROWS]
+    with pytest.raises(InputError, match="all of its 6 operations"):
+        read(Straggler(), made(tmp_path, rows))
+
+
 def test_another_parquet_file_is_refused(tmp_path: Path) -> None:
     path = made(tmp_path, [(1, 2)], ("user", "price"))
     with pytest.raises(InputError, match="without the columns dp_rank, duration"):
