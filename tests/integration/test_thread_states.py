@@ -160,7 +160,7 @@ def slow_mount(tmp_path: Path) -> Iterator[Path]:
     """A FUSE mount whose reads take 300 ms."""
     if os.geteuid() != 0 or not Path("/dev/fuse").exists() or not shutil.which("umount"):
         pytest.skip("mounting needs root and /dev/fuse")
-    pytest.importorskip("mfusepy")
+    pytest.importorskip("mfusepy", reason="mfusepy, the binding of FUSE, is not installed")
     point = tmp_path / "mount"
     point.mkdir()
     script = Path(__file__).with_name("slow_mount.py")
