@@ -185,7 +185,7 @@ def _missing_ceiling(kind: str, why: str) -> MathCeiling:
 def _ceiling(kind: str, times: dict[str, list[float]], amounts: dict[str, float]) -> MathCeiling:
     wide, narrow = (_by_rows(kind, (shape,), times, amounts) for shape in SHAPES)
     best: Signal = max((each.flops_per_s for each in (*wide, *narrow)), key=lambda each: each.value)
-    rest = _without_products(kind, times)
+    rest = times[f"{kind} small"]
     small = [each / amounts[f"{kind} small"] for each in rest]
     return MathCeiling(
         precision=kind,
@@ -230,12 +230,6 @@ def _together(
 ) -> list[float]:
     rounds = zip(*(times[f"{kind} {shape} {rows}"] for shape in shapes), strict=True)
     return [sum(each) for each in rounds]
-
-
-def _without_products(kind: str, times: dict[str, list[float]]) -> list[float]:
-    """What a layer on one token takes beyond the products that ran before it, round by round."""
-    pairs = zip(times[f"{kind} small"], _together(kind, SHAPES, 1, times), strict=True)
-    return [max(whole - products, whole / 50) for whole, products in pairs]
 
 
 def _beyond(kind: str, times: dict[str, list[float]], rest: list[float]) -> list[float]:

@@ -29,6 +29,9 @@ class Probe(Struct, frozen=True):
     run: Callable[[], object]
     amount: float = 1.0
     """Of work in one run: FLOPs, bytes or calls."""
+    pieces: tuple[Callable[[], object], ...] = ()
+    """If there are any, only they are timed, each behind a `run` that leaves the caches as a model
+    would. A difference of two long times would drown them."""
 
 
 class Rounds:
@@ -62,12 +65,26 @@ def _find_repeats(probe: Probe, clock: Callable[[], float], settle: Callable[[],
 def _sample(
     probe: Probe, repeats: int, clock: Callable[[], float], settle: Callable[[], None]
 ) -> float:
+    if probe.pieces:
+        return sum(_sum_pieces(probe, clock, settle) for _ in range(repeats)) / repeats
     settle()
     start = clock()
     for _ in range(repeats):
         probe.run()
     settle()
     return (clock() - start) / repeats
+
+
+def _sum_pieces(probe: Probe, clock: Callable[[], float], settle: Callable[[], None]) -> float:
+    spent = 0.0
+    for piece in probe.pieces:
+        probe.run()
+        settle()
+        start = clock()
+        piece()
+        settle()
+        spent += clock() - start
+    return spent
 
 
 def find_spread(times: dict[str, list[float]]) -> float:
