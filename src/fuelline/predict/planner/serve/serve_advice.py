@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fuelline.predict.planner.physics.deployment import CHUNK_TOKENS
-from fuelline.predict.planner.physics.exchanges import BUS_GBPS
+from fuelline.predict.planner.physics.exchanges import host_gbps
 from fuelline.predict.planner.physics.memory import OFFLOADING, cache_bytes, weight_bytes
 from fuelline.predict.planner.serve.chips_plan import smallest_spread
 from fuelline.predict.planner.serve.floor import find_floor
@@ -108,8 +108,8 @@ def _about_host_memory(found: Found) -> str:
     alone_s = find_floor(replica, 1.0).seconds
     return (
         f"{percent(replica.host_share)} of the weights ({moved * spread.chips / 1e9:,.0f} GB in "
-        f"all) lie in host memory and come over a bus of {BUS_GBPS:.0f} GB/s a chip in every "
-        f"step: {percent(step.bus / step.seconds)} of it. One user alone gets at most "
+        f"all) lie in host memory and come over a bus of {host_gbps(replica.chip):.0f} GB/s a chip "
+        f"in every step: {percent(step.bus / step.seconds)} of it. One user alone gets at most "
         f"{1 / alone_s:.2g} tokens/s. Capacity is not bandwidth."
     )
 
