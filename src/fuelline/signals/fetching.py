@@ -94,17 +94,20 @@ def _busy_workers(trainer: Trainer, rows: pl.DataFrame) -> list[int]:
 
 
 def _behind_locks(states: pl.DataFrame, fetching: pl.DataFrame) -> pl.DataFrame:
-    """A fetching thread that waits for a lock has helpers: what those do is what it waits for."""
-    counts = dict(fetching.group_by("state").agg(pl.col("count").sum()).iter_rows())
-    busy = sum(counts.values()) - counts.get("pipe", 0)
-    if counts.get("lock", 0) <= _MOSTLY_LOCKED * busy:
+    """A fetching thread that waits for a lock has helpers: what those do is what it waits for.
+
+    A lock of a file is held by another process: there is nothing behind it in this one.
+    """
+    busy = int(fetching.filter(pl.col("state") != "pipe")["count"].sum())
+    at_lock = (pl.col("state") == "lock") & (pl.col("place") == 0)
+    if int(fetching.filter(at_lock)["count"].sum()) <= _MOSTLY_LOCKED * busy:
         return fetching
     helpers = states.filter(
         pl.col("pid").is_in(fetching["pid"].unique().implode())
         & ~pl.col("state").is_in(["lock", "pipe"])
         & ~pl.col("tid").is_in(fetching["tid"].unique().implode())
     )
-    working = fetching.filter(pl.col("state") != "lock")
+    working = fetching.filter(~at_lock)
     return pl.concat([working, helpers]) if helpers.height else fetching
 
 
@@ -181,7 +184,11 @@ def measure_input(
         batch_bytes=total(_mean(sizes), "bytes", "next.bytes", sizes.len())
         if sizes.len()
         else Missing(reason="no batch was measured inside the window"),
-        place=_top_place(timeline, fetches.states),
+        place=_top_place(
+            timeline,
+            fetches.states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"])),
+        ),
+        lock_place=_top_place(timeline, _at_file_locks(fetches.states)),
     )
 
 
@@ -205,7 +212,7 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
     `running` covers having a core and waiting for one; the fetches' own CPU and run-queue clocks,
     which are exact, tell the two apart.
     """
-    names = ("cpu", "core_wait", "read", "metadata", "sleep", "lock", "idle")
+    names = ("cpu", "core_wait", "read", "metadata", "sleep", "lock", "file_lock", "idle")
     counts = dict(fetches.states.group_by("state").agg(pl.col("count").sum()).iter_rows())
     seen = sum(counts.values())
     busy = seen - counts.get("pipe", 0)
@@ -224,8 +231,16 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
         "metadata_share": proportion(counts.get("metadata", 0), busy, f"{origin}: metadata"),
         "sleep_share": proportion(counts.get("sleep", 0), busy, f"{origin}: sleep"),
         "lock_share": proportion(counts.get("lock", 0), busy, f"{origin}: lock"),
+        "file_lock_share": proportion(
+            int(_at_file_locks(fetches.states)["count"].sum()), busy, f"{origin}: lock of a file"
+        ),
         "idle_share": proportion(counts.get("pipe", 0), seen, f"{origin}: pipe"),
     }
+
+
+def _at_file_locks(states: pl.DataFrame) -> pl.DataFrame:
+    """Locks of memory have no place; those of files have."""
+    return states.filter((pl.col("state") == "lock") & (pl.col("place") > 0))
 
 
 def _clock_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
@@ -300,8 +315,7 @@ def _unpickle_share(trainer: Trainer, batches: pl.DataFrame) -> Signal:
     return _known_ratio(batches, "d", "dur_ns", "next.cpu over next")
 
 
-def _top_place(timeline: Timeline, states: pl.DataFrame) -> PlaceFacts | None:
-    blocked = states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"]))
+def _top_place(timeline: Timeline, blocked: pl.DataFrame) -> PlaceFacts | None:
     seen = int(blocked["count"].sum())
     known = blocked.filter(pl.col("place") > 0).join(
         timeline.table("places"), left_on="place", right_on="id", how="inner"

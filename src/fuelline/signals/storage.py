@@ -11,7 +11,7 @@ import polars as pl
 from fuelline.schema.facts import PlaceFacts, StorageFacts
 from fuelline.schema.readings import Missing, Reading, Signal, at_least
 from fuelline.schema.units import number, rate
-from fuelline.signals.counters import growth, latest, process_growth
+from fuelline.signals.counters import growth, latest, process_growth, usual_rate
 from fuelline.signals.estimate import slope, total
 from fuelline.signals.fetching import STORAGE_STATES, Fetches, fetch_table
 from fuelline.timeline.intervals import mean_overlap
@@ -150,21 +150,28 @@ def _limit_use(
 def _cap_uses(
     timeline: Timeline, tiling: Tiling, device: str, caps: dict[str, float]
 ) -> list[tuple[float, str]]:
-    seconds = tiling.wall_ns / 1e9
+    own = process_growth(timeline, tiling, "disk_read_bytes")
     moved = _largest(
-        growth(timeline, tiling, f"cgroup.io.{device}.read_bytes"),
-        process_growth(timeline, tiling, "disk_read_bytes"),
+        _rate(timeline, tiling, f"cgroup.io.{device}.read_bytes"),
+        None if own is None else own / (tiling.wall_ns / 1e9),
     )
-    operations = growth(timeline, tiling, f"cgroup.io.{device}.read_operations")
+    operations = _rate(timeline, tiling, f"cgroup.io.{device}.read_operations")
     if operations is None:
-        operations = growth(timeline, tiling, f"disk.{device}.reads")
+        operations = _rate(timeline, tiling, f"disk.{device}.reads")
     uses = []
     if caps.get("read_bps") and moved is not None:
-        uses.append((moved / seconds / caps["read_bps"], rate(caps["read_bps"])))
+        uses.append((moved / caps["read_bps"], rate(caps["read_bps"])))
     if caps.get("read_iops") and operations is not None:
-        use = operations / seconds / caps["read_iops"]
+        use = operations / caps["read_iops"]
         uses.append((use, f"{number(caps['read_iops'])} reads/s"))
     return uses
+
+
+def _rate(timeline: Timeline, tiling: Tiling, name: str) -> float | None:
+    """Per second, on average or usually: who stops now and then is at the limit all the same."""
+    grown = growth(timeline, tiling, name)
+    mean = None if grown is None else grown / (tiling.wall_ns / 1e9)
+    return _largest(mean, usual_rate(timeline, tiling, name))
 
 
 def _largest(*values: float | None) -> float | None:

@@ -175,6 +175,16 @@ def test_a_limit_holds_although_the_job_that_had_it_is_gone_at_the_last_look() -
     assert storage.limit_use.value == pytest.approx(0.95, rel=0.12)
 
 
+def test_a_job_that_pauses_is_at_its_limit_all_the_same() -> None:
+    moved = [0, 10, 20, 20, 20, 30, 40, 50, 60, 60, 70, 80]  # MB at each second
+    host = [
+        (START_NS + second * 10**9, "cgroup.io.8:1.read_bytes", total * 1e6)
+        for second, total in enumerate(moved)
+    ]
+    storage = limited(host=host, facts=limits(read_bps=10e6))
+    assert storage.limit_use.value == pytest.approx(1)
+
+
 def test_without_cgroup_counters_the_jobs_own_bytes_are_compared() -> None:
     storage = limited(processes=processes(disk_read=8e6), facts=limits(read_bps=10e6))
     assert storage.limit_use.value == pytest.approx(0.8, rel=0.12)
