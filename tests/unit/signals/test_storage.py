@@ -122,6 +122,16 @@ def test_no_counters_means_missing_rates_not_zero() -> None:
         assert isinstance(getattr(storage, name), Missing), name
 
 
+def test_what_comes_through_sockets_is_not_counted_by_the_kernel_and_so_missing() -> None:
+    worker = Lane(200)
+    for _ in range(STEPS):
+        worker.fetch(100, clocks_ms=(2, 0, 0), io=(0, 0, 0, 0, 0))
+    worker.fetch(100, clocks_ms=(2, 0, 0), io=(900, 0, 3, 0, 0))
+    storage = storage_of(trainer_with(200), worker)
+    for name in ("request_seconds", "read_bytes_per_s", "bytes_per_call"):
+        assert isinstance(getattr(storage, name), Missing), name
+
+
 def test_in_flight_are_the_workers_that_are_blocked_on_storage() -> None:
     waiting = (START_NS, TRAINER, TRAINER, int(Phase.WAIT), "pipe", "poll", 0, 50)
     computing = (START_NS, 201, 201, int(Phase.WAIT), "running", "", 0, 25)
