@@ -12,7 +12,8 @@ from fuelline.signals.compute import measure_compute
 from fuelline.signals.cores import measure_cores
 from fuelline.signals.demands import measure_demands
 from fuelline.signals.devices import measure_devices
-from fuelline.signals.fetching import collect_fetches, measure_input
+from fuelline.signals.fetches import collect_fetches
+from fuelline.signals.fetching import measure_input
 from fuelline.signals.hotspots import find_fetch_lines, find_loop_lines
 from fuelline.signals.storage import measure_storage
 from fuelline.signals.transfer import measure_transfer

@@ -13,7 +13,7 @@ from fuelline.schema.readings import Missing, Reading, Signal, at_least
 from fuelline.schema.units import number, rate
 from fuelline.signals.counters import growth, latest, process_growth, usual_rate
 from fuelline.signals.estimate import slope, total
-from fuelline.signals.fetching import STORAGE_STATES, Fetches, fetch_table
+from fuelline.signals.fetches import STORAGE_STATES, Fetches, fetch_table
 from fuelline.timeline.intervals import mean_overlap
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import pytest
 
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.wire import Kind, Phase
-from fuelline.signals.fetching import fetch_table
+from fuelline.signals.fetches import fetch_table
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, judge, make_timeline
 
 WORKER = 200
