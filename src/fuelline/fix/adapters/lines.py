@@ -20,6 +20,8 @@ from multiprocessing import context
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
+from fuelline.fix.adapters.descriptors import MOST, make_room
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -33,7 +35,8 @@ RETRY_S = 0.01
 _CONTROL_BYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
 _LAST, _MORE = b"\0", b"\1"
 _FULL = {errno.EAGAIN, errno.ETOOMANYREFS}
-"""No room now: for bytes, or for more descriptors of this user under way (unix(7))."""
+"""No room now: for bytes, or for more descriptors of this user under way than the sender's own
+limit of open files (unix(7))."""
 _Packet = tuple[bytes, Any, list[int]]
 """Whether it is the last one of its message, content, and descriptors, which it owns."""
 _loading = threading.local()
@@ -123,6 +126,8 @@ class Line:
         for _, _, content in controls:
             self._descriptors += array.array("i", content)
         if how & socket.MSG_CTRUNC:
+            _close(self._descriptors)
+            self._descriptors, self._parts = [], []
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         if not self._size:
             raise EOFError
@@ -174,7 +179,8 @@ class _Backlog:
                 _send(self._end, packet, 0)
             except OSError as refusal:
                 if refusal.errno == errno.ETOOMANYREFS:
-                    select.select([], [], [], RETRY_S)
+                    if make_room(MOST) is None:
+                        select.select([], [], [], RETRY_S)
                     continue
                 # the other end is gone, or this one: there is nobody to send to
             return
