@@ -207,8 +207,8 @@ class Keeper:
         self._tell_trials()
         if change is not None:
             self._act(iterator, change)
-        elif self.governor.blocked_by != self._told_block:
-            self._told_block = self.governor.blocked_by
+        elif self.governor.blocked_by not in {"", self._told_block}:
+            self._told_block = self.governor.blocked_by  # a job at the brink is told of it once
             self._journal.tell("blocked", loader=self._number, why=self._told_block)
 
     def _act(self, iterator: Any, change: Change) -> None:
