@@ -12,7 +12,7 @@ import os
 import queue
 import select
 from collections import deque
-from time import monotonic
+from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 from fuelline.fix.adapters.mailboxes import Fallen
@@ -31,6 +31,8 @@ class Funnel:
         self._lines: dict[int, tuple[int, Line]] = {}
         self._sentinels: dict[int, int] = {}
         self._own: deque[Any] = deque()
+        self.blocked_ns = 0
+        """In all, without anything to take: no time of ours is in it."""
         self._wake_r, self._wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poll.register(self._wake_r, select.EPOLLIN)
 
@@ -53,7 +55,13 @@ class Funnel:
             left = None if deadline is None else deadline - monotonic()
             if left is not None and left < 0:
                 raise queue.Empty
-            self._take([fd for fd, _ in self._poll.poll(left)])
+            self._take([fd for fd, _ in self._poll.poll(0) or self._block(left)])
+
+    def _block(self, timeout_s: float | None) -> list[tuple[int, int]]:
+        began_ns = monotonic_ns()
+        ready = self._poll.poll(timeout_s)
+        self.blocked_ns += monotonic_ns() - began_ns
+        return ready
 
     def _take(self, ready: list[int]) -> None:
         """One message of each that has any; then the ends, as these may have sent more before."""

@@ -14,7 +14,8 @@ import torch
 
 from fuelline.fix.adapters.descriptors import make_room
 from fuelline.fix.adapters.mailboxes import Usage
-from fuelline.fix.governor import STARVED, Change, Governor, Limits, Look, Trial
+from fuelline.fix.governor import STARVED, Governor
+from fuelline.fix.looks import Change, Limits, Look, Trial
 from fuelline.fix.resources import find_free_memory, find_free_shared, find_queued
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ PAUSE_NS = 500_000_000
 """A gap between batches longer than this and than ten usual ones is a checkpoint, not work."""
 ROOM_LOOKS = 8
 """Looks from one count of open files to the next: it takes longer the more there are."""
+STEADY_LOOKS = 4
+"""In a row, until a reason counts as one that holds."""
 LEAST_WORKER_BYTES = 32 << 20
 """A worker costs at least this much: 9 MB when parked (shared/LOADERS.md), more when it works."""
 _NOTHING = Usage(0, 0, 0)
@@ -76,6 +79,7 @@ class Keeper:
         self._looks = 0
         self._pending: Change | None = None
         self._told_block = ""
+        self._blocks = 0
         self._slots: Any = None
         self._usage = _NOTHING
         self._clear()
@@ -207,8 +211,15 @@ class Keeper:
         self._tell_trials()
         if change is not None:
             self._act(iterator, change)
-        elif self.governor.blocked_by not in {"", self._told_block}:
-            self._told_block = self.governor.blocked_by  # a job at the brink is told of it once
+        else:
+            self._tell_block()
+
+    def _tell_block(self) -> None:
+        """What holds, not what a job at the brink shows now and then."""
+        is_other = self.governor.blocked_by != self._told_block
+        self._blocks = self._blocks + 1 if is_other else 0
+        if self._blocks >= STEADY_LOOKS:
+            self._blocks, self._told_block = 0, self.governor.blocked_by
             self._journal.tell("blocked", loader=self._number, why=self._told_block)
 
     def _act(self, iterator: Any, change: Change) -> None:
