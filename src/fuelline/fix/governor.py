@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fuelline.fix.looks import Change, Trial
+from fuelline.fix.prospects import predict_speedup
 
 if TYPE_CHECKING:
     from fuelline.fix.looks import Limits, Look, Verdict
@@ -172,7 +173,8 @@ class Governor:
             self.blocked_by = NOT_THE_LIMIT
             return None
         self.blocked_by = ""
-        return Change(target, window, self._why_more(look, busy), self._predict(look, target))
+        predicted = predict_speedup(look, target, self.limits.cores)
+        return Change(target, window, self._why_more(look, busy), predicted)
 
     def _why_more(self, look: Look, busy: float) -> str:
         whose = "its worker was" if self.active == 1 else f"its {self.active} workers were"
@@ -227,12 +229,6 @@ class Governor:
         if deeper <= self.window or (self.active, deeper) in self._failed:
             return None
         return Change(self.active, deeper, self._why_more(look, busy))
-
-    def _predict(self, look: Look, target: int) -> float:
-        own_s = (look.seconds - look.wait_s) / look.batches
-        cpu_s = look.cpu_s / max(1, look.fetches) + look.own_cpu_s / look.batches
-        slowest_s = max(own_s, look.service_s / target, cpu_s / self.limits.cores, 1e-9)
-        return max(1.0, 1 / (look.rate * slowest_s))
 
     def _shrink(self, look: Look) -> Change | None:
         """Park workers that stand idle, one at a time, never below what the job itself has."""

@@ -48,6 +48,8 @@ class Look:
     window_room: int = 1 << 16
     own_cpu_s: float = 0.0
     """Of the training process itself, which wants a core of the same cores."""
+    others: float | None = None
+    """Cores that other processes of this host use; None if that is not known."""
 
     @property
     def rate(self) -> float:

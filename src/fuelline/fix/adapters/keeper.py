@@ -6,6 +6,7 @@ batch; once in `LOOK_NS` of training it reads the workers' counters and what the
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from fuelline.fix.adapters.descriptors import make_room
 from fuelline.fix.adapters.mailboxes import Usage
 from fuelline.fix.governor import STARVED, Governor
 from fuelline.fix.looks import Change, Limits, Look, Trial
-from fuelline.fix.resources import find_free_memory, find_free_shared, find_queued
+from fuelline.fix.resources import find_busy, find_free_memory, find_free_shared, find_queued
 
 if TYPE_CHECKING:
     from fuelline.fix.journal import Journal
@@ -189,7 +190,7 @@ class Keeper:
 
     def _clear(self) -> None:
         self._total_ns = self._wait_ns = self._batches = 0
-        self._own_cpu_s = time.process_time()
+        self._own_cpu_s, self._busy_s = time.process_time(), find_busy()
         self._usage = self._slots.usage() if self._slots is not None else _NOTHING
 
     def _settle(self, iterator: Any) -> None:
@@ -275,6 +276,7 @@ class Keeper:
             else min(0.95, queued_s / max(done.busy_ns / 1e9, 1e-9)),
             own_cpu_s=time.process_time() - self._own_cpu_s,
         )
+        look = replace(look, others=self._find_others(look))
         return self._with_room(look, iterator, batch) if look.starved > STARVED else look
 
     def _find_queued(self, pids: list[int]) -> float | None:
@@ -283,6 +285,13 @@ class Keeper:
         if now is None or before[0] != pids or before[1] is None:
             return None
         return now - before[1]
+
+    def _find_others(self, look: Look) -> float | None:
+        """Where the host's cores are all ours to use: in a group of some, others have their own."""
+        if self._busy_s is None or self._limits.cores != os.cpu_count():
+            return None
+        used_s = (find_busy() or self._busy_s) - self._busy_s
+        return max(0.0, used_s - look.cpu_s - look.own_cpu_s) / look.seconds
 
     def _with_room(self, look: Look, iterator: Any, batch: Any) -> Look:
         """How many more workers and batches memory has room for."""
