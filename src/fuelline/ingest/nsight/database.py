@@ -132,7 +132,8 @@ class Database:
     def _check_length(self) -> int:
         """Bytes of a page, if there are as many as the header says.
 
-        https://sqlite.org/fileformat.html, 1.3. SQLite reads nothing of a file with fewer, so neither can we, `partial` or not.
+        https://sqlite.org/fileformat.html, 1.3. SQLite reads nothing of a file with fewer, so
+        neither can we, `partial` or not.
         """
         with self.path.open("rb") as file:
             head = file.read(100)
