@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.facts import InputFacts, PlaceFacts
-from fuelline.schema.readings import Missing, Signal
+from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Kind
 from fuelline.signals.budget import measure_wait, training_batches
 from fuelline.signals.estimate import proportion, ratio, total
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _FEW_SAMPLES = 20
 """Fewer samples of waiting than this do not carry a decomposition: 1 s at 20 per second."""
+_KEPT_UP = 0.8
+"""Workers with nothing to do for four fifths of the trainer's wait are not what it waits for."""
+_PICKLING = 0.25
+"""Of the wait: with less of it in pickling, that is not what the trainer waits for either."""
 _BLOCKED_FRAC = 0.2
 """Fetches that are blocked for less compute, whatever they may be blocked in."""
 
@@ -36,9 +40,7 @@ def measure_input(
     """Waiting for input and its decomposition."""
     rows = fetches.rows
     wall = rows["dur_ns"]
-    batches = training_batches(timeline, trainer).filter(
-        pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
-    )
+    batches = _batches_within(timeline, trainer, tiling)
     shares = _state_shares(fetches, batches)
     sizes = batches.filter(pl.col("c") >= 0)["c"]
     return InputFacts(
@@ -61,6 +63,26 @@ def measure_input(
             fetches.states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"])),
         ),
         lock_place=_top_place(timeline, _at_file_locks(fetches.states)),
+    )
+
+
+def keeps_up(timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetches) -> bool:
+    """Whether batches were ready while the trainer took them: workers had nothing to do.
+
+    Those whose queue is still pickling have nothing to do either, and are not done.
+    """
+    looks = int(fetches.states["count"].sum())
+    idle = int(fetches.states.filter(pl.col("state") == "pipe")["count"].sum())
+    if not trainer.worker_pids or looks < _FEW_SAMPLES or idle < _KEPT_UP * looks:
+        return False
+    batches = _batches_within(timeline, trainer, tiling)
+    pickled = _pickle_share(timeline, trainer, tiling, batches)
+    return isinstance(pickled, Reading) and pickled.value < _PICKLING
+
+
+def _batches_within(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
+    return training_batches(timeline, trainer).filter(
+        pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
 
 
