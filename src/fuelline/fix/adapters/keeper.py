@@ -6,6 +6,7 @@ batch; once in `LOOK_NS` of training it reads the workers' counters and what the
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,9 @@ import torch
 
 from fuelline.fix.adapters.descriptors import make_room
 from fuelline.fix.adapters.mailboxes import Usage
-from fuelline.fix.governor import STARVED, Change, Governor, Limits, Look, Trial
-from fuelline.fix.resources import find_free_memory, find_free_shared, find_queued
+from fuelline.fix.governor import STARVED, Governor
+from fuelline.fix.looks import Change, Limits, Look, Trial
+from fuelline.fix.resources import find_busy, find_free_memory, find_free_shared, find_queued
 
 if TYPE_CHECKING:
     from fuelline.fix.journal import Journal
@@ -29,6 +31,8 @@ PAUSE_NS = 500_000_000
 """A gap between batches longer than this and than ten usual ones is a checkpoint, not work."""
 ROOM_LOOKS = 8
 """Looks from one count of open files to the next: it takes longer the more there are."""
+STEADY_LOOKS = 4
+"""In a row, until a reason counts as one that holds."""
 LEAST_WORKER_BYTES = 32 << 20
 """A worker costs at least this much: 9 MB when parked (shared/LOADERS.md), more when it works."""
 _NOTHING = Usage(0, 0, 0)
@@ -76,6 +80,7 @@ class Keeper:
         self._looks = 0
         self._pending: Change | None = None
         self._told_block = ""
+        self._blocks = 0
         self._slots: Any = None
         self._usage = _NOTHING
         self._clear()
@@ -185,7 +190,7 @@ class Keeper:
 
     def _clear(self) -> None:
         self._total_ns = self._wait_ns = self._batches = 0
-        self._own_cpu_s = time.process_time()
+        self._own_cpu_s, self._busy_s = time.process_time(), find_busy()
         self._usage = self._slots.usage() if self._slots is not None else _NOTHING
 
     def _settle(self, iterator: Any) -> None:
@@ -207,8 +212,15 @@ class Keeper:
         self._tell_trials()
         if change is not None:
             self._act(iterator, change)
-        elif self.governor.blocked_by != self._told_block:
-            self._told_block = self.governor.blocked_by
+        else:
+            self._tell_block()
+
+    def _tell_block(self) -> None:
+        """What holds, not what a job at the brink shows now and then."""
+        is_other = self.governor.blocked_by != self._told_block
+        self._blocks = self._blocks + 1 if is_other else 0
+        if self._blocks >= STEADY_LOOKS:
+            self._blocks, self._told_block = 0, self.governor.blocked_by
             self._journal.tell("blocked", loader=self._number, why=self._told_block)
 
     def _act(self, iterator: Any, change: Change) -> None:
@@ -264,6 +276,7 @@ class Keeper:
             else min(0.95, queued_s / max(done.busy_ns / 1e9, 1e-9)),
             own_cpu_s=time.process_time() - self._own_cpu_s,
         )
+        look = replace(look, others=self._find_others(look))
         return self._with_room(look, iterator, batch) if look.starved > STARVED else look
 
     def _find_queued(self, pids: list[int]) -> float | None:
@@ -272,6 +285,13 @@ class Keeper:
         if now is None or before[0] != pids or before[1] is None:
             return None
         return now - before[1]
+
+    def _find_others(self, look: Look) -> float | None:
+        """Where the host's cores are all ours to use: in a group of some, others have their own."""
+        if self._busy_s is None or self._limits.cores != os.cpu_count():
+            return None
+        used_s = (find_busy() or self._busy_s) - self._busy_s
+        return max(0.0, used_s - look.cpu_s - look.own_cpu_s) / look.seconds
 
     def _with_room(self, look: Look, iterator: Any, batch: Any) -> Look:
         """How many more workers and batches memory has room for."""
