@@ -71,7 +71,8 @@ class Loaded(Struct, frozen=True, kw_only=True):
     @property
     def quantised(self) -> bool:
         """Published in less than half precision."""
-        return self.precision is not None and self.precision.weight_bits < 16
+        known = self.precision is not None and self.precision.weight_bits < 16
+        return known or bool(self.unclear)
 
 
 def load_model(word: str, own: tuple[Model, ...] = ()) -> Loaded:

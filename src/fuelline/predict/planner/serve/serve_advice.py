@@ -52,8 +52,9 @@ def say_smaller_batch(question: Question, found: list[Found]) -> str:
 
     most = max(found, key=held)
     replica = most.replica
+    asked = wish.sequences if wish.between is None else wish.between[0]
     return (
-        f"--batch {wish.sequences:,.0f} does not fit: {replica.spread.chips} x "
+        f"--batch {asked:,.0f} does not fit: {replica.spread.chips} x "
         f"{replica.chip.name} ({replica.spread.words}) hold {held(most):,} sequences of "
         f"{context:,.0f} tokens beside the weights. Give --batch 1 to {held(most)}, a shorter --in "
         "or --out, --kv 8, or a larger --tp."
@@ -76,7 +77,11 @@ def say_nothing_fits(question: Question) -> str:
             "asked for holds it."
         )
     ]
-    if spread is None and not chip.linked:
+    apart = [
+        name for name in ("tp", "pp", "ep", "cp") if max(question.values.get(name) or (1,)) > 1
+    ]
+    if not chip.linked and (spread is None or apart):
+        words = words if spread is None else []
         words.append(
             f"{chip.name} is counted alone: its links are not known, and no other chip's are taken "
             "for them. Give a [[chip]] entry that has scaleup_gbps: --catalogue FILE."
