@@ -63,6 +63,8 @@ class Line:
     def connect(self) -> Line:
         """The other end; made when its worker is, so that no other worker inherits it."""
         self._end, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if self._end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 2 * FRAGMENT_BYTES:
+            raise OSError(errno.EMSGSIZE, "net.core.wmem_default is too small for a local socket")
         return Line(far)
 
     def fileno(self) -> int:
