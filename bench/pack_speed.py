@@ -37,7 +37,7 @@ PER_FOLDER = 1000
 SAMPLE = min(FILES, 20_000)
 """Loose files that are read: each costs the same, so that some tell the rate. A pack is read whole,
 as by an epoch: there the first reads pay for the later ones."""
-PASSES = 5
+PASSES = 3
 BAR_SPEED = 5.0
 BAR_SPACE = 0.02
 

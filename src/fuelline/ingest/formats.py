@@ -9,7 +9,7 @@ from fuelline.ingest.importer import HEAD_BYTES
 from fuelline.ingest.kineto import Kineto
 from fuelline.ingest.nsight import Nsight
 from fuelline.ingest.straggler import Straggler
-from fuelline.ingest.unpack import read_head
+from fuelline.ingest.unpack import GZIP_MAGIC, ZSTD_MAGIC, read_blocks, read_head
 from fuelline.ingest.xplane import XPlane
 from fuelline.schema.errors import InputError
 
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 IMPORTERS: tuple[Importer, ...] = (Dcgm(), Kineto(), Nsight(), Straggler(), XPlane())
 
 _HTML = (b"<!doctype html", b"<html", b"<?xml")
+_PACKERS = (
+    (b"PK\3\4", "a zip archive", "unzip"),
+    (b"\xfd7zXZ", "packed by xz", "unxz"),
+    (b"BZh", "packed by bzip2", "bunzip2"),
+    (b"\x04\x22\x4d\x18", "packed by lz4", "unlz4"),
+    (GZIP_MAGIC, "packed twice", "gunzip"),
+    (ZSTD_MAGIC, "packed twice", "unzstd"),
+)
+"""Ways to pack that are not read, by the first bytes once unpacked, and what unpacks them."""
 
 
 def find_importer(path: Path) -> Importer | None:
@@ -40,24 +49,45 @@ def recognise(path: Path) -> Importer:
         ) from None
     if found is not None:
         return found
+    head = _read_head_or_fail(path)
     known = ", ".join(importer.format for importer in IMPORTERS)
     raise InputError(
-        f"{path} {_looks(path)} at byte 0, no format that can be imported ({known}). Nothing was "
-        f"imported. {_hint(path)}"
+        f"{path} {_looks(head)} at byte 0, no format that can be imported ({known}). Nothing was "
+        f"imported. {_hint(path, head)}"
     )
 
 
-def _hint(path: Path) -> str:
+def _read_head_or_fail(path: Path) -> bytes:
+    """The unpacked head of a file that nobody knows; raises if its packing is what is damaged."""
+    head = b""
+    for block in read_blocks(path, lambda _: None):
+        head += block
+        if len(head) >= HEAD_BYTES:
+            break
+    return head
+
+
+def _find_packer(head: bytes) -> tuple[str, str] | None:
+    if head[257:262] == b"ustar":
+        return "a tar archive", "tar -xf"
+    return next(((what, tool) for magic, what, tool in _PACKERS if head.startswith(magic)), None)
+
+
+def _hint(path: Path, head: bytes) -> str:
     """What to do next; a name may tell what content does not."""
+    packer = _find_packer(head)
+    if packer:
+        return f"Unpack it first: `{packer[1]} {path.name}`."
     if path.suffix in (".nsys-rep", ".qdrep"):
         return f"Export the report first: `nsys export --type sqlite {path.name}`."
     return "docs/import.md says how to make each."
 
 
-def _looks(path: Path) -> str:
-    head = read_head(path, 64).lstrip()
-    if not head:
-        return "is empty or damaged"
-    if head.lower().startswith(_HTML):
-        return f"is a web page, perhaps an error message that was saved as a trace ({head[:24]!r})"
-    return f"begins with {head[:24]!r}"
+def _looks(head: bytes) -> str:
+    text = head.lstrip()
+    if not text:
+        return "is empty"
+    if text.lower().startswith(_HTML):
+        return f"is a web page, perhaps an error message that was saved as a trace ({text[:24]!r})"
+    packer = _find_packer(head)
+    return f"is {packer[0]}" if packer else f"begins with {text[:24]!r}"

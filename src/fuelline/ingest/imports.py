@@ -168,11 +168,19 @@ def _read_one(
     path: Path, number: int, draft: Path, *, partial: bool, advance: Callable[[int], None]
 ) -> _Read:
     writer = SourceWriter(draft, number)
+    read_bytes = 0
+
+    def count(size_bytes: int) -> None:
+        nonlocal read_bytes
+        read_bytes += size_bytes
+        advance(size_bytes)
+
     try:
-        result = recognise(path).read(path, number, writer, partial=partial, advance=advance)
+        result = recognise(path).read(path, number, writer, partial=partial, advance=count)
     except OSError as error:
         raise InputError(
-            f"{path}: {error.strerror}. Nothing was imported. Check the disks and try again."
+            f"{path}, after byte {read_bytes}: {error.strerror}. Nothing was imported. Check the "
+            "disks and try again."
         ) from None
     return _Read(result, [_Part(number, *part) for part in writer.parts], writer.bounds_ns)
 

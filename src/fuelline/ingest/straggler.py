@@ -86,8 +86,9 @@ class Straggler:
         kept, insane = keep_sane(laid)
         if not kept.height:
             raise InputError(
-                f"{path.name}: all of its {insane} operations end before they start, or lie "
-                "centuries away. There is nothing to import. Look at start_ts and duration."
+                f"{path} was read to its end at byte {path.stat().st_size}, and all of its "
+                f"{insane} operations end before they start, or lie centuries away. Nothing was "
+                "imported. Look at start_ts and duration."
             )
         names = NameBook()
         kept = kept.with_columns(pl.col("optype").replace(_BOTH_SIDES))
@@ -133,24 +134,36 @@ def _load(path: Path) -> pl.DataFrame:
         missing = sorted(set(_COLUMNS) - set(schema))
         if missing:
             raise InputError(
-                f"{path.name} is a Parquet file without the columns {', '.join(missing)}, so it is "
-                "no trace of operations. Nothing was imported. docs/import.md lists the columns."
+                f"{path} is a Parquet file whose schema, at byte {_find_footer(data)}, lacks the "
+                f"columns {', '.join(missing)}, so it is no trace of operations. Nothing was "
+                "imported. docs/import.md lists the columns."
             )
         frame = pl.read_parquet(data, columns=list(_COLUMNS)).select(
             pl.col(name).cast(kind, strict=False) for name, kind in _COLUMNS.items()
         )
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise InputError(
-            f"{path.name}, {path.stat().st_size} bytes: not a whole Parquet file "
+            f"{path}: not a whole Parquet file, read to byte {path.stat().st_size} "
             f"({str(error).splitlines()[0][:100]}). Nothing was imported. What is where stands at "
             "the end of such a file, so --partial cannot read one that was cut. Copy it again."
         ) from None
     if not frame.height:
-        raise InputError(f"{path.name} holds no operation. There is nothing to import.")
-    return _checked(path, frame)
+        raise InputError(
+            f"{path} was read to its end at byte {len(data)} and holds no operation. Nothing was "
+            "imported. Record it again."
+        )
+    return _checked(path, frame, _find_footer(data))
 
 
-def _checked(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
+def _find_footer(data: bytes) -> int:
+    """Where the columns end and the schema begins: its length stands before the last four bytes.
+
+    https://parquet.apache.org/docs/file-format. Polars does not tell where a row lies.
+    """
+    return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+
+
+def _checked(path: Path, frame: pl.DataFrame, end: int) -> pl.DataFrame:
     """Refuse a row without a worker, a step, a name or a time: what it means cannot be guessed.
 
     A long name is none: it is repeated in the groups of all rows, and packed as if it were one.
@@ -170,8 +183,8 @@ def _checked(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
         first = bad.row(0, named=True)
         said = ", ".join(f"{name}={first[name]!r:.20}" for name in _COLUMNS)
         raise InputError(
-            f"{path.name}, row {first['row']}: {said} cannot be. Nothing was imported. The file is "
-            "damaged, or not a trace of operations."
+            f"{path}, row {first['row']} (in the columns from byte 4 to byte {end}): {said} cannot "
+            "be. Nothing was imported. The file is damaged, or not a trace of operations."
         )
     return frame
 

@@ -2,7 +2,8 @@
 
 Told by the first bytes, not by the name. Never holds more than one block. A packed file that is
 damaged or cut short says at which byte; one that grows beyond reason is refused before it fills
-the memory or the disk.
+the memory or the disk. An offset in a refusal is one of the file as it lies on the disk, or says
+that it counts what was unpacked.
 """
 
 from __future__ import annotations
@@ -51,6 +52,13 @@ def is_packed(head: bytes) -> bool:
     return head.startswith((GZIP_MAGIC, ZSTD_MAGIC))
 
 
+def say_byte(path: Path, at: int) -> str:
+    """An offset in the content of a file, in words that tell it from one in the packed file."""
+    with path.open("rb") as file:
+        packed = is_packed(file.read(len(ZSTD_MAGIC)))
+    return f"byte {at} of the unpacked content" if packed else f"byte {at}"
+
+
 def refuse_packed(path: Path) -> None:
     """For formats that are read in place: say what to do with a packed file."""
     with path.open("rb") as file:
@@ -58,8 +66,8 @@ def refuse_packed(path: Path) -> None:
     if is_packed(head):
         tool = "gunzip" if head.startswith(GZIP_MAGIC) else "unzstd"
         raise InputError(
-            f"{path.name} is packed, and this format is read in place. Nothing was imported. "
-            f"Unpack it first: `{tool} {path.name}`."
+            f"{path} is packed (by its first bytes, at byte 0), and this format is read in "
+            f"place. Nothing was imported. Unpack it first: `{tool} {path.name}`."
         )
 
 
@@ -111,10 +119,10 @@ class _Place:
         """Refuse what unpacks beyond reason."""
         if self.unpacked > _BOMB_BYTES and self.unpacked > _BOMB_RATIO * self.packed:
             raise InputError(
-                f"{self.path}: {self.packed} packed bytes unpack to more than {self.unpacked}, "
-                f"over {_BOMB_RATIO} times as many; no trace is like that, so this looks like a "
-                "decompression bomb. Nothing was imported. If it is real, unpack it and import "
-                "the plain file."
+                f"{self.path}: up to byte {self.packed} of the packed file it unpacks to more than "
+                f"{self.unpacked} bytes, over {_BOMB_RATIO} times as many; no trace is like that, "
+                "so this looks like a decompression bomb. Nothing was imported. If it is real, "
+                "unpack it and import the plain file."
             )
 
 
@@ -176,14 +184,15 @@ def _unpack_zstd(place: _Place, packed: Iterator[bytes]) -> Iterator[bytes]:
 
 def _damaged(place: _Place, why: str) -> InputError:
     return InputError(
-        f"{place.path}: the packed data is damaged after byte {place.packed} ({why}). Nothing was "
-        "imported. Copy the file again; `gzip -t` or `zstd -t` tells whether a copy is whole."
+        f"{place.path}: the packed data is damaged after byte {place.packed} of the packed file "
+        f"({why}). Nothing was imported. Copy the file again; `gzip -t` or `zstd -t` tells "
+        "whether a copy is whole."
     )
 
 
 def _cut_short(place: _Place) -> TruncatedError:
     return TruncatedError(
-        f"{place.path} was cut short: the packed data ends at byte {place.packed}, in the middle. "
+        f"{place.path} was cut short: the packed file ends at byte {place.packed}, in the middle. "
         "Nothing was imported. Copy the file again, or read what there is with "
         "`fuelline import --partial`."
     )

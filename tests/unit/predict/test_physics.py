@@ -27,8 +27,9 @@ from fuelline.predict.planner.serve.pools import split_pools
 from fuelline.predict.planner.serve.serve_plan import Wish, find_load
 from fuelline.predict.planner.serve.serving import load, saturate
 from fuelline.predict.planner.train.reliability import expected_maximum, find_goodput, find_jitter
-from fuelline.predict.planner.train.training import Schedule, model_flops, time_training
+from fuelline.predict.planner.train.training import time_training
 from fuelline.predict.planner.train.training_memory import count_memory
+from fuelline.predict.planner.train.training_step import Schedule, model_flops
 from fuelline.schema.chips import Chip, find_chip, list_chips
 from fuelline.schema.models import list_models, name_model
 from fuelline.schema.plans import Parallelism

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.plan import options as shared
 from fuelline.cli.plan.counts import check_counts
+from fuelline.cli.plan.degrees import check_degrees
 from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import UsageError
 
@@ -151,7 +152,7 @@ def act(options: argparse.Namespace) -> int:
         walked=(shared.values_of(options, swept) or ()) if swept else (),
     )
     check_counts(options)
-    shared.check_degrees(options, loaded.model)
+    check_degrees(options, loaded.model)
     answer = answer_serving(question, constants)
     shared.show(options, answer, write_serving(answer, explain=options.explain))
     best = answer.options[0]

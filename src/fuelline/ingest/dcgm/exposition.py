@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fuelline.ingest.unpack import say_byte
 from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def read_samples(path: Path, blocks: Iterable[bytes]) -> Iterator[Sample]:
     for number, at, line in _lines(path, blocks):
         text = line.decode("utf-8", "backslashreplace").strip()
         if text and not text.startswith("#"):
-            yield _parse(path, text, f"line {number} (byte {at})")
+            yield _parse(path, text, number, at)
 
 
 def _lines(path: Path, blocks: Iterable[bytes]) -> Iterator[tuple[int, int, bytes]]:
@@ -65,18 +66,18 @@ def _lines(path: Path, blocks: Iterable[bytes]) -> Iterator[tuple[int, int, byte
             at += len(line) + 1
         if len(rest) > _LONGEST_LINE:
             raise InputError(
-                f"{path.name}, line {number} (byte {at}): longer than {_LONGEST_LINE} bytes, which "
-                "no scrape is. Nothing was imported."
+                f"{path}, line {number} ({say_byte(path, at)}): longer than {_LONGEST_LINE} "
+                "bytes, which no scrape is. Nothing was imported. Scrape again."
             )
     if rest.strip():
         raise CutShortError(
-            f"{path.name} ends at byte {at + len(rest)}, inside line {number}: it was cut off, and "
-            "its last value cannot be trusted. Nothing was imported. Scrape again, or add "
+            f"{path} ends at {say_byte(path, at + len(rest))}, inside line {number}: it was cut "
+            "off, and its last value cannot be trusted. Nothing was imported. Scrape again, or add "
             "--partial to leave that line out."
         )
 
 
-def _parse(path: Path, text: str, where: str) -> Sample:
+def _parse(path: Path, text: str, number: int, at: int) -> Sample:
     found = _VALUE.match(text)
     try:
         if found is None:
@@ -90,8 +91,9 @@ def _parse(path: Path, text: str, where: str) -> Sample:
         )
     except ValueError as error:
         why = str(error)[:_LONGEST_QUOTE]
+        where = f"line {number} ({say_byte(path, at)})"
         raise InputError(
-            f"{path.name}, {where}: {why} ({text[:60]!r}). Nothing was imported. Check how it "
+            f"{path}, {where}: {why} ({text[:60]!r}). Nothing was imported. Check how it "
             "was saved; `curl -s HOST:9400/metrics > scrape.prom` writes a good one."
         ) from None
 

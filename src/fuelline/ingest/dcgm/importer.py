@@ -62,8 +62,9 @@ class Dcgm:
             quality.append(Quality(problem=str(error), forbids="its last value", code="truncated"))
         if not scrapes.values:
             raise InputError(
-                f"{path.name} holds no value of DCGM that is known. Nothing was imported. "
-                "dcgm-exporter must export DCGM_FI_DEV_GPU_UTIL and DCGM_FI_PROF_* fields."
+                f"{path} was read to its end at byte {path.stat().st_size} and holds no value of "
+                "DCGM that is known. Nothing was imported. dcgm-exporter must export "
+                "DCGM_FI_DEV_GPU_UTIL and DCGM_FI_PROF_* fields."
             )
         return scrapes.write(path, rank, writer, quality)
 

@@ -22,6 +22,7 @@ from fuelline.ingest.kineto.pairs import Pairs
 from fuelline.ingest.kineto.refusals import (
     TRUNCATED,
     find_trailing,
+    refuse_empty,
     refuse_malformed,
     refuse_nested,
     refuse_number,
@@ -30,7 +31,6 @@ from fuelline.ingest.kineto.scan import find_scan
 from fuelline.ingest.kineto.split import Piece, Splitter, find_last_event_end
 from fuelline.ingest.kineto.tables import Tables
 from fuelline.ingest.unpack import TruncatedError, read_blocks
-from fuelline.schema.errors import InputError
 from fuelline.schema.trace import Quality, SourceFacts
 
 if TYPE_CHECKING:
@@ -110,10 +110,7 @@ class _Reading:
             self._keep_rest()
         self._finish()
         if not self.events:
-            raise InputError(
-                f"{self.path} holds no event. There is nothing to import. Record it again, with "
-                "the profiler's activities switched on."
-            )
+            raise refuse_empty(self.path, self.splitter.end)
         return self._imported(header | footer)
 
     def _read_events(self) -> dict[str, Any]:

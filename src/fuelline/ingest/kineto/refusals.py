@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuelline.ingest.unpack import say_byte
 from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,24 +24,32 @@ def refuse_malformed(path: Path, start: int, error: Exception) -> InputError:
     """What begins at this byte is no JSON, or none of a trace."""
     place = start + max(0, _find_byte(error) - 1)
     return InputError(
-        f"{path}: not a trace at byte {place} ({error}). Nothing was imported. Copy the file "
-        "again, or record it again."
+        f"{path}: not a trace at {say_byte(path, place)} ({error}). Nothing was imported. Copy "
+        "the file again, or record it again."
     )
 
 
 def refuse_nested(path: Path, start: int) -> InputError:
     """Brackets within brackets."""
     return InputError(
-        f"{path}: something after byte {start} is nested too deeply for a trace. Nothing was "
-        "imported. Record the trace again."
+        f"{path}: something after {say_byte(path, start)} is nested too deeply for a trace. "
+        "Nothing was imported. Record the trace again."
     )
 
 
 def refuse_number(path: Path, start: int, end: int, odd: Exception) -> InputError:
     """A time that is none."""
     return InputError(
-        f"{path}: an event between byte {start} and byte {end} cannot be read: {odd}. Nothing was "
-        "imported. Record the trace again, or repair that event."
+        f"{path}: an event between byte {start} and {say_byte(path, end)} cannot be read: {odd}. "
+        "Nothing was imported. Record the trace again, or repair that event."
+    )
+
+
+def refuse_empty(path: Path, end: int) -> InputError:
+    """No event at all."""
+    return InputError(
+        f"{path} was read to its end at {say_byte(path, end)} and holds no event. Nothing was "
+        "imported. Record it again, with the profiler's activities switched on."
     )
 
 

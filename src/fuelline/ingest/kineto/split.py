@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fuelline.ingest.unpack import TruncatedError
+from fuelline.ingest.unpack import TruncatedError, say_byte
 from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Splitter:
                 return Piece(self._buffer[:cut], self.start)
             if len(self._buffer) > MOST_EVENT_BYTES:
                 raise InputError(
-                    f"{self.path}: the event at byte {self.start} does not end within "
+                    f"{self.path}: the event at {self._say(self.start)} does not end within "
                     f"{MOST_EVENT_BYTES} bytes. {_NEXT}"
                 )
             self._fill(2 * len(self._buffer))
@@ -107,12 +107,17 @@ class Splitter:
         """What was read and not taken yet."""
         return self._buffer
 
+    @property
+    def end(self) -> int:
+        """How much of the unpacked text was read."""
+        return self.start + len(self._buffer)
+
     def rest(self) -> Piece:
         """All that is left: the last events, the end of the array, the footer."""
         self._fill(MOST_EVENT_BYTES + 1)
         if not self._is_over:
             raise InputError(
-                f"{self.path}: what follows the events at byte {self.start} is larger than "
+                f"{self.path}: what follows the events at {self._say(self.start)} is larger than "
                 f"{MOST_EVENT_BYTES} bytes. {_NEXT}"
             )
         return Piece(self._buffer, self.start)
@@ -158,21 +163,23 @@ class Splitter:
         self._buffer = self._buffer[size_bytes:]
         self.start += size_bytes
 
+    def _say(self, at: int) -> str:
+        return say_byte(self.path, at)
+
     def _no_events(self) -> InputError:
         head = self._buffer[:40].decode("utf-8", "replace")
         if self._is_over and _is_cut_short(self._buffer):
             return self.cut_short()
         return InputError(
-            f"{self.path}: no array `traceEvents` in the first {len(self._buffer)} bytes, which "
-            f"begin with {head!r}. {_NEXT}"
+            f"{self.path}: no array `traceEvents` up to {self._say(self.end)}; it begins with "
+            f"{head!r}. {_NEXT}"
         )
 
     def cut_short(self) -> TruncatedError:
         """The file ends in the middle."""
-        end = self.start + len(self._buffer)
         return TruncatedError(
-            f"{self.path} was cut short: the text ends at byte {end}, in the middle of the events. "
-            "Nothing was imported. Copy the file again, or read what there is with "
+            f"{self.path} was cut short: the text ends at {self._say(self.end)}, in the middle of "
+            "the events. Nothing was imported. Copy the file again, or read what there is with "
             "`fuelline import --partial`."
         )
 

@@ -1,8 +1,9 @@
 """An Nsight Systems export as a database that nobody trusts: read-only, in parts, types checked.
 
 SQLite stores any type in any column, and a report may be cut off, flipped or made by hand. Tables
-are told from views, numbers from texts, and each error names the file with the table and row, or
-with the byte where the file ends.
+are told from views, numbers from texts, and each error names the file with the byte where it ends,
+or with the table, the row, and the byte where the first page of that table lies: SQLite tells no
+more.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ class Database:
         self.partial = partial
         self.problems: list[str] = []
         """What could not be read, if `partial` lets it pass."""
-        self._check_length()
+        self.size_bytes = path.stat().st_size
+        self._page_bytes = self._check_length()
+        self._roots: dict[str, int] = {}
+        """Number of the first page of each table."""
         address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
         try:
             self._connection = sqlite3.connect(address, uri=True)
@@ -65,7 +69,7 @@ class Database:
     def error(self, what: str) -> InputError:
         """A file that is not what it should be."""
         return InputError(
-            f"{self.path.name}: {what}. Nothing was imported. `nsys export --type sqlite "
+            f"{self.path}: {what}. Nothing was imported. `nsys export --type sqlite "
             "REPORT.nsys-rep` writes it again."
         )
 
@@ -88,7 +92,7 @@ class Database:
         try:
             yield from self._connection.execute(query)
         except _ERRORS as error:
-            self._refuse(f"table {table} cannot be read ({_brief(error)})")
+            self._refuse(f"{self._say(table)} cannot be read ({_brief(error)})")
 
     def parts(self, source: Source) -> Iterator[list[tuple[Any, ...]]]:
         """Events of a table in lists: row, start, end, owner, our numbers, names, and a mark.
@@ -98,7 +102,7 @@ class Database:
         there = self.columns(source.table)
         if not {"start", "end"} <= there:
             if there:
-                self._refuse(f"table {source.table} has no columns start and end")
+                self._refuse(f"{self._say(source.table)} has no columns start and end")
             return
         part: list[tuple[Any, ...]] = []
         for row in self.select(_query(source, there), source.table):
@@ -107,7 +111,8 @@ class Database:
             else:
                 times = f"{row[1]!r:.40} and {row[2]!r:.40}"
                 self._refuse(
-                    f"table {source.table}, row {row[0]}: start and end are {times}, not numbers"
+                    f"{self._say(source.table)}, row {row[0]}: start and end are {times}, not "
+                    "numbers"
                 )
             if len(part) == _ROWS:
                 yield part
@@ -115,39 +120,45 @@ class Database:
         if part:
             yield part
 
+    def _say(self, table: str) -> str:
+        root = self._roots.get(table, 1)
+        return f"table {table} (its first page is at byte {(root - 1) * self._page_bytes})"
+
     def _refuse(self, what: str) -> None:
         if not self.partial:
             raise self.error(what)
         self.problems.append(what)
 
-    def _check_length(self) -> None:
-        """The header says how many pages there are (https://sqlite.org/fileformat.html, 1.3).
+    def _check_length(self) -> int:
+        """Bytes of a page, if there are as many as the header says.
 
-        SQLite reads nothing of a file with fewer, so neither can we, `partial` or not.
+        https://sqlite.org/fileformat.html, 1.3. SQLite reads nothing of a file with fewer, so
+        neither can we, `partial` or not.
         """
-        size_bytes = self.path.stat().st_size
         with self.path.open("rb") as file:
             head = file.read(100)
         if len(head) < 100:
             raise self.error(f"it ends at byte {len(head)}, inside the header of the database")
-        (page_bytes,) = struct.unpack_from(">H", head, 16)
+        (written,) = struct.unpack_from(">H", head, 16)
+        page_bytes = 65536 if written == 1 else int(written)
         counter, pages = struct.unpack_from(">II", head, 24)
         (valid_for,) = struct.unpack_from(">I", head, 92)
-        expected = pages * (65536 if page_bytes == 1 else page_bytes)
-        if counter == valid_for and size_bytes < expected:
+        expected = pages * page_bytes
+        if counter == valid_for and self.size_bytes < expected:
             raise self.error(
-                f"it ends at byte {size_bytes}, but its header announces {expected} bytes, and "
-                "SQLite reads nothing of a file that was cut, --partial or not"
+                f"it ends at byte {self.size_bytes}, but its header announces {expected} bytes, "
+                "and SQLite reads nothing of a file that was cut, --partial or not"
             )
+        return page_bytes
 
     def _find_tables(self) -> dict[str, set[str]]:
-        names = self._connection.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
+        found = self._connection.execute(
+            "SELECT name, rootpage FROM sqlite_master WHERE type = 'table' AND rootpage > 0"
         ).fetchall()
+        self._roots = {name: int(root) for name, root in found if isinstance(name, str)}
         return {
             name: {row[0] for row in self._connection.execute(_COLUMNS, (name,))}
-            for (name,) in names
-            if isinstance(name, str)
+            for name in self._roots
         }
 
 

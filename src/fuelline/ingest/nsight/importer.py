@@ -70,8 +70,9 @@ class _Report:
     def __init__(self, database: Database, rank: int, writer: PartWriter) -> None:
         if not any(database.has(table) for table in CAPTURE_TABLES):
             raise database.error(
-                "this is an SQLite database without a table of what was captured "
-                f"({', '.join(CAPTURE_TABLES)}), so Nsight Systems did not export it"
+                f"this is an SQLite database of {database.size_bytes} bytes whose schema, at byte "
+                f"0, has no table of what was captured ({', '.join(CAPTURE_TABLES)}), so Nsight "
+                "Systems did not export it"
             )
         self._database = database
         self._writer = writer
@@ -83,7 +84,7 @@ class _Report:
         database = self._database
         sources = [each for each in (*DEVICE_SOURCES, *HOST_SOURCES) if database.has(each.table)]
         rows = {source.table: database.count(source.table) for source in sources}
-        size_bytes = database.path.stat().st_size
+        size_bytes = database.size_bytes
         names = NameBook()
         events = Events(database, names)
         insane = 0
@@ -127,7 +128,10 @@ class _Report:
         """
         owners = self._find_owners(DEVICE_SOURCES) or self._find_owners(HOST_SOURCES)
         if not owners:
-            raise self._database.error("it holds no CUDA activity and no NVTX range")
+            raise self._database.error(
+                "it holds no CUDA activity and no NVTX range up to its end at byte "
+                f"{self._database.size_bytes}"
+            )
         if len(owners) == 1:
             return {owners[0]: first if self._mpi_rank is None else self._mpi_rank}
         return {owner: first * len(owners) + number for number, owner in enumerate(owners)}

@@ -52,7 +52,9 @@ def _read_diagnostics(database: Database) -> list[Quality]:
     """The profiler's own warnings about losses."""
     if "text" not in database.columns("DIAGNOSTIC_EVENT"):
         return []
-    texts = database.select("SELECT DISTINCT text FROM DIAGNOSTIC_EVENT LIMIT 1000", "diagnostics")
+    texts = database.select(
+        "SELECT DISTINCT text FROM DIAGNOSTIC_EVENT LIMIT 1000", "DIAGNOSTIC_EVENT"
+    )
     return [
         Quality(
             problem=f"the profiler says: {clean(str(text))[:_MOST_TEXT]}",

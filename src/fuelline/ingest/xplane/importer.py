@@ -18,7 +18,7 @@ from fuelline.ingest.importer import Imported
 from fuelline.ingest.name_book import NameBook
 from fuelline.ingest.protobuf import WireError, find_whole_end, read_varint, text
 from fuelline.ingest.spans import describe_insane, keep_sane, write
-from fuelline.ingest.unpack import TruncatedError, is_packed, read_blocks
+from fuelline.ingest.unpack import TruncatedError, is_packed, read_blocks, say_byte
 from fuelline.ingest.xplane.events import (
     DEVICE_COLUMNS,
     HOST_COLUMNS,
@@ -83,8 +83,8 @@ class XPlane:
             except WireError as error:
                 hint = "" if partial else ", or read its whole planes with `--partial`"
                 raise InputError(
-                    f"{path.name}, byte {error.at}: {error.what}. It is cut off or damaged; "
-                    f"nothing was imported. Copy it again{hint}."
+                    f"{path}, {say_byte(path, error.at)}: {error.what}. It is cut off or "
+                    f"damaged; nothing was imported. Copy it again{hint}."
                 ) from None
             return space.imported(path)
 

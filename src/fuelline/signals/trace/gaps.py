@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.signals.trace.names import CAUSES
-from fuelline.timeline.intervals import SPAN, intersect, merge, nothing, partition, subtract
+from fuelline.timeline.intervals import (
+    SPAN,
+    intersect,
+    merge,
+    nothing,
+    partition,
+    span_of,
+    subtract,
+)
 
 if TYPE_CHECKING:
     from fuelline.signals.trace.host import Host
@@ -61,14 +69,9 @@ class Gaps:
         return merge(self.pieces.filter(pl.col("cause") == cause))
 
 
-def find_gaps(
-    events: pl.DataFrame, busy: pl.DataFrame, host: Host, boundaries_ns: pl.Series
-) -> Gaps:
+def find_gaps(events: pl.DataFrame, host: Host, boundaries_ns: pl.Series) -> Gaps:
     """Split the idle time between a device's first and last event by cause."""
-    span = pl.DataFrame(
-        {"start_ns": [events["start_ns"].min()], "end_ns": [events["end_ns"].max()]}
-    )
-    gaps = subtract(span, busy)
+    gaps = subtract(span_of(events), merge(events))
     found = [nothing().with_columns(cause=pl.lit(None, CAUSE))]
     found += [_explain(part, events, host, boundaries_ns) for part in gaps.iter_slices(_GAPS)]
     return Gaps(pl.concat(found), gaps)

@@ -18,6 +18,7 @@ from fuelline.timeline.intervals import merge, merge_all
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fuelline.signals.trace.gaps import Gaps
     from fuelline.timeline.trace import Trace
 
 _ANYWHERE = ("profiler", "data loader")
@@ -58,7 +59,10 @@ _CALL_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind", "correlation")
 
 
 def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
-    """Read a rank's host events twice: for the launches, then for what its threads did."""
+    """Read a rank's host events twice: for the launches, then for what its threads did.
+
+    `correlations` are those of its device events, in order.
+    """
     texts = trace.texts(rank)
     launch_names = _matching(texts, _LAUNCHES)
     graph_names = _matching(texts, "GraphLaunch")
@@ -74,27 +78,37 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
         graphs += runtime.filter(pl.col("name").is_in(graph_names)).height
         launches.append(_launches(runtime, correlations))
         bounds += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
-    # Sorted rather than hashed, which would need as much memory as the device's events.
-    ordered = pl.concat(launches).sort("correlation", maintain_order=True)
-    is_first = (ordered["correlation"] != ordered["correlation"].shift(1)).fill_null(value=True)
-    found = ordered.filter(is_first)
+    found = _first_calls(pl.concat(launches))
+    launches.clear()
     threads = tuple(found["thread"].unique().sort().to_list())
-    named = found.filter(pl.col("name").is_in(launch_names))
+    named = int(found["name"].is_in(launch_names).sum())
+    told = found.with_columns(
+        pl.col("name").is_in(graph_names).alias("is_graph"),
+        pl.col("name").is_in(_matching(texts, _COUNT_THREADS)).alias("in_threads"),
+    ).drop("name")
+    del found
     return Host(
-        launches=found.with_columns(
-            pl.col("name").is_in(graph_names).alias("is_graph"),
-            pl.col("name").is_in(_matching(texts, _COUNT_THREADS)).alias("in_threads"),
-        ).drop("name"),
+        launches=told,
         sets=_read_sets(trace, rank, texts, threads),
         threads=threads,
         start_ns=min(bounds, default=None),
         end_ns=max(bounds, default=None),
         calls=calls,
-        lost_calls=max(0, calls - named.height),
+        lost_calls=max(0, calls - named),
         queued_calls=queued,
         graph_launches=graphs,
         events=events,
     )
+
+
+def _first_calls(launches: pl.DataFrame) -> pl.DataFrame:
+    """Of several calls with one number the first; by number.
+
+    Sorted rather than hashed, which would need as much memory as the device's events.
+    """
+    ordered = launches.sort("correlation", maintain_order=True)
+    is_first = (ordered["correlation"] != ordered["correlation"].shift(1)).fill_null(value=True)
+    return ordered if is_first.all() else ordered.filter(is_first)
 
 
 def _matching(texts: Mapping[int, str], words: str) -> list[int]:
@@ -110,7 +124,12 @@ def _no_launches() -> pl.DataFrame:
 
 
 def _launches(runtime: pl.DataFrame, correlations: pl.Series) -> pl.DataFrame:
-    has_event = runtime["correlation"].is_in(correlations.implode()).fill_null(value=False)
+    # Numbers grow with time, mostly: a part has to do with a small stretch of them.
+    low, high = runtime["correlation"].min(), runtime["correlation"].max()
+    first = 0 if low is None else int(correlations.search_sorted(low, side="left"))
+    last = 0 if high is None else int(correlations.search_sorted(high, side="right"))
+    near = correlations.slice(first, last - first).implode()
+    has_event = runtime["correlation"].is_in(near).fill_null(value=False)
     calls = runtime.select("correlation", pl.col("end_ns").alias("call_ns"), "thread", "name")
     return calls[has_event.arg_true()]  # gathered, as in `merge`: they are kept
 
@@ -165,26 +184,23 @@ def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> 
     return coded.filter(matters).select("start_ns", "end_ns", "name", "code")
 
 
-def find_during(
-    trace: Trace, rank: int, host: Host, pieces: Mapping[str, pl.DataFrame]
-) -> dict[str, str]:
+def find_during(trace: Trace, rank: int, host: Host, gaps: Gaps) -> dict[str, str]:
     """For each cause the host event that most of its longest idle stretches lay under."""
     texts = trace.texts(rank)
     by_name = _codes_by_name(texts)
-    middles = {_CODES[cause]: _middles(idle) for cause, idle in pieces.items() if cause in _CODES}
-    found: dict[int, list[pl.DataFrame]] = {}
+    causes = gaps.pieces["cause"].unique().to_list()
+    middles = {_CODES[cause]: _middles(gaps.of(cause)) for cause in causes if cause in _CODES}
     asked = [each["at_ns"] for each in middles.values()]
     moments = pl.concat([pl.Series([], dtype=pl.Int64), *asked]).sort()
+    parts = []
     for part in trace.parts("host", rank, _CODE_COLUMNS):
         # Most events lie over none of the moments that are asked for, and need not be looked at.
         over = moments.search_sorted(part["end_ns"]) > moments.search_sorted(part["start_ns"])
-        coded = _coded(part.filter(over), by_name, host.threads)
-        for code, wanted in middles.items():
-            same = coded.filter(pl.col("code") == code).sort("start_ns")
-            found.setdefault(code, []).extend(_open_at(wanted, same))
+        parts.append(_coded(part[over.arg_true()], by_name, host.threads))
     names = {}
-    for code, tables in found.items():
-        top = _top(tables)
+    for code, wanted in middles.items() if parts else ():
+        same = pl.concat(parts).filter(pl.col("code") == code).sort("start_ns")
+        top = _top(_open_at(wanted, same))
         if top is not None:
             names[CAUSES[code]] = texts[top]
     return names
@@ -199,8 +215,7 @@ def _middles(idle: pl.DataFrame) -> pl.DataFrame:
     length = pl.col("end_ns") - pl.col("start_ns")
     return (
         idle.select((pl.col("start_ns") + length // 2).alias("at_ns"), length.alias("length_ns"))
-        .sort("length_ns", descending=True)
-        .head(_MOST_LOOKED_UP)
+        .top_k(_MOST_LOOKED_UP, by=["length_ns", "at_ns"])
         .sort("at_ns")
     )
 

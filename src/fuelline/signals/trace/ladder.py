@@ -32,6 +32,9 @@ _MIXED_GRIDS = Missing(
 )
 
 
+_ROWS = 65_536
+"""Kernels that are stacked at a time."""
+
 _CLIMBED = ("start_ns", "end_ns", "kind", "blocks", "threads", "occupancy", "tensor")
 """What the rungs are made of; the rest of a large table need not be copied."""
 
@@ -124,16 +127,35 @@ def _knows(events: pl.DataFrame, column: str) -> bool:
 
 
 def _stack(events: pl.DataFrame, weight: pl.Expr) -> float:
-    """Nanoseconds by weight, where overlapping kernels share one chip."""
-    weighed = events.select("start_ns", "end_ns", weight.fill_null(0.0).alias("weight"))
-    # Edges at the same moment need no order: what lies between them lasts no time.
-    edges = pl.concat(
-        [
-            weighed.select(pl.col("start_ns").alias("at"), "weight"),
-            weighed.select(pl.col("end_ns").alias("at"), -pl.col("weight")),
-        ]
-    ).sort("at")
-    level = edges["weight"].cum_sum().clip(0, 1)
+    """Nanoseconds by weight, where overlapping kernels, in order, share one chip.
+
+    Some at a time: edges of all of them need as much memory as the events. Edges that the next
+    ones may lie before are carried over, and so is the weight that is open by then.
+    """
+    spent, carried, open_weight = 0.0, _edges(events.clear(), weight), 0.0
+    for part in events.iter_slices(_ROWS):
+        edges = pl.concat([carried, _edges(part, weight)]).sort("at")
+        last = int(edges["at"].search_sorted(part["start_ns"][-1], side="left"))
+        spent += _area(edges.head(last + 1), open_weight)
+        open_weight += float(edges["weight"].head(last).sum())
+        carried = edges.slice(last)
+    return spent + _area(carried, open_weight)
+
+
+def _edges(events: pl.DataFrame, weight: pl.Expr) -> pl.DataFrame:
+    """| at | weight |: what begins and, below zero, what ends."""
+    known = weight.fill_null(0.0).cast(pl.Float64)
+    begins = events.select(pl.col("start_ns").alias("at"), known.alias("weight"))
+    ends = events.select(pl.col("end_ns").alias("at"), (-known).alias("weight"))
+    return pl.concat([begins, ends])
+
+
+def _area(edges: pl.DataFrame, open_weight: float) -> float:
+    """Between the first of these edges and the last, with what is open before.
+
+    Edges at the same moment need no order: what lies between them lasts no time.
+    """
+    level = (edges["weight"].cum_sum() + open_weight).clip(0, 1)
     return float((level * edges["at"].diff().shift(-1).fill_null(0)).sum())
 
 

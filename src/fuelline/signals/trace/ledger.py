@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.trace import LEDGER_PARTS, DeviceLedger
-from fuelline.signals.trace.gaps import PART_OF_CAUSE, Gaps, find_gaps
+from fuelline.signals.trace.gaps import PART_OF_CAUSE
 from fuelline.signals.trace.lane import COMPUTE, COPY
 from fuelline.signals.trace.names import COMMUNICATION
-from fuelline.timeline.intervals import SPAN, intersect, merge, partition, total_ns
+from fuelline.timeline.intervals import (
+    SPAN,
+    intersect,
+    merge,
+    partition,
+    span_of,
+    subtract,
+    total_ns,
+)
 
 if TYPE_CHECKING:
-    from fuelline.signals.trace.host import Host
+    from fuelline.signals.trace.gaps import Gaps
     from fuelline.signals.trace.lane import Lane
     from fuelline.signals.trace.meetings import Meetings
 
@@ -48,13 +56,10 @@ class Account:
         return pl.concat([self.pieces.select(columns), idle]).sort("start_ns")
 
 
-def keep_account(
-    lane: Lane, device: int, host: Host, meetings: Meetings, boundaries_ns: pl.Series
-) -> Account:
-    """The ledger of one device of a rank."""
+def keep_account(lane: Lane, device: int, gaps: Gaps, meetings: Meetings) -> Account:
+    """The ledger of one device of a rank, whose idle time is explained already."""
     events = lane.of(device)
-    busy = merge(events)
-    gaps = find_gaps(events, busy, host, boundaries_ns)
+    busy = subtract(span_of(events), gaps.gaps)
     spans = events.select("row", *SPAN, "family")
     compute = merge(spans.filter(pl.col("family") == COMPUTE))
     talks = spans.filter(pl.col("family") == COMMUNICATION)

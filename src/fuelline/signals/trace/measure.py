@@ -130,9 +130,8 @@ def _describe(trace: Trace, lane: Lane, host: Host, account: Account, found: _Fi
             occupancy=rungs[2].share,
         )
     )
-    pieces = {cause: account.gaps.of(cause) for cause in account.gaps.pieces["cause"].unique()}
     worth = ledger.wall_ns - ledger.busy_ns >= _WORTH_NAMING * ledger.wall_ns
-    during = find_during(trace, lane.rank, host, pieces) if worth else {}
+    during = find_during(trace, lane.rank, host, account.gaps) if worth else {}
     found.during.setdefault(lane.rank, during)
     found.gaps += _gap_causes(account, during)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fuelline.signals.trace.gaps import find_gaps
 from fuelline.signals.trace.host import read_host
 from fuelline.signals.trace.lane import read_lane
 from fuelline.signals.trace.ledger import keep_account
@@ -15,8 +16,6 @@ from fuelline.signals.trace.meetings import find_communicating, match_meetings
 from fuelline.signals.trace.steps import find_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import polars as pl
 
     from fuelline.signals.trace.host import Host
@@ -33,9 +32,9 @@ class Survey:
 
     trace: Trace
     lanes: list[Lane]
-    hosts: Mapping[int, Host]
+    hosts: dict[int, Host]
     meetings: Meetings
-    steps: Mapping[int, Steps]
+    steps: dict[int, Steps]
     """By rank."""
     accounts: list[Account]
     """One a device, by rank and device."""
@@ -52,21 +51,29 @@ def survey_trace(trace: Trace) -> Survey:
     talking = find_communicating(busy) if len(busy) > 1 else set()
     lanes = [lane.with_communicating(talking) for lane in lanes]
     meetings = match_meetings([lane for lane in lanes if lane.events.height])
-    hosts = {lane.rank: read_host(trace, lane.rank, correlations(lane)) for lane in lanes}
-    lanes = [
-        lane.with_graphs(hosts[lane.rank].launches).with_blocks(hosts[lane.rank].launches)
-        for lane in lanes
-    ]
-    steps = {lane.rank: find_steps(trace, lane) for lane in lanes}
-    accounts = [
-        keep_account(lane, device, hosts[lane.rank], meetings, steps[lane.rank].boundaries_ns)
-        for lane in lanes
-        for device in lane.devices
-    ]
-    settled = {rank: host.settled() for rank, host in hosts.items()}
-    return Survey(trace, lanes, settled, meetings, steps, accounts)
+    survey = Survey(trace, [], {}, meetings, {}, [])
+    for lane in lanes:
+        _account_for(lane, survey)
+    return survey
+
+
+def _account_for(lane: Lane, survey: Survey) -> None:
+    """One rank; its host, which is as large as its devices, is let go of as soon as it can be."""
+    host = read_host(survey.trace, lane.rank, correlations(lane))
+    lane = lane.with_graphs(host.launches).with_blocks(host.launches)
+    steps = find_steps(survey.trace, lane)
+    gaps = {
+        device: find_gaps(lane.of(device), host, steps.boundaries_ns) for device in lane.devices
+    }
+    survey.hosts[lane.rank] = host.settled()
+    del host
+    survey.steps[lane.rank] = steps
+    survey.lanes.append(lane)
+    survey.accounts.extend(
+        keep_account(lane, device, idle, survey.meetings) for device, idle in gaps.items()
+    )
 
 
 def correlations(lane: Lane) -> pl.Series:
-    """Of a rank's device events."""
-    return lane.events["correlation"].drop_nulls().unique()
+    """Of a rank's device events, in order."""
+    return lane.events["correlation"].drop_nulls().unique().sort()

@@ -12,7 +12,7 @@ from fuelline.predict.planner.physics.deployment import Deployment
 from fuelline.predict.planner.physics.rates import find_loop
 from fuelline.predict.planner.serve.batch_energy import batch_power_w
 from fuelline.predict.planner.serve.serving import Load, load, saturate
-from fuelline.predict.planner.train.training import Training, model_flops
+from fuelline.predict.planner.train.training_step import Training, model_flops
 from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:

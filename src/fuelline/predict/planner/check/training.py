@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from fuelline.predict.planner.check.inference import Point
 from fuelline.predict.planner.physics.rates import find_convention
 from fuelline.predict.planner.physics.setup import Setup
-from fuelline.predict.planner.train.training import Schedule, Training, model_flops, time_training
+from fuelline.predict.planner.train.training import time_training
 from fuelline.predict.planner.train.training_memory import USABLE_SHARE, count_memory
+from fuelline.predict.planner.train.training_step import Schedule, Training, model_flops
 from fuelline.schema.errors import InputError
 from fuelline.schema.plans import Parallelism
 
