@@ -13,6 +13,7 @@ stretch (they still take bandwidth and cache).
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -173,7 +174,8 @@ def _tell(turns: dict[Case, list[Turn]], options: argparse.Namespace) -> dict[st
     flag = " --cpu-clock" if options.cpu_clock else ""
     intro = (
         f"`python -m bench.roofline_cpu{flag}`, {results.machine()}, torch {torch.__version__}, "
-        f"{clock}, {options.turns} turns of round and steps. {MODEL.params / 1e6:.0f}M random "
+        f"{clock}, {options.turns} turns of round and steps, load {os.getloadavg()[0]:.1f} at the "
+        f"end. {MODEL.params / 1e6:.0f}M random "
         f"weights; prompt {PROMPT}, context {CONTEXT}. Bar: every row within {BAR:.0%}. Mean error "
         f"{mean:.1%}, worst {errors[worst]:+.1%} ({' '.join(map(str, worst))}). Error: median over "
         "the turns, each predicted from the rounds before and after it; spread: middle half of "

@@ -178,6 +178,11 @@ def read_precision(
     """As told, as published, or half."""
     if options.precision:
         found = parse_precision(options.precision)
+    elif loaded.unclear:
+        raise InputError(
+            f"the weights of {loaded.model.name} are quantised by '{loaded.unclear}', and how many "
+            "bits that leaves is not known here. Say it: --precision int4, or fp8, int8-wo."
+        )
     else:
         found = loaded.precision or parse_precision("bf16")
     return replace(found, kv_bits=found.kv_bits if kv_bits is None else kv_bits)

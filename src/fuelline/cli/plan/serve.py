@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BURSTY = 3.0
 """Coefficient of variation of gaps called bursty: production shows 2 to 5 (arXiv 2401.17644)."""
 
-_VALUES = ("batch", "in", "out", "rate", "tp", "pp", "ep", "chips")
+_VALUES = ("batch", "in", "out", "rate", "tp", "pp", "ep", "cp", "chips")
 _RANGES = (
     *_VALUES, "ttft", "tpot", "price", "measured", "kv", "headroom", "vary", "attain",
 )  # fmt: skip
@@ -49,6 +49,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         ("tp", "tensor-parallel degree (default: searched)"),
         ("pp", "pipeline stages (default: searched)"),
         ("ep", "expert-parallel degree (default: searched)"),
+        ("cp", "chips that share a sequence's context (default: 1)"),
         ("chips", "chips at most, in all (default: no limit)"),
         ("measured", "your tokens per second and user, to compare with the floor (default: none)"),
         ("price", "US$ per chip and hour (default: the catalogue's)"),

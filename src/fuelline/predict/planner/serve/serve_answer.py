@@ -179,7 +179,7 @@ def _pinned(question: Question, spread: Parallelism, chip: Chip) -> Question:
     if (question.swept or "batch") != "batch":
         return question
     wide = spread.ep if spread.ep > 1 else None
-    fixed = {"tp": spread.tp, "pp": spread.pp, "ep": wide}
+    fixed = {"tp": spread.tp, "pp": spread.pp, "ep": wide, "cp": spread.cp}
     values = {name: None if size is None else (float(size),) for name, size in fixed.items()}
     return replace(question, chips=(chip,), values={**question.values, **values})
 
@@ -225,9 +225,11 @@ def _spreads(question: Question, chip: Chip) -> list[Parallelism]:
         values = question.values.get(name)
         return None if values is None else [int(value) for value in values]
 
-    if chip.kind == "sram" and not any(given(name) for name in ("tp", "pp", "ep")):
+    if chip.kind == "sram" and not any(given(name) for name in ("tp", "pp", "ep", "cp")):
         return _sram_spreads(question, chip)
-    found = list_spreads(question.model, chip, given("tp"), given("pp"), given("ep"))
+    whole = list_spreads(question.model, chip, given("tp"), given("pp"), given("ep"))
+    # Sequences are cut only if that is asked for: it repeats the weights.
+    found = [replace(each, cp=size) for each in whole for size in given("cp") or (1,)]
     if not chip.linked and chip.kind != "sram":
         return [each for each in found if each.chips == 1]
     return found
