@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.signals.trace.names import CAUSES
-from fuelline.timeline.intervals import SPAN, intersect, merge, nothing, partition, span_of, subtract
+from fuelline.timeline.intervals import (
+    SPAN,
+    intersect,
+    merge,
+    nothing,
+    partition,
+    span_of,
+    subtract,
+)
 
 if TYPE_CHECKING:
     from fuelline.signals.trace.host import Host

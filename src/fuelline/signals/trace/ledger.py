@@ -11,7 +11,15 @@ from fuelline.schema.trace import LEDGER_PARTS, DeviceLedger
 from fuelline.signals.trace.gaps import PART_OF_CAUSE
 from fuelline.signals.trace.lane import COMPUTE, COPY
 from fuelline.signals.trace.names import COMMUNICATION
-from fuelline.timeline.intervals import SPAN, intersect, merge, partition, span_of, subtract, total_ns
+from fuelline.timeline.intervals import (
+    SPAN,
+    intersect,
+    merge,
+    partition,
+    span_of,
+    subtract,
+    total_ns,
+)
 
 if TYPE_CHECKING:
     from fuelline.signals.trace.gaps import Gaps
