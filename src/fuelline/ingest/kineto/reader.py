@@ -41,16 +41,24 @@ if TYPE_CHECKING:
     from fuelline.ingest.kineto.decode import Batch
 
 
+_KEYS = (
+    *(b'"traceEvents"', b'"displayTimeUnit"', b'"systemTraceEvents"', b'"otherData"'),
+    *(b'"stackFrames"', b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"'),
+)
+"""What an object may begin with if its events come late: those of Chrome's Trace Event Format, and
+those of Kineto."""
+
+
 class Kineto:
     """Kineto and Chrome traces."""
 
     format = "kineto"
 
     def recognises(self, head: bytes) -> bool:
-        """An object with `traceEvents`, or an array of objects with a phase."""
+        """An object with a key of such files, or an array of objects with a phase."""
         text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
         if text.startswith(b"{"):
-            return b'"traceEvents"' in head or b'"schemaVersion"' in head
+            return any(key in head for key in _KEYS)
         return text.startswith(b"[") and b'"ph"' in head
 
     def read(
