@@ -8,6 +8,7 @@ file says about itself may stand before or behind its events.
 from __future__ import annotations
 
 import gc
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -47,6 +48,10 @@ _KEYS = (
 )
 """What an object may begin with if its events come late: those of Chrome's Trace Event Format, and
 those of Kineto."""
+
+
+_PLANE = re.compile(rb'"name"\s*:\s*"/device:[A-Z]+:\d+')
+"""The name of a process in XProf's Chrome traces (xla/tsl/profiler/utils/xplane_schema.h)."""
 
 
 class Kineto:
@@ -123,6 +128,7 @@ class _Reading:
 
     def _read_events(self) -> dict[str, Any]:
         """All pieces but the rest, which holds the end of the array; the footer comes back."""
+        self._look_for_planes()
         while (piece := self.splitter.next_piece()) is not None:
             end = self._read_piece(piece)
             if end is not None:
@@ -138,6 +144,18 @@ class _Reading:
             return {}
         self._keep(self._decode_or_fail(Piece(rest.text[: end - 1], rest.start)), rest)
         return self._object(self._as_object(rest.text[end:]), rest.start + end)
+
+    def _look_for_planes(self) -> None:
+        """XProf names its devices first, and then no event says that it is a device's."""
+        if _PLANE.search(self.splitter.left):
+            self.quality.append(
+                Quality(
+                    code="other-producer",
+                    problem="XProf wrote this file (TensorFlow, JAX); its events do not say what "
+                    "they are",
+                    forbids="anything about the device; import the .xplane.pb beside it instead",
+                )
+            )
 
     def _read_piece(self, piece: Piece) -> int | None:
         """Take a piece; if the array ends within it, where that is in the piece."""

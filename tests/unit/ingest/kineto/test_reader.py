@@ -180,6 +180,15 @@ def test_calls_of_other_accelerators_launch_their_kernels(tmp_path: Path, cat: s
     assert trace.table("host", 0)["kind"].item() == HostKind.RUNTIME
 
 
+def test_a_chrome_trace_of_xprof_is_sent_to_its_xplane(tmp_path: Path) -> None:
+    named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}}
+    event = {"ph": "X", "pid": 1, "tid": 14, "ts": 1, "dur": 2, "name": "fusion"}
+    path = write(tmp_path / "trace", [named, event])
+    (quality,) = load(tmp_path, path).facts.quality
+    assert "XProf" in quality.problem
+    assert ".xplane.pb" in quality.forbids
+
+
 def test_files_that_claim_one_rank_are_numbered_and_the_doubt_is_stated(tmp_path: Path) -> None:
     said = {"distributedInfo": {"rank": 0}}
     paths = [write(tmp_path / f"step{n}.json", [kernel(n, 1)], **said) for n in (1, 2)]
