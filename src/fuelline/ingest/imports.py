@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import shutil
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(each for each in path.rglob("*") if each.is_file())
+            inside = sorted((each for each in path.rglob("*") if each.is_file()), key=_natural)
             known = [each for each in inside if find_importer(each) is not None]
             if not known:
                 raise InputError(
@@ -69,6 +70,12 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
             recognise(path)
             found.append(path)
     return list(dict.fromkeys(found))
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """`worker2` before `worker10`: files that do not name their rank are numbered in this order."""
+    words = re.split(r"(\d+)", str(path))
+    return [(int(word), "") if word.isdecimal() else (0, word) for word in words]
 
 
 def import_trace(

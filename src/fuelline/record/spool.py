@@ -22,6 +22,7 @@ import threading
 import time
 import weakref
 from _thread import get_native_id
+from collections.abc import Sequence
 
 from fuelline.record.mapping import map_shared
 from fuelline.schema import wire
@@ -48,6 +49,9 @@ OLDER_SEGMENTS = 3
 """Kept mapped for threads that were suspended between reserving an offset and writing there."""
 
 _BLOCK = 16
+_FIELDS = 10
+"""Of a record, as `wire.RECORD` has them: start, length, five of its own, thread, flags, kind."""
+_BLOCK_FIELDS = _BLOCK * _FIELDS
 _pack_record = wire.RECORD.pack_into
 _pack_block = struct.Struct("<" + wire.RECORD.format.lstrip("<") * _BLOCK).pack_into
 _TEXT = int(wire.Kind.TEXT)
@@ -69,9 +73,6 @@ PHASE, _PHASE_TID, _DROPPED, _FAULTS, _STOPPED = (
 Segment = tuple[int, int, memoryview]
 """File offsets of its first byte and of its end, and its bytes."""
 
-Record = tuple[int, int, int, int, int, int, int, int, int, int]
-"""The fields of `wire.RECORD`."""
-
 
 class _Thread(threading.local):
     """Remembers each thread's kernel id: a system call, a third of the price of a record."""
@@ -84,7 +85,7 @@ class Spool:
     """Writes this process's records to a file in `folder`, made at the first of them.
 
     `live` are the words of the header that change; hooks that must be quick write the phase there
-    themselves. They also do what a `hold` function would do: `held.append(record)`, and if the
+    themselves. They also do what a `hold` function would do: `held.extend(record)`, and if the
     record ends at or after `write_at`, `write_held()`. Only the trainer thread may.
     """
 
@@ -122,7 +123,9 @@ class Spool:
         self._growing = threading.RLock()
         self._is_growing = False
         self._thread = _Thread()
-        self.held: list[Record] = []
+        self.held: list[int] = []
+        """Fields of records, one record after the other: a tuple that is kept is work for the
+        garbage collector, one that is let go of at once is not."""
         self.write_at = self._wrote_at = 0
         self._unheld = UNHELD
         self._closed = False
@@ -142,7 +145,7 @@ class Spool:
         """Keep one record; `kind` and `flags` are plain ints, as enums would double the price."""
         self._write((start_ns, dur_ns, a, b, c, d, e, self._thread.tid, flags, kind))
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: Sequence[int]) -> None:
         at = self._reserve()
         base, end, buffer = self._segment
         if not base <= at < end:
@@ -156,28 +159,28 @@ class Spool:
     def write_held(self) -> None:
         """Write what is held, and decide whether to hold what follows."""
         held, self.held = self.held, []
-        for at in range(0, len(held), _BLOCK):
-            self._write_block(held[at : at + _BLOCK])
+        for at in range(0, len(held), _BLOCK_FIELDS):
+            self._write_block(held[at : at + _BLOCK_FIELDS])
         now_ns = time.monotonic_ns()
-        apart_ns = (now_ns - self._wrote_at) // (len(held) or 1)
+        apart_ns = (now_ns - self._wrote_at) // (len(held) // _FIELDS or 1)
         self._wrote_at = now_ns
         self._unheld -= 1
         self.write_at = 0
         if apart_ns < QUICK_NS and self._unheld < 0:
             self.write_at = now_ns + min(HOLD_NS, HOLD_RECORDS * apart_ns)
 
-    def _write_block(self, records: list[Record]) -> None:
+    def _write_block(self, fields: list[int]) -> None:
         """Write them with one call if they fill a block and it fits; each costs a third then."""
-        if len(records) == _BLOCK:
-            offsets = [self._reserve() for _ in records]
+        if len(fields) == _BLOCK_FIELDS:
+            offsets = [self._reserve() for _ in range(_BLOCK)]
             base, end, buffer = self._segment
             has_room = base <= offsets[0] and offsets[-1] < end
             if has_room and offsets[-1] - offsets[0] == (_BLOCK - 1) * wire.RECORD_BYTES:
-                _pack_block(buffer, offsets[0] - base, *itertools.chain.from_iterable(records))
+                _pack_block(buffer, offsets[0] - base, *fields)
                 return
             # What was reserved stays empty, which readers skip.
-        for record in records:
-            self._write(record)
+        for at in range(0, len(fields), _FIELDS):
+            self._write(fields[at : at + _FIELDS])
 
     def text(self, value: str) -> int:
         """Keep a text in chunks and return the id by which other records name it."""

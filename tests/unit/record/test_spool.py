@@ -227,7 +227,7 @@ def hold(spool: Spool, count: int, *, pause_ns: int = 1000) -> None:
     """Hold records as a hook does, one every `pause_ns`."""
     for number in range(count):
         now_ns = number * pause_ns
-        spool.held.append((now_ns, 1, number, 0, 0, 0, 0, 7, 0, int(wire.Kind.BACKWARD)))
+        spool.held.extend((now_ns, 1, number, 0, 0, 0, 0, 7, 0, int(wire.Kind.BACKWARD)))
         if now_ns >= spool.write_at:
             spool.write_held()
 
@@ -249,10 +249,10 @@ def test_records_that_come_quickly_are_held_and_slow_ones_written_at_once(
     def held_after(pause_ns: int) -> int:
         nonlocal now_ns
         now_ns += pause_ns
-        spool.held.append((now_ns, 0, 0, 0, 0, 0, 0, 7, 0, int(wire.Kind.BACKWARD)))
+        spool.held.extend((now_ns, 0, 0, 0, 0, 0, 0, 7, 0, int(wire.Kind.BACKWARD)))
         if now_ns >= spool.write_at:
             spool.write_held()
-        return len(spool.held)
+        return len(spool.held) // spooling._FIELDS
 
     assert {held_after(quick) for _ in range(spooling.UNHELD + 1)} == {0}
     assert [held_after(quick) for _ in range(102)] == [*range(1, 100), 0, 1, 2]
@@ -261,7 +261,7 @@ def test_records_that_come_quickly_are_held_and_slow_ones_written_at_once(
 
 def test_a_forked_child_does_not_write_what_its_parent_holds(spool: Spool, tmp_path: Path) -> None:
     spool.append(1, 2, 3)
-    spool.held.append((0, 1, 0, 0, 0, 0, 0, 7, 0, int(wire.Kind.BACKWARD)))
+    spool.held.extend((0, 1, 0, 0, 0, 0, 0, 7, 0, int(wire.Kind.BACKWARD)))
     child = os.fork()
     if not child:
         spool.write_held()

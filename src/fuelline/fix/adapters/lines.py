@@ -4,7 +4,7 @@ Torch's queues hand each message to a thread, and each tensor's descriptor is fe
 connection with a handshake. Here a message is sent by whoever has it, its descriptors with it, in
 one system call: nothing is locked, so a process that is killed takes nothing along. What the socket
 has no room for is left to a thread, which is started when that happens first: `send` never waits.
-Order is kept. Standard library only; found by its module in workers that were spawned.
+Order is kept. Standard library only.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ MOST_DESCRIPTORS = 250
 RETRY_S = 0.01
 _CONTROL_BYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
 _LAST, _MORE = b"\0", b"\1"
-_FULL = {errno.EAGAIN, errno.ETOOMANYREFS}
-"""No room now: for bytes, or for more descriptors of this user under way than the sender's own
-limit of open files (unix(7))."""
+_LATER = {errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM}
+"""No room now: for more descriptors of this user under way than the sender's own limit of open
+files (unix(7)), or in the kernel's memory. A send that may wait does not wait for these."""
+_FULL = {errno.EAGAIN, *_LATER}
 _Packet = tuple[bytes, Any, list[int]]
 """Whether it is the last one of its message, content, and descriptors, which it owns."""
 _loading = threading.local()
@@ -54,15 +55,11 @@ class Line:
         self._parts: list[bytes] = []
         self._descriptors: list[int] = []
 
-    def __getstate__(self) -> socket.socket:
-        return self._end
-
-    def __setstate__(self, end: socket.socket) -> None:
-        self.__init__(end)  # type: ignore[misc]
-
     def connect(self) -> Line:
         """The other end; made when its worker is, so that no other worker inherits it."""
         self._end, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if self._end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 2 * FRAGMENT_BYTES:
+            raise OSError(errno.EMSGSIZE, "net.core.wmem_default is too small for a local socket")
         return Line(far)
 
     def fileno(self) -> int:
@@ -178,8 +175,8 @@ class _Backlog:
             try:
                 _send(self._end, packet, 0)
             except OSError as refusal:
-                if refusal.errno == errno.ETOOMANYREFS:
-                    if make_room(MOST) is None:
+                if refusal.errno in _LATER:
+                    if refusal.errno != errno.ETOOMANYREFS or make_room(MOST) is None:
                         select.select([], [], [], RETRY_S)
                     continue
                 # the other end is gone, or this one: there is nobody to send to

@@ -8,6 +8,7 @@ file says about itself may stand before or behind its events.
 from __future__ import annotations
 
 import gc
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -41,16 +42,28 @@ if TYPE_CHECKING:
     from fuelline.ingest.kineto.decode import Batch
 
 
+_KEYS = (
+    *(b'"traceEvents"', b'"displayTimeUnit"', b'"systemTraceEvents"', b'"otherData"'),
+    *(b'"stackFrames"', b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"'),
+)
+"""What an object may begin with if its events come late: those of Chrome's Trace Event Format, and
+those of Kineto."""
+
+
+_PLANE = re.compile(rb'"name"\s*:\s*"/device:[A-Z]+:\d+')
+"""The name of a process in XProf's Chrome traces (xla/tsl/profiler/utils/xplane_schema.h)."""
+
+
 class Kineto:
     """Kineto and Chrome traces."""
 
     format = "kineto"
 
     def recognises(self, head: bytes) -> bool:
-        """An object with `traceEvents`, or an array of objects with a phase."""
+        """An object with a key of such files, or an array of objects with a phase."""
         text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
         if text.startswith(b"{"):
-            return b'"traceEvents"' in head or b'"schemaVersion"' in head
+            return any(key in head for key in _KEYS)
         return text.startswith(b"[") and b'"ph"' in head
 
     def read(
@@ -115,6 +128,7 @@ class _Reading:
 
     def _read_events(self) -> dict[str, Any]:
         """All pieces but the rest, which holds the end of the array; the footer comes back."""
+        self._look_for_planes()
         while (piece := self.splitter.next_piece()) is not None:
             end = self._read_piece(piece)
             if end is not None:
@@ -130,6 +144,18 @@ class _Reading:
             return {}
         self._keep(self._decode_or_fail(Piece(rest.text[: end - 1], rest.start)), rest)
         return self._object(self._as_object(rest.text[end:]), rest.start + end)
+
+    def _look_for_planes(self) -> None:
+        """XProf names its devices first, and then no event says that it is a device's."""
+        if _PLANE.search(self.splitter.left):
+            self.quality.append(
+                Quality(
+                    code="other-producer",
+                    problem="XProf wrote this file (TensorFlow, JAX); its events do not say what "
+                    "they are",
+                    forbids="anything about the device; import the .xplane.pb beside it instead",
+                )
+            )
 
     def _read_piece(self, piece: Piece) -> int | None:
         """Take a piece; if the array ends within it, where that is in the piece."""

@@ -44,12 +44,20 @@ IGNORED = (
 _OLD_DEVICE = {"Kernel": DeviceKind.KERNEL, "Memcpy": DeviceKind.COPY, "Memset": DeviceKind.SET}
 _OLD_HOST = {"Operator": HostKind.OP, "Runtime": HostKind.RUNTIME}
 """Names before Kineto of 2022."""
-_OTHER_RUNTIMES = ("xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime")
+_OTHER_RUNTIMES = (
+    *("xpu_runtime", "xpu_driver", "mtia_runtime", "privateuse1_runtime", "privateuse1_driver"),
+    *("hpu_op", "glow_runtime"),
+)
+_OTHER_DEVICES = {"mtia_ccp_events": DeviceKind.KERNEL}
+"""Host calls and device events of other accelerators (libkineto/include/ActivityType.h)."""
 
 OTHER = Sort("host", int(HostKind.OTHER))
 """Of categories that are not in CATEGORIES."""
 CATEGORIES: dict[str, Sort] = {
-    **{cat: Sort("device", int(kind)) for cat, kind in (DEVICE | _OLD_DEVICE).items()},
+    **{
+        cat: Sort("device", int(kind))
+        for cat, kind in (DEVICE | _OLD_DEVICE | _OTHER_DEVICES).items()
+    },
     **{cat: Sort("host", int(kind), is_linked=False) for cat, kind in UNLINKED.items()},
     **{cat: Sort("host", int(kind)) for cat, kind in (LINKED | _OLD_HOST).items()},
     **{cat: Sort("host", int(HostKind.RUNTIME)) for cat in _OTHER_RUNTIMES},

@@ -110,7 +110,7 @@ def _keep(  # noqa: PLR0917 - the fields of a record
         guest.append(kind, start_ns, dur_ns, *fields, flags)
         return
     spool = guest.spool
-    spool.held.append((start_ns, dur_ns, *fields, guest.trainer_tid, flags, kind))
+    spool.held.extend((start_ns, dur_ns, *fields, guest.trainer_tid, flags, kind))
     if start_ns + dur_ns >= spool.write_at:
         spool.write_held()
 
@@ -198,8 +198,10 @@ class Handles(Hook):
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            fields = is_open.pop(id(args[0]), None) if is_open and args else None
-            if fields is None or is_tracing() or not self.is_on:
+            if not is_open or is_tracing() or not self.is_on:
+                return original(*args, **kwargs)
+            fields = is_open.pop(id(args[0]), None) if args else None
+            if fields is None:
                 return original(*args, **kwargs)
             start_ns = monotonic_ns()
             try:
@@ -207,13 +209,17 @@ class Handles(Hook):
             except BaseException as error:
                 self.close((fields, start_ns), None, error)
                 raise
-            dur_ns = monotonic_ns() - start_ns
+            now_ns = monotonic_ns()
             try:
                 if get_ident() != guest.trainer:
-                    guest.append(_WAIT, start_ns, dur_ns, *fields)
+                    guest.append(_WAIT, start_ns, now_ns - start_ns, *fields)
                 else:
-                    spool.held.append((start_ns, dur_ns, *fields, guest.trainer_tid, 0, _WAIT))
-                    if start_ns + dur_ns >= spool.write_at:
+                    kind, size_bytes, number, count, size = fields
+                    spool.held.extend(
+                        (start_ns, now_ns - start_ns, kind, size_bytes, number, count, size,
+                         guest.trainer_tid, 0, _WAIT)
+                    )  # fmt: skip
+                    if now_ns >= spool.write_at:
                         spool.write_held()
             except Exception as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
@@ -271,10 +277,10 @@ class Call(Hook):
         data_name, data_at, group_at = self._place
 
         @functools.wraps(original)
-        def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: C901 - as above
+        def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912 - as above
             if is_tracing() or not self.is_on:
                 return original(*args, **kwargs)
-            fields = None
+            size = 0
             try:
                 group = args[group_at] if len(args) > group_at else kwargs.get("group")
                 known = getattr(c10d._world, _DEFAULT_GROUP) if group is None else group
@@ -283,16 +289,21 @@ class Call(Hook):
                     ref, number, size, next_number = self._meet(known)
                 if size:
                     data = args[data_at] if len(args) > data_at else kwargs.get(data_name)
-                    fields = (kind, _size_bytes(data), number, next_number(), size)
+                    if type(data) is _Tensor and not _count_modes():
+                        size_bytes = data.nbytes
+                    else:
+                        size_bytes = _size_bytes(data)
+                    count = next_number()
             except Exception as fault:  # noqa: BLE001 - the guard
+                size = 0
                 self.answer_for(fault)
-            if fields is None:
+            if not size:
                 return original(*args, **kwargs)
             start_ns = monotonic_ns()
             try:
                 result = original(*args, **kwargs)
             except BaseException as error:
-                self.close((fields, start_ns), None, error)
+                self.close(((kind, size_bytes, number, count, size), start_ns), None, error)
                 raise
             now_ns = monotonic_ns()
             try:
@@ -301,14 +312,18 @@ class Call(Hook):
                     flags = _ASYNC
                     if len(is_open) >= KEPT_HANDLES:
                         del is_open[next(iter(is_open))]
-                    is_open[id(result)] = fields
+                    is_open[id(result)] = (kind, size_bytes, number, count, size)
                 if get_ident() != guest.trainer:
-                    guest.append(_COLLECTIVE, start_ns, now_ns - start_ns, *fields, flags)
+                    guest.append(
+                        _COLLECTIVE, start_ns, now_ns - start_ns,
+                        kind, size_bytes, number, count, size, flags,
+                    )  # fmt: skip
                 else:
-                    tid = guest.trainer_tid
-                    spool.held.append(
-                        (start_ns, now_ns - start_ns, *fields, tid, flags, _COLLECTIVE)
-                    )
+                    # Written out: a tuple that is unpacked into another becomes a list on the way.
+                    spool.held.extend(
+                        (start_ns, now_ns - start_ns, kind, size_bytes, number, count, size,
+                         guest.trainer_tid, flags, _COLLECTIVE)
+                    )  # fmt: skip
                     if now_ns >= spool.write_at:
                         spool.write_held()
             except Exception as fault:  # noqa: BLE001 - the guard

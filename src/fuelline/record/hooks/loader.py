@@ -186,7 +186,7 @@ class Take(QuickHook):
                     samples, size_bytes = measure(batch, samples)
                 live[PHASE] = _COMPUTE if is_training else _EVAL
                 flags = _GRAD if is_training else 0
-                spool.held.append((
+                spool.held.extend((
                     start_ns, dur_ns, note[0], samples, size_bytes, -1, position,
                     guest.trainer_tid, flags, _NEXT,
                 ))  # fmt: skip

@@ -79,7 +79,7 @@ class Backward(QuickHook):
             dur_ns = monotonic_ns() - start_ns
             try:
                 self._is_inside = False
-                spool.held.append(
+                spool.held.extend(
                     (start_ns, dur_ns, 0, -1, 0, 0, 0, guest.trainer_tid, 0, _BACKWARD_KIND)
                 )
                 if start_ns + dur_ns >= spool.write_at:
@@ -155,7 +155,7 @@ class Step(Hook):
                 if get_ident() != guest.trainer:
                     guest.append(_OPTIMIZER_KIND, now_ns, 0, number)
                     return
-                spool.held.append((
+                spool.held.extend((
                     now_ns, 0, number, 0, 0, 0, 0, guest.trainer_tid, 0, _OPTIMIZER_KIND,
                 ))  # fmt: skip
                 if now_ns >= spool.write_at:

@@ -99,7 +99,7 @@ class Fetch(QuickHook):
             dur_ns = monotonic_ns() - start_ns
             try:
                 guest.fetching.discard(ident)
-                spool.held.append((
+                spool.held.extend((
                     start_ns, dur_ns, -1, collate.samples, -1, -1, collate.dur_ns,
                     guest.trainer_tid, 0, _FETCH,
                 ))  # fmt: skip

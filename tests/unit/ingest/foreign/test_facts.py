@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from fuelline import pipeline
-from fuelline.ingest import import_trace
+from fuelline.ingest import import_trace, load_trace
 from tests.unit.ingest.foreign.reading import RUN, real
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def test_gemms_of_jax_run_on_one_of_eight_devices(tmp_path: Path) -> None:
 def test_bert_on_v100_has_a_step_and_three_devices_with_events(tmp_path: Path) -> None:
     answer = diagnosed("xplane/xprof_GPU-multi-worker.xplane.pb", tmp_path)
     assert [device["device"] for device in answer["devices"]] == ["gpu1", "gpu4", "gpu6"]
+    assert len(load_trace(tmp_path / "run").facts.ranks[0].chips) == 8
     assert answer["trace"]["steps_from"] == "profiler"
     assert answer["steps"]["count"] == 1
 
@@ -61,6 +62,7 @@ def test_bert_on_v100_has_a_step_and_three_devices_with_events(tmp_path: Path) -
 def test_a_slow_worker_is_the_only_culprit(tmp_path: Path) -> None:
     answer = diagnosed("straggler/trace-AR.parquet", tmp_path)
     assert answer["verdict"]["code"] == "SY621"
+    assert answer["collectives"]["ranks"] == 16  # one of each tensor-parallel group of 4, of 64
     (culprit,) = answer["collectives"]["culprits"]
     assert culprit["rank"] == 0
     assert "2.4x as long as the replicas" in culprit["because"]
@@ -70,6 +72,7 @@ def test_a_slow_worker_is_the_only_culprit(tmp_path: Path) -> None:
 def test_a_long_stage_has_no_culprit(tmp_path: Path) -> None:
     answer = diagnosed("straggler/trace-ST.parquet", tmp_path)
     assert answer["verdict"]["code"] == "SY622"
+    assert answer["collectives"]["ranks"] == 8
     assert "stage 3 (the last)" in answer["verdict"]["sentence"]
     assert answer["collectives"]["culprits"] == []
 

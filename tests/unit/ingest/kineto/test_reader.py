@@ -157,6 +157,38 @@ def test_files_without_a_rank_are_numbered_by_their_names(tmp_path: Path) -> Non
     ]
 
 
+def test_a_folder_of_files_without_a_rank_is_numbered_in_natural_order(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for n in range(11):
+        write(folder / f"worker{n}.pt.trace.json", [kernel(n, 1)])
+    trace = load(tmp_path, folder)
+    starts = [trace.table("device", rank)["start_ns"].item() for rank in trace.ranks]
+    assert starts == [n * 1000 for n in range(11)]
+
+
+def test_events_may_come_late_in_a_file_of_other_producers(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    late = {"otherData": {"notes": "x" * 100_000}, "traceEvents": [kernel(1, 1)]}
+    path.write_text(json.dumps(late))
+    assert load(tmp_path, path).table("device", 0).height == 1
+
+
+@pytest.mark.parametrize("cat", ["xpu_runtime", "hpu_op", "privateuse1_driver", "mtia_runtime"])
+def test_calls_of_other_accelerators_launch_their_kernels(tmp_path: Path, cat: str) -> None:
+    trace = load(tmp_path, write(tmp_path / "trace", [call(1, 2, 3) | {"cat": cat}, kernel(5, 1)]))
+    assert trace.table("host", 0)["kind"].item() == HostKind.RUNTIME
+
+
+def test_a_chrome_trace_of_xprof_is_sent_to_its_xplane(tmp_path: Path) -> None:
+    named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}}
+    event = {"ph": "X", "pid": 1, "tid": 14, "ts": 1, "dur": 2, "name": "fusion"}
+    path = write(tmp_path / "trace", [named, event])
+    (quality,) = load(tmp_path, path).facts.quality
+    assert "XProf" in quality.problem
+    assert ".xplane.pb" in quality.forbids
+
+
 def test_files_that_claim_one_rank_are_numbered_and_the_doubt_is_stated(tmp_path: Path) -> None:
     said = {"distributedInfo": {"rank": 0}}
     paths = [write(tmp_path / f"step{n}.json", [kernel(n, 1)], **said) for n in (1, 2)]
