@@ -47,10 +47,22 @@ def parse_values(
         return _walk(first, last, name)
     if len(ends) > 2:
         raise UsageError(f"{name} '{text}' is no range. Give it as FIRST..LAST.")
-    parts = text.split(",") if not re.fullmatch(r"\s*\d{1,3}(,\d{3})+\s*", text) else [text]
+    parts = [text] if _is_one(text, name) else text.split(",")
     if len(parts) > _MOST_VALUES:
         raise UsageError(f"{name} has {len(parts)} values; at most {_MOST_VALUES} are walked.")
     return tuple(_parse_one(part, name, low, high, unit) for part in parts)
+
+
+def _is_one(text: str, name: str) -> bool:
+    """Whether commas only mark thousands, as in 1,024; 96,128 may be meant either way."""
+    if not re.fullmatch(r"\s*\d{1,3}(,\d{3})+\s*", text):
+        return False
+    if ",0" not in text:
+        whole, several = text.replace(",", "").strip(), text.replace(",", ", ").strip()
+        raise UsageError(
+            f"{name} {text} may be one number or several. Give it as {whole}, or as '{several}'."
+        )
+    return True
 
 
 def _parse_one(text: str, name: str, low: float, high: float, unit: str) -> float:
