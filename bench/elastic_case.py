@@ -29,8 +29,8 @@ from torch.utils.data import (
 
 from fuelline.fix.adapters.elastic import build
 from fuelline.fix.adapters.keeper import Keeper, Rules
-from fuelline.fix.governor import Limits
 from fuelline.fix.journal import Journal
+from fuelline.fix.looks import Limits
 
 SAMPLERS = ("in order", "shuffled", "weighted", "subset", "distributed", "own", "own batches")
 KINDS = ("plain", "nested", "text", "drawing", "asking", "failing")

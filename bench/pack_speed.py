@@ -4,8 +4,7 @@ Both lie on one ext4 file system of their own in an image file, which is unmount
 before every pass: neither content nor inodes nor names are in any cache of it then, and nobody
 else's cache is touched. The image's own pages are dropped as well. The reader is a plain Python
 program that lists the folder and reads its files in random order; it does not know of packs. Needs
-root for the mount. PACK_FILES sets the number of files (default 200,000; the bar is for 1,000,000,
-where making the loose files alone takes many minutes). About 6 minutes.
+root for the mount and 30 GB of disk. PACK_FILES sets another number of files. About 20 minutes.
 
     python -m bench.pack_speed
 """
@@ -31,13 +30,13 @@ from fuelline.fix.adapters import PATHS_VARIABLE, SITE_DIR
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FILES = int(os.environ.get("PACK_FILES", "200000"))
+FILES = int(os.environ.get("PACK_FILES", "1000000"))
 FILE_BYTES = 8192
 PER_FOLDER = 1000
 SAMPLE = min(FILES, 20_000)
 """Loose files that are read: each costs the same, so that some tell the rate. A pack is read whole,
 as by an epoch: there the first reads pay for the later ones."""
-PASSES = 5
+PASSES = 3
 BAR_SPEED = 5.0
 BAR_SPACE = 0.02
 
@@ -171,7 +170,7 @@ def markdown(figures: dict[str, Any]) -> str:
 `python -m bench.pack_speed`, {results.machine()}. {FILES:,} files of
 {FILE_BYTES} bytes in random order, of the loose ones {SAMPLE:,}, by a reader that lists the folder
 first; the file system is mounted anew before each pass, so that nothing of it is cached.
-Medians of {PASSES} passes in turn. The bar speaks of 1,000,000 files.
+Medians of {PASSES} passes in turn.
 
 | reads | loose, files/s | packed, files/s | gain | bar |
 | --- | --- | --- | --- | --- |

@@ -15,6 +15,7 @@ FROZEN = {
     "IN103": "storage-contention",
     "IN104": "page-cache-thrash",
     "IN105": "small-files",
+    "IN106": "file-lock",
     "PR201": "too-few-workers",
     "PR202": "too-little-cpu",
     "PR203": "slow-function",

@@ -152,6 +152,36 @@ def test_it_stays_until_the_last_descendant_has_ended(tmp_path: Path) -> None:
         assert not is_alive(orphans[0])
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores to be kept from one")
+def test_cores_that_were_kept_from_the_job_for_a_moment_are_looked_at_again_soon(
+    tmp_path: Path,
+) -> None:
+    every = os.sched_getaffinity(0)
+    pinned = f"import os, time; os.sched_setaffinity(0, {{{min(every)}}}); time.sleep(999)"
+    with watched(tmp_path, pinned) as (job, _):
+        narrow = wait_for_limits(tmp_path, 1, 0)
+        os.sched_setaffinity(job.pid, every)
+        wide = wait_for_limits(tmp_path, len(every), narrow)
+        seconds = [
+            row
+            for row in read(tmp_path).rows
+            if isinstance(row, HostSample) and narrow < row.at_ns < wide
+        ]
+        assert len(seconds) < 9  # they come once a second, and limits every ten unless they change
+
+
+def wait_for_limits(run_dir: Path, cpus_allowed: int, after_ns: int) -> int:
+    """When they were first seen to be these."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        for row in read(run_dir).rows:
+            is_wanted = isinstance(row, Limits) and row.cpus_allowed == cpus_allowed
+            if is_wanted and row.at_ns > after_ns:
+                return row.at_ns
+        time.sleep(0.1)
+    pytest.fail(f"never {cpus_allowed} cores: {read(run_dir).rows}")
+
+
 def test_it_leaves_when_its_own_parent_dies(tmp_path: Path) -> None:
     job = subprocess.Popen([sys.executable, "-c", SLEEPER])
     code = f"""

@@ -206,9 +206,11 @@ def test_a_slow_read_names_the_file_its_mount_and_its_filesystem(slow_mount: Pat
 
 
 @pytest.mark.root
-def test_a_page_fault_on_slow_storage_is_a_fault_and_no_system_call(slow_mount: Path) -> None:
+def test_a_page_fault_on_slow_storage_is_a_fault_of_the_mapped_file(slow_mount: Path) -> None:
     with eye_on(SLOW_FAULTS, str(slow_mount / "slow")) as eye:
-        assert eye.wait_for("fault").syscall == ""
+        row = eye.wait_for("fault")
+        assert row.syscall == ""
+        assert eye.known_places[row.place].path == str(slow_mount / "slow")
 
 
 MANY_THREADS = """

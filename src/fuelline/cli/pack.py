@@ -74,8 +74,9 @@ def act(options: argparse.Namespace) -> int:
     with _Progress() as progress:
         done = pack(source, target, progress)
     overhead = done.pack_bytes / max(1, done.content_bytes) - 1
+    count = "1 file" if done.files == 1 else f"{done.files:,} files"
     print(
-        f"{done.files:,} files, {size(done.content_bytes)}, checked byte for byte; "
+        f"{count}, {size(done.content_bytes)}, checked byte for byte; "
         f"the pack takes {percent(max(0.0, overhead))} more."
         + (f"\n{done.resumed:,} of them were packed by an earlier attempt." if done.resumed else "")
     )

@@ -41,6 +41,7 @@ DEFAULT_S = 2.0
 SERVE_S = 600.0
 _UNFILLED = 0.8
 """Of as many times the rate as there are requests at once: more of them may bring more still."""
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SIZES = {"M": 1 << 20, "G": 1 << 30}
 
 _EPILOG = """\
@@ -109,7 +110,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Measure, or serve."""
-    signal.signal(signal.SIGTERM, _interrupt)  # whatever ends us, what we wrote is deleted
+    for each in _ENDS:
+        signal.signal(each, _interrupt)  # whatever ends us, what we wrote is deleted
     if options.serve is not None:
         serve(options.serve, SERVE_S, say)
         return 0
@@ -125,7 +127,14 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """Once: a second Ctrl-C must not end the deleting."""
+    for each in _ENDS:
+        signal.signal(each, _go_on)
     raise KeyboardInterrupt
+
+
+def _go_on(_number: int, _frame: FrameType | None) -> None:
+    """Not SIG_IGN, of which Python complains if both signals came at once."""
 
 
 def _measure(options: argparse.Namespace) -> Probe:

@@ -89,7 +89,7 @@ def act(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(tuning)).decode() + "\n")
     else:
-        _show(tuning)
+        _show(tuning, is_written=options.apply)
     if options.apply:
         _apply(tuning, patch)
     return 0
@@ -159,10 +159,10 @@ def _find_patch(report: Report, chosen: list[Setting]) -> Patch | NoPatch:
     return make_patch(str(path), source, line, chosen)
 
 
-def _show(tuning: Tuning) -> None:
+def _show(tuning: Tuning, *, is_written: bool) -> None:
     from fuelline import pipeline  # noqa: PLC0415 - as above
 
-    pipeline.show_tuning(tuning, sys.stdout)
+    pipeline.show_tuning(tuning, sys.stdout, is_written=is_written)
     if tuning.patch:
         print(f"\n{clean_lines(tuning.patch)}")
 

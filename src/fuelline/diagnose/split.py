@@ -61,13 +61,33 @@ def _fetch_weights(facts: Facts) -> dict[str, float]:
     read, metadata = value_of(signals.read_share), value_of(signals.metadata_share)
     if cpu is None or queued is None or read is None or metadata is None:
         return {"unknown": 1.0}
-    storage = read + metadata
-    prepare = cpu + queued + (value_of(signals.sleep_share) or 0.0)
+    queue, rest = _lock_queue(facts)
+    storage = queue + rest * (read + metadata)
+    prepare = rest * (cpu + queued + (value_of(signals.sleep_share) or 0.0))
     unknown = max(0.0, 1 - storage - prepare)
     collate = value_of(signals.collate_share) or 0.0
     if collate > _COLLATE_SHARE and prepare > storage:
         return {"read": storage, "handoff": prepare, "unknown": unknown}
     return {"read": storage, "prepare": prepare, "unknown": unknown}
+
+
+def takes_turns(facts: Facts) -> bool:
+    """Whether a queue at a lock of a file is most of what the fetching threads lose to storage."""
+    queue, rest = _lock_queue(facts)
+    read, metadata = value_of(facts.input.read_share), value_of(facts.input.metadata_share)
+    return queue > 0 and queue >= rest * ((read or 0.0) + (metadata or 0.0))
+
+
+def _lock_queue(facts: Facts) -> tuple[float, float]:
+    """The part of fetching that locks of files make serial, and the factor for all other states.
+
+    When n workers take turns, n - 1 are seen at the lock, and what the one that holds it does is
+    what they wait for: n of n are the queue's. A single one waits for somebody else.
+    """
+    locked = value_of(facts.input.file_lock_share) or 0.0
+    workers = (facts.loader.num_workers if facts.loader is not None else None) or 0
+    queue = min(1.0, locked * workers / (workers - 1)) if workers > 1 else locked
+    return queue, (1 - queue) / (1 - locked) if locked < 1 else 0.0
 
 
 def _serialises(facts: Facts) -> bool:

@@ -3,7 +3,8 @@
 It is told how the last stretch of training went and answers with a change or none. A change is a
 trial: the job's rate before against its rate after, counting only batches that were issued under
 the new setting. Faster is kept. Not faster is confirmed by as many looks again and then taken back,
-and the next attempt waits twice as long. Workers that stand idle are parked without a trial.
+unless the wait itself is seen to fall, which is told more finely than a rate that varies with the
+trainer. The next attempt waits twice as long. Workers that stand idle are parked without a trial.
 """
 
 from __future__ import annotations
@@ -11,15 +12,27 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-__all__ = ["Change", "Governor", "Limits", "Look", "Verdict"]
+from fuelline.fix.looks import Change, Trial
+from fuelline.fix.prospects import predict_speedup
 
-STARVED = 0.03
-"""Share of its time that the training may wait without anything being done about it: at 3 % there
-is less to gain than the 2 % that a trial can tell, and the price of the change."""
+if TYPE_CHECKING:
+    from fuelline.fix.looks import Limits, Look, Verdict
+
+__all__ = ["Governor"]
+
+SAVED = 0.01
+"""Share of its time that a trial must save the training at least, if only its wait tells."""
+STARVED = 2 * SAVED
+"""Share of its time that the training may wait without anything being done about it: a change that
+halves a shorter wait saves less than what counts."""
 FED = 0.005
 IDLE = 0.5
 """Workers that are busy less than half of the time are too many."""
+BUSY = 0.8
+"""Share of their time above which workers are the limit; below it they wait for each other's turn,
+or for indices."""
 HEADROOM = 1.15
 """More workers than the mean needs, since fetches differ (prototype, shared/LOADERS.md)."""
 QUEUED = 0.25
@@ -32,88 +45,11 @@ GAIN = 0.02
 FIRST_PAUSE = 16
 """Looks until a change that did not help is tried again; doubled each time."""
 IDLE_LOOKS = 6
+NOT_THE_LIMIT = "the workers are not the limit"
 DEEPEST = 4
 """Times the job's own prefetch."""
 _T_95 = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
 """Student's t, two-sided 95 %, by degrees of freedom; beyond 10 it is taken for 2.1."""
-
-Verdict = str
-"""kept, rolled back, cannot tell."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What may be turned, and how far."""
-
-    base: int
-    """The job's own number of workers."""
-    most: int
-    """Workers that were started."""
-    cores: float
-    """Of the host, shared out among the ranks that train on it."""
-    base_window: int
-    """Batches under way as the job has it: prefetch times workers."""
-    most_window: int
-    """The same, at most: more may not be drawn from this sampler ahead, or not kept in memory."""
-
-
-@dataclass(frozen=True)
-class Look:
-    """One stretch of training, all of it under the present setting."""
-
-    seconds: float
-    batches: int
-    wait_s: float
-    """In the loader, of the trainer's time."""
-    busy_s: float
-    """In fetches, all workers together; likewise on a core."""
-    cpu_s: float
-    fetches: int
-    queued: float | None
-    """Share of their fetches that workers wanted a core and had none."""
-    room: int = 1 << 16
-    """Workers that memory and shared memory have room for."""
-    window_room: int = 1 << 16
-    own_cpu_s: float = 0.0
-    """Of the training process itself, which wants a core of the same cores."""
-
-    @property
-    def rate(self) -> float:
-        """Batches a second."""
-        return self.batches / self.seconds
-
-    @property
-    def starved(self) -> float:
-        """Share of the time that the training waits."""
-        return self.wait_s / self.seconds
-
-    @property
-    def service_s(self) -> float:
-        """Of one fetch; without the time in a queue for a core, which more workers lengthen."""
-        return self.busy_s / max(1, self.fetches) * (1 - (self.queued or 0.0))
-
-
-@dataclass(frozen=True)
-class Change:
-    """A new setting."""
-
-    active: int
-    window: int
-    why: str
-    predicted: float | None = None
-    """Speedup by the operational laws: device, workers over service time, cores over demand."""
-    is_trial: bool = True
-
-
-@dataclass
-class Trial:
-    """A change that is being judged."""
-
-    change: Change
-    was: tuple[int, int]
-    before: list[float]
-    after: list[float] = field(default_factory=list)
-    verdict: Verdict = "cannot tell"
 
 
 @dataclass
@@ -127,6 +63,7 @@ class Governor:
     ended: list[Trial] = field(default_factory=list)
     """Judged and not yet told."""
     _rates: list[float] = field(default_factory=list)
+    _waits: list[float] = field(default_factory=list)
     _pause: int = 0
     _next_pause: int = FIRST_PAUSE
     _failed: set[tuple[int, int]] = field(default_factory=set)
@@ -139,6 +76,7 @@ class Governor:
         if self.trial is not None:
             return self._judge(look)
         self._rates = [*self._rates[-5:], look.rate]
+        self._waits = [*self._waits[-5:], look.starved]
         if self._pause:
             self._pause -= 1
             return None
@@ -155,7 +93,10 @@ class Governor:
         self.active = min(self.active, alive)
         if self.trial is not None:
             self._close("cannot tell")
-        self._rates = []
+        self._forget()
+
+    def _forget(self) -> None:
+        self._rates, self._waits = [], []
 
     def withdraw(self) -> None:
         """The last change never came into force."""
@@ -170,39 +111,32 @@ class Governor:
 
     def _begin(self, change: Change) -> Change:
         if change.is_trial:
-            self.trial = Trial(change, (self.active, self.window), self._rates[-2 * LOOKS :])
+            was, waited = (self.active, self.window), statistics.fmean(self._waits)
+            self.trial = Trial(change, was, self._rates[-2 * LOOKS :], waited=waited)
         self.active, self.window = change.active, change.window
-        self._rates = []
+        self._forget()
         return change
 
     def _judge(self, look: Look) -> Change | None:
         trial = self.trial
         assert trial is not None
         trial.after.append(look.rate)
-        if len(trial.after) < LOOKS:
-            return None
-        gain, doubt = _compare(trial.before, trial.after)
-        if gain - doubt > 1 and gain > 1 + GAIN:
-            self._next_pause = FIRST_PAUSE
-            self._rates = trial.after
-            self._close("kept")
-            return None
-        if gain + doubt < 1:
+        trial.waits.append(look.starved)
+        verdict = _weigh(trial) if len(trial.after) >= LOOKS else None
+        if verdict == "rolled back":
             return self._roll_back(trial)
-        if len(trial.after) < 2 * LOOKS or (gain > 1 + GAIN and len(trial.after) < 4 * LOOKS):
-            return None  # confirmed before it is taken back; a gain in doubt gets more time
-        if gain > 1 + GAIN:
-            self._rates = trial.after
-            self._close("cannot tell")
-            return None
-        return self._roll_back(trial)
+        if verdict is not None:
+            self._next_pause = FIRST_PAUSE if verdict == "kept" else self._next_pause
+            self._rates, self._waits = trial.after, trial.waits
+            self._close(verdict)
+        return None
 
     def _roll_back(self, trial: Trial) -> Change:
         self._failed.add((trial.change.active, trial.change.window))
         self._pause, self._next_pause = self._next_pause, 2 * self._next_pause
         active, window = trial.was
         self.active, self.window = active, window
-        self._rates = []
+        self._forget()
         self._close("rolled back")
         return Change(active, window, "it did not help", is_trial=False)
 
@@ -213,27 +147,41 @@ class Governor:
         self.trial = None
 
     def _grow(self, look: Look) -> Change | None:
-        """More workers if they are busy and a core is free; a longer queue if they are not."""
+        """More workers if they are busy and a core is free; a longer queue if they are not.
+
+        Where the queue may not be longer, or that did not help, more workers start its batches
+        sooner, as long as there are fewer of them than batches.
+        """
         self._idle = 0
         busy = look.busy_s / (look.seconds * self.active)
-        if busy < 0.8:
-            return self._deepen(look, busy)
+        if busy < BUSY:
+            deeper = self._deepen(look, busy)
+            if deeper is not None or self.active >= self.window:
+                return deeper
         if (look.queued or 0.0) > 2 * QUEUED and self.active > math.ceil(self.limits.cores):
             return self._thin_out(look)
-        target = min(self._needed(look), self._affordable(look), self.limits.most, look.room)
-        self.blocked_by = self._name_bound(look) if target <= self.active else ""
+        needed = self._needed(look) if busy >= BUSY else self.active + 1
+        target = min(needed, self._affordable(look), self.limits.most, look.room)
         if target <= self.active:
+            self.blocked_by = self._name_bound(look) if busy >= BUSY else NOT_THE_LIMIT
             return None
-        window = self._window_for(target, look)
+        window = self._grown_window(target, look)
         if (target, window) in self._failed:
             target = self.active + 1  # the jump did not help; a step may
-            window = self._window_for(target, look)
-            if (target, window) in self._failed:
-                return None
-        share = round(100 * look.starved)
-        busy_words = "its worker was" if self.active == 1 else f"its {self.active} workers were"
-        why = f"the training waited {share} % of the time and {busy_words} busy"
-        return Change(target, window, why, self._predict(look, target))
+            window = self._grown_window(target, look)
+        if (target, window) in self._failed:
+            self.blocked_by = NOT_THE_LIMIT
+            return None
+        self.blocked_by = ""
+        predicted = predict_speedup(look, target, self.limits.cores)
+        return Change(target, window, self._why_more(look, busy), predicted)
+
+    def _why_more(self, look: Look, busy: float) -> str:
+        whose = "its worker was" if self.active == 1 else f"its {self.active} workers were"
+        waited = f"the training waited {round(100 * look.starved)} % of the time"
+        if busy >= BUSY:
+            return f"{waited} and {whose} busy"
+        return f"{waited} though {whose} busy only {round(100 * busy)} % of it"
 
     def _thin_out(self, look: Look) -> Change | None:
         """Fewer workers if most of their time goes to waiting for each other's cores."""
@@ -270,23 +218,17 @@ class Governor:
         wanted = max(self.limits.base_window, math.ceil(depth * active))
         return max(self.limits.base_window, min(wanted, self.limits.most_window, look.window_room))
 
+    def _grown_window(self, active: int, look: Look) -> int:
+        """Never shorter than it is: one thing at a time is tried."""
+        return max(self.window, self._window_for(active, look))
+
     def _deepen(self, look: Look, busy: float) -> Change | None:
         deeper = min(2 * self.window, self.limits.most_window, look.window_room)
         deeper = min(deeper, DEEPEST * self._window_for(self.active, look))
-        self.blocked_by = "" if deeper > self.window else "the workers are not the limit"
+        self.blocked_by = "" if deeper > self.window else NOT_THE_LIMIT
         if deeper <= self.window or (self.active, deeper) in self._failed:
             return None
-        why = (
-            f"the training waited {round(100 * look.starved)} % of the time though the workers "
-            f"were busy only {round(100 * busy)} % of it"
-        )
-        return Change(self.active, deeper, why)
-
-    def _predict(self, look: Look, target: int) -> float:
-        own_s = (look.seconds - look.wait_s) / look.batches
-        cpu_s = look.cpu_s / max(1, look.fetches) + look.own_cpu_s / look.batches
-        slowest_s = max(own_s, look.service_s / target, cpu_s / self.limits.cores, 1e-9)
-        return max(1.0, 1 / (look.rate * slowest_s))
+        return Change(self.active, deeper, self._why_more(look, busy))
 
     def _shrink(self, look: Look) -> Change | None:
         """Park workers that stand idle, one at a time, never below what the job itself has."""
@@ -300,6 +242,29 @@ class Governor:
         active = self.active - 1
         window = min(self.window, self._window_for(active, look))
         return Change(active, window, "workers stood idle", is_trial=False)
+
+
+def _weigh(trial: Trial) -> Verdict | None:
+    """What became of it; None as long as more looks may tell."""
+    gain, doubt = _compare(trial.before, trial.after)
+    is_more = gain > 1 + GAIN
+    if is_more and gain - doubt > 1:
+        return "kept"
+    if gain + doubt < 1:
+        return "rolled back"
+    if len(trial.after) < 2 * LOOKS:
+        return None  # confirmed before it is taken back
+    if _has_saved(trial):
+        return "kept"
+    if not is_more:
+        return "rolled back"
+    return "cannot tell" if len(trial.after) >= 4 * LOOKS else None
+
+
+def _has_saved(trial: Trial) -> bool:
+    """Whether the wait fell to less than half, and by what counts."""
+    now = statistics.fmean(trial.waits)
+    return now < trial.waited / 2 and trial.waited - now > SAVED
 
 
 def _compare(before: list[float], after: list[float]) -> tuple[float, float]:

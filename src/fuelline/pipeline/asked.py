@@ -64,9 +64,9 @@ def judge_feed(run_dir: Path, accounts: list[FeedAccount], request: FeedRequest)
     return answer_feed(accounts, rates, request, diagnosis)
 
 
-def show_tuning(tuning: Tuning, stream: TextIO) -> None:
-    """What was tried and chosen, for people."""
-    render_terminal(write_tuning(tuning), stream)
+def show_tuning(tuning: Tuning, stream: TextIO, *, is_written: bool = False) -> None:
+    """What was tried and chosen, for people; `is_written` if the script gets the patch at once."""
+    render_terminal(write_tuning(tuning, is_written=is_written), stream)
 
 
 def show_feed(feed: Feed, stream: TextIO) -> None:

@@ -25,7 +25,7 @@ from fuelline.record.samplers.clocks import Clocks
 from fuelline.record.samplers.descriptors import Descriptors
 from fuelline.record.samplers.devices.sampler import Devices
 from fuelline.record.samplers.host import Host, allowed_cpus
-from fuelline.record.samplers.limits import read_limits
+from fuelline.record.samplers.limits import count_allowed, read_limits
 from fuelline.record.samplers.links import Links
 from fuelline.record.samplers.mounts import MountTable
 from fuelline.record.samplers.others import Others
@@ -160,7 +160,7 @@ class Observer:
         self._seconds += 1
         if self._seconds % CGROUP_EVERY_S == 1:
             groups = frozenset(self._find_groups())
-            if groups != self._groups:  # the job has moved: other limits apply from now on
+            if groups != self._groups or self._has_other_cores():  # other limits apply from now on
                 self._groups = groups
                 self._check_limits(time.monotonic_ns())
             yield from self._cgroup.read(groups)
@@ -191,6 +191,11 @@ class Observer:
     def _sample_others(self, now_ns: int) -> None:
         own = frozenset({os.getpid(), os.getppid(), *self._stacks.pids})
         self._journal.add(self._others.sample(now_ns, own))
+
+    def _has_other_cores(self) -> bool:
+        """Whether it was bound to other cores; libraries do so for a moment while they load."""
+        pids = [process.pid for process in self._list_members()]
+        return self._limits is not None and count_allowed(pids) != self._limits.cpus_allowed
 
     def _check_limits(self, now_ns: int) -> None:
         self._mounts.refresh()

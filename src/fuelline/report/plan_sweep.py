@@ -140,6 +140,7 @@ _ACROSS = {
     "tp": "chips that share every matrix (tp)",
     "pp": "pipeline stages (pp)",
     "ep": "chips that share the experts (ep)",
+    "cp": "chips that share a sequence (cp)",
     "chips": "chips at most",
     "price": "$ a chip and hour",
     "measured": "tokens/s measured",

@@ -10,16 +10,18 @@ from fuelline.schema.names import clean
 if TYPE_CHECKING:
     from fuelline.schema.trials import Tuning
 
+_WRITTEN = "What --apply changes:"
+_UNWRITTEN = "Next: `fuelline tune --apply ...` writes this patch; `fuelline undo` takes it back:"
 
-def write_tuning(tuning: Tuning) -> Document:
-    """All but the patch."""
+
+def write_tuning(tuning: Tuning, *, is_written: bool = False) -> Document:
+    """All but the patch, which stands below; `is_written` if the script gets it at once."""
     blocks: list[Block] = [
         Items(tuple(Item(clean(step)) for step in tuning.steps)),
         Statement(f"{tuning.trial_seconds:.0f} s of trials."),
     ]
     if tuning.patch:
-        written = "`fuelline tune --apply ...` writes this patch; `fuelline undo` takes it back:"
-        blocks.append(Statement(f"Next: {written}"))
+        blocks.append(Statement(_WRITTEN if is_written else _UNWRITTEN))
     elif tuning.chosen:
         blocks.append(Statement(f"Next: write by hand {tuning.paste}"))
     return Document(tuple(blocks))

@@ -64,6 +64,8 @@ class Chip(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=Fal
     confidence: str = "yours"
     """`found`, `mixed`, `recalled`: of our figures; `yours` for a user's entry."""
     notes: str = ""
+    host_gbps: float | None = None
+    """To the host's memory, per direction, by its bus' specification. None: not known."""
 
     def peak_flops(self, math: str) -> float | None:
         """Dense operations per second in `bf16`, `fp16`, `fp8`, `fp4`, `int8` or `fp32`."""

@@ -94,6 +94,10 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     batch_bytes: Signal = _NOT_MEASURED
     """Mean size of a batch as the trainer gets it."""
     place: PlaceFacts | None = None
+    file_lock_share: Signal = _NOT_MEASURED
+    """Of fetching: in a queue at a lock of a file, within `lock_share`: workers take turns."""
+    lock_place: PlaceFacts | None = None
+    """The file whose lock is waited for most."""
 
 
 class StorageFacts(Struct, frozen=True, kw_only=True):

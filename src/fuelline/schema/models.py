@@ -8,15 +8,17 @@ another count keeps it in `stated_params_b` so that the two can be compared. Fig
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from fuelline.schema.catalogue import nearest, plain, read_own, read_shipped
+from fuelline.schema.catalogue import dotted, nearest, plain, read_own, read_shipped
 from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -158,21 +160,42 @@ def read_models(path: Path) -> tuple[Model, ...]:
 
 
 @cache
-def _by_plain_name(own: tuple[Model, ...]) -> dict[str, Model]:
+def _by_spelling(own: tuple[Model, ...]) -> dict[str, Model]:
+    """Every name as it is dotted, and without dots where no other is meant by that."""
     found: dict[str, Model] = {}
-    for model in (*own, *list_models()):
-        for name in (model.name, *model.aliases):
-            found.setdefault(plain(name), model)
+    for spell in (dotted, plain):
+        for model in (*own, *list_models()):
+            for name in (model.name, *model.aliases):
+                found.setdefault(spell(name), model)
     return found
 
 
+_TUNED = re.compile(
+    r"[-_ ](?:instruct|chat|it|hf|base|preview|thinking|v\d(?:\.\d)?|\d{4})$", re.IGNORECASE
+)
+"""Ends of names that change the weights and not the shape: how it was tuned, when, by whom."""
+
+
 def find_model(name: str, own: tuple[Model, ...] = ()) -> Model | None:
-    """By name or alias, spelling and publisher aside; None if there is none."""
-    known = _by_plain_name(own)
-    for candidate in (name, name.rpartition("/")[2]):
-        if plain(candidate) in known:
-            return known[plain(candidate)]
+    """By name or alias, spelling, publisher and tuning aside; None if there is none."""
+    known = _by_spelling(own)
+    bare = re.sub(r"^meta-(?=(?:code)?llama)", "", name.rpartition("/")[2], flags=re.IGNORECASE)
+    for candidate in (name, *_shortened(bare)):
+        # Who leaves dots out means any place of them; who writes one means it there.
+        found = known.get(dotted(candidate))
+        if found is not None:
+            return found
     return None
+
+
+def _shortened(name: str) -> Iterator[str]:
+    """The name, and again with one tuning word less at its end."""
+    while name:
+        yield name
+        shorter = _TUNED.sub("", name)
+        if shorter == name:
+            return
+        name = shorter
 
 
 def name_model(name: str, own: tuple[Model, ...] = ()) -> Model:

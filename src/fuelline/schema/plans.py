@@ -36,8 +36,8 @@ class Parallelism(Struct, frozen=True, kw_only=True):
 
     @property
     def shards(self) -> int:
-        """Chips that hold one copy of a dense model."""
-        return self.tp * self.pp
+        """Chips that work on one sequence together."""
+        return self.tp * self.pp * self.cp
 
     @property
     def words(self) -> str:

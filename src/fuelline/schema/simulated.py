@@ -23,6 +23,8 @@ class Request(Struct, frozen=True):
     """When the first token came, if another pool has read the prompt already."""
     asked_s: float | None = None
     """When the user asked, if that was another pool; None: at `arrival_s`."""
+    underway: bool = False
+    """Began before the simulation did: it fills the service and counts in no figure."""
 
     @property
     def since_s(self) -> float:

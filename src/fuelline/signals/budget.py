@@ -125,7 +125,7 @@ def step_table(tiling: Tiling) -> pl.DataFrame:
 
 
 def measure_hidden(
-    trainer: Trainer, tiling: Tiling, device_idle: Signal = _NO_CLOCK
+    trainer: Trainer, tiling: Tiling, device_idle: Signal = _NO_CLOCK, *, is_fed: bool = False
 ) -> dict[str, float]:
     """For each stall: how much of it an asynchronous device hides behind its queue, 0 to 1.
 
@@ -134,8 +134,7 @@ def measure_hidden(
     a longer wait makes the rest of the step shorter, one for one, and the step as a whole does not
     change. The slope of the rest on the stall tells: 0 means that every wait is felt, -1 that none
     is. A loader with workers that sets the pace shows the same slope, because it makes up for
-    steps of any length; but workers that keep up have batches ready, so that waiting for them is
-    felt as such.
+    steps of any length: with workers this is asked only if they are known to keep up (`is_fed`).
     """
     steps = step_table(tiling)
     if isinstance(device_idle, Reading):
@@ -146,7 +145,7 @@ def measure_hidden(
     return {
         part: _hidden_fraction(steps[part], steps.select(step_ns - pl.col(part)).to_series())
         for part in STALLS
-        if part != "input" or not trainer.workers
+        if part != "input" or is_fed or not trainer.workers
     }
 
 

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from fuelline.timeline import Timeline
     from fuelline.timeline.tiles import Span
 
+_FEW_READINGS = 4
+"""Fewer have no middle: the mean is all that can be said."""
+
 
 def growth(timeline: Timeline, span: Span, name: str) -> float | None:
     """How much a host counter grew over the window; None if its source was not read twice.
@@ -17,16 +20,35 @@ def growth(timeline: Timeline, span: Span, name: str) -> float | None:
     Only changes were written down, so the value at a moment is the last one before it, and a source
     was read when any of its names changed. The growth between readings stands for the window.
     """
-    host = timeline.table("host")
-    source = name.partition(".")[0]
-    looks = host.filter(pl.col("name").str.starts_with(f"{source}."))["at_ns"].unique().sort()
-    rows = host.filter(pl.col("name") == name).sort("at_ns")
-    looks = looks.filter(looks >= rows["at_ns"].min()) if rows.height else looks.clear()
+    rows, looks = _readings(timeline, name)
     first_ns, last_ns = _looked(looks, span)
     if last_ns <= first_ns:
         return None
     grown = _value_at(rows, last_ns) - _value_at(rows, first_ns)
     return max(0.0, grown) * span.wall_ns / (last_ns - first_ns)
+
+
+def usual_rate(timeline: Timeline, span: Span, name: str) -> float | None:
+    """Per second, in the middle one of the times between two readings inside the window.
+
+    A pause of the job, or of the machine, lowers the mean over the window and not this.
+    """
+    rows, looks = _readings(timeline, name)
+    inside = looks.filter((looks >= span.start_ns) & (looks <= span.end_ns))
+    if inside.len() < _FEW_READINGS:
+        return None
+    values = pl.DataFrame({"at_ns": inside}).join_asof(rows, on="at_ns")
+    rates = values.select(pl.col("value").diff() / pl.col("at_ns").diff() * 1e9).to_series()
+    return float(rates.median())  # type: ignore[arg-type]
+
+
+def _readings(timeline: Timeline, name: str) -> tuple[pl.DataFrame, pl.Series]:
+    """The values that were written down, and when they were looked at."""
+    host = timeline.table("host")
+    source = name.partition(".")[0]
+    looks = host.filter(pl.col("name").str.starts_with(f"{source}."))["at_ns"].unique().sort()
+    rows = host.filter(pl.col("name") == name).sort("at_ns")
+    return rows, looks.filter(looks >= rows["at_ns"].min()) if rows.height else looks.clear()
 
 
 def _looked(looks: pl.Series, span: Span) -> tuple[int, int]:

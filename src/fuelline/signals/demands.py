@@ -19,7 +19,7 @@ from fuelline.signals.device_time import (
     read_device_clock,
 )
 from fuelline.signals.estimate import ratio, total
-from fuelline.signals.fetching import STORAGE_STATES, Fetches
+from fuelline.signals.fetches import STORAGE_STATES, Fetches
 
 if TYPE_CHECKING:
     from fuelline.schema.devices import DeviceFacts

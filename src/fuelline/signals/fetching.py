@@ -2,153 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.facts import HotLine, InputFacts, PlaceFacts
-from fuelline.schema.readings import Missing, Signal
-from fuelline.schema.wire import Flag, Kind, Phase
+from fuelline.schema.facts import InputFacts, PlaceFacts
+from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.wire import Kind
 from fuelline.signals.budget import measure_wait, training_batches
 from fuelline.signals.estimate import proportion, ratio, total
+from fuelline.signals.fetches import BUSY_STATES, STORAGE_STATES
 from fuelline.timeline.intervals import covered_ns, merge, total_ns
 
 if TYPE_CHECKING:
+    from fuelline.signals.fetches import Fetches
     from fuelline.timeline import Timeline
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
 
-STORAGE_STATES = ("read", "fault", "socket")
-BUSY_STATES = (*STORAGE_STATES, "running", "metadata", "lock", "sleep", "write", "other")
-"""All but `pipe`, in which a worker waits for something to do."""
-_MOSTLY_LOCKED = 0.5
 _FEW_SAMPLES = 20
 """Fewer samples of waiting than this do not carry a decomposition: 1 s at 20 per second."""
+_KEPT_UP = 0.8
+"""Workers with nothing to do for four fifths of the trainer's wait are not what it waits for."""
+_PICKLING = 0.25
+"""Of the wait: with less of it in pickling, that is not what the trainer waits for either."""
 _BLOCKED_FRAC = 0.2
 """Fetches that are blocked for less compute, whatever they may be blocked in."""
-
-
-@dataclass(frozen=True)
-class Fetches:
-    """The fetches of training batches inside the window, and thread states meanwhile."""
-
-    rows: pl.DataFrame
-    """FETCH joined with FETCH_IO: pid, start_ns, dur_ns, samples, cpu_ns, runq_ns, collate_ns,
-    read_bytes, disk_bytes, calls, faults, system_ns. -1 where the kernel refused."""
-    states: pl.DataFrame
-    """Samples of the fetching threads while the trainer waited."""
-    threads: int
-    """Fetching threads at a time: the workers, or the trainer itself."""
-
-    def at_a_time(self, *states: str) -> Signal:
-        """How many of the threads were in these states at once, on average.
-
-        Not every thread is looked at in every round, so this is their share of all looks times
-        their number.
-        """
-        looks = int(self.states["count"].sum())
-        if not looks:
-            return Missing(reason="no fetching thread was sampled while the trainer waited")
-        hits = int(self.states.filter(pl.col("state").is_in(states))["count"].sum())
-        return total(self.threads * hits / looks, "count", "states while waiting", looks)
-
-
-def collect_fetches(
-    timeline: Timeline, trainer: Trainer, tiling: Tiling, lines: list[HotLine]
-) -> Fetches:
-    """Pick out what concerns the training loader.
-
-    A sleep inside a line that reads a file is a delayed read: some file systems and shims wait that
-    way.
-    """
-    states = timeline.table("states").filter(
-        pl.col("phase").is_in(_wait_phases(trainer))
-        & (pl.col("window_ns") >= tiling.start_ns - 10**9)
-        & (pl.col("window_ns") <= tiling.end_ns)
-    )
-    waiting = states.filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.reader_tid))
-    rows = fetch_table(timeline, trainer).filter(
-        (pl.col("start_ns") + pl.col("dur_ns")).is_between(tiling.start_ns, tiling.end_ns)
-    )
-    workers = _busy_workers(trainer, rows)
-    fetching = (
-        states.filter(pl.col("pid").is_in(workers) & (pl.col("tid") == pl.col("pid")))
-        if workers
-        else waiting
-    )
-    fetching = _behind_locks(states, fetching)
-    if _sleeps_in_reads(lines):
-        fetching = fetching.with_columns(pl.col("state").replace("sleep", "read"))
-    return Fetches(
-        rows=rows,
-        states=fetching,
-        threads=max(1, min(trainer.workers, len(workers))),
-    )
-
-
-def _busy_workers(trainer: Trainer, rows: pl.DataFrame) -> list[int]:
-    """Workers that fetched something, else all: `run --fix` has some in reserve, which sleep."""
-    busy = rows["pid"].unique().to_list()
-    return [pid for pid in trainer.worker_pids if pid in busy] or list(trainer.worker_pids)
-
-
-def _behind_locks(states: pl.DataFrame, fetching: pl.DataFrame) -> pl.DataFrame:
-    """A fetching thread that waits for a lock has helpers: what those do is what it waits for."""
-    counts = dict(fetching.group_by("state").agg(pl.col("count").sum()).iter_rows())
-    busy = sum(counts.values()) - counts.get("pipe", 0)
-    if counts.get("lock", 0) <= _MOSTLY_LOCKED * busy:
-        return fetching
-    helpers = states.filter(
-        pl.col("pid").is_in(fetching["pid"].unique().implode())
-        & ~pl.col("state").is_in(["lock", "pipe"])
-        & ~pl.col("tid").is_in(fetching["tid"].unique().implode())
-    )
-    working = fetching.filter(pl.col("state") != "lock")
-    return pl.concat([working, helpers]) if helpers.height else fetching
-
-
-def fetch_table(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
-    """All fetches of training batches of the run, with their I/O."""
-    pids = trainer.worker_pids or (trainer.pid,)
-    events = timeline.table("events").filter(
-        pl.col("pid").is_in(pids)
-        & (pl.col("flags").cast(pl.Int64) & int(Flag.END | Flag.ERROR) == 0)
-    )
-    if not trainer.worker_pids:
-        events = _inside(events, training_batches(timeline, trainer))
-    fetches = events.filter(pl.col("kind") == Kind.FETCH).select(
-        "pid",
-        "tid",
-        "start_ns",
-        "dur_ns",
-        pl.col("b").alias("samples"),
-        pl.col("c").alias("cpu_ns"),
-        pl.col("d").alias("runq_ns"),
-        pl.col("e").alias("collate_ns"),
-    )
-    traffic = events.filter(pl.col("kind") == Kind.FETCH_IO).select(
-        "pid",
-        "tid",
-        "start_ns",
-        pl.col("a").alias("read_bytes"),
-        pl.col("b").alias("disk_bytes"),
-        pl.col("c").alias("calls"),
-        pl.col("d").alias("faults"),
-        pl.col("e").alias("system_ns"),
-    )
-    return fetches.join(traffic, on=["pid", "tid", "start_ns"], how="left").sort("start_ns")
-
-
-def _inside(events: pl.DataFrame, batches: pl.DataFrame) -> pl.DataFrame:
-    """Events of one process that begin while its trainer takes a batch: not those of validation."""
-    taken = batches.select("start_ns", "end_ns").sort("start_ns")
-    return (
-        events.sort("start_ns")
-        .join_asof(taken, on="start_ns", strategy="backward")
-        .filter(pl.col("start_ns") <= pl.col("end_ns"))
-        .drop("end_ns")
-    )
 
 
 def measure_input(
@@ -161,9 +40,7 @@ def measure_input(
     """Waiting for input and its decomposition."""
     rows = fetches.rows
     wall = rows["dur_ns"]
-    batches = training_batches(timeline, trainer).filter(
-        pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
-    )
+    batches = _batches_within(timeline, trainer, tiling)
     shares = _state_shares(fetches, batches)
     sizes = batches.filter(pl.col("c") >= 0)["c"]
     return InputFacts(
@@ -181,7 +58,31 @@ def measure_input(
         batch_bytes=total(_mean(sizes), "bytes", "next.bytes", sizes.len())
         if sizes.len()
         else Missing(reason="no batch was measured inside the window"),
-        place=_top_place(timeline, fetches.states),
+        place=_top_place(
+            timeline,
+            fetches.states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"])),
+        ),
+        lock_place=_top_place(timeline, _at_file_locks(fetches.states)),
+    )
+
+
+def keeps_up(timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetches) -> bool:
+    """Whether batches were ready while the trainer took them: workers had nothing to do.
+
+    Those whose queue is still pickling have nothing to do either, and are not done.
+    """
+    looks = int(fetches.states["count"].sum())
+    idle = int(fetches.states.filter(pl.col("state") == "pipe")["count"].sum())
+    if not trainer.worker_pids or looks < _FEW_SAMPLES or idle < _KEPT_UP * looks:
+        return False
+    batches = _batches_within(timeline, trainer, tiling)
+    pickled = _pickle_share(timeline, trainer, tiling, batches)
+    return isinstance(pickled, Reading) and pickled.value < _PICKLING
+
+
+def _batches_within(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
+    return training_batches(timeline, trainer).filter(
+        pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
 
 
@@ -194,18 +95,13 @@ def _unseen_wait(trainer: Trainer) -> Missing | None:
     return None
 
 
-def _wait_phases(trainer: Trainer) -> list[int]:
-    phases = [Phase.WAIT] if trainer.step_kind == "train" else [Phase.WAIT, Phase.EVAL_WAIT]
-    return [int(phase) for phase in phases]
-
-
 def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
     """Decompose the fetching threads' time while the trainer waited.
 
     `running` covers having a core and waiting for one; the fetches' own CPU and run-queue clocks,
     which are exact, tell the two apart.
     """
-    names = ("cpu", "core_wait", "read", "metadata", "sleep", "lock", "idle")
+    names = ("cpu", "core_wait", "read", "metadata", "sleep", "lock", "file_lock", "idle")
     counts = dict(fetches.states.group_by("state").agg(pl.col("count").sum()).iter_rows())
     seen = sum(counts.values())
     busy = seen - counts.get("pipe", 0)
@@ -224,8 +120,16 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
         "metadata_share": proportion(counts.get("metadata", 0), busy, f"{origin}: metadata"),
         "sleep_share": proportion(counts.get("sleep", 0), busy, f"{origin}: sleep"),
         "lock_share": proportion(counts.get("lock", 0), busy, f"{origin}: lock"),
+        "file_lock_share": proportion(
+            int(_at_file_locks(fetches.states)["count"].sum()), busy, f"{origin}: lock of a file"
+        ),
         "idle_share": proportion(counts.get("pipe", 0), seen, f"{origin}: pipe"),
     }
+
+
+def _at_file_locks(states: pl.DataFrame) -> pl.DataFrame:
+    """Locks of memory have no place; those of files have."""
+    return states.filter((pl.col("state") == "lock") & (pl.col("place") > 0))
 
 
 def _clock_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
@@ -265,12 +169,6 @@ def _cpu_part(rows: pl.DataFrame) -> float:
     return cpu / (cpu + queued) if cpu + queued > 0 else 1.0
 
 
-def _sleeps_in_reads(lines: list[HotLine]) -> bool:
-    """Sleeping threads are at lines that read files, not at lines that call sleep()."""
-    reads = sum(line.share for line in lines if line.stage in ("read", "decode"))
-    return reads > sum(line.share for line in lines if line.stage == "sleep")
-
-
 def _known_ratio(rows: pl.DataFrame, part: str, whole: str, origin: str) -> Signal:
     known = rows.filter((pl.col(part) >= 0) & (pl.col(whole) >= 0))
     return ratio(known[part], known[whole], "frac", origin)
@@ -300,8 +198,7 @@ def _unpickle_share(trainer: Trainer, batches: pl.DataFrame) -> Signal:
     return _known_ratio(batches, "d", "dur_ns", "next.cpu over next")
 
 
-def _top_place(timeline: Timeline, states: pl.DataFrame) -> PlaceFacts | None:
-    blocked = states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"]))
+def _top_place(timeline: Timeline, blocked: pl.DataFrame) -> PlaceFacts | None:
     seen = int(blocked["count"].sum())
     known = blocked.filter(pl.col("place") > 0).join(
         timeline.table("places"), left_on="place", right_on="id", how="inner"

@@ -47,7 +47,10 @@ _READER_TEXT = re.compile(
 _SLEEP_TEXT = re.compile(r"\bsleep\(")
 _SYNC_NAME = re.compile(r"^(synchronize|wait_for_device|block_until_ready)$")
 _SYNC_TEXT = re.compile(r"\.item\(\)|\.cpu\(\)|\.tolist\(\)|synchronize\(")
-_HOOKED = re.compile(r"/torch/(utils/data|autograd|_tensor|optim|serialization)")
+_HOOKED = re.compile(
+    r"/torch/(utils/data|autograd/(__init__|graph)\.py|_tensor|optim|serialization)"
+)
+"""Not torch/autograd/function.py: the forward of the user's own functions runs in it."""
 
 
 class _Frame(NamedTuple):

@@ -12,7 +12,8 @@ from fuelline.signals.compute import measure_compute
 from fuelline.signals.cores import measure_cores
 from fuelline.signals.demands import measure_demands
 from fuelline.signals.devices import measure_devices
-from fuelline.signals.fetching import collect_fetches, measure_input
+from fuelline.signals.fetches import collect_fetches
+from fuelline.signals.fetching import keeps_up, measure_input
 from fuelline.signals.hotspots import find_fetch_lines, find_loop_lines
 from fuelline.signals.storage import measure_storage
 from fuelline.signals.transfer import measure_transfer
@@ -39,7 +40,8 @@ def measure(
     fetches = collect_fetches(timeline, trainer, tiling, fetch_lines)
     loop_lines = find_loop_lines(timeline, trainer, tiling)
     transfer = measure_transfer(timeline, trainer, tiling)
-    hidden = measure_hidden(trainer, tiling, transfer.device_idle_share)
+    is_fed = keeps_up(timeline, trainer, tiling, fetches)
+    hidden = measure_hidden(trainer, tiling, transfer.device_idle_share, is_fed=is_fed)
     waiting = measure_input(timeline, trainer, tiling, fetches, hidden.get("input", 0.0))
     accelerators = measure_devices(timeline, (tiling.start_ns, tiling.end_ns))
     return Facts(

@@ -11,9 +11,9 @@ import polars as pl
 from fuelline.schema.facts import PlaceFacts, StorageFacts
 from fuelline.schema.readings import Missing, Reading, Signal, at_least
 from fuelline.schema.units import number, rate
-from fuelline.signals.counters import growth, latest, process_growth
+from fuelline.signals.counters import growth, latest, process_growth, usual_rate
 from fuelline.signals.estimate import slope, total
-from fuelline.signals.fetching import STORAGE_STATES, Fetches, fetch_table
+from fuelline.signals.fetches import STORAGE_STATES, Fetches, fetch_table
 from fuelline.timeline.intervals import mean_overlap
 
 if TYPE_CHECKING:
@@ -51,30 +51,11 @@ def measure_storage(
     others_share, others_name = _others(
         timeline, tiling, place, limit_use=limit_use, in_flight=in_flight
     )
-    calls = float((rows["calls"] + rows["faults"].clip(0, None)).sum())
-    blocked_ns = float((rows["dur_ns"] - rows["cpu_ns"] - rows["runq_ns"].clip(0, None)).sum())
-    disk = _disk_rate(timeline, tiling)
+    reads = _read_calls(rows)
     return StorageFacts(
         in_flight=in_flight,
-        request_seconds=total(
-            max(0.0, blocked_ns) / calls / 1e9,
-            "s",
-            "fetch blocked over read calls and major faults",
-            int(calls),
-        )
-        if calls > 0
-        else Missing(reason="no read call or major fault was counted"),
-        read_bytes_per_s=total(
-            float(rows["read_bytes"].sum()) / seconds, "bytes/s", "fetch.read_bytes"
-        )
-        if rows.height
-        else Missing(reason="no fetch with I/O counters"),
-        disk_bytes_per_s=disk,
-        bytes_per_call=total(
-            float(rows["read_bytes"].sum()) / calls, "bytes", "fetch.read_bytes over calls"
-        )
-        if calls > 0
-        else Missing(reason="no read call or major fault was counted"),
+        **_per_read(rows, reads, seconds),
+        disk_bytes_per_s=_disk_rate(timeline, tiling),
         saturation=_saturation(fetch_table(timeline, trainer)),
         limit_use=limit_use,
         limit_text=limit_text,
@@ -85,6 +66,38 @@ def measure_storage(
         refault_share=_refault_share(timeline, tiling),
         memory_use=_memory_use(timeline, tiling),
     )
+
+
+def _read_calls(rows: pl.DataFrame) -> Signal:
+    """Reads and major faults of the fetches, if those are what the fetches are blocked in.
+
+    The kernel does not count what is received from sockets: then the few calls that it did count
+    would have to last longer than the fetches that made them.
+    """
+    calls = float((rows["calls"] + rows["faults"].clip(0, None)).sum())
+    if calls <= 0:
+        return Missing(reason="no read call or major fault was counted")
+    if _blocked_ns(rows) / calls > float(rows["dur_ns"].sum()) / rows.height:
+        return Missing(reason="the kernel does not count what fetches are blocked in as reads")
+    return total(calls, "count", "fetch.calls and major faults", int(calls))
+
+
+def _blocked_ns(rows: pl.DataFrame) -> float:
+    blocked = (rows["dur_ns"] - rows["cpu_ns"] - rows["runq_ns"].clip(0, None)).sum()
+    return max(0.0, float(blocked))
+
+
+def _per_read(rows: pl.DataFrame, reads: Signal, seconds: float) -> dict[str, Signal]:
+    names = ("request_seconds", "read_bytes_per_s", "bytes_per_call")
+    if isinstance(reads, Missing):
+        return dict.fromkeys(names, reads)
+    moved, count = float(rows["read_bytes"].sum()), int(reads.value)
+    each_s = _blocked_ns(rows) / reads.value / 1e9
+    return {
+        "request_seconds": total(each_s, "s", "fetch blocked over read calls and faults", count),
+        "read_bytes_per_s": total(moved / seconds, "bytes/s", "fetch.read_bytes"),
+        "bytes_per_call": total(moved / count, "bytes", "fetch.read_bytes over calls", count),
+    }
 
 
 def _disk_rate(timeline: Timeline, tiling: Tiling) -> Signal:
@@ -150,21 +163,28 @@ def _limit_use(
 def _cap_uses(
     timeline: Timeline, tiling: Tiling, device: str, caps: dict[str, float]
 ) -> list[tuple[float, str]]:
-    seconds = tiling.wall_ns / 1e9
+    own = process_growth(timeline, tiling, "disk_read_bytes")
     moved = _largest(
-        growth(timeline, tiling, f"cgroup.io.{device}.read_bytes"),
-        process_growth(timeline, tiling, "disk_read_bytes"),
+        _rate(timeline, tiling, f"cgroup.io.{device}.read_bytes"),
+        None if own is None else own / (tiling.wall_ns / 1e9),
     )
-    operations = growth(timeline, tiling, f"cgroup.io.{device}.read_operations")
+    operations = _rate(timeline, tiling, f"cgroup.io.{device}.read_operations")
     if operations is None:
-        operations = growth(timeline, tiling, f"disk.{device}.reads")
+        operations = _rate(timeline, tiling, f"disk.{device}.reads")
     uses = []
     if caps.get("read_bps") and moved is not None:
-        uses.append((moved / seconds / caps["read_bps"], rate(caps["read_bps"])))
+        uses.append((moved / caps["read_bps"], rate(caps["read_bps"])))
     if caps.get("read_iops") and operations is not None:
-        use = operations / seconds / caps["read_iops"]
+        use = operations / caps["read_iops"]
         uses.append((use, f"{number(caps['read_iops'])} reads/s"))
     return uses
+
+
+def _rate(timeline: Timeline, tiling: Tiling, name: str) -> float | None:
+    """Per second, on average or usually: who stops now and then is at the limit all the same."""
+    grown = growth(timeline, tiling, name)
+    mean = None if grown is None else grown / (tiling.wall_ns / 1e9)
+    return _largest(mean, usual_rate(timeline, tiling, name))
 
 
 def _largest(*values: float | None) -> float | None:

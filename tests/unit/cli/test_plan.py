@@ -489,3 +489,62 @@ def test_weights_in_host_memory_have_room_but_no_bandwidth(capsys: Capture) -> N
             "tpot_s"
         ]["value"]
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "least", "most"),
+    [
+        (("--tp", "4", "--batch", "1..64"), "sequences", 1, 64),
+        (("--tp", "4", "--batch", "96..128"), "sequences", 96, 128),
+        (("--tp", "1..4"), "tp", 1, 4),
+        (("--chips", "4..8"), "chips", 4, 8),
+    ],
+)
+def test_the_first_lines_answer_within_the_range(
+    capsys: Capture, words: tuple[str, ...], field: str, least: int, most: int
+) -> None:
+    found = answer(capsys, "serve", "llama-3.1-70b", "--chip", "h100", *words)
+    best = found["options"][0]
+    assert least <= {**best, **best["spread"]}[field] <= most
+
+
+def test_a_range_of_batches_that_memory_does_not_hold_says_what_it_does(capsys: Capture) -> None:
+    code, _, said = run(
+        capsys, "serve", "llama-3.1-70b", "--chip", "h100", "--tp", "2", "--batch", "1000..4000"
+    )
+    assert code == 3
+    assert "--batch 1,000 does not fit" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "both"),
+    [
+        (("llama-3.1-70b", "--tp", "7"), ("--tp 4", "--tp 8")),
+        (("mixtral-8x7b", "--ep", "3"), ("--ep 2", "--ep 4")),
+    ],
+)
+def test_a_degree_that_does_not_divide_names_its_neighbours(
+    capsys: Capture, words: tuple[str, ...], both: tuple[str, str]
+) -> None:
+    code, _, said = run(capsys, "serve", *words, "--chip", "h100")
+    assert code == 2
+    assert all(each in said for each in both)
+
+
+def test_chips_that_share_a_sequence_bring_its_first_token_sooner(capsys: Capture) -> None:
+    found = answer(
+        capsys, "serve", "llama-3.1-8b", "--chip", "h100", "--tp", "1", "--batch", "1",
+        "--in", "100k", "--cp", "1..4",
+    )  # fmt: skip
+    firsts = [point["option"]["prefill_s"] for point in found["sweep"]]
+    assert firsts == sorted(firsts, reverse=True)
+    assert [point["option"]["chips"] for point in found["sweep"]] == [1, 2, 4]
+
+
+def test_an_unknown_host_bus_is_named_as_an_assumption(capsys: Capture) -> None:
+    words = ("serve", "llama-3.1-70b", "--tp", "4", "--offload", "--explain", "--chip")
+    _, unknown, _ = run(capsys, *words, "arc-b60")
+    _, known, _ = run(capsys, *words, "rtx-4090")
+    assert "assumed: a host bus" in unknown
+    assert "assumed: a host bus" not in known
+    assert "limit: host bus" in known

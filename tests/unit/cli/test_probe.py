@@ -1,5 +1,10 @@
 """What a probe says of a disk for `whatif --storage probe.json`."""
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from fuelline.cli.probe import _summarise
@@ -27,3 +32,19 @@ def test_a_disk_that_16_requests_fill_has_a_most(crowd: float | None, at_once: i
     assert found is not None
     assert found.requests_at_once == at_once
     assert found.request_seconds == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("ends", [(signal.SIGTERM,), (signal.SIGHUP, signal.SIGINT)])
+def test_a_probe_that_is_ended_leaves_nothing_behind(
+    tmp_path: Path, ends: tuple[signal.Signals, ...]
+) -> None:
+    command = [sys.executable, "-m", "fuelline", "probe", str(tmp_path), "--size", "16M"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as probe:
+        while not list(tmp_path.iterdir()):
+            assert probe.poll() is None
+        for each in ends:
+            probe.send_signal(each)
+        _, said = probe.communicate()
+    assert probe.returncode == 130
+    assert b"Traceback" not in said
+    assert not list(tmp_path.iterdir())

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from fuelline.fix.governor import FIRST_PAUSE, LOOKS, Change, Governor, Limits, Look
+from fuelline.fix.governor import FIRST_PAUSE, LOOKS, Governor
+from fuelline.fix.looks import Change, Limits, Look
 
 LIMITS = Limits(base=2, most=8, cores=8.0, base_window=4, most_window=64)
 
@@ -150,3 +151,41 @@ def test_a_change_that_never_came_into_force_is_no_trial() -> None:
     governor.withdraw()
     governor.interrupt()
     assert (governor.active, governor.ended) == (2, [])
+
+
+def test_a_wait_that_is_seen_to_fall_is_kept_though_the_rate_cannot_tell() -> None:
+    """The trainer itself varies by 3 % from look to look, and there are 4 % to gain."""
+    governor = Governor(LIMITS, 2, 4)
+    shaky = [look(rate, starved=0.04, busy=0.6) for rate in (96, 100, 104)]
+    change = hear_all(governor, *shaky)
+    assert change is not None
+    assert (change.active, change.window) == (2, 8)
+    after = [look(rate, starved=0.001, busy=0.6) for rate in (98, 102, 104)]
+    assert hear_all(governor, *after, *after) is None
+    assert governor.window == 8
+    assert [trial.verdict for trial in governor.ended] == ["kept"]
+
+
+def test_a_wait_that_falls_while_the_job_gets_slower_is_not_kept() -> None:
+    """Workers that take the trainer's core away make its own part longer."""
+    governor = Governor(LIMITS, 2, 4)
+    hear_all(governor, *[look(100, starved=0.04, busy=0.6)] * LOOKS)
+    change = hear_all(governor, *[look(90, starved=0.0, busy=0.6)] * LOOKS)
+    assert change is not None
+    assert [trial.verdict for trial in governor.ended] == ["rolled back"]
+
+
+def test_more_workers_keep_a_queue_that_was_made_longer() -> None:
+    change = hear_all(Governor(LIMITS, 2, 32), *[look()] * LOOKS)
+    assert change is not None
+    assert (change.active, change.window) == (6, 32)
+
+
+def test_where_a_longer_queue_is_not_allowed_uneven_fetches_get_a_worker_more() -> None:
+    limits = replace(LIMITS, most_window=4)
+    change = hear_all(Governor(limits, 2, 4), *[look(starved=0.1, busy=0.6)] * LOOKS)
+    assert change is not None
+    assert (change.active, change.window) == (3, 4)
+    full = Governor(limits, 4, 4)
+    assert hear_all(full, *[look(starved=0.1, busy=0.6, active=4)] * LOOKS) is None
+    assert "not the limit" in full.blocked_by

@@ -36,6 +36,12 @@ def load(folder: Path, **changes: Any) -> Loaded:
     return load_model(str(folder))
 
 
+def _groups(weights: dict[str, Any], inputs: dict[str, Any] | None) -> dict[str, Any]:
+    """As compressed-tensors writes it."""
+    group = {"weights": weights, "input_activations": inputs}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+
+
 def test_a_config_gives_the_same_counts_as_the_public_name(tmp_path: Path) -> None:
     loaded = load(tmp_path)
     assert loaded.model.params == name_model("Llama-3.1-8B").params
@@ -244,3 +250,69 @@ def test_a_model_of_ones_own_comes_from_toml(tmp_path: Path) -> None:
     path.write_text('[[model]]\nname = "Mine"\nhiden = 64\n')
     with pytest.raises(InputError, match=r"hid"):
         load_model(str(path))
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ({"quant_method": "gptq", "bits": 8}, "int8-wo"),
+        ({"quant_method": "gptq", "bits": 4}, "gptq"),
+        ({"quant_method": "fbgemm_fp8"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "int4"),
+        (_groups({"num_bits": 4, "type": "int"}, None), "int4"),
+        (_groups({"num_bits": 8, "type": "float"}, {"num_bits": 8}), "fp8"),
+        (_groups({"num_bits": 8, "type": "int"}, {"num_bits": 8}), "int8"),
+        (_groups({"num_bits": 4, "type": "float"}, {"num_bits": 4}), "nvfp4"),
+    ],
+)
+def test_quantised_weights_are_as_their_tool_says(
+    tmp_path: Path, said: dict[str, Any], meant: str
+) -> None:
+    found = load(tmp_path, quantization_config=said)
+    assert found.precision is not None
+    assert (found.precision.name, found.unclear) == (meant, "")
+
+
+@pytest.mark.parametrize("said", [{"quant_method": "aqlm"}, {"quant_method": "gptq", "bits": 3}])
+def test_a_quantisation_that_nobody_knows_is_not_taken_for_half_precision(
+    tmp_path: Path, said: dict[str, Any]
+) -> None:
+    found = load(tmp_path, quantization_config=said)
+    assert found.precision is None
+    assert found.unclear == said["quant_method"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("gemma-3-4b", {"model_type": "gemma3_text", "sliding_window": 1024, "layers": 34}),
+        ("gemma-2-9b", {"model_type": "gemma2", "sliding_window": 4096, "layers": 42}),
+        ("qwen2-57b-a14b", {"model_type": "qwen2_moe", "layers": 28}),
+        ("llama-4-maverick", {"model_type": "llama4_text", "layers": 48}),
+    ],
+)
+def test_what_a_model_type_has_by_default_need_not_be_said(
+    tmp_path: Path, name: str, changes: dict[str, Any]
+) -> None:
+    known = name_model(name)
+    own = {
+        "hidden_size": known.hidden,
+        "num_hidden_layers": changes.pop("layers"),
+        "num_attention_heads": known.heads,
+        "num_key_value_heads": known.kv_heads,
+        "intermediate_size": known.ffn or known.expert_ffn,
+        "head_dim": known.head_dim or None,
+        "vocab_size": known.vocab,
+        **changes,
+    }
+    if changes["model_type"] == "qwen2_moe":
+        own |= {"num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 2560}
+        own |= {"shared_expert_intermediate_size": 20480}
+    if changes["model_type"] == "llama4_text":
+        own |= {"num_local_experts": 128, "num_experts_per_tok": 1, "intermediate_size": 8192}
+        own |= {"intermediate_size_mlp": 16384, "interleave_moe_layer_step": 2}
+        own |= {"attention_chunk_size": 8192}
+    found = load(tmp_path, **own).model
+    assert (found.params, found.active_params) == (known.params, known.active_params)
+    assert (found.window, found.global_every) == (known.window, known.global_every)

@@ -16,9 +16,9 @@ from fuelline.predict.planner.serve.floor import critical_batch, find_floor, pro
 from fuelline.predict.planner.serve.serve_answer import Question, answer_serving
 from fuelline.predict.planner.serve.serve_plan import Wish, find_load
 from fuelline.predict.planner.simulation import Arrivals, Lengths, Limits, Slo, plan_fleet
+from fuelline.predict.planner.train.replicas import held_params, sharded_params
 from fuelline.predict.planner.train.train_layouts import TrainWish
 from fuelline.predict.planner.train.train_plan import plan_training
-from fuelline.predict.planner.train.training import held_params, sharded_params
 from fuelline.schema.chips import Chip, find_chip, list_chips
 from fuelline.schema.errors import InputError
 from fuelline.schema.models import Model, list_models, name_model

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fuelline.predict.planner.physics.operators import list_operators
 from fuelline.predict.planner.physics.work import make_work
-from fuelline.predict.planner.train.training import model_flops
+from fuelline.predict.planner.train.training_step import model_flops
 from fuelline.schema.models import Model
 from fuelline.schema.plans import Parallelism, Slice
 from fuelline.schema.precision import parse_precision

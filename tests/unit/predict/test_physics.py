@@ -13,10 +13,12 @@ from fuelline.predict.planner.physics.constants import (
 )
 from fuelline.predict.planner.physics.deployment import Deployment
 from fuelline.predict.planner.physics.exchanges import (
+    BUS_GBPS,
     all_gather,
     all_reduce,
     all_to_all,
     hidden_part,
+    host_gbps,
 )
 from fuelline.predict.planner.physics.expert_operators import touched_share
 from fuelline.predict.planner.physics.memory import cache_bytes, weight_bytes
@@ -27,8 +29,9 @@ from fuelline.predict.planner.serve.pools import split_pools
 from fuelline.predict.planner.serve.serve_plan import Wish, find_load
 from fuelline.predict.planner.serve.serving import load, saturate
 from fuelline.predict.planner.train.reliability import expected_maximum, find_goodput, find_jitter
-from fuelline.predict.planner.train.training import Schedule, model_flops, time_training
+from fuelline.predict.planner.train.training import time_training
 from fuelline.predict.planner.train.training_memory import count_memory
+from fuelline.predict.planner.train.training_step import Schedule, model_flops
 from fuelline.schema.chips import Chip, find_chip, list_chips
 from fuelline.schema.models import list_models, name_model
 from fuelline.schema.plans import Parallelism
@@ -329,3 +332,32 @@ def test_replicas_that_share_experts_wait_less_when_all_always_have_a_prompt() -
     )
     assert rare > 1
     assert often == pytest.approx(1.0, rel=1e-6)
+
+
+def test_chips_that_share_a_sequence_read_its_prompt_faster_and_hold_more_of_it() -> None:
+    alone, four = (replica("llama-3.1-8b", spread=Parallelism(cp=size)) for size in (1, 4))
+    ratio = alone.prefill(1, 131_072).seconds / four.prefill(1, 131_072).seconds
+    assert 3.0 < ratio < 4.0
+    assert four.room(131_072) > 3.9 * alone.room(131_072)
+    # Weights are repeated: a short context gains nothing, and pays for the gathering.
+    assert four.decode(1, 100).seconds > alone.decode(1, 100).seconds
+    assert find_floor(four, 131_072).seconds < find_floor(alone, 131_072).seconds
+    assert four.decode(1, 131_072).seconds > find_floor(four, 131_072).seconds
+
+
+def test_a_million_tokens_on_sixteen_hosts_take_what_was_published() -> None:
+    """77 s of Llama-3-405B on 128 H100 (arXiv 2411.01783), predicted without having seen it."""
+    many = replica("llama-3.1-405b", spread=Parallelism(tp=8, cp=16))
+    assert many.prefill(1, 1e6).seconds == pytest.approx(77, rel=0.25)
+
+
+def test_stages_read_the_prompts_of_a_static_batch_one_behind_the_other() -> None:
+    line = replica("llama-3.1-70b", spread=Parallelism(tp=2, pp=4))
+    few, many = (line.batch(count, 8192, 1).seconds / count for count in (1, 16))
+    assert many < 0.4 * few
+
+
+def test_host_memory_is_as_fast_as_the_bus_that_the_catalogue_knows() -> None:
+    assert host_gbps(find_chip("h100")) == pytest.approx(2 * host_gbps(find_chip("a100")))
+    assert host_gbps(find_chip("gh200-96gb")) > 5 * host_gbps(find_chip("h100"))
+    assert host_gbps(Chip(name="mine")) == BUS_GBPS

@@ -6,10 +6,10 @@ import pytest
 
 from fuelline.predict.roofline.timing import (
     Probe,
+    Rounds,
     find_spread,
     median_reading,
     rate_reading,
-    time_rounds,
 )
 
 
@@ -31,7 +31,10 @@ def test_each_probe_gets_one_value_a_round() -> None:
         return run
 
     probes = [Probe("slow", spend(0.5)), Probe("fast", spend(1e-4))]  # type: ignore[arg-type]
-    times = time_rounds(probes, 7, clock, lambda: None)
+    rounds = Rounds(probes, clock, lambda: None)
+    for _ in range(7):
+        rounds.take()
+    times = rounds.times
     assert times["slow"] == pytest.approx([0.5] * 7)
     assert times["fast"] == pytest.approx([1e-4] * 7)
 
@@ -39,7 +42,7 @@ def test_each_probe_gets_one_value_a_round() -> None:
 def test_the_device_is_settled_before_and_after_each_sample() -> None:
     clock, settled = FakeClock(), []
     probe = Probe("launch", lambda: settled.append("run"))
-    time_rounds([probe], 1, _tick(clock), lambda: settled.append("settle"))
+    Rounds([probe], _tick(clock), lambda: settled.append("settle")).take()
     assert settled[0] == "settle"
     assert settled[-1] == "settle"
 

@@ -16,3 +16,14 @@ def test_all_steps_are_told_within_80_columns() -> None:
     assert max(map(len, text.splitlines())) <= 80
     words = text.split()
     assert {"num_workers=2:", "num_workers=4:", "48", "DataLoader(...)"} <= set(words)
+
+
+def test_a_patch_that_is_written_at_once_is_not_the_next_step() -> None:
+    tuning = Tuning(chosen=[Setting(knob="num_workers", value=4)], patch="--- a\n+++ b\n")
+    texts = []
+    for is_written in (False, True):
+        stream = io.StringIO()
+        render_terminal(write_tuning(tuning, is_written=is_written), stream)
+        texts.append(stream.getvalue())
+    assert "Next: `fuelline tune --apply" in texts[0]
+    assert "Next" not in texts[1]

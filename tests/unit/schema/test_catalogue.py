@@ -63,6 +63,29 @@ def test_names_are_found_whatever_their_spelling() -> None:
     assert find_model("nothing like it") is None
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("OPT-13B", "OPT-13B"),
+        ("OPT-1.3B", "OPT-1.3B"),
+        ("opt 13b", "OPT-13B"),
+        ("llama31 8b", "Llama-3.1-8B"),
+        ("neuralmagic/Meta-Llama-3.1-70B-Instruct", "Llama-3.1-70B"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "Mistral-7B"),
+        ("Qwen3-30B-A3B-Instruct-2507", "Qwen3-30B-A3B"),
+        ("gemma-2-9b-it", "Gemma-2-9B"),
+        ("Command-R+", "Command-R-Plus"),
+        ("Command-R", "Command-R-35B"),
+    ],
+)
+def test_a_name_means_one_shape_however_it_is_spelled(said: str, meant: str) -> None:
+    assert name_model(said).name == meant
+
+
+def test_a_dot_that_is_written_is_meant() -> None:
+    assert find_model("GPT-1.3B") is None
+
+
 def test_an_unknown_chip_is_refused_with_its_neighbours_and_a_way_out() -> None:
     with pytest.raises(InputError, match=r"h100.*--catalogue"):
         find_chip("h1000")

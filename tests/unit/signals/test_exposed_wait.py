@@ -5,7 +5,8 @@ import random
 import pytest
 
 from fuelline.schema.readings import Missing, Reading
-from tests.unit.builders import Lane, facts_of, make_timeline
+from fuelline.schema.wire import Kind, Phase
+from tests.unit.builders import START_NS, Lane, facts_of, make_timeline
 
 STEPS = 120
 
@@ -57,6 +58,27 @@ def test_a_loader_with_workers_that_sets_the_pace_is_felt_though_its_steps_are_a
         lane.step(wait=70 - compute, forward=compute - 1, backward=1, opt=0)
     exposed, total = exposed_and_total(lane)
     assert exposed == pytest.approx(total)
+
+
+@pytest.mark.parametrize(
+    ("idle", "pickled_ms", "is_hidden"),
+    [(90, 1, True), (50, 1, False), (90, 15, False)],
+    ids=["batches are ready", "workers are busy", "workers are pickling"],
+)
+def test_waiting_for_workers_is_hidden_only_if_their_batches_were_ready(
+    idle: int, pickled_ms: float, is_hidden: bool
+) -> None:
+    lane, worker = Lane().worker(pid=200), Lane(200)
+    for wait in waits():
+        lane.step(wait=wait, forward=5, backward=60 - wait, opt=5)
+        worker.add(Kind.HANDOFF, pickled_ms, 10**6).gap(70 - pickled_ms)
+    states = [
+        (START_NS, 200, 200, int(Phase.WAIT), state, "", 0, count)
+        for state, count in (("pipe", idle), ("running", 100 - idle))
+    ]
+    waiting = facts_of(make_timeline(lane, worker, states=states)).input
+    hidden = waiting.exposed_share.value < 0.2 * waiting.wait_share.value
+    assert hidden == is_hidden
 
 
 def test_a_loose_relation_hides_nothing() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.wire import Kind, Phase
-from fuelline.signals.fetching import fetch_table
+from fuelline.signals.fetches import fetch_table
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, judge, make_timeline
 
 WORKER = 200
@@ -103,6 +103,16 @@ def test_what_workers_do_while_the_trainer_computes_does_not_count() -> None:
 def test_helper_threads_of_a_worker_do_not_count() -> None:
     helper = (START_NS, WORKER, WORKER + 1, WAIT, "pipe", "read", 0, 500)
     assert values(input_of([seen("running", 50), helper]), "idle") == [0]
+
+
+def test_a_lock_of_a_file_has_a_place_and_no_helper_threads_behind_it() -> None:
+    places = [(7, "/data/all.h5", "/data", "nfs4", "0:44")]
+    helper = (START_NS, WORKER, WORKER + 1, WAIT, "read", "pread64", 0, 80)
+    states = [seen("lock", 60, on=(7, "flock")), seen("lock", 10), seen("running", 30), helper]
+    found = input_of(states, places=places)
+    assert values(found, "lock", "file_lock", "read") == pytest.approx([0.7, 0.6, 0.0])
+    assert (found.lock_place.path, found.lock_place.syscall) == ("/data/all.h5", "flock")
+    assert found.place is None
 
 
 def test_a_worker_behind_a_lock_is_judged_by_its_helper_threads() -> None:

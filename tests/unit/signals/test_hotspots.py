@@ -198,3 +198,10 @@ def test_the_trainers_own_lines_are_loop_sync_or_forward(
 def test_what_a_hook_times_already_is_not_a_line_of_the_loop(hooked: str) -> None:
     stacks = {("main (/job/train.py:80)", hooked): 10}
     assert lines_of(stacks, pid=TRAINER, loop=True) == []
+
+
+def test_the_forward_of_a_users_own_autograd_function_is_a_line_of_the_loop() -> None:
+    applied = f"apply ({SITE}/torch/autograd/function.py:596)"
+    stacks = {("main (/job/train.py:80)", applied, "forward (/job/ops.py:7)"): 10}
+    (line,) = lines_of(stacks, pid=TRAINER, loop=True)
+    assert line.line == "/job/ops.py:7"

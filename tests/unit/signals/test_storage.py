@@ -122,6 +122,16 @@ def test_no_counters_means_missing_rates_not_zero() -> None:
         assert isinstance(getattr(storage, name), Missing), name
 
 
+def test_what_comes_through_sockets_is_not_counted_by_the_kernel_and_so_missing() -> None:
+    worker = Lane(200)
+    for _ in range(STEPS):
+        worker.fetch(100, clocks_ms=(2, 0, 0), io=(0, 0, 0, 0, 0))
+    worker.fetch(100, clocks_ms=(2, 0, 0), io=(900, 0, 3, 0, 0))
+    storage = storage_of(trainer_with(200), worker)
+    for name in ("request_seconds", "read_bytes_per_s", "bytes_per_call"):
+        assert isinstance(getattr(storage, name), Missing), name
+
+
 def test_in_flight_are_the_workers_that_are_blocked_on_storage() -> None:
     waiting = (START_NS, TRAINER, TRAINER, int(Phase.WAIT), "pipe", "poll", 0, 50)
     computing = (START_NS, 201, 201, int(Phase.WAIT), "running", "", 0, 25)
@@ -173,6 +183,16 @@ def test_a_limit_holds_although_the_job_that_had_it_is_gone_at_the_last_look() -
     counted = counter("cgroup.io.8:1.read_bytes", 9.5e6)
     storage = limited(host=counted, facts={"limits": (before, held, after)})
     assert storage.limit_use.value == pytest.approx(0.95, rel=0.12)
+
+
+def test_a_job_that_pauses_is_at_its_limit_all_the_same() -> None:
+    moved = [0, 10, 20, 20, 20, 30, 40, 50, 60, 60, 70, 80]  # MB at each second
+    host = [
+        (START_NS + second * 10**9, "cgroup.io.8:1.read_bytes", total * 1e6)
+        for second, total in enumerate(moved)
+    ]
+    storage = limited(host=host, facts=limits(read_bps=10e6))
+    assert storage.limit_use.value == pytest.approx(1)
 
 
 def test_without_cgroup_counters_the_jobs_own_bytes_are_compared() -> None:

@@ -55,10 +55,11 @@ def act(options: argparse.Namespace) -> int:
     check_counts(options)
     constants = shared.read_constants(options)
     loaded = shared.load(options)
-    precision = shared.read_precision(options, loaded)
     native = shared.is_native(options, loaded)
     if native and options.purpose == "train":
         precision, native = parse_precision("bf16"), False
+    else:
+        precision = shared.read_precision(options, loaded)
     chips = shared.read_chip_list(options)
     if options.purpose == "serve":
         wish = Wish(

@@ -178,6 +178,11 @@ def read_precision(
     """As told, as published, or half."""
     if options.precision:
         found = parse_precision(options.precision)
+    elif loaded.unclear:
+        raise InputError(
+            f"the weights of {loaded.model.name} are quantised by '{loaded.unclear}', and how many "
+            "bits that leaves is not known here. Say it: --precision int4, or fp8, int8-wo."
+        )
     else:
         found = loaded.precision or parse_precision("bf16")
     return replace(found, kv_bits=found.kv_bits if kv_bits is None else kv_bits)
@@ -226,63 +231,6 @@ def read_engine(options: argparse.Namespace, constants: Constants) -> Engine:
     if options.engine not in known:
         raise UsageError(f"no engine '{options.engine}'. Known: {', '.join(known)}.")
     return known[options.engine]
-
-
-def check_degrees(options: argparse.Namespace, model: Model) -> None:
-    """Degrees that contradict the model are refused with the nearest that does not.
-
-    Of a range that has others, the table says it in their lines.
-    """
-    from fuelline.predict.planner.models.shapes import why_uneven  # noqa: PLC0415 - not for the help
-
-    if any(
-        len(values) > 1 and not all(why_uneven(model, name, value) for value in values)
-        for name in ("tp", "pp", "ep")
-        if (values := values_of(options, name) or ())
-    ):
-        return
-    for tp in values_of(options, "tp") or ():
-        _check_heads(tp, model.heads)
-    for pp in values_of(options, "pp") or ():
-        if pp > model.layers:
-            raise UsageError(f"--pp {pp:g} is more than the {model.layers} layers that there are.")
-    for ep in values_of(options, "ep") or ():
-        if ep > 1 and not model.experts:
-            raise UsageError(f"--ep {ep:g}: {model.name} has no experts to spread. Leave it out.")
-        if ep > 1 and model.experts % int(ep):
-            fit = [size for size in range(1, model.experts + 1) if model.experts % size == 0]
-            near = min(fit, key=lambda size: abs(size - ep))
-            raise UsageError(
-                f"--ep {ep:g} does not divide {model.experts} experts. The nearest that does is "
-                f"--ep {near}."
-            )
-
-    _check_together(options)
-
-
-def _check_together(options: argparse.Namespace) -> None:
-    """Experts are spread over whole attention groups, or groups over whole sets of experts."""
-    for tp in values_of(options, "tp") or ():
-        for ep in values_of(options, "ep") or ():
-            small, large = sorted((int(tp), int(ep)))
-            if large % small:
-                fit = [size for size in range(1, large + 1) if large % size == 0]
-                near = min(fit, key=lambda size: abs(size - small))
-                flag = "tp" if tp < ep else "ep"
-                raise UsageError(
-                    f"--tp {tp:g} and --ep {ep:g} do not go together: one must divide the other. "
-                    f"Give --{flag} {near}, or leave one of them out."
-                )
-
-
-def _check_heads(tp: float, heads: int) -> None:
-    if heads % int(tp):
-        fit = [size for size in (1, 2, 4, 8, 16, 32, 64) if heads % size == 0]
-        near = min(fit, key=lambda size: abs(size - tp))
-        raise UsageError(
-            f"--tp {int(tp)} does not divide {heads} attention heads. The nearest that does is "
-            f"--tp {near}."
-        )
 
 
 def show(options: argparse.Namespace, answer: Any, document: Document) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.plan import options as shared
 from fuelline.cli.plan.counts import check_counts
+from fuelline.cli.plan.degrees import check_degrees
 from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import UsageError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 BURSTY = 3.0
 """Coefficient of variation of gaps called bursty: production shows 2 to 5 (arXiv 2401.17644)."""
 
-_VALUES = ("batch", "in", "out", "rate", "tp", "pp", "ep", "chips")
+_VALUES = ("batch", "in", "out", "rate", "tp", "pp", "ep", "cp", "chips")
 _RANGES = (
     *_VALUES, "ttft", "tpot", "price", "measured", "kv", "headroom", "vary", "attain",
 )  # fmt: skip
@@ -48,6 +49,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         ("tp", "tensor-parallel degree (default: searched)"),
         ("pp", "pipeline stages (default: searched)"),
         ("ep", "expert-parallel degree (default: searched)"),
+        ("cp", "chips that share a sequence's context (default: 1)"),
         ("chips", "chips at most, in all (default: no limit)"),
         ("measured", "your tokens per second and user, to compare with the floor (default: none)"),
         ("price", "US$ per chip and hour (default: the catalogue's)"),
@@ -151,7 +153,7 @@ def act(options: argparse.Namespace) -> int:
         walked=(shared.values_of(options, swept) or ()) if swept else (),
     )
     check_counts(options)
-    shared.check_degrees(options, loaded.model)
+    check_degrees(options, loaded.model)
     answer = answer_serving(question, constants)
     shared.show(options, answer, write_serving(answer, explain=options.explain))
     best = answer.options[0]

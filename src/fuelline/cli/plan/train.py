@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from fuelline.cli.plan import options as shared
 from fuelline.cli.plan.counts import check_counts
+from fuelline.cli.plan.degrees import check_degrees
 from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.precision import parse_precision
@@ -111,7 +112,7 @@ def act(options: argparse.Namespace) -> int:
     if price is not None:
         chips = tuple(replace(chip, usd_per_hour=price[0]) for chip in chips)
     check_counts(options)
-    shared.check_degrees(options, loaded.model)
+    check_degrees(options, loaded.model)
     setup = Setup(
         model=loaded.model,
         chip=chips[0],

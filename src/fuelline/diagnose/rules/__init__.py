@@ -16,6 +16,7 @@ from fuelline.diagnose.rules.drained_queue import DrainedQueue
 from fuelline.diagnose.rules.epoch_restart import EpochRestart
 from fuelline.diagnose.rules.exposed_copies import ExposedCopies
 from fuelline.diagnose.rules.exposed_exchange import ExposedExchange
+from fuelline.diagnose.rules.file_lock import FileLock
 from fuelline.diagnose.rules.host_sync import HostSync
 from fuelline.diagnose.rules.late_ranks import LateRanks
 from fuelline.diagnose.rules.launch_bound import LaunchBound
@@ -50,7 +51,14 @@ if TYPE_CHECKING:
     from fuelline.diagnose.rule import Rule
 
 RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
-    (PageCacheThrash(), StorageContention(), StorageBandwidth(), SmallFiles(), SlowReads()),
+    (
+        FileLock(),
+        PageCacheThrash(),
+        StorageContention(),
+        StorageBandwidth(),
+        SmallFiles(),
+        SlowReads(),
+    ),
     (SlowFunction(), TooLittleCpu(), TooFewWorkers()),
     (SlowHandoff(),),
     (DegradedLink(), SlowCopies()),

@@ -8,7 +8,8 @@ More requests at once bring more bytes.
 Told apart from: bandwidth (IN102) by saturation and limits, small files (IN105) by the calls that
 block, other users (IN103) and a squeezed page cache (IN104) by their own counters.
 Known problem: if all workers are always busy, the number in flight never changes and saturation
-cannot be measured; then this rule answers with medium confidence.
+cannot be measured; then this rule answers with medium confidence. Bytes that come through sockets
+are not counted by the kernel, so that a full link to an object store looks like a slow one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Stands in for the loader's multiprocessing context: gives torch its queues, starts its workers.
 
 Torch's own constructor asks it for one queue of results, an event, and a queue and a process for
-each worker. What it gets are a funnel, a flag without a lock, and processes whose inbox and outbox
-are ours. Spare workers are started before the last regular one, so before any thread of the loader:
-nothing is forked later. A spare one that cannot be started is simply not there.
+each worker. What it gets are a funnel, a flag without a lock, lines for indices and results,
+and processes whose inbox and outbox are ours. Spare workers are started before the last regular
+one, so before any thread of the loader: nothing is forked later. A spare one that cannot be started
+is simply not there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 from typing import Any
 
 from fuelline.fix.adapters.funnel import Funnel
+from fuelline.fix.adapters.lines import Line
 from fuelline.fix.adapters.mailboxes import Flag, Inbox, Outbox, Slots, Start
 
 __all__ = ["Context"]
@@ -34,7 +36,8 @@ class Context:
         """Why there are fewer of them than were asked for."""
         self._asked = 0
         self._made = 0
-        self._last: Any = None
+        self._far: Line | None = None
+        """The end of the worker that was made last."""
         is_main = threading.current_thread() is threading.main_thread()
         self._parent = os.getpid() if is_main and _forks(original) else 0
 
@@ -44,7 +47,7 @@ class Context:
         if self._asked == 1:
             return self.funnel
         self._let_go()
-        return self._original.Queue()
+        return Line()
 
     def Event(self) -> Flag:  # noqa: N802 - as above
         """What tells workers to stop."""
@@ -55,14 +58,15 @@ class Context:
         worker_id, self._made = self._made, self._made + 1
         if self._made == self._regular:
             self._start_spares(target, args)
-        return self._make(target, args, worker_id, is_spare=False)
+        worker = self._make(target, args, worker_id, is_spare=False)
+        self.funnel.add(worker_id, inspect.signature(target).bind(*args).arguments["index_queue"])
+        return worker
 
     def _start_spares(self, target: Any, args: tuple[Any, ...]) -> None:
         for number in range(self._spare):
-            inbox = self._original.Queue()
-            inbox.cancel_join_thread()
+            near = Line()
             changed = inspect.signature(target).bind(*args)
-            changed.arguments["index_queue"] = inbox
+            changed.arguments["index_queue"] = near
             try:
                 worker = self._make(target, changed.args, self._regular + number, is_spare=True)
                 worker.daemon = True
@@ -70,33 +74,33 @@ class Context:
             except (OSError, RuntimeError, MemoryError) as refusal:
                 self.problem = f"{type(refusal).__name__}: {refusal}"
                 return
-            self.spares.append((inbox, worker))
-            self._let_go()
+            finally:
+                self._let_go()
+            self.funnel.add(self._regular + number, near)
+            self.spares.append((near, worker))
 
     def _make(self, target: Any, args: tuple[Any, ...], worker_id: int, *, is_spare: bool) -> Any:
         """A process for torch's loop, with our mailboxes around its queues."""
         bound = inspect.signature(target).bind(*args)
         own = bound.arguments
-        results = self._original.Queue()
+        self._far = own["index_queue"].connect()
         start = Start(own["init_fn"], self.slots, is_spare=is_spare)
-        inbox = Inbox(own["index_queue"], self.slots, worker_id, start, self._parent)
-        outbox = Outbox(results)
+        inbox = Inbox(self._far, self.slots, worker_id, start, self._parent)
+        outbox = Outbox(self._far)
         inbox.bind(outbox)
         own |= {
             "index_queue": inbox, "data_queue": outbox, "init_fn": start, "worker_id": worker_id,
         }  # fmt: skip
-        self.funnel.add(worker_id, results)
-        self._last = results
         return self._original.Process(target=target, args=bound.args)
 
     def _let_go(self) -> None:
-        """Close our copy of the last worker's end, so that it alone can write there.
+        """Close our copy of the last worker's end, so that it alone has it.
 
-        Otherwise workers forked later had it, too, and the pipe of a dead worker never ended.
+        Otherwise workers forked later had it, too, and the line of a dead worker never ended.
         """
-        last, self._last = self._last, None
-        if last is not None:
-            last._writer.close()
+        far, self._far = self._far, None
+        if far is not None:
+            far.close()
 
     def finish(self) -> None:
         """All are started."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import resource
 
-__all__ = ["make_room"]
+__all__ = ["MOST", "make_room"]
 
 NEAR = 0.7
 """Of the soft limit: a burst of batches takes the rest."""

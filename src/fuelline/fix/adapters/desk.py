@@ -21,8 +21,9 @@ from fuelline.fix.adapters.inline import InlineKeeper, watch_inline
 from fuelline.fix.adapters.keeper import Keeper, Past, Rules
 from fuelline.fix.adapters.purity import owns_generator
 from fuelline.fix.adapters.samplers import may_run_ahead
-from fuelline.fix.governor import DEEPEST, Limits
+from fuelline.fix.governor import DEEPEST
 from fuelline.fix.journal import Journal
+from fuelline.fix.looks import Limits
 from fuelline.fix.resources import count_cores, count_local_ranks, find_free_memory
 
 if TYPE_CHECKING:

@@ -174,10 +174,14 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
             return number, batch
 
     def _next_data(self) -> Any:
-        """A batch, timed."""
-        began_ns = monotonic_ns()
+        """A batch, timed: what handing it over takes is the trainer's own, and no wait."""
+        funnel = self._fl_context.funnel
+        began_ns, blocked_ns = monotonic_ns(), funnel.blocked_ns
         batch = super()._next_data()
-        self._fl_keeper.count(self, began_ns, monotonic_ns(), batch)
+        ended_ns = monotonic_ns()
+        if not self._pin_memory:  # otherwise it is another thread that is blocked
+            began_ns = ended_ns - (funnel.blocked_ns - blocked_ns)
+        self._fl_keeper.count(self, began_ns, ended_ns, batch)
         return batch
 
     def _fl_take_back(self, worker_id: int) -> None:

@@ -17,7 +17,8 @@ import torch
 from torch.utils.data import dataloader
 
 from fuelline.fix.adapters.purity import Watcher
-from fuelline.fix.governor import HEADROOM, LOOKS, STARVED, Change, Trial
+from fuelline.fix.governor import HEADROOM, LOOKS, STARVED
+from fuelline.fix.looks import Change, Trial
 
 if TYPE_CHECKING:
     from fuelline.fix.adapters.keeper import Keeper

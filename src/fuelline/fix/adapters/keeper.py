@@ -6,19 +6,16 @@ batch; once in `LOOK_NS` of training it reads the workers' counters and what the
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from fuelline.fix.adapters.descriptors import make_room
-from fuelline.fix.adapters.mailboxes import Usage
-from fuelline.fix.governor import STARVED, Change, Governor, Limits, Look, Trial
-from fuelline.fix.resources import find_free_memory, find_free_shared, find_queued
+from fuelline.fix.adapters.gauge import Gauge, Stretch, add_room
+from fuelline.fix.governor import STARVED, Governor
 
 if TYPE_CHECKING:
     from fuelline.fix.journal import Journal
+    from fuelline.fix.looks import Change, Limits, Look, Trial
 
 __all__ = ["Keeper", "Past", "Rules"]
 
@@ -29,9 +26,8 @@ PAUSE_NS = 500_000_000
 """A gap between batches longer than this and than ten usual ones is a checkpoint, not work."""
 ROOM_LOOKS = 8
 """Looks from one count of open files to the next: it takes longer the more there are."""
-LEAST_WORKER_BYTES = 32 << 20
-"""A worker costs at least this much: 9 MB when parked (shared/LOADERS.md), more when it works."""
-_NOTHING = Usage(0, 0, 0)
+STEADY_LOOKS = 4
+"""In a row, until a reason counts as one that holds."""
 
 
 @dataclass
@@ -76,14 +72,13 @@ class Keeper:
         self._looks = 0
         self._pending: Change | None = None
         self._told_block = ""
-        self._slots: Any = None
-        self._usage = _NOTHING
-        self._clear()
+        self._blocks = 0
+        self._gauge = Gauge(limits.cores)
+        self._stretch = Stretch()
         self._last_ns = 0
         self._settle_at = 0
         self._usual_ns = 0
         self._taken = 0
-        self._sched: tuple[list[int], float | None] = ([], None)
 
     @property
     def regular(self) -> int:
@@ -125,10 +120,7 @@ class Keeper:
     def begin_epoch(self, iterator: Any) -> None:
         """A new epoch: a change that waited for it is in force."""
         self._is_between = False
-        slots = iterator._fl_context.slots
-        if slots is not self._slots:
-            self._usage = self._minus_done()
-            self._slots = slots
+        self._gauge.follow(iterator._fl_context.slots)
         self._last_ns = 0
         self._settle_at = 0
         if self._pending is not None:
@@ -159,10 +151,11 @@ class Keeper:
         if own_ns > PAUSE_NS and own_ns > 10 * self._usual_ns > 0:
             return
         self._usual_ns = own_ns
-        self._total_ns += ended_ns - last_ns
-        self._wait_ns += ended_ns - began_ns
-        self._batches += 1
-        if self._total_ns >= LOOK_NS and self._batches >= LEAST_BATCHES:
+        stretch = self._stretch
+        stretch.total_ns += ended_ns - last_ns
+        stretch.wait_ns += ended_ns - began_ns
+        stretch.batches += 1
+        if stretch.total_ns >= LOOK_NS and stretch.batches >= LEAST_BATCHES:
             self._look(iterator, batch)
 
     def lose(self, iterator: Any, how: str) -> None:
@@ -173,20 +166,9 @@ class Keeper:
         self._pending = None
         self._settle(iterator)
 
-    def _minus_done(self) -> Usage:
-        """What a new iterator's counters start from, so that a stretch over both counts whole."""
-        done = self._count_done()
-        return Usage(*(-each for each in done))
-
-    def _count_done(self) -> Usage:
-        """By the workers in this stretch."""
-        now = self._slots.usage() if self._slots is not None else _NOTHING
-        return Usage(*(new - old for new, old in zip(now, self._usage, strict=True)))
-
     def _clear(self) -> None:
-        self._total_ns = self._wait_ns = self._batches = 0
-        self._own_cpu_s = time.process_time()
-        self._usage = self._slots.usage() if self._slots is not None else _NOTHING
+        self._stretch = Stretch()
+        self._gauge.clear()
 
     def _settle(self, iterator: Any) -> None:
         """Count from the first batch on that is issued from now on."""
@@ -207,8 +189,15 @@ class Keeper:
         self._tell_trials()
         if change is not None:
             self._act(iterator, change)
-        elif self.governor.blocked_by != self._told_block:
-            self._told_block = self.governor.blocked_by
+        else:
+            self._tell_block()
+
+    def _tell_block(self) -> None:
+        """What holds, not what a job at the brink shows now and then."""
+        is_other = self.governor.blocked_by != self._told_block
+        self._blocks = self._blocks + 1 if is_other else 0
+        if self._blocks >= STEADY_LOOKS:
+            self._blocks, self._told_block = 0, self.governor.blocked_by
             self._journal.tell("blocked", loader=self._number, why=self._told_block)
 
     def _act(self, iterator: Any, change: Change) -> None:
@@ -241,49 +230,18 @@ class Keeper:
             )
 
     def _note_variation(self) -> None:
-        if not self.is_varying and self._slots.is_varying():
+        if not self.is_varying and self._gauge.is_varying():
             self.is_varying = True
             is_late = self.governor.active != self._limits.base
             self._journal.tell("varies", loader=self._number, is_late=is_late)
 
     def _observe(self, iterator: Any, batch: Any) -> Look | None:
-        done = self._count_done()
         usable = iterator._fl_usable()[: self.governor.active]
-        queued_s = self._find_queued([iterator._workers[number].pid for number in usable])
-        if not done.fetches:
-            return None
-        look = Look(
-            seconds=self._total_ns / 1e9,
-            batches=self._batches,
-            wait_s=self._wait_ns / 1e9,
-            busy_s=done.busy_ns / 1e9,
-            cpu_s=done.cpu_ns / 1e9,
-            fetches=done.fetches,
-            queued=None
-            if queued_s is None
-            else min(0.95, queued_s / max(done.busy_ns / 1e9, 1e-9)),
-            own_cpu_s=time.process_time() - self._own_cpu_s,
-        )
-        return self._with_room(look, iterator, batch) if look.starved > STARVED else look
-
-    def _find_queued(self, pids: list[int]) -> float | None:
-        now = find_queued(pids)
-        before, self._sched = self._sched, (pids, now)
-        if now is None or before[0] != pids or before[1] is None:
-            return None
-        return now - before[1]
-
-    def _with_room(self, look: Look, iterator: Any, batch: Any) -> Look:
-        """How many more workers and batches memory has room for."""
-        free, shared = find_free_memory(), find_free_shared()
-        active, window = self.governor.active, self.governor.window
-        if free is not None:
-            each = max(LEAST_WORKER_BYTES, _private_bytes(iterator._workers[0].pid))
-            look = replace(look, room=active + int(0.8 * free / each))
-        size = max(1, count_bytes(batch))
-        rooms = [0.5 * shared / size] if shared is not None else []
-        rooms += [0.2 * free / size] if free is not None else []
-        return replace(look, window_room=window + int(min(rooms))) if rooms else look
+        look = self._gauge.read(self._stretch, [iterator._workers[each].pid for each in usable])
+        if look is None or look.starved <= STARVED:
+            return look
+        setting = (self.governor.active, self.governor.window)
+        return add_room(look, setting, iterator._workers[0].pid, batch)
 
     def _tell_change(self, change: Change) -> None:
         was = self.governor.trial.was if change.is_trial and self.governor.trial else None
@@ -352,23 +310,3 @@ class Keeper:
             window=self.governor.window,
             batches=self._taken,
         )
-
-
-def count_bytes(batch: Any, depth: int = 4) -> int:
-    """Bytes of the tensors in a batch."""
-    if isinstance(batch, torch.Tensor):
-        return int(batch.numel() * batch.element_size()) if batch.layout == torch.strided else 0
-    if depth and type(batch) in {list, tuple, dict}:
-        parts = batch.values() if type(batch) is dict else batch
-        return sum(count_bytes(part, depth - 1) for part in parts)
-    return 0
-
-
-def _private_bytes(pid: int) -> int:
-    """What a worker has of its own; `Private_Dirty:     1234 kB`."""
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:  # noqa: PTH123
-            rows = [line.split() for line in file if line.startswith("Private")]
-    except OSError:
-        return 0
-    return sum(int(row[1]) for row in rows) * 1024

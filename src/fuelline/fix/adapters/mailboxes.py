@@ -13,14 +13,20 @@ from __future__ import annotations
 
 import ctypes
 import os
+import queue
+import select
 import signal
 import sys
 from time import monotonic_ns, thread_time_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import worker as workers
 
 from fuelline.fix.adapters.purity import Watcher
+
+if TYPE_CHECKING:
+    from fuelline.fix.adapters.lines import Line
 
 __all__ = ["Fallen", "Flag", "Inbox", "Outbox", "Refused", "Slots", "Start"]
 
@@ -145,8 +151,8 @@ def _attributes(dataset: Any) -> list[tuple[str, int]]:
 class Inbox:
     """Gives torch's loop its indices."""
 
-    def __init__(self, queue: Any, slots: Slots, worker_id: int, start: Start, parent: int) -> None:
-        self._queue = queue
+    def __init__(self, line: Line, slots: Slots, worker_id: int, start: Start, parent: int) -> None:
+        self._line = line
         self._slots = slots
         self._worker_id = worker_id
         self._start = start
@@ -163,11 +169,22 @@ class Inbox:
         if self._is_fresh:
             self._settle_in()
         while True:
-            message = self._queue.get(timeout=timeout)
+            message = self._receive(timeout)
             if type(message) is not tuple or self._is_set_up(message):
                 if self._outbox is not None:
                     self._outbox.begin()
                 return message
+
+    def _receive(self, timeout_s: float | None) -> Any:
+        while self._line.wait(timeout_s):
+            try:
+                return self._line.receive()
+            except BlockingIOError:  # noqa: PERF203 - the rest of it is under way
+                continue
+            except EOFError:  # nothing will come: torch's loop asks whether the trainer lives
+                select.select([], [], [], timeout_s)
+                break
+        raise queue.Empty
 
     def _settle_in(self) -> None:
         self._is_fresh = False
@@ -197,8 +214,8 @@ class Inbox:
 class Outbox:
     """Takes batches from torch's loop."""
 
-    def __init__(self, queue: Any) -> None:
-        self._queue = queue
+    def __init__(self, line: Line) -> None:
+        self._line = line
         self._slots: Slots | None = None
         self._watcher: Watcher | None = None
         self._worker_id = 0
@@ -232,19 +249,26 @@ class Outbox:
             if self._watcher is not None and self._watcher.end(busy_ns):
                 self._slots.set_varying(self._worker_id)
                 self._watcher = None  # there is nothing more to find out
-        self._queue.put(message)
+        self._send(message)
+
+    def _send(self, message: Any) -> None:
+        """What cannot be pickled is told in its place; torch's queue would only print it."""
+        try:
+            self._line.put(message)
+        except Exception:  # noqa: BLE001 - pickling calls code of the job's own
+            where = f"in DataLoader worker process {self._worker_id}"
+            self._line.put((message[0], ExceptionWrapper(where=where)))
 
     def give_back(self, number: int, worker_id: int) -> None:
         """Return a task that this worker cannot do."""
-        self._queue.put((number, Refused(worker_id)))
+        self._line.put((number, Refused(worker_id)))
 
     def cancel_join_thread(self) -> None:
-        """As a queue does."""
-        self._queue.cancel_join_thread()
+        """As a queue does; the line has no thread that holds up the process."""
 
     def close(self) -> None:
         """As a queue does."""
-        self._queue.close()
+        self._line.close()
 
 
 def die_with(parent: int) -> None:

@@ -24,10 +24,10 @@ from fuelline.predict.adapters.torch_probes import (
     math_probes,
 )
 from fuelline.predict.roofline.timing import (
+    Rounds,
     find_spread,
     median_reading,
     rate_reading,
-    time_rounds,
 )
 from fuelline.schema.errors import RefusedError
 from fuelline.schema.readings import Missing, Reading, Signal
@@ -46,36 +46,61 @@ def measure_device(
     clock: Callable[[], float] = time.perf_counter,
 ) -> Roofline:
     """All ceilings of one device."""
-    check_device(device)
-    kinds = tuple(precisions)
-    with torch.inference_mode():
-        tried = {kind: _try_probes(kind, device) for kind in kinds}
-        absent = {kind: found for kind, found in tried.items() if isinstance(found, str)}
-        usable = [found for found in tried.values() if not isinstance(found, str)]
-        probes = [*device_probes(device), *(probe for found in usable for probe in found)]
-        times = time_rounds(probes, rounds, clock, settler(device))
-    amounts = {probe.key: probe.amount for probe in probes}
-    return Roofline(
-        name=_device_name(device),
-        device=device,
-        framework=f"torch {torch.__version__}",
-        threads=torch.get_num_threads(),
-        memory_bytes=_memory_bytes(device),
-        read_bytes_per_s=_rate("read", times, amounts, "bytes/s"),
-        copy_bytes_per_s=_rate("copy", times, amounts, "bytes/s"),
-        launch_s=median_reading(times["launch"], "s", "torch add of one element"),
-        math=tuple(
-            _missing_ceiling(kind, absent[kind])
-            if kind in absent
-            else _ceiling(kind, times, amounts)
-            for kind in kinds
-        ),
-        rounds=rounds,
-        array_bytes=ARRAY_BYTES,
-        measured_on=datetime.now(timezone.utc).date().isoformat(),
-        notes=_notes(device),
-        spread_frac=find_spread(times),
-    )
+    measuring = DeviceRounds(device, precisions, clock)
+    for _ in range(rounds):
+        measuring.take()
+    return measuring.roofline()
+
+
+class DeviceRounds:
+    """One device's probes: a round whenever asked, a roofline of any stretch of rounds."""
+
+    def __init__(
+        self,
+        device: str,
+        precisions: Iterable[str],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        check_device(device)
+        self._device, self._kinds = device, tuple(precisions)
+        with torch.inference_mode():
+            tried = {kind: _try_probes(kind, device) for kind in self._kinds}
+            self._absent = {kind: found for kind, found in tried.items() if isinstance(found, str)}
+            usable = [found for found in tried.values() if not isinstance(found, str)]
+            probes = [*device_probes(device), *(probe for found in usable for probe in found)]
+            self._amounts = {probe.key: probe.amount for probe in probes}
+            self._rounds = Rounds(probes, clock, settler(device))
+
+    def take(self) -> None:
+        """One round."""
+        with torch.inference_mode():
+            self._rounds.take()
+
+    def roofline(self, first: int = 0, end: int | None = None) -> Roofline:
+        """Of the rounds from `first` to before `end`: all, unless told."""
+        device, amounts = self._device, self._amounts
+        times = {key: values[first:end] for key, values in self._rounds.times.items()}
+        return Roofline(
+            name=_device_name(device),
+            device=device,
+            framework=f"torch {torch.__version__}",
+            threads=torch.get_num_threads(),
+            memory_bytes=_memory_bytes(device),
+            read_bytes_per_s=_rate("read", times, amounts, "bytes/s"),
+            copy_bytes_per_s=_rate("copy", times, amounts, "bytes/s"),
+            launch_s=median_reading(times["launch"], "s", "torch add of one element"),
+            math=tuple(
+                _missing_ceiling(kind, self._absent[kind])
+                if kind in self._absent
+                else _ceiling(kind, times, amounts)
+                for kind in self._kinds
+            ),
+            rounds=len(times["launch"]),
+            array_bytes=ARRAY_BYTES,
+            measured_on=datetime.now(timezone.utc).date().isoformat(),
+            notes=_notes(device),
+            spread_frac=find_spread(times),
+        )
 
 
 def check_device(device: str) -> None:
@@ -160,7 +185,7 @@ def _missing_ceiling(kind: str, why: str) -> MathCeiling:
 def _ceiling(kind: str, times: dict[str, list[float]], amounts: dict[str, float]) -> MathCeiling:
     wide, narrow = (_by_rows(kind, (shape,), times, amounts) for shape in SHAPES)
     best: Signal = max((each.flops_per_s for each in (*wide, *narrow)), key=lambda each: each.value)
-    rest = _without_products(kind, times)
+    rest = times[f"{kind} small"]
     small = [each / amounts[f"{kind} small"] for each in rest]
     return MathCeiling(
         precision=kind,
@@ -205,12 +230,6 @@ def _together(
 ) -> list[float]:
     rounds = zip(*(times[f"{kind} {shape} {rows}"] for shape in shapes), strict=True)
     return [sum(each) for each in rounds]
-
-
-def _without_products(kind: str, times: dict[str, list[float]]) -> list[float]:
-    """What a layer on one token takes beyond the products that ran before it, round by round."""
-    pairs = zip(times[f"{kind} small"], _together(kind, SHAPES, 1, times), strict=True)
-    return [max(whole - products, whole / 50) for whole, products in pairs]
 
 
 def _beyond(kind: str, times: dict[str, list[float]], rest: list[float]) -> list[float]:

@@ -126,21 +126,19 @@ def _attention_probes(kind: str, dtype: torch.dtype, device: str) -> list[Probe]
 
 
 def _layer_probes(kind: str, weights: list[Any]) -> list[Probe]:
-    """A layer's rest after two products on one token, and alone on many."""
-    products = _goes_round(weights, 1)
+    """A layer's rest on one token, piece by piece behind products, and alone on many."""
     single, many = (Rest(rows, weights[0].dtype, weights[0].device) for rows in (1, TOKENS))
-
-    def small() -> None:
-        products()  # one that widens
-        products()  # one that narrows
-        single()
-
     # As the step model counts: norm and residual 4 widths, twice; gate 3 of 4; rotation, cache 6.
     values = TOKENS * WIDTH * (8 + 12 + 6)
-    return [
-        Probe(f"{kind} small", small, SMALL_OPERATORS),
-        Probe(f"{kind} moves", many, values),
-    ]
+    return [_small_probe(kind, single, weights), Probe(f"{kind} moves", many, values)]
+
+
+def _small_probe(kind: str, rest: Rest, weights: list[Any]) -> Probe:
+    key = f"{kind} small"
+    if weights[0].is_cuda:
+        # Caches are no matter there, and kernels wait in a queue that a clock between would drain.
+        return Probe(key, rest, SMALL_OPERATORS)
+    return Probe(key, _goes_round(weights, 1), SMALL_OPERATORS, rest.pieces)
 
 
 class Norm(nn.Module):  # type: ignore[misc]  # torch is untyped here
@@ -169,17 +167,33 @@ class Rest(nn.Module):  # type: ignore[misc]  # torch is untyped here
         self.cache = torch.zeros(2, 1, heads, rows, HEAD, dtype=dtype, device=device)
         self.shape = (1, rows, 3, heads, HEAD)
 
-    def forward(self) -> Any:
-        """Norm, rotations, cache write, residual, norm, gate, residual."""
-        self.before(self.x)
+    @property
+    def pieces(self) -> tuple[Callable[[], Any], ...]:
+        """What lies between one product and the next."""
+        return (self._norm, self._attend, self._add, self._gate)
+
+    def forward(self) -> None:
+        """All of them."""
+        for piece in self.pieces:
+            piece()
+
+    def _norm(self) -> Any:
+        return self.before(self.x)
+
+    def _attend(self) -> Any:
+        """Without attention itself."""
         query, key, value = self.projected.view(self.shape).transpose(1, 3).unbind(2)
         query, key = self._rotate(query), self._rotate(key)
         self.cache[0, :, :, : key.shape[2]] = key
         self.cache[1, :, :, : key.shape[2]] = value
-        x = self.x + query.transpose(1, 2).reshape(self.x.shape)
-        self.after(x)
+        return query.transpose(1, 2).reshape(self.x.shape)
+
+    def _add(self) -> Any:
+        return self.after(self.x + self.x)
+
+    def _gate(self) -> Any:
         gate, up = self.gates.chunk(2, dim=-1)
-        return x + (functional.silu(gate) * up)[..., :WIDTH]
+        return self.x + (functional.silu(gate) * up)[..., :WIDTH]
 
     def _rotate(self, part: Any) -> Any:
         left, right = part.chunk(2, dim=-1)

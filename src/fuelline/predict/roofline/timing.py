@@ -29,23 +29,31 @@ class Probe(Struct, frozen=True):
     run: Callable[[], object]
     amount: float = 1.0
     """Of work in one run: FLOPs, bytes or calls."""
+    pieces: tuple[Callable[[], object], ...] = ()
+    """If there are any, only they are timed, each behind a `run` that leaves the caches as a model
+    would. A difference of two long times would drown them."""
 
 
-def time_rounds(
-    probes: Sequence[Probe],
-    rounds: int,
-    clock: Callable[[], float],
-    settle: Callable[[], None],
-) -> dict[str, list[float]]:
-    """Seconds of one run of each probe, a value a round; `settle` waits for the device."""
-    repeats = {probe.key: _find_repeats(probe, clock, settle) for probe in probes}
-    times: dict[str, list[float]] = {probe.key: [] for probe in probes}
-    for turn in range(rounds):
+class Rounds:
+    """Probes that are timed once a round, whenever the caller asks for one."""
+
+    def __init__(
+        self, probes: Sequence[Probe], clock: Callable[[], float], settle: Callable[[], None]
+    ) -> None:
+        """`settle` waits until the device has done what it was told."""
+        self._probes, self._clock, self._settle = probes, clock, settle
+        self._repeats = {probe.key: _find_repeats(probe, clock, settle) for probe in probes}
+        self._taken = 0
+        self.times: dict[str, list[float]] = {probe.key: [] for probe in probes}
+        """Seconds of one run of each probe, a value a round."""
+
+    def take(self) -> None:
+        """One round."""
         # Forth and back, so that no probe always follows the same neighbour.
-        for probe in probes if turn % 2 == 0 else reversed(probes):
-            seconds = _sample(probe, repeats[probe.key], clock, settle)
-            times[probe.key].append(seconds)
-    return times
+        for probe in self._probes if self._taken % 2 == 0 else reversed(self._probes):
+            seconds = _sample(probe, self._repeats[probe.key], self._clock, self._settle)
+            self.times[probe.key].append(seconds)
+        self._taken += 1
 
 
 def _find_repeats(probe: Probe, clock: Callable[[], float], settle: Callable[[], None]) -> int:
@@ -57,12 +65,26 @@ def _find_repeats(probe: Probe, clock: Callable[[], float], settle: Callable[[],
 def _sample(
     probe: Probe, repeats: int, clock: Callable[[], float], settle: Callable[[], None]
 ) -> float:
+    if probe.pieces:
+        return sum(_sum_pieces(probe, clock, settle) for _ in range(repeats)) / repeats
     settle()
     start = clock()
     for _ in range(repeats):
         probe.run()
     settle()
     return (clock() - start) / repeats
+
+
+def _sum_pieces(probe: Probe, clock: Callable[[], float], settle: Callable[[], None]) -> float:
+    spent = 0.0
+    for piece in probe.pieces:
+        probe.run()
+        settle()
+        start = clock()
+        piece()
+        settle()
+        spent += clock() - start
+    return spent
 
 
 def find_spread(times: dict[str, list[float]]) -> float:

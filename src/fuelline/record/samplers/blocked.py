@@ -10,6 +10,7 @@ import struct
 from collections.abc import Sequence
 
 from fuelline.record.samplers.descriptors import UNKNOWN, Descriptors, Sort, Target
+from fuelline.record.samplers.mappings import find_mapped_data
 from fuelline.record.samplers.procfs import find_text
 from fuelline.record.samplers.syscalls import HERE, Call, Shape
 from fuelline.record.samplers.tree import Process, Thread
@@ -28,6 +29,10 @@ _MAX_PATH_BYTES = 4096
 _MEMORY_PAGE_BYTES = 4096
 _SAME_LINE_NS = 5_000_000_000
 """A thread that shows the same line is not looked into again for so long."""
+_SAME_MAPS_NS = {False: 3_000_000_000, True: 30_000_000_000}
+"""What a process maps is read so rarely, by whether a data file was found: a thousand lines take
+milliseconds."""
+_MAX_FAULTING = 4096
 
 _PIPE_LOOKS = 3
 """How often a new place is tested for being a named pipe; one look may come too late."""
@@ -61,6 +66,7 @@ class Resolver:
         self._calls = calls
         self._looks: dict[int, int] = {}
         self._named_pipes: set[int] = set()
+        self._faults: dict[int, tuple[Verdict, int]] = {}
 
     def explain(self, process: Process, thread: Thread, line: bytes, now_ns: int) -> Verdict:
         """What a thread does that shows this line."""
@@ -70,7 +76,7 @@ class Resolver:
             return thread.blocked_verdict
         number, _, arguments = line.partition(b" ")
         if number == b"-1":
-            return FAULT
+            return self._explain_fault(process, now_ns)
         if not number.isdigit():  # the thread is just ending
             return NOWHERE
         call = self._calls.get(int(number)) or Call(number.decode(), Shape.OTHER)
@@ -78,6 +84,17 @@ class Resolver:
         if call.shape in _LASTING:
             thread.blocked_verdict = verdict
             thread.blocked_line, thread.blocked_until_ns = line, now_ns + _SAME_LINE_NS
+        return verdict
+
+    def _explain_fault(self, process: Process, now_ns: int) -> Verdict:
+        verdict, until_ns = self._faults.get(process.pid, (FAULT, 0))
+        if now_ns >= until_ns:
+            path = find_mapped_data(process)
+            place = self._descriptors.follow_path(process, -1, path).place if path else 0
+            verdict = ("fault", "", place)
+            if len(self._faults) >= _MAX_FAULTING:
+                self._faults.clear()
+            self._faults[process.pid] = (verdict, now_ns + _SAME_MAPS_NS[bool(place)])
         return verdict
 
     def _explain_call(

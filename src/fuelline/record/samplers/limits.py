@@ -15,16 +15,21 @@ _V2_NAMES = {"rbps": "read_bps", "riops": "read_iops", "wbps": "write_bps", "wio
 
 
 def read_limits(now_ns: int, pids: Iterable[int], groups: Iterable[Group]) -> Limits:
-    """The limits of these processes; a job whose workers are pinned may use all their cores."""
+    """The limits of these processes."""
     directories = [(group.controller, path) for group in groups for path in group.lineage]
     return Limits(
         at_ns=now_ns,
-        cpus_allowed=len(frozenset[int]().union(*map(allowed_cpus, pids))),
+        cpus_allowed=count_allowed(pids),
         host_cpus=os.cpu_count() or 0,
         quota_cores=min(_list_quotas(directories), default=None),
         memory_limit_bytes=min(_list_memory_limits(directories), default=None),
         io_limits=_merge(_list_io_limits(directories)),
     )
+
+
+def count_allowed(pids: Iterable[int]) -> int:
+    """Cores that any of them may use: workers may be bound to one each, and the job has all."""
+    return len(frozenset[int]().union(*map(allowed_cpus, pids)))
 
 
 def _list_quotas(directories: Iterable[tuple[str, str]]) -> Iterator[float]:

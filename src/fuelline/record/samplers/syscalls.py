@@ -55,11 +55,11 @@ _SHAPES = {
     Shape.SELECT: "select pselect6",
     Shape.EPOLL: "epoll_wait epoll_pwait epoll_pwait2",
     Shape.ASYNC_IO: "io_getevents io_pgetevents io_uring_enter",
-    Shape.FILE_LOCK: "flock",
+    Shape.FILE_LOCK: "flock fcntl",  # the only fcntl in which a thread blocks is F_SETLKW
     Shape.LOCK: "futex futex_wait futex_waitv semop semtimedop",
     Shape.SLEEP: "nanosleep clock_nanosleep",
     Shape.OTHER: "wait4 waitid ioctl pause rt_sigtimedwait restart_syscall mmap munmap madvise"
-    " mprotect brk clone clone3 execve fcntl exit exit_group",
+    " mprotect brk clone clone3 execve exit exit_group",
 }
 
 _X86_64 = """

@@ -47,7 +47,12 @@ def read_own(path: Path, noun: type[Noun]) -> Noun:
 
 def plain(name: str) -> str:
     """`Llama 3.1-8B` -> `llama318b`: spelling does not matter, digits and letters do."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return re.sub(r"[^a-z0-9]", "", name.lower().replace("+", "plus"))
+
+
+def dotted(name: str) -> str:
+    """`OPT-1.3B` -> `opt1.3b`, which is not `opt13b`: looked for first."""
+    return re.sub(r"(?<!\d)\.|\.(?!\d)|[^a-z0-9.]", "", name.lower().replace("+", "plus"))
 
 
 def nearest(name: str, known: Iterable[str], count: int = 4) -> list[str]:

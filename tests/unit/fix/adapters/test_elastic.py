@@ -1,6 +1,7 @@
 """The elastic iterator gives what torch's own gives, to the bit, whatever befalls its workers."""
 
 import os
+import pickle
 import queue
 import signal
 import threading
@@ -140,3 +141,29 @@ def test_ranks_with_a_distributed_sampler_and_two_loaders_at_once_keep_apart() -
     pairs = list(zip(*iterators, strict=True))
     assert len(pairs) == 10
     assert all(torch.equal(one[1], two[1]) for one, two in pairs)
+
+
+class Unsendable(torch.utils.data.Dataset[Any]):
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> Any:
+        return (lambda: index) if index == 6 else index
+
+
+def test_a_batch_that_cannot_be_pickled_is_an_error_at_its_place() -> None:
+    """Torch's own loader prints it in the worker and then waits for ever."""
+    loader = torch.utils.data.DataLoader(Unsendable(), num_workers=2, collate_fn=list)
+    iterator = build(loader, Scripted(changed(epochs=1)))
+    assert [next(iterator) for _ in range(6)] == [[number] for number in range(6)]
+    with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
+        next(iterator)
+    assert next(iterator) == [7]
+
+
+def test_indices_may_be_tensors() -> None:
+    data = torch.utils.data.TensorDataset(torch.arange(12))
+    drawn = [torch.tensor([first, first + 1]) for first in range(0, 12, 2)]
+    loader = torch.utils.data.DataLoader(data, num_workers=2, batch_sampler=drawn)
+    iterator = build(loader, Scripted(changed(epochs=1)))
+    assert torch.cat([batch for (batch,) in iterator]).tolist() == list(range(12))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fuelline.predict.planner.simulation import Arrivals, Lengths, draw_requests, read_requests
+from fuelline.predict.planner.simulation.arrivals import draw_underway
 from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:
@@ -98,3 +99,14 @@ def test_a_broken_trace_is_refused_with_its_line(tmp_path: Path, content: str, s
 def test_a_missing_trace_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the trace"):
         read_requests(tmp_path / "none.csv")
+
+
+def test_requests_underway_are_evenly_far_and_mostly_long_ones() -> None:
+    drawn = draw_underway(4000, Lengths(mean=100), Lengths(mean=400, spread=1.0))
+    assert all(each.underway and each.output >= 1 for each in drawn)
+    left = sum(each.output for each in drawn) / len(drawn)
+    # Mean residual of a lognormal with spread 1: (1 + spread^2) / 2 times its mean.
+    assert left == pytest.approx(400, rel=0.15)
+    alike = draw_underway(4000, Lengths(mean=100), Lengths(mean=400))
+    assert sum(each.output for each in alike) / 4000 == pytest.approx(200, rel=0.05)
+    assert all(each.prompt + each.output == 500 for each in alike)

@@ -8,9 +8,12 @@ from msgspec.structs import replace
 from fuelline.predict.planner.physics.constants import shipped_constants
 from fuelline.predict.planner.physics.deployment import Deployment
 from fuelline.predict.planner.simulation import Arrivals, Lengths, Limits, Slo, plan_fleet
+from fuelline.predict.planner.simulation.arrivals import draw_requests, draw_underway
 from fuelline.predict.planner.simulation.fleet import add_spares, smallest
+from fuelline.predict.planner.simulation.latencies import summarise
+from fuelline.predict.planner.simulation.replica import run_replica
 from fuelline.predict.planner.simulation.service import busiest, serve
-from fuelline.predict.planner.simulation.steps import remember_steps, rounded
+from fuelline.predict.planner.simulation.steps import find_room, remember_steps, rounded
 from fuelline.schema.chips import find_chip
 from fuelline.schema.models import name_model
 from fuelline.schema.plans import Parallelism, Slice
@@ -159,7 +162,33 @@ def test_a_run_is_long_enough_for_what_an_instance_holds() -> None:
     long = replace(at_rate(8), output=Lengths(mean=1000), slo=Slo())
     found = serve(here, 1, long, remember_steps(here))
     assert found is not None
-    assert found.requests > 4.8 * found.running
+    assert found.requests > 2.4 * found.running
+
+
+def test_a_service_starts_with_what_it_will_hold() -> None:
+    here = instance()
+    long = replace(at_rate(8), output=Lengths(mean=1000), slo=Slo())
+    found = serve(here, 1, long, remember_steps(here))
+    begun = draw_requests(3000, long.arrivals, long.prompt, long.output)
+    room = find_room(here, long.context)
+    from_empty = summarise([run_replica(begun, remember_steps(here), room)], Slo())
+    assert found is not None
+    assert from_empty is not None
+    assert found.running == pytest.approx(from_empty.running, rel=0.1)
+    assert found.tpot_s is not None
+    assert from_empty.tpot_s is not None
+    assert found.tpot_s.p50 == pytest.approx(from_empty.tpot_s.p50, rel=0.05)
+
+
+def test_what_fills_a_service_counts_in_no_figure() -> None:
+    begun = draw_underway(50, Lengths(mean=1000), Lengths(mean=100))
+    users = [Request(0.1 * each, 1000, 100) for each in range(40)]
+    room = find_room(instance(), 1100.0)
+    run = run_replica([*begun, *users], remember_steps(instance()), room)
+    found = summarise([run], Slo())
+    assert len(run.served) == 90
+    assert found is not None
+    assert found.requests == 36  # a tenth of the users found another service than the rest
 
 
 def test_rounding_is_fine_grained() -> None:

@@ -84,6 +84,9 @@ def read_chip(name: str, own: tuple[Chip, ...] = ()) -> tuple[Chip, str]:
         return find_chip(name, own), ""
     except InputError:
         wanted = plain(name)
+        same = [chip for chip in (*own, *list_chips()) if _words(chip.name) == _words(name)]
+        if same:
+            return same[0], ""
         if any(word in wanted for word in _NOT_THE_WHOLE_CHIP):
             raise
         known = [
@@ -98,6 +101,11 @@ def read_chip(name: str, own: tuple[Chip, ...] = ()) -> tuple[Chip, str]:
             raise
         chip = max(begin, key=lambda pair: len(pair[0]))[1]
         return chip, f"'{name}' taken for {chip.name}"
+
+
+def _words(name: str) -> set[str]:
+    """`A100-PCIe-40GB` is `A100-40GB-PCIe`."""
+    return set(re.split(r"[^a-z0-9.]+", name.lower())) - {"nvidia", "tesla", "amd", "instinct", ""}
 
 
 def read_precision(row: Row, engine: Engine) -> Precision:
@@ -126,6 +134,11 @@ def read_spreads(
         spread = sram_spread(model, chip, precision, row.chips)
         return (spread or Parallelism(),)
     tp, pp, dp, ep, chips = row.tp, row.pp, row.dp, row.ep or 1, row.chips
+    cp = _read_context(row) if row.kind in ("prefill", "decode", "serve") else 1
+    if cp > 1 and tp:
+        return (Parallelism(tp=tp, pp=pp or 1, cp=cp),)
+    if ep > 1 and not tp and model.experts:
+        return (Parallelism(tp=1, pp=pp or 1, dp=max(dp or ep, 1), ep=ep),)
     attention = re.search(r"attention_dp=(\d+)", row.text)
     if attention and int(attention[1]) > 1 and tp:
         dp, ep = int(attention[1]), max(ep, tp)
@@ -137,6 +150,16 @@ def read_spreads(
         rest = max(chips // (tp * pp), 1) if chips else 1
         return (Parallelism(tp=tp, pp=pp, dp=dp or rest, ep=ep),)
     return _search((tp, pp, chips), model, chip, precision)
+
+
+def _read_context(row: Row) -> int:
+    """`CP 16`, `context parallel 16`; all chips beside `tp` and `pp` if it has no number."""
+    told = re.search(r"\b(?:cp|context[ -]parallel\w*)\b[ =:x]*(\d+)?", row.text)
+    if not told:
+        return 1
+    if told[1]:
+        return int(told[1])
+    return max((row.chips or 1) // ((row.tp or 1) * (row.pp or 1)), 1)
 
 
 def _search(

@@ -12,7 +12,7 @@ from fuelline.predict.planner.physics.deployment import Deployment
 from fuelline.predict.planner.physics.rates import find_loop
 from fuelline.predict.planner.serve.batch_energy import batch_power_w
 from fuelline.predict.planner.serve.serving import Load, load, saturate
-from fuelline.predict.planner.train.training import Training, model_flops
+from fuelline.predict.planner.train.training_step import Training, model_flops
 from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:
@@ -150,6 +150,11 @@ def _per_replica(ask: Ask, replica: Deployment) -> float:
     return max((ask.sequences or 1.0) / replica.spread.dp, 1.0)
 
 
+def _shared(row: Row, ask: Ask, replica: Deployment) -> float:
+    """Of one batch, a replica's part; where a row says how it is spread, its batch is of that."""
+    return (ask.sequences or 1.0) if row.tp else _per_replica(ask, replica)
+
+
 def _load(ask: Ask, replica: Deployment) -> Load:
     return load(replica, _per_replica(ask, replica), ask.prompt, ask.output, ask.loop)
 
@@ -158,7 +163,7 @@ def _first_token(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row):
         found = _load(ask, replica)
         return _time(row, found.ttft_s, found.first())
-    tally = replica.prefill(ask.sequences or 1.0, max(ask.prompt, 1))
+    tally = replica.prefill(_shared(row, ask, replica), max(ask.prompt, 1))
     return _time(row, tally.seconds, tally)
 
 
@@ -166,7 +171,7 @@ def _per_token(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row):
         found = _load(ask, replica)
         return _time(row, found.tpot_s, found.token())
-    tally = replica.decode(ask.sequences or 1.0, ask.prompt + ask.output / 2)
+    tally = replica.decode(_shared(row, ask, replica), ask.prompt + ask.output / 2)
     return _time(row, tally.seconds, tally)
 
 
@@ -174,7 +179,7 @@ def _user_rate(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
     if is_under_load(row) and (ask.sequences or 1) > 1:
         found = _load(ask, replica)
         return Point(value=1 / found.tpot_s, parts=found.token())
-    tally = replica.decode(ask.sequences or 1.0, ask.prompt + ask.output / 2)
+    tally = replica.decode(_shared(row, ask, replica), ask.prompt + ask.output / 2)
     return Point(value=1 / tally.seconds, parts=tally)
 
 
@@ -183,7 +188,7 @@ def _whole(row: Row, _: Case, replica: Deployment, ask: Ask) -> Point:
         found = _load(ask, replica)
         parts = found.first().plus(found.token(), max(ask.output - 1, 0))
         return _time(row, parts.seconds, parts)
-    tally = replica.batch(ask.sequences or 1.0, ask.prompt, ask.output)
+    tally = replica.batch(_shared(row, ask, replica), ask.prompt, ask.output)
     return _time(row, tally.seconds, tally)
 
 

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from fuelline.predict.planner.check.inference import Point
 from fuelline.predict.planner.physics.rates import find_convention
 from fuelline.predict.planner.physics.setup import Setup
-from fuelline.predict.planner.train.training import Schedule, Training, model_flops, time_training
+from fuelline.predict.planner.train.training import time_training
 from fuelline.predict.planner.train.training_memory import USABLE_SHARE, count_memory
+from fuelline.predict.planner.train.training_step import Schedule, Training, model_flops
 from fuelline.schema.errors import InputError
 from fuelline.schema.plans import Parallelism
 
@@ -51,8 +52,19 @@ def answer_training(row: Row, case: Case, constants: Constants) -> Point:
     return Point(
         value=_in_unit(row, case, step, schedule, convention),
         parts=step,
-        assumptions=case.assumptions,
+        assumptions=(*case.assumptions, *_assumed(row)),
     )
+
+
+def _assumed(row: Row) -> tuple[str, ...]:
+    """A step's time is that of its batch; a rate hardly depends on it."""
+    if not _is_step(row) or row.batch or _batch_tokens(row):
+        return ()
+    return (f"batch not given: {_USUAL_BATCH_TOKENS / 1e6:.0f}M tokens assumed",)
+
+
+def _is_step(row: Row) -> bool:
+    return "iter" in row.metric or "step" in row.metric
 
 
 def _spreads(row: Row, case: Case, convention: Convention) -> list[Parallelism]:
@@ -94,7 +106,7 @@ def _number(pattern: str, text: str) -> int | None:
 def _schedules(row: Row, case: Case, spread: Parallelism, convention: Convention) -> list[Schedule]:
     """What the row says; of what it does not say, all usual ways that fit in memory."""
     length = row.input_len or _USUAL_LENGTH
-    batch = row.batch or max(_USUAL_BATCH_TOKENS / length, spread.dp)
+    batch = row.batch or max((_batch_tokens(row) or _USUAL_BATCH_TOKENS) / length, spread.dp)
     text = row.text
     told = _recompute(text, convention)
     first = Schedule(
@@ -116,6 +128,12 @@ def _schedules(row: Row, case: Case, spread: Parallelism, convention: Convention
     ]
     fits = [each for each in ways if _may_fit(case, spread, each)]
     return fits or [each for each in ways if each.microbatch == ways[0].microbatch][-1:]
+
+
+def _batch_tokens(row: Row) -> float | None:
+    """`batch 0.5M tokens`, `global batch size of 4M tokens`, in the notes."""
+    said = re.search(r"batch[^.;,\d]*([\d.]+)\s*([kKM])\s*tok", row.notes)
+    return float(said[1]) * {"k": 1e3, "K": 1e3, "M": 1e6}[said[2]] if said else None
 
 
 def _may_fit(case: Case, spread: Parallelism, schedule: Schedule) -> bool:
@@ -175,7 +193,7 @@ def _in_unit(
         per_chip = "per_gpu" in metric or "/gpu" in row.unit or "/chip" in row.unit
         total = rate if per_chip else rate * chips
         return total / schedule.length if "seq" in row.unit or "sample" in row.unit else total
-    if "iter" in metric or "step" in metric:
+    if _is_step(row):
         return step.seconds * (1e3 if row.unit.lower() == "ms" else 1.0)
     return _whole_run(row, rate, chips)
 

@@ -14,6 +14,14 @@ from msgspec import Struct
 
 from fuelline.predict.planner.models.architectures import check_architecture
 from fuelline.predict.planner.models.config_fields import Fields
+from fuelline.predict.planner.models.families import (
+    LLAMA4_GLOBAL_EVERY,
+    count_shared,
+    global_every,
+    is_llama4,
+    is_tied,
+)
+from fuelline.predict.planner.models.quantisation import read_published
 from fuelline.schema.errors import InputError
 from fuelline.schema.models import Model, name_model, read_models
 from fuelline.schema.precision import Precision, parse_precision
@@ -29,6 +37,7 @@ _KV_HEADS = (
     "multi_query_group_num",
 )
 _FFN = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "d_ff")
+_DENSE_FFN = ("intermediate_size_mlp",)
 _EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
 _CHOSEN = ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "top_k_experts")
 _EXPERT_FFN = ("moe_intermediate_size", "expert_intermediate_size", "ffn_hidden_size")
@@ -56,11 +65,14 @@ class Loaded(Struct, frozen=True, kw_only=True):
 
     model: Model
     precision: Precision | None = None
+    unclear: str = ""
+    """How its weights are quantised, where that is not understood."""
 
     @property
     def quantised(self) -> bool:
         """Published in less than half precision."""
-        return self.precision is not None and self.precision.weight_bits < 16
+        known = self.precision is not None and self.precision.weight_bits < 16
+        return known or bool(self.unclear)
 
 
 def load_model(word: str, own: tuple[Model, ...] = ()) -> Loaded:
@@ -120,13 +132,14 @@ def read_config(path: Path) -> Loaded:
             check_architecture(fields)
     model = _shape(fields)
     _check(model, str(path))
-    return Loaded(model=model, precision=_precision(fields))
+    precision, unclear = read_published(fields)
+    return Loaded(model=model, precision=precision, unclear=unclear)
 
 
 def _shape(fields: Fields) -> Model:
     hidden, heads, layers = (fields.needed(*names) for names in (_HIDDEN, _HEADS, _LAYERS))
     gated = fields.word("model_type").lower() not in _TWO_MATRICES
-    ffn = fields.number(*_FFN)
+    ffn = fields.number(*(_DENSE_FFN if is_llama4(fields) else ()), *_FFN)
     if ffn is None:
         ffn = 4 * hidden if not gated else fields.needed(*_FFN)
     folder = fields.path.resolve().parent.name
@@ -140,7 +153,7 @@ def _shape(fields: Fields) -> Model:
         ffn=ffn,
         head_dim=fields.number("head_dim", "kv_channels", "attention_head_dim") or 0,
         gated=gated,
-        tied=fields.flag("tie_word_embeddings", default=not gated),
+        tied=is_tied(fields, gated=gated),
         **_expert_fields(fields, ffn, layers),
         **_latent_fields(fields, hidden // max(heads, 1)),
         **_window_fields(fields, layers),
@@ -159,11 +172,12 @@ def _expert_fields(fields: Fields, ffn: int, layers: int) -> dict[str, Any]:
     if experts <= 1:
         return {}
     quantised = fields.table("quantization_config").word("quant_method").lower()
+    width = fields.number(*_EXPERT_FFN, *(_FFN if is_llama4(fields) else ())) or ffn
     return {
         "experts": experts,
         "experts_per_token": fields.needed(*_CHOSEN),
-        "expert_ffn": fields.number(*_EXPERT_FFN) or ffn,
-        "shared_experts": fields.number("n_shared_experts", "num_shared_experts") or 0,
+        "expert_ffn": width,
+        "shared_experts": count_shared(fields, width),
         "dense_layers": layers - _count_sparse(fields, layers),
         "expert_bits": 4.25 if "mxfp4" in quantised else 0.0,
     }
@@ -193,6 +207,9 @@ def _latent_fields(fields: Fields, size: int) -> dict[str, Any]:
 
 
 def _window_fields(fields: Fields, layers: int) -> dict[str, Any]:
+    chunk = fields.number("attention_chunk_size") if is_llama4(fields) else None
+    if chunk:
+        return {"window": chunk, "global_every": LLAMA4_GLOBAL_EVERY}
     window = fields.number("sliding_window", "attention_window", "window_size")
     if not window or not fields.flag("use_sliding_window", default=True):
         return {}
@@ -200,30 +217,7 @@ def _window_fields(fields: Fields, layers: int) -> dict[str, Any]:
     if kinds:
         seen = sum("full" in kind or "global" in kind for kind in kinds)
         return {"window": window, "global_every": round(layers / seen) if seen else 0}
-    return {"window": window, "global_every": fields.number("sliding_window_pattern") or 0}
-
-
-def _precision(fields: Fields) -> Precision | None:
-    """Of the published weights: a quantisation, else the data type."""
-    quantised = fields.table("quantization_config", "compression_config")
-    method = quantised.word("quant_method", "quant_algo")
-    bits = quantised.number("bits", "w_bit", "weight_bits")
-    words = [
-        "int4" if quantised.flag("load_in_4bit", default=False) else "",
-        "int8" if quantised.flag("load_in_8bit", default=False) else "",
-        method,
-        f"int{bits}-wo" if bits == 8 else f"int{bits}" if bits else "",
-        method.split("-", maxsplit=1)[0],
-        fields.word("torch_dtype", "dtype"),
-    ]
-    for word in words:
-        if not word:
-            continue
-        try:
-            return parse_precision(word)
-        except InputError:
-            continue
-    return None
+    return {"window": window, "global_every": global_every(fields)}
 
 
 def _check(model: Model, where: str) -> None:

@@ -12,6 +12,8 @@ from fuelline.schema.models import Model, find_model, list_models
 
 _HEAD = 128
 _FAMILY_TOLERANCE = 0.12
+_DENSE_SHARE = 0.8
+"""Of its parameters that a token multiplies with: a model below has experts."""
 
 
 def find_shape(
@@ -22,19 +24,37 @@ def find_shape(
     own: tuple[Model, ...] = (),
 ) -> tuple[Model, str] | None:
     """By name, by family and size, by the notes, or by size alone; with what was assumed."""
-    model = find_model(name, own)
+    model = find_model(_without_precision(name), own)
     if model is not None:
         return model, ""
     stated = _from_notes(name, notes)
     if stated is not None:
         return stated, "shape from the notes"
-    size = params_b or _size_in_name(name)
+    size, active_b = params_b or _size_in_name(name), active_b or _active_in_name(name)
     if not size or size <= 0 or size > 1e5:
         return None
-    relative = _same_family(name, size)
+    relative = _same_family(name, size, active_b or size)
     if relative is not None:
         return relative, f"shape of {relative.name}"
     return guess_shape(name, size, active_b), f"a typical shape for {size:g}B parameters"
+
+
+_PRECISIONS = re.compile(
+    r"[-_ ](?:(?:nv|mx)?fp(?:4|8|16)|bf16|w\d+a\d+|int[48]|[48]-?bit|awq|gptq|gguf|dynamic"
+    r"|quantized|block)",
+    re.IGNORECASE,
+)
+
+
+def _without_precision(name: str) -> str:
+    """A release's name says how its weights are kept; a row has a cell for that."""
+    return _PRECISIONS.sub("", name)
+
+
+def _active_in_name(name: str) -> float | None:
+    """`Qwen3-30B-A3B` multiplies with 3B of its parameters."""
+    found = re.search(r"[-_ ]A(\d+(?:\.\d+)?)B\b", name)
+    return float(found[1]) if found else None
 
 
 def _size_in_name(name: str) -> float | None:
@@ -76,12 +96,17 @@ def _plain(name: str, hidden: int, layers: int, heads: int, vocab: int) -> Model
     )
 
 
-def _same_family(name: str, size_b: float) -> Model | None:
+def _same_family(name: str, size_b: float, active_b: float) -> Model | None:
     """A relative of nearly this size: `MPT-13.01B` is built as `MPT-12.85B`."""
     family = re.split(r"[-_ ]?\d", name, maxsplit=1)[0].lower()
     if not family:
         return None
-    kin = [model for model in list_models() if model.name.lower().startswith(family)]
+    dense = active_b > _DENSE_SHARE * size_b
+    kin = [
+        model
+        for model in list_models()
+        if model.name.lower().startswith(family) and dense == (not model.experts)
+    ]
     near = min(kin, key=lambda model: abs(model.params / 1e9 - size_b), default=None)
     if near is None or abs(near.params / 1e9 / size_b - 1) > _FAMILY_TOLERANCE:
         return None
@@ -90,7 +115,7 @@ def _same_family(name: str, size_b: float) -> Model | None:
 
 def guess_shape(name: str, size_b: float, active_b: float | None = None) -> Model:
     """Width and depth that public dense models of this size have; experts if fewer are active."""
-    dense_b = active_b if active_b and active_b < 0.8 * size_b else size_b
+    dense_b = active_b if active_b and active_b < _DENSE_SHARE * size_b else size_b
     # Public models from 0.1 to 500B: width grows as the 0.36th power of the size (4096 at 7B,
     # 16384 at 405B).
     hidden = max(round(4096 * (dense_b / 7) ** 0.36 / _HEAD) * _HEAD, _HEAD)

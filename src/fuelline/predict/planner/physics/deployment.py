@@ -31,29 +31,37 @@ SPARE_ROOM = 1.12
 
 
 class Deployment(Setup, frozen=True, kw_only=True):
-    """One replica: `spread.tp * spread.pp` chips that serve a model together."""
+    """One replica: `spread.shards` chips that serve a model together."""
 
     def step(self, slices: Sequence[Slice]) -> Tally:
         """One step through all layers."""
-        return time_step(self, make_work(slices))
+        return time_step(self, make_work(self._cut(slices)))
 
     def decode(self, sequences: float, context: float) -> Tally:
         """Every sequence gets one token; below one, so many attention replicas of all have one."""
         busy = min(sequences, 1.0)
-        return time_step(self, make_work([Slice(max(sequences, 1.0), 1, context)], busy=busy))
+        slices = self._cut([Slice(max(sequences, 1.0), 1, context)])
+        return time_step(self, make_work(slices, busy=busy))
 
     def prefill(self, sequences: float, length: float, past: float = 0.0) -> Tally:
-        """Whole prompts, in steps of at most `CHUNK_TOKENS` tokens."""
-        together = CHUNK_TOKENS / length
+        """Whole prompts, in steps of at most `CHUNK_TOKENS` tokens a chip."""
+        chunk = CHUNK_TOKENS * self.spread.cp
+        together = chunk / length
         if together >= sequences:
             return self.step([Slice(sequences, length, past)])
         if together >= 1:
             return self.step([Slice(together, length, past)]).scaled(sequences / together)
-        chunks = math.ceil(length / CHUNK_TOKENS)
+        chunks = math.ceil(length / chunk)
         part = length / chunks
         # Time is a polynomial of the past, so the middle chunk stands for all.
         middle = self.step([Slice(1, part, past + (length - part) / 2)])
         return middle.scaled(chunks * sequences)
+
+    def _cut(self, slices: Sequence[Slice]) -> Sequence[Slice]:
+        """One chip's part of sequences that are cut along the context: tokens, pairs and cache."""
+        if self.spread.cp == 1:
+            return slices
+        return [Slice(each.count / self.spread.cp, each.new, each.past) for each in slices]
 
     def batch(self, sequences: float, prompt: float, output: float) -> Tally:
         """A static batch from its start to its last token, in waves if the cache cannot hold it."""
@@ -62,8 +70,17 @@ class Deployment(Setup, frozen=True, kw_only=True):
         each = sequences / waves
         one = self.decode(each, prompt + output / 2).scaled(max(output - 1, 0.0))
         if prompt > 0:
-            one = one.plus(self.prefill(each, prompt))
+            one = one.plus(self._read(each, prompt))
         return one.scaled(waves)
+
+    def _read(self, sequences: float, length: float) -> Tally:
+        """Prompts of a static batch: while one stage reads a chunk, the next reads the one before.
+
+        Under load, stages are lanes of their own (`serving`), so `prefill` counts all of them.
+        """
+        steps = max(sequences * length / (CHUNK_TOKENS * self.spread.cp), 1.0)
+        stages = self.spread.pp
+        return self.prefill(sequences, length).scaled((steps + stages - 1) / (steps * stages))
 
     def room(self, context: float) -> float:
         """Sequences of this length that the replica's memory holds."""

@@ -50,7 +50,7 @@ def weight_bytes(model: Model, precision: Precision, spread: Parallelism) -> flo
 def cache_bytes(model: Model, precision: Precision, spread: Parallelism, context: float) -> float:
     """Cache of one sequence of this length on one chip that holds a part of it."""
     copies = 1.0 if model.latent else 1.0 / min(spread.tp, model.kv_heads)
-    return model.kv_values(context) * precision.kv_bytes * copies / spread.pp
+    return model.kv_values(context) * precision.kv_bytes * copies / (spread.pp * spread.cp)
 
 
 def cache_room(

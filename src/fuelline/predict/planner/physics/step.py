@@ -10,11 +10,12 @@ from math import log2
 from typing import TYPE_CHECKING
 
 from fuelline.predict.planner.physics.exchanges import (
-    BUS_GBPS,
     GIGA,
+    all_gather,
     all_reduce,
     all_to_all,
     hidden_part,
+    host_gbps,
     send,
 )
 from fuelline.predict.planner.physics.expert_operators import expert_share
@@ -42,6 +43,7 @@ def time_step(setup: Setup, work: Work) -> Tally:
     operators = forward_operators(setup, work)
     add_operators(tally, setup, operators)
     _add_exchanges(tally, setup, work)
+    _add_context(tally, setup, work)
     _add_bus(tally, setup, operators)
     engine = setup.engine
     host_s = (engine.step_us + engine.sequence_us * work.logit_rows) * 1e-6
@@ -139,8 +141,32 @@ def _add_exchanges(tally: Tally, setup: Setup, work: Work) -> None:
         tally.exchange += (spread.pp - 1) * send(chip, constants, wide / spread.tp)
 
 
+def _add_context(tally: Tally, setup: Setup, work: Work) -> None:
+    """Chips that share a sequence: keys go round while prompts are read, results are gathered.
+
+    Keys travel behind the math of the layer before; what a decoding token attends to in other
+    chips' parts of the cache comes back as partial results, which everyone waits for.
+    """
+    model, spread = setup.model, setup.spread
+    if spread.cp == 1:
+        return
+    read = [part for part in work.slices if part.new > 1]
+    tokens = spread.cp * sum(part.count * (part.new + part.past) for part in read)
+    if read:
+        size = tokens * model.kv_values(1.0) / model.layers * setup.precision.kv_bytes
+        size /= 1.0 if model.latent else min(spread.tp, model.kv_heads)
+        round_s = model.layers * all_gather(setup.chip, setup.constants, spread.cp, size, spread.tp)
+        tally.exchange += hidden_part(tally.seconds, round_s)
+    decoding = spread.cp * sum(part.count for part in work.slices if part.new <= 1)
+    if decoding:
+        wide = ACT_BYTES * decoding * model.heads * model.head_size / spread.tp
+        each = all_gather(setup.chip, setup.constants, spread.cp, wide * spread.cp, spread.tp)
+        tally.exchange += model.layers * each
+
+
 def _add_bus(tally: Tally, setup: Setup, operators: Iterable[Operator]) -> None:
     """Weights in host memory come over the chip's bus while layers before them compute."""
     if setup.host_share > 0:
         read = sum(op.count * op.weight_bytes for op in operators)
-        tally.bus += hidden_part(tally.seconds, setup.host_share * read / (BUS_GBPS * GIGA))
+        bus = host_gbps(setup.chip) * GIGA
+        tally.bus += hidden_part(tally.seconds, setup.host_share * read / bus)

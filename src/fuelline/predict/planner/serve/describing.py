@@ -114,7 +114,7 @@ def _estimate(
     """Of these kinds of questions; experts are a reason for doubt of their own."""
     replica = found.replica
     groups = (*kinds, "experts") if replica.model.experts else kinds
-    assumed = (BUS_ASSUMED,) if replica.host_share > 0 else ()
+    assumed = (BUS_ASSUMED,) if replica.host_share > 0 and replica.chip.host_gbps is None else ()
     return estimate(
         value, parts.terms(replica.doubt_frac), groups, replica.constants, assumed, work=work
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from fuelline.predict.planner.physics.exchanges import BUS_GBPS, GIGA
+from fuelline.predict.planner.physics.exchanges import GIGA, host_gbps
 from fuelline.predict.planner.physics.expert_operators import expert_share
 from fuelline.predict.planner.physics.kernels import attention_format, dense_format, expert_format
 from fuelline.schema.plan_answers import Floor
@@ -69,11 +69,11 @@ def find_floor(replica: Deployment, context: float, measured: float | None = Non
     active = active_bytes(model, replica.precision)
     cache = model.kv_values(context) * replica.precision.kv_bytes
     spread_over = expert_chips(model, spread)
-    seconds = (active.common + cache) / (replica.bandwidth * spread.tp)
+    seconds = (active.common + cache / spread.cp) / (replica.bandwidth * spread.tp)
     seconds += active.chosen / (replica.bandwidth * spread_over)
     if replica.host_share > 0:  # what lies in host memory has to cross the bus of its chip
         pulled = replica.host_share * (active.common / spread.tp + active.chosen / spread_over)
-        seconds = max(seconds, pulled / (BUS_GBPS * GIGA))
+        seconds = max(seconds, pulled / (host_gbps(replica.chip) * GIGA))
     return Floor(
         seconds=seconds,
         tokens_per_s=1 / seconds,
@@ -82,7 +82,7 @@ def find_floor(replica: Deployment, context: float, measured: float | None = Non
         bandwidth_bytes_per_s=(active.total + cache) / seconds,
         measured_per_s=measured,
         measured_share=None if measured is None else measured * seconds,
-        chips=spread.tp,
+        chips=spread.tp * spread.cp,
         expert_bytes=active.chosen,
         expert_chips=math.ceil(spread_over) if model.experts else 0,
     )

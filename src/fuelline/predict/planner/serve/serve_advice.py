@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from fuelline.predict.planner.physics.deployment import CHUNK_TOKENS
-from fuelline.predict.planner.physics.exchanges import BUS_GBPS
+from fuelline.predict.planner.physics.exchanges import host_gbps
 from fuelline.predict.planner.physics.memory import OFFLOADING, cache_bytes, weight_bytes
 from fuelline.predict.planner.serve.chips_plan import smallest_spread
 from fuelline.predict.planner.serve.floor import find_floor
@@ -52,8 +52,9 @@ def say_smaller_batch(question: Question, found: list[Found]) -> str:
 
     most = max(found, key=held)
     replica = most.replica
+    asked = wish.sequences if wish.between is None else wish.between[0]
     return (
-        f"--batch {wish.sequences:,.0f} does not fit: {replica.spread.chips} x "
+        f"--batch {asked:,.0f} does not fit: {replica.spread.chips} x "
         f"{replica.chip.name} ({replica.spread.words}) hold {held(most):,} sequences of "
         f"{context:,.0f} tokens beside the weights. Give --batch 1 to {held(most)}, a shorter --in "
         "or --out, --kv 8, or a larger --tp."
@@ -76,7 +77,11 @@ def say_nothing_fits(question: Question) -> str:
             "asked for holds it."
         )
     ]
-    if spread is None and not chip.linked:
+    apart = [
+        name for name in ("tp", "pp", "ep", "cp") if max(question.values.get(name) or (1,)) > 1
+    ]
+    if not chip.linked and (spread is None or apart):
+        words = words if spread is None else []
         words.append(
             f"{chip.name} is counted alone: its links are not known, and no other chip's are taken "
             "for them. Give a [[chip]] entry that has scaleup_gbps: --catalogue FILE."
@@ -108,8 +113,8 @@ def _about_host_memory(found: Found) -> str:
     alone_s = find_floor(replica, 1.0).seconds
     return (
         f"{percent(replica.host_share)} of the weights ({moved * spread.chips / 1e9:,.0f} GB in "
-        f"all) lie in host memory and come over a bus of {BUS_GBPS:.0f} GB/s a chip in every "
-        f"step: {percent(step.bus / step.seconds)} of it. One user alone gets at most "
+        f"all) lie in host memory and come over a bus of {host_gbps(replica.chip):.0f} GB/s a chip "
+        f"in every step: {percent(step.bus / step.seconds)} of it. One user alone gets at most "
         f"{1 / alone_s:.2g} tokens/s. Capacity is not bandwidth."
     )
 

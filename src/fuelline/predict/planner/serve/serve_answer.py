@@ -98,7 +98,8 @@ class Question(Struct, frozen=True, kw_only=True):
         return replace(self, values={**self.values, self.swept: (value,)})
 
     def wish(self) -> Wish:
-        """What is asked of a deployment."""
+        """What is asked of a deployment; over a range, anything within it."""
+        batches, chips = (self.values.get(name) or () for name in ("batch", "chips"))
         return Wish(
             prompt=self.one("in") or DEFAULT_PROMPT,
             output=self.one("out") or DEFAULT_OUTPUT,
@@ -106,8 +107,9 @@ class Question(Struct, frozen=True, kw_only=True):
             ttft_s=self.limits.get("ttft"),
             tpot_s=self.limits.get("tpot"),
             headroom=self.headroom,
-            sequences=self.one("batch"),
-            most_chips=None if self.one("chips") is None else int(self.one("chips") or 1),
+            sequences=batches[0] if len(batches) == 1 else None,
+            between=(min(batches), max(batches)) if len(batches) > 1 else None,
+            most_chips=int(max(chips)) if chips else None,
             offload=self.offload,
         )
 
@@ -115,8 +117,8 @@ class Question(Struct, frozen=True, kw_only=True):
 def answer_serving(question: Question, constants: Constants) -> ServeAnswer:
     """The best ways, best first."""
     question = _with_price(question)
-    wish = _unfixed(question).wish()
-    found, searched = search(_unfixed(question), constants)
+    wish = question.wish()
+    found, searched = search(question, constants)
     walked = (
         _pinned(question, found[0].replica.spread, found[0].replica.chip) if found else question
     )
@@ -172,19 +174,12 @@ def _may_split(question: Question, spread: Parallelism) -> bool:
     return asked and question.one("batch") is None and spread.pp == 1 and spread.ep == 1
 
 
-def _unfixed(question: Question) -> Question:
-    """A swept degree or batch is free for the answer above the table."""
-    if question.swept in ("batch", "tp", "pp", "ep", "chips"):
-        return replace(question, values={**question.values, question.swept: None})
-    return question
-
-
 def _pinned(question: Question, spread: Parallelism, chip: Chip) -> Question:
     """A walk over batches stays on one replica, or its points would not belong together."""
     if (question.swept or "batch") != "batch":
         return question
     wide = spread.ep if spread.ep > 1 else None
-    fixed = {"tp": spread.tp, "pp": spread.pp, "ep": wide}
+    fixed = {"tp": spread.tp, "pp": spread.pp, "ep": wide, "cp": spread.cp}
     values = {name: None if size is None else (float(size),) for name, size in fixed.items()}
     return replace(question, chips=(chip,), values={**question.values, **values})
 
@@ -227,12 +222,14 @@ def _with_any_chips(question: Question) -> Question:
 
 def _spreads(question: Question, chip: Chip) -> list[Parallelism]:
     def given(name: str) -> list[int] | None:
-        value = question.one(name)
-        return None if value is None else [int(value)]
+        values = question.values.get(name)
+        return None if values is None else [int(value) for value in values]
 
-    if chip.kind == "sram" and not any(given(name) for name in ("tp", "pp", "ep")):
+    if chip.kind == "sram" and not any(given(name) for name in ("tp", "pp", "ep", "cp")):
         return _sram_spreads(question, chip)
-    found = list_spreads(question.model, chip, given("tp"), given("pp"), given("ep"))
+    whole = list_spreads(question.model, chip, given("tp"), given("pp"), given("ep"))
+    # Sequences are cut only if that is asked for: it repeats the weights.
+    found = [replace(each, cp=size) for each in whole for size in given("cp") or (1,)]
     if not chip.linked and chip.kind != "sram":
         return [each for each in found if each.chips == 1]
     return found
@@ -242,10 +239,10 @@ def _sram_spreads(question: Question, chip: Chip) -> list[Parallelism]:
     """The fewest chips that hold the model, and all that there may be."""
     precision = question.precision_for(chip)
     few = smallest_spread(question.model, chip, precision)
-    most = question.one("chips")
+    most = question.wish().most_chips
     if few is None or most is None or most < few.chips:
         return [few] if few else []
-    all_of_them = sram_spread(question.model, chip, precision, int(most))
+    all_of_them = sram_spread(question.model, chip, precision, most)
     return [few] if all_of_them in (few, None) else [few, all_of_them]
 
 

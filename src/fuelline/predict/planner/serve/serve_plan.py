@@ -47,6 +47,8 @@ class Wish(Struct, frozen=True, kw_only=True):
     """Share of the capacity that is kept for peaks and failures."""
     sequences: float | None = None
     """A fixed number at once instead of the largest that keeps the limits."""
+    between: tuple[float, float] | None = None
+    """Fewest and most at once that are looked at."""
     most_chips: int | None = None
     """In all; None: as many as it takes."""
     offload: bool = False
@@ -173,7 +175,11 @@ def _sizes(replica: Deployment, wish: Wish) -> Sequence[float]:
     if wish.offload:
         emptied = replace(replica, host_share=most_host_share(replica.model))
     most = emptied.most(wish.prompt + wish.output)
-    return [*(size for size in _BATCHES if size < most), most]
+    if wish.between is None:
+        return [*(size for size in _BATCHES if size < most), most]
+    fewest, highest = (size / replica.spread.dp for size in wish.between)
+    ends = (fewest, min(highest, most)) if fewest <= most else ()
+    return sorted({*ends, *(size for size in _BATCHES if fewest < size < min(highest, most))})
 
 
 def _try(

@@ -9,6 +9,8 @@ comes from a seed, so that two plans see the same requests.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 import random
 from typing import TYPE_CHECKING
@@ -61,6 +63,10 @@ class Arrivals(Struct, frozen=True, kw_only=True):
         return f"{plain(self.rate_per_s)} request{'' if self.rate_per_s == 1 else 's'}/s"
 
 
+MIXED = 64
+"""Lengths that those underway are drawn from, at least: few of them would be no mixture."""
+
+
 class Lengths(Struct, frozen=True, kw_only=True):
     """How long prompts or outputs are."""
 
@@ -87,4 +93,23 @@ def draw_requests(
     for _ in range(count):
         now += next(gaps)
         found.append(Request(now, prompt.draw(source), output.draw(source)))
+    return found
+
+
+def draw_underway(count: int, prompt: Lengths, output: Lengths, seed: int = 1) -> list[Request]:
+    """Requests as one finds them in a service that has run for long.
+
+    Each has written some of its tokens, evenly between none and all. Long ones are found more
+    often than they come: they stay longer.
+    """
+    source = random.Random(seed)
+    drawn = [(prompt.draw(source), output.draw(source)) for _ in range(max(count, MIXED))]
+    ends = list(itertools.accumulate(each for _, each in drawn))
+    found = []
+    for _ in range(count):
+        at = source.randrange(ends[-1])
+        number = bisect.bisect_right(ends, at)
+        read, length = drawn[number]
+        left = ends[number] - at
+        found.append(Request(0.0, read + length - left, left, first_s=0.0, underway=True))
     return found

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from fuelline.predict.planner.simulation.pools import split_service
-from fuelline.predict.planner.simulation.service import SHOWN, Limits, serve, serve_with_doubt
+from fuelline.predict.planner.simulation.searching import find_first
+from fuelline.predict.planner.simulation.service import (
+    SHOWN,
+    SURELY,
+    Limits,
+    looks_enough,
+    serve,
+    serve_with_doubt,
+)
 from fuelline.predict.planner.simulation.spares import add_spares
 from fuelline.predict.planner.simulation.steps import find_lanes, remember_steps
 from fuelline.schema.simulated import FleetAnswer, FleetOption, Simulated
@@ -28,9 +36,6 @@ __all__ = ["Limits", "plan_fleet", "smallest"]
 MOST_INSTANCES = 4096
 MANY_TIMES = 16
 """As many as a full batch would need, if that is more: nearly empty instances wait for nobody."""
-SURELY = 0.8
-"""Of the instances that a full batch would need: a search from there misses nothing, since prompts
-that share a step cost less than alone."""
 CARRY_GRAIN = 1.03
 """What instances carry is found to this ratio: a simulation of some hundred requests knows no
 better."""
@@ -137,13 +142,18 @@ def _with_headroom(instance: Deployment, count: int, limits: Limits) -> int:
     """Instances that would keep the limits at a rate higher by the head room."""
     step = remember_steps(instance)
     more = limits.faster(1 / (1 - limits.headroom))
-    low, high = count - 1, math.ceil(count / (1 - limits.headroom) - 1e-9)
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = serve(instance, middle, more, step)
-        enough = found is not None and is_enough(found, limits)
-        low, high = (low, middle) if enough else (middle, high)
-    return high
+
+    def enough(size: int) -> bool:
+        found = serve(instance, size, more, step)
+        return found is not None and is_enough(found, limits)
+
+    most = math.ceil(count / (1 - limits.headroom) - 1e-9)
+    if most <= count:
+        return count
+    # More instances share what chance brings, so a little less than in proportion does.
+    grown = _guess(instance, more) / _guess(instance, limits)
+    guess = min(max(round(count * grown), count), most)
+    return find_first(enough, guess, count, most - 1) or most
 
 
 def _first_that_keeps(
@@ -224,16 +234,21 @@ def smallest(instance: Deployment, limits: Limits) -> int:
         found = serve(instance, count, limits, step)
         return found is not None and is_enough(found, limits)
 
-    low = _fewest(instance, limits) - 1
-    high = low + 1
-    while not enough(high):
-        low, high = high, max(high + 1, round(1.3 * high))
-        if high > _most(instance, limits):
-            return 0
-    while high - low > max(1, high // 50):
+    fewest, most = _fewest(instance, limits), _most(instance, limits)
+    return find_first(enough, _guess(instance, limits), fewest, most)
+
+
+def _guess(instance: Deployment, limits: Limits) -> int:
+    """Where the search begins: as many as would do without chance."""
+    step = remember_steps(instance)
+    low, high = _fewest(instance, limits), _most(instance, limits)
+    while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+        if looks_enough(instance, middle, limits, step):
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def _most(instance: Deployment, limits: Limits) -> int:

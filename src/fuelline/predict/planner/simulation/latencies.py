@@ -43,14 +43,15 @@ def summarise(
 
     `extra_s` is what a request pays before its first token outside of all steps.
     """
-    counted = [each for run in runs for each in _settled(run.served)]
+    asked = [_of_users(run.served) for run in runs]
+    counted = [each for served in asked for each in _settled(served)]
     if not counted:
         return None
     refused = sum(len(run.refused) for run in runs)
     kept = sum(slo.kept(each, extra_s) for each in counted)
     span_s = sum(run.end_s for run in runs)
     tokens = sum(each.request.output for run in runs for each in run.served)
-    everyone = sum(len(run.served) for run in runs)
+    everyone = sum(len(served) for served in asked)
     return Simulated(
         requests=len(counted),
         refused=refused,
@@ -65,6 +66,11 @@ def summarise(
         overloaded=sum(run.backlog for run in runs) > BACKLOG_SHARE * everyone + 2,
         replicas=len(runs) if replicas is None else replicas,
     )
+
+
+def _of_users(served: Sequence[Served]) -> list[Served]:
+    """Without those that only filled the service."""
+    return [each for each in served if not each.request.underway]
 
 
 def _settled(served: Sequence[Served]) -> list[Served]:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from fuelline.predict.planner.physics.deployment import CHUNK_TOKENS
 from fuelline.predict.planner.physics.exchanges import BUS_GBPS
 from fuelline.predict.planner.simulation.latencies import BACKLOG_SHARE, summarise
 from fuelline.predict.planner.simulation.replica import run_replica
-from fuelline.predict.planner.simulation.service import Limits, deal, serve, turns
+from fuelline.predict.planner.simulation.service import SURELY, Limits, deal, serve, turns
 from fuelline.predict.planner.simulation.steps import find_lanes, find_room, remember_steps
 from fuelline.schema.chips import GIGA
 from fuelline.schema.simulated import PoolsOption, Request
@@ -103,17 +104,30 @@ def _smallest_pools(
     """
     most, requests = tried
     share = limits.slo.attain_share
-    for readers in range(1, most):
+    least_readers, least_writers = _fewest(instance, limits)
+    for readers in range(least_readers, most):
         read = _read_prompts(instance, readers, limits, step, requests)
         if not _is_late(read) and _first_tokens_kept(read, limits, instance) >= share:
             break
     else:
         return None
-    for writers in range(1, most - readers + 1):
+    for writers in range(least_writers, most - readers + 1):
         found = _write_rest(read, writers, instance, limits, step)
         if found and not found.overloaded and found.attained_share >= share:
             return readers, writers, replace(found, replicas=readers + writers)
     return None
+
+
+def _fewest(instance: Deployment, limits: Limits) -> tuple[int, int]:
+    """Readers and writers below which even full batches could not keep up with the rate."""
+    prompt, output = max(limits.prompt.mean, 1.0), limits.output.mean
+    lanes = find_lanes(instance, limits.context)
+    most = max(instance.most(limits.context) * instance.spread.dp / lanes, 1.0)
+    together = max(CHUNK_TOKENS / prompt, 1.0)
+    read_s = instance.prefill(together, prompt).seconds / together
+    write_s = output * instance.decode(most, prompt + output / 2).seconds / most
+    rate = SURELY * limits.arrivals.rate_per_s / lanes
+    return max(int(rate * read_s), 1), max(int(rate * write_s), 1)
 
 
 def _read_prompts(

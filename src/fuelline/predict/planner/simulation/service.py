@@ -16,7 +16,12 @@ from msgspec.structs import replace
 
 from fuelline.predict.planner.physics.deployment import CHUNK_TOKENS
 from fuelline.predict.planner.physics.lockstep import stalls_for
-from fuelline.predict.planner.simulation.arrivals import Arrivals, Lengths, draw_requests
+from fuelline.predict.planner.simulation.arrivals import (
+    Arrivals,
+    Lengths,
+    draw_requests,
+    draw_underway,
+)
 from fuelline.predict.planner.simulation.latencies import Slo, summarise
 from fuelline.predict.planner.simulation.replica import run_replica
 from fuelline.predict.planner.simulation.steps import find_lanes, find_room, remember_steps
@@ -31,8 +36,12 @@ SEARCHED = 160
 """Requests a replica in a search: 95 % of them is known to about two per cent."""
 SHOWN = 400
 """Requests behind a figure that is shown."""
-TURNS = 8
-"""Times that a replica must fill and empty for its start not to count."""
+SURELY = 0.8
+"""Of the instances that a full batch would need: a search from there misses nothing, since prompts
+that share a step cost less than alone."""
+TURNS = 4
+"""Times that a replica must fill and empty for its start not to count. It starts with what it will
+hold, so that all of them tell."""
 STEADY = 1.5
 """A run may be shorter than it should be by this ratio: it would be longer for nothing."""
 LITTLE_ROUNDS = 6
@@ -114,11 +123,12 @@ def serve(
     A run that is too short for the service to fill finds it too empty, so it is asked again.
     """
     lanes = find_lanes(instance, limits.context)
+    held = 0.0
     if not limits.trace:
         held = _expect_held(instance, limits, step, limits.arrivals.rate_per_s / (count * lanes))
         requests = min(max(requests, round(TURNS * held)), MOST_REQUESTS)
     while True:
-        found = _serve(instance, count, limits, step, requests)
+        found = _serve(instance, count, limits, step, (requests, round(held)))
         if found is None or limits.trace or found.overloaded or requests >= MOST_REQUESTS:
             return found
         wanted = min(round(turns(found) / lanes), MOST_REQUESTS)
@@ -144,18 +154,30 @@ def _expect_held(instance: Deployment, limits: Limits, step: StepTime, rate_per_
     return held
 
 
+def looks_enough(instance: Deployment, count: int, limits: Limits, step: StepTime) -> bool:
+    """Whether so many instances would keep up and keep a token's limit, were there no chance."""
+    rate_per_s = limits.arrivals.rate_per_s / (count * find_lanes(instance, limits.context))
+    held = _expect_held(instance, limits, step, rate_per_s)
+    token_s = held / (rate_per_s * limits.output.mean)
+    return held > 0 and (held == 1 or token_s <= (limits.slo.tpot_s or math.inf))
+
+
 def turns(found: Simulated) -> float:
     """Requests in which an instance that holds so many fills and empties often enough."""
     return TURNS * found.running
 
 
 def _serve(
-    instance: Deployment, count: int, limits: Limits, step: StepTime, requests: int
+    instance: Deployment, count: int, limits: Limits, step: StepTime, sizes: tuple[int, int]
 ) -> Simulated | None:
+    """`sizes` are the requests that come to a lane, and those that it begins with."""
+    requests, held = sizes
     room = find_room(instance, limits.context, limits.chunk_tokens)
     lanes = find_lanes(instance, limits.context)
     step = _held_up(instance, step, limits, limits.arrivals.rate_per_s / (count * lanes))
-    runs = [run_replica(hand, step, room) for hand in deal(limits, count * lanes, requests) if hand]
+    begun = draw_underway(held, limits.prompt, limits.output, limits.seed)
+    dealt = deal(limits, count * lanes, requests)
+    runs = [run_replica([*begun, *hand], step, room) for hand in dealt if hand]
     fixed_s = instance.engine.first_token_ms * 1e-3
     found = summarise(runs, limits.slo, extra_s=fixed_s, replicas=count)
     if found is None or lanes == 1:

@@ -11,7 +11,7 @@ from fuelline.schema.plan_answers import ExpertLoad
 
 if TYPE_CHECKING:
     from fuelline.predict.planner.physics.setup import Setup
-    from fuelline.predict.planner.train.training import Schedule, Training
+    from fuelline.predict.planner.train.training_step import Schedule, Training
 
 PASSES = 4.0
 """Exchanges of a token and layer: to its experts and back, forward and backward."""

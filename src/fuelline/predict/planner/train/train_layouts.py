@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.predict.planner.train.training import Schedule, Training, time_training
+from fuelline.predict.planner.train.training import time_training
 from fuelline.predict.planner.train.training_memory import count_memory
+from fuelline.predict.planner.train.training_step import Schedule, Training
 from fuelline.schema.errors import InputError
 from fuelline.schema.plans import Parallelism
 

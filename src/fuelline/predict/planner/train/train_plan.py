@@ -13,8 +13,8 @@ from fuelline.predict.planner.serve.energy import power_w
 from fuelline.predict.planner.train.expert_step import count_experts
 from fuelline.predict.planner.train.reliability import find_goodput, find_jitter
 from fuelline.predict.planner.train.train_layouts import Layout, TrainWish, find_layout
-from fuelline.predict.planner.train.training import model_flops
 from fuelline.predict.planner.train.training_memory import count_memory
+from fuelline.predict.planner.train.training_step import model_flops
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan_answers import Apart, TrainAnswer
 from fuelline.schema.plans import Term

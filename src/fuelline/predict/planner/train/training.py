@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from fuelline.predict.planner.physics.exchanges import BUS_GBPS, all_reduce, hidden_part, send
+from fuelline.predict.planner.physics.exchanges import BUS_GBPS, all_reduce, send
 from fuelline.predict.planner.physics.expert_operators import touched_share
 from fuelline.predict.planner.physics.kernels import ACT_BYTES
 from fuelline.predict.planner.physics.step import add_operators, forward_operators
 from fuelline.predict.planner.physics.tally import Tally
 from fuelline.predict.planner.physics.work import make_work
+from fuelline.predict.planner.train.replicas import (
+    NETWORK_SHARE,
+    exchange_replicas,
+    update_weights,
+)
+from fuelline.predict.planner.train.training_step import Training
 from fuelline.schema.chips import GIGA
-from fuelline.schema.plans import Slice, Term
+from fuelline.schema.plans import Slice
 
 if TYPE_CHECKING:
     from fuelline.predict.planner.physics.setup import Setup
-    from fuelline.schema.chips import Chip
-    from fuelline.schema.models import Model
+    from fuelline.predict.planner.train.training_step import Schedule
     from fuelline.schema.plans import Parallelism
 
 BACKWARD_ATTENTION = 2.5 / 0.8
@@ -35,115 +38,6 @@ SCORE_MOVES_BACK = 9.0
 softmax, and two products that read it."""
 NEAR_SHARE = 0.7
 """Of the link inside a domain that exchanges between experts reach."""
-NETWORK_SHARE = 0.85
-"""Of the network's line rate that gathers of parameters reach."""
-POOR_NETWORK_GBPS = 12.5
-"""100 Gbit/s a chip, where the catalogue does not know the network."""
-FLAT_SHARE = 0.68
-"""The same where every member gathers over its own card only."""
-OPTIMIZER_BYTES = 28.0
-"""Adam in mixed precision reads and writes about this much for a parameter (weights, gradient,
-moments)."""
-
-
-class Schedule(Struct, frozen=True, kw_only=True):
-    """How a step is cut in time."""
-
-    batch: float
-    """Sequences in a step, all replicas together."""
-    length: float
-    """Tokens of a sequence."""
-    microbatch: float = 1.0
-    recompute: str = "selective"
-    """`none`, `selective` (attention only) or `full`."""
-    interleave: int = 1
-    """Chunks of layers a stage holds; more of them shrink the bubble."""
-    zero: int = 1
-    """ZeRO stage; 3 is FSDP: parameters are gathered for every micro-batch."""
-    flat: bool = False
-    """Gathers do not use the links inside a host first (DeepSpeed of 2021)."""
-    flash: bool = True
-    """Attention is one kernel; without, scores go through memory."""
-    older_attention: bool = False
-    """Attention kernels are not made for this chip."""
-    eager: bool = False
-    """Norms and activations are kernels of their own."""
-    blocking: bool = False
-    """Tensor-parallel exchanges are waited for, not cut into pieces that hide behind products."""
-
-
-class Training(Struct, frozen=True, kw_only=True):
-    """A step's parts in seconds."""
-
-    math_s: float
-    attention_s: float
-    moved_s: float
-    tensor_s: float
-    """Exposed exchanges of tensor and context parallelism."""
-    expert_s: float
-    bubble_s: float
-    data_s: float
-    """Exposed exchanges of data parallelism."""
-    optimizer_s: float
-    tokens: float
-    chips: int
-    uneven_s: float = 0.0
-    """Products of the fullest expert-parallel chip beyond those of the mean."""
-
-    @property
-    def seconds(self) -> float:
-        """The step."""
-        return (
-            self.math_s
-            + self.attention_s
-            + self.moved_s
-            + self.tensor_s
-            + self.expert_s
-            + self.bubble_s
-            + self.data_s
-            + self.optimizer_s
-            + self.uneven_s
-        )
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Of all chips."""
-        return self.tokens / self.seconds
-
-    def terms(self, doubt: float = 0.08) -> tuple[Term, ...]:
-        """With names, limits and doubts; nothing that is zero."""
-        rows = (
-            ("matrix math", self.math_s, "math", doubt),
-            ("attention math", self.attention_s, "math", 2 * doubt),
-            ("move activations", self.moved_s, "memory bandwidth", 2 * doubt),
-            ("tensor-parallel exchange", self.tensor_s, "interconnect", 0.35),
-            ("all-to-all of experts", self.expert_s, "interconnect", 0.5),
-            ("fullest expert chip", self.uneven_s, "imbalance", 0.5),
-            ("pipeline bubble", self.bubble_s, "pipeline", 0.25),
-            ("data-parallel exchange", self.data_s, "network", 0.35),
-            ("optimizer", self.optimizer_s, "memory bandwidth", 0.3),
-        )
-        return tuple(
-            Term(name=name, seconds=seconds, limit=limit, doubt_frac=each)
-            for name, seconds, limit, each in rows
-            if seconds > 0
-        )
-
-
-def model_flops(model: Model, length: float, *, causal: bool = False) -> float:
-    """FLOPs a token of forward and backward: six a weight, twelve a pair and head value.
-
-    The convention of PaLM and Megatron counts all pairs; `causal` counts the half that is needed.
-    """
-    pairs = length / 2 if causal else length
-    width = model.heads * (
-        model.head_size if not model.latent else (model.nope_dim + model.rope_dim + model.v_dim) / 2
-    )
-    seen = pairs
-    if model.window:
-        local = model.layers - model.global_layers
-        seen = (model.global_layers * pairs + local * min(pairs, model.window)) / model.layers
-    return 6 * model.active_params + 12 * model.layers * width * seen
 
 
 def time_training(setup: Setup, schedule: Schedule) -> Training:
@@ -161,8 +55,8 @@ def time_training(setup: Setup, schedule: Schedule) -> Training:
         expert_s=each * passed.expert_s,
         uneven_s=each * passed.uneven_s,
         bubble_s=(spread.pp - 1) / schedule.interleave * stage,
-        data_s=_data_exchange(setup, schedule, micro, stage),
-        optimizer_s=_optimizer(setup),
+        data_s=exchange_replicas(setup, schedule, micro, stage),
+        optimizer_s=update_weights(setup),
         tokens=schedule.batch * schedule.length,
         chips=spread.chips,
     )
@@ -250,58 +144,3 @@ def _expert_exchange(setup: Setup, schedule: Schedule, size: float) -> float:
     far = (chip.scaleout_gbps or BUS_GBPS) * GIGA * NETWORK_SHARE
     near_s = each * model.experts_per_token / near
     return 2 * model.moe_layers * max(near_s, each * (reached - reached / hosts) / far)
-
-
-def held_parts(model: Model, spread: Parallelism) -> tuple[tuple[float, float], ...]:
-    """Parameters on one chip before any sharding, each with the chips that hold the same ones.
-
-    Experts that are spread have fewer copies than the rest: sharding divides them by those only.
-    """
-    copies = float(spread.dp * spread.cp)
-    if not model.experts or spread.ep <= 1:
-        return ((model.params / (spread.tp * spread.pp), copies),)
-    experts = model.moe_layers * model.experts * model.expert_params
-    rest = model.params - experts
-    return (
-        (rest / (spread.tp * spread.pp), copies),
-        (experts / (spread.ep * spread.pp), max(copies * spread.tp / spread.ep, 1.0)),
-    )
-
-
-def held_params(model: Model, spread: Parallelism) -> float:
-    """Parameters on one chip before any sharding over replicas."""
-    return sum(held for held, _ in held_parts(model, spread))
-
-
-def sharded_params(model: Model, spread: Parallelism) -> float:
-    """Parameters on one chip when all that hold the same ones share them out."""
-    return sum(held / copies for held, copies in held_parts(model, spread))
-
-
-def group_gbps(chip: Chip, spread: Parallelism, *, flat: bool = False) -> float:
-    """What the data-parallel group moves per member: members in one host share all its cards."""
-    members = spread.dp * spread.cp
-    if members <= 1:
-        return float("inf")
-    inside = max(min(chip.scaleup_domain // spread.tp, members), 1)
-    if members <= inside:
-        return (chip.scaleup_gbps or chip.scaleout_gbps or BUS_GBPS) * 0.8
-    network = (chip.scaleout_gbps or POOR_NETWORK_GBPS) * NETWORK_SHARE
-    if flat:
-        return (chip.scaleout_gbps or POOR_NETWORK_GBPS) * FLAT_SHARE
-    return min(network * inside, (chip.scaleup_gbps or BUS_GBPS) * 0.8)
-
-
-def _data_exchange(setup: Setup, schedule: Schedule, micro: float, stage: float) -> float:
-    """What of gathers and reductions over replicas does not hide behind a micro-batch's math."""
-    rate = group_gbps(setup.chip, setup.spread, flat=schedule.flat) * GIGA
-    held = held_params(setup.model, setup.spread)
-    if schedule.zero >= 3:
-        return micro * hidden_part(stage, 3 * 2 * held / rate)
-    return hidden_part(stage, 2 * 2 * held / rate)
-
-
-def _optimizer(setup: Setup) -> float:
-    own = sharded_params(setup.model, setup.spread) * setup.spread.cp
-    shares = setup.constants.shares
-    return own * OPTIMIZER_BYTES / (setup.bandwidth * shares.move_share)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.predict.planner.physics.kernels import ACT_BYTES
-from fuelline.predict.planner.train.training import held_params, sharded_params
+from fuelline.predict.planner.train.replicas import held_params, sharded_params
 from fuelline.schema.plan_answers import TrainMemory
 
 if TYPE_CHECKING:
-    from fuelline.predict.planner.train.training import Schedule
+    from fuelline.predict.planner.train.training_step import Schedule
     from fuelline.schema.chips import Chip
     from fuelline.schema.models import Model
     from fuelline.schema.plans import Parallelism

@@ -1,0 +1,94 @@
+"""What the governor is told, what it answers, and what it remembers of a change.
+
+Plain values: no clock, no torch. Shares are of the training's time, 0 to 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Change", "Limits", "Look", "Trial", "Verdict"]
+
+Verdict = str
+"""kept, rolled back, cannot tell."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be turned, and how far."""
+
+    base: int
+    """The job's own number of workers."""
+    most: int
+    """Workers that were started."""
+    cores: float
+    """Of the host, shared out among the ranks that train on it."""
+    base_window: int
+    """Batches under way as the job has it: prefetch times workers."""
+    most_window: int
+    """The same, at most: more may not be drawn from this sampler ahead, or not kept in memory."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """One stretch of training, all of it under the present setting."""
+
+    seconds: float
+    batches: int
+    wait_s: float
+    """In the loader, of the trainer's time."""
+    busy_s: float
+    """In fetches, all workers together; likewise on a core."""
+    cpu_s: float
+    fetches: int
+    queued: float | None
+    """Share of their fetches that workers wanted a core and had none."""
+    room: int = 1 << 16
+    """Workers that memory and shared memory have room for."""
+    window_room: int = 1 << 16
+    own_cpu_s: float = 0.0
+    """Of the training process itself, which wants a core of the same cores."""
+    others: float | None = None
+    """Cores that other processes of this host use; None if that is not known."""
+
+    @property
+    def rate(self) -> float:
+        """Batches a second."""
+        return self.batches / self.seconds
+
+    @property
+    def starved(self) -> float:
+        """Share of the time that the training waits."""
+        return self.wait_s / self.seconds
+
+    @property
+    def service_s(self) -> float:
+        """Of one fetch; without the time in a queue for a core, which more workers lengthen."""
+        return self.busy_s / max(1, self.fetches) * (1 - (self.queued or 0.0))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A new setting."""
+
+    active: int
+    window: int
+    why: str
+    predicted: float | None = None
+    """Speedup by the operational laws: device, workers over service time, cores over demand."""
+    is_trial: bool = True
+
+
+@dataclass
+class Trial:
+    """A change that is being judged."""
+
+    change: Change
+    was: tuple[int, int]
+    before: list[float]
+    after: list[float] = field(default_factory=list)
+    verdict: Verdict = "cannot tell"
+    waited: float = 0.0
+    """Share of the time before it that the training waited."""
+    waits: list[float] = field(default_factory=list)
+    """The same after it, look by look."""
