@@ -63,6 +63,7 @@ _RENAMED = {
 
 _member = c10d.GroupMember
 _Tensor = torch.Tensor
+_strided = torch.strided
 _DEFAULT_GROUP = "_default_pg" if hasattr(c10d._world, "_default_pg") else "default_pg"
 """The public name is a property, whose frame costs as much as the rest of finding the group."""
 _count_modes = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
@@ -280,7 +281,7 @@ class Call(Hook):
         def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912 - as above
             if is_tracing() or not self.is_on:
                 return original(*args, **kwargs)
-            size = 0
+            size = size_bytes = number = count = 0
             try:
                 group = args[group_at] if len(args) > group_at else kwargs.get("group")
                 known = getattr(c10d._world, _DEFAULT_GROUP) if group is None else group
@@ -289,8 +290,8 @@ class Call(Hook):
                     ref, number, size, next_number = self._meet(known)
                 if size:
                     data = args[data_at] if len(args) > data_at else kwargs.get(data_name)
-                    if type(data) is _Tensor and not _count_modes():
-                        size_bytes = data.nbytes
+                    if type(data) is _Tensor and not _count_modes() and data.layout is _strided:
+                        size_bytes = data.nbytes  # others may have no plain size
                     else:
                         size_bytes = _size_bytes(data)
                     count = next_number()
