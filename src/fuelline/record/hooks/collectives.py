@@ -63,7 +63,6 @@ _RENAMED = {
 
 _member = c10d.GroupMember
 _Tensor = torch.Tensor
-_strided = torch.strided
 _DEFAULT_GROUP = "_default_pg" if hasattr(c10d._world, "_default_pg") else "default_pg"
 """The public name is a property, whose frame costs as much as the rest of finding the group."""
 _count_modes = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
@@ -289,11 +288,12 @@ class Call(Hook):
                 if known is not ref():
                     ref, number, size, next_number = self._meet(known)
                 if size:
-                    data = args[data_at] if len(args) > data_at else kwargs.get(data_name)
-                    if type(data) is _Tensor and not _count_modes() and data.layout is _strided:
-                        size_bytes = data.nbytes  # others may have no plain size
-                    else:
-                        size_bytes = _size_bytes(data)
+                    data: Any = args[data_at] if len(args) > data_at else kwargs.get(data_name)
+                    try:
+                        is_plain = type(data) is _Tensor and not _count_modes()
+                        size_bytes = data.nbytes if is_plain else _size_bytes(data)
+                    except RuntimeError:  # a layout without a plain size
+                        size_bytes = measure(data, None)[1]
                     count = next_number()
             except Exception as fault:  # noqa: BLE001 - the guard
                 size = 0
