@@ -280,7 +280,7 @@ class Call(Hook):
         def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912 - as above
             if is_tracing() or not self.is_on:
                 return original(*args, **kwargs)
-            size = 0
+            size = size_bytes = number = count = 0
             try:
                 group = args[group_at] if len(args) > group_at else kwargs.get("group")
                 known = getattr(c10d._world, _DEFAULT_GROUP) if group is None else group
@@ -288,11 +288,12 @@ class Call(Hook):
                 if known is not ref():
                     ref, number, size, next_number = self._meet(known)
                 if size:
-                    data = args[data_at] if len(args) > data_at else kwargs.get(data_name)
-                    if type(data) is _Tensor and not _count_modes():
-                        size_bytes = data.nbytes
-                    else:
-                        size_bytes = _size_bytes(data)
+                    data: Any = args[data_at] if len(args) > data_at else kwargs.get(data_name)
+                    try:
+                        is_plain = type(data) is _Tensor and not _count_modes()
+                        size_bytes = data.nbytes if is_plain else _size_bytes(data)
+                    except RuntimeError:  # a layout without a plain size
+                        size_bytes = measure(data, None)[1]
                     count = next_number()
             except Exception as fault:  # noqa: BLE001 - the guard
                 size = 0

@@ -125,9 +125,10 @@ def _no_launches() -> pl.DataFrame:
 
 def _launches(runtime: pl.DataFrame, correlations: pl.Series) -> pl.DataFrame:
     # Numbers grow with time, mostly: a part has to do with a small stretch of them.
-    low, high = runtime["correlation"].min(), runtime["correlation"].max()
-    first = 0 if low is None else int(correlations.search_sorted(low, side="left"))
-    last = 0 if high is None else int(correlations.search_sorted(high, side="right"))
+    bounds = runtime["correlation"].min(), runtime["correlation"].max()
+    low, high = (0 if bound is None else int(bound) for bound in bounds)  # type: ignore[arg-type]
+    first = int(correlations.search_sorted(low, side="left"))
+    last = int(correlations.search_sorted(high, side="right"))
     near = correlations.slice(first, last - first).implode()
     has_event = runtime["correlation"].is_in(near).fill_null(value=False)
     calls = runtime.select("correlation", pl.col("end_ns").alias("call_ns"), "thread", "name")

@@ -76,4 +76,5 @@ def _account_for(lane: Lane, survey: Survey) -> None:
 
 def correlations(lane: Lane) -> pl.Series:
     """Of a rank's device events, in order."""
-    return lane.events["correlation"].drop_nulls().unique().sort()
+    found: pl.Series = lane.events["correlation"].drop_nulls().unique().sort()
+    return found
