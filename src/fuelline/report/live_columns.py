@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from fuelline.schema.live import RankRow
 
 UNKNOWN = "-"
-BAR = "bar"
 _LONG_S = 59.95
 
 

@@ -7,7 +7,7 @@ import pytest
 from fuelline.diagnose.scrapes import judge_scrapes
 from fuelline.ingest.dcgm import Dcgm
 from fuelline.schema.findings import RunSummary
-from fuelline.signals.trace.scrapes import count_scrapes, is_scrape, measure_scrapes
+from fuelline.signals.trace.scrapes import is_scrape, measure_scrapes
 from tests.unit.ingest.foreign.reading import Read, read, real
 
 if TYPE_CHECKING:
@@ -89,5 +89,5 @@ def test_a_series_is_averaged_and_counted(tmp_path: Path) -> None:
     path.write_text("".join(scrape(util=util, engine=0.5) for util in (40, 60, 80)))
     trace = read(Dcgm(), path).trace
     assert is_scrape(trace)
-    assert count_scrapes(trace) == 3
+    assert trace.facts.ranks[0].settings["scrapes"] == "3"
     assert measure_scrapes(trace)[0].ladder["reported utilisation"] == pytest.approx(0.6)

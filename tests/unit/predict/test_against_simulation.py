@@ -104,7 +104,7 @@ def pipeline(**numbers) -> Pipeline:
     plain = {
         "prefetch": 2, "batch_samples": 16, "read_s": 0.0, "metadata_s": 0.0, "idle_s": 0.0,
         "handoff_s": 1e-3, "take_s": 1.5e-3, "host_s": 3e-3, "loop_s": 0.0, "beside": True,
-        "sync_frac": 0.04, "fetch_spread": 0.2, "cores": 2.0, "host_cores": 2.0, "rivals": 0.0,
+        "sync_frac": 0.04, "fetch_spread": 0.2, "cores": 2.0, "rivals": 0.0,
         "elasticity": 0.0, "host_cpu_s": 3e-3,
     }  # fmt: skip
     return Pipeline(**(plain | rest | times))

@@ -71,10 +71,6 @@ class Slots:
         """The worker could not be set up."""
         self._words[worker_id * _FIELDS + _STATE] = _UNFIT
 
-    def is_ready(self, worker_id: int) -> bool:
-        """Whether it can be given work."""
-        return bool(self._words[worker_id * _FIELDS + _STATE] == _READY)
-
     def set_varying(self, worker_id: int) -> None:
         """What the worker gives depends on the worker."""
         self._words[worker_id * _FIELDS + _VARIES] = 1

@@ -152,7 +152,6 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
         sync_frac=value_of(demands.sync_frac) or 0.0,
         fetch_spread=min(_MOST_SPREAD, _value(demands.fetch_spread)),
         cores=max(0.05, _value(facts.cores.allowed)),
-        host_cores=value_of(facts.cores.host) or _value(facts.cores.allowed),
         rivals=0.0,
         elasticity=elasticity,
         storage_rivals=rivals,

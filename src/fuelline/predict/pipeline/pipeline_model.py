@@ -55,7 +55,6 @@ class Pipeline:
     fetch_spread: float
     """Standard deviation over mean of a fetch."""
     cores: float
-    host_cores: float
     rivals: float
     """Threads outside the job that always want a core, as the job's own waiting for one shows."""
     elasticity: float

@@ -13,7 +13,7 @@ import polars as pl
 
 from fuelline.schema.findings import LateRank
 from fuelline.schema.trace import BlameLink
-from fuelline.schema.units import duration, percent
+from fuelline.schema.units import percent
 from fuelline.timeline.intervals import intersect, merge, total_ns
 
 if TYPE_CHECKING:
@@ -150,11 +150,3 @@ def chain_blame(
         )
         for late in culprits
     ]
-
-
-def describe_wait(late: LateRank) -> str:
-    """`rank 3 came last 32 of 84 times and cost the others 1.1 s`."""
-    return (
-        f"rank {late.rank} came last {late.late_count} of {late.of} times and cost the others "
-        f"{duration(late.caused_wait_seconds)}"
-    )

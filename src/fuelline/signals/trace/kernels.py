@@ -8,7 +8,7 @@ import polars as pl
 
 from fuelline.schema.chips import find_peak_bytes, find_peak_flops
 from fuelline.schema.readings import Missing, Reading, Signal
-from fuelline.schema.trace import DeviceKind, KernelFacts
+from fuelline.schema.trace import KernelFacts
 from fuelline.signals.trace.work import find_work
 
 if TYPE_CHECKING:
@@ -120,12 +120,3 @@ def _roofline(row: dict[str, object], chip: ChipFacts | None) -> tuple[Signal, s
     if peak is None or memory is None:
         return rate, None
     return rate, "memory" if flops / least_bytes < peak / memory else "compute"
-
-
-def count_graph_launches(lanes: Sequence[Lane]) -> int:
-    """Kernels that a graph launched, where the trace says so."""
-    is_kernel = pl.col("kind") == int(DeviceKind.KERNEL)
-    return sum(
-        int(lane.events.select((is_kernel & pl.col("graph").is_not_null()).sum()).item())
-        for lane in lanes
-    )

@@ -36,11 +36,6 @@ def is_scrape(trace: Trace) -> bool:
     return {source.format for source in trace.facts.sources} == {"dcgm"}
 
 
-def count_scrapes(trace: Trace) -> int:
-    """How often the devices were read, over all files."""
-    return sum(int(rank.settings.get("scrapes", "0")) for rank in trace.facts.ranks)
-
-
 def measure_scrapes(trace: Trace) -> list[DeviceFacts]:
     """Each device with its readings and its ladder."""
     hosts: dict[str, int] = {}

@@ -80,20 +80,6 @@ class Limits(Struct, frozen=True, kw_only=True):
         return replace(self, arrivals=arrivals, trace=sooner)
 
 
-def load_of_trace(requests: list[Request], slo: Slo, headroom: float = 0.2) -> Limits:
-    """Its mean rate and lengths; the requests themselves are simulated."""
-    count = len(requests)
-    span_s = max(requests[-1].arrival_s, 1e-3)
-    return Limits(
-        arrivals=Arrivals(rate_per_s=count / span_s),
-        prompt=Lengths(mean=sum(each.prompt for each in requests) / count),
-        output=Lengths(mean=sum(each.output for each in requests) / count),
-        slo=slo,
-        headroom=headroom,
-        trace=tuple(requests),
-    )
-
-
 def deal(limits: Limits, hands: int, count: int) -> list[list[Request]]:
     """The requests of some of `hands` equal receivers."""
     if limits.trace:

@@ -31,11 +31,6 @@ _LARGE = 1 << 20
 """Added to the number of a place in the row, which is no value itself."""
 
 
-def rounded(value: float) -> float:
-    """To the next of a geometric row."""
-    return _value_of(_place(value))
-
-
 def _place(value: float) -> int:
     """Where a value is rounded to: whole numbers, then places of the row."""
     if value <= EXACT_UP_TO:
