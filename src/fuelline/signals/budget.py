@@ -125,7 +125,12 @@ def step_table(tiling: Tiling) -> pl.DataFrame:
 
 
 def measure_hidden(
-    trainer: Trainer, tiling: Tiling, device_idle: Signal = _NO_CLOCK, *, is_fed: bool = False
+    trainer: Trainer,
+    tiling: Tiling,
+    device_idle: Signal = _NO_CLOCK,
+    *,
+    is_fed: bool = False,
+    most_idle: float = 1.0,
 ) -> dict[str, float]:
     """For each stall: how much of it an asynchronous device hides behind its queue, 0 to 1.
 
@@ -135,18 +140,22 @@ def measure_hidden(
     change. The slope of the rest on the stall tells: 0 means that every wait is felt, -1 that none
     is. A loader with workers that sets the pace shows the same slope, because it makes up for
     steps of any length: with workers this is asked only if they are known to keep up (`is_fed`).
+    And no more waiting for input is felt than the device was idle, where the host could tell that.
     """
     steps = step_table(tiling)
     if isinstance(device_idle, Reading):
         stalled = float(steps.select(pl.sum_horizontal(*STALLS).sum()).item()) / tiling.wall_ns
-        hidden = max(0.0, 1 - device_idle.value / stalled) if stalled > 0 else 0.0
-        return dict.fromkeys(STALLS, hidden)
+        share = max(0.0, 1 - device_idle.value / stalled) if stalled > 0 else 0.0
+        return dict.fromkeys(STALLS, share)
     step_ns = pl.sum_horizontal("compute_ns", *STALLS)
-    return {
+    hidden = {
         part: _hidden_fraction(steps[part], steps.select(step_ns - pl.col(part)).to_series())
         for part in STALLS
         if part != "input" or is_fed or not trainer.workers
     }
+    waited = float(steps["input"].sum()) / tiling.wall_ns
+    least = max(0.0, 1 - most_idle / waited) if waited > 0 else 0.0
+    return {**hidden, "input": max(hidden.get("input", 0.0), least)}
 
 
 def measure_wait(tiling: Tiling, hidden_frac: float = 0.0) -> Signal:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
 
+COUNTED = "utilisation of the device"
+"""Origin of a time that the device's counters told."""
 PAUSES = ("checkpoint", "validation", "garbage collection", "epoch start", "profiler")
 _LOOK_BACK = 32
 """Batches that may be queued before one; CUDA holds some steps, not tens of them."""
@@ -319,7 +321,7 @@ def _by_counters(devices: list[DeviceFacts], batch_ns: float) -> Signal:
         unit="s",
         low=value * (1 - 2 * _COUNTER_ERROR),
         high=value * (1 + 2 * _COUNTER_ERROR),
-        origin="utilisation of the device",
+        origin=COUNTED,
     )
 
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.facts import Facts, SyncFacts
+from fuelline.schema.readings import Reading
 from fuelline.signals.budget import measure_budget, measure_hidden, measure_steps, measure_window
 from fuelline.signals.compute import measure_compute
 from fuelline.signals.cores import measure_cores
 from fuelline.signals.demands import measure_demands
+from fuelline.signals.device_time import COUNTED
 from fuelline.signals.devices import measure_devices
 from fuelline.signals.fetches import collect_fetches
 from fuelline.signals.fetching import keeps_up, measure_input
@@ -19,6 +21,7 @@ from fuelline.signals.storage import measure_storage
 from fuelline.signals.transfer import measure_transfer
 
 if TYPE_CHECKING:
+    from fuelline.schema.demands import DemandFacts
     from fuelline.schema.recording import LoaderFacts
     from fuelline.timeline import Timeline
     from fuelline.timeline.tiles import Tiling
@@ -40,10 +43,24 @@ def measure(
     fetches = collect_fetches(timeline, trainer, tiling, fetch_lines)
     loop_lines = find_loop_lines(timeline, trainer, tiling)
     transfer = measure_transfer(timeline, trainer, tiling)
-    is_fed = keeps_up(timeline, trainer, tiling, fetches)
-    hidden = measure_hidden(trainer, tiling, transfer.device_idle_share, is_fed=is_fed)
-    waiting = measure_input(timeline, trainer, tiling, fetches, hidden.get("input", 0.0))
     accelerators = measure_devices(timeline, (tiling.start_ns, tiling.end_ns))
+    demands = measure_demands(
+        timeline,
+        trainer,
+        tiling,
+        fetches,
+        loop_lines=loop_lines,
+        devices=accelerators.devices,
+        idle_share=transfer.device_idle_share,
+    )
+    hidden = measure_hidden(
+        trainer,
+        tiling,
+        transfer.device_idle_share,
+        is_fed=keeps_up(timeline, trainer, tiling, fetches),
+        most_idle=_most_idle(demands, tiling),
+    )
+    waiting = measure_input(timeline, trainer, tiling, fetches, hidden.get("input", 0.0))
     return Facts(
         window=measure_window(timeline, tiling),
         steps=measure_steps(timeline, trainer, tiling),
@@ -60,16 +77,21 @@ def measure(
         devices=accelerators.devices,
         unused_devices=accelerators.unused,
         transfer=transfer,
-        demands=measure_demands(
-            timeline,
-            trainer,
-            tiling,
-            fetches,
-            loop_lines=loop_lines,
-            devices=accelerators.devices,
-            idle_share=transfer.device_idle_share,
-        ),
+        demands=demands,
     )
+
+
+def _most_idle(demands: DemandFacts, tiling: Tiling) -> float:
+    """Of the window: the device had nothing to do, at most; 1 if the host could not tell.
+
+    Utilisation counters do not count: a kernel that waits is in them, too.
+    """
+    each = demands.device_seconds
+    if demands.device_mode != "beside" or not isinstance(each, Reading) or each.low is None:
+        return 1.0
+    if each.origin == COUNTED:
+        return 1.0
+    return max(0.0, 1 - demands.batches * each.low * 1e9 / tiling.wall_ns)
 
 
 def _is_watched(timeline: Timeline, trainer: Trainer) -> bool:

@@ -81,6 +81,23 @@ def test_waiting_for_workers_is_hidden_only_if_their_batches_were_ready(
     assert hidden == is_hidden
 
 
+def test_no_more_waiting_is_felt_than_the_device_was_idle() -> None:
+    # The loss is read every tenth step: then the device has nothing queued and feels the next wait.
+    # It takes 50 ms a batch and two more in its queue, so that it does not feel those that follow.
+    lane, done_ms, idle_ms = Lane().worker(pid=200), 0.0, 0.0
+    for step in range(STEPS):
+        lane.batch(max(2.0, 30.0 - 9 * (step % 10)))
+        now_ms = (lane.now_ns - START_NS) / 1e6
+        idle_ms += max(0.0, now_ms - done_ms)
+        done_ms = max(done_ms, now_ms) + 50
+        lane.backward(max(1.0, done_ms - now_ms - 100)).optimizer(1)
+        left_ms = done_ms - (lane.now_ns - START_NS) / 1e6
+        lane.gap(left_ms if step % 10 == 9 else 0.2)
+    exposed, total = exposed_and_total(lane)
+    assert total > 0.12
+    assert exposed == pytest.approx(idle_ms / done_ms, abs=0.05)
+
+
 def test_a_loose_relation_hides_nothing() -> None:
     # On a crowded host compute and waiting move together for other reasons.
     lane = Lane()

@@ -13,7 +13,7 @@ from fuelline.predict.planner.simulation.fleet import add_spares, smallest
 from fuelline.predict.planner.simulation.latencies import summarise
 from fuelline.predict.planner.simulation.replica import run_replica
 from fuelline.predict.planner.simulation.service import busiest, serve
-from fuelline.predict.planner.simulation.steps import find_room, remember_steps, rounded
+from fuelline.predict.planner.simulation.steps import find_room, remember_steps
 from fuelline.schema.chips import find_chip
 from fuelline.schema.models import name_model
 from fuelline.schema.plans import Parallelism, Slice
@@ -192,9 +192,6 @@ def test_what_fills_a_service_counts_in_no_figure() -> None:
 
 
 def test_rounding_is_fine_grained() -> None:
-    assert rounded(3) == 3
-    for value in (30.0, 777.0, 123_456.0):
-        assert rounded(value) == pytest.approx(value, rel=0.021)
     here = instance()
     step = remember_steps(here)
     exact = here.step([Slice(37, 1, 1234)]).seconds
