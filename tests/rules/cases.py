@@ -82,14 +82,14 @@ def build_facts(case: dict[str, Any]) -> Facts:
     """The base with the case's changes on top, as the structs that rules read."""
     plain = _merge(BASES["healthy"], BASES[case["base"]])
     plain = _merge(plain, case.get("facts", {}))
-    waiting = _signals(plain["input"]) | {"place": _struct(PlaceFacts, plain["place"])}
+    places = {name: _struct(PlaceFacts, plain[name]) for name in ("place", "lock_place")}
     step_s = plain["step_seconds"]
     return Facts(
         window=Window(seconds=plain["window_seconds"], before_seconds=8, after_seconds=0),
         steps=StepStats(count=plain["steps"], mean=step_s, p50=step_s, p95=step_s),
         budget=_budget(plain["budget"], plain["window_seconds"]),
         loader=_struct(LoaderFacts, plain["loader"]),
-        input=InputFacts(**waiting),
+        input=InputFacts(**_signals(plain["input"]), **places),
         **{name: kind(**_signals(plain[name])) for name, kind in ROOMS.items()},
         fetch_lines=[_line(line) for line in plain["fetch_lines"]],
         loop_lines=[_line(line) for line in plain["loop_lines"]],
