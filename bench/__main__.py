@@ -21,7 +21,7 @@ PLAIN = {
     "gpu_sampling": "Cost of sampling 8 GPUs, on a stub of the driver's library",
 }
 BARS = {
-    "overhead": {"workers.hooks_us_per_step": 25.0, "inline.hooks_us_per_step": 25.0},
+    "overhead": {"workers.cpu_us_per_step": 25.0, "inline.cpu_us_per_step": 25.0},
     "observer_cost": {"together_core_share": 0.01, "peak_rss_bytes": 80e6},
     "watch_cost": {"core_share": 0.05},
     "collective_overhead": {
