@@ -1,6 +1,7 @@
-"""Reads a folder of pictures with a loader, epoch by epoch, for `bench.cache_epoch`.
+"""Reads the same pictures from two folders in turns, a batch each, for `bench.cache_epoch`.
 
-Called with the folder, the number of epochs and of workers; prints images a second of each epoch.
+Called with both folders; prints the seconds of each turn of the second epoch, as a list of pairs.
+No workers: what they fetch ahead in the other folder's turn would not be in their own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
+
+BATCH = 16
 
 
 class Pictures(Dataset[torch.Tensor]):
@@ -30,18 +33,28 @@ class Pictures(Dataset[torch.Tensor]):
             return torch.from_numpy(np.array(image.convert("RGB").resize((224, 224))))
 
 
+def run_epoch(loaders: list[DataLoader[torch.Tensor]]) -> list[list[float]]:
+    """Seconds of each loader's batches, turn by turn; who is first changes each turn."""
+    iterators = [iter(loader) for loader in loaders]
+    turns = []
+    for turn in range(len(loaders[0])):
+        took = [0.0] * len(iterators)
+        for place in range(len(iterators)):
+            which = (turn + place) % len(iterators)
+            start = time.perf_counter()
+            next(iterators[which])
+            took[which] = time.perf_counter() - start
+        turns.append(took)
+    return turns
+
+
 def main() -> None:
-    folder, epochs, workers = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
-    loader = DataLoader(
-        Pictures(folder), 16, shuffle=True, num_workers=workers, persistent_workers=True
-    )
-    rates = []
-    for _ in range(epochs):
-        start = time.perf_counter()
-        count = sum(len(batch) for batch in loader)
-        rates.append(count / (time.perf_counter() - start))
-    print(json.dumps(rates))
+    loaders = [
+        DataLoader(Pictures(folder), BATCH, shuffle=True, drop_last=True) for folder in sys.argv[1:]
+    ]
+    run_epoch(loaders)
+    print(json.dumps(run_epoch(loaders)))
 
 
 if __name__ == "__main__":
