@@ -49,6 +49,7 @@ def killed_worker() -> None:
             total += int(batch)
     except Exception:  # noqa: BLE001 - see below
         # Torch has many ways to notice: a signal, half a batch, half a pickle, a lost descriptor.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # else it may notice a second time, outside
         say("a worker died")
 
 
