@@ -47,6 +47,13 @@ _NOTES = (wire.Kind.PROCESS, wire.Kind.LOADER, wire.Kind.BLINDSPOT, wire.Kind.RA
 """Records that are facts about a process, not something that took time."""
 
 
+_LEFT_NOTES = {
+    "hooks": ("the steps of", "anything about that process"),
+    "remedies": ("the remedies in", "that --fix, --cache or --packed did anything there"),
+}
+"""What a note is about, by its name, and what it forbids to say."""
+
+
 def gather(run_dir: Path, ended_ns: int | None = None) -> Remains:
     """Read all spools and the observer's journal of a run; nothing happened after it had ended."""
     remains = Remains()
@@ -60,14 +67,15 @@ def gather(run_dir: Path, ended_ns: int | None = None) -> Remains:
 
 
 def find_failures(run_dir: Path) -> list[Blindspot]:
-    """Processes whose hooks could not be installed have no spool; they leave a note instead."""
+    """Processes into which something of ours could not be put leave a note instead."""
     return [
         Blindspot(
-            what="the steps of " + note.stem.replace("hooks-failed-", "process "),
+            what=f"{what} process {note.stem.rpartition('-')[2]}",
             why=note.read_text(errors="replace")[:300].strip(),
-            forbids="anything about that process",
+            forbids=forbids,
         )
-        for note in sorted(run_dir.glob("hooks-failed-*.txt"))
+        for part, (what, forbids) in _LEFT_NOTES.items()
+        for note in sorted(run_dir.glob(f"{part}-failed-*.txt"))
     ]
 
 

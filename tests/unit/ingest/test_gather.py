@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from fuelline.ingest.gather import Remains, gather
 from fuelline.schema import wire
 from fuelline.schema.journal import encode_frame
@@ -148,10 +150,16 @@ def test_what_the_observer_could_not_see_is_a_blindspot(tmp_path: Path) -> None:
     assert remains.limits[0].quota_cores == 1.5
 
 
-def test_a_process_whose_hooks_failed_is_a_blindspot(tmp_path: Path) -> None:
-    (tmp_path / "hooks-failed-42.txt").write_text("torch: ImportError('odd build')\n")
+@pytest.mark.parametrize(
+    ("part", "what"), [("hooks", "the steps of"), ("remedies", "the remedies in")]
+)
+def test_a_process_that_we_could_not_enter_is_a_blindspot(
+    tmp_path: Path, part: str, what: str
+) -> None:
+    (tmp_path / f"{part}-failed-42.txt").write_text("torch: ImportError('odd build')\n")
     spots = [spot for spot in gather(tmp_path).blindspots if "process 42" in spot.what]
     assert [spot.why for spot in spots] == ["torch: ImportError('odd build')"]
+    assert spots[0].what.startswith(what)
 
 
 def test_devices_become_one_row_a_value_and_the_last_word_about_each(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Each is asked for by a variable of its own and does nothing without it. This folder leaves
 `sys.path` and the `sitecustomize` that it shadows runs, as if we had not been here. What fails here
-is told on standard error; the job goes on without us.
+is told on standard error and leaves a note for the report; the job goes on without us.
 """
 # ruff: noqa: PTH100, PTH118, PTH120 - pathlib is not loaded at startup
 
@@ -15,6 +15,8 @@ LOADER = "torch.utils.data.dataloader"
 AUTOGRAD = "torch.autograd"
 LOADING = "torch.utils.data"
 """The whole of it; its loader is there before."""
+PART = "remedies"
+"""In the names of notes about what failed."""
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
@@ -31,7 +33,7 @@ def _start() -> None:
         import fuelline_watch as watch  # type: ignore[import-not-found]  # noqa: PLC0415
 
         if paths:
-            _serve_paths(paths, watch)
+            _serve_paths(paths, watch, run_dir)
         if plan:
             _await(watch, run_dir, LOADING, lambda: _try_settings(plan, watch))
         elif fix:
@@ -41,27 +43,33 @@ def _start() -> None:
             _feed(feed, watch)
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
         sys.stderr.write(f"fuelline: not active in this process: {failure!r}\n")
+        found = sys.modules.get("fuelline_watch")
+        if found is not None:  # else there is no more than the line above
+            found.leave_note(run_dir, f"the start: {failure!r}", PART)
     finally:
         sys.path.remove(RECORDER)
 
 
 def _await(watch: object, run_dir: str, module: str, action: object) -> None:
-    watcher = watch.Watcher(run_dir)  # type: ignore[attr-defined]
+    watcher = watch.Watcher(run_dir, PART)  # type: ignore[attr-defined]
     sys.meta_path.insert(0, watcher)
     watcher.watch(module, action)
 
 
 def _try_settings(plan: str, watch: object) -> None:
+    is_ready = False
     try:
         watch._load_package()  # type: ignore[attr-defined]
         from fuelline.fix.adapters import trials  # noqa: PLC0415 - exists only from here on
 
         trials.install(plan)
-    except Exception as failure:  # noqa: BLE001 - the guard of this hook
-        # This process exists for the trial alone; without one it must not train on and on.
-        sys.stderr.write(f"fuelline: no trial is possible with this torch: {failure!r}\n")
-        sys.stderr.flush()
-        os._exit(70)
+        is_ready = True
+    finally:
+        if not is_ready:  # this process exists for the trial alone, and must not train on and on
+            failure = sys.exc_info()[1]
+            sys.stderr.write(f"fuelline: no trial is possible with this torch: {failure!r}\n")
+            sys.stderr.flush()
+            os._exit(70)
 
 
 def _stretch(run_dir: str, fix: str, watch: object) -> None:
@@ -77,11 +85,11 @@ def _leave_stateful() -> None:
     entry.leave_stateful()
 
 
-def _serve_paths(plan: str, watch: object) -> None:
+def _serve_paths(plan: str, watch: object, run_dir: str) -> None:
     watch._load_package()  # type: ignore[attr-defined]
     from fuelline.fix.adapters.paths import install  # noqa: PLC0415 - exists only from here on
 
-    watcher = watch.Watcher("/nonexistent")  # type: ignore[attr-defined]  # no folder for notes
+    watcher = watch.Watcher(run_dir, PART)  # type: ignore[attr-defined]
     sys.meta_path.insert(0, watcher)
     install(plan, watcher.watch)
 

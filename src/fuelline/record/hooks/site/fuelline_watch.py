@@ -25,8 +25,9 @@ PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".
 class Watcher:
     """A finder for `sys.meta_path` that runs an action after a named module was imported."""
 
-    def __init__(self, run_dir: str) -> None:
+    def __init__(self, run_dir: str, part: str = "hooks") -> None:
         self._run_dir = run_dir
+        self._part = part
         self._actions: dict[str, Callable[[], None]] = {}
 
     def watch(self, name: str, action: "Callable[[], None]") -> None:
@@ -72,7 +73,7 @@ class Watcher:
         try:
             action()
         except Exception as failure:  # noqa: BLE001 - the guard of this hook
-            leave_note(self._run_dir, f"{name}: {failure!r}")
+            leave_note(self._run_dir, f"{name}: {failure!r}", self._part)
 
 
 def start(run_dir: str) -> None:
@@ -138,9 +139,9 @@ def _read(path: str) -> bytes:
         return b""
 
 
-def leave_note(run_dir: str, text: str) -> None:
-    """What could not be watched in this process; the reader makes a blindspot of it."""
-    path = f"{run_dir}/hooks-failed-{os.getpid()}.txt"
+def leave_note(run_dir: str, text: str, part: str = "hooks") -> None:
+    """What could not be done in this process; the reader makes a blindspot of it."""
+    path = f"{run_dir}/{part}-failed-{os.getpid()}.txt"
     try:
         with open(path, "a", encoding="utf-8") as file:
             file.write(text + "\n")
