@@ -37,7 +37,7 @@ bench: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) $(FRAMEWORKS) bench/out
 
-$(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*)
+$(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_held.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt -e . torch numpy pillow
 	touch $@

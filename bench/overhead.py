@@ -186,10 +186,10 @@ def switch(hooks: list[Hook], *, is_on: bool, quick_calls: dict[Hook, int]) -> N
         hook.is_on = is_on
         if isinstance(hook, QuickHook):
             if is_on:
-                hook.quick_calls = quick_calls.pop(hook, hook.quick_calls)
+                hook.lap.quick_calls = quick_calls.pop(hook, hook.lap.quick_calls)
             else:
-                quick_calls.setdefault(hook, hook.quick_calls)
-                hook.quick_calls = 0
+                quick_calls.setdefault(hook, hook.lap.quick_calls)
+                hook.lap.quick_calls = 0
 
 
 def measure_turn(step: Callable[[], None]) -> float:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
+from fuelline.record import held
 from fuelline.record.device_capabilities import find_accelerators
 from fuelline.record.samplers.cgroup import V2, Group, find_groups
 from fuelline.record.samplers.limits import read_limits
@@ -51,6 +52,7 @@ def find_capabilities(runs_folder: Path) -> list[Capability]:
         find_cores_and_memory(),
         find_remote_mounts(),
         find_torch(),
+        find_compiled_hooks(),
         *find_accelerators(),
         find_disk_space(runs_folder),
     ]
@@ -282,6 +284,20 @@ def find_torch() -> Capability:
         else f"not in {sys.executable}; a job may bring its own",
         enables="steps, loader waits, fetches and copies, from hooks inside the job",
         how_to_enable="" if version else "nothing, if the job's own interpreter has it",
+    )
+
+
+def find_compiled_hooks() -> Capability:
+    """Whether the hooks have their compiled half."""
+    is_left_out = bool(os.environ.get(held.LEFT_OUT))
+    absent = f"{'left out' if is_left_out else 'not built'}; hooks are all in Python"
+    how = "install gcc and Python's headers, then fuelline again"
+    return Capability(
+        name="compiled hooks",
+        ok=held.is_compiled(),
+        detail="built into this package" if held.is_compiled() else absent,
+        enables="recording a step costs it two thirds more",
+        how_to_enable=f"unset {held.LEFT_OUT}" if is_left_out else how,
     )
 
 

@@ -6,8 +6,8 @@ record, and nothing here ever raises because of the disk. Space is allocated bef
 records are counted instead of kept. A forked child gets a file of its own at its first record.
 
 Price of `append`: 64 bytes and under a microsecond, but ten times that in the midst of a training,
-which leaves no line of this code in the caches. The hooks of quick steps therefore `hold` their
-records in a list, to be written many at a time: then `kill -9` costs the last HOLD_NS of them.
+which leaves no line of this code in the caches. The hooks of quick steps therefore leave their
+records with `Held`, to be written many at a time: then `kill -9` costs the last HOLD_NS of them.
 """
 
 import atexit
@@ -22,12 +22,12 @@ import threading
 import time
 import weakref
 from _thread import get_native_id
-from collections.abc import Sequence
 
+from fuelline.record.held import Held
 from fuelline.record.mapping import map_shared
 from fuelline.schema import wire
 
-__all__ = ["PHASE", "Spool"]
+__all__ = ["Spool"]
 
 TEXT_CAP_BYTES = 4096
 """Settings as JSON take 400 bytes; a longer text is cut rather than allowed to fill the spool."""
@@ -48,21 +48,16 @@ speaks of steps under 20 ms; in longer ones the price of a record, even cold, is
 OLDER_SEGMENTS = 3
 """Kept mapped for threads that were suspended between reserving an offset and writing there."""
 
-_BLOCK = 16
-_FIELDS = 10
-"""Of a record, as `wire.RECORD` has them: start, length, five of its own, thread, flags, kind."""
-_BLOCK_FIELDS = _BLOCK * _FIELDS
-_pack_record = wire.RECORD.pack_into
-_pack_block = struct.Struct("<" + wire.RECORD.format.lstrip("<") * _BLOCK).pack_into
+_RECORD_BYTES = wire.RECORD_BYTES
+_pack_record = wire.RECORD.pack
 _TEXT = int(wire.Kind.TEXT)
 _TEXT_FIELDS = struct.Struct("<5q")
 """A chunk of text as the five integers that stand in its place in other records."""
 _NO_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 
-PHASE, _PHASE_TID, _DROPPED, _FAULTS, _STOPPED = (
+_PHASE_TID, _DROPPED, _FAULTS, _STOPPED = (
     offset // wire.WORD.size
     for offset in (
-        wire.PHASE_OFFSET,
         wire.PHASE_TID_OFFSET,
         wire.DROPPED_OFFSET,
         wire.FAULTS_OFFSET,
@@ -84,20 +79,19 @@ class _Thread(threading.local):
 class Spool:
     """Writes this process's records to a file in `folder`, made at the first of them.
 
-    `live` are the words of the header that change; hooks that must be quick write the phase there
-    themselves. They also do what a `hold` function would do: `held.extend(record)`, and if the
-    record ends at or after `write_at`, `write_held()`. Only the trainer thread may.
+    `live` are the words of the header that change.
     """
 
     __slots__ = (
         "__weakref__", "_cap_bytes", "_closed", "_dropped", "_folder", "_growing", "_is_growing",
         "_older", "_reserve", "_segment", "_text_id", "_thread", "_unheld", "_wrote_at", "held",
-        "live", "path", "write_at",
+        "live", "path",
     )  # fmt: skip
 
     def __init__(self, folder: str, cap_bytes: int = wire.CAP_BYTES) -> None:
         self._folder = folder
         self._cap_bytes = cap_bytes
+        self.held = Held()
         self._start()
         start = weakref.WeakMethod(self._start)
         os.register_at_fork(after_in_child=lambda: (alive := start()) and alive())
@@ -123,10 +117,8 @@ class Spool:
         self._growing = threading.RLock()
         self._is_growing = False
         self._thread = _Thread()
-        self.held: list[int] = []
-        """Fields of records, one record after the other: a tuple that is kept is work for the
-        garbage collector, one that is let go of at once is not."""
-        self.write_at = self._wrote_at = 0
+        self.held.reset()
+        self._wrote_at = 0
         self._unheld = UNHELD
         self._closed = False
 
@@ -143,9 +135,10 @@ class Spool:
         flags: int = 0,
     ) -> None:
         """Keep one record; `kind` and `flags` are plain ints, as enums would double the price."""
-        self._write((start_ns, dur_ns, a, b, c, d, e, self._thread.tid, flags, kind))
+        tid = self._thread.tid
+        self._write(_pack_record(start_ns, dur_ns, a, b, c, d, e, tid, flags, kind))
 
-    def _write(self, record: Sequence[int]) -> None:
+    def _write(self, record: bytes) -> None:
         at = self._reserve()
         base, end, buffer = self._segment
         if not base <= at < end:
@@ -154,33 +147,35 @@ class Spool:
                 self._drop()
                 return
             base, end, buffer = found
-        _pack_record(buffer, at - base, *record)
+        buffer[at - base : at - base + _RECORD_BYTES] = record
 
     def write_held(self) -> None:
         """Write what is held, and decide whether to hold what follows."""
-        held, self.held = self.held, []
-        for at in range(0, len(held), _BLOCK_FIELDS):
-            self._write_block(held[at : at + _BLOCK_FIELDS])
+        held = self.held
+        records = held.take()
+        count = len(records) // _RECORD_BYTES
+        self._write_all(records, count)
         now_ns = time.monotonic_ns()
-        apart_ns = (now_ns - self._wrote_at) // (len(held) // _FIELDS or 1)
+        apart_ns = (now_ns - self._wrote_at) // (count or 1)
         self._wrote_at = now_ns
         self._unheld -= 1
-        self.write_at = 0
+        held.write_at = 0
         if apart_ns < QUICK_NS and self._unheld < 0:
-            self.write_at = now_ns + min(HOLD_NS, HOLD_RECORDS * apart_ns)
+            held.write_at = now_ns + min(HOLD_NS, HOLD_RECORDS * apart_ns)
 
-    def _write_block(self, fields: list[int]) -> None:
-        """Write them with one call if they fill a block and it fits; each costs a third then."""
-        if len(fields) == _BLOCK_FIELDS:
-            offsets = [self._reserve() for _ in range(_BLOCK)]
+    def _write_all(self, records: bytes, count: int) -> None:
+        """Write them with one copy if they fit in a row, which costs a fraction then."""
+        if count > 1:
+            offsets = [self._reserve() for _ in range(count)]
             base, end, buffer = self._segment
             has_room = base <= offsets[0] and offsets[-1] < end
-            if has_room and offsets[-1] - offsets[0] == (_BLOCK - 1) * wire.RECORD_BYTES:
-                _pack_block(buffer, offsets[0] - base, *fields)
+            if has_room and offsets[-1] - offsets[0] == (count - 1) * _RECORD_BYTES:
+                at = offsets[0] - base
+                buffer[at : at + len(records)] = records
                 return
             # What was reserved stays empty, which readers skip.
-        for at in range(0, len(fields), _FIELDS):
-            self._write(fields[at : at + _FIELDS])
+        for at in range(0, len(records), _RECORD_BYTES):
+            self._write(records[at : at + _RECORD_BYTES])
 
     def text(self, value: str) -> int:
         """Keep a text in chunks and return the id by which other records name it."""
@@ -193,7 +188,7 @@ class Spool:
         return text_id
 
     def set_trainer(self, tid: int) -> None:
-        """Say which thread the phase speaks of; from then on `live` is the file's."""
+        """Say which thread is the trainer; from then on `live` and its phase are the file's."""
         self._find(wire.HEADER_BYTES)
         self.live[_PHASE_TID] = tid
 
@@ -240,8 +235,10 @@ class Spool:
         finally:
             os.close(fd)
         live = segment[2][: wire.HEADER_BYTES].cast("Q")
-        live[PHASE:] = self.live[PHASE:]  # what was counted while there was no file
+        first = wire.PHASE_OFFSET // wire.WORD.size
+        live[first:] = self.live[first:]  # what was counted while there was no file
         self.live = live
+        self.held.show(segment[2][wire.PHASE_OFFSET :][:1])
         self._segment = segment
         self.path = path
 

@@ -33,6 +33,13 @@ STOPPED_OFFSET = 104
 RECORD = struct.Struct("<QQqqqqqIHH")
 """start_ns, dur_ns, a, b, c, d, e, tid, flags, kind."""
 RECORD_BYTES = RECORD.size
+
+
+def tail(kind: int, flags: int = 0) -> int:
+    """The last three fields of a record as one 64-bit integer, without the thread."""
+    return kind << 48 | flags << 32
+
+
 TEXT_RECORD = struct.Struct("<QQ40sIHH")
 """The same 64 bytes for TEXT: text id, total bytes, 40 bytes of UTF-8, tid, chunk number, kind."""
 TEXT_CHUNK = 40

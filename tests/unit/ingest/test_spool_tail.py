@@ -74,11 +74,11 @@ def test_live_words_are_those_of_the_moment(spool: Spool) -> None:
     write(spool, 1, 1)
     spool.set_trainer(77)
     tail = start_of(spool)
-    spool.live[wire.PHASE_OFFSET // 8] = int(wire.Phase.SAVE)
+    spool.held.phase = int(wire.Phase.SAVE)
     look = tail.look()
     assert look is not None
     assert (look.header.trainer_tid, look.header.phase) == (77, wire.Phase.SAVE)
-    spool.live[wire.PHASE_OFFSET // 8] = int(wire.Phase.WAIT)
+    spool.held.phase = int(wire.Phase.WAIT)
     look = tail.look()
     assert look is not None
     assert look.header.phase == wire.Phase.WAIT

@@ -24,7 +24,7 @@ from fuelline.record.hooks import batches, graph
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF, Hook
 from fuelline.record.hooks.install import Installation
 from fuelline.record.hooks.threadclock import ThreadClock
-from fuelline.record.spool import PHASE, Spool
+from fuelline.record.spool import Spool
 from fuelline.schema.wire import Flag, Kind, Phase
 from tests.integration.harness import Left, read_spools
 
@@ -182,7 +182,7 @@ def phases_of(hooked: Installation, tmp_path: Path) -> list[Phase]:
     live, seen = hooked.guest.spool, []
 
     def note(*_: Any) -> None:
-        seen.append(Phase(live.live[PHASE]))
+        seen.append(Phase(live.held.phase))
 
     class Rows:
         def __len__(self) -> int:

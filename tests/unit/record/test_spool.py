@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fuelline.record import spool as spooling
-from fuelline.record.spool import PHASE, Spool
+from fuelline.record.spool import Spool
 from fuelline.schema import wire
 from tests.integration.harness import Left, read_spool, read_spools
 
@@ -75,7 +75,7 @@ def test_names_that_are_not_text_do_not_stop_it(spool: Spool) -> None:
 
 def test_the_phase_can_be_read_while_the_process_lives(spool: Spool) -> None:
     spool.set_trainer(4711)
-    spool.live[PHASE] = int(wire.Phase.COMPUTE)
+    spool.held.phase = int(wire.Phase.COMPUTE)
     assert spool.path is not None
     data = Path(spool.path).read_bytes()
     assert read_spool(data).phase == wire.Phase.COMPUTE
@@ -223,12 +223,14 @@ def test_old_segments_are_unmapped(spool: Spool) -> None:
     assert maps.count(spool.path) == 2 + spooling.OLDER_SEGMENTS
 
 
+TAIL = wire.tail(wire.Kind.BACKWARD)
+
+
 def hold(spool: Spool, count: int, *, pause_ns: int = 1000) -> None:
     """Hold records as a hook does, one every `pause_ns`."""
     for number in range(count):
         now_ns = number * pause_ns
-        spool.held.extend((now_ns, 1, number, 0, 0, 0, 0, 7, 0, int(wire.Kind.BACKWARD)))
-        if now_ns >= spool.write_at:
+        if spool.held.keep(now_ns, now_ns + 1, number, 0, 0, 0, 0, 7 | TAIL):
             spool.write_held()
 
 
@@ -236,7 +238,9 @@ def hold(spool: Spool, count: int, *, pause_ns: int = 1000) -> None:
 def test_held_records_are_written_in_order(spool: Spool, count: int) -> None:
     hold(spool, count)
     spool.write_held()
-    assert [record[2] for record in read(spool).records] == list(range(count))
+    records = read(spool).records
+    assert [record[2] for record in records] == list(range(count))
+    assert {record[7:] for record in records} == {(7, 0, wire.Kind.BACKWARD)}
 
 
 def test_records_that_come_quickly_are_held_and_slow_ones_written_at_once(
@@ -246,13 +250,16 @@ def test_records_that_come_quickly_are_held_and_slow_ones_written_at_once(
     monkeypatch.setattr(spooling.time, "monotonic_ns", lambda: now_ns)
     quick, slow = spooling.HOLD_NS // 100, spooling.HOLD_NS * 2
 
+    held = 0
+
     def held_after(pause_ns: int) -> int:
-        nonlocal now_ns
+        nonlocal now_ns, held
         now_ns += pause_ns
-        spool.held.extend((now_ns, 0, 0, 0, 0, 0, 0, 7, 0, int(wire.Kind.BACKWARD)))
-        if now_ns >= spool.write_at:
+        held += 1
+        if spool.held.keep(now_ns, now_ns, 0, 0, 0, 0, 0, 7 | TAIL):
             spool.write_held()
-        return len(spool.held) // spooling._FIELDS
+            held = 0
+        return held
 
     assert {held_after(quick) for _ in range(spooling.UNHELD + 1)} == {0}
     assert [held_after(quick) for _ in range(102)] == [*range(1, 100), 0, 1, 2]
@@ -261,11 +268,11 @@ def test_records_that_come_quickly_are_held_and_slow_ones_written_at_once(
 
 def test_a_forked_child_does_not_write_what_its_parent_holds(spool: Spool, tmp_path: Path) -> None:
     spool.append(1, 2, 3)
-    spool.held.extend((0, 1, 0, 0, 0, 0, 0, 7, 0, int(wire.Kind.BACKWARD)))
+    spool.held.keep(0, 1, 0, 0, 0, 0, 0, 7 | TAIL)
     child = os.fork()
     if not child:
         spool.write_held()
-        os._exit(len(spool.held))
+        os._exit(len(spool.held.take()))
     assert os.waitpid(child, 0)[1] == 0
     spool.write_held()
     (left,) = read_spools(tmp_path)

@@ -26,7 +26,7 @@ from fuelline.record.hooks.batches import measure
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, is_tracing
 from fuelline.record.hooks.patches import Patches
-from fuelline.schema.wire import Collective, Flag, Kind
+from fuelline.schema.wire import Collective, Flag, Kind, tail
 
 __all__ = ["install", "install_ddp"]
 
@@ -35,6 +35,7 @@ KEPT_HANDLES = 256
 
 _RANK, _COLLECTIVE, _WAIT = int(Kind.RANK), int(Kind.COLLECTIVE), int(Kind.COLLECTIVE_WAIT)
 _ERROR, _ASYNC = int(Flag.ERROR), int(Flag.ASYNC)
+_CALL_TAIL, _ASYNC_TAIL, _WAIT_TAIL = tail(_COLLECTIVE), tail(_COLLECTIVE, _ASYNC), tail(_WAIT)
 _GRADIENTS, _BUFFERS = int(Collective.GRADIENTS), int(Collective.BUFFERS)
 
 _CALLS = {
@@ -109,10 +110,8 @@ def _keep(  # noqa: PLR0917 - the fields of a record
     if get_ident() != guest.trainer:
         guest.append(kind, start_ns, dur_ns, *fields, flags)
         return
-    spool = guest.spool
-    spool.held.extend((start_ns, dur_ns, *fields, guest.trainer_tid, flags, kind))
-    if start_ns + dur_ns >= spool.write_at:
-        spool.write_held()
+    if guest.spool.held.keep(start_ns, start_ns + dur_ns, *fields, tail(kind, flags)):
+        guest.spool.write_held()
 
 
 class _Group(NamedTuple):
@@ -195,6 +194,7 @@ class Handles(Hook):
         Calls that are not asynchronous wait as well, inside of torch: nothing is open then.
         """
         is_open, guest, spool = self.open, self.guest, self.guest.spool
+        held, keep = spool.held, spool.held.keep
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -211,15 +211,11 @@ class Handles(Hook):
                 raise
             now_ns = monotonic_ns()
             try:
-                if get_ident() != guest.trainer:
+                if get_ident() != held.trainer:
                     guest.append(_WAIT, start_ns, now_ns - start_ns, *fields)
                 else:
                     kind, size_bytes, number, count, size = fields
-                    spool.held.extend(
-                        (start_ns, now_ns - start_ns, kind, size_bytes, number, count, size,
-                         guest.trainer_tid, 0, _WAIT)
-                    )  # fmt: skip
-                    if now_ns >= spool.write_at:
+                    if keep(start_ns, now_ns, kind, size_bytes, number, count, size, _WAIT_TAIL):
                         spool.write_held()
             except Exception as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
@@ -274,6 +270,7 @@ class Call(Hook):
     ) -> Callable[..., Any]:
         """The callable to put in the original's place."""
         guest, spool, is_open, kind = self.guest, self.guest.spool, self._handles.open, self._kind
+        held, keep = spool.held, spool.held.keep
         data_name, data_at, group_at = self._place
 
         @functools.wraps(original)
@@ -308,24 +305,19 @@ class Call(Hook):
                 raise
             now_ns = monotonic_ns()
             try:
-                flags = 0
-                if result is not None:
-                    flags = _ASYNC
+                flags = 0 if result is None else _ASYNC
+                if flags:
                     if len(is_open) >= KEPT_HANDLES:
                         del is_open[next(iter(is_open))]
                     is_open[id(result)] = (kind, size_bytes, number, count, size)
-                if get_ident() != guest.trainer:
+                if get_ident() != held.trainer:
                     guest.append(
                         _COLLECTIVE, start_ns, now_ns - start_ns,
                         kind, size_bytes, number, count, size, flags,
                     )  # fmt: skip
                 else:
-                    # Written out: a tuple that is unpacked into another becomes a list on the way.
-                    spool.held.extend(
-                        (start_ns, now_ns - start_ns, kind, size_bytes, number, count, size,
-                         guest.trainer_tid, flags, _COLLECTIVE)
-                    )  # fmt: skip
-                    if now_ns >= spool.write_at:
+                    ending = _ASYNC_TAIL if flags else _CALL_TAIL
+                    if keep(start_ns, now_ns, kind, size_bytes, number, count, size, ending):
                         spool.write_held()
             except Exception as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)

@@ -4,8 +4,8 @@ All hooks share one `Guest`. It decides which thread is the trainer, whose phase
 the observer. A forked child starts afresh: it inherits the hooks, but neither the spool nor the
 state of a thread that was half-way through a hook when it forked.
 
-The hooks on the way of every step look into its public fields directly: the training has just
-emptied the caches, and then calling a function costs more than what it does.
+The hooks on the way of every step look into `Spool.held` themselves: the training has just emptied
+the caches, and then calling a function costs more than what it does.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fuelline.record.hooks.threadclock import ThreadClock
-from fuelline.record.spool import PHASE, Spool
+from fuelline.record.spool import Spool
 from fuelline.schema.wire import Kind, Phase
 
 __all__ = ["Guest", "Lane"]
@@ -43,14 +43,13 @@ class Guest:
 
     def __init__(self, spool: Spool, introduce: Callable[[], None] | None = None) -> None:
         self.spool = spool
+        self._held = spool.held
         self._introduce = introduce
         self._fork_actions: list[Callable[[], None]] = []
         self.waiting: set[int] = set()
         """Threads in `next()` of a loader, and so on: all but the trainer in its quick calls."""
         self.fetching: set[int] = set()
         """Threads in a fetcher; whatever loaders a dataset uses itself are part of its fetch."""
-        self.fetched = 0
-        """Indices that the trainer's latest quick fetch was given; 0: not known."""
         self.backward: set[int] = set()
         """Threads in backward."""
         self.build: Any = None
@@ -65,10 +64,6 @@ class Guest:
     def _forget(self) -> None:
         self.pid = os.getpid()
         self.lane = Lane(itertools.count())
-        self.trainer = 0
-        """The thread whose phase is published; 0 before there is one."""
-        self.trainer_tid = 0
-        """The same thread as the kernel knows it."""
         self.is_proven = False
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
         self.is_ranked = False
@@ -79,15 +74,18 @@ class Guest:
         for action in self._fork_actions:
             action()
 
+    @property
+    def trainer(self) -> int:
+        """The thread whose phase is published; 0 before there is one."""
+        return self._held.trainer
+
     def appoint(self) -> None:
         """Make the current thread the trainer."""
-        is_first = not self.trainer
-        self.trainer = get_ident()
-        self.trainer_tid = get_native_id()
-        self.spool.set_trainer(self.trainer_tid)
-        self.spool.live[PHASE] = (
-            _OUTSIDE  # the phase of a trainer before it says nothing of this one
-        )
+        held = self._held
+        is_first = not held.trainer
+        held.trainer, held.tid = get_ident(), get_native_id()
+        self.spool.set_trainer(held.tid)
+        held.phase = _OUTSIDE  # the phase of a trainer before it says nothing of this one
         if is_first and self._introduce is not None:
             self._introduce()
 
@@ -95,7 +93,7 @@ class Guest:
         """Whether a thread is the trainer, and not one that got its identifier after it ended."""
         if ident != self.trainer:
             return False
-        if get_native_id() != self.trainer_tid:
+        if get_native_id() != self._held.tid:
             self.appoint()
         return True
 
@@ -109,8 +107,7 @@ class Guest:
         """Enter a phase and return the one before; None if this thread is not the trainer."""
         if get_ident() != self.trainer:
             return None
-        before = self.spool.live[PHASE]
-        self.spool.live[PHASE] = phase
+        before, self._held.phase = self._held.phase, phase
         return before
 
     def append(  # noqa: PLR0917 - the fields of a record

@@ -14,13 +14,18 @@ from typing import Any, ClassVar
 
 import torch
 
+from fuelline.record.held import Lap
 from fuelline.record.hooks.guest import Guest
 
 __all__ = ["Hook", "QuickHook", "is_tracing"]
 
 LONGEST_RUN = 256
-"""Quick calls between two thorough ones, reached after 33,000 calls. Every 257th is thorough then:
-a count of workers that divides this would always show the same worker, and 257 is prime."""
+"""Quick calls between two thorough ones, at most. Every 257th is thorough then: a count of workers
+that divides this would always show the same worker, and 257 is prime."""
+
+RUN_GROWTH = 8
+"""A run is longer by one call than the one before, so that it is the longest after 33,000 calls;
+while steps are quick, by one in as many calls more, and it is the longest after 2,500."""
 
 FAULTS_UNTIL_OFF = 3
 """A hook that failed thrice meets something it was not written for; more tries tell nothing."""
@@ -114,22 +119,35 @@ class QuickHook(Hook):
 
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
-        self.quick_calls = 0
-        """How many more calls may be quick; 0 also while the hook is off."""
+        self.lap = Lap(guest.spool.held)
         self.calls = 0
         """All calls until the next thorough one."""
         self._run = 0
+        guest.on_fork(self._leave)
+
+    def _leave(self) -> None:
+        self.lap.is_inside = False
+
+    def break_off(self, ticket: tuple[Any, ...], error: BaseException) -> None:
+        """Record a quick call that raised, unless the job was interrupted before it had begun.
+
+        The time at which it began is the last of the ticket.
+        """
+        self.lap.is_inside = False
+        if ticket[-1]:
+            self.close(ticket, None, error)
 
     def start_run(self) -> None:
         """Let some quick calls follow, the more the longer the training has run."""
-        self._run = min(self._run + 1, LONGEST_RUN)
-        self.quick_calls = self._run
+        more = 1 + (self._run // RUN_GROWTH if self.guest.spool.held.write_at else 0)
+        self._run = min(self._run + more, LONGEST_RUN)
+        self.lap.quick_calls = self._run
         self.calls += self._run + 1
 
     def switch_off(self) -> None:
         """Stop, the quick path included."""
         super().switch_off()
-        self.quick_calls = 0
+        self.lap.quick_calls = 0
 
 
 def _place_of(traceback: TracebackType | None) -> str | None:

@@ -21,8 +21,7 @@ from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.settings import describe, describe_iterator
-from fuelline.record.spool import PHASE
-from fuelline.schema.wire import Flag, Kind, Phase
+from fuelline.schema.wire import Flag, Kind, Phase, tail
 
 __all__ = ["install", "install_stateful"]
 
@@ -35,6 +34,9 @@ _WAIT, _COMPUTE, _OUTSIDE = int(Phase.WAIT), int(Phase.COMPUTE), int(Phase.OUTSI
 _EVAL_WAIT, _EVAL, _BUILDING = int(Phase.EVAL_WAIT), int(Phase.EVAL), int(Phase.ITER)
 
 _IN_NEXT = frozenset((_WAIT, _EVAL_WAIT))
+_TRAINING = _WAIT, _COMPUTE, tail(_NEXT, _GRAD)
+_EVALUATING = _EVAL_WAIT, _EVAL, tail(_NEXT)
+"""Phases in and after a call, and how its record ends."""
 
 _is_grad_enabled = torch.is_grad_enabled
 _workers = dataloader._utils.worker
@@ -125,7 +127,7 @@ class Build(Hook):
         """Note the start, unless a dataset uses a loader itself."""
         guest, ident = self.guest, get_ident()
         is_inner = ident in guest.waiting or ident in guest.fetching
-        if ident == guest.trainer and guest.spool.live[PHASE] in _IN_NEXT:
+        if ident == guest.trainer and guest.spool.held.phase in _IN_NEXT:
             is_inner = True
         if is_inner or _workers._worker_info is not None:
             return None
@@ -158,41 +160,39 @@ class Take(QuickHook):
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
         thorough = super().wrap(original)
-        guest, spool = self.guest, self.guest.spool
+        spool, held = self.guest.spool, self.guest.spool.held
+        start, stop = self.lap.start, self.lap.stop
 
         @functools.wraps(original)
         def watched(iterator: Any) -> Any:
-            if self.quick_calls <= 0 or get_ident() != guest.trainer:
-                return thorough(iterator)
-            live, own = spool.live, iterator.__dict__
+            own = iterator.__dict__
             note = own.get(NOTE)
-            if note is None or live[PHASE] in _IN_NEXT:
+            if note is None:
                 return thorough(iterator)
-            self.quick_calls -= 1
             is_training, position = _is_grad_enabled(), iterator._num_yielded
-            live[PHASE] = _WAIT if is_training else _EVAL_WAIT
-            start_ns = monotonic_ns()
+            start_ns, batch = 0, None
+            wait, work, ending = _TRAINING if is_training else _EVALUATING
             try:
-                batch = original(iterator)
+                start_ns = start(wait)
+                if start_ns:
+                    batch = original(iterator)
             except BaseException as error:
-                ticket = guest.trainer, iterator, note, is_training, position, 0, start_ns
-                self.close(ticket, None, error)
+                ticket = held.trainer, iterator, note, is_training, position, 0, start_ns
+                self.break_off(ticket, error)
                 raise
-            dur_ns = monotonic_ns() - start_ns
+            if not start_ns:
+                return thorough(iterator)
             try:
                 samples, size_bytes = note[1], UNKNOWN
-                in_hand = own.get("_tasks_outstanding", guest.fetched)
+                in_hand = own.get("_tasks_outstanding", held.fetched)
                 if in_hand < note[2] and not is_usual(batch, samples):
                     samples, size_bytes = measure(batch, samples)
-                live[PHASE] = _COMPUTE if is_training else _EVAL
-                flags = _GRAD if is_training else 0
-                spool.held.extend((
-                    start_ns, dur_ns, note[0], samples, size_bytes, -1, position,
-                    guest.trainer_tid, flags, _NEXT,
-                ))  # fmt: skip
-                if start_ns + dur_ns >= spool.write_at:
+                if stop(work, start_ns, note[0], samples, size_bytes, -1, position, ending):
                     spool.write_held()
-            except Exception as fault:  # noqa: BLE001 - the guard
+            except BaseException as fault:
+                self.lap.is_inside = False
+                if not isinstance(fault, Exception):
+                    raise
                 self.answer_for(fault)
             return batch
 
@@ -205,7 +205,7 @@ class Take(QuickHook):
         if ident in guest.waiting or ident in guest.fetching:
             return None
         if guest.is_trainer(ident):
-            if guest.spool.live[PHASE] in _IN_NEXT:
+            if self.lap.is_inside:
                 return None
             self.start_run()
         elif not self._is_first():
@@ -215,6 +215,8 @@ class Take(QuickHook):
         is_training, position = _is_grad_enabled(), iterator._num_yielded
         guest.enter(_WAIT if is_training else _EVAL_WAIT)
         guest.waiting.add(ident)
+        if ident == guest.trainer:
+            self.lap.is_inside = True
         return ident, iterator, note, is_training, position, thread_time_ns(), monotonic_ns()
 
     def _is_first(self) -> bool:
@@ -232,6 +234,8 @@ class Take(QuickHook):
         used_ns = thread_time_ns() - cpu_ns if cpu_ns else -1
         guest = self.guest
         guest.waiting.discard(ident)
+        if ident == guest.trainer:
+            self.lap.is_inside = False
         flags = _GRAD if is_training else 0
         if error is None:
             samples, size_bytes = measure(result, note.batch_size)

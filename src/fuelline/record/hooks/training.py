@@ -19,7 +19,7 @@ from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook, is_tracing
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
-from fuelline.schema.wire import Flag, Kind
+from fuelline.schema.wire import Flag, Kind, tail
 
 __all__ = ["install"]
 
@@ -27,6 +27,7 @@ FIRST_COUNT = 5
 """The graph is counted at the first thorough call after as many, then after ten times as many."""
 
 _BACKWARD_KIND, _OPTIMIZER_KIND = int(Kind.BACKWARD), int(Kind.OPTIMIZER)
+_BACKWARD_TAIL, _OPTIMIZER_TAIL = tail(_BACKWARD_KIND), tail(_OPTIMIZER_KIND)
 _ERROR = int(Flag.ERROR)
 
 _running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
@@ -50,39 +51,26 @@ class Backward(QuickHook):
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
         self._next_count = FIRST_COUNT
-        self._is_inside = False
-        """Whether the trainer is in a quick call."""
-        guest.on_fork(self._leave)
-
-    def _leave(self) -> None:
-        self._is_inside = False
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
         thorough = super().wrap(original)
-        guest, spool = self.guest, self.guest.spool
+        spool, start, stop = self.guest.spool, self.lap.start, self.lap.stop
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if self.quick_calls <= 0 or get_ident() != guest.trainer:
-                return thorough(*args, **kwargs)
-            if self._is_inside:
-                return original(*args, **kwargs)
-            self.quick_calls -= 1
-            self._is_inside = True
-            start_ns = monotonic_ns()
+            start_ns, result = 0, None
             try:
-                result = original(*args, **kwargs)
+                start_ns = start(None)
+                if start_ns:
+                    result = original(*args, **kwargs)
             except BaseException as error:
-                self.close((0, 0, start_ns), None, error)
+                self.break_off((0, 0, start_ns), error)
                 raise
-            dur_ns = monotonic_ns() - start_ns
+            if not start_ns:
+                return thorough(*args, **kwargs)
             try:
-                self._is_inside = False
-                spool.held.extend(
-                    (start_ns, dur_ns, 0, -1, 0, 0, 0, guest.trainer_tid, 0, _BACKWARD_KIND)
-                )
-                if start_ns + dur_ns >= spool.write_at:
+                if stop(None, start_ns, 0, -1, 0, 0, 0, _BACKWARD_TAIL):
                     spool.write_held()
             except Exception as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
@@ -105,6 +93,8 @@ class Backward(QuickHook):
             self._next_count *= 10
             nodes = count_nodes(args[0] if args else kwargs.get("tensors"))
         guest.backward.add(ident)
+        if ident == guest.trainer:
+            self.lap.is_inside = True
         return nodes, thread_time_ns(), monotonic_ns()
 
     def _is_inner(self, ident: int) -> bool:
@@ -112,7 +102,7 @@ class Backward(QuickHook):
         guest = self.guest
         if ident in guest.backward or _running_backward() != -1:
             return True
-        return self._is_inside and ident == guest.trainer
+        return self.lap.is_inside and ident == guest.trainer
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record it."""
@@ -123,7 +113,7 @@ class Backward(QuickHook):
         ident = get_ident()
         guest.backward.discard(ident)
         if ident == guest.trainer:
-            self._is_inside = False
+            self.lap.is_inside = False
         flags = 0 if error is None else _ERROR
         guest.append(_BACKWARD_KIND, start_ns, now_ns - start_ns, nodes, used_ns, flags=flags)
 
@@ -144,22 +134,19 @@ class Step(Hook):
 
     def make_after(self) -> Callable[[Any, Any, Any], None]:
         """What torch is to call after each step that did not raise."""
-        guest, spool, numbers = self.guest, self.guest.spool, self._optimizers.numbers
+        guest, spool, mark = self.guest, self.guest.spool, self.guest.spool.held.mark
+        numbers = self._optimizers.numbers
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_tracing() or not self.is_on:
                 return
-            now_ns = monotonic_ns()
             try:
                 number = numbers.get(id(optimizer)) or self._optimizers.add(optimizer)
-                if get_ident() != guest.trainer:
-                    guest.append(_OPTIMIZER_KIND, now_ns, 0, number)
-                    return
-                spool.held.extend((
-                    now_ns, 0, number, 0, 0, 0, 0, guest.trainer_tid, 0, _OPTIMIZER_KIND,
-                ))  # fmt: skip
-                if now_ns >= spool.write_at:
+                is_time = mark(number, _OPTIMIZER_TAIL)
+                if is_time:
                     spool.write_held()
+                elif is_time is None:
+                    guest.append(_OPTIMIZER_KIND, monotonic_ns(), 0, number)
             except Exception as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
 

@@ -19,11 +19,12 @@ from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.threadclock import UNCOUNTED
-from fuelline.schema.wire import Flag, Kind
+from fuelline.schema.wire import Flag, Kind, tail
 
 __all__ = ["install"]
 
 _FETCH, _FETCH_IO, _HANDOFF = int(Kind.FETCH), int(Kind.FETCH_IO), int(Kind.HANDOFF)
+_FETCH_TAIL = tail(_FETCH)
 _END, _ERROR = int(Flag.END), int(Flag.ERROR)
 
 
@@ -72,37 +73,35 @@ class Fetch(QuickHook):
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
         thorough = super().wrap(original)
-        guest, spool = self.guest, self.guest.spool
+        guest, spool, held = self.guest, self.guest.spool, self.guest.spool.held
+        skip, start, stop = self.lap.skip, self.lap.start, self.lap.stop
 
         @functools.wraps(original)
         def watched(fetcher: Any, indices: Any) -> Any:
-            ident = get_ident()
-            if self.quick_calls <= 0 or ident != guest.trainer:
-                return thorough(fetcher, indices)
-            if spool.write_at:
-                self.quick_calls -= 1
+            if skip():
                 batch = original(fetcher, indices)
-                guest.fetched = len(indices) if type(indices) is list else 0
+                held.fetched = len(indices) if type(indices) is list else 0
                 return batch
-            collate = fetcher.collate_fn
-            if ident in guest.fetching or type(collate) is not TimedCollate:
+            collate, start_ns, batch = fetcher.collate_fn, 0, None
+            if type(collate) is not TimedCollate:
                 return thorough(fetcher, indices)
-            self.quick_calls -= 1
-            collate.dur_ns = collate.samples = 0
-            guest.fetching.add(ident)
-            start_ns = monotonic_ns()
             try:
-                batch = original(fetcher, indices)
+                start_ns = start(None)
+                if start_ns:
+                    collate.dur_ns = collate.samples = 0
+                    guest.fetching.add(held.trainer)
+                    batch = original(fetcher, indices)
             except BaseException as error:
-                self.close((-1, collate, None, 0, start_ns), None, error)
+                self.break_off((-1, collate, None, 0, start_ns), error)
                 raise
-            dur_ns = monotonic_ns() - start_ns
+            if not start_ns:
+                return thorough(fetcher, indices)
             try:
-                guest.fetching.discard(ident)
-                spool.held.extend((
-                    start_ns, dur_ns, -1, collate.samples, -1, -1, collate.dur_ns,
-                    guest.trainer_tid, 0, _FETCH,
-                ))  # fmt: skip
+                guest.fetching.discard(held.trainer)
+                if stop(
+                    None, start_ns, -1, collate.samples, -1, -1, collate.dur_ns, _FETCH_TAIL
+                ):  # fmt: skip
+                    spool.write_held()
             except Exception as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return batch
@@ -114,7 +113,7 @@ class Fetch(QuickHook):
         guest, ident = self.guest, get_ident()
         if ident in guest.fetching:
             return None
-        guest.fetched = 0
+        guest.spool.held.fetched = 0
         worker = workers._worker_info
         if worker is not None:
             self._on_worker()
@@ -127,6 +126,7 @@ class Fetch(QuickHook):
         guest.fetching.add(ident)
         if ident == guest.trainer:
             self.start_run()
+            self.lap.is_inside = True
         before = guest.lane.clock.start()
         worker_id = -1 if worker is None else worker.id
         return worker_id, collate, before, thread_time_ns(), monotonic_ns()
@@ -135,7 +135,10 @@ class Fetch(QuickHook):
         """Record what the fetch took."""
         now_ns = monotonic_ns()
         guest = self.guest
-        guest.fetching.discard(get_ident())
+        ident = get_ident()
+        guest.fetching.discard(ident)
+        if ident == guest.trainer:
+            self.lap.is_inside = False
         worker_id, collate, before, cpu_ns, start_ns = ticket
         dur_ns = now_ns - start_ns
         used_ns = thread_time_ns() - cpu_ns if cpu_ns else -1

@@ -17,8 +17,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """hatch_build.py as it stands beside a copy of the source."""
-    source = Path("src/fuelline/ingest/kineto/scanner")
-    shutil.copytree(ROOT / source, tmp_path / source)
+    for source in (Path("src/fuelline/ingest/kineto/scanner"), Path("src/fuelline/record")):
+        only_c = shutil.ignore_patterns("*.py", "*.so", "__pycache__", "hooks", "samplers")
+        shutil.copytree(ROOT / source, tmp_path / source, ignore=only_c)
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
     spec = importlib.util.spec_from_file_location("hatch_build", tmp_path / "hatch_build.py")
     assert spec is not None
@@ -35,7 +36,7 @@ def ask(hook: ModuleType) -> tuple[dict[str, Any], list[str]]:
     build_data: dict[str, Any] = {"artifacts": []}
     app = SimpleNamespace(display_warning=warned.append)
     fake = SimpleNamespace(target_name="wheel", app=app)
-    hook.ScannerHook.initialize(fake, "standard", build_data)
+    hook.PartsHook.initialize(fake, "standard", build_data)
     return build_data, warned
 
 
@@ -43,7 +44,10 @@ def ask(hook: ModuleType) -> tuple[dict[str, Any], list[str]]:
 def test_with_a_compiler_the_wheel_is_one_of_this_platform(hook: ModuleType) -> None:
     build_data, warned = ask(hook)
     assert warned == []
-    assert build_data["artifacts"] == ["src/fuelline/ingest/kineto/_scan.abi3.so"]
+    assert build_data["artifacts"] == [
+        "src/fuelline/ingest/kineto/_scan.abi3.so",
+        "src/fuelline/record/_held.abi3.so",
+    ]
     assert build_data["pure_python"] is False
     assert build_data["tag"].startswith("cp310-abi3-linux_")
 
@@ -53,9 +57,11 @@ def test_without_one_the_wheel_is_for_all_and_the_user_is_told(
     hook: ModuleType, monkeypatch: pytest.MonkeyPatch, compiler: str
 ) -> None:
     monkeypatch.setenv("CC", compiler)
-    hook.TARGET.write_bytes(b"of another machine")
+    for part in hook.PARTS:
+        part.target.write_bytes(b"of another machine")
     build_data, warned = ask(hook)
     assert build_data == {"artifacts": []}
-    assert len(warned) == 1
+    assert len(warned) == 2
     assert "slower" in warned[0]
-    assert not hook.TARGET.exists()
+    assert "costs more" in warned[1]
+    assert not any(part.target.exists() for part in hook.PARTS)

@@ -1,0 +1,348 @@
+/* What the hooks of quick steps do at every call: the compiled twin of held.py.
+
+   A training step leaves nothing of ours in the caches, and then it is not the work that costs but
+   each object and each line of bytecode that has to be fetched from memory. Here a call needs one
+   small struct and a few lines of code. Everything runs under the GIL, and calls nothing that could
+   release it or start a garbage collection. held.py says what the fields and functions mean; both
+   always do the same (tests/unit/record/test_held.py). */
+
+#define Py_LIMITED_API 0x030B0000 /* the first with buffers */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <structmember.h>
+#include <time.h>
+
+enum { LAYOUT = 1 }; /* of what Python and this file say to each other; see held.py */
+enum { WORDS = 8 };  /* of a record */
+
+typedef struct {
+    PyObject_HEAD
+    unsigned long trainer;
+    long long tid, write_at, fetched;
+    unsigned char *phase;
+    size_t count, room; /* words */
+    int64_t *words;
+    Py_buffer shown;
+    unsigned char unseen; /* the phase while none is shown */
+} Held;
+
+typedef struct {
+    PyObject_HEAD
+    Held *held;
+    long long quick_calls;
+    char is_inside;
+} Lap;
+
+static PyTypeObject *held_type;
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void hide_phase(Held *self)
+{
+    self->phase = &self->unseen;
+    if (self->shown.obj) PyBuffer_Release(&self->shown);
+}
+
+static PyObject *held_reset(Held *self, PyObject *unused)
+{
+    (void)unused;
+    self->trainer = 0;
+    self->tid = self->write_at = self->fetched = 0;
+    self->count = 0;
+    self->unseen = 0;
+    hide_phase(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *held_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    Held *self = (Held *)allocate(type, 0);
+    (void)args, (void)kwargs;
+    if (self) self->phase = &self->unseen; /* the rest is zeros */
+    return (PyObject *)self;
+}
+
+static void held_dealloc(Held *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    hide_phase(self);
+    free(self->words);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyObject *held_show(Held *self, PyObject *buffer)
+{
+    Py_buffer shown;
+    if (PyObject_GetBuffer(buffer, &shown, PyBUF_WRITABLE)) return NULL;
+    if (shown.len < 1) {
+        PyBuffer_Release(&shown);
+        PyErr_SetString(PyExc_ValueError, "no room for a phase");
+        return NULL;
+    }
+    hide_phase(self);
+    self->shown = shown;
+    self->phase = shown.buf;
+    Py_RETURN_NONE;
+}
+
+static PyObject *held_take(Held *self, PyObject *unused)
+{
+    PyObject *all = PyBytes_FromStringAndSize((char *)self->words,
+                                              (Py_ssize_t)(self->count * sizeof(int64_t)));
+    (void)unused;
+    if (all) self->count = 0;
+    return all;
+}
+
+static int64_t *reserve(Held *self)
+{
+    if (self->count + WORDS > self->room) {
+        size_t room = self->room ? 2 * self->room : 4096;
+        int64_t *words = realloc(self->words, room * sizeof(int64_t));
+        if (!words) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        self->words = words;
+        self->room = room;
+    }
+    return self->words + self->count;
+}
+
+/* Five integers of the record's own, and its tail. */
+static int keep(Held *self, int64_t start, int64_t end, PyObject *const *given)
+{
+    int64_t *record = reserve(self);
+    int64_t tail;
+    if (!record) return -1;
+    for (int i = 0; i < 5; i++) {
+        record[2 + i] = PyLong_AsLongLong(given[i]);
+        if (record[2 + i] == -1 && PyErr_Occurred()) return -1;
+    }
+    tail = PyLong_AsLongLong(given[5]);
+    if (tail == -1 && PyErr_Occurred()) return -1;
+    record[0] = start;
+    record[1] = end - start;
+    record[7] = tail | self->tid;
+    self->count += WORDS;
+    return end >= self->write_at;
+}
+
+static PyObject *as_bool(int is_true)
+{
+    return is_true < 0 ? NULL : PyBool_FromLong(is_true);
+}
+
+static int is_as_many(Py_ssize_t count, Py_ssize_t wanted)
+{
+    if (count == wanted) return 1;
+    PyErr_Format(PyExc_TypeError, "%zd arguments, not %zd", wanted, count);
+    return 0;
+}
+
+static PyObject *held_keep(Held *self, PyObject *const *given, Py_ssize_t count)
+{
+    int64_t start, end;
+    if (!is_as_many(count, 8)) return NULL;
+    start = PyLong_AsLongLong(given[0]);
+    if (start == -1 && PyErr_Occurred()) return NULL;
+    end = PyLong_AsLongLong(given[1]);
+    if (end == -1 && PyErr_Occurred()) return NULL;
+    return as_bool(keep(self, start, end, given + 2));
+}
+
+static PyObject *held_mark(Held *self, PyObject *const *given, Py_ssize_t count)
+{
+    int64_t now = now_ns(), number, tail;
+    int64_t *record;
+    if (!is_as_many(count, 2)) return NULL;
+    if (PyThread_get_thread_ident() != self->trainer) Py_RETURN_NONE;
+    number = PyLong_AsLongLong(given[0]);
+    if (number == -1 && PyErr_Occurred()) return NULL;
+    tail = PyLong_AsLongLong(given[1]);
+    if (tail == -1 && PyErr_Occurred()) return NULL;
+    record = reserve(self);
+    if (!record) return NULL;
+    memset(record, 0, WORDS * sizeof(int64_t));
+    record[0] = now;
+    record[2] = number;
+    record[7] = tail | self->tid;
+    self->count += WORDS;
+    return PyBool_FromLong(now >= self->write_at);
+}
+
+static int set_phase(Held *self, PyObject *value)
+{
+    long phase = PyLong_AsLong(value);
+    if (phase >= 0 && phase <= 255) {
+        *self->phase = (unsigned char)phase;
+        return 0;
+    }
+    if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "%ld is no phase", phase);
+    return -1;
+}
+
+static PyObject *held_get_phase(Held *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromLong(*self->phase);
+}
+
+static int held_set_phase(Held *self, PyObject *value, void *unused)
+{
+    (void)unused;
+    if (value) return set_phase(self, value);
+    PyErr_SetString(PyExc_AttributeError, "a phase cannot be deleted");
+    return -1;
+}
+
+static PyMethodDef held_methods[] = {
+    {"reset", (PyCFunction)held_reset, METH_NOARGS, NULL},
+    {"show", (PyCFunction)held_show, METH_O, NULL},
+    {"take", (PyCFunction)held_take, METH_NOARGS, NULL},
+    {"keep", (PyCFunction)(void (*)(void))held_keep, METH_FASTCALL, NULL},
+    {"mark", (PyCFunction)(void (*)(void))held_mark, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyMemberDef held_members[] = {
+    {"trainer", T_ULONG, offsetof(Held, trainer), 0, NULL},
+    {"tid", T_LONGLONG, offsetof(Held, tid), 0, NULL},
+    {"write_at", T_LONGLONG, offsetof(Held, write_at), 0, NULL},
+    {"fetched", T_LONGLONG, offsetof(Held, fetched), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyGetSetDef held_getset[] = {
+    {"phase", (getter)held_get_phase, (setter)held_set_phase, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+static PyType_Slot held_slots[] = {
+    {Py_tp_new, held_new},
+    {Py_tp_dealloc, held_dealloc},
+    {Py_tp_methods, held_methods},
+    {Py_tp_members, held_members},
+    {Py_tp_getset, held_getset},
+    {0, NULL},
+};
+static PyType_Spec held_spec = {
+    .name = "fuelline.record._held.Held",
+    .basicsize = sizeof(Held),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = held_slots,
+};
+
+static PyObject *lap_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    PyObject *held;
+    Lap *self;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "O!", held_type, &held)) return NULL;
+    self = (Lap *)allocate(type, 0);
+    if (self) {
+        Py_INCREF(held);
+        self->held = (Held *)held;
+    }
+    return (PyObject *)self;
+}
+
+static void lap_dealloc(Lap *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    Py_XDECREF((PyObject *)self->held);
+    release(self);
+    Py_DECREF(type);
+}
+
+static int may_be_quick(Lap *self)
+{
+    return self->quick_calls > 0 && !self->is_inside
+           && PyThread_get_thread_ident() == self->held->trainer;
+}
+
+static PyObject *lap_start(Lap *self, PyObject *phase)
+{
+    if (!may_be_quick(self)) return PyLong_FromLong(0);
+    if (phase != Py_None && set_phase(self->held, phase)) return NULL;
+    self->quick_calls--;
+    self->is_inside = 1;
+    return PyLong_FromLongLong(now_ns());
+}
+
+static PyObject *lap_stop(Lap *self, PyObject *const *given, Py_ssize_t count)
+{
+    int64_t end = now_ns(), start;
+    self->is_inside = 0;
+    if (!is_as_many(count, 8)) return NULL;
+    if (given[0] != Py_None && set_phase(self->held, given[0])) return NULL;
+    start = PyLong_AsLongLong(given[1]);
+    if (start == -1 && PyErr_Occurred()) return NULL;
+    return as_bool(keep(self->held, start, end, given + 2));
+}
+
+static PyObject *lap_skip(Lap *self, PyObject *unused)
+{
+    (void)unused;
+    if (!self->held->write_at || !may_be_quick(self)) Py_RETURN_FALSE;
+    self->quick_calls--;
+    Py_RETURN_TRUE;
+}
+
+static PyMethodDef lap_methods[] = {
+    {"start", (PyCFunction)lap_start, METH_O, NULL},
+    {"stop", (PyCFunction)(void (*)(void))lap_stop, METH_FASTCALL, NULL},
+    {"skip", (PyCFunction)lap_skip, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyMemberDef lap_members[] = {
+    {"quick_calls", T_LONGLONG, offsetof(Lap, quick_calls), 0, NULL},
+    {"is_inside", T_BOOL, offsetof(Lap, is_inside), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot lap_slots[] = {
+    {Py_tp_new, lap_new},
+    {Py_tp_dealloc, lap_dealloc},
+    {Py_tp_methods, lap_methods},
+    {Py_tp_members, lap_members},
+    {0, NULL},
+};
+static PyType_Spec lap_spec = {
+    .name = "fuelline.record._held.Lap",
+    .basicsize = sizeof(Lap),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = lap_slots,
+};
+
+static int fill_module(PyObject *module)
+{
+    PyObject *held = PyType_FromSpec(&held_spec), *lap = PyType_FromSpec(&lap_spec);
+    if (!held || !lap || PyModule_AddObjectRef(module, "Held", held)
+        || PyModule_AddObjectRef(module, "Lap", lap)
+        || PyModule_AddIntConstant(module, "LAYOUT", LAYOUT)) {
+        Py_XDECREF(held);
+        Py_XDECREF(lap);
+        return -1;
+    }
+    held_type = (PyTypeObject *)held; /* kept for as long as the process lives */
+    Py_DECREF(lap);
+    return 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}};
+static PyModuleDef module_def = {
+    PyModuleDef_HEAD_INIT, .m_name = "_held", .m_slots = module_slots,
+    .m_doc = "The hooks' quick path; see held.py.",
+};
+
+PyMODINIT_FUNC PyInit__held(void) { return PyModuleDef_Init(&module_def); }
