@@ -16,7 +16,7 @@
 #include <time.h>
 
 enum { LAYOUT = 1 }; /* of what Python and this file say to each other; see held.py */
-enum { WORDS = 8 };  /* of a record */
+enum { OWN = 5, WORDS = 2 + OWN + 1 }; /* of a record: start, length, its own, tail */
 
 typedef struct {
     PyObject_HEAD
@@ -120,23 +120,26 @@ static int64_t *reserve(Held *self)
     return self->words + self->count;
 }
 
-/* Five integers of the record's own, and its tail. */
-static int keep(Held *self, int64_t start, int64_t end, PyObject *const *given)
+static int add(Held *self, int64_t start, int64_t end, const int64_t *own, int64_t tail)
 {
     int64_t *record = reserve(self);
-    int64_t tail;
     if (!record) return -1;
-    for (int i = 0; i < 5; i++) {
-        record[2 + i] = PyLong_AsLongLong(given[i]);
-        if (record[2 + i] == -1 && PyErr_Occurred()) return -1;
-    }
-    tail = PyLong_AsLongLong(given[5]);
-    if (tail == -1 && PyErr_Occurred()) return -1;
     record[0] = start;
     record[1] = end - start;
-    record[7] = tail | self->tid;
+    memcpy(record + 2, own, OWN * sizeof(int64_t));
+    record[WORDS - 1] = tail | self->tid;
     self->count += WORDS;
     return end >= self->write_at;
+}
+
+/* All before anything is kept: what only says that it is an integer may run any code. */
+static int read_integers(PyObject *const *given, int count, int64_t *into)
+{
+    for (int i = 0; i < count; i++) {
+        into[i] = PyLong_AsLongLong(given[i]);
+        if (into[i] == -1 && PyErr_Occurred()) return -1;
+    }
+    return 0;
 }
 
 static PyObject *as_bool(int is_true)
@@ -153,33 +156,19 @@ static int is_as_many(Py_ssize_t count, Py_ssize_t wanted)
 
 static PyObject *held_keep(Held *self, PyObject *const *given, Py_ssize_t count)
 {
-    int64_t start, end;
-    if (!is_as_many(count, 8)) return NULL;
-    start = PyLong_AsLongLong(given[0]);
-    if (start == -1 && PyErr_Occurred()) return NULL;
-    end = PyLong_AsLongLong(given[1]);
-    if (end == -1 && PyErr_Occurred()) return NULL;
-    return as_bool(keep(self, start, end, given + 2));
+    int64_t in[2 + OWN + 1];
+    if (!is_as_many(count, 2 + OWN + 1) || read_integers(given, 2 + OWN + 1, in)) return NULL;
+    return as_bool(add(self, in[0], in[1], in + 2, in[2 + OWN]));
 }
 
 static PyObject *held_mark(Held *self, PyObject *const *given, Py_ssize_t count)
 {
-    int64_t now = now_ns(), number, tail;
-    int64_t *record;
+    int64_t now = now_ns(), in[2], own[OWN] = {0};
     if (!is_as_many(count, 2)) return NULL;
     if (PyThread_get_thread_ident() != self->trainer) Py_RETURN_NONE;
-    number = PyLong_AsLongLong(given[0]);
-    if (number == -1 && PyErr_Occurred()) return NULL;
-    tail = PyLong_AsLongLong(given[1]);
-    if (tail == -1 && PyErr_Occurred()) return NULL;
-    record = reserve(self);
-    if (!record) return NULL;
-    memset(record, 0, WORDS * sizeof(int64_t));
-    record[0] = now;
-    record[2] = number;
-    record[7] = tail | self->tid;
-    self->count += WORDS;
-    return PyBool_FromLong(now >= self->write_at);
+    if (read_integers(given, 2, in)) return NULL;
+    own[0] = in[0];
+    return as_bool(add(self, now, now, own, in[1]));
 }
 
 static int set_phase(Held *self, PyObject *value)
@@ -282,13 +271,12 @@ static PyObject *lap_start(Lap *self, PyObject *phase)
 
 static PyObject *lap_stop(Lap *self, PyObject *const *given, Py_ssize_t count)
 {
-    int64_t end = now_ns(), start;
+    int64_t end = now_ns(), in[1 + OWN + 1];
     self->is_inside = 0;
-    if (!is_as_many(count, 8)) return NULL;
+    if (!is_as_many(count, 1 + 1 + OWN + 1)) return NULL;
     if (given[0] != Py_None && set_phase(self->held, given[0])) return NULL;
-    start = PyLong_AsLongLong(given[1]);
-    if (start == -1 && PyErr_Occurred()) return NULL;
-    return as_bool(keep(self->held, start, end, given + 2));
+    if (read_integers(given + 1, 1 + OWN + 1, in)) return NULL;
+    return as_bool(add(self->held, in[0], end, in + 1, in[1 + OWN]));
 }
 
 static PyObject *lap_skip(Lap *self, PyObject *unused)

@@ -106,6 +106,22 @@ def test_what_is_no_integer_is_refused_and_leaves_nothing(pair: tuple[Any, Any],
     assert records(held) == []
 
 
+@needs_compiled
+def test_a_number_that_runs_code_may_hold_records_itself() -> None:
+    held = holding.Held()
+
+    class Sly:
+        def __index__(self) -> int:
+            for _ in range(2000):  # so that room has to be made
+                held.keep(1, 2, 0, 0, 0, 0, 0, 0)
+            return 4
+
+    held.keep(5, 6, Sly(), 0, 0, 0, 0, 0)  # type: ignore[arg-type]
+    kept = records(held)
+    assert len(kept) == 2001
+    assert kept[-1][:3] == (5, 1, 4)
+
+
 def test_phases_are_one_byte(pair: tuple[Any, Any]) -> None:
     held, lap = pair
     for bad in (-1, 256):
