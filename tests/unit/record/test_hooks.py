@@ -237,6 +237,68 @@ def test_the_thread_that_runs_backward_is_the_trainer_not_its_prefetcher(
     assert len(read(tmp_path).of(Kind.BACKWARD)) == 2
 
 
+def test_waits_of_a_new_trainer_count_while_the_one_before_is_still_in_its_own(
+    hooked: Installation, tmp_path: Path
+) -> None:
+    is_inside, may_go_on = threading.Event(), threading.Event()
+
+    class Slow:
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, index: int) -> int:
+            is_inside.set()
+            may_go_on.wait()
+            return index
+
+    prefetcher = threading.Thread(target=list, args=(DataLoader(Slow()),))  # type: ignore[arg-type]
+    prefetcher.start()
+    is_inside.wait()
+    torch.ones(1, requires_grad=True).sum().backward()
+    list(DataLoader(range(5)))  # type: ignore[arg-type]
+    may_go_on.set()
+    prefetcher.join()
+    mine = [
+        record for record in read(tmp_path).of(Kind.NEXT) if record[7] == threading.get_native_id()
+    ]
+    assert len(mine) == 6
+
+
+def test_waits_count_after_one_that_was_interrupted(hooked: Installation, tmp_path: Path) -> None:
+    class Interrupted:
+        def __len__(self) -> int:
+            return 20
+
+        def __getitem__(self, index: int) -> int:
+            if index == 10:
+                raise KeyboardInterrupt
+            return index
+
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            list(DataLoader(Interrupted()))  # type: ignore[arg-type]
+    flags = [record[8] for record in read(tmp_path).of(Kind.NEXT)]
+    assert len(flags) == 33
+    assert sum(bool(flag & Flag.ERROR) for flag in flags) == 3
+
+
+def test_a_backward_within_another_belongs_to_it(hooked: Installation, tmp_path: Path) -> None:
+    class Checkpointed(torch.autograd.Function):
+        @staticmethod
+        def forward(_: Any, value: torch.Tensor) -> torch.Tensor:
+            return value.clone()
+
+        @staticmethod
+        def backward(_: Any, *grads: torch.Tensor) -> torch.Tensor:
+            with torch.enable_grad():
+                torch.autograd.backward(torch.ones(1, requires_grad=True).sum())
+            return grads[0]
+
+    for _ in range(10):  # some of them quick, some thorough
+        Checkpointed.apply(torch.ones(1, requires_grad=True)).sum().backward()
+    assert len(read(tmp_path).of(Kind.BACKWARD)) == 10
+
+
 def test_two_optimizers_have_numbers_of_their_own(hooked: Installation, tmp_path: Path) -> None:
     weight = torch.ones(1, requires_grad=True)
     first, second = (torch.optim.SGD([weight], lr=0.1) for _ in range(2))

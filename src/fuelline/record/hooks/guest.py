@@ -14,11 +14,14 @@ import os
 import threading
 from _thread import get_ident, get_native_id
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fuelline.record.hooks.threadclock import ThreadClock
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import Kind, Phase
+
+if TYPE_CHECKING:
+    from fuelline.record.held import Lap
 
 __all__ = ["Guest", "Lane"]
 
@@ -52,6 +55,8 @@ class Guest:
         """Threads in a fetcher; whatever loaders a dataset uses itself are part of its fetch."""
         self.backward: set[int] = set()
         """Threads in backward."""
+        self.laps: list[Lap] = []
+        """Of the quick hooks: a new trainer is inside none of them."""
         self.build: Any = None
         """The hook on `iter(loader)`, for loaders that come with other libraries."""
         self._forget()
@@ -71,6 +76,8 @@ class Guest:
         self._blindspots: set[str] = set()
         for state in (self.waiting, self.fetching, self.backward):
             state.clear()
+        for lap in self.laps:
+            lap.is_inside = False
         for action in self._fork_actions:
             action()
 
@@ -86,6 +93,8 @@ class Guest:
         held.trainer, held.tid = get_ident(), get_native_id()
         self.spool.set_trainer(held.tid)
         held.phase = _OUTSIDE  # the phase of a trainer before it says nothing of this one
+        for lap in self.laps:
+            lap.is_inside = False
         if is_first and self._introduce is not None:
             self._introduce()
 

@@ -123,10 +123,7 @@ class QuickHook(Hook):
         self.calls = 0
         """All calls until the next thorough one."""
         self._run = 0
-        guest.on_fork(self._leave)
-
-    def _leave(self) -> None:
-        self.lap.is_inside = False
+        guest.laps.append(self.lap)
 
     def break_off(self, ticket: tuple[Any, ...], error: BaseException) -> None:
         """Record a quick call that raised, unless the job was interrupted before it had begun.
