@@ -88,7 +88,7 @@ class Fetch(QuickHook):
             try:
                 start_ns = start(None)
                 if start_ns:
-                    collate.dur_ns = collate.samples = 0
+                    collate.dur_ns = collate.samples = held.fetched = 0
                     guest.fetching.add(held.trainer)
                     batch = original(fetcher, indices)
             except BaseException as error:
