@@ -106,7 +106,8 @@ def training_batches(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
     )
 
 
-STALLS = ("input", "epoch start", "loop")
+_WAITS = ("input", "epoch start")
+STALLS = (*_WAITS, "loop")
 """Parts in which the host does nothing for the device, which may still have work queued."""
 
 
@@ -147,15 +148,21 @@ def measure_hidden(
         stalled = float(steps.select(pl.sum_horizontal(*STALLS).sum()).item()) / tiling.wall_ns
         share = max(0.0, 1 - device_idle.value / stalled) if stalled > 0 else 0.0
         return dict.fromkeys(STALLS, share)
-    step_ns = pl.sum_horizontal("compute_ns", *STALLS)
     hidden = {
-        part: _hidden_fraction(steps[part], steps.select(step_ns - pl.col(part)).to_series())
+        part: _hidden_fraction(steps[part], steps.select(_rest_of_step(part)).to_series())
         for part in STALLS
         if part != "input" or is_fed or not trainer.workers
     }
     waited = float(steps["input"].sum()) / tiling.wall_ns
     least = max(0.0, 1 - most_idle / waited) if waited > 0 else 0.0
     return {**hidden, "input": max(hidden.get("input", 0.0), least)}
+
+
+def _rest_of_step(stall: str) -> pl.Expr:
+    """What a stall may make shorter. The first wait of an epoch stands in place of a usual one, so
+    that the two are opposed whatever the device does: neither is the rest of the other."""
+    others = ("loop",) if stall in _WAITS else _WAITS
+    return pl.sum_horizontal("compute_ns", *others)
 
 
 def measure_wait(tiling: Tiling, hidden_frac: float = 0.0) -> Signal:

@@ -127,6 +127,19 @@ def test_a_wait_that_never_changes_is_felt() -> None:
     assert exposed == pytest.approx(total) == pytest.approx(0.3)
 
 
+def test_the_first_wait_of_an_epoch_does_not_hide_the_others() -> None:
+    # It stands in place of a usual wait, in a step that is as long as all others.
+    lane = Lane()
+    for _ in range(4):
+        lane.iterator(1)
+        for _ in range(STEPS // 4):
+            lane.step(wait=42, forward=1, backward=1, opt=1)
+        lane.epoch_end(1)
+    exposed, total = exposed_and_total(lane)
+    assert exposed == pytest.approx(total)
+    assert total > 0.8
+
+
 def test_compute_that_scatters_on_its_own_does_not_hide_the_wait() -> None:
     dice = random.Random(3)
     lane = Lane()
