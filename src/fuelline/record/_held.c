@@ -2,18 +2,21 @@
 
    A training step leaves nothing of ours in the caches, and then it is not the work that costs but
    each object and each line of bytecode that has to be fetched from memory. Here a call needs one
-   small struct and a few lines of code. Everything runs under the GIL, and calls nothing that could
-   release it or start a garbage collection. held.py says what the fields and functions mean; both
-   always do the same (tests/unit/record/test_held.py). */
+   small struct and a few lines of code. Everything runs under the GIL, and no code of the job's runs
+   between two changes of a struct. held.py says what the fields and functions mean; both always do
+   the same (tests/unit/record/test_held.py), but only this one can notice collections. */
 
 #define Py_LIMITED_API 0x030B0000 /* the first with buffers */
+#define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <structmember.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { LAYOUT = 1 }; /* of what Python and this file say to each other; see held.py */
 enum { OWN = 5, WORDS = 2 + OWN + 1 }; /* of a record: start, length, its own, tail */
@@ -25,6 +28,7 @@ typedef struct {
     unsigned char *phase;
     size_t count, room; /* words */
     int64_t *words;
+    long long collection_start, collection_least, collection_tail;
     Py_buffer shown;
     unsigned char unseen; /* the phase while none is shown */
 } Held;
@@ -32,7 +36,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     Held *held;
-    long long quick_calls;
+    long long quick_calls, tid; /* tid: of the thread that is inside */
     char is_inside;
 } Lap;
 
@@ -121,13 +125,13 @@ static int64_t *reserve(Held *self)
 }
 
 static int add(Held *self, int64_t start, int64_t end, const int64_t *own, int64_t tail)
-{
+{ /* the tail has its thread */
     int64_t *record = reserve(self);
     if (!record) return -1;
     record[0] = start;
     record[1] = end - start;
     memcpy(record + 2, own, OWN * sizeof(int64_t));
-    record[WORDS - 1] = tail | self->tid;
+    record[WORDS - 1] = tail;
     self->count += WORDS;
     return end >= self->write_at;
 }
@@ -158,7 +162,7 @@ static PyObject *held_keep(Held *self, PyObject *const *given, Py_ssize_t count)
 {
     int64_t in[2 + OWN + 1];
     if (!is_as_many(count, 2 + OWN + 1) || read_integers(given, 2 + OWN + 1, in)) return NULL;
-    return as_bool(add(self, in[0], in[1], in + 2, in[2 + OWN]));
+    return as_bool(add(self, in[0], in[1], in + 2, in[2 + OWN] | self->tid));
 }
 
 static PyObject *held_mark(Held *self, PyObject *const *given, Py_ssize_t count)
@@ -168,7 +172,37 @@ static PyObject *held_mark(Held *self, PyObject *const *given, Py_ssize_t count)
     if (PyThread_get_thread_ident() != self->trainer) Py_RETURN_NONE;
     if (read_integers(given, 2, in)) return NULL;
     own[0] = in[0];
-    return as_bool(add(self, now, now, own, in[1]));
+    return as_bool(add(self, now, now, own, in[1] | self->tid));
+}
+
+static PyObject *held_watch_collections(Held *self, PyObject *const *given, Py_ssize_t count)
+{
+    int64_t in[2];
+    if (!is_as_many(count, 2) || read_integers(given, 2, in)) return NULL;
+    self->collection_least = in[0];
+    self->collection_tail = in[1];
+    Py_RETURN_NONE;
+}
+
+/* A callback of the collector; whatever it would raise is nobody's to catch. */
+static PyObject *held_notice(Held *self, PyObject *const *given, Py_ssize_t count)
+{
+    int64_t now = now_ns(), own[OWN] = {0};
+    static const char *const names[] = {"generation", "collected"};
+    if (count != 2 || !PyUnicode_Check(given[0]) || !PyDict_Check(given[1])) Py_RETURN_NONE;
+    if (!PyUnicode_CompareWithASCIIString(given[0], "start")) {
+        self->collection_start = now;
+        Py_RETURN_NONE;
+    }
+    if (!self->collection_start || now - self->collection_start < self->collection_least)
+        Py_RETURN_NONE;
+    for (int i = 0; i < 2; i++) {
+        PyObject *value = PyDict_GetItemString(given[1], names[i]);
+        if (value && PyLong_CheckExact(value)) own[i] = PyLong_AsLongLong(value);
+    }
+    add(self, self->collection_start, now, own, self->collection_tail | syscall(SYS_gettid));
+    PyErr_Clear();
+    Py_RETURN_NONE;
 }
 
 static int set_phase(Held *self, PyObject *value)
@@ -201,6 +235,8 @@ static PyMethodDef held_methods[] = {
     {"show", (PyCFunction)held_show, METH_O, NULL},
     {"take", (PyCFunction)held_take, METH_NOARGS, NULL},
     {"keep", (PyCFunction)(void (*)(void))held_keep, METH_FASTCALL, NULL},
+    {"watch_collections", (PyCFunction)(void (*)(void))held_watch_collections, METH_FASTCALL, NULL},
+    {"notice", (PyCFunction)(void (*)(void))held_notice, METH_FASTCALL, NULL},
     {"mark", (PyCFunction)(void (*)(void))held_mark, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
@@ -266,17 +302,20 @@ static PyObject *lap_start(Lap *self, PyObject *phase)
     if (phase != Py_None && set_phase(self->held, phase)) return NULL;
     self->quick_calls--;
     self->is_inside = 1;
+    self->tid = self->held->tid;
     return PyLong_FromLongLong(now_ns());
 }
 
 static PyObject *lap_stop(Lap *self, PyObject *const *given, Py_ssize_t count)
 {
-    int64_t end = now_ns(), in[1 + OWN + 1];
-    self->is_inside = 0;
+    int64_t end = now_ns(), tid = self->tid, in[1 + OWN + 1];
     if (!is_as_many(count, 1 + 1 + OWN + 1)) return NULL;
-    if (given[0] != Py_None && set_phase(self->held, given[0])) return NULL;
+    if (tid == self->held->tid) { /* else another thread has become the trainer meanwhile */
+        self->is_inside = 0;
+        if (given[0] != Py_None && set_phase(self->held, given[0])) return NULL;
+    }
     if (read_integers(given + 1, 1 + OWN + 1, in)) return NULL;
-    return as_bool(add(self->held, in[0], end, in + 1, in[1 + OWN]));
+    return as_bool(add(self->held, in[0], end, in + 1, in[1 + OWN] | tid));
 }
 
 static PyObject *lap_skip(Lap *self, PyObject *unused)
@@ -284,6 +323,7 @@ static PyObject *lap_skip(Lap *self, PyObject *unused)
     (void)unused;
     if (!self->held->write_at || !may_be_quick(self)) Py_RETURN_FALSE;
     self->quick_calls--;
+    self->is_inside = 1;
     Py_RETURN_TRUE;
 }
 

@@ -15,6 +15,9 @@ from array import array
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["LEFT_OUT", "PLAIN", "Held", "Lap", "is_compiled"]
 
 LEFT_OUT = "FUELLINE_NO_HELD"
@@ -25,6 +28,9 @@ _LAYOUT = 1
 
 class Held:
     """What all quick hooks of a process share."""
+
+    notice: "Callable[[str, dict[str, int]], None] | None" = None
+    """Compiled only: a callback of the garbage collector that holds a record of long ones."""
 
     __slots__ = ("_phase", "_words", "fetched", "tid", "trainer", "write_at")
 
@@ -60,11 +66,30 @@ class Held:
     def phase(self, phase: int) -> None:
         self._phase[0] = phase
 
+    def watch_collections(self, least_ns: int, tail: int) -> None:
+        """Tell `notice` from which length on a collection has a record, and how that ends."""
+        raise NotImplementedError
+
     def keep(  # noqa: PLR0917 - the fields of a record
         self, start_ns: int, end_ns: int, a: int, b: int, c: int, d: int, e: int, tail: int
     ) -> bool:
         """Hold a record of the trainer; whether it is time to write."""
-        self._words.extend((start_ns, end_ns - start_ns, a, b, c, d, e, tail | self.tid))
+        return self.keep_of(self.tid, start_ns, end_ns, a, b, c, d, e, tail)
+
+    def keep_of(  # noqa: PLR0917 - the fields of a record
+        self,
+        tid: int,
+        start_ns: int,
+        end_ns: int,
+        a: int,
+        b: int,
+        c: int,
+        d: int,
+        e: int,
+        tail: int,
+    ) -> bool:
+        """The same for a thread that was the trainer."""
+        self._words.extend((start_ns, end_ns - start_ns, a, b, c, d, e, tail | tid))
         return end_ns >= self.write_at
 
     def mark(self, number: int, tail: int) -> bool | None:
@@ -84,10 +109,11 @@ class Held:
 class Lap:
     """The quick calls of one hook."""
 
-    __slots__ = ("_held", "is_inside", "quick_calls")
+    __slots__ = ("_held", "_tid", "is_inside", "quick_calls")
 
     def __init__(self, held: Held) -> None:
         self._held = held
+        self._tid = 0
         self.quick_calls = 0
         """How many more calls may be quick; 0 also while the hook is off."""
         self.is_inside = False
@@ -104,23 +130,29 @@ class Lap:
             self._held.phase = phase
         self.quick_calls -= 1
         self.is_inside = True
+        self._tid = self._held.tid
         return monotonic_ns()
 
     def stop(  # noqa: PLR0917 - the fields of a record
         self, phase: int | None, start_ns: int, a: int, b: int, c: int, d: int, e: int, tail: int
     ) -> bool:
         """End the call that was started then and hold its record; whether it is time to write."""
-        end_ns = monotonic_ns()
-        self.is_inside = False
-        if phase is not None:
-            self._held.phase = phase
-        return self._held.keep(start_ns, end_ns, a, b, c, d, e, tail)
+        held, end_ns = self._held, monotonic_ns()
+        if self._tid == held.tid:  # else another thread has become the trainer meanwhile
+            self.is_inside = False
+            if phase is not None:
+                held.phase = phase
+        return held.keep_of(self._tid, start_ns, end_ns, a, b, c, d, e, tail)
 
     def skip(self) -> bool:
-        """Whether this call may be quick and leave no record: while records are held."""
+        """Whether this call may be quick and leave no record: while records are held.
+
+        Whoever is told so sets `is_inside` back.
+        """
         if not self._held.write_at or not self._may_be_quick():
             return False
         self.quick_calls -= 1
+        self.is_inside = True
         return True
 
 

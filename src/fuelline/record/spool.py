@@ -22,6 +22,7 @@ import threading
 import time
 import weakref
 from _thread import get_native_id
+from multiprocessing import util
 
 from fuelline.record.held import Held
 from fuelline.record.mapping import map_shared
@@ -97,6 +98,10 @@ class Spool:
         os.register_at_fork(after_in_child=lambda: (alive := start()) and alive())
         finish = weakref.WeakMethod(self.write_held)
         atexit.register(lambda: (alive := finish()) and alive())
+        # Children of multiprocessing leave without atexit, and begin with no finalizers.
+        util.register_after_fork(
+            self, lambda own: util.Finalize(None, own.write_held, exitpriority=0)
+        )
 
     def _start(self) -> None:
         """Begin with no file; in a forked child this lets go of the parent's, unwritten.
@@ -218,8 +223,10 @@ class Spool:
             else:
                 self._extend(self.path)
         except OSError as refusal:
+            if refusal.errno is None:
+                raise  # of no system call: a handler of the job's raised it, as for a timeout
             self._closed = True
-            self.live[_STOPPED] = refusal.errno or errno.EIO
+            self.live[_STOPPED] = refusal.errno
         finally:
             self._is_growing = False
 

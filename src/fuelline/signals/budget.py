@@ -159,8 +159,11 @@ def measure_hidden(
 
 
 def _rest_of_step(stall: str) -> pl.Expr:
-    """What a stall may make shorter. The first wait of an epoch stands in place of a usual one, so
-    that the two are opposed whatever the device does: neither is the rest of the other."""
+    """What a stall may make shorter.
+
+    The first wait of an epoch stands in place of a usual one, so that the two are opposed whatever
+    the device does: neither is the rest of the other.
+    """
     others = ("loop",) if stall in _WAITS else _WAITS
     return pl.sum_horizontal("compute_ns", *others)
 

@@ -299,6 +299,61 @@ def test_a_backward_within_another_belongs_to_it(hooked: Installation, tmp_path:
     assert len(read(tmp_path).of(Kind.BACKWARD)) == 10
 
 
+@pytest.mark.usefixtures("hooked")
+def test_what_a_handler_raises_during_a_collection_reaches_the_job() -> None:
+    def end_it(*_: Any) -> None:
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGALRM, end_it)
+    much = [[number] for number in range(300_000)]
+
+    def collect_again_and_again() -> None:
+        while much:
+            gc.collect()
+            del much[-3000:]
+
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(InterruptedError):
+            collect_again_and_again()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt, TimeoutError])
+@pytest.mark.parametrize("half", ["begin", "end"])
+@pytest.mark.parametrize("kind", ["Take", "Backward", "Fetch"])
+def test_a_hook_goes_on_after_the_job_has_interrupted_it(
+    hooked: Installation, tmp_path: Path, kind: str, half: str, fault: type[BaseException]
+) -> None:
+    (hook,) = (hook for hook in hooked.hooks if type(hook).__name__ == kind)
+    original, calls = getattr(hook, half), iter(range(10**6))
+
+    def interrupted(*args: Any) -> Any:
+        found = original(*args) if half == "begin" else None
+        if next(calls) == 3:
+            eval(compile("raise fault", "/job/train.py", "exec"), {"fault": fault})
+        return found if half == "begin" else original(*args)
+
+    setattr(hook, half, interrupted)
+    weight = torch.ones(1, requires_grad=True)
+
+    def train() -> bool:
+        try:
+            for batch in DataLoader([1.0, 2.0]):  # type: ignore[arg-type]
+                (weight * batch).sum().backward()
+        except fault:
+            return False
+        return True
+
+    assert sum(train() for _ in range(50)) == 49
+    left = read(tmp_path)
+    assert len(left.of(Kind.NEXT)) >= 145
+    assert len(left.of(Kind.BACKWARD)) >= 97
+    assert len(left.of(Kind.FETCH)) >= 97
+
+
 def test_two_optimizers_have_numbers_of_their_own(hooked: Installation, tmp_path: Path) -> None:
     weight = torch.ones(1, requires_grad=True)
     first, second = (torch.optim.SGD([weight], lr=0.1) for _ in range(2))
@@ -382,6 +437,7 @@ def test_long_collections_are_recorded_and_short_ones_are_not(
         rings.append(ring)
     del rings, ring
     gc.collect()
+    hooked.guest.spool.write_held()
     records = read(tmp_path).of(Kind.GC)
     assert all(record[1] >= 1_000_000 for record in records)
     assert max(record[3] for record in records) >= 100_000

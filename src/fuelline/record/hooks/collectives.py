@@ -217,7 +217,7 @@ class Handles(Hook):
                     kind, size_bytes, number, count, size = fields
                     if keep(start_ns, now_ns, kind, size_bytes, number, count, size, _WAIT_TAIL):
                         spool.write_held()
-            except Exception as fault:  # noqa: BLE001 - the guard
+            except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return result
 
@@ -292,7 +292,7 @@ class Call(Hook):
                     except RuntimeError:  # a layout without a plain size
                         size_bytes = measure(data, None)[1]
                     count = next_number()
-            except Exception as fault:  # noqa: BLE001 - the guard
+            except BaseException as fault:  # noqa: BLE001 - the guard
                 size = 0
                 self.answer_for(fault)
             if not size:
@@ -319,7 +319,7 @@ class Call(Hook):
                     ending = _ASYNC_TAIL if flags else _CALL_TAIL
                     if keep(start_ns, now_ns, kind, size_bytes, number, count, size, ending):
                         spool.write_held()
-            except Exception as fault:  # noqa: BLE001 - the guard
+            except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return result
 

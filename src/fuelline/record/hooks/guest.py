@@ -131,8 +131,11 @@ class Guest:
         e: int = 0,
         flags: int = 0,
     ) -> None:
-        """Keep one record, after those of the same thread that are still held."""
-        if get_ident() == self.trainer:
+        """Keep one record, after those of the same thread that are still held.
+
+        While there is no trainer, all that may be held are collections, of any thread.
+        """
+        if self.trainer in (0, get_ident()):
             self.spool.write_held()
         self.spool.append(kind, start_ns, dur_ns, a, b, c, d, e, flags)
 

@@ -68,7 +68,7 @@ class Hook:
             ticket = None
             try:
                 ticket = self.begin(args, kwargs)
-            except Exception as fault:  # noqa: BLE001 - the guard
+            except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             if ticket is None:
                 return original(*args, **kwargs)
@@ -77,10 +77,7 @@ class Hook:
             except BaseException as error:
                 self.close(ticket, None, error)
                 raise
-            try:
-                self.end(ticket, result, None)
-            except Exception as fault:  # noqa: BLE001 - the guard
-                self.answer_for(fault)
+            self.close(ticket, result, None)
             return result
 
         return watched
@@ -89,18 +86,22 @@ class Hook:
         """`end`, guarded."""
         try:
             self.end(ticket, result, error)
-        except Exception as fault:  # noqa: BLE001 - the guard
+        except BaseException as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
+
+    def withdraw(self) -> None:
+        """Forget that this thread is in a call, where a hook notes that: we were interrupted."""
 
     def switch_off(self) -> None:
         """Record nothing more, whoever may still hold on to the wrapper."""
         self.is_on = False
 
-    def answer_for(self, fault: Exception) -> None:
+    def answer_for(self, fault: BaseException) -> None:
         """Count a fault of ours; raise it again if it is the job's."""
-        place = _place_of(fault.__traceback__)
+        self.withdraw()
+        place = _place_of(fault.__traceback__) if isinstance(fault, Exception) else None
         if place is None:
-            raise fault  # not ours: raised by code of the job that interrupted us
+            raise fault  # not ours: raised by code of the job that interrupted us, as by a Ctrl-C
         self._faults += 1
         if self._faults >= FAULTS_UNTIL_OFF:
             self.switch_off()
@@ -130,9 +131,15 @@ class QuickHook(Hook):
 
         The time at which it began is the last of the ticket.
         """
-        self.lap.is_inside = False
         if ticket[-1]:
             self.close(ticket, None, error)
+        else:
+            self.withdraw()
+
+    def leave(self, ident: int) -> None:
+        """Note that a thread is in no call any more."""
+        if ident == self.guest.trainer:
+            self.lap.is_inside = False
 
     def start_run(self) -> None:
         """Let some quick calls follow, the more the longer the training has run."""

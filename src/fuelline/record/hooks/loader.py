@@ -146,6 +146,11 @@ class Build(Hook):
             note = self._book.enter(loader, result)
             self.guest.append(_ITER, start_ns, dur_ns, note.loader_id)
 
+    def withdraw(self) -> None:
+        """This thread builds no iterator."""
+        self.guest.waiting.discard(get_ident())
+        self.guest.enter(_OUTSIDE)
+
 
 class Take(QuickHook):
     """`next(iterator)`: the wait for a batch."""
@@ -189,10 +194,7 @@ class Take(QuickHook):
                     samples, size_bytes = measure(batch, samples)
                 if stop(work, start_ns, note[0], samples, size_bytes, -1, position, ending):
                     spool.write_held()
-            except BaseException as fault:
-                self.lap.is_inside = False
-                if not isinstance(fault, Exception):
-                    raise
+            except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return batch
 
@@ -234,8 +236,7 @@ class Take(QuickHook):
         used_ns = thread_time_ns() - cpu_ns if cpu_ns else -1
         guest = self.guest
         guest.waiting.discard(ident)
-        if ident == guest.trainer:
-            self.lap.is_inside = False
+        self.leave(ident)
         flags = _GRAD if is_training else 0
         if error is None:
             samples, size_bytes = measure(result, note.batch_size)
@@ -249,6 +250,13 @@ class Take(QuickHook):
             _NEXT, start_ns, now_ns - start_ns, note[0], samples, size_bytes, used_ns, position,
             flags,
         )  # fmt: skip
+
+    def withdraw(self) -> None:
+        """This thread waits for no batch."""
+        ident = get_ident()
+        self.guest.waiting.discard(ident)
+        self.leave(ident)
+        self.guest.enter(_OUTSIDE)
 
 
 def _learn(note: _Note, iterator: Any, samples: int) -> _Note:

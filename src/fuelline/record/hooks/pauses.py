@@ -11,7 +11,7 @@ import torch
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
-from fuelline.schema.wire import Flag, Kind, Phase
+from fuelline.schema.wire import Flag, Kind, Phase, tail
 
 __all__ = ["Save", "install"]
 
@@ -19,7 +19,7 @@ SHORTEST_COLLECTION_NS = 1_000_000
 """Young collections take microseconds and come a hundred times a second; nobody waits for those."""
 
 _SAVE_KIND, _SYNC, _GC = int(Kind.SAVE), int(Kind.SYNC), int(Kind.GC)
-_SAVE = int(Phase.SAVE)
+_SAVE, _OUTSIDE = int(Phase.SAVE), int(Phase.OUTSIDE)
 _ERROR = int(Flag.ERROR)
 _UNKNOWN_BYTES = -1
 _CURRENT_DEVICE = -1
@@ -27,7 +27,7 @@ _CURRENT_DEVICE = -1
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch `torch.save`, the synchronisations of all backends, and the garbage collector."""
-    save, sync, collection = Save(guest), Sync(guest), Collection(guest)
+    save, sync = Save(guest), Sync(guest)
     watched_save = save.wrap(torch.serialization.save)
     for owner in (torch.serialization, torch):
         patches.replace(owner, "save", watched_save)
@@ -35,9 +35,28 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
         synchronize = getattr(getattr(torch, backend, None), "synchronize", None)
         if synchronize is not None:
             patches.replace(getattr(torch, backend), "synchronize", sync.wrap(synchronize))
-    gc.callbacks.append(collection.notice)
-    patches.on_undo(lambda: gc.callbacks.remove(collection.notice))
-    return [save, sync, collection]
+    _watch_collections(guest, patches)
+    return [save, sync]
+
+
+def _watch_collections(guest: Guest, patches: Patches) -> None:
+    """Python calls us before and after each collection.
+
+    On entering a function of its own Python runs the handlers of signals that have arrived, and
+    what a handler raises in a callback of the collector is lost: a Ctrl-C that never ends the job.
+    So only a compiled function may be called.
+    """
+    notice = guest.spool.held.notice
+    if notice is None:
+        guest.report_blindspot(
+            "garbage collections",
+            "fuelline was built without a C compiler",
+            "telling how long garbage collections keep the training",
+        )
+        return
+    guest.spool.held.watch_collections(SHORTEST_COLLECTION_NS, tail(_GC))
+    gc.callbacks.append(notice)
+    patches.on_undo(lambda: gc.callbacks.remove(notice))
 
 
 class Save(Hook):
@@ -68,6 +87,10 @@ class Save(Hook):
         text_id = self.guest.spool.text(path) if path else 0
         flags = 0 if error is None else _ERROR
         self.guest.append(_SAVE_KIND, start_ns, dur_ns, size_bytes, text_id, flags=flags)
+
+    def withdraw(self) -> None:
+        """Nothing is being saved."""
+        self.guest.enter(_OUTSIDE)
 
 
 def _path(target: Any) -> str:
@@ -115,28 +138,3 @@ class Sync(Hook):
         number = index if type(index) is int else _CURRENT_DEVICE
         flags = 0 if error is None else _ERROR
         self.guest.append(_SYNC, start_ns, dur_ns, number, flags=flags)
-
-
-class Collection(Hook):
-    """A garbage collection; they do not nest, so one start time is enough."""
-
-    name = "garbage collection"
-    forbids = "telling how long garbage collections keep the training"
-
-    def __init__(self, guest: Guest) -> None:
-        super().__init__(guest)
-        self._start_ns = 0
-
-    def notice(self, phase: str, details: dict[str, int]) -> None:
-        """Python calls this before and after each collection."""
-        if phase == "start":
-            self._start_ns = monotonic_ns()
-        elif monotonic_ns() - self._start_ns >= SHORTEST_COLLECTION_NS and self.is_on:
-            self.close(details, None, None)
-
-    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
-        """Record one that took long, unless it ran in a child that has only just been forked."""
-        if os.getpid() != self.guest.pid:
-            return
-        dur_ns = monotonic_ns() - self._start_ns
-        self.guest.append(_GC, self._start_ns, dur_ns, ticket["generation"], ticket["collected"])

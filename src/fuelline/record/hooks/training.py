@@ -72,7 +72,7 @@ class Backward(QuickHook):
             try:
                 if stop(None, start_ns, 0, -1, 0, 0, 0, _BACKWARD_TAIL):
                     spool.write_held()
-            except Exception as fault:  # noqa: BLE001 - the guard
+            except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return result
 
@@ -109,13 +109,15 @@ class Backward(QuickHook):
         now_ns = monotonic_ns()
         nodes, cpu_ns, start_ns = ticket
         used_ns = thread_time_ns() - cpu_ns if cpu_ns else -1
-        guest = self.guest
-        ident = get_ident()
-        guest.backward.discard(ident)
-        if ident == guest.trainer:
-            self.lap.is_inside = False
+        self.withdraw()
         flags = 0 if error is None else _ERROR
-        guest.append(_BACKWARD_KIND, start_ns, now_ns - start_ns, nodes, used_ns, flags=flags)
+        self.guest.append(_BACKWARD_KIND, start_ns, now_ns - start_ns, nodes, used_ns, flags=flags)
+
+    def withdraw(self) -> None:
+        """This thread is in no backward pass."""
+        ident = get_ident()
+        self.guest.backward.discard(ident)
+        self.leave(ident)
 
 
 class Step(Hook):
@@ -147,7 +149,7 @@ class Step(Hook):
                     spool.write_held()
                 elif is_time is None:
                     guest.append(_OPTIMIZER_KIND, monotonic_ns(), 0, number)
-            except Exception as fault:  # noqa: BLE001 - the guard
+            except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
 
         return after

@@ -80,6 +80,10 @@ class Pin(Hook):
         flags = 0 if error is None else _ERROR
         self.guest.append(_PIN, ticket[0], dur_ns, size_bytes, flags=flags)
 
+    def withdraw(self) -> None:
+        """This thread pins nothing."""
+        self.guest.lane.pinning = False
+
 
 class Copy(Hook):
     """A tensor is copied from the host to a device. The time is the caller's, not the device's."""

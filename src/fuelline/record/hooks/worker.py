@@ -74,22 +74,25 @@ class Fetch(QuickHook):
         """The callable to put in the original's place."""
         thorough = super().wrap(original)
         guest, spool, held = self.guest, self.guest.spool, self.guest.spool.held
-        skip, start, stop = self.lap.skip, self.lap.start, self.lap.stop
+        lap, skip, start, stop = self.lap, self.lap.skip, self.lap.start, self.lap.stop
 
         @functools.wraps(original)
         def watched(fetcher: Any, indices: Any) -> Any:
             if skip():
-                batch = original(fetcher, indices)
+                try:
+                    batch = original(fetcher, indices)
+                finally:
+                    lap.is_inside = False
                 held.fetched = len(indices) if type(indices) is list else 0
                 return batch
-            collate, start_ns, batch = fetcher.collate_fn, 0, None
+            collate, ident, start_ns, batch = fetcher.collate_fn, get_ident(), 0, None
             if type(collate) is not TimedCollate:
                 return thorough(fetcher, indices)
             try:
                 start_ns = start(None)
                 if start_ns:
                     collate.dur_ns = collate.samples = held.fetched = 0
-                    guest.fetching.add(held.trainer)
+                    guest.fetching.add(ident)
                     batch = original(fetcher, indices)
             except BaseException as error:
                 self.break_off((-1, collate, None, 0, start_ns), error)
@@ -97,12 +100,12 @@ class Fetch(QuickHook):
             if not start_ns:
                 return thorough(fetcher, indices)
             try:
-                guest.fetching.discard(held.trainer)
+                guest.fetching.discard(ident)
                 if stop(
                     None, start_ns, -1, collate.samples, -1, -1, collate.dur_ns, _FETCH_TAIL
                 ):  # fmt: skip
                     spool.write_held()
-            except Exception as fault:  # noqa: BLE001 - the guard
+            except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return batch
 
@@ -111,7 +114,7 @@ class Fetch(QuickHook):
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the thread's counters, unless this fetch is part of another one."""
         guest, ident = self.guest, get_ident()
-        if ident in guest.fetching:
+        if ident in guest.fetching or (self.lap.is_inside and ident == guest.trainer):
             return None
         guest.spool.held.fetched = 0
         worker = workers._worker_info
@@ -135,10 +138,7 @@ class Fetch(QuickHook):
         """Record what the fetch took."""
         now_ns = monotonic_ns()
         guest = self.guest
-        ident = get_ident()
-        guest.fetching.discard(ident)
-        if ident == guest.trainer:
-            self.lap.is_inside = False
+        self.withdraw()
         worker_id, collate, before, cpu_ns, start_ns = ticket
         dur_ns = now_ns - start_ns
         used_ns = thread_time_ns() - cpu_ns if cpu_ns else -1
@@ -159,6 +159,12 @@ class Fetch(QuickHook):
         )  # fmt: skip
         if used.queued_ns < 0 or used.rchar_bytes < 0:
             self._report_blindness()
+
+    def withdraw(self) -> None:
+        """This thread fetches nothing."""
+        ident = get_ident()
+        self.guest.fetching.discard(ident)
+        self.leave(ident)
 
     def _report_blindness(self) -> None:
         self.guest.report_blindspot(
