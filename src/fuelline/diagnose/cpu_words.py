@@ -29,7 +29,7 @@ def cores_are_short(facts: Facts) -> bool | None:
 
     With more workers the fetches could at best fill the allowed cores: a gain of allowed over
     fetches in progress. With a core for each of them they would lose their time in the run queue: a
-    gain of (cpu + queued) / cpu. A quota that stops the job settles it.
+    gain of (cpu + slept + queued) / (cpu + slept). A quota that stops the job settles it.
     """
     cpu, queued = value_of(facts.input.cpu_share), value_of(facts.input.core_wait_share)
     fetchers, allowed = value_of(facts.input.fetchers), value_of(facts.cores.allowed)
@@ -39,7 +39,8 @@ def cores_are_short(facts: Facts) -> bool | None:
     if (value_of(facts.cores.throttled_share) or 0.0) >= THROTTLED or used >= CORES_FULL * allowed:
         return True
     gain_from_workers = allowed / max(1.0, fetchers)
-    gain_from_cores = (cpu + queued) / cpu if cpu > 0 else 1.0
+    needed = cpu + (value_of(facts.input.sleep_share) or 0.0)
+    gain_from_cores = (needed + queued) / needed if needed > 0 else 1.0
     return gain_from_cores >= gain_from_workers
 
 

@@ -64,7 +64,7 @@ def load_recording(run_dir: Path) -> Timeline:
     if (run_dir / MANIFEST_FILE).exists():
         return _load_compacted(run_dir)
     run = read_run_facts(run_dir)
-    remains = gather(run_dir, run.ended_ns)
+    remains = _gather(run_dir, run)
     return _timeline(run, remains, read_source_lines(remains.tables["stacks"]))
 
 
@@ -96,7 +96,7 @@ def compact_recording(run_dir: Path) -> Timeline:
 
 
 def _compact(run_dir: Path, run: RunFacts) -> Timeline:
-    remains = gather(run_dir, run.ended_ns)
+    remains = _gather(run_dir, run)
     lines = read_source_lines(remains.tables["stacks"])
     tables = {
         name: _write_table(run_dir / f"{name}.parquet", frame)
@@ -116,6 +116,18 @@ def _compact(run_dir: Path, run: RunFacts) -> Timeline:
     shutil.rmtree(run_dir / SPOOL_DIR, ignore_errors=True)
     (run_dir / JOURNAL_NAME).unlink(missing_ok=True)
     return _timeline(run, remains, lines)
+
+
+def _gather(run_dir: Path, run: RunFacts) -> Remains:
+    """What the raw files hold; tables without them and without a manifest must not be replaced."""
+    has_raw = (run_dir / SPOOL_DIR).exists() or (run_dir / JOURNAL_NAME).exists()
+    tables = sorted(path.name for path in run_dir.glob("*.parquet"))
+    if tables and not has_raw:
+        raise DamagedRecordingError(
+            f"{run_dir / MANIFEST_FILE} is missing, which says what is in {tables[0]} and the "
+            f"other tables. {DAMAGE}"
+        )
+    return gather(run_dir, run.ended_ns)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

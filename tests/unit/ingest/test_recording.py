@@ -228,6 +228,7 @@ DAMAGE = {
     "a truncated table": ("host.parquet", _cut, DamagedRecordingError),
     "an altered table": ("states.parquet", _flip, DamagedRecordingError),
     "a folder for a table": ("states.parquet", _replace_by_folder, DamagedRecordingError),
+    "a missing manifest": (MANIFEST_FILE, Path.unlink, DamagedRecordingError),
     "a cut manifest": (MANIFEST_FILE, _cut, DamagedRecordingError),
     "an empty manifest": (MANIFEST_FILE, _write(b""), DamagedRecordingError),
     "a manifest that is no JSON": (MANIFEST_FILE, _write(b"\xff\xfe\x00"), DamagedRecordingError),
