@@ -93,6 +93,7 @@ def build_facts(case: dict[str, Any]) -> Facts:
         **{name: kind(**_signals(plain[name])) for name, kind in ROOMS.items()},
         fetch_lines=[_line(line) for line in plain["fetch_lines"]],
         loop_lines=[_line(line) for line in plain["loop_lines"]],
+        step_lines=[_line(line) for line in plain["step_lines"]],
         hidden_frac=plain["hidden_frac"],
         devices=[_device(number, changes) for number, changes in enumerate(plain["devices"])],
         sync=_sync(plain["sync"]),

@@ -20,6 +20,7 @@ _HEALTHY_LIMIT = "math"
 PART_WORDS = {
     "input": "wait for input",
     "loop": "between steps",
+    "own code": "your own code",
     "transfer": "copy to device",
     "sync": "synchronise",
     "undivided communication": "communication",
@@ -30,6 +31,7 @@ _WAITING_PARTS = (
     "checkpoint",
     "validation",
     "garbage collection",
+    "own code",
     "loop",
     "unexplained",
     "waiting for a peer",

@@ -312,6 +312,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     fetch_lines: list[HotLine] = field(default_factory=list)
     """Hottest first."""
     loop_lines: list[HotLine] = field(default_factory=list)
+    step_lines: list[HotLine] = field(default_factory=list)
+    """Own code between a batch and its backward pass: `transform` before the model, else `loop`."""
     sync: SyncFacts = field(default_factory=SyncFacts)
     """How this rank and the others wait for each other."""
     hidden_frac: dict[str, float] = field(default_factory=dict)

@@ -32,11 +32,14 @@ _CLEARLY_BOUND = 0.5
 compute of the trainer and the waits for its workers are loosely related for other reasons."""
 
 
-def measure_budget(tiling: Tiling, loop_lines: list[HotLine], *, watched: bool) -> list[BudgetPart]:
+def measure_budget(
+    tiling: Tiling, loop_lines: list[HotLine], *, watched: bool, own_frac: float = 0.0
+) -> list[BudgetPart]:
     """Share of each part, in the order of a step; parts that took no time are left out.
 
     The hooks say when the loop's own code ran, stack samples say how much of that was waiting for
-    the device. Without the observer (`watched` is false) nobody saw what the loop did: unexplained.
+    the device, and how much of the forward pass was none (`own_frac`). Without the observer
+    (`watched` is false) nobody saw what the loop did: unexplained.
     """
     spent = tiling.tiles.group_by("part").agg(
         (pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns")
@@ -45,6 +48,8 @@ def measure_budget(tiling: Tiling, loop_lines: list[HotLine], *, watched: bool) 
     waiting = device_wait_frac(loop_lines)
     by_part["sync"] = by_part.get("sync", 0) + int(by_part.get("loop", 0) * waiting)
     by_part["loop"] = by_part.get("loop", 0) - int(by_part.get("loop", 0) * waiting)
+    by_part["own code"] = int(by_part.get("forward", 0) * own_frac)
+    by_part["forward"] = by_part.get("forward", 0) - by_part["own code"]
     if not watched:
         by_part["unexplained"] = by_part.get("unexplained", 0) + by_part.pop("loop", 0)
     # Tiles cover the window by construction; anything else is said, not spread over the parts.

@@ -20,6 +20,7 @@ from fuelline.signals.device_time import (
 )
 from fuelline.signals.estimate import ratio, total
 from fuelline.signals.fetches import STORAGE_STATES, Fetches
+from fuelline.signals.fetching import find_handoffs, measure_busy
 
 if TYPE_CHECKING:
     from fuelline.schema.devices import DeviceFacts
@@ -129,18 +130,11 @@ def _handing_over(
     if not trainer.worker_pids:
         reason = Missing(reason="no workers: nothing is handed over")
         return {"handoff_seconds": reason, "take_seconds": reason, "busy_frac": reason}
-    handoffs = timeline.table("events").filter(
-        (pl.col("kind") == Kind.HANDOFF)
-        & pl.col("pid").is_in(trainer.worker_pids)
-        & pl.col("start_ns").is_between(tiling.start_ns, tiling.end_ns)
-    )["dur_ns"]
-    busy_ns = float(fetches.rows["dur_ns"].sum()) + float(handoffs.sum())
+    handoffs = find_handoffs(timeline, trainer, tiling)["dur_ns"]
     return {
         "handoff_seconds": _mean(handoffs, "handoff.dur"),
         "take_seconds": _mean(taken.filter(pl.col("d") >= 0)["d"], "next.cpu"),
-        "busy_frac": total(
-            min(1.0, busy_ns / (fetches.threads * tiling.wall_ns)), "frac", "fetches over workers"
-        ),
+        "busy_frac": measure_busy(timeline, trainer, tiling, fetches),
     }
 
 

@@ -24,6 +24,7 @@ _FEW_SAMPLES = 20
 """Fewer samples of waiting than this do not carry a decomposition: 1 s at 20 per second."""
 _KEPT_UP = 0.8
 """Workers with nothing to do for four fifths of the trainer's wait are not what it waits for."""
+_SETS_NO_PACE = 0.5
 _PICKLING = 0.25
 """Of the wait: with less of it in pickling, that is not what the trainer waits for either."""
 _BLOCKED_FRAC = 0.2
@@ -69,15 +70,43 @@ def measure_input(
 def keeps_up(timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetches) -> bool:
     """Whether batches were ready while the trainer took them: workers had nothing to do.
 
-    Those whose queue is still pickling have nothing to do either, and are not done.
+    By what they were seen doing meanwhile; where the trainer waited too little for that, by the
+    clocks of their fetches: who is busy for half of the time or less does not set the pace. Those
+    whose queue is still pickling have nothing to do either, and are not done.
     """
+    if not trainer.worker_pids:
+        return False
     looks = int(fetches.states["count"].sum())
     idle = int(fetches.states.filter(pl.col("state") == "pipe")["count"].sum())
-    if not trainer.worker_pids or looks < _FEW_SAMPLES or idle < _KEPT_UP * looks:
+    if looks >= _FEW_SAMPLES:
+        is_idle = idle >= _KEPT_UP * looks
+    else:
+        busy = measure_busy(timeline, trainer, tiling, fetches)
+        is_idle = isinstance(busy, Reading) and busy.value <= _SETS_NO_PACE
+    if not is_idle:
         return False
     batches = _batches_within(timeline, trainer, tiling)
     pickled = _pickle_share(timeline, trainer, tiling, batches)
     return isinstance(pickled, Reading) and pickled.value < _PICKLING
+
+
+def measure_busy(timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetches) -> Signal:
+    """Of the workers' time: in a fetch or serialising, by their own clocks."""
+    if not fetches.rows.height:
+        return Missing(reason="no fetch ended inside the window")
+    pickled = find_handoffs(timeline, trainer, tiling)["dur_ns"]
+    busy_ns = float(fetches.rows["dur_ns"].sum()) + float(pickled.sum())
+    share = min(1.0, busy_ns / (fetches.threads * tiling.wall_ns))
+    return total(share, "frac", "fetches over workers", fetches.rows.height)
+
+
+def find_handoffs(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
+    """Batches that workers serialised inside the window."""
+    return timeline.table("events").filter(
+        (pl.col("kind") == Kind.HANDOFF)
+        & pl.col("pid").is_in(trainer.worker_pids)
+        & pl.col("start_ns").is_between(tiling.start_ns, tiling.end_ns)
+    )
 
 
 def _batches_within(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
@@ -179,11 +208,7 @@ def _pickle_share(
 ) -> Signal:
     if not trainer.worker_pids:
         return Missing(reason="no workers, nothing is pickled")
-    pickled = timeline.table("events").filter(
-        (pl.col("kind") == Kind.HANDOFF)
-        & pl.col("pid").is_in(trainer.worker_pids)
-        & pl.col("start_ns").is_between(tiling.start_ns, tiling.end_ns)
-    )
+    pickled = find_handoffs(timeline, trainer, tiling)
     waited = float(batches["dur_ns"].sum())
     if waited <= 0:
         return Missing(reason="the trainer never waited")

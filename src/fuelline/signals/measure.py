@@ -17,6 +17,7 @@ from fuelline.signals.devices import measure_devices
 from fuelline.signals.fetches import collect_fetches
 from fuelline.signals.fetching import keeps_up, measure_input
 from fuelline.signals.hotspots import find_fetch_lines, find_loop_lines
+from fuelline.signals.own_code import find_own_code, measure_hidden_code
 from fuelline.signals.storage import measure_storage
 from fuelline.signals.transfer import measure_transfer
 
@@ -53,26 +54,33 @@ def measure(
         devices=accelerators.devices,
         idle_share=transfer.device_idle_share,
     )
+    most_idle = _most_idle(demands, tiling)
     hidden = measure_hidden(
         trainer,
         tiling,
         transfer.device_idle_share,
         is_fed=keeps_up(timeline, trainer, tiling, fetches),
-        most_idle=_most_idle(demands, tiling),
+        most_idle=most_idle,
+    )
+    compute = measure_compute(timeline, trainer, tiling)
+    own = find_own_code(timeline, trainer, tiling)
+    budget = measure_budget(
+        tiling, loop_lines, watched=_is_watched(timeline, trainer), own_frac=own.forward_frac
     )
     waiting = measure_input(timeline, trainer, tiling, fetches, hidden.get("input", 0.0))
     return Facts(
         window=measure_window(timeline, tiling),
         steps=measure_steps(timeline, trainer, tiling),
-        budget=measure_budget(tiling, loop_lines, watched=_is_watched(timeline, trainer)),
-        hidden_frac=hidden,
+        budget=budget,
+        hidden_frac={**hidden, "own code": measure_hidden_code(compute, budget, most_idle)},
         loader=_training_loader(timeline, trainer),
         input=waiting,
         storage=measure_storage(timeline, trainer, tiling, fetches, waiting.place),
         cores=measure_cores(timeline, tiling, ranks_here),
-        compute=measure_compute(timeline, trainer, tiling),
+        compute=compute,
         fetch_lines=fetch_lines,
         loop_lines=loop_lines,
+        step_lines=list(own.lines),
         sync=sync or SyncFacts(),
         devices=accelerators.devices,
         unused_devices=accelerators.unused,

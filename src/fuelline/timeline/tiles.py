@@ -22,6 +22,7 @@ PARTS = (
     "input",
     "epoch start",
     "transfer",
+    "own code",
     "forward",
     "backward",
     "optimizer",
@@ -36,7 +37,9 @@ PARTS = (
 )
 """collectives: in a call that all ranks take part in, whichever part of the step it belongs to.
 input: waiting for a training batch. epoch start: building an iterator, its first batch, its end.
-loop: the user's code between an optimizer step and the next batch. profiler: our own `--zoom`.
+own code: the user's code between a batch and its backward pass, outside the model; a part of
+forward here, which stack samples tell apart. loop: the user's code between an optimizer step and
+the next batch. profiler: our own `--zoom`.
 unexplained: not even that."""
 
 _TILED = {

@@ -166,3 +166,23 @@ def test_the_interval_of_the_wait_widens_with_its_spread() -> None:
     bursty_wait = facts_of(make_timeline(bursty)).input.wait_share
     assert steady_wait.high - steady_wait.low < 0.01
     assert bursty_wait.high - bursty_wait.low > 0.1
+
+
+def test_a_short_wait_that_the_queue_covers_is_hidden_though_nobody_saw_the_workers() -> None:
+    # Too few looks at the worker to see it idle; its fetches take a tenth of the time.
+    lane, worker = Lane().worker(pid=200), Lane(pid=200)
+    for wait in waits():
+        lane.step(wait=wait, forward=5, backward=60 - wait, opt=5)
+        worker.fetch(7).gap(63)
+    facts = facts_of(make_timeline(lane, worker))
+    assert isinstance(facts.input.exposed_share, Reading)
+    assert facts.input.exposed_share.value < 0.02
+
+
+def test_a_worker_that_is_always_busy_sets_the_pace_though_nobody_saw_it() -> None:
+    lane, worker = Lane().worker(pid=200), Lane(pid=200)
+    for compute in waits():
+        lane.step(wait=70 - compute, forward=compute - 1, backward=1, opt=0)
+        worker.fetch(69).gap(1)
+    facts = facts_of(make_timeline(lane, worker))
+    assert facts.input.exposed_share == facts.input.wait_share

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.diagnose.rules.allocator_stalls import AllocatorStalls
 from fuelline.diagnose.rules.checkpoint_pause import CheckpointPause
+from fuelline.diagnose.rules.code_in_step import CodeInStep
 from fuelline.diagnose.rules.collection_pause import CollectionPause
 from fuelline.diagnose.rules.degraded_link import DegradedLink
 from fuelline.diagnose.rules.drained_queue import DrainedQueue
@@ -21,6 +22,7 @@ from fuelline.diagnose.rules.host_sync import HostSync
 from fuelline.diagnose.rules.late_ranks import LateRanks
 from fuelline.diagnose.rules.launch_bound import LaunchBound
 from fuelline.diagnose.rules.loop_pause import LoopPause
+from fuelline.diagnose.rules.loop_transform import LoopTransform
 from fuelline.diagnose.rules.network_bandwidth import NetworkBandwidth
 from fuelline.diagnose.rules.network_jitter import NetworkJitter
 from fuelline.diagnose.rules.network_latency import NetworkLatency
@@ -60,6 +62,7 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
         SlowReads(),
     ),
     (SlowFunction(), TooLittleCpu(), TooFewWorkers()),
+    (LoopTransform(),),
     (SlowHandoff(),),
     (DegradedLink(), SlowCopies()),
     (SickCard(),),
@@ -67,6 +70,7 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
     (SmallBatches(), HostSync()),
     (CheckpointPause(),),
     (ValidationPause(),),
+    (CodeInStep(),),
     (LoopPause(),),
     (CollectionPause(),),
     (EpochRestart(),),

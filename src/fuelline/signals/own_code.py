@@ -1,0 +1,144 @@
+"""The user's own code between a batch and its backward pass, outside of the model.
+
+The hooks cannot tell a loop that tokenises, augments or computes metrics there from a forward pass;
+stack samples can. All samples of the trainer count, also those in which it waits, so that their
+shares are shares of time:
+
+    main (train.py:31) > tokenise (train.py:12)                     own code, before the model
+    main (train.py:33) > _call_impl (torch/nn/modules/module.py)    the model
+    main (train.py:35) > backward (torch/_tensor.py)                a hook's, known by its clock
+
+Where two stacks part, in lines of one function, the upper line comes first. Not counted: waits for
+the device, sleeping or spinning in place of a device, and lines that compute with tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.readings import Reading, value_of
+from fuelline.signals.estimate import proportion
+from fuelline.signals.stack_samples import (
+    Spot,
+    find_loop_stage,
+    find_stacks,
+    find_user_line,
+    rank_lines,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fuelline.schema.facts import ComputeFacts, HotLine
+    from fuelline.schema.findings import BudgetPart
+    from fuelline.signals.stack_samples import Frame
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.tiles import Tiling
+    from fuelline.timeline.trainer import Trainer
+
+_NOT_OURS_TO_COUNT = ("loop", "validation", "garbage collection")
+"""Parts in which own code runs as well, and which the hooks' clock knows already."""
+_TENSORS = re.compile(
+    r"\btorch\.|\bF\.|\bnn\.|@|\bloss|\.(mm|bmm|matmul|sum|mean|softmax|log_softmax|exp|log|pow|sqrt"
+    r"|norm|clamp|relu|tanh|sigmoid|view|reshape|permute|transpose|detach|backward|to|t)\("
+)
+_IN_PLACE_OF_A_DEVICE = re.compile(r"sleep|perf_counter|monotonic|\btime\(|\btime\.time")
+_HELD_UP = 0.8
+"""Of backward, on a core: with less the host waits there for a device whose queue is full, and
+whatever else it does meanwhile costs nothing."""
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """Time in own code within steps."""
+
+    forward_frac: float = 0.0
+    """Of the part that the hooks take for the forward pass."""
+    lines: tuple[HotLine, ...] = ()
+    """`transform`: before the model is called, `loop`: after it. Shares are of own code."""
+
+
+def find_own_code(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> OwnCode:
+    """What stack samples show of it; nothing if that may be chance."""
+    stacks = list(find_stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid))
+    total = sum(count for _, count in stacks)
+    own = [(frames, n) for frames, n in stacks if _is_own(frames, timeline.source_lines)]
+    model = _most_common(stacks, "forward", timeline.source_lines)
+    backward = _most_common(stacks, "backward", timeline.source_lines)
+    within = [(frames, n) for frames, n in own if comes_before(frames, backward) is not False]
+    elsewhere = _share_while_sampled(timeline, trainer, tiling, *_NOT_OURS_TO_COUNT)
+    forward = _share_while_sampled(timeline, trainer, tiling, "forward")
+    everywhere = proportion(sum(n for _, n in own), total, "stacks: own code")
+    if not isinstance(everywhere, Reading) or (everywhere.low or 0.0) <= elsewhere or not forward:
+        return OwnCode()
+    share = min(everywhere.value - elsewhere, sum(n for _, n in within) / total)
+    hits: Counter[Spot] = Counter()
+    for frames, count in within:
+        spot = find_user_line(frames)
+        if spot is not None:
+            stage = "transform" if comes_before(frames, model) else "loop"
+            hits[spot._replace(stage=stage)] += count
+    lines = tuple(rank_lines(hits, timeline.source_lines))
+    return OwnCode(min(1.0, share / forward), lines)
+
+
+def measure_hidden_code(compute: ComputeFacts, budget: list[BudgetPart], most_idle: float) -> float:
+    """How much of own code a device hides that works meanwhile, 0 to 1.
+
+    All of it if the host waits for the device in its backward passes, whatever it does between
+    them; and no more is felt than the device was idle, where the host could tell that.
+    """
+    computing = value_of(compute.host_cpu_share)
+    share = sum(part.share for part in budget if part.part == "own code")
+    if computing is not None and computing < _HELD_UP:
+        return 1.0
+    return max(0.0, 1 - most_idle / share) if share > 0 else 0.0
+
+
+def comes_before(frames: list[Frame], other: list[Frame] | None) -> bool | None:
+    """Whether one stack's line stands above the other's where they part; None if in no function."""
+    for mine, theirs in zip(frames, other or [], strict=False):
+        if mine != theirs:
+            is_same = (mine.function, mine.file) == (theirs.function, theirs.file)
+            return int(mine.line) < int(theirs.line) if is_same else None
+    return None
+
+
+def _is_own(frames: list[Frame], sources: Mapping[str, str]) -> bool:
+    if find_loop_stage(frames, sources) != "loop" or "/torch/" in frames[-1].file:
+        return False
+    spot = find_user_line(frames)
+    if spot is None:
+        return False
+    text = sources.get(spot.place, "")
+    is_other = _IN_PLACE_OF_A_DEVICE.search(text) or (spot.own and _TENSORS.search(text))
+    return not is_other
+
+
+def _most_common(
+    stacks: list[tuple[list[Frame], int]], stage: str, sources: Mapping[str, str]
+) -> list[Frame] | None:
+    of_stage = [(n, frames) for frames, n in stacks if find_loop_stage(frames, sources) == stage]
+    return max(of_stage, key=lambda pair: pair[0])[1] if of_stage else None
+
+
+def _share_while_sampled(
+    timeline: Timeline, trainer: Trainer, tiling: Tiling, *parts: str
+) -> float:
+    """Of the time in which stacks were sampled: spent in these parts."""
+    rows = timeline.table("stacks").filter(
+        (pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid)
+    )
+    spent = whole = 0
+    for from_ns, until_ns in rows.select("from_ns", "until_ns").unique().iter_rows():
+        start, end = max(from_ns, tiling.start_ns), min(until_ns, tiling.end_ns)
+        inside = tiling.tiles.filter((pl.col("end_ns") > start) & (pl.col("start_ns") < end))
+        length = pl.col("end_ns").clip(None, end) - pl.col("start_ns").clip(start, None)
+        whole += max(0, end - start)
+        spent += int(inside.filter(pl.col("part").is_in(parts)).select(length.sum()).item() or 0)
+    return spent / whole if whole else 0.0
