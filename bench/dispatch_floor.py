@@ -1,8 +1,8 @@
 """What one operator costs in eager PyTorch when there is nothing to compute: the launch floor.
 
 Chains of tiny operators on one sample, forward and backward, CPU time over nodes of the autograd
-graph. `signals/compute.py` takes its NODE_FLOOR_NS from here: the smallest of the chains, so that a
-job is called launch-bound too rarely rather than too often.
+graph, in turn with the observer's fixed piece of Python: both change with the speed of the machine,
+their ratio hardly does. `signals/compute.py` takes its NODE_SPINS from here.
 
     python -m bench.dispatch_floor
 """
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 from fuelline.record.hooks.graph import count_nodes
-from fuelline.signals.compute import NODE_FLOOR_NS
+from fuelline.record.samplers.speed import time_spin
+from fuelline.signals.compute import NODE_SPINS
 
 DEPTH = 200
-REPEATS = 30
+REPEATS = 5
+ROUNDS = 12
 
 
 def chains() -> dict[str, Callable[[Tensor], Tensor]]:
@@ -39,8 +41,19 @@ def chains() -> dict[str, Callable[[Tensor], Tensor]]:
 
 def main() -> dict[str, Any]:
     torch.set_num_threads(1)
-    figures: dict[str, Any] = {name: round(_per_node_us(run), 1) for name, run in chains().items()}
-    figures["used_us"] = NODE_FLOOR_NS / 1000
+    runs = chains()
+    spins_us: list[float] = []
+    us: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(ROUNDS):
+        for name, run in runs.items():
+            us[name].append(_per_node_us(run))
+            time.sleep(0.05)  # the observer has slept, too
+            spins_us.append(time_spin() / 1000)
+    spin_us = statistics.median(spins_us)
+    figures: dict[str, Any] = {"spin_us": round(spin_us, 1), "used": NODE_SPINS}
+    for name, each in us.items():
+        middle = statistics.median(each)
+        figures[name] = {"us": round(middle, 1), "spins": round(middle / spin_us, 4)}
     return figures
 
 

@@ -32,6 +32,7 @@ from fuelline.record.samplers.others import Others
 from fuelline.record.samplers.phases import Phases
 from fuelline.record.samplers.places import Places
 from fuelline.record.samplers.procfs import find_text
+from fuelline.record.samplers.speed import time_spin
 from fuelline.record.samplers.stacks import Stacks, find_py_spy
 from fuelline.record.samplers.threads import ThreadStates, is_python
 from fuelline.record.samplers.tree import Process, Tree
@@ -165,6 +166,7 @@ class Observer:
                 self._check_limits(time.monotonic_ns())
             yield from self._cgroup.read(groups)
             yield from self._links.read(each.pid for each in self._list_trainers())
+            yield "core.spin_ns", time_spin()
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         yield "observer.cpu_ns", time.process_time_ns()
         yield "observer.stacks_cpu_ns", int((usage.ru_utime + usage.ru_stime) * S)

@@ -15,6 +15,7 @@ from fuelline.timeline.tiles import PARTS, Tiling
 if TYPE_CHECKING:
     from fuelline.schema.facts import HotLine
     from fuelline.schema.readings import Signal
+    from fuelline.schema.recording import Blindspot
     from fuelline.timeline import Timeline
     from fuelline.timeline.trainer import Trainer
 
@@ -32,18 +33,32 @@ _CLEARLY_BOUND = 0.5
 compute of the trainer and the waits for its workers are loosely related for other reasons."""
 
 
+_STEP_HOOKS = ("hook loader wait", "hook backward", "hook optimizer step")
+"""Blindspots after which the time between events cannot be told: one of them may be missing."""
+
+
+def find_failed_hook(timeline: Timeline) -> Blindspot | None:
+    """A hook on the way of every step that failed, if one did."""
+    return next((spot for spot in timeline.blindspots if spot.what in _STEP_HOOKS), None)
+
+
 def measure_budget(
-    tiling: Tiling, loop_lines: list[HotLine], *, watched: bool, own_frac: float = 0.0
+    tiling: Tiling,
+    loop_lines: list[HotLine],
+    *,
+    watched: bool,
+    own_frac: float = 0.0,
+    is_whole: bool = True,
 ) -> list[BudgetPart]:
     """Share of each part, in the order of a step; parts that took no time are left out.
 
     The hooks say when the loop's own code ran, stack samples say how much of that was waiting for
     the device, and how much of the forward pass was none (`own_frac`). Without the observer
-    (`watched` is false) nobody saw what the loop did: unexplained.
+    (`watched` is false) nobody saw what the loop did: unexplained. So is all time between events
+    when a hook has failed (`is_whole` is false).
     """
-    spent = tiling.tiles.group_by("part").agg(
-        (pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns")
-    )
+    tiles = tiling.tiles if is_whole else tiling.tiles.filter(pl.col("kind") > 0)
+    spent = tiles.group_by("part").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
     by_part = dict(spent.iter_rows())
     waiting = device_wait_frac(loop_lines)
     by_part["sync"] = by_part.get("sync", 0) + int(by_part.get("loop", 0) * waiting)
@@ -52,7 +67,7 @@ def measure_budget(
     by_part["forward"] = by_part.get("forward", 0) - by_part["own code"]
     if not watched:
         by_part["unexplained"] = by_part.get("unexplained", 0) + by_part.pop("loop", 0)
-    # Tiles cover the window by construction; anything else is said, not spread over the parts.
+    # Whatever the tiles do not cover is said, not spread over the parts.
     by_part["unexplained"] = by_part.get("unexplained", 0) + tiling.wall_ns - sum(by_part.values())
     return [
         BudgetPart(part=part, seconds=by_part[part] / 1e9, share=by_part[part] / tiling.wall_ns)

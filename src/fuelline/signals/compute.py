@@ -9,27 +9,40 @@ import polars as pl
 from fuelline.schema.facts import ComputeFacts
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Kind
-from fuelline.signals.budget import COMPUTE_PARTS, step_table, training_batches
-from fuelline.signals.counters import thread_growth
+from fuelline.signals.budget import device_wait_frac, step_table, training_batches
+from fuelline.signals.counters import thread_growth, usual
 from fuelline.signals.estimate import ratio, total
 
 if TYPE_CHECKING:
+    from fuelline.schema.facts import HotLine
     from fuelline.timeline import Timeline
     from fuelline.timeline.tiles import Tiling
     from fuelline.timeline.trainer import Trainer
 
-NODE_FLOOR_NS = 12_000
+NODE_SPINS = 0.083
 """CPU time of one operator with next to nothing to compute, forward and backward, in eager PyTorch
-on one core: a chain of small linear layers, measured by bench/dispatch_floor.py, where other
-chains took 7.8 to 19.6 us. A faster core has a lower floor, so that the estimate is high there."""
+on one core, over that of the observer's fixed piece of Python at the same time: a chain of small
+linear layers, measured by bench/dispatch_floor.py. It was 0.079 at one time, when the machine was
+slow (18 us), and 0.086 at another (12 us); other chains have 0.051 to 0.095."""
+_NODE_FLOOR_NS = 12_000
+"""The same where the observer did not time its piece."""
 _SMALLER = 0.75
 """A batch is called smaller if it has at most this share of the usual number of samples."""
 _FEW_SMALLER = 2
+_USUALLY = 0.5
+"""A median of the loop's time below this much of its mean: a few loops are much longer."""
+_LARGE_WAIT = 0.2
+"""Of compute: with less waiting for the device the host's own steps tell nearly all of it."""
 
 
-def measure_compute(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> ComputeFacts:
-    """All that is known about the compute part of a step."""
-    steps = step_table(tiling)
+def measure_compute(
+    timeline: Timeline, trainer: Trainer, tiling: Tiling, loop_lines: list[HotLine]
+) -> ComputeFacts:
+    """All that is known about the compute part of a step, waiting for the device included."""
+    waiting = device_wait_frac(loop_lines)
+    # A step ends with its optimizer: what the host waits for after that stands in the next one.
+    after = (pl.col("loop").shift(-1).fill_null(0) * waiting).cast(pl.Int64)
+    steps = step_table(tiling).with_columns(compute_ns=pl.col("compute_ns") + after)
     mine = timeline.table("events").filter(
         (pl.col("pid") == trainer.pid)
         & (pl.col("tid") == trainer.tid)
@@ -46,8 +59,14 @@ def measure_compute(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Com
         ),
         graph_nodes=nodes,
         node_seconds=_node_seconds(tiling, nodes, backward.height, ran),
-        dispatch_share=_dispatch_share(tiling, nodes, backward.height, ran),
-        fixed_share=_fixed_share(steps, batches),
+        dispatch_share=_dispatch_share(
+            tiling,
+            nodes,
+            backward.height,
+            floor_ns=_node_floor_ns(timeline, tiling) / ran,
+            compute_ns=float(steps["compute_ns"].sum()),
+        ),
+        fixed_share=_fixed_share(steps, batches, waiting),
         host_cpu_share=ratio(
             timed["b"], timed["dur_ns"] * ran, "frac", "backward.cpu over backward"
         ),
@@ -96,14 +115,20 @@ def _node_seconds(tiling: Tiling, nodes: Signal, backwards: int, ran: float) -> 
     )
 
 
-def _dispatch_share(tiling: Tiling, nodes: Signal, backwards: int, ran: float) -> Signal:
-    if isinstance(nodes, Missing) or not backwards:
+def _node_floor_ns(timeline: Timeline, tiling: Tiling) -> float:
+    spin_ns = usual(timeline, tiling, "core.spin_ns")
+    return _NODE_FLOOR_NS if spin_ns is None else NODE_SPINS * spin_ns
+
+
+def _dispatch_share(
+    tiling: Tiling, nodes: Signal, backwards: int, *, floor_ns: float, compute_ns: float
+) -> Signal:
+    if isinstance(nodes, Missing) or not backwards or not compute_ns:
         return Missing(reason="the graph was not counted")
-    compute = _spent_ns(tiling, *COMPUTE_PARTS)
     fixed = _spent_ns(tiling, "optimizer") + min(
-        nodes.value * NODE_FLOOR_NS * backwards / ran, _spent_ns(tiling, "forward", "backward")
+        nodes.value * floor_ns * backwards, _spent_ns(tiling, "forward", "backward")
     )
-    return total(fixed / compute, "frac", "optimizer and operator floor over compute", backwards)
+    return total(fixed / compute_ns, "frac", "optimizer and operator floor over compute", backwards)
 
 
 def _samples_by_step(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
@@ -165,7 +190,14 @@ def _passes_per_batch(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> S
     return total(passes.height / batches.height, "count", "backward over next", batches.height)
 
 
-def _fixed_share(steps: pl.DataFrame, batches: pl.DataFrame) -> Signal:
+def _waits_now_and_then(steps: pl.DataFrame, waiting: float) -> bool:
+    """The host waits for the device in a few steps, for the work of those between as well."""
+    waited = float(steps["loop"].sum()) * waiting
+    is_rare = _median(steps["loop"]) < _USUALLY * float(steps["loop"].mean() or 0.0)  # type: ignore[arg-type]
+    return is_rare and waited > _LARGE_WAIT * float(steps["compute_ns"].sum())
+
+
+def _fixed_share(steps: pl.DataFrame, batches: pl.DataFrame, waiting: float) -> Signal:
     """Intercept of compute time over batch size, as a share of a usual step's compute time.
 
     Uses medians of the usual and of the smaller steps (the last batch of an epoch), because a
@@ -177,6 +209,8 @@ def _fixed_share(steps: pl.DataFrame, batches: pl.DataFrame) -> Signal:
         return Missing(reason="no batch sizes to compare")
     smaller = joined.filter(pl.col("samples") <= _SMALLER * usual_size)
     usual = joined.filter((pl.col("samples") - usual_size).abs() <= 0.05 * usual_size)
+    if _waits_now_and_then(steps, waiting):
+        return Missing(reason="the host waits for the device now and then, for several steps")
     if smaller.height < _FEW_SMALLER or usual.height < _FEW_SMALLER:
         return Missing(reason="all batches had the same size")
     size_small, time_small = _median(smaller["samples"]), _median(smaller["compute_ns"])

@@ -70,6 +70,14 @@ def latest(timeline: Timeline, name: str) -> float | None:
     return float(rows["value"][-1]) if rows.height else None
 
 
+def usual(timeline: Timeline, span: Span, name: str) -> float | None:
+    """The middle one of a gauge's values inside the window; None if there is none."""
+    rows = timeline.table("host").filter(
+        (pl.col("name") == name) & pl.col("at_ns").is_between(span.start_ns, span.end_ns)
+    )
+    return float(rows["value"].median()) if rows.height else None  # type: ignore[arg-type]
+
+
 def process_growth(timeline: Timeline, span: Span, column: str) -> float | None:
     """How much a counter grew over the window in all processes; None if the kernel refused it.
 

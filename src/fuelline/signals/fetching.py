@@ -9,7 +9,7 @@ import polars as pl
 from fuelline.schema.facts import InputFacts, PlaceFacts
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Kind
-from fuelline.signals.budget import measure_wait, training_batches
+from fuelline.signals.budget import find_failed_hook, measure_wait, training_batches
 from fuelline.signals.estimate import proportion, ratio, total
 from fuelline.signals.fetches import BUSY_STATES, STORAGE_STATES
 from fuelline.timeline.intervals import covered_ns, merge, total_ns
@@ -45,8 +45,8 @@ def measure_input(
     shares = _state_shares(fetches, batches)
     sizes = batches.filter(pl.col("c") >= 0)["c"]
     return InputFacts(
-        exposed_share=_unseen_wait(trainer) or measure_wait(tiling, hidden_frac),
-        wait_share=_unseen_wait(trainer) or measure_wait(tiling),
+        exposed_share=_unseen_wait(timeline, trainer) or measure_wait(tiling, hidden_frac),
+        wait_share=_unseen_wait(timeline, trainer) or measure_wait(tiling),
         **shares,
         collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
         pickle_share=_pickle_share(timeline, trainer, tiling, batches),
@@ -115,8 +115,11 @@ def _batches_within(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.
     )
 
 
-def _unseen_wait(trainer: Trainer) -> Missing | None:
+def _unseen_wait(timeline: Timeline, trainer: Trainer) -> Missing | None:
     """Why the training thread's waiting cannot be seen, if it cannot."""
+    failed = find_failed_hook(timeline)
+    if failed is not None:
+        return Missing(reason=f"{failed.what} failed: {failed.why}")
     if not trainer.train_loaders:
         return Missing(reason="no DataLoader feeds the steps")
     if trainer.reader_tid != trainer.tid:

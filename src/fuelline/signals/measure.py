@@ -8,7 +8,13 @@ import polars as pl
 
 from fuelline.schema.facts import Facts, SyncFacts
 from fuelline.schema.readings import Reading
-from fuelline.signals.budget import measure_budget, measure_hidden, measure_steps, measure_window
+from fuelline.signals.budget import (
+    find_failed_hook,
+    measure_budget,
+    measure_hidden,
+    measure_steps,
+    measure_window,
+)
 from fuelline.signals.compute import measure_compute
 from fuelline.signals.cores import measure_cores
 from fuelline.signals.demands import measure_demands
@@ -62,10 +68,14 @@ def measure(
         is_fed=keeps_up(timeline, trainer, tiling, fetches),
         most_idle=most_idle,
     )
-    compute = measure_compute(timeline, trainer, tiling)
+    compute = measure_compute(timeline, trainer, tiling, loop_lines)
     own = find_own_code(timeline, trainer, tiling)
     budget = measure_budget(
-        tiling, loop_lines, watched=_is_watched(timeline, trainer), own_frac=own.forward_frac
+        tiling,
+        loop_lines,
+        watched=_is_watched(timeline, trainer),
+        own_frac=own.forward_frac,
+        is_whole=find_failed_hook(timeline) is None,
     )
     waiting = measure_input(timeline, trainer, tiling, fetches, hidden.get("input", 0.0))
     return Facts(

@@ -3,7 +3,7 @@
 import pytest
 
 from fuelline.schema.readings import Missing
-from tests.unit.builders import MS, Lane, facts_of, make_timeline
+from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, make_timeline
 
 
 def epochs(fixed_ms: float, per_sample_ms: float, *, last: int = 4, epochs: int = 5) -> Lane:
@@ -134,3 +134,42 @@ def test_host_cpu_share_is_missing_when_no_clock_was_read() -> None:
     for _ in range(20):
         lane.batch(2).gap(1).backward(10, cpu_ns=-1).optimizer(1)
     assert isinstance(compute_of(lane).host_cpu_share, Missing)
+
+
+def waited_for(lane: Lane):
+    """The compute of a lane whose loop waits for the device, as stack samples show."""
+    stack = ["main (/job/train.py:30)", "item (/job/train.py:40)"]
+    rows = [(START_NS, lane.now_ns, TRAINER, TRAINER, stack, 100)]
+    sources = {"/job/train.py:40": "value = loss.item()"}
+    return facts_of(make_timeline(lane, stacks=rows, facts={"source_lines": sources})).compute
+
+
+def test_the_wait_for_the_device_after_a_step_is_part_of_that_steps_compute() -> None:
+    lane = Lane()
+    for _ in range(5):
+        for samples in (*(16,) * 6, 8):
+            lane.batch(2, samples=samples).gap(1).backward(1).optimizer(1).gap(2 * samples)
+        lane.epoch_end(1)
+    compute = waited_for(lane)
+    assert compute.fixed_share.value < 0.2
+    assert compute.compute_share.value > 0.8
+
+
+def test_waiting_for_several_steps_at_once_tells_nothing_of_the_size_of_one() -> None:
+    lane = Lane()
+    for _ in range(10):
+        for samples in (*(16,) * 9, 8):
+            lane.batch(2, samples=samples).gap(1).backward(1).optimizer(1)
+        lane.gap(300).epoch_end(1)
+    assert isinstance(waited_for(lane).fixed_share, Missing)
+
+
+def test_operators_are_dearer_on_a_slow_core() -> None:
+    def dispatch_share(spin_us: int) -> float:
+        lane = Lane()
+        for _ in range(20):
+            lane.batch(1).gap(4).backward(6, nodes=300, cpu_ns=6 * MS).optimizer(0)
+        spins = [(lane.now_ns - MS, "core.spin_ns", spin_us * 1000)]
+        return facts_of(make_timeline(lane, host=spins)).compute.dispatch_share.value
+
+    assert dispatch_share(200) == pytest.approx(2 * dispatch_share(100))
