@@ -9,7 +9,8 @@ shares are shares of time:
     main (train.py:35) > backward (torch/_tensor.py)                a hook's, known by its clock
 
 Where two stacks part, in lines of one function, the upper line comes first. Not counted: waits for
-the device, sleeping or spinning in place of a device, and lines that compute with tensors.
+the device or for another thread or process, sleeping or spinning in place of a device, and lines
+that compute with tensors.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ _TENSORS = re.compile(
     r"|norm|clamp|relu|tanh|sigmoid|view|reshape|permute|transpose|detach|backward|to|t)\("
 )
 _IN_PLACE_OF_A_DEVICE = re.compile(r"sleep|perf_counter|monotonic|\btime\(|\btime\.time")
+_WAITING_FILE = re.compile(
+    r"/(threading|queue|selectors)\.py$|/(asyncio|concurrent|multiprocessing)/"
+)
 _HELD_UP = 0.8
 """Of backward, on a core: with less the host waits there for a device whose queue is full, and
 whatever else it does meanwhile costs nothing."""
@@ -110,7 +114,10 @@ def comes_before(frames: list[Frame], other: list[Frame] | None) -> bool | None:
 
 
 def _is_own(frames: list[Frame], sources: Mapping[str, str]) -> bool:
-    if find_loop_stage(frames, sources) != "loop" or "/torch/" in frames[-1].file:
+    innermost = frames[-1].file
+    if find_loop_stage(frames, sources) != "loop" or "/torch/" in innermost:
+        return False
+    if _WAITING_FILE.search(innermost):
         return False
     spot = find_user_line(frames)
     if spot is None:

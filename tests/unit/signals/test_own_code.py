@@ -116,3 +116,10 @@ def test_stacks_that_part_in_different_functions_have_no_order() -> None:
     assert comes_before([main], None) is None
     assert comes_before([main], [main._replace(line="30")]) is True
     assert comes_before([main], [main._replace(line="3")]) is False
+
+
+def test_waiting_for_another_thread_is_not_own_code() -> None:
+    queue = ("main (/job/train.py:21)", "get (/usr/lib/python3.11/queue.py:171)")
+    wait = (*queue, "wait (/usr/lib/python3.11/threading.py:327)")
+    facts = judged({queue: 10, wait: 50, BACKWARD: 30})
+    assert facts.share_of("own code") == 0
