@@ -48,12 +48,14 @@ def measure_budget(
     *,
     watched: bool,
     own_frac: float = 0.0,
+    queue_share: float = 0.0,
     is_whole: bool = True,
 ) -> list[BudgetPart]:
     """Share of each part, in the order of a step; parts that took no time are left out.
 
     The hooks say when the loop's own code ran, stack samples say how much of that was waiting for
-    the device, and how much of the forward pass was none (`own_frac`). Without the observer
+    the device, and how much of the forward pass was none (`own_frac`), or was waiting for a thread
+    that brings the batches (`queue_share`, of the window). Without the observer
     (`watched` is false) nobody saw what the loop did: unexplained. So is all time between events
     when a hook has failed (`is_whole` is false).
     """
@@ -64,7 +66,9 @@ def measure_budget(
     by_part["sync"] = by_part.get("sync", 0) + int(by_part.get("loop", 0) * waiting)
     by_part["loop"] = by_part.get("loop", 0) - int(by_part.get("loop", 0) * waiting)
     by_part["own code"] = int(by_part.get("forward", 0) * own_frac)
-    by_part["forward"] = by_part.get("forward", 0) - by_part["own code"]
+    queued = min(by_part.get("forward", 0) - by_part["own code"], int(queue_share * tiling.wall_ns))
+    by_part["input"] = by_part.get("input", 0) + queued
+    by_part["forward"] = by_part.get("forward", 0) - by_part["own code"] - queued
     if not watched:
         by_part["unexplained"] = by_part.get("unexplained", 0) + by_part.pop("loop", 0)
     # Whatever the tiles do not cover is said, not spread over the parts.

@@ -83,6 +83,8 @@ def collect_fetches(
 
 
 def _wait_phases(trainer: Trainer) -> list[int]:
+    if trainer.reader_tid != trainer.tid:  # phases are the trainer's, who waits for its reader
+        return [int(phase) for phase in Phase]
     phases = [Phase.WAIT] if trainer.step_kind == "train" else [Phase.WAIT, Phase.EVAL_WAIT]
     return [int(phase) for phase in phases]
 

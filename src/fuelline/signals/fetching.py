@@ -36,17 +36,23 @@ def measure_input(
     trainer: Trainer,
     tiling: Tiling,
     fetches: Fetches,
+    *,
     hidden_frac: float,
+    queue_wait: Signal | None = None,
 ) -> InputFacts:
-    """Waiting for input and its decomposition."""
+    """Waiting for input and its decomposition.
+
+    `queue_wait` is what stands for it where another thread takes the batches from the loader.
+    """
+    unseen = _unseen_wait(timeline, trainer)
     rows = fetches.rows
     wall = rows["dur_ns"]
     batches = _batches_within(timeline, trainer, tiling)
     shares = _state_shares(fetches, batches)
     sizes = batches.filter(pl.col("c") >= 0)["c"]
     return InputFacts(
-        exposed_share=_unseen_wait(timeline, trainer) or measure_wait(tiling, hidden_frac),
-        wait_share=_unseen_wait(timeline, trainer) or measure_wait(tiling),
+        exposed_share=unseen or queue_wait or measure_wait(tiling, hidden_frac),
+        wait_share=unseen or queue_wait or measure_wait(tiling),
         **shares,
         collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
         pickle_share=_pickle_share(timeline, trainer, tiling, batches),
@@ -122,8 +128,6 @@ def _unseen_wait(timeline: Timeline, trainer: Trainer) -> Missing | None:
         return Missing(reason=f"{failed.what} failed: {failed.why}")
     if not trainer.train_loaders:
         return Missing(reason="no DataLoader feeds the steps")
-    if trainer.reader_tid != trainer.tid:
-        return Missing(reason="another thread takes the batches from the loader")
     return None
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.facts import Facts, SyncFacts
-from fuelline.schema.readings import Reading
+from fuelline.schema.readings import Reading, value_of
 from fuelline.signals.budget import (
     find_failed_hook,
     measure_budget,
@@ -23,7 +23,7 @@ from fuelline.signals.devices import measure_devices
 from fuelline.signals.fetches import collect_fetches
 from fuelline.signals.fetching import keeps_up, measure_input
 from fuelline.signals.hotspots import find_fetch_lines, find_loop_lines
-from fuelline.signals.own_code import find_own_code, measure_hidden_code
+from fuelline.signals.own_code import find_own_code, measure_hidden_code, measure_queue_wait
 from fuelline.signals.storage import measure_storage
 from fuelline.signals.transfer import measure_transfer
 
@@ -70,14 +70,27 @@ def measure(
     )
     compute = measure_compute(timeline, trainer, tiling, loop_lines)
     own = find_own_code(timeline, trainer, tiling)
+    queue_wait = (
+        measure_queue_wait(timeline, trainer, tiling)
+        if trainer.train_loaders and trainer.reader_tid != trainer.tid
+        else None
+    )
     budget = measure_budget(
         tiling,
         loop_lines,
         watched=_is_watched(timeline, trainer),
         own_frac=own.forward_frac,
+        queue_share=value_of(queue_wait) or 0.0 if queue_wait is not None else 0.0,
         is_whole=find_failed_hook(timeline) is None,
     )
-    waiting = measure_input(timeline, trainer, tiling, fetches, hidden.get("input", 0.0))
+    waiting = measure_input(
+        timeline,
+        trainer,
+        tiling,
+        fetches,
+        hidden_frac=hidden.get("input", 0.0),
+        queue_wait=queue_wait,
+    )
     return Facts(
         window=measure_window(timeline, tiling),
         steps=measure_steps(timeline, trainer, tiling),

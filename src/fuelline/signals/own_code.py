@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.readings import Reading, value_of
+from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.signals.estimate import proportion
 from fuelline.signals.stack_samples import (
     Spot,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from fuelline.schema.facts import ComputeFacts, HotLine
     from fuelline.schema.findings import BudgetPart
+    from fuelline.schema.readings import Signal
     from fuelline.signals.stack_samples import Frame
     from fuelline.timeline import Timeline
     from fuelline.timeline.tiles import Tiling
@@ -52,6 +53,7 @@ _IN_PLACE_OF_A_DEVICE = re.compile(r"sleep|perf_counter|monotonic|\btime\(|\btim
 _WAITING_FILE = re.compile(
     r"/(threading|queue|selectors)\.py$|/(asyncio|concurrent|multiprocessing)/"
 )
+_FEW_SAMPLES = 20
 _HELD_UP = 0.8
 """Of backward, on a core: with less the host waits there for a device whose queue is full, and
 whatever else it does meanwhile costs nothing."""
@@ -65,6 +67,29 @@ class OwnCode:
     """Of the part that the hooks take for the forward pass."""
     lines: tuple[HotLine, ...] = ()
     """`transform`: before the model is called, `loop`: after it. Shares are of own code."""
+
+
+def measure_queue_wait(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+    """Of the window: the trainer waits for another thread, which takes the batches from the loader.
+
+    By stack samples alone, because the hooks see the other thread's waits, which may be hidden.
+    """
+    waiting = everything = 0
+    for frames, count in find_stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid):
+        is_waiting = _WAITING_FILE.search(frames[-1].file)
+        is_loop = find_loop_stage(frames, timeline.source_lines) == "loop"
+        waiting += count if is_waiting and is_loop else 0
+        everything += count
+    if everything < _FEW_SAMPLES:
+        return Missing(
+            reason="another thread takes the batches from the loader, and only "
+            f"{everything} stack samples show what the training thread does"
+        )
+    tiles = tiling.tiles.filter(pl.col("part") == "forward")
+    most = float((tiles["end_ns"] - tiles["start_ns"]).sum()) / tiling.wall_ns
+    return proportion(
+        min(waiting, most * everything), everything, "stacks: waiting for another thread"
+    )
 
 
 def find_own_code(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> OwnCode:

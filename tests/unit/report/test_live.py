@@ -172,9 +172,11 @@ def resize(fd: int, lines: int, columns: int) -> None:
 
 
 def read_frame(master: int) -> list[str]:
-    frame = os.read(master, 65536).decode()
+    written = b""
+    while not written.endswith(b"\x1b[J"):  # a terminal hands over in pieces
+        written += os.read(master, 65536)
+    frame = written.decode()
     assert frame.startswith("\x1b[H")
-    assert frame.endswith("\x1b[J")
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", frame).replace("\r", "").split("\n")
     return [line.rstrip() for line in lines]
 

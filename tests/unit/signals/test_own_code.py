@@ -3,6 +3,7 @@
 import pytest
 
 from fuelline.schema.facts import Facts
+from fuelline.schema.readings import Missing, Reading
 from fuelline.signals.own_code import comes_before
 from fuelline.signals.stack_samples import Frame
 from tests.unit.builders import START_NS, TRAINER, Lane, facts_of, make_timeline
@@ -123,3 +124,29 @@ def test_waiting_for_another_thread_is_not_own_code() -> None:
     wait = (*queue, "wait (/usr/lib/python3.11/threading.py:327)")
     facts = judged({queue: 10, wait: 50, BACKWARD: 30})
     assert facts.share_of("own code") == 0
+
+
+def fed_by_a_thread(stacks: Stacks) -> Facts:
+    """Steps of 60 ms without a batch of their own: another thread takes them."""
+    lane, reader = Lane(), Lane(tid=TRAINER + 1)
+    for _ in range(100):
+        lane.gap(60).backward(20).optimizer(20)
+        reader.batch(90).gap(10)
+    rows = [
+        (START_NS, lane.now_ns, TRAINER, TRAINER, list(frames), count)
+        for frames, count in stacks.items()
+    ]
+    return facts_of(make_timeline(lane, reader, stacks=rows))
+
+
+def test_waiting_for_the_thread_that_takes_the_batches_is_waiting_for_input() -> None:
+    wait = ("main (/job/train.py:21)", "wait (/usr/lib/python3.11/threading.py:327)")
+    facts = fed_by_a_thread({wait: 50, MODEL: 10, BACKWARD: 40})
+    assert isinstance(facts.input.exposed_share, Reading)
+    assert facts.input.exposed_share.value == pytest.approx(0.5, abs=0.01)
+    assert facts.share_of("input") == pytest.approx(0.5, abs=0.01)
+    assert facts.share_of("forward") == pytest.approx(0.1, abs=0.01)
+
+
+def test_without_stacks_nobody_knows_how_long_a_thread_is_waited_for() -> None:
+    assert isinstance(fed_by_a_thread({}).input.exposed_share, Missing)
