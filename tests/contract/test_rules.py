@@ -20,6 +20,7 @@ FROZEN = {
     "PR202": "too-little-cpu",
     "PR203": "slow-function",
     "PR204": "loop-transform",
+    "PR205": "worker-lock",
     "HO301": "slow-handoff",
     "TR301": "slow-copies",
     "TR311": "degraded-link",

@@ -22,14 +22,19 @@ CORES_FULL = 0.95
 DEPRIVED = 0.75
 """Others that use this much of what the job itself gets are taking its cores."""
 ONE_FUNCTION = 0.5
+_IDLE = 0.25
+"""Of the cores, by nobody used: threads that wait for a core beside so many wait for moments."""
+_HARDLY_ONE = 0.1
+"""Cores: below this the fetches want none, and any number of workers finds room."""
 
 
 def cores_are_short(facts: Facts) -> bool | None:
     """More cores would help more than more workers; None if that could not be seen.
 
-    With more workers the fetches could at best fill the allowed cores: a gain of allowed over
-    fetches in progress. With a core for each of them they would lose their time in the run queue: a
-    gain of (cpu + slept + queued) / (cpu + slept). A quota that stops the job settles it.
+    With more workers the fetches could at best fill the allowed cores: a gain of allowed over the
+    cores that those in progress want; who sleeps or is blocked wants none. With a core for each of
+    them they would lose their time in the run queue: a gain of (cpu + slept + queued) / (cpu +
+    slept). A quota that stops the job settles it, and so do cores that nobody uses.
     """
     cpu, queued = value_of(facts.input.cpu_share), value_of(facts.input.core_wait_share)
     fetchers, allowed = value_of(facts.input.fetchers), value_of(facts.cores.allowed)
@@ -38,10 +43,21 @@ def cores_are_short(facts: Facts) -> bool | None:
         return None
     if (value_of(facts.cores.throttled_share) or 0.0) >= THROTTLED or used >= CORES_FULL * allowed:
         return True
-    gain_from_workers = allowed / max(1.0, fetchers)
+    if _has_idle_cores(facts):
+        return False
+    gain_from_workers = allowed / max(_HARDLY_ONE, fetchers * (cpu + queued))
     needed = cpu + (value_of(facts.input.sleep_share) or 0.0)
     gain_from_cores = (needed + queued) / needed if needed > 0 else 1.0
     return gain_from_cores >= gain_from_workers
+
+
+def _has_idle_cores(facts: Facts) -> bool:
+    """A good part of the host is idle, and the job may use all of it."""
+    allowed, host = value_of(facts.cores.allowed), value_of(facts.cores.host)
+    idle = value_of(facts.cores.idle)
+    if allowed is None or host is None or idle is None:
+        return False
+    return allowed >= host - 0.01 and idle >= _IDLE * allowed
 
 
 def cores_are_taken(facts: Facts) -> bool:

@@ -63,12 +63,26 @@ def _fetch_weights(facts: Facts) -> dict[str, float]:
         return {"unknown": 1.0}
     queue, rest = _lock_queue(facts)
     storage = queue + rest * (read + metadata)
-    prepare = rest * (cpu + queued + (value_of(signals.sleep_share) or 0.0))
+    asleep = value_of(signals.sleep_share) or 0.0
+    prepare = rest * (cpu + queued + asleep + _at_memory_locks(facts))
     unknown = max(0.0, 1 - storage - prepare)
     collate = value_of(signals.collate_share) or 0.0
     if collate > _COLLATE_SHARE and prepare > storage:
         return {"read": storage, "handoff": prepare, "unknown": unknown}
     return {"read": storage, "prepare": prepare, "unknown": unknown}
+
+
+def memory_queue(facts: Facts) -> float:
+    """The part of fetching that locks in memory make serial among several workers."""
+    return _as_queue(_at_memory_locks(facts), facts)
+
+
+def _at_memory_locks(facts: Facts) -> float:
+    """A worker alone has nobody of its kind to wait for: what it waits for then is not known."""
+    if _workers(facts) < 2:
+        return 0.0
+    locked = value_of(facts.input.lock_share) or 0.0
+    return max(0.0, locked - (value_of(facts.input.file_lock_share) or 0.0))
 
 
 def takes_turns(facts: Facts) -> bool:
@@ -79,15 +93,24 @@ def takes_turns(facts: Facts) -> bool:
 
 
 def _lock_queue(facts: Facts) -> tuple[float, float]:
-    """The part of fetching that locks of files make serial, and the factor for all other states.
+    """The part of fetching that locks of files make serial, and the factor for all other states."""
+    locked = value_of(facts.input.file_lock_share) or 0.0
+    queue = _as_queue(locked, facts)
+    return queue, (1 - queue) / (1 - locked) if locked < 1 else 0.0
+
+
+def _as_queue(locked: float, facts: Facts) -> float:
+    """The queue at a lock, with its head.
 
     When n workers take turns, n - 1 are seen at the lock, and what the one that holds it does is
     what they wait for: n of n are the queue's. A single one waits for somebody else.
     """
-    locked = value_of(facts.input.file_lock_share) or 0.0
-    workers = (facts.loader.num_workers if facts.loader is not None else None) or 0
-    queue = min(1.0, locked * workers / (workers - 1)) if workers > 1 else locked
-    return queue, (1 - queue) / (1 - locked) if locked < 1 else 0.0
+    workers = _workers(facts)
+    return min(1.0, locked * workers / (workers - 1)) if workers > 1 else locked
+
+
+def _workers(facts: Facts) -> int:
+    return (facts.loader.num_workers if facts.loader is not None else None) or 0
 
 
 def _serialises(facts: Facts) -> bool:

@@ -35,6 +35,8 @@ class Fetches:
     """Samples of the fetching threads while the trainer waited."""
     threads: int
     """Fetching threads at a time: the workers, or the trainer itself."""
+    looks: int
+    """Samples of the fetching threads themselves: `states` may be those of their helpers."""
 
     def at_a_time(self, *states: str) -> Signal:
         """How many of the threads were in these states at once, on average.
@@ -72,6 +74,7 @@ def collect_fetches(
         if workers
         else waiting
     )
+    looks = int(fetching["count"].sum())
     fetching = _behind_locks(states, fetching)
     if _sleeps_in_reads(lines):
         fetching = fetching.with_columns(pl.col("state").replace("sleep", "read"))
@@ -79,6 +82,7 @@ def collect_fetches(
         rows=rows,
         states=fetching,
         threads=max(1, min(trainer.workers, len(workers))),
+        looks=looks,
     )
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _FEW_SAMPLES = 20
 """Fewer samples of waiting than this do not carry a decomposition: 1 s at 20 per second."""
+_FEW_HELPERS = 5
+"""Helpers of threads that were looked at often enough are mostly at a lock, too, as of a Python
+that runs one of them at a time: the few that are not say what the others wait for."""
 _KEPT_UP = 0.8
 """Workers with nothing to do for four fifths of the trainer's wait are not what it waits for."""
 _SETS_NO_PACE = 0.5
@@ -141,7 +144,7 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
     counts = dict(fetches.states.group_by("state").agg(pl.col("count").sum()).iter_rows())
     seen = sum(counts.values())
     busy = seen - counts.get("pipe", 0)
-    if seen < _FEW_SAMPLES:
+    if fetches.looks < _FEW_SAMPLES or seen < _FEW_HELPERS:
         reason = f"only {seen} samples of fetching threads while the trainer waited"
         unseen: dict[str, Signal] = {f"{name}_share": Missing(reason=reason) for name in names}
         return unseen | _clock_shares(fetches, batches)
@@ -227,7 +230,13 @@ def _pickle_share(
 def _unpickle_share(trainer: Trainer, batches: pl.DataFrame) -> Signal:
     if not trainer.worker_pids:
         return Missing(reason="no workers, nothing is unpickled")
-    return _known_ratio(batches, "d", "dur_ns", "next.cpu over next")
+    known = batches.filter(pl.col("d") >= 0)["d"]
+    waited = float(batches["dur_ns"].sum())
+    if not known.len() or not waited:
+        return Missing(reason="the trainer's CPU time in next() was not read")
+    # Read at some batches only, whose waits may be short or long: their mean stands for all.
+    spent = _mean(known) * batches.height
+    return total(min(1.0, spent / waited), "frac", "next.cpu over next", known.len())
 
 
 def _top_place(timeline: Timeline, blocked: pl.DataFrame) -> PlaceFacts | None:

@@ -52,9 +52,16 @@ def test_a_stage_of_a_fifth_stands_on_its_own() -> None:
 
 def test_states_that_name_no_stage_are_unknown() -> None:
     split = split_of(
-        cpu_share=0.1, core_wait_share=0, read_share=0.1, metadata_share=0, lock_share=0.8
+        cpu_share=0.1, core_wait_share=0, read_share=0.1, metadata_share=0, lock_share=0
     )
     assert split.unknown > 0.5 * 0.61
+
+
+def test_workers_that_wait_for_one_another_are_preparing() -> None:
+    split = split_of(
+        cpu_share=0.25, core_wait_share=0, read_share=0, metadata_share=0, lock_share=0.75
+    )
+    assert split.prepare == pytest.approx(0.61)
 
 
 def test_a_deliberate_sleep_is_preparing() -> None:

@@ -48,6 +48,7 @@ from fuelline.diagnose.rules.uneven_microbatches import UnevenMicrobatches
 from fuelline.diagnose.rules.uneven_stages import UnevenStages
 from fuelline.diagnose.rules.unfilled_chip import UnfilledChip
 from fuelline.diagnose.rules.validation_pause import ValidationPause
+from fuelline.diagnose.rules.worker_lock import WorkerLock
 
 if TYPE_CHECKING:
     from fuelline.diagnose.rule import Rule
@@ -61,7 +62,7 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
         SmallFiles(),
         SlowReads(),
     ),
-    (SlowFunction(), TooLittleCpu(), TooFewWorkers()),
+    (WorkerLock(), SlowFunction(), TooLittleCpu(), TooFewWorkers()),
     (LoopTransform(),),
     (SlowHandoff(),),
     (DegradedLink(), SlowCopies()),
