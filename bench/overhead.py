@@ -1,12 +1,13 @@
 """What the hooks cost on the main thread: CPU per training step, and time inside our code.
 
-`cpu` compares the CPU time of steps with hooks on and off, in turns of two steps: the literal cost,
-with what the hooks displace from the caches of others. The speed of the machine changes faster than
+`cpu` compares the CPU time of steps with the hooks and without them, in turns of a few steps: the
+literal cost, with what the hooks displace from the caches of others. Between turns the hooks are
+taken out and put back as if they had never been there. The speed of the machine changes faster than
 one can measure, so that it takes many turns. `hooks` tells where it is: a clock stands around each
 hook, and another around what the hook calls; the difference, without what the two clocks cost by
 themselves (the same clocks around nothing of ours), is the hook. Hooks run where they belong, once
 a step, after the training has emptied the caches: ten times dearer than in a loop of their own. Its
-clock goes on while others have the core, so that it is an upper end. About 9 minutes.
+clock goes on while others have the core, so that it is an upper end. About 14 minutes.
 
 The step is about 2.6 ms of real forward, backward and optimizer on one thread of a machine at full
 speed: compare `plain_us_per_step`. `workers` steps get their batches from a loader worker, `inline`
@@ -26,12 +27,14 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, Dataset, dataloader
 from torch.utils.data._utils import fetch
 
-from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.install import Installation
 from fuelline.record.spool import Spool
 
 STEPS = 4000
-TURNS = 8000
+TURNS = 2500
+BLOCK, SETTLING = 8, 2
+"""Steps of a turn that are measured, and those before them that are not."""
+TRIMMED = 0.2
 WARM_UP = 2500
 """Steps until the hooks are mostly on their quick path; later they are a little more often."""
 WIDTH, LAYERS = 64, 30
@@ -181,43 +184,58 @@ def time_in_turn(workers: int, rounds: int = 3) -> dict[str, float]:
     }
 
 
-def switch(hooks: list[Hook], *, is_on: bool, quick_calls: dict[Hook, int]) -> None:
-    for hook in hooks:
-        hook.is_on = is_on
-        if isinstance(hook, QuickHook):
-            if is_on:
-                hook.lap.quick_calls = quick_calls.pop(hook, hook.lap.quick_calls)
-            else:
-                quick_calls.setdefault(hook, hook.lap.quick_calls)
-                hook.lap.quick_calls = 0
+class Switch:
+    """Puts the hooks of a step in place and takes them out, as if they had never been there."""
+
+    def __init__(self, folder: str) -> None:
+        self._plain = [vars(owner)[name] for owner, name in POINTS]
+        self.installation = install(folder)
+        self._hooked = [vars(owner)[name] for owner, name in POINTS]
+        self._after = dict(optimizers._global_optimizer_post_hooks)
+
+    def turn(self, *, is_on: bool) -> None:
+        for (owner, name), value in zip(
+            POINTS, self._hooked if is_on else self._plain, strict=True
+        ):
+            setattr(owner, name, value)
+        optimizers._global_optimizer_post_hooks.clear()
+        if is_on:
+            optimizers._global_optimizer_post_hooks.update(self._after)
 
 
-def measure_turn(step: Callable[[], None]) -> float:
-    """CPU time of a step in microseconds, from two in a row."""
+def measure_block(step: Callable[[], None]) -> float:
+    """CPU time of a step in microseconds, once Python has found its attributes again."""
+    for _ in range(SETTLING):
+        step()
     start_ns = time.thread_time_ns()
-    step()
-    step()
-    return (time.thread_time_ns() - start_ns) / 2e3
+    for _ in range(BLOCK):
+        step()
+    return (time.thread_time_ns() - start_ns) / BLOCK / 1e3
 
 
-def compare(workers: int, hooks: list[Hook]) -> dict[str, float]:
+def compare(workers: int, switch: Switch) -> dict[str, float]:
+    switch.turn(is_on=True)
     step = make_step(workers)
     for _ in range(WARM_UP):
         step()
-    pairs, kept = [], {}
+    pairs = []
     for turn in range(TURNS):
         took_us = {}
         for is_on in (False, True) if turn % 2 else (True, False):
-            switch(hooks, is_on=is_on, quick_calls=kept)
-            took_us[is_on] = measure_turn(step)
+            switch.turn(is_on=is_on)
+            took_us[is_on] = measure_block(step)
         pairs.append((took_us[False], took_us[True]))
+    switch.turn(is_on=True)
     return summarise(pairs)
 
 
 def summarise(pairs: list[tuple[float, float]]) -> dict[str, float]:
+    """Mean of the middle of the differences, with its error: the outer ones are the machine's."""
     costs = sorted(hooked - plain for plain, hooked in pairs)
-    inner = costs[len(costs) // 50 : -(len(costs) // 50)]
-    error = 1.96 * statistics.stdev(inner) / len(inner) ** 0.5
+    cut = int(TRIMMED * len(costs))
+    inner = costs[cut:-cut]
+    winsorised = [inner[0]] * cut + inner + [inner[-1]] * cut
+    error = 1.96 * statistics.stdev(winsorised) / (1 - 2 * TRIMMED) / len(costs) ** 0.5
     return {"cpu_us_per_step": statistics.mean(inner), "cpu_us_error": error}
 
 
@@ -239,10 +257,10 @@ def main() -> dict[str, Any]:
     result: dict[str, Any] = {"workers": time_in_turn(1), "inline": time_in_turn(0)}
     with tempfile.TemporaryDirectory() as folder:
         result["append_ns"] = min(rounds(Spool(f"{folder}/appends")))
-        installation = install(folder)
-        result["workers"] |= compare(1, installation.hooks)
-        result["inline"] |= compare(0, installation.hooks)
-        installation.uninstall()
+        switch = Switch(folder)
+        result["workers"] |= compare(1, switch)
+        result["inline"] |= compare(0, switch)
+        switch.installation.uninstall()
     print(json.dumps(result, indent=2))
     return result
 
