@@ -71,8 +71,8 @@ class Guest:
         self.lane = Lane(itertools.count())
         self.is_proven = False
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
-        self.is_ranked = False
-        """Whether it was written down which rank this process is."""
+        self.ranked_by = ""
+        """Who told which rank this process is: nobody yet, a "group" of its own, or the "job"."""
         self._blindspots: set[str] = set()
         for state in (self.waiting, self.fetching, self.backward):
             state.clear()

@@ -33,6 +33,16 @@ FAULTS_UNTIL_OFF = 3
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - no pathlib here
 _OUR_ROOT = os.path.dirname(os.path.dirname(_PACKAGE)) + os.sep  # noqa: PTH120 - as above
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # noqa: PTH100, PTH120 - as above
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep  # noqa: PTH100, PTH120 - as above
+
+_HANDLERS = tuple(
+    _TORCH + file.replace("/", os.sep)
+    for file in (
+        "utils/data/_utils/signal_handling.py",
+        "distributed/elastic/multiprocessing/api.py",
+    )
+)
+"""Where torch has signal handlers that raise: a worker has died, the launcher is to end."""
 
 is_tracing: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", lambda: False)
 
@@ -155,18 +165,25 @@ class QuickHook(Hook):
 
 
 def _place_of(traceback: TracebackType | None) -> str | None:
-    """Where we failed; None if any frame belongs neither to us nor to the standard library.
+    """Where we failed; None if a frame is the job's, who is to hear of it then.
 
-    A signal handler is called from whatever frame is interrupted, so its frame stands in the
-    traceback after ours.
+    The traceback begins with us, so what fails in torch or the standard library was called by us. A
+    signal handler is called from whatever frame is interrupted, and so stands after ours, too.
     """
     place = None
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        is_stdlib = code.co_filename.startswith(_STDLIB) and "-packages" not in code.co_filename
         if code.co_filename.startswith(_OUR_ROOT):
             place = f"{code.co_name}:{traceback.tb_lineno}"
-        elif not is_stdlib:
+        elif not _is_called_by_us(code.co_filename):
             return None
         traceback = traceback.tb_next
     return place
+
+
+def _is_called_by_us(file: str) -> bool:
+    """Whether code that is not ours is none of the job's either."""
+    if file.startswith(_TORCH):
+        return not file.startswith(_HANDLERS)
+    is_stdlib = file.startswith(_STDLIB) and "-packages" not in file
+    return is_stdlib or file.startswith("<frozen ")
