@@ -137,13 +137,17 @@ class Step(Hook):
     def make_after(self) -> Callable[[Any, Any, Any], None]:
         """What torch is to call after each step that did not raise."""
         guest, spool, mark = self.guest, self.guest.spool, self.guest.spool.held.mark
-        numbers = self._optimizers.numbers
+        find, add = self._optimizers.entries.get, self._optimizers.add
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_tracing() or not self.is_on:
                 return
             try:
-                number = numbers.get(id(optimizer)) or self._optimizers.add(optimizer)
+                entry = find(id(optimizer))
+                if entry is None or entry[0]() is not optimizer:
+                    number = add(optimizer)
+                else:
+                    number = entry[1]
                 is_time = mark(number, _OPTIMIZER_TAIL)
                 if is_time:
                     spool.write_held()
