@@ -1,10 +1,13 @@
 """The guard around the hooks: it tells our faults from the job's, at whatever moment they come."""
 
+import dis
+import functools
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -14,12 +17,16 @@ from torch.distributed import distributed_c10d as c10d
 from torch.utils.data import DataLoader
 from torch.utils.data._utils import signal_handling
 
+from fuelline.record import hooks
 from fuelline.record import spool as spooling
+from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF
 from fuelline.record.hooks.install import Installation
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import Collective, Kind
 from tests.integration.harness import Left, read_spools
+
+HOOKS = str(Path(hooks.__file__).parent)
 
 
 def act_on_loaded(name: str, action: Callable[[], None]) -> None:
@@ -116,3 +123,76 @@ def test_the_rank_in_the_job_is_told_once_there_is_one(tmp_path: Path, lone_grou
     finally:
         distributed.destroy_process_group()
     assert len(read(tmp_path).of(Kind.RANK)) == 2
+
+
+@functools.cache
+def find_moments(code: CodeType) -> set[int]:
+    """Where Python runs signal handlers: on entering a function, after a call, and in a loop.
+
+    An instruction that does nothing belongs to no `try`, and no handler runs there.
+    """
+    found, before = set(), "RESUME"
+    for instruction in dis.get_instructions(code):
+        if before.startswith(("RESUME", "CALL", "JUMP")) and instruction.opname != "NOP":
+            found.add(instruction.offset)
+        before = instruction.opname
+    return found
+
+
+class Interrupter:
+    """Raises at the given of these moments in our own code, as a signal handler may."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.startswith(HOOKS):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode" and frame.f_lasti in find_moments(frame.f_code):
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+        return self.trace
+
+
+def is_interrupted(number: int, job: Callable[[], None]) -> bool:
+    before = sys.gettrace()
+    sys.settrace(Interrupter(number).trace)
+    try:
+        job()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def marks_of(guest: Guest) -> list[object]:
+    """Whatever says that a thread is in the midst of something."""
+    marks: list[object] = [*guest.waiting, *guest.fetching, *guest.backward]
+    return marks + [lap for lap in guest.laps if lap.is_inside]
+
+
+@pytest.mark.parametrize("path", ["thorough", "quick", "without a record"])
+def test_hooks_record_again_wherever_they_were_interrupted(
+    hooked: Installation, tmp_path: Path, path: str
+) -> None:
+    guest, number, is_reached = hooked.guest, 0, True
+    train()
+
+    def job() -> None:
+        for lap in guest.laps:
+            lap.quick_calls = 0 if path == "thorough" else 100
+        guest.spool.held.write_at = 2**62 if path == "without a record" else 0
+        train(1)
+
+    while is_reached:
+        is_reached = is_interrupted(number, job)
+        assert marks_of(guest) == [], f"moment {number}"
+        number += 1
+    assert number > 200
+    before = len(read(tmp_path).of(Kind.NEXT))
+    train()
+    assert len(read(tmp_path).of(Kind.NEXT)) == before + 9
+    assert read(tmp_path).faults == 0

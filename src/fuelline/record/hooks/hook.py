@@ -75,20 +75,27 @@ class Hook:
             # A compiler that traces through us must see the original call and nothing else.
             if is_tracing() or not self.is_on:
                 return original(*args, **kwargs)
-            ticket = None
+            ticket: Any = self  # anything but None: we may be inside until `begin` has answered
             try:
-                ticket = self.begin(args, kwargs)
-            except BaseException as fault:  # noqa: BLE001 - the guard
-                self.answer_for(fault)
-            if ticket is None:
-                return original(*args, **kwargs)
-            try:
-                result = original(*args, **kwargs)
-            except BaseException as error:
-                self.close(ticket, None, error)
+                try:
+                    ticket = self.begin(args, kwargs)
+                except BaseException as fault:  # noqa: BLE001 - the guard
+                    self.answer_for(fault)
+                    ticket = None
+                if ticket is not None:
+                    try:
+                        result = original(*args, **kwargs)
+                    except BaseException as error:
+                        self.close(ticket, None, error)
+                        ticket = None
+                        raise
+                    self.close(ticket, result, None)
+                    return result
+            except BaseException:
+                if ticket is not None:
+                    self.withdraw()  # interrupted, perhaps on the way into the guard
                 raise
-            self.close(ticket, result, None)
-            return result
+            return original(*args, **kwargs)
 
         return watched
 
@@ -126,6 +133,9 @@ class QuickHook(Hook):
     The quick path notes when and how long, and nothing else; it is one function, because while the
     caches are cold each further one costs a microsecond. All other calls are thorough ones: they go
     through `begin` and `end`, read the CPU clock, and say how many quick calls may follow.
+
+    The job's signal handlers run on entering a function and after a call of a compiled one, so a
+    `try` encloses all from the first change to the last: whatever leaves it withdraws.
     """
 
     def __init__(self, guest: Guest) -> None:
@@ -135,16 +145,6 @@ class QuickHook(Hook):
         """All calls until the next thorough one."""
         self._run = 0
         guest.laps.append(self.lap)
-
-    def break_off(self, ticket: tuple[Any, ...], error: BaseException) -> None:
-        """Record a quick call that raised, unless the job was interrupted before it had begun.
-
-        The time at which it began is the last of the ticket.
-        """
-        if ticket[-1]:
-            self.close(ticket, None, error)
-        else:
-            self.withdraw()
 
     def leave(self, ident: int) -> None:
         """Note that a thread is in no call any more."""

@@ -175,28 +175,30 @@ class Take(QuickHook):
             if note is None:
                 return thorough(iterator)
             is_training, position = _is_grad_enabled(), iterator._num_yielded
-            start_ns, batch = 0, None
             wait, work, ending = _TRAINING if is_training else _EVALUATING
             try:
                 start_ns = start(wait)
                 if start_ns:
-                    batch = original(iterator)
-            except BaseException as error:
-                ticket = held.trainer, iterator, note, is_training, position, 0, start_ns
-                self.break_off(ticket, error)
+                    try:
+                        batch = original(iterator)
+                    except BaseException as error:
+                        ticket = held.trainer, iterator, note, is_training, position, 0, start_ns
+                        self.close(ticket, None, error)
+                        raise
+                    try:
+                        samples, size_bytes = note[1], UNKNOWN
+                        in_hand = own.get("_tasks_outstanding", held.fetched)
+                        if in_hand < note[2] and not is_usual(batch, samples):
+                            samples, size_bytes = measure(batch, samples)
+                        if stop(work, start_ns, note[0], samples, size_bytes, -1, position, ending):
+                            spool.write_held()
+                    except BaseException as fault:  # noqa: BLE001 - the guard
+                        self.answer_for(fault)
+                    return batch
+            except BaseException:
+                self.withdraw()
                 raise
-            if not start_ns:
-                return thorough(iterator)
-            try:
-                samples, size_bytes = note[1], UNKNOWN
-                in_hand = own.get("_tasks_outstanding", held.fetched)
-                if in_hand < note[2] and not is_usual(batch, samples):
-                    samples, size_bytes = measure(batch, samples)
-                if stop(work, start_ns, note[0], samples, size_bytes, -1, position, ending):
-                    spool.write_held()
-            except BaseException as fault:  # noqa: BLE001 - the guard
-                self.answer_for(fault)
-            return batch
+            return thorough(iterator)
 
         return watched
 

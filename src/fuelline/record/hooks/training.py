@@ -59,22 +59,24 @@ class Backward(QuickHook):
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            start_ns, result = 0, None
             try:
                 start_ns = start(None)
                 if start_ns:
-                    result = original(*args, **kwargs)
-            except BaseException as error:
-                self.break_off((0, 0, start_ns), error)
+                    try:
+                        result = original(*args, **kwargs)
+                    except BaseException as error:
+                        self.close((0, 0, start_ns), None, error)
+                        raise
+                    try:
+                        if stop(None, start_ns, 0, -1, 0, 0, 0, _BACKWARD_TAIL):
+                            spool.write_held()
+                    except BaseException as fault:  # noqa: BLE001 - the guard
+                        self.answer_for(fault)
+                    return result
+            except BaseException:
+                self.withdraw()
                 raise
-            if not start_ns:
-                return thorough(*args, **kwargs)
-            try:
-                if stop(None, start_ns, 0, -1, 0, 0, 0, _BACKWARD_TAIL):
-                    spool.write_held()
-            except BaseException as fault:  # noqa: BLE001 - the guard
-                self.answer_for(fault)
-            return result
+            return thorough(*args, **kwargs)
 
         return watched
 
