@@ -196,3 +196,30 @@ def test_hooks_record_again_wherever_they_were_interrupted(
     train()
     assert len(read(tmp_path).of(Kind.NEXT)) == before + 9
     assert read(tmp_path).faults == 0
+
+
+@pytest.mark.parametrize("index", range(28, 40))  # some of them quick, some thorough
+def test_a_call_in_which_the_process_forks_is_recorded_by_the_parent_only(
+    hooked: Installation, tmp_path: Path, index: int
+) -> None:
+    class Forking:
+        child = -1
+
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, at: int) -> int:
+            if at == index:
+                self.child = os.fork()
+            return at
+
+    rows = Forking()
+    list(DataLoader(rows))  # type: ignore[arg-type]
+    if not rows.child:
+        hooked.guest.spool.write_held()
+        os._exit(0)
+    os.waitpid(rows.child, 0)
+    (child,) = (left for left in read_spools(tmp_path) if left.pid == rows.child)
+    assert {record[7] for record in child.records} == {child.pid}
+    assert len(child.of(Kind.NEXT)) == 40 - index
+    assert {len(left.of(Kind.NEXT)) for left in read_spools(tmp_path)} == {41, 40 - index}
