@@ -2,8 +2,9 @@
 
 A training step empties the caches, and then it is not the work that a hook does that costs, but
 each object and each line of bytecode that must be fetched from memory again: ten times as much as
-in a loop. So where the package was built with a compiler, `_held.c` does what these two
-classes do; `fuelline doctor` says which it is. FUELLINE_NO_HELD=1 leaves it out, to compare.
+in a loop. So where the package was built with its compiled part (hatch_build.py says where), that
+does what these two classes do; `fuelline doctor` says which it is. FUELLINE_NO_HELD=1 leaves it
+out, to compare.
 
 A record is eight words here: start, length, five of its own, and `wire.tail` with the thread.
 """
