@@ -1,9 +1,11 @@
-"""Builds the compiled parts into the package if a C compiler is at hand, and goes on without.
+"""Builds the compiled parts into the package where that is possible, and goes on without.
 
 The package works without them, only slower (see src/fuelline/ingest/kineto/scan.py and
 src/fuelline/record/held.py), so no failure here may fail the installation: no compiler, no Python
-headers, another operating system. With one of them the wheel is one of this platform for every
-Python since 3.10; without, one for all.
+headers, another operating system. `_scan.c` needs the headers of Python 3.10 or later, `_held.c`
+those of 3.11: a build under 3.10 is without it, and garbage collections are not recorded then. What
+was built under a later Python is loaded by 3.10 as well. With one of the parts the wheel is one of
+this platform for every Python since 3.10; without, one for all.
 
     python hatch_build.py        # the same for a source tree that is used in place
 """
@@ -49,7 +51,7 @@ PARTS = (
     Part(
         PACKAGE / "record" / "_held.c",
         PACKAGE / "record" / "_held.abi3.so",
-        "recording costs more",
+        "recording costs more and does not see garbage collections",
     ),
 )
 

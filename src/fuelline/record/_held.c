@@ -18,13 +18,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LAYOUT = 1 }; /* of what Python and this file say to each other; see held.py */
+enum { LAYOUT = 2 }; /* of what Python and this file say to each other; see held.py */
 enum { OWN = 5, WORDS = 2 + OWN + 1 }; /* of a record: start, length, its own, tail */
 
 typedef struct {
     PyObject_HEAD
     unsigned long trainer;
-    long long tid, write_at, fetched;
+    long long tid, write_at, fetched, born_ns;
     unsigned char *phase;
     size_t count, room; /* words */
     int64_t *words;
@@ -62,6 +62,7 @@ static PyObject *held_reset(Held *self, PyObject *unused)
     self->tid = self->write_at = self->fetched = 0;
     self->count = 0;
     self->unseen = 0;
+    self->born_ns = now_ns();
     hide_phase(self);
     Py_RETURN_NONE;
 }
@@ -126,7 +127,9 @@ static int64_t *reserve(Held *self)
 
 static int add(Held *self, int64_t start, int64_t end, const int64_t *own, int64_t tail)
 { /* the tail has its thread */
-    int64_t *record = reserve(self);
+    int64_t *record;
+    if (start < self->born_ns) return 0;
+    record = reserve(self);
     if (!record) return -1;
     record[0] = start;
     record[1] = end - start;
@@ -245,6 +248,7 @@ static PyMemberDef held_members[] = {
     {"tid", T_LONGLONG, offsetof(Held, tid), 0, NULL},
     {"write_at", T_LONGLONG, offsetof(Held, write_at), 0, NULL},
     {"fetched", T_LONGLONG, offsetof(Held, fetched), 0, NULL},
+    {"born_ns", T_LONGLONG, offsetof(Held, born_ns), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyGetSetDef held_getset[] = {

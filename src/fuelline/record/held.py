@@ -2,8 +2,9 @@
 
 A training step empties the caches, and then it is not the work that a hook does that costs, but
 each object and each line of bytecode that must be fetched from memory again: ten times as much as
-in a loop. So where the package was built with a compiler, `_held.c` does what these two
-classes do; `fuelline doctor` says which it is. FUELLINE_NO_HELD=1 leaves it out, to compare.
+in a loop. So where the package was built with its compiled part (hatch_build.py says where), that
+does what these two classes do; `fuelline doctor` says which it is. FUELLINE_NO_HELD=1 leaves it
+out, to compare.
 
 A record is eight words here: start, length, five of its own, and `wire.tail` with the thread.
 """
@@ -22,7 +23,7 @@ __all__ = ["LEFT_OUT", "PLAIN", "Held", "Lap", "is_compiled"]
 
 LEFT_OUT = "FUELLINE_NO_HELD"
 """Environment variable that keeps to the classes here."""
-_LAYOUT = 1
+_LAYOUT = 2
 """What _held.c and this file say to each other; another build than this is not used."""
 
 
@@ -32,7 +33,7 @@ class Held:
     notice: "Callable[[str, dict[str, int]], None] | None" = None
     """Compiled only: a callback of the garbage collector that holds a record of long ones."""
 
-    __slots__ = ("_phase", "_words", "fetched", "tid", "trainer", "write_at")
+    __slots__ = ("_phase", "_words", "born_ns", "fetched", "tid", "trainer", "write_at")
 
     trainer: int
     """The thread whose records may be held and whose phase is published; 0: none yet."""
@@ -43,8 +44,12 @@ class Held:
     fetched: int
     """Indices that the trainer's latest quick fetch was given; 0: not known."""
 
+    born_ns: int
+    """When this process was forked, 0 if it was not; what began before is its parent's."""
+
     def __init__(self) -> None:
         self.reset()
+        self.born_ns = 0
 
     def reset(self) -> None:
         """Begin anew, in a forked child."""
@@ -52,6 +57,7 @@ class Held:
         # Integers in a row: a tuple that is kept would be work for the garbage collector.
         self._words: list[int] = []
         self._phase = memoryview(bytearray(1))
+        self.born_ns = monotonic_ns()
 
     def show(self, phase: memoryview) -> None:
         """From now on the phase is the first byte of this."""
@@ -89,6 +95,8 @@ class Held:
         tail: int,
     ) -> bool:
         """The same for a thread that was the trainer."""
+        if start_ns < self.born_ns:
+            return False
         self._words.extend((start_ns, end_ns - start_ns, a, b, c, d, e, tail | tid))
         return end_ns >= self.write_at
 

@@ -3,11 +3,16 @@
 Python's own `mmap` objects (before 3.13) keep a duplicate of the descriptor and close that number
 when they go. A job that has closed all descriptors, as daemons do, may use the number for something
 else by then, and would lose it to us. So the C library is asked; torch has loaded ctypes anyway.
+
+What nothing refers to any more is unmapped at the next mapping, not by a callback of a weak
+reference: on entering that Python runs the job's signal handlers, and loses what they raise.
 """
 
 import ctypes
+import itertools
 import os
 import weakref
+from typing import Any
 
 __all__ = ["map_shared"]
 
@@ -26,15 +31,25 @@ _libc.mmap.argtypes = [
 ]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
+_mapped: dict[int, tuple[weakref.ref[Any], int, int]] = {}
+_fresh = itertools.count().__next__
+
 
 def map_shared(fd: int, offset: int, size_bytes: int) -> memoryview:
-    """Bytes of the file from `offset`, writable; unmapped when nothing refers to them any more."""
+    """Bytes of the file from `offset`, writable."""
+    _unmap_the_dead()
     prot = _PROT_READ | _PROT_WRITE
     address = _libc.mmap(None, size_bytes, prot, _MAP_SHARED, fd, offset)
     if address is None or address == _FAILED:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     array = (ctypes.c_ubyte * size_bytes).from_address(address)
-    # Not at exit: threads of the job may still write, and the process is about to end anyway.
-    weakref.finalize(array, _libc.munmap, address, size_bytes).atexit = False
+    _mapped[_fresh()] = weakref.ref(array), address, size_bytes
     return memoryview(array).cast("B")
+
+
+def _unmap_the_dead() -> None:
+    for key, (array, address, size_bytes) in list(_mapped.items()):
+        # Who takes the entry out unmaps; keys come once, while addresses are used again.
+        if array() is None and _mapped.pop(key, None) is not None:
+            _libc.munmap(address, size_bytes)

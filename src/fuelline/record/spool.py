@@ -94,6 +94,7 @@ class Spool:
         self._cap_bytes = cap_bytes
         self.held = Held()
         self._start()
+        self.held.born_ns = 0
         start = weakref.WeakMethod(self._start)
         os.register_at_fork(after_in_child=lambda: (alive := start()) and alive())
         finish = weakref.WeakMethod(self.write_held)

@@ -152,3 +152,14 @@ def test_both_hold_the_same(given_records: list[tuple[int, ...]]) -> None:
         for number, fields in enumerate(given_records):
             held.keep(number, number + 3, *fields)
     assert both[0].take() == both[1].take()
+
+
+def test_a_forked_child_leaves_what_began_before_it_to_its_parent(pair: tuple[Any, Any]) -> None:
+    held, lap = pair
+    start_ns = lap.start(None)
+    held.reset()  # as in a child
+    assert not lap.stop(None, start_ns, 1, 2, 3, 4, 5, 0)
+    assert not held.keep(start_ns, start_ns + 1, 1, 2, 3, 4, 5, 0)
+    assert records(held) == []
+    held.keep(held.born_ns, held.born_ns + 1, 1, 2, 3, 4, 5, 0)
+    assert len(records(held)) == 1

@@ -20,6 +20,7 @@ from torch.utils.data._utils import fetch
 from torch.utils.data._utils import pin_memory as pinning
 
 from fuelline.record import spool as spooling
+from fuelline.record.held import PLAIN
 from fuelline.record.hooks import batches, graph
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF, Hook
 from fuelline.record.hooks.install import Installation
@@ -591,3 +592,47 @@ def test_a_thread_clock_does_not_close_a_descriptor_that_is_no_longer_its_own() 
     for fd in ours - {taken}:
         os.close(fd)
     os.close(taken)
+
+
+class Lazy(DataLoader[Any]):
+    """Gives out a generator, and builds the iterator when that is asked for its first batch."""
+
+    def _get_iterator(self) -> Any:
+        yield from super()._get_iterator()
+
+
+class Eager(DataLoader[Any]):
+    def _get_iterator(self) -> Any:
+        inner = super()._get_iterator()
+        return (batch for batch in inner)
+
+
+@pytest.mark.usefixtures("hooked")
+@pytest.mark.parametrize("kind", [Lazy, Eager])
+def test_a_loader_that_gives_out_a_generator_is_one_loader_with_its_settings(
+    tmp_path: Path, kind: type[DataLoader[Any]]
+) -> None:
+    loader = kind(range(3))  # type: ignore[arg-type]
+    for _ in range(2):
+        assert len(list(loader)) == 3
+    list(DataLoader(range(2)))  # type: ignore[arg-type]
+    left = read(tmp_path)
+    assert (left.faults, left.blindspots()) == (0, [])
+    assert [settings["batch_size"] for settings in left.settings()] == [1, 1]
+    assert [record[2] for record in left.of(Kind.ITER)] == [1, 1, 2]
+    assert [record[2] for record in left.of(Kind.NEXT)] == [1] * 8 + [2] * 3
+
+
+def test_without_the_compiled_part_collections_are_a_blindspot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spooling, "Held", PLAIN[0])
+    monkeypatch.setattr("fuelline.record.hooks.hook.Lap", PLAIN[1])
+    installation = Installation(Spool(f"{tmp_path}/spool"))
+    before = list(gc.callbacks)
+    installation.add("pauses", "install")
+    assert gc.callbacks == before
+    installation.uninstall()
+    (blind,) = read(tmp_path).blindspots()
+    assert blind["what"] == "garbage collections"
+    assert "without its compiled part" in blind["why"]

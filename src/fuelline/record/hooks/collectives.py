@@ -36,6 +36,8 @@ KEPT_HANDLES = 256
 _RANK, _COLLECTIVE, _WAIT = int(Kind.RANK), int(Kind.COLLECTIVE), int(Kind.COLLECTIVE_WAIT)
 _ERROR, _ASYNC = int(Flag.ERROR), int(Flag.ASYNC)
 _CALL_TAIL, _ASYNC_TAIL, _WAIT_TAIL = tail(_COLLECTIVE), tail(_COLLECTIVE, _ASYNC), tail(_WAIT)
+_NAMELESS, _UNMATCHED = 0, -1
+"""A group of which only this rank knows which it is: its collectives have no number to match."""
 _GRADIENTS, _BUFFERS = int(Collective.GRADIENTS), int(Collective.BUFFERS)
 
 _CALLS = {
@@ -137,13 +139,15 @@ class _Roll:
 
     def introduce(self, group: Any) -> _Group:
         """The group by its number, after this process has told its rank."""
-        if not self._guest.is_ranked:
-            self._guest.is_ranked = True
-            self._tell_rank()
-        return _Group(zlib.crc32(group.group_name.encode()), group.size())
+        if self._guest.ranked_by != "job":
+            self._tell_rank(group)
+        name = getattr(group, "group_name", "")
+        return _Group(zlib.crc32(name.encode()) if name else _NAMELESS, group.size())
 
     def counter(self, group: _Group, kind: int) -> Callable[[], int]:
-        """Counts the collectives of this kind in a group."""
+        """Counts the collectives of this kind in a group that other ranks know as well."""
+        if group.number == _NAMELESS:
+            return lambda: _UNMATCHED
         counter = self._counters.get((group.number, kind))
         if counter is None:
             counter = self._counters[group.number, kind] = itertools.count()
@@ -153,12 +157,22 @@ class _Roll:
         """How many collectives of this kind the group had before."""
         return self.counter(group, kind)()
 
-    def _tell_rank(self) -> None:
+    def _tell_rank(self, group: Any) -> None:
+        """Write down the rank in the job, or in this group while the job has no group of all.
+
+        A library may make groups of its own without `init_process_group`.
+        """
+        guest, everyone = self._guest, _member.WORLD
+        teller = "group" if everyone is None else "job"
+        if guest.ranked_by == teller:
+            return
+        guest.ranked_by = teller
+        asked = group if everyone is None else everyone
+        backend = asked.name() if everyone is None else c10d.get_backend()
         local = os.environ.get("LOCAL_RANK", "")
-        backend = self._guest.spool.text(str(c10d.get_backend()))
-        self._guest.append(
-            _RANK, monotonic_ns(), 0, c10d.get_rank(), c10d.get_world_size(),
-            int(local) if local.isdecimal() else -1, backend,
+        guest.append(
+            _RANK, monotonic_ns(), 0, asked.rank(), asked.size(),
+            int(local) if local.isdecimal() else -1, guest.spool.text(str(backend)),
         )  # fmt: skip
 
 

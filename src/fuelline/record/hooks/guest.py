@@ -71,8 +71,8 @@ class Guest:
         self.lane = Lane(itertools.count())
         self.is_proven = False
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
-        self.is_ranked = False
-        """Whether it was written down which rank this process is."""
+        self.ranked_by = ""
+        """Who told which rank this process is: nobody yet, a "group" of its own, or the "job"."""
         self._blindspots: set[str] = set()
         for state in (self.waiting, self.fetching, self.backward):
             state.clear()
@@ -133,8 +133,11 @@ class Guest:
     ) -> None:
         """Keep one record, after those of the same thread that are still held.
 
-        While there is no trainer, all that may be held are collections, of any thread.
+        While there is no trainer, all that may be held are collections, of any thread. A call that
+        began before this process was forked is its parent's; a note of no time has a start of 0.
         """
+        if 0 < start_ns < self._held.born_ns:
+            return
         if self.trainer in (0, get_ident()):
             self.spool.write_held()
         self.spool.append(kind, start_ns, dur_ns, a, b, c, d, e, flags)

@@ -33,6 +33,16 @@ FAULTS_UNTIL_OFF = 3
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - no pathlib here
 _OUR_ROOT = os.path.dirname(os.path.dirname(_PACKAGE)) + os.sep  # noqa: PTH120 - as above
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # noqa: PTH100, PTH120 - as above
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep  # noqa: PTH100, PTH120 - as above
+
+_HANDLERS = tuple(
+    _TORCH + file.replace("/", os.sep)
+    for file in (
+        "utils/data/_utils/signal_handling.py",
+        "distributed/elastic/multiprocessing/api.py",
+    )
+)
+"""Where torch has signal handlers that raise: a worker has died, the launcher is to end."""
 
 is_tracing: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", lambda: False)
 
@@ -65,20 +75,27 @@ class Hook:
             # A compiler that traces through us must see the original call and nothing else.
             if is_tracing() or not self.is_on:
                 return original(*args, **kwargs)
-            ticket = None
+            ticket: Any = self  # anything but None: we may be inside until `begin` has answered
             try:
-                ticket = self.begin(args, kwargs)
-            except BaseException as fault:  # noqa: BLE001 - the guard
-                self.answer_for(fault)
-            if ticket is None:
-                return original(*args, **kwargs)
-            try:
-                result = original(*args, **kwargs)
-            except BaseException as error:
-                self.close(ticket, None, error)
+                try:
+                    ticket = self.begin(args, kwargs)
+                except BaseException as fault:  # noqa: BLE001 - the guard
+                    self.answer_for(fault)
+                    ticket = None
+                if ticket is not None:
+                    try:
+                        result = original(*args, **kwargs)
+                    except BaseException as error:
+                        self.close(ticket, None, error)
+                        ticket = None
+                        raise
+                    self.close(ticket, result, None)
+                    return result
+            except BaseException:
+                if ticket is not None:
+                    self.withdraw()  # interrupted, perhaps on the way into the guard
                 raise
-            self.close(ticket, result, None)
-            return result
+            return original(*args, **kwargs)
 
         return watched
 
@@ -116,6 +133,9 @@ class QuickHook(Hook):
     The quick path notes when and how long, and nothing else; it is one function, because while the
     caches are cold each further one costs a microsecond. All other calls are thorough ones: they go
     through `begin` and `end`, read the CPU clock, and say how many quick calls may follow.
+
+    The job's signal handlers run on entering a function and after a call of a compiled one, so a
+    `try` encloses all from the first change to the last: whatever leaves it withdraws.
     """
 
     def __init__(self, guest: Guest) -> None:
@@ -125,16 +145,6 @@ class QuickHook(Hook):
         """All calls until the next thorough one."""
         self._run = 0
         guest.laps.append(self.lap)
-
-    def break_off(self, ticket: tuple[Any, ...], error: BaseException) -> None:
-        """Record a quick call that raised, unless the job was interrupted before it had begun.
-
-        The time at which it began is the last of the ticket.
-        """
-        if ticket[-1]:
-            self.close(ticket, None, error)
-        else:
-            self.withdraw()
 
     def leave(self, ident: int) -> None:
         """Note that a thread is in no call any more."""
@@ -155,18 +165,25 @@ class QuickHook(Hook):
 
 
 def _place_of(traceback: TracebackType | None) -> str | None:
-    """Where we failed; None if any frame belongs neither to us nor to the standard library.
+    """Where we failed; None if a frame is the job's, who is to hear of it then.
 
-    A signal handler is called from whatever frame is interrupted, so its frame stands in the
-    traceback after ours.
+    The traceback begins with us, so what fails in torch or the standard library was called by us. A
+    signal handler is called from whatever frame is interrupted, and so stands after ours, too.
     """
     place = None
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        is_stdlib = code.co_filename.startswith(_STDLIB) and "-packages" not in code.co_filename
         if code.co_filename.startswith(_OUR_ROOT):
             place = f"{code.co_name}:{traceback.tb_lineno}"
-        elif not is_stdlib:
+        elif not _is_called_by_us(code.co_filename):
             return None
         traceback = traceback.tb_next
     return place
+
+
+def _is_called_by_us(file: str) -> bool:
+    """Whether code that is not ours is none of the job's either."""
+    if file.startswith(_TORCH):
+        return not file.startswith(_HANDLERS)
+    is_stdlib = file.startswith(_STDLIB) and "-packages" not in file
+    return is_stdlib or file.startswith("<frozen ")

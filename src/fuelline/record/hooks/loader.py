@@ -7,6 +7,7 @@ iterators cannot be pickled, and the note dies with them. Loaders are left untou
 
 import functools
 import sys
+import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from time import monotonic_ns, thread_time_ns
@@ -77,10 +78,13 @@ class _Book:
         self._guest = guest
         self._loaders = Identities()
         self._told: set[int] = set()
+        self._hiding: dict[int, weakref.ref[Any]] = {}
         guest.on_fork(self._told.clear)
 
     def enter(self, loader: Any, iterator: Any) -> _Note:
         """Note the loader on an iterator that it has built or reset."""
+        if not issubclass(type(iterator), dataloader._BaseDataLoaderIter):
+            return self._enter_hiding(loader)
         note: _Note | None = vars(iterator).get(NOTE)
         if note is None:
             note = self._note_for(loader)
@@ -90,11 +94,32 @@ class _Book:
 
     def enter_nameless(self, iterator: Any) -> _Note:
         """Note an iterator that was built around `DataLoader.__iter__`."""
+        loader = self._find_hiding(vars(iterator).get("_dataset"))
+        if loader is not None:
+            return self.enter(loader, iterator)
         note = _Note(self._loaders.add_nameless(), None)
         vars(iterator)[NOTE] = note
         self._tell(note.loader_id, describe_iterator(iterator))
         self._tell_workers(note.loader_id, iterator)
         return note
+
+    def _enter_hiding(self, loader: Any) -> _Note:
+        """Take note of a loader that gives out something else, as a generator around an iterator.
+
+        The iterator within is met at its first batch, and known by the dataset.
+        """
+        note = self._note_for(loader)
+        if note.loader_id not in self._hiding:
+            living = {key: ref for key, ref in self._hiding.items() if ref() is not None}
+            self._hiding = {**living, note.loader_id: weakref.ref(loader)}
+        return note
+
+    def _find_hiding(self, dataset: Any) -> Any:
+        for ref in self._hiding.values():
+            loader = ref()
+            if loader is not None and vars(loader).get("dataset") is dataset:
+                return loader
+        return None
 
     def _note_for(self, loader: Any) -> _Note:
         loader_id = self._loaders.find(loader) or self._loaders.add(loader)
@@ -175,28 +200,30 @@ class Take(QuickHook):
             if note is None:
                 return thorough(iterator)
             is_training, position = _is_grad_enabled(), iterator._num_yielded
-            start_ns, batch = 0, None
             wait, work, ending = _TRAINING if is_training else _EVALUATING
             try:
                 start_ns = start(wait)
                 if start_ns:
-                    batch = original(iterator)
-            except BaseException as error:
-                ticket = held.trainer, iterator, note, is_training, position, 0, start_ns
-                self.break_off(ticket, error)
+                    try:
+                        batch = original(iterator)
+                    except BaseException as error:
+                        ticket = held.trainer, iterator, note, is_training, position, 0, start_ns
+                        self.close(ticket, None, error)
+                        raise
+                    try:
+                        samples, size_bytes = note[1], UNKNOWN
+                        in_hand = own.get("_tasks_outstanding", held.fetched)
+                        if in_hand < note[2] and not is_usual(batch, samples):
+                            samples, size_bytes = measure(batch, samples)
+                        if stop(work, start_ns, note[0], samples, size_bytes, -1, position, ending):
+                            spool.write_held()
+                    except BaseException as fault:  # noqa: BLE001 - the guard
+                        self.answer_for(fault)
+                    return batch
+            except BaseException:
+                self.withdraw()
                 raise
-            if not start_ns:
-                return thorough(iterator)
-            try:
-                samples, size_bytes = note[1], UNKNOWN
-                in_hand = own.get("_tasks_outstanding", held.fetched)
-                if in_hand < note[2] and not is_usual(batch, samples):
-                    samples, size_bytes = measure(batch, samples)
-                if stop(work, start_ns, note[0], samples, size_bytes, -1, position, ending):
-                    spool.write_held()
-            except BaseException as fault:  # noqa: BLE001 - the guard
-                self.answer_for(fault)
-            return batch
+            return thorough(iterator)
 
         return watched
 

@@ -44,13 +44,13 @@ def _watch_collections(guest: Guest, patches: Patches) -> None:
 
     On entering a function of its own Python runs the handlers of signals that have arrived, and
     what a handler raises in a callback of the collector is lost: a Ctrl-C that never ends the job.
-    So only a compiled function may be called.
+    So only a compiled function may be called; `fuelline doctor` says whether there is one.
     """
     notice = guest.spool.held.notice
     if notice is None:
         guest.report_blindspot(
             "garbage collections",
-            "fuelline was built without a C compiler",
+            "fuelline runs without its compiled part, record/_held, here",
             "telling how long garbage collections keep the training",
         )
         return

@@ -59,22 +59,24 @@ class Backward(QuickHook):
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            start_ns, result = 0, None
             try:
                 start_ns = start(None)
                 if start_ns:
-                    result = original(*args, **kwargs)
-            except BaseException as error:
-                self.break_off((0, 0, start_ns), error)
+                    try:
+                        result = original(*args, **kwargs)
+                    except BaseException as error:
+                        self.close((0, 0, start_ns), None, error)
+                        raise
+                    try:
+                        if stop(None, start_ns, 0, -1, 0, 0, 0, _BACKWARD_TAIL):
+                            spool.write_held()
+                    except BaseException as fault:  # noqa: BLE001 - the guard
+                        self.answer_for(fault)
+                    return result
+            except BaseException:
+                self.withdraw()
                 raise
-            if not start_ns:
-                return thorough(*args, **kwargs)
-            try:
-                if stop(None, start_ns, 0, -1, 0, 0, 0, _BACKWARD_TAIL):
-                    spool.write_held()
-            except BaseException as fault:  # noqa: BLE001 - the guard
-                self.answer_for(fault)
-            return result
+            return thorough(*args, **kwargs)
 
         return watched
 
@@ -137,13 +139,17 @@ class Step(Hook):
     def make_after(self) -> Callable[[Any, Any, Any], None]:
         """What torch is to call after each step that did not raise."""
         guest, spool, mark = self.guest, self.guest.spool, self.guest.spool.held.mark
-        numbers = self._optimizers.numbers
+        find, add = self._optimizers.entries.get, self._optimizers.add
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_tracing() or not self.is_on:
                 return
             try:
-                number = numbers.get(id(optimizer)) or self._optimizers.add(optimizer)
+                entry = find(id(optimizer))
+                if entry is None or entry[0]() is not optimizer:
+                    number = add(optimizer)
+                else:
+                    number = entry[1]
                 is_time = mark(number, _OPTIMIZER_TAIL)
                 if is_time:
                     spool.write_held()

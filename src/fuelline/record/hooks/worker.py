@@ -78,36 +78,36 @@ class Fetch(QuickHook):
 
         @functools.wraps(original)
         def watched(fetcher: Any, indices: Any) -> Any:
-            if skip():
-                try:
-                    batch = original(fetcher, indices)
-                finally:
-                    lap.is_inside = False
-                held.fetched = len(indices) if type(indices) is list else 0
-                return batch
-            collate, ident, start_ns, batch = fetcher.collate_fn, get_ident(), 0, None
-            if type(collate) is not TimedCollate:
-                return thorough(fetcher, indices)
             try:
-                start_ns = start(None)
+                if skip():
+                    batch = original(fetcher, indices)
+                    lap.is_inside = False
+                    held.fetched = len(indices) if type(indices) is list else 0
+                    return batch
+                collate = fetcher.collate_fn
+                start_ns = start(None) if type(collate) is TimedCollate else 0
                 if start_ns:
+                    ident = get_ident()
                     collate.dur_ns = collate.samples = held.fetched = 0
                     guest.fetching.add(ident)
-                    batch = original(fetcher, indices)
-            except BaseException as error:
-                self.break_off((-1, collate, None, 0, start_ns), error)
+                    try:
+                        batch = original(fetcher, indices)
+                    except BaseException as error:
+                        self.close((-1, collate, None, 0, start_ns), None, error)
+                        raise
+                    try:
+                        guest.fetching.discard(ident)
+                        if stop(
+                            None, start_ns, -1, collate.samples, -1, -1, collate.dur_ns, _FETCH_TAIL
+                        ):  # fmt: skip
+                            spool.write_held()
+                    except BaseException as fault:  # noqa: BLE001 - the guard
+                        self.answer_for(fault)
+                    return batch
+            except BaseException:
+                self.withdraw()
                 raise
-            if not start_ns:
-                return thorough(fetcher, indices)
-            try:
-                guest.fetching.discard(ident)
-                if stop(
-                    None, start_ns, -1, collate.samples, -1, -1, collate.dur_ns, _FETCH_TAIL
-                ):  # fmt: skip
-                    spool.write_held()
-            except BaseException as fault:  # noqa: BLE001 - the guard
-                self.answer_for(fault)
-            return batch
+            return thorough(fetcher, indices)
 
         return watched
 

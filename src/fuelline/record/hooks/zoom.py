@@ -70,7 +70,13 @@ class Zoom(Hook):
             act()
         except Exception as fault:  # noqa: BLE001 - the guard
             self.answer_for(fault)
+            self._give_up()
+
+    def _give_up(self) -> None:
+        try:
             self.stop()
+        except Exception as fault:  # noqa: BLE001 - the guard
+            self.answer_for(fault)
 
     def stop(self) -> None:
         """Leave whatever is open."""
