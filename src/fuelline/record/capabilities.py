@@ -303,7 +303,7 @@ def find_compiled_hooks() -> Capability:
 
 def find_disk_space(runs_folder: Path) -> Capability:
     """Room where recordings are kept, and whether we may write there."""
-    existing = next(path for path in (runs_folder, *runs_folder.parents) if path.exists())
+    existing = next(path for path in (runs_folder, *runs_folder.parents) if _is_there(path))
     free = shutil.disk_usage(existing).free
     may_write = os.access(existing, os.W_OK | os.X_OK)
     is_fine = may_write and free >= WANTED_FREE_BYTES
@@ -315,6 +315,14 @@ def find_disk_space(runs_folder: Path) -> Capability:
         enables="keeping a recording; with too little room it ends early and says so",
         how_to_enable="" if is_fine else "free some space, or set FUELLINE_HOME to another folder",
     )
+
+
+def _is_there(path: Path) -> bool:
+    """Whether it can be seen that there is something; `exists` raises where it may not look."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _find_refusal(path: str, size: int = 64) -> str | None:
