@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.saying import flush_streams, say
 from fuelline.cli.serving import add_serving, serve_files
-from fuelline.cli.store import is_there, new_run_dir
+from fuelline.cli.store import is_there, name_run, new_run_dir
 from fuelline.fix.adapters import put_on_path
 from fuelline.record.launch import Outcome, launch
 from fuelline.schema.errors import InputError, UsageError
@@ -183,7 +183,7 @@ def act(options: argparse.Namespace) -> int:
     if options.fix and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
         say(
             "--fix had nothing to do: no DataLoader of torch was iterated. The job ran "
-            f"as it is. `fuelline diagnose {run_dir}` shows what was seen."
+            f"as it is. `fuelline diagnose {name_run(run_dir)}` shows what was seen."
         )
     return _leave_like(outcome)
 
@@ -279,11 +279,11 @@ def _report(run_dir: Path, price: float | None) -> None:
     try:
         from fuelline import pipeline  # noqa: PLC0415 - loaded while the job ran
 
-        pipeline.show_report(run_dir, price=price, stream=sys.stderr)
+        pipeline.show_report(run_dir, name=name_run(run_dir), price=price, stream=sys.stderr)
     except BaseException as error:  # noqa: BLE001 - as the text says
         say(
             f"no diagnosis: {error or type(error).__name__}. The job was not affected. "
-            f"`fuelline --debug diagnose {run_dir}` shows more."
+            f"`fuelline --debug diagnose {name_run(run_dir)}` shows more."
         )
 
 

@@ -104,8 +104,18 @@ def find_run(word: str | None) -> Path:
 
 
 def name_run(path: Path) -> str:
-    """The shortest word by which `find_run` finds this folder again."""
-    return path.name if path.parent == runs_folder() else str(path)
+    """The shortest word by which `find_run`, called from here, finds this folder again.
+
+    The id of a run in the store, unless something of that name lies here; else a path, from here if
+    it goes down only.
+    """
+    if path.parent == runs_folder() and not is_there(Path(path.name)):
+        return path.name
+    try:
+        word = str(path.absolute().relative_to(Path.cwd()))
+    except (ValueError, OSError):  # not below here, or we stand in no folder
+        word = str(path)
+    return f"./{word}" if word.startswith("-") else word  # not an option
 
 
 def find_running() -> Path | None:

@@ -87,6 +87,9 @@ def _draw(console: Console, block: Block, *, plain: bool) -> None:
 def _draw_statement(console: Console, block: Statement, *, plain: bool) -> None:
     console.print()
     style = "bold red" if block.alarm else "bold green" if block.label else ""
+    if block.is_whole:
+        console.print(_text(block.text, style, plain=plain), soft_wrap=True)
+        return
     _print(console, block.text, style, plain=plain)
     if block.label:
         _print(console, block.label, "dim", plain=plain)

@@ -14,7 +14,7 @@ import pytest
 
 from fuelline import pipeline
 from fuelline.cli import main, run
-from fuelline.cli.store import runs_folder
+from fuelline.cli.store import find_run, name_run, runs_folder
 from fuelline.record import capabilities
 from fuelline.record.launch import Outcome
 from fuelline.schema.capabilities import Capability
@@ -220,7 +220,41 @@ def test_diagnose_prints_a_report_for_people(capsys: Capture, recorded: Path) ->
     assert main(["diagnose"]) == 0
     output = capsys.readouterr().out
     assert "Where the time went" in output
-    assert str(recorded) in output.replace("\n", "")
+    assert output.endswith(f"\nNext: fuelline diagnose {recorded.name} --json\n")
+
+
+def test_a_run_is_named_by_the_shortest_word_that_finds_it(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = write_run(tmp_path / "deep" / "down" / "run")
+    away = tmp_path / "away"
+    away.mkdir()
+    for here, path, word in [
+        (away, recorded, RUN.run_id),
+        (recorded.parent, recorded, RUN.run_id),
+        (outside.parent, outside, "run"),
+        (outside.parent, Path("run"), "run"),
+        (away, outside, str(outside)),
+        (away, Path("../deep/down/run"), "../deep/down/run"),
+        (Path("/"), outside, str(outside)[1:]),
+    ]:
+        monkeypatch.chdir(here)
+        assert name_run(path) == word
+        assert find_run(word).samefile(path)
+
+
+def test_a_folder_here_that_is_named_like_a_run_is_not_taken_for_it(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / recorded.name).mkdir()
+    assert find_run(name_run(recorded)).samefile(recorded)
+
+
+def test_a_name_like_an_option_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "--json")
+    monkeypatch.chdir(tmp_path)
+    assert name_run(tmp_path / "--json") == "./--json"
 
 
 @pytest.mark.parametrize("word", [RUN.run_id, RUN.run_id[:12]])
@@ -437,8 +471,21 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(
     output = capsys.readouterr().out
     assert "ok  clocks: fine" in output
     assert "NO  system calls: refused" in output
-    assert "IN101" in output
-    assert "be root" in output
+    assert "it gives:  IN101" in output
+    assert "to get it: be root" in output
+
+
+def test_doctor_fits_the_screen_and_cuts_no_path(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/mnt/with-a-hyphen" + "/deep" * 8
+    words = f"words {path} " * 3
+    unseen = Capability(name="x", ok=False, detail=words, enables=words, how_to_enable=words)
+    monkeypatch.setattr(capabilities, "find_capabilities", lambda _: [unseen])
+    main(["doctor"])
+    output = capsys.readouterr().out
+    assert max(map(len, output.splitlines())) <= 80
+    assert output.count(path) == 9
 
 
 @pytest.mark.usefixtures("store")
