@@ -34,9 +34,8 @@ def act(_: argparse.Namespace) -> int:
         print(_wrap(mark, f"{capability.name}: {capability.detail}"))
         if not capability.ok:
             print(_wrap("      it gives:  ", capability.enables))
-            print(
-                _wrap("      to get it: ", capability.how_to_enable or "nothing can be done here")
-            )
+            how = capability.how_to_enable or "nothing can be done here"
+            print(_wrap("      to get it: ", how))
     print("\nNext: fuelline run train.py")
     return 0
 
