@@ -112,6 +112,41 @@ def test_the_exit_code_is_the_jobs(launcher: Launcher, code: int) -> None:
     assert launcher.run("--quiet", job).returncode == code
 
 
+@pytest.mark.parametrize("stderr", ["full", "closed", "nobody reads it"])
+@pytest.mark.parametrize("end", ["sys.exit(0)", "sys.exit(5)", "os.kill(os.getpid(), 15)"])
+def test_the_exit_code_is_the_jobs_wherever_our_words_go(
+    launcher: Launcher, stderr: str, end: str
+) -> None:
+    job = launcher.script(f"import os, sys; print('fine', flush=True); {end}")
+    reader, writer = os.pipe()
+    os.close(reader)
+    streams = {"full": "2>/dev/full", "closed": "2>&-", "nobody reads it": f"2>&{writer}"}
+    command = f"exec {' '.join(launcher.command(job))} {streams[stderr]}"
+    recorded = subprocess.run(
+        ["bash", "-c", command],
+        env=launcher.environment,
+        cwd=launcher.folder,
+        stdout=subprocess.PIPE,
+        pass_fds=(writer,),
+        check=False,
+    )
+    os.close(writer)
+    plain = subprocess.run([sys.executable, job], cwd=launcher.folder, check=False)
+    assert (recorded.returncode, recorded.stdout) == (plain.returncode, b"fine\n")
+
+
+def test_a_reader_of_recordings_that_is_broken_costs_only_the_report(launcher: Launcher) -> None:
+    broken = launcher.folder / "broken" / "polars"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ValueError('a build for another processor')")
+    path = os.pathsep.join([str(broken.parent), os.environ.get("PYTHONPATH", "")])
+    job = launcher.script("import time; time.sleep(1); print('trained'); raise SystemExit(5)")
+    done = launcher.run(job, env=launcher.environment | {"PYTHONPATH": path})
+    assert (done.returncode, done.stdout) == (5, b"trained\n")
+    assert b"no diagnosis: a build for another processor" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
 def test_output_is_exactly_the_jobs_and_the_report_goes_elsewhere(launcher: Launcher) -> None:
     job = launcher.script(
         r"""

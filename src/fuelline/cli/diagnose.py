@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.frugal import save_memory
 from fuelline.cli.run import add_price
-from fuelline.cli.store import find_run
+from fuelline.cli.store import find_run, name_run
 
 if TYPE_CHECKING:
     import argparse
@@ -36,5 +36,6 @@ def act(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(pipeline.diagnose_as_json(run_dir, price=options.price) + "\n")
     else:
-        pipeline.show_report(run_dir, price=options.price, stream=sys.stdout)
+        name = name_run(run_dir)
+        pipeline.show_report(run_dir, name=name, price=options.price, stream=sys.stdout)
     return 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING
 
+from fuelline.cli.saying import WIDEST
 from fuelline.cli.store import runs_folder
+from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
     import argparse
@@ -27,9 +30,24 @@ def act(_: argparse.Namespace) -> int:
 
     capabilities = [*find_capabilities(runs_folder()), find_capability()]
     for capability in capabilities:
-        print(f"{'ok ' if capability.ok else 'NO '} {capability.name}: {capability.detail}")
+        mark = "ok  " if capability.ok else "NO  "
+        print(_wrap(mark, f"{capability.name}: {capability.detail}"))
         if not capability.ok:
-            print(f"      without it: {capability.enables}")
-            print(f"      to get it:  {capability.how_to_enable}")
+            print(_wrap("      it gives:  ", capability.enables))
+            how = capability.how_to_enable or "nothing can be done here"
+            print(_wrap("      to get it: ", how))
     print("\nNext: fuelline run train.py")
     return 0
+
+
+def _wrap(label: str, words: str) -> str:
+    """Below each other behind a label, within the screen; paths and options are never cut."""
+    indent = " " * len(label)
+    return fill(
+        clean(words),
+        WIDEST,
+        initial_indent=label,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuelline.cli.saying import say
+from fuelline.cli.saying import flush_streams, say
 from fuelline.cli.serving import add_serving, serve_files
-from fuelline.cli.store import new_run_dir
+from fuelline.cli.store import is_there, name_run, new_run_dir
 from fuelline.fix.adapters import put_on_path
 from fuelline.record.launch import Outcome, launch
 from fuelline.schema.errors import InputError, UsageError
@@ -161,7 +161,7 @@ def act(options: argparse.Namespace) -> int:
     """Run the job, then report; leave exactly as the job left."""
     command = resolve_command(options.job)
     run_dir = _choose_folder(options)
-    if run_dir.exists():
+    if is_there(run_dir):
         raise UsageError(
             f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "
             "Name a new folder with --run-dir, or leave it out."
@@ -183,7 +183,7 @@ def act(options: argparse.Namespace) -> int:
     if options.fix and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
         say(
             "--fix had nothing to do: no DataLoader of torch was iterated. The job ran "
-            f"as it is. `fuelline diagnose {run_dir}` shows what was seen."
+            f"as it is. `fuelline diagnose {name_run(run_dir)}` shows what was seen."
         )
     return _leave_like(outcome)
 
@@ -238,8 +238,9 @@ def resolve_command(job: Sequence[str]) -> list[str]:
     if words[0] == "-m":
         return [_python(), *words]
     path = Path(words[0])
-    if path.suffix == ".py" or (path.is_file() and not os.access(path, os.X_OK)):
-        if not path.is_file():
+    is_file = is_there(path) and path.is_file()
+    if path.suffix == ".py" or (is_file and not os.access(path, os.X_OK)):
+        if not is_file:
             raise InputError(
                 f"{path} does not exist. Nothing was started. Check the path from {Path.cwd()}."
             )
@@ -256,41 +257,43 @@ def _python() -> str:
     """The python of the environment that is active in the user's shell, else our own."""
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         candidate = Path(os.environ.get(variable, "/nonexistent")) / "bin" / "python"
-        if candidate.exists():
+        if is_there(candidate):
             return str(candidate)
     return sys.executable
 
 
 def _load_pipeline() -> None:
     """Half a second that the user would wait for after the job; it costs 40 MB until then."""
-    try:
-        import fuelline.fix.telling  # noqa: PLC0415 - as the text says
-        import fuelline.pipeline.diagnosed  # noqa: PLC0415
-        import fuelline.pipeline.recorded  # noqa: PLC0415
-        import fuelline.report  # noqa: F401, PLC0415
-    except (ImportError, OSError, MemoryError):
-        return  # what is missing is told when it is needed, and the job goes on
+    import fuelline.fix.telling  # noqa: PLC0415 - as the text says
+    import fuelline.pipeline.diagnosed  # noqa: PLC0415
+    import fuelline.pipeline.recorded  # noqa: PLC0415
+    import fuelline.report  # noqa: F401, PLC0415
 
 
 def _report(run_dir: Path, price: float | None) -> None:
-    from fuelline import pipeline  # noqa: PLC0415 - loaded while the job ran
+    """The diagnosis.
 
+    Whatever fails in it, a panic of polars or Ctrl-C too, has no part in how the job ended, and the
+    job's exit code is what the caller waits for.
+    """
     try:
-        pipeline.show_report(run_dir, price=price, stream=sys.stderr)
-    except Exception as error:  # noqa: BLE001 - whatever fails here, the job's exit code counts
+        from fuelline import pipeline  # noqa: PLC0415 - loaded while the job ran
+
+        pipeline.show_report(run_dir, name=name_run(run_dir), price=price, stream=sys.stderr)
+    except BaseException as error:  # noqa: BLE001 - as the text says
         say(
-            f"no diagnosis: {error}. The job was not affected. "
-            f"`fuelline --debug diagnose {run_dir}` shows more."
+            f"no diagnosis: {error or type(error).__name__}. The job was not affected. "
+            f"`fuelline --debug diagnose {name_run(run_dir)}` shows more."
         )
 
 
 def _close_part(part: Path, run_dir: Path) -> None:
     """Compact this host's part here, so that the reader of all parts need not."""
-    from fuelline import pipeline  # noqa: PLC0415 - as in `_report`
-
     try:
+        from fuelline import pipeline  # noqa: PLC0415 - as in `_report`
+
         pipeline.compact_run(part)
-    except (OSError, InputError) as error:
+    except BaseException as error:  # noqa: BLE001 - as in `_report`
         say(f"{part} stays as it was recorded: {error}")
     say(f"this host's part is in {part}. When all hosts have ended: fuelline diagnose {run_dir}")
 
@@ -300,8 +303,7 @@ def _leave_like(outcome: Outcome) -> int:
     if outcome.returncode >= 0:
         return outcome.returncode
     number = -outcome.returncode
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_streams()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the job's core dump is the one that counts
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)

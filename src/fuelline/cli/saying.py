@@ -1,15 +1,22 @@
 """What we say beside the job's own output: on standard error, and marked as ours.
 
 A terminal gets lines that end between words; a pipe gets one line a message, so that it can be
-searched.
+searched. Where standard error is closed, full or a pipe that nobody reads, nothing is said: that
+must not change how a job's recorder ends.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fuelline.schema.names import clean
+
+if TYPE_CHECKING:
+    from typing import TextIO
 
 WIDEST = 80
 
@@ -22,4 +29,32 @@ def say(words: str) -> None:
 
         width = min(WIDEST, shutil.get_terminal_size().columns)
         text = fill(text, width, break_long_words=False, break_on_hyphens=False)
-    print(text, file=sys.stderr, flush=True)
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        sys.stderr = _nowhere()  # Python would fail with code 120 over what is left in the old one
+
+
+def open_streams() -> None:
+    """Where a stream was closed (`2>&-`) Python has None; what we write there goes nowhere.
+
+    The descriptor may get the number of the closed one, but no child inherits it.
+    """
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
+
+
+def flush_streams() -> None:
+    """Write what is left to be written; what cannot be is given up."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = _nowhere()
+    try:
+        sys.stderr.flush()
+    except OSError:
+        sys.stderr = _nowhere()
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")

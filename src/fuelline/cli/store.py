@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from fuelline.schema.errors import NotARecordingError
+from fuelline.schema.errors import NotARecordingError, RefusedError
 from fuelline.schema.recording import MANIFEST_FILE, PART_PREFIX, RUN_FILE, RunFacts
 
 HOME_VARIABLE = "FUELLINE_HOME"
@@ -24,8 +24,22 @@ def home_folder() -> Path:
     if home:
         return Path(home).expanduser()
     data = os.environ.get("XDG_DATA_HOME")
-    base = Path(data) if data else Path("~/.local/share").expanduser()
+    try:
+        base = Path(data) if data else Path("~/.local/share").expanduser()
+    except RuntimeError:  # a user without a home, as containers run many
+        return Path("/tmp") / f"fuelline-{os.getuid()}"
     return base / "fuelline"
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is something at a path; what we may not look at is not there for us.
+
+    `exists` raises for folders that we may not enter and for names that are too long.
+    """
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def runs_folder() -> Path:
@@ -55,14 +69,22 @@ def new_run_dir(command: list[str]) -> Path:
 def list_runs() -> list[Path]:
     """All runs in the store, oldest first."""
     folder = runs_folder()
-    found = folder.iterdir() if folder.is_dir() else iter(())
-    return sorted(path for path in found if _is_run(path))
+    try:
+        return sorted(path for path in folder.iterdir() if _is_run(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise RefusedError(
+            f"The run store {folder} cannot be read ({error.strerror}). No run is found there. "
+            f"Set {HOME_VARIABLE} to a folder of yours, or name a run's folder as in "
+            "`fuelline diagnose DIR`."
+        ) from None
 
 
 def find_run(word: str | None) -> Path:
     """A folder, a run id or a unique beginning of one; the last run without a word."""
-    runs = list_runs()
     if word is None:
+        runs = list_runs()
         if runs:
             return runs[-1]
         raise NotARecordingError(
@@ -70,9 +92,9 @@ def find_run(word: str | None) -> Path:
             "`fuelline run train.py` records one, `fuelline demo` shows one."
         )
     path = Path(word)
-    if path.exists():
+    if is_there(path):
         return path
-    matches = [run for run in runs if run.name.startswith(word)]
+    matches = [run for run in list_runs() if run.name.startswith(word)]
     if len(matches) == 1:
         return matches[0]
     what = f"fits {len(matches)} runs" if matches else "is neither a folder nor a recorded run"
@@ -82,8 +104,18 @@ def find_run(word: str | None) -> Path:
 
 
 def name_run(path: Path) -> str:
-    """The shortest word by which `find_run` finds this folder again."""
-    return path.name if path.parent == runs_folder() else str(path)
+    """The shortest word by which `find_run`, called from here, finds this folder again.
+
+    The id of a run in the store, unless something of that name lies here; else a path, from here if
+    it goes down only.
+    """
+    if path.parent == runs_folder() and not is_there(Path(path.name)):
+        return path.name
+    try:
+        word = str(path.absolute().relative_to(Path.cwd()))
+    except (ValueError, OSError):  # not below here, or we stand in no folder
+        word = str(path)
+    return f"./{word}" if word.startswith("-") else word  # not an option
 
 
 def find_running() -> Path | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from fuelline.cli.run import add_price
-from fuelline.cli.store import find_run
+from fuelline.cli.store import find_run, name_run
 from fuelline.schema.catalogue import nearest
 from fuelline.schema.ceilings import Probe
 from fuelline.schema.chips import find_chip, list_chips
@@ -145,7 +145,13 @@ def act(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(pipeline.ask_as_json(run_dir, question, options.price) + "\n")
     else:
-        pipeline.show_forecasts(run_dir, question, price=options.price, stream=sys.stdout)
+        pipeline.show_forecasts(
+            run_dir,
+            question,
+            name=name_run(run_dir),
+            price=options.price,
+            stream=sys.stdout,
+        )
     return 0
 
 

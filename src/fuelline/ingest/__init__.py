@@ -7,6 +7,7 @@ from fuelline.schema.lazily import load_lazily
 if TYPE_CHECKING:
     from fuelline.ingest.fixes import read_fixes
     from fuelline.ingest.follow import RunTail
+    from fuelline.ingest.gather import is_of_damage
     from fuelline.ingest.hosts import Hosts, find_parts
     from fuelline.ingest.imports import find_sources, import_trace
     from fuelline.ingest.last import read_last
@@ -20,6 +21,7 @@ __all__ = [
     "find_parts",
     "find_sources",
     "import_trace",
+    "is_of_damage",
     "is_trace",
     "load_recording",
     "load_trace",
@@ -37,6 +39,7 @@ __getattr__ = load_lazily(
         "find_parts": "hosts",
         "find_sources": "imports",
         "import_trace": "imports",
+        "is_of_damage": "gather",
         "is_trace": "trace_run",
         "load_recording": "recording",
         "load_trace": "trace_run",

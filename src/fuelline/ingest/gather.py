@@ -1,6 +1,7 @@
 """The raw remains of a run in (spools, journal), the tables of a Timeline out.
 
-Nothing here fails on one bad file: what cannot be read is a Blindspot, the rest is kept.
+Nothing here fails on one bad file: what cannot be read is a Blindspot, the rest is kept. Only a
+file of a newer version stops it, as nobody knows what that one changes for the others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 import polars as pl
 
 from fuelline.schema import samples, wire
-from fuelline.schema.errors import InputError
+from fuelline.schema.errors import InputError, NewerRecordingError
 from fuelline.schema.journal import decode_frames
 from fuelline.schema.recording import SPOOL_DIR, Blindspot, LoaderFacts, ProcessFacts
 from fuelline.timeline.tables import TABLES, empty_table
@@ -21,8 +22,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fuelline.ingest.spool import SpoolContent
+    from fuelline.schema.recording import RunFacts
 
-from fuelline.ingest.spool import read_spool
+from fuelline.ingest.spool import LONGEST_NS, read_spool
+
+SLACK_NS = 5 * 10**9
+"""How far from the run a record may lie: a worker that outlives the job ends its last fetch."""
+LATE_WRITE_NS = 120 * 10**9
+"""How much older than its newest record a spool may look: it is mapped, and Linux notes the change
+of a page when it is written to disk, within 35 s by default (vm.dirty_expire_centisecs)."""
+_SPOOL = "the spool "
+_DAMAGED = "damaged"
 
 
 @dataclass
@@ -35,6 +45,8 @@ class Remains:
     limits: list[samples.Limits] = field(default_factory=list)
     blindspots: list[Blindspot] = field(default_factory=list)
     devices: list[samples.DeviceSeen] = field(default_factory=list)
+    is_damaged: bool = False
+    """Whether a file holds more than could be read of it, so that it must not be deleted."""
 
 
 class _ProcessNote(msgspec.Struct):
@@ -54,16 +66,44 @@ _LEFT_NOTES = {
 """What a note is about, by its name, and what it forbids to say."""
 
 
-def gather(run_dir: Path, ended_ns: int | None = None) -> Remains:
-    """Read all spools and the observer's journal of a run; nothing happened after it had ended."""
+def gather(run_dir: Path, run: RunFacts | None = None) -> Remains:
+    """Read all spools and the observer's journal of a run; nothing happened after it had ended.
+
+    Raises NewerRecordingError if a spool is of a newer version: half a run would be misread.
+    """
     remains = Remains()
-    _gather_spools(run_dir / SPOOL_DIR, remains)
+    within_ns = None if run is None else _bound(run, run_dir)
+    _gather_spools(run_dir / SPOOL_DIR, remains, within_ns)
     _gather_journal(run_dir / samples.JOURNAL_NAME, remains)
     remains.blindspots += find_failures(run_dir)
-    if ended_ns is not None:
+    if run is not None and run.ended_ns is not None:
         events = remains.tables["events"]
-        remains.tables["events"] = events.filter(pl.col("start_ns") <= ended_ns)
+        remains.tables["events"] = events.filter(pl.col("start_ns") <= run.ended_ns)
     return remains
+
+
+def _bound(run: RunFacts, run_dir: Path) -> tuple[int, int]:
+    """The first and the last moment at which something of this run can have happened."""
+    if run.ended_ns is not None:
+        return run.started_ns - SLACK_NS, run.ended_ns + SLACK_NS
+    written_ns = find_last_write(run_dir) or 0
+    lasted_ns = written_ns - run.started_wall_ns
+    if lasted_ns < 0:  # somebody has set the wall clock back
+        lasted_ns = LONGEST_NS
+    return run.started_ns - SLACK_NS, run.started_ns + lasted_ns + LATE_WRITE_NS
+
+
+def find_last_write(run_dir: Path) -> int | None:
+    """The newest change of a raw file, by the wall clock; None if there is none."""
+    paths = [run_dir / samples.JOURNAL_NAME, *(run_dir / SPOOL_DIR).glob("*")]
+    return max((found for path in paths if (found := _changed_ns(path)) is not None), default=None)
+
+
+def _changed_ns(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def find_failures(run_dir: Path) -> list[Blindspot]:
@@ -79,19 +119,34 @@ def find_failures(run_dir: Path) -> list[Blindspot]:
     ]
 
 
-def _gather_spools(folder: Path, remains: Remains) -> None:
+def _gather_spools(folder: Path, remains: Remains, within_ns: tuple[int, int] | None) -> None:
     frames = [empty_table("events")]
-    for path in sorted(folder.glob(f"*{wire.SUFFIX}")) if folder.is_dir() else []:
+    for path in _list_spools(folder, remains):
         try:
-            content = read_spool(path)
+            content = read_spool(path, within_ns)
+        except NewerRecordingError:
+            raise
         except (InputError, OSError) as error:
+            remains.is_damaged = True
             remains.blindspots.append(unreadable_spool(path.name, error))
             continue
         if content is not None:
             frames.append(content.events)
             _note_process(content, remains)
+            _note_damage(path, content, remains)
     events = pl.concat(frames).filter(~pl.col("kind").is_in(_NOTES))
     remains.tables["events"] = events.sort("pid", "tid", "start_ns")
+
+
+def _list_spools(folder: Path, remains: Remains) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.name.endswith(wire.SUFFIX))
+    except FileNotFoundError:  # compacted, or the job never loaded its framework
+        return []
+    except OSError as error:
+        remains.is_damaged = True
+        remains.blindspots.append(unreadable_spool(f"folder {folder}", error))
+        return []
 
 
 def _note_process(content: SpoolContent, remains: Remains) -> None:
@@ -109,7 +164,7 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
             remains.loaders.append(msgspec.structs.replace(facts, pid=content.pid, loader_id=first))
         else:
             _append_new(remains.blindspots, decode_note(content.texts.get(first), Blindspot))
-    for number, what in ((content.dropped, "dropped"), (content.damaged, "damaged")):
+    for number, what in ((content.dropped, "dropped"), (content.damaged, _DAMAGED)):
         if number:
             remains.blindspots.append(lost_records(content.pid, number, what))
     remains.processes.append(
@@ -129,18 +184,37 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
     )
 
 
+def _note_damage(path: Path, content: SpoolContent, remains: Remains) -> None:
+    remains.is_damaged |= bool(content.damaged) or content.is_cut
+    if content.is_cut:
+        remains.blindspots.append(cut_spool(path))
+
+
 def unreadable_spool(name: str, error: Exception) -> Blindspot:
     """What a spool costs that cannot be read."""
+    return Blindspot(what=f"{_SPOOL}{name}", why=str(error), forbids="anything about that process")
+
+
+def cut_spool(path: Path) -> Blindspot:
+    """What a spool costs whose end is missing."""
     return Blindspot(
-        what=f"the spool {name}", why=str(error), forbids="anything about that process"
+        what=f"{_SPOOL}{path.name} to its end",
+        why=f"its {path.stat().st_size} bytes are no size that the recorder gives a spool: it was "
+        "cut short",
+        forbids="totals over the whole run for that process",
     )
+
+
+def is_of_damage(spot: Blindspot) -> bool:
+    """Whether it speaks of a spool that holds more than could be read."""
+    return spot.what.startswith(_SPOOL) or spot.why.startswith(_DAMAGED)
 
 
 def lost_records(pid: int, number: int, what: str) -> Blindspot:
     """What records cost that were `dropped` or are `damaged`."""
     reasons = {
         "dropped": "the spool reached its cap or its disk was full",
-        "damaged": "the records cannot have been written by the recorder",
+        _DAMAGED: "they lie outside the run's time or are of no known kind",
     }
     return Blindspot(
         what=f"{number} records of process {pid}",
@@ -153,7 +227,7 @@ def damaged_frames(number: int) -> Blindspot:
     """What damage in the journal costs."""
     return Blindspot(
         what=f"{number} frames of the observer's journal",
-        why="their checksum is wrong",
+        why=f"damaged: their checksum in {samples.JOURNAL_NAME} is wrong",
         forbids="what the observer saw in those seconds",
     )
 
@@ -175,17 +249,12 @@ def _append_new(blindspots: list[Blindspot], found: Blindspot | None) -> None:
 
 
 def _gather_journal(path: Path, remains: Remains) -> None:
-    rows: list[samples.Row] = []
-    if path.exists():
-        decoded = decode_frames(path.read_bytes())
-        rows = decoded.rows
-        if decoded.damaged:
-            remains.blindspots.append(damaged_frames(decoded.damaged))
+    rows, problem = _read_journal(path, remains)
     if not rows:
         remains.blindspots.append(
             Blindspot(
                 what="thread states, host and cgroup counters",
-                why="the observer left nothing behind",
+                why=problem or "the observer left nothing behind",
                 forbids="telling slow storage from slow CPU, and any cause outside the job",
             )
         )
@@ -202,6 +271,25 @@ def _gather_journal(path: Path, remains: Remains) -> None:
     for blind in by_kind.get(samples.Blind, []):
         spot = Blindspot(what=blind.what, why=blind.why, forbids=blind.forbids)
         _append_new(remains.blindspots, spot)
+
+
+def _read_journal(path: Path, remains: Remains) -> tuple[list[samples.Row], str | None]:
+    """The rows, and what kept others from being read.
+
+    A last frame that was cut off is no damage: the observer was killed.
+    """
+    try:
+        decoded = decode_frames(path.read_bytes())
+    except FileNotFoundError:
+        return [], None
+    except OSError as error:
+        remains.is_damaged = True
+        return [], f"{path.name} cannot be read ({error.strerror})"
+    if not decoded.damaged:
+        return decoded.rows, None
+    remains.is_damaged = True
+    remains.blindspots.append(damaged_frames(decoded.damaged))
+    return decoded.rows, f"{path.name} is damaged"
 
 
 _ROW_TABLES: dict[str, type[msgspec.Struct]] = {

@@ -12,6 +12,7 @@ import io
 import os
 import shutil
 import socket
+import time
 import zlib
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +20,7 @@ from typing import TypeVar
 import msgspec
 import polars as pl
 
-from fuelline.ingest.gather import Remains, gather
+from fuelline.ingest.gather import Remains, find_last_write, gather
 from fuelline.ingest.source import read_source_lines
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError, NotARecordingError
 from fuelline.schema.recording import (
@@ -35,6 +36,10 @@ from fuelline.schema.recording import (
 from fuelline.schema.samples import JOURNAL_NAME
 from fuelline.timeline import Timeline
 from fuelline.timeline.tables import TABLES
+
+LEFT_NS = 3600 * 10**9
+"""A run of another host is over if nothing was written for so long: its observer writes every
+second, and clocks of hosts that share a folder differ by minutes at worst."""
 
 
 class _Stamp(msgspec.Struct):
@@ -71,10 +76,14 @@ def load_recording(run_dir: Path) -> Timeline:
 def has_ended(run: RunFacts, run_dir: Path) -> bool:
     """Whether nobody writes to this run any more, also if its launcher was killed.
 
-    A run that was copied from another host has ended there or is a copy of its past.
+    Of another host, or of a container with a name of its own, no process can be seen here: its run
+    goes on until nobody has written to it for long.
     """
-    if run.ended_ns is not None or run.host != socket.gethostname():
+    if run.ended_ns is not None:
         return True
+    if run.host != socket.gethostname():
+        written_ns = find_last_write(run_dir)
+        return written_ns is not None and time.time_ns() - written_ns > LEFT_NS
     writers = {path.name.partition("-")[0] for path in (run_dir / SPOOL_DIR).glob("*")}
     # A job that has not loaded its framework yet has no spool, but it has a launcher.
     return not any(Path(f"/proc/{pid}").exists() for pid in {*writers, run.launcher_pid})
@@ -83,7 +92,8 @@ def has_ended(run: RunFacts, run_dir: Path) -> bool:
 def compact_recording(run_dir: Path) -> Timeline:
     """Turn the raw files of an ended run into tables and a manifest; returns the Timeline.
 
-    Raises OSError if there is no room; the raw files are then still there.
+    Raises OSError if there is no room; the raw files are then still there. They also stay, and are
+    read again the next time, if they hold more than could be read.
     """
     if (run_dir / MANIFEST_FILE).exists():
         return _load_compacted(run_dir)
@@ -98,6 +108,8 @@ def compact_recording(run_dir: Path) -> Timeline:
 def _compact(run_dir: Path, run: RunFacts) -> Timeline:
     remains = _gather(run_dir, run)
     lines = read_source_lines(remains.tables["stacks"])
+    if remains.is_damaged:
+        return _timeline(run, remains, lines)
     tables = {
         name: _write_table(run_dir / f"{name}.parquet", frame)
         for name, frame in remains.tables.items()
@@ -127,7 +139,7 @@ def _gather(run_dir: Path, run: RunFacts) -> Remains:
             f"{run_dir / MANIFEST_FILE} is missing, which says what is in {tables[0]} and the "
             f"other tables. {DAMAGE}"
         )
-    return gather(run_dir, run.ended_ns)
+    return gather(run_dir, run)
 
 
 def write_atomically(path: Path, data: bytes) -> None:

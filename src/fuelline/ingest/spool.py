@@ -21,7 +21,9 @@ _WORDS = wire.RECORD_BYTES // 8
 LONGEST_NS = 30 * 24 * 3600 * 10**9
 """An event longer than a month is a damaged record, not an event."""
 _LARGEST_PID = 2**22
-"""PID_MAX_LIMIT of Linux."""
+"""PID_MAX_LIMIT of Linux; of threads, too."""
+_FIRST_SIZES = (wire.FIRST_SEGMENT_BYTES, wire.FIRST_SEGMENT_BYTES + wire.SECOND_SEGMENT_BYTES)
+"""Bytes behind the header page until segments are all of one size."""
 _LIVE_OFFSETS = (
     wire.PHASE_OFFSET,
     wire.PHASE_TID_OFFSET,
@@ -45,7 +47,9 @@ class SpoolContent:
     dropped: int
     faults: int
     damaged: int
-    """Records that cannot have been written by us: counted, not used."""
+    """Records that cannot have been written by us during the run: counted, not used."""
+    is_cut: bool
+    """Whether the file has another size than the recorder gives it."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,8 @@ def read_header(raw: bytes, path: Path) -> SpoolHeader | None:
         raise DamagedRecordingError(f"{path} does not start like a spool (found {magic!r}).")
     if version > wire.VERSION:
         raise NewerRecordingError(
-            f"{path} has spool version {version}; this fuelline reads up to {wire.VERSION}."
+            f"{path} has spool version {version}; this fuelline reads up to {wire.VERSION}. "
+            "Nothing was changed. `pip install -U fuelline` brings a version that reads it."
         )
     if pid > _LARGEST_PID:
         raise DamagedRecordingError(f"{path} claims to be of process {pid}, which cannot exist.")
@@ -79,10 +84,20 @@ def read_header(raw: bytes, path: Path) -> SpoolHeader | None:
     return SpoolHeader(pid, ppid, created_ns, *words)
 
 
-def read_spool(path: Path) -> SpoolContent | None:
-    """Read one spool; None if the process died before its header was written."""
+def read_spool(path: Path, within_ns: tuple[int, int] | None = None) -> SpoolContent | None:
+    """Read one spool; None if the process died before its header was written.
+
+    Records that do not begin and end within the given times are damaged: the spool has no
+    checksums, but nothing can have happened before the run or after it.
+    """
     raw = path.read_bytes()
-    header = read_header(raw, path) if len(raw) >= wire.HEADER_BYTES else None
+    if len(raw) < wire.HEADER_BYTES:
+        if any(raw):  # the header is written into a page that is there already
+            raise DamagedRecordingError(
+                f"{path} was cut short: {len(raw)} bytes are less than its header."
+            )
+        return None
+    header = read_header(raw, path)
     if header is None:
         return None
     body = memoryview(raw)[wire.HEADER_BYTES :]
@@ -90,11 +105,7 @@ def read_spool(path: Path) -> SpoolContent | None:
     rows = _columns(body)
     texts = _texts(body, rows)
     written = rows.filter((pl.col("kind") != 0) & (pl.col("kind") != wire.Kind.TEXT))
-    events = written.filter(
-        pl.col("kind").is_in([int(kind) for kind in wire.Kind])
-        & pl.col("dur_ns").is_between(0, LONGEST_NS)
-        & ((pl.col("start_ns") > 0) | (pl.col("kind") == wire.Kind.BLINDSPOT))  # has no time
-    )
+    events = written.filter(_is_possible(within_ns))
     return SpoolContent(
         pid=header.pid,
         ppid=header.ppid,
@@ -104,7 +115,30 @@ def read_spool(path: Path) -> SpoolContent | None:
         dropped=header.dropped,
         faults=header.faults,
         damaged=written.height - events.height,
+        is_cut=not _is_whole(len(raw), header),
     )
+
+
+def _is_possible(within_ns: tuple[int, int] | None) -> pl.Expr:
+    """Whether the recorder can have written a record, as far as one record can tell."""
+    is_timed = (pl.col("start_ns") > 0) & pl.col("dur_ns").is_between(0, LONGEST_NS)
+    if within_ns is not None:
+        first_ns, last_ns = within_ns
+        is_timed &= pl.col("start_ns") >= first_ns
+        is_timed &= pl.col("start_ns") <= last_ns - pl.col("dur_ns")  # a sum could overflow
+    is_kind = pl.col("kind").is_in([int(kind) for kind in wire.Kind])
+    has_no_time = pl.col("kind") == wire.Kind.BLINDSPOT
+    return is_kind & (pl.col("tid") <= _LARGEST_PID) & (is_timed | has_no_time)
+
+
+def _is_whole(size_bytes: int, header: SpoolHeader) -> bool:
+    """Whether a spool has one of the sizes through which it grows; a full disk stops it anywhere.
+
+    Header, then 8 kB, then 64 kB, then pieces of 512 kB each.
+    """
+    behind = size_bytes - wire.HEADER_BYTES
+    is_grown = (behind - _FIRST_SIZES[-1]) % wire.SEGMENT_BYTES == 0
+    return behind in _FIRST_SIZES or is_grown or bool(header.stopped_errno)
 
 
 _EVENT_COLUMNS = (

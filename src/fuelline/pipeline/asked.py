@@ -50,10 +50,12 @@ def ask_as_json(run_dir: Path, question: WhatIf, price: float | None = None) -> 
     return msgspec.json.format(msgspec.json.encode(ask_run(run_dir, question, price))).decode()
 
 
-def show_forecasts(run_dir: Path, question: WhatIf, *, price: float | None, stream: TextIO) -> None:
-    """The same for people."""
+def show_forecasts(
+    run_dir: Path, question: WhatIf, *, name: str, price: float | None, stream: TextIO
+) -> None:
+    """The same for people; `name` is the word by which commands find the run."""
     report = ask_run(run_dir, question, price)
-    render_terminal(write_forecasts(report, encodable(str(run_dir))), stream)
+    render_terminal(write_forecasts(report, encodable(name)), stream)
 
 
 def judge_feed(run_dir: Path, accounts: list[FeedAccount], request: FeedRequest) -> Feed:

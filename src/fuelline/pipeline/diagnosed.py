@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.ingest import is_trace
+from fuelline.schema.names import encodable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,8 +36,8 @@ def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
     return msgspec.json.format(msgspec.json.encode(diagnose_run(run_dir, price))).decode()
 
 
-def show_report(run_dir: Path, *, price: float | None, stream: TextIO) -> None:
-    """The diagnosis for people."""
+def show_report(run_dir: Path, *, name: str, price: float | None, stream: TextIO) -> None:
+    """The diagnosis for people; `name` is the word by which commands find the run."""
     from fuelline.report import render_terminal, write_document  # noqa: PLC0415 - JSON needs none
 
-    render_terminal(write_document(diagnose_run(run_dir, price)), stream)
+    render_terminal(write_document(diagnose_run(run_dir, price), encodable(name)), stream)

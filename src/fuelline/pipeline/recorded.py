@@ -12,6 +12,7 @@ from fuelline.ingest import (
     Hosts,
     compact_recording,
     find_parts,
+    is_of_damage,
     read_fixes,
 )
 from fuelline.pipeline.summary import summarise
@@ -66,11 +67,23 @@ def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
     tiling = cut_tiles(timeline, trainer) if trainer is not None else None
     if trainer is None or tiling is None:
         devices = measure_devices(timeline).devices
-        return cannot_tell(summary, blindspots, why_no_steps(hosts, trainer), price, devices)
+        return cannot_tell(summary, blindspots, _why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(recordings, hosts, comparison)
     facts = measure(timeline, trainer, tiling, sync, count_ranks_beside(hosts, trainer))
     diagnosis = value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
     return msgspec.structs.replace(diagnosis, settings=propose_settings(facts))
+
+
+def _why_no_steps(hosts: list[HostView], trainer: Trainer | None) -> str:
+    """Why there is nothing to judge; what a damaged file held is not known."""
+    damage = [spot.what for host in hosts for spot in host.blindspots if is_of_damage(spot)]
+    if not damage:
+        return why_no_steps(hosts, trainer)
+    return (
+        f"{_list_some(damage)} could not be read, and the rest shows no steps: nobody knows what "
+        "the job did. Copy the folder again from where it was recorded, or record again with "
+        "`fuelline run`."
+    )
 
 
 def find_fixes(run_dir: Path) -> list[FixEvent]:
@@ -87,7 +100,7 @@ def measure_run(run_dir: Path) -> Facts | Missing:
     timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
     tiling = cut_tiles(timeline, trainer) if trainer is not None else None
     if trainer is None or tiling is None:
-        return Missing(reason=why_no_steps(hosts, trainer))
+        return Missing(reason=_why_no_steps(hosts, trainer))
     beside = count_ranks_beside(hosts, trainer)
     return measure(timeline, trainer, tiling, comparison.facts, beside)
 

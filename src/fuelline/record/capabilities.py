@@ -82,7 +82,7 @@ def find_linux() -> Capability:
         ok=has_proc and bool(HERE),
         detail=f"{system.sysname} {system.release} on {system.machine}"
         + ("" if HERE else ", whose system call numbers are not known to us"),
-        enables="everything the observer sees; without it only the hooks' events remain",
+        enables="everything the observer sees, beside the hooks' own events",
         how_to_enable="" if has_proc else "record on Linux, with /proc mounted",
     )
 
@@ -296,14 +296,14 @@ def find_compiled_hooks() -> Capability:
         name="compiled hooks",
         ok=held.is_compiled(),
         detail="built into this package" if held.is_compiled() else absent,
-        enables="recording a step costs it two thirds more, and garbage collections are not seen",
+        enables="a step is recorded for three fifths of the cost, and garbage collections are seen",
         how_to_enable=f"unset {held.LEFT_OUT}" if is_left_out else how,
     )
 
 
 def find_disk_space(runs_folder: Path) -> Capability:
     """Room where recordings are kept, and whether we may write there."""
-    existing = next(path for path in (runs_folder, *runs_folder.parents) if path.exists())
+    existing = next(path for path in (runs_folder, *runs_folder.parents) if _is_there(path))
     free = shutil.disk_usage(existing).free
     may_write = os.access(existing, os.W_OK | os.X_OK)
     is_fine = may_write and free >= WANTED_FREE_BYTES
@@ -312,9 +312,17 @@ def find_disk_space(runs_folder: Path) -> Capability:
         name="room for recordings",
         ok=is_fine,
         detail=f"{runs_folder}: {word}",
-        enables="keeping a recording; with too little room it ends early and says so",
+        enables="recordings of whole jobs; one that finds no more room ends early and says so",
         how_to_enable="" if is_fine else "free some space, or set FUELLINE_HOME to another folder",
     )
+
+
+def _is_there(path: Path) -> bool:
+    """Whether it can be seen that there is something; `exists` raises where it may not look."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _find_refusal(path: str, size: int = 64) -> str | None:

@@ -89,8 +89,7 @@ def launch(
             environment = {**_job_environment(run_dir, zoom, more or {})}
         job = _start_job(command, environment, mask, stdout)
         observer = _start_observer(run_dir, job.pid, mask) if problem is None else None
-        if meanwhile is not None:
-            meanwhile()
+        _use_the_time(meanwhile)
         returncode = _wait(job)
         observer_code = _stop(observer)
     except InputError:
@@ -198,6 +197,20 @@ def _start_observer(
             )
     except OSError:
         return None  # reported by `_finish`, which finds no exit code
+
+
+def _use_the_time(meanwhile: Callable[[], None] | None) -> None:
+    """Do what need not wait for the job's end; it comes again if it fails, and is told then.
+
+    Whatever it raises, a panic in a compiled library too, would leave the job without a parent and
+    its caller without an exit code.
+    """
+    if meanwhile is None:
+        return
+    try:
+        meanwhile()
+    except BaseException:  # noqa: BLE001 - as the text says
+        return
 
 
 def _wait(job: subprocess.Popen[bytes]) -> int:

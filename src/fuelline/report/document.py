@@ -19,6 +19,8 @@ class Statement:
     text: str
     label: str = ""
     alarm: bool = False
+    is_whole: bool = False
+    """On one line however long it is: it holds a command that will be copied."""
 
 
 @dataclass(frozen=True)

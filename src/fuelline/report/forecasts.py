@@ -19,7 +19,10 @@ _MOST_BOUNDS = 4
 
 
 def write_forecasts(report: ForecastReport, run: str) -> Document:
-    """The answers, and how the recording itself looks to the model."""
+    """The answers, and how the recording itself looks to the model.
+
+    `run` is the word by which commands find it.
+    """
     asked = len(report.forecasts) == 1
     blocks: list[Block] = [*_now(report)]
     if not report.forecasts:
@@ -29,7 +32,7 @@ def write_forecasts(report: ForecastReport, run: str) -> Document:
     else:
         items = tuple(Item(sentence(each), tuple(_details(each))) for each in report.forecasts)
         blocks += [Heading("What would help most"), Items(items, numbered=True)]
-    blocks.append(Statement(_next(report, run)))
+    blocks.append(Statement(_next(report, run), is_whole=True))
     return Document(tuple(blocks))
 
 

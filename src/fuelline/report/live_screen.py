@@ -10,12 +10,11 @@ import io
 import os
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.text import Text
 
 from fuelline.report.live import Paper, draw_foot, draw_snapshot, next_command
 from fuelline.report.live_columns import COLUMNS
-from fuelline.report.terminal import WIDTH, speaks_unicode
+from fuelline.report.terminal import WIDTH, Page, speaks_unicode
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -46,7 +45,7 @@ _WIDEST = 200
 
 def print_snapshot(snapshot: Snapshot, view: View, stream: TextIO, path: str) -> None:
     """One snapshot, all of it, and what to type next; plain when it goes to a pipe."""
-    console = Console(file=stream, highlight=False, emoji=False)
+    console = Page(file=stream, highlight=False, emoji=False)
     width = min(max(console.width, WIDTH), _WIDEST) if stream.isatty() else WIDTH
     console.width = width
     paper = Paper(width, plain=not speaks_unicode(stream))
@@ -105,7 +104,7 @@ class Painter:
     def _ansi(self, lines: list[Text]) -> str:
         """Lines as a terminal takes them that does not add the carriage return itself."""
         buffer = io.StringIO()
-        console = Console(
+        console = Page(
             file=buffer,
             width=max(1, self.width),
             force_terminal=True,

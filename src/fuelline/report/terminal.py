@@ -6,6 +6,8 @@ Names from a recording are untrusted: control characters are shown as escapes, m
 from __future__ import annotations
 
 import codecs
+import errno
+import os
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
@@ -36,9 +38,17 @@ _BAR_FRAME = 13
 """Columns of a line that are neither label, bar nor detail: margins and the share."""
 
 
+class Page(Console):
+    """A console that does not end the program when its reader leaves: that is the caller's word."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what rich would answer with exit code 1, a job's exit code or not."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def render_terminal(document: Document, stream: TextIO) -> None:
     """Draw the document."""
-    console = Console(
+    console = Page(
         file=stream, width=None if stream.isatty() else WIDTH, highlight=False, emoji=False
     )
     console.width = min(console.width, WIDTH)
@@ -77,6 +87,9 @@ def _draw(console: Console, block: Block, *, plain: bool) -> None:
 def _draw_statement(console: Console, block: Statement, *, plain: bool) -> None:
     console.print()
     style = "bold red" if block.alarm else "bold green" if block.label else ""
+    if block.is_whole:
+        console.print(_text(block.text, style, plain=plain), soft_wrap=True)
+        return
     _print(console, block.text, style, plain=plain)
     if block.label:
         _print(console, block.label, "dim", plain=plain)

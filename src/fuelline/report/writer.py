@@ -43,8 +43,8 @@ _WAITING_PARTS = (
 )
 
 
-def write_document(diagnosis: Diagnosis) -> Document:
-    """The whole report."""
+def write_document(diagnosis: Diagnosis, name: str | None = None) -> Document:
+    """The whole report; `name` is the word by which commands find the run (else its path)."""
     top = _verdict_finding(diagnosis)
     others = [finding for finding in diagnosis.findings if finding is not top]
     return Document(
@@ -60,7 +60,8 @@ def write_document(diagnosis: Diagnosis) -> Document:
             *(_remedies(top) if top is not None else ()),
             *_also_found(others),
             *_unseen(diagnosis),
-            Statement(_next_command(diagnosis)),
+            *_hourly_loss(diagnosis),
+            Statement(_next_command(name or diagnosis.run.path), is_whole=True),
         )
     )
 
@@ -188,11 +189,15 @@ def _unseen(diagnosis: Diagnosis) -> list[Block]:
     return [Heading("What could not be seen"), Items(items)] if items else []
 
 
-def _next_command(diagnosis: Diagnosis) -> str:
+def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
     losses = [finding.lost_usd for finding in diagnosis.findings if finding.lost_usd is not None]
     price = diagnosis.price_usd_per_hour
-    money = ""
-    if price is not None and losses and diagnosis.window is not None:
-        hourly = losses[0] / diagnosis.window.seconds * 3600
-        money = f"At {price:g} USD an hour this costs {hourly:.2f} USD an hour per accelerator. "
-    return f"{money}Next: fuelline diagnose {shlex.quote(diagnosis.run.path)} --json"
+    if price is None or not losses or diagnosis.window is None:
+        return []
+    hourly = losses[0] / diagnosis.window.seconds * 3600
+    words = f"At {price:g} USD an hour this costs {hourly:.2f} USD an hour per accelerator."
+    return [Statement(words)]
+
+
+def _next_command(name: str) -> str:
+    return f"Next: fuelline diagnose {shlex.quote(name)} --json"

@@ -17,7 +17,7 @@ def test_a_scanner_that_is_left_out_is_said_with_its_price_and_the_remedy(
     found = scan.find_capability()
     assert not found.ok
     assert "read in Python" in found.detail
-    assert "twice" in found.enables
+    assert "half the processor time" in found.enables
     assert found.how_to_enable == "unset FUELLINE_NO_SCANNER"
 
 

@@ -1,9 +1,12 @@
 """The command line: one message on standard error, the right exit code, no traceback."""
 
+import errno
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -11,6 +14,7 @@ import pytest
 
 from fuelline import pipeline
 from fuelline.cli import main, run
+from fuelline.cli.store import find_run, name_run, runs_folder
 from fuelline.record import capabilities
 from fuelline.record.launch import Outcome
 from fuelline.schema.capabilities import Capability
@@ -52,7 +56,11 @@ def recorded(store: Path) -> Path:
         (["diagnose", "no-such-run"], 3, "neither a folder nor a recorded run"),
         (["diagnose"], 3, "No run was recorded yet"),
         (["fly"], 2, "invalid choice"),
-        ([], 2, "COMMAND"),
+        ([], 2, "fuelline run train.py"),
+        (["diagnose", "x" * 300], 3, "neither a folder nor a recorded run"),
+        (["run", "x" * 300], 3, "neither a script here nor a command"),
+        (["run", "x" * 300 + ".py"], 3, "does not exist"),
+        (["import", "x" * 300], 4, "File name too long"),
         (["run", "--price", "cheap", "train.py"], 2, "cheap"),
         (["run", "--fix", "--allow", "all", "train.py"], 2, "all"),
         (["run", "--allow", "random", sys.executable], 2, "there is no --fix"),
@@ -70,6 +78,77 @@ def test_a_command_that_makes_no_sense_says_so(
     found, message = refuse(capsys, *words)
     assert found == code
     assert said in message
+
+
+NO_STORE = [["runs"], ["diagnose"], ["diagnose", "some-run"], ["watch", "--once"], ["whatif"]]
+
+
+@pytest.fixture(params=["refused", "too long"])
+def no_store(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Path:
+    """A store that cannot be looked into; of root nothing can be refused, so that is pretended."""
+    folder = tmp_path / ("private" if request.param == "refused" else "x" * 300)
+    (tmp_path / "private").mkdir()
+    monkeypatch.setenv("FUELLINE_HOME", str(folder))
+    real = os.stat, os.listdir, os.mkdir
+
+    def refusing(call: Callable[..., object]) -> Callable[..., object]:
+        def refuse_some(path: object, *words: object, **options: object) -> object:
+            if str(path).startswith(f"{tmp_path}/private/"):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return call(path, *words, **options)
+
+        return refuse_some
+
+    for name, call in zip(("stat", "listdir", "mkdir"), real, strict=True):
+        monkeypatch.setattr(os, name, refusing(call))
+    return folder
+
+
+@pytest.mark.parametrize("words", NO_STORE)
+def test_a_store_that_cannot_be_looked_into_is_said_in_one_message(
+    capsys: Capture, no_store: Path, words: list[str]
+) -> None:
+    code, message = refuse(capsys, *words)
+    assert code == 4
+    assert f"{no_store}/runs cannot be read" in message
+    assert "FUELLINE_HOME" in message
+
+
+def test_doctor_looks_for_room_where_it_may(no_store: Path) -> None:
+    assert str(no_store) in capabilities.find_disk_space(no_store / "runs").detail
+
+
+@pytest.mark.usefixtures("no_store")
+def test_a_run_is_found_by_its_folder_whatever_the_store_is(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    folder = write_run(tmp_path / "run")
+    assert main(["diagnose", "--json", str(folder)]) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["path"] == str(folder)
+
+
+@pytest.mark.usefixtures("no_store")
+def test_a_job_runs_without_a_store(capsys: Capture) -> None:
+    assert main(["run", "sh", "-c", "exit 5"]) == 5
+    assert "not recorded" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("store")
+def test_a_job_runs_with_a_folder_that_cannot_be_made(capsys: Capture) -> None:
+    assert main(["run", "--run-dir", "x" * 300, "sh", "-c", "exit 5"]) == 5
+    assert "not recorded" in capsys.readouterr().err
+
+
+def test_a_user_without_a_home_has_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless(_: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("FUELLINE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    assert runs_folder() == Path(f"/tmp/fuelline-{os.getuid()}/runs")
 
 
 def test_a_missing_script_starts_nothing_and_leaves_nothing(capsys: Capture, store: Path) -> None:
@@ -141,7 +220,41 @@ def test_diagnose_prints_a_report_for_people(capsys: Capture, recorded: Path) ->
     assert main(["diagnose"]) == 0
     output = capsys.readouterr().out
     assert "Where the time went" in output
-    assert str(recorded) in output.replace("\n", "")
+    assert output.endswith(f"\nNext: fuelline diagnose {recorded.name} --json\n")
+
+
+def test_a_run_is_named_by_the_shortest_word_that_finds_it(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = write_run(tmp_path / "deep" / "down" / "run")
+    away = tmp_path / "away"
+    away.mkdir()
+    for here, path, word in [
+        (away, recorded, RUN.run_id),
+        (recorded.parent, recorded, RUN.run_id),
+        (outside.parent, outside, "run"),
+        (outside.parent, Path("run"), "run"),
+        (away, outside, str(outside)),
+        (away, Path("../deep/down/run"), "../deep/down/run"),
+        (Path("/"), outside, str(outside)[1:]),
+    ]:
+        monkeypatch.chdir(here)
+        assert name_run(path) == word
+        assert find_run(word).samefile(path)
+
+
+def test_a_folder_here_that_is_named_like_a_run_is_not_taken_for_it(
+    recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / recorded.name).mkdir()
+    assert find_run(name_run(recorded)).samefile(recorded)
+
+
+def test_a_name_like_an_option_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_run(tmp_path / "--json")
+    monkeypatch.chdir(tmp_path)
+    assert name_run(tmp_path / "--json") == "./--json"
 
 
 @pytest.mark.parametrize("word", [RUN.run_id, RUN.run_id[:12]])
@@ -209,6 +322,27 @@ def test_a_reader_that_leaves_early_is_no_error(recorded: Path) -> None:
     assert "Broken" not in done.stderr
 
 
+@pytest.mark.parametrize("words", [["diagnose"], ["diagnose", "--json"], ["watch", "--once"]])
+def test_a_reader_that_leaves_early_gives_the_code_of_sigpipe(
+    recorded: Path, words: list[str]
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "fuelline", *words, str(recorded)]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_an_output_that_is_full_is_said(recorded: Path) -> None:
+    command = [sys.executable, "-m", "fuelline", "diagnose", "--json", str(recorded)]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 4
+    assert b"No space left on device" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
 @pytest.mark.usefixtures("store")
 def test_a_bug_of_ours_in_the_report_leaves_the_jobs_exit_code(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -221,6 +355,20 @@ def test_a_bug_of_ours_in_the_report_leaves_the_jobs_exit_code(
     monkeypatch.setattr(pipeline, "show_report", fail)
     assert main(["run", str(tmp_path / "train.py")]) == 7
     assert "a bug of ours" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), BaseException("a panic")])
+@pytest.mark.usefixtures("store")
+def test_not_even_what_is_no_exception_replaces_the_jobs_exit_code(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(run, "launch", lambda *_, **__: Outcome(returncode=7))
+    monkeypatch.setattr(pipeline, "show_report", fail)
+    assert main(["run", sys.executable]) == 7
+    assert "no diagnosis" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -323,8 +471,21 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(
     output = capsys.readouterr().out
     assert "ok  clocks: fine" in output
     assert "NO  system calls: refused" in output
-    assert "IN101" in output
-    assert "be root" in output
+    assert "it gives:  IN101" in output
+    assert "to get it: be root" in output
+
+
+def test_doctor_fits_the_screen_and_cuts_no_path(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = "/mnt/with-a-hyphen" + "/deep" * 8
+    words = f"words {path} " * 3
+    unseen = Capability(name="x", ok=False, detail=words, enables=words, how_to_enable=words)
+    monkeypatch.setattr(capabilities, "find_capabilities", lambda _: [unseen])
+    main(["doctor"])
+    output = capsys.readouterr().out
+    assert max(map(len, output.splitlines())) <= 80
+    assert output.count(path) == 9
 
 
 @pytest.mark.usefixtures("store")

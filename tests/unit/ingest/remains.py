@@ -40,6 +40,14 @@ def header(*, magic: bytes = wire.MAGIC, version: int = wire.VERSION, pid: int =
     return front.ljust(wire.HEADER_BYTES, b"\0")
 
 
+def spool(*records: bytes, front: bytes | None = None) -> bytes:
+    """A spool as the recorder leaves it: header, records, and zeros to the end of a segment."""
+    content = (header() if front is None else front) + b"".join(records)
+    sizes = (wire.FIRST_SEGMENT_BYTES, wire.FIRST_SEGMENT_BYTES + wire.SECOND_SEGMENT_BYTES)
+    size = next(size for size in sizes if len(content) <= wire.HEADER_BYTES + size)
+    return content.ljust(wire.HEADER_BYTES + size, b"\0")
+
+
 def record(kind: int, *fields: int, start_ns: int = CREATED_NS + 5, dur_ns: int = 3) -> bytes:
     """One record with its fields a, b, c, d, e."""
     padded = (*fields, *(0,) * (5 - len(fields)))
@@ -117,8 +125,8 @@ def write_run(
     """A run as the recorder leaves it: run.json, one spool, the observer's journal."""
     (folder / SPOOL_DIR).mkdir(parents=True)
     (folder / RUN_FILE).write_bytes(msgspec.json.encode(run))
-    body = b"".join(training_records() if records is None else records)
-    (folder / SPOOL_DIR / f"{PID}.spool").write_bytes(header() + body + bytes(4096))
+    content = spool(*(training_records() if records is None else records))
+    (folder / SPOOL_DIR / f"{PID}.spool").write_bytes(content)
     rows = JOURNAL if journal is None else journal
     (folder / JOURNAL_NAME).write_bytes(encode_frame(rows) if rows else b"")
     return folder

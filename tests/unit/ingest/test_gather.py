@@ -1,11 +1,15 @@
 """The raw remains of a run: one bad file costs that file and is said."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fuelline.ingest.gather import Remains, gather
 from fuelline.schema import wire
+from fuelline.schema.errors import NewerRecordingError
 from fuelline.schema.journal import encode_frame
 from fuelline.schema.recording import SPOOL_DIR
 from fuelline.schema.samples import JOURNAL_NAME, HostSample, ThreadState
@@ -15,12 +19,18 @@ from tests.unit.ingest.remains import (
     CREATED_NS,
     JOURNAL,
     PID,
+    RUN,
     header,
     record,
     text,
     training_records,
     write_run,
 )
+
+
+def unlink_and_mkdir(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
 
 
 def whats(remains: Remains) -> str:
@@ -92,18 +102,66 @@ def test_dropped_and_damaged_records_are_blindspots_with_their_number(tmp_path: 
     assert "2 records of process 6000" in said
 
 
-def test_a_foreign_and_a_newer_spool_cost_only_themselves(tmp_path: Path) -> None:
+def test_a_foreign_spool_costs_only_itself(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     whole = gather(run).tables["events"].height
     (run / SPOOL_DIR / "foreign.spool").write_bytes(b"PK\3\4" + bytes(9000))
-    (run / SPOOL_DIR / "newer.spool").write_bytes(header(version=99))
     (run / SPOOL_DIR / "folder.spool").mkdir()
     (run / SPOOL_DIR / "notes.txt").write_text("not a spool")
     remains = gather(run)
     assert remains.tables["events"].height == whole
     said = whats(remains)
-    assert all(name in said for name in ("foreign.spool", "newer.spool", "folder.spool"))
+    assert all(name in said for name in ("foreign.spool", "folder.spool"))
     assert "notes.txt" not in said
+    assert remains.is_damaged
+
+
+def test_a_newer_spool_is_refused_with_its_path_and_a_next_step(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run / SPOOL_DIR / "newer.spool").write_bytes(header(version=99))
+    with pytest.raises(NewerRecordingError, match=r"newer\.spool .*99.*pip install -U fuelline"):
+        gather(run)
+
+
+def test_the_end_of_a_spool_that_was_cut_off_is_missed(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    path = run / SPOOL_DIR / f"{PID}.spool"
+    assert not gather(run, RUN).is_damaged
+    path.write_bytes(path.read_bytes()[:-1000])
+    remains = gather(run, RUN)
+    assert f"the spool {PID}.spool" in whats(remains)
+    assert remains.is_damaged
+
+
+def test_a_run_that_did_not_end_lasted_until_somebody_wrote_last(tmp_path: Path) -> None:
+    late = record(Kind.NEXT, start_ns=CREATED_NS + 10**12)
+    facts = msgspec.structs.replace(RUN, ended_ns=None)
+    run = write_run(tmp_path / "run", run=facts, records=[late])
+    whole = gather(run, facts)
+    assert (whole.tables["events"].height, whole.is_damaged) == (1, False)
+    for path in run.rglob("*"):
+        at_ns = RUN.started_wall_ns + 9 * 10**9
+        os.utime(path, ns=(at_ns, at_ns))
+    short = gather(run, facts)
+    assert (short.tables["events"].height, short.is_damaged) == (0, True)
+    assert f"1 records of process {PID}" in whats(short)
+
+
+def test_a_wall_clock_that_was_set_back_makes_no_damage(tmp_path: Path) -> None:
+    facts = msgspec.structs.replace(RUN, ended_ns=None, started_wall_ns=2**62)
+    assert not gather(write_run(tmp_path / "run"), facts).is_damaged
+
+
+@pytest.mark.parametrize("harm", [lambda path: path.write_bytes(b"x" * 999), unlink_and_mkdir])
+def test_a_journal_that_is_none_is_named_and_not_called_absent(
+    tmp_path: Path, harm: Callable[[Path], object]
+) -> None:
+    run = write_run(tmp_path / "run")
+    harm(run / JOURNAL_NAME)
+    remains = gather(run)
+    (spot,) = (spot for spot in remains.blindspots if "thread states" in spot.what)
+    assert JOURNAL_NAME in spot.why
+    assert remains.is_damaged
 
 
 def test_events_of_all_processes_are_in_one_table_in_order(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """A recording is whole at every moment, can be copied, and says what is wrong with it."""
 
 import os
+import random
 import shutil
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import polars as pl
 import pytest
 
 from fuelline import pipeline
 from fuelline.ingest import compact_recording, load_recording, recording
+from fuelline.schema import wire
 from fuelline.schema.errors import (
     DamagedRecordingError,
     InputError,
@@ -19,8 +23,18 @@ from fuelline.schema.errors import (
 )
 from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, SPOOL_DIR, RunFacts
 from fuelline.schema.samples import JOURNAL_NAME
+from fuelline.schema.wire import Kind
 from fuelline.timeline import Timeline
-from tests.unit.ingest.remains import RUN, snapshot, write_run
+from tests.unit.ingest.remains import (
+    CREATED_NS,
+    PID,
+    RUN,
+    header,
+    record,
+    snapshot,
+    spool,
+    write_run,
+)
 
 
 def assert_equal(one: Timeline, two: Timeline) -> None:
@@ -181,21 +195,6 @@ def test_the_run_of_a_killed_launcher_is_compacted_when_it_is_read(tmp_path: Pat
     assert (run / MANIFEST_FILE).exists()
 
 
-def test_a_copied_folder_gives_the_same_timeline(compacted: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "elsewhere" / "renamed"
-    shutil.copytree(compacted, copy)
-    original = load_recording(compacted)
-    shutil.rmtree(compacted)
-    assert_equal(original, load_recording(copy))
-
-
-def test_the_text_of_sampled_lines_travels_with_the_recording(compacted: Path) -> None:
-    lines = load_recording(compacted).source_lines
-    assert list(lines.values()) == [
-        '"""Spools, journals and run folders made by hand, straight from the wire format."""'
-    ]
-
-
 def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
@@ -221,6 +220,104 @@ def _replace_by_folder(path: Path) -> None:
 
 def _write(content: bytes) -> Callable[[Path], None]:
     return lambda path: path.write_bytes(content) and None
+
+
+def elsewhere(tmp_path: Path, age_s: int) -> Path:
+    """A run of another host that has not ended, and was written to so long ago."""
+    facts = msgspec.structs.replace(running(launcher_pid=2**22 + 1), host="another")
+    run = write_run(tmp_path / "run", run=facts)
+    for path in run.rglob("*"):
+        at_ns = time.time_ns() - age_s * 10**9
+        os.utime(path, ns=(at_ns, at_ns))
+    return run
+
+
+def test_a_run_that_may_go_on_at_another_host_is_read_and_left_alone(tmp_path: Path) -> None:
+    run = elsewhere(tmp_path, age_s=600)
+    before = snapshot(run)
+    assert pipeline.diagnose_run(run).steps.count == 7
+    assert snapshot(run) == before
+
+
+def test_a_run_of_another_host_to_which_nobody_writes_is_compacted(tmp_path: Path) -> None:
+    run = elsewhere(tmp_path, age_s=4000)
+    assert pipeline.diagnose_run(run).steps.count == 7
+    assert (run / MANIFEST_FILE).exists()
+
+
+def test_a_spool_of_a_newer_version_is_refused_and_nothing_is_changed(run: Path) -> None:
+    (run / SPOOL_DIR / "5000.spool").write_bytes(spool(front=header(version=99)))
+    before = snapshot(run)
+    with pytest.raises(NewerRecordingError, match=r"5000\.spool"):
+        pipeline.diagnose_run(run)
+    assert snapshot(run) == before
+
+
+def _spoil_magic(path: Path) -> None:
+    path.write_bytes(b"GARBAGE!" + path.read_bytes()[8:])
+
+
+def _spoil_times(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-wire.RECORD_BYTES :] = record(Kind.NEXT, start_ns=CREATED_NS + 10**15)
+    path.write_bytes(bytes(data))
+
+
+RAW_DAMAGE = {
+    "a spool that is none": (f"{SPOOL_DIR}/{PID}.spool", _spoil_magic, f"{PID}.spool"),
+    "a spool cut short": (f"{SPOOL_DIR}/{PID}.spool", _cut, f"{PID}.spool"),
+    "a spool without its header": (
+        f"{SPOOL_DIR}/{PID}.spool",
+        lambda path: path.write_bytes(path.read_bytes()[:50]),
+        f"{PID}.spool",
+    ),
+    "a record out of time": (f"{SPOOL_DIR}/{PID}.spool", _spoil_times, f"process {PID}"),
+    "a journal that is none": (JOURNAL_NAME, _write(b"x" * 999), JOURNAL_NAME),
+}
+
+
+@pytest.mark.parametrize("damage", RAW_DAMAGE)
+def test_damaged_raw_files_are_named_and_kept_and_give_the_same_answer_again(
+    run: Path, damage: str
+) -> None:
+    name, harm, said = RAW_DAMAGE[damage]
+    harm(run / name)
+    before = snapshot(run)
+    first = pipeline.diagnose_run(run)
+    assert any(said in f"{spot.what}: {spot.why}" for spot in first.blindspots)
+    assert "loaded" not in (first.verdict.reason or "")
+    assert snapshot(run) == before
+    assert pipeline.diagnose_run(run) == first
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_flipped_bits_do_not_make_a_run_longer_than_it_was(run: Path, seed: int) -> None:
+    path = run / SPOOL_DIR / f"{PID}.spool"
+    data = bytearray(path.read_bytes())
+    chance = random.Random(seed)
+    used = range(wire.HEADER_BYTES * 8, (wire.HEADER_BYTES + 30 * wire.RECORD_BYTES) * 8)
+    for bit in chance.sample(used, 200):
+        data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(bytes(data))
+    timeline = load_recording(run)
+    ends = timeline.table("events").select(pl.col("start_ns") + pl.col("dur_ns")).to_series()
+    assert ends.max() <= RUN.ended_ns + 5 * 10**9
+    assert any("damaged" in spot.why for spot in timeline.blindspots)
+
+
+def test_a_copied_folder_gives_the_same_timeline(compacted: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere" / "renamed"
+    shutil.copytree(compacted, copy)
+    original = load_recording(compacted)
+    shutil.rmtree(compacted)
+    assert_equal(original, load_recording(copy))
+
+
+def test_the_text_of_sampled_lines_travels_with_the_recording(compacted: Path) -> None:
+    lines = load_recording(compacted).source_lines
+    assert list(lines.values()) == [
+        '"""Spools, journals and run folders made by hand, straight from the wire format."""'
+    ]
 
 
 DAMAGE = {

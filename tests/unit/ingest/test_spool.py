@@ -61,8 +61,12 @@ def test_a_spool_cut_at_any_byte_keeps_the_records_before_the_cut(path: Path) ->
         for at in range(wire.HEADER_BYTES, len(SMALL), wire.RECORD_BYTES)
     ]
     for cut in [*range(0, wire.HEADER_BYTES, 97), *range(wire.HEADER_BYTES, len(SMALL) + 1)]:
+        if 0 < cut < wire.HEADER_BYTES:
+            with pytest.raises(DamagedRecordingError, match="cut short"):
+                read(path, SMALL[:cut])
+            continue
         content = read(path, SMALL[:cut])
-        if cut < wire.HEADER_BYTES:
+        if not cut:
             assert content is None
             continue
         whole = written[: (cut - wire.HEADER_BYTES) // wire.RECORD_BYTES]
@@ -157,7 +161,44 @@ def test_a_text_that_is_not_utf8_is_shown_as_far_as_it_can_be(path: Path) -> Non
 def test_a_process_that_died_before_its_header_left_nothing(path: Path) -> None:
     assert read(path, b"") is None
     assert read(path, bytes(wire.HEADER_BYTES)) is None
-    assert read(path, header()[:100]) is None
+    assert read(path, bytes(100)) is None
+
+
+def test_a_spool_has_the_sizes_through_which_it_grows(path: Path) -> None:
+    sizes = [8, 8 + 64, 8 + 64 + 512, 8 + 64 + 2 * 512]
+    for size in sizes:
+        content = read(path, header() + bytes(size * 1024))
+        assert content is not None
+        assert not content.is_cut, size
+        for less in (1, wire.RECORD_BYTES, 4096):
+            content = read(path, header() + bytes(size * 1024 - less))
+            assert content is not None
+            assert content.is_cut, (size, less)
+
+
+def test_a_spool_whose_disk_was_full_may_end_anywhere(path: Path) -> None:
+    page = bytearray(header())
+    wire.WORD.pack_into(page, wire.STOPPED_OFFSET, 28)
+    content = read(path, bytes(page) + bytes(5000))
+    assert content is not None
+    assert not content.is_cut
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        record(Kind.NEXT, start_ns=CREATED_NS - 1),
+        record(Kind.NEXT, start_ns=CREATED_NS + 101, dur_ns=0),
+        record(Kind.NEXT, start_ns=CREATED_NS + 5, dur_ns=96),
+        record(Kind.NEXT, start_ns=2**63 - 1, dur_ns=10**15),
+        wire.RECORD.pack(CREATED_NS, 1, 0, 0, 0, 0, 0, 2**22 + 1, 0, int(Kind.NEXT)),
+    ],
+)
+def test_a_record_outside_the_run_is_counted_and_not_used(path: Path, bad: bytes) -> None:
+    path.write_bytes(header() + record(Kind.NEXT) + bad + record(Kind.BACKWARD))
+    content = read_spool(path, (CREATED_NS, CREATED_NS + 100))
+    assert content is not None
+    assert (kinds(content), content.damaged) == ([Kind.NEXT, Kind.BACKWARD], 1)
 
 
 def test_a_header_alone_is_a_process_without_events(path: Path) -> None:

@@ -53,6 +53,11 @@ def test_long_words_and_long_sentences_are_folded_and_nothing_is_lost(text: str)
     assert re.sub(r"\s", "", output) == re.sub(r"\s", "", text)
 
 
+def test_a_command_to_copy_stays_on_one_line() -> None:
+    command = f"Next: fuelline diagnose {LONG} --json"
+    assert rendered(Document((Statement(command, is_whole=True),))) == f"\n{command}\n"
+
+
 def test_bars_give_way_to_what_stands_beside_them() -> None:
     details = ("12 h 20 min +-35 %", "1000 h 10 min +-12 %")
     bars = Bars(tuple(Bar("exchange between experts", 0.5, detail) for detail in details))
@@ -107,7 +112,7 @@ def test_a_terminal_gets_colour_but_the_same_words(monkeypatch: pytest.MonkeyPat
 
     stream = Terminal()
     diagnosis = make_diagnoses()["starved"]
-    render_terminal(write_document(diagnosis), stream)
+    render_terminal(write_document(diagnosis, diagnosis.run.run_id), stream)
     assert "\x1b[" in stream.getvalue()
     assert re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()) == draw(diagnosis)
 
@@ -134,7 +139,7 @@ def test_a_report_with_hostile_names_keeps_its_shape() -> None:
     evil = f"\x1b]0;owned\a[red]{LONG}\r\n"
     hostile = msgspec.structs.replace(
         diagnosis,
-        run=msgspec.structs.replace(diagnosis.run, command=["python", evil], path=evil),
+        run=msgspec.structs.replace(diagnosis.run, command=["python", evil], run_id=evil),
         findings=[
             msgspec.structs.replace(
                 finding,
@@ -147,6 +152,8 @@ def test_a_report_with_hostile_names_keeps_its_shape() -> None:
         ],
     )
     lines = draw(hostile).split("\n")
-    assert max(map(len, lines)) <= WIDTH
+    *others, command, _ = lines
+    assert max(map(len, others)) <= WIDTH
+    assert command.startswith("Next: ")
     assert not any("\x1b" in line or "\a" in line or "\r" in line for line in lines)
     assert any("[red]" in line for line in lines)

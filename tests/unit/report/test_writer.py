@@ -55,14 +55,19 @@ def test_remedies_are_numbered_and_say_how_safe_they_are() -> None:
 
 
 def test_money_is_an_hourly_loss_at_the_stated_price() -> None:
-    last = statements(write_document(starved()))[-1]
-    assert "At 2.5 USD an hour this costs 1.53 USD an hour" in last
-    assert "USD" not in statements(write_document(make_diagnoses()["healthy"]))[-1]
+    loss = statements(write_document(starved()))[-2]
+    assert loss.startswith("At 2.5 USD an hour this costs 1.53 USD an hour")
+    assert "USD" not in " ".join(statements(write_document(make_diagnoses()["healthy"])))
 
 
 def test_the_report_ends_with_the_next_command() -> None:
     for diagnosis in make_diagnoses().values():
         assert statements(write_document(diagnosis))[-1].endswith("--json")
+
+
+def test_the_next_command_names_the_run_by_its_shortest_word() -> None:
+    last = statements(write_document(starved(), "20260412-train"))[-1]
+    assert last == "Next: fuelline diagnose 20260412-train --json"
 
 
 def test_a_path_with_spaces_can_be_pasted() -> None:
