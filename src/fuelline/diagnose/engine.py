@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HEALTHY_CODE = "CP400"
 _LOW_CONFIDENCE = (
     "No stack sample shows whether that was its own work or waiting for the accelerator. "
-    "`fuelline doctor` says how to allow stack samples."
+    "Record a longer run; `fuelline doctor` says whether stacks can be sampled here."
 )
 _FEW_STEPS = 5
 """Fewer steps than this carry no verdict: the first ones after start are never typical."""
@@ -154,9 +154,8 @@ def _no_verdict(reason: str) -> Verdict:
 def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
     if facts.steps.count < _FEW_STEPS:
         return _no_verdict(
-            f"only {facts.steps.count} steps after the first were seen. Record at least "
-            f"{_FEW_STEPS}; "
-            "a minute of training is better."
+            f"only {_count_steps(facts.steps.count)} after the first. Record at least "
+            f"{_FEW_STEPS}; a minute of training is better."
         )
     unknown = _unknown_share(facts, findings)
     if findings and findings[0].lost_share >= max(VERDICT_SHARE, unknown):
@@ -178,6 +177,10 @@ def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
             f"{facts.input.exposed_share.reason}."
         )
     return _healthy(facts)
+
+
+def _count_steps(count: int) -> str:
+    return f"{count} step was seen" if count == 1 else f"{count} steps were seen"
 
 
 def _unknown_share(facts: Facts, findings: list[Finding]) -> float:
@@ -222,11 +225,14 @@ def _why_unknown(facts: Facts, share: float) -> str:
 def _healthy(facts: Facts) -> Verdict:
     compute = value_of(facts.compute.compute_share) or 0.0
     waiting = value_of(facts.input.exposed_share) or 0.0
+    hidden = (value_of(facts.input.wait_share) or 0.0) - waiting
+    aside = f"; another {percent(hidden)} of it is hidden behind the busy device"
     return Verdict(
         code=HEALTHY_CODE,
         stage="compute",
         limit="math",
         share_of_wall=compute,
         sentence=f"Healthy: input does not hold it up. {percent(compute)} of the time goes to the "
-        f"steps themselves, {percent(waiting)} to waiting for input.",
+        f"steps themselves, {percent(waiting)} to waiting for input"
+        f"{aside if hidden >= LISTED_SHARE else ''}.",
     )

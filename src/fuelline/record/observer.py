@@ -215,6 +215,8 @@ class Observer:
     def _sample_stacks(self, now_ns: int) -> None:
         self._journal.add(self._stacks.collect(now_ns))
         trainers, workers = self._list_trainers(), self._list_workers()
+        if trainers:
+            self._stacks.begin_training(now_ns)
         if not trainers and now_ns - self._started_ns > STACKS_WITHOUT_TRAINER_NS:
             trainers, workers = workers[:1], workers[1:]
         elif not trainers:

@@ -25,6 +25,8 @@ _SETTLING_STEPS = (4, 12)
 back within about as many steps. Both spans are tried."""
 _SPANS = 10
 """A span must fit this often into the run, or chance decides."""
+_FEW_STEPS = 20
+"""Fewer have no quartiles to speak of."""
 _USUAL_STALLS = 0.9
 _NO_CLOCK = Missing(reason="no device clock")
 _CLEARLY_HIDDEN = 0.6
@@ -201,9 +203,11 @@ def measure_wait(tiling: Tiling, hidden_frac: float = 0.0) -> Signal:
 
 def _hidden_fraction(stall_ns: pl.Series, rest_ns: pl.Series) -> float:
     """How much shorter the rest of a step gets per stall; 0 unless the two are clearly bound."""
+    if stall_ns.len() < _FEW_STEPS:
+        return 0.0
     spans = [span for span in _SETTLING_STEPS if stall_ns.len() >= _SPANS * span]
     found = [_paid_back(stall_ns, rest_ns, span) for span in spans]
-    return max([_pinned(stall_ns, rest_ns), *found] if found else [0.0])
+    return max([_pinned(stall_ns, rest_ns), *found])
 
 
 def _pinned(stall_ns: pl.Series, rest_ns: pl.Series) -> float:

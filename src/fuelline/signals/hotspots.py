@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 
 from fuelline.signals.stack_samples import (
     Spot,
+    comes_before,
     find_loop_stage,
+    find_most_common,
     find_stacks,
     find_user_line,
     rank_lines,
@@ -61,10 +63,17 @@ def find_fetch_lines(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> li
 
 
 def find_loop_lines(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> list[HotLine]:
-    """Hottest lines of the trainer's own loop: outside loader, backward, optimizer, saving."""
+    """Hottest lines of the trainer's own loop: outside loader, backward, optimizer, saving.
+
+    A model that is called after the backward pass is evaluated there, which is the loop's own.
+    """
     hits: Counter[Spot] = Counter()
-    for frames, count in find_stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid):
+    stacks = list(find_stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid))
+    backward = find_most_common(stacks, "backward", timeline.source_lines)
+    for frames, count in stacks:
         spot, stage = find_user_line(frames), find_loop_stage(frames, timeline.source_lines)
+        if stage == "forward" and comes_before(frames, backward) is False:
+            stage = "loop"
         if spot is not None and stage in ("loop", "sync", "forward"):
             hits[spot._replace(stage=stage)] += count
     return rank_lines(hits, timeline.source_lines)

@@ -26,7 +26,9 @@ from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.signals.estimate import proportion
 from fuelline.signals.stack_samples import (
     Spot,
+    comes_before,
     find_loop_stage,
+    find_most_common,
     find_stacks,
     find_user_line,
     rank_lines,
@@ -50,6 +52,8 @@ _TENSORS = re.compile(
     r"|norm|clamp|relu|tanh|sigmoid|view|reshape|permute|transpose|detach|backward|to|t)\("
 )
 _IN_PLACE_OF_A_DEVICE = re.compile(r"sleep|perf_counter|monotonic|\btime\(|\btime\.time")
+_COPIES = re.compile(r"^(Module\.)?(load_state_dict|state_dict)$|^deepcopy$")
+"""Of a model, by the loop: inside of torch, and no part of a forward pass."""
 _WAITING_FILE = re.compile(
     r"/(threading|queue|selectors)\.py$|/(asyncio|concurrent|multiprocessing)/"
 )
@@ -97,8 +101,8 @@ def find_own_code(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> OwnCo
     stacks = list(find_stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid))
     total = sum(count for _, count in stacks)
     own = [(frames, n) for frames, n in stacks if _is_own(frames, timeline.source_lines)]
-    model = _most_common(stacks, "forward", timeline.source_lines)
-    backward = _most_common(stacks, "backward", timeline.source_lines)
+    model = find_most_common(stacks, "forward", timeline.source_lines)
+    backward = find_most_common(stacks, "backward", timeline.source_lines)
     within = [(frames, n) for frames, n in own if comes_before(frames, backward) is not False]
     elsewhere = _share_while_sampled(timeline, trainer, tiling, *_NOT_OURS_TO_COUNT)
     forward = _share_while_sampled(timeline, trainer, tiling, "forward")
@@ -129,20 +133,13 @@ def measure_hidden_code(compute: ComputeFacts, budget: list[BudgetPart], most_id
     return max(0.0, 1 - most_idle / share) if share > 0 else 0.0
 
 
-def comes_before(frames: list[Frame], other: list[Frame] | None) -> bool | None:
-    """Whether one stack's line stands above the other's where they part; None if in no function."""
-    for mine, theirs in zip(frames, other or [], strict=False):
-        if mine != theirs:
-            is_same = (mine.function, mine.file) == (theirs.function, theirs.file)
-            return int(mine.line) < int(theirs.line) if is_same else None
-    return None
-
-
 def _is_own(frames: list[Frame], sources: Mapping[str, str]) -> bool:
     innermost = frames[-1].file
-    if find_loop_stage(frames, sources) != "loop" or "/torch/" in innermost:
+    if find_loop_stage(frames, sources) != "loop" or _WAITING_FILE.search(innermost):
         return False
-    if _WAITING_FILE.search(innermost):
+    if any(_COPIES.match(frame.function) for frame in frames):
+        return True
+    if "/torch/" in innermost:
         return False
     spot = find_user_line(frames)
     if spot is None:
@@ -150,13 +147,6 @@ def _is_own(frames: list[Frame], sources: Mapping[str, str]) -> bool:
     text = sources.get(spot.place, "")
     is_other = _IN_PLACE_OF_A_DEVICE.search(text) or (spot.own and _TENSORS.search(text))
     return not is_other
-
-
-def _most_common(
-    stacks: list[tuple[list[Frame], int]], stage: str, sources: Mapping[str, str]
-) -> list[Frame] | None:
-    of_stage = [(n, frames) for frames, n in stacks if find_loop_stage(frames, sources) == stage]
-    return max(of_stage, key=lambda pair: pair[0])[1] if of_stage else None
 
 
 def _share_while_sampled(

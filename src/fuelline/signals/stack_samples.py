@@ -23,14 +23,14 @@ _FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$", re.DO
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|/fuelline/record/hooks/")
 _TOOLKIT = re.compile(r"/(numpy|torch|fuelline)/")
 """Array operations are how users write transforms: time in them is the calling line's own time."""
-_SYNC_NAME = re.compile(r"^(synchronize|wait_for_device|block_until_ready)$")
+_SYNC_NAME = re.compile(r"(^|\.)(synchronize|wait_for_device|block_until_ready)$")
 _SYNC_TEXT = re.compile(r"\.item\(\)|\.cpu\(\)|\.tolist\(\)|synchronize\(")
-_HOOKED = re.compile(
-    r"/torch/(utils/data|autograd/(__init__|graph)\.py|_tensor|optim|serialization)"
-)
+_HOOKED = re.compile(r"/torch/(utils/data|autograd/(__init__|graph)\.py|optim|serialization)")
 """Not torch/autograd/function.py: the forward of the user's own functions runs in it."""
 _BACKWARD = re.compile(r"/torch/autograd/(__init__|graph)\.py")
 _MODULE = "/torch/nn/modules/module.py"
+_CALLS = re.compile(r"^(Module\.)?_(wrapped_)?call_impl$")
+"""Of a module; its other functions, such as load_state_dict, are no forward pass."""
 
 
 class Frame(NamedTuple):
@@ -90,13 +90,32 @@ def find_loop_stage(frames: list[Frame], sources: Mapping[str, str]) -> str:
     """
     if any(_HOOKED.search(frame.file) for frame in frames):
         return "backward" if any(_BACKWARD.search(frame.file) for frame in frames) else "hooked"
-    syncs = any(
-        _SYNC_NAME.match(frame.function) or _SYNC_TEXT.search(sources.get(frame.place, ""))
-        for frame in frames[-3:]
-    )
-    if syncs:
+    # The text of the innermost line alone: a caller's line may read a value and then do other work.
+    reads = _SYNC_TEXT.search(sources.get(frames[-1].place, ""))
+    if reads or any(_SYNC_NAME.search(frame.function) for frame in frames[-3:]):
         return "sync"
-    return "forward" if any(_MODULE in frame.file for frame in frames) else "loop"
+    return "forward" if any(_is_model_call(frame) for frame in frames) else "loop"
+
+
+def _is_model_call(frame: Frame) -> bool:
+    return _MODULE in frame.file and _CALLS.match(frame.function) is not None
+
+
+def find_most_common(
+    stacks: Iterable[tuple[list[Frame], int]], stage: str, sources: Mapping[str, str]
+) -> list[Frame] | None:
+    """The stack of a stage of the loop that was seen most often."""
+    of_stage = [(n, frames) for frames, n in stacks if find_loop_stage(frames, sources) == stage]
+    return max(of_stage, key=lambda pair: pair[0], default=(0, None))[1]
+
+
+def comes_before(frames: list[Frame], other: list[Frame] | None) -> bool | None:
+    """Whether one stack's line stands above the other's where they part; None if in no function."""
+    for mine, theirs in zip(frames, other or [], strict=False):
+        if mine != theirs:
+            is_same = (mine.function, mine.file) == (theirs.function, theirs.file)
+            return int(mine.line) < int(theirs.line) if is_same else None
+    return None
 
 
 def rank_lines(hits: Counter[Spot], sources: Mapping[str, str]) -> list[HotLine]:

@@ -63,3 +63,15 @@ def test_a_py_spy_that_fails_again_and_again_is_given_up() -> None:
         told += stacks.stop(now_ns)
     assert len(told) == 1
     assert stacks.pids == frozenset()
+
+
+def test_a_slow_start_does_not_use_up_the_budget_of_the_training() -> None:
+    stacks = Stacks(None)
+    stacks._spent_s = stacks._price_s = 0.2
+    stacks.start_if_due(0, [1], [])
+    stacks.start_if_due(3 * 10**9, [1], [])
+    assert not stacks.collect(4 * 10**9)  # it could not afford a burst
+    stacks.begin_training(5 * 10**9)
+    stacks._price_s = 0.1
+    stacks.start_if_due(8 * 10**9, [1], [])
+    assert stacks.collect(9 * 10**9)  # it tried, and told that there is no py-spy

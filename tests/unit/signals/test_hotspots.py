@@ -205,3 +205,32 @@ def test_the_forward_of_a_users_own_autograd_function_is_a_line_of_the_loop() ->
     stacks = {("main (/job/train.py:80)", applied, "forward (/job/ops.py:7)"): 10}
     (line,) = lines_of(stacks, pid=TRAINER, loop=True)
     assert line.line == "/job/ops.py:7"
+
+
+def test_a_callers_line_that_reads_a_value_does_not_make_its_callee_a_wait() -> None:
+    main, work = "main (/job/train.py:60)", "auc (/job/train.py:9)"
+    sources = {"/job/train.py:60": "scores += z.tolist(); a = auc(scores)"}
+    (line,) = lines_of({(main, work): 10}, sources, pid=TRAINER, loop=True)
+    assert (line.function, line.stage) == ("auc", "loop")
+
+
+def test_a_method_that_synchronises_is_a_wait_by_its_name() -> None:
+    frames = (
+        "main (/job/train.py:60)",
+        "Device.synchronize (/job/dev.py:5)",
+        "_nap (/job/dev.py:9)",
+    )
+    (line,) = lines_of({frames: 10}, pid=TRAINER, loop=True)
+    assert line.stage == "sync"
+
+
+def test_a_model_that_is_called_after_backward_is_evaluated_by_the_loop() -> None:
+    backward = ("main (/job/train.py:24)", f"backward ({SITE}/torch/autograd/__init__.py:350)")
+    module = f"Module._call_impl ({SITE}/torch/nn/modules/module.py:1700)"
+    stacks = {
+        backward: 5,
+        ("main (/job/train.py:22)", module): 5,
+        ("main (/job/train.py:30)", "evaluate (/job/train.py:7)", module): 10,
+    }
+    stages = {line.function: line.stage for line in lines_of(stacks, pid=TRAINER, loop=True)}
+    assert stages == {"main": "forward", "evaluate": "loop"}

@@ -4,8 +4,7 @@ import pytest
 
 from fuelline.schema.facts import Facts
 from fuelline.schema.readings import Missing, Reading
-from fuelline.signals.own_code import comes_before
-from fuelline.signals.stack_samples import Frame
+from fuelline.signals.stack_samples import Frame, comes_before
 from tests.unit.builders import START_NS, TRAINER, Lane, facts_of, make_timeline
 
 SITE = "/usr/lib/python3.11/site-packages"
@@ -150,3 +149,9 @@ def test_waiting_for_the_thread_that_takes_the_batches_is_waiting_for_input() ->
 
 def test_without_stacks_nobody_knows_how_long_a_thread_is_waited_for() -> None:
     assert isinstance(fed_by_a_thread({}).input.exposed_share, Missing)
+
+
+def test_loading_weights_within_a_step_is_own_code_though_torch_does_it() -> None:
+    load = f"Module.load_state_dict ({SITE}/torch/nn/modules/module.py:2500)"
+    facts = judged({NEXT: 10, ("main (/job/train.py:21)", load): 50, MODEL: 10, BACKWARD: 30})
+    assert facts.share_of("own code") == pytest.approx(0.5, abs=0.01)

@@ -75,6 +75,8 @@ class Stacks:
         self._price_s = 0.0
         self._spent_s = 0.0
         self._spent_before_s = 0.0
+        self._spent_idly_s = 0.0
+        self._is_training = False
         self._failures = 0
         self._is_over = False
         self._blind: list[Blind] = []
@@ -84,6 +86,13 @@ class Stacks:
         """The py-spy processes that run now."""
         return frozenset(burst.process.pid for burst in self._bursts)
 
+    def begin_training(self, now_ns: int) -> None:
+        """Count the budget from here on: a slow start must not have used it up."""
+        if not self._is_training:
+            self._is_training = True
+            self._first_ns = now_ns + FIRST_DELAY_NS
+            self._spent_idly_s = self._spent_s
+
     def start_if_due(self, now_ns: int, trainers: list[int], workers: list[int]) -> None:
         """Begin a burst over trainers and the next few workers, if it is time."""
         if self._bursts or self._is_over or not (trainers or workers):
@@ -91,7 +100,8 @@ class Stacks:
         if self._first_ns is None:
             self._first_ns = now_ns + FIRST_DELAY_NS
         budget_s = BUDGET_FIRST_S + BUDGET_SHARE * (now_ns - self._first_ns) / _NS
-        if now_ns < self._first_ns or self._spent_s + self._price_s > budget_s:
+        spent_s = self._spent_s - self._spent_idly_s
+        if now_ns < self._first_ns or spent_s + self._price_s > budget_s:
             return
         self._spent_before_s = self._spent_s
         for pid in self._choose(trainers, workers):
