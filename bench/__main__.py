@@ -21,7 +21,11 @@ PLAIN = {
     "gpu_sampling": "Cost of sampling 8 GPUs, on a stub of the driver's library",
 }
 BARS = {
-    "overhead": {"workers.cpu_us_per_step": 25.0, "inline.cpu_us_per_step": 25.0},
+    "overhead": {
+        f"{way}.{figure}": bar
+        for way in ("workers", "inline")
+        for figure, bar in (("hooks_us_per_step", 25.0), ("hooks_frac_of_step", 25 / 2600))
+    },
     "observer_cost": {"together_core_share": 0.01, "peak_rss_bytes": 80e6},
     "watch_cost": {"core_share": 0.05},
     "collective_overhead": {
