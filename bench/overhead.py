@@ -9,9 +9,9 @@ themselves (the same clocks around nothing of ours), is the hook. Hooks run wher
 a step, after the training has emptied the caches: ten times dearer than in a loop of their own. Its
 clock goes on while others have the core, so that it is an upper end. About 14 minutes.
 
-The bar, 25 us of a step of 2.6 ms, is for `hooks`, in microseconds and as a share of the step, because
-the machine is slower at one time than at another. `cpu` shows whether anything is missing from it, as
-far as its error goes.
+The bar, 25 us of a step of 2.6 ms, is for `hooks`, in microseconds and as a share of the step,
+because the machine is slower at one time than at another. `cpu` shows whether anything is missing
+from it, as far as its error goes.
 
 The step is about 2.6 ms of real forward, backward and optimizer on one thread of a machine at full
 speed: compare `plain_us_per_step`. `workers` steps get their batches from a loader worker, `inline`
