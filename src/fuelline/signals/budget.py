@@ -50,14 +50,14 @@ def measure_budget(
     *,
     watched: bool,
     own_frac: float = 0.0,
-    queue_share: float = 0.0,
+    queue_wait: Signal | None = None,
     is_whole: bool = True,
 ) -> list[BudgetPart]:
     """Share of each part, in the order of a step; parts that took no time are left out.
 
     The hooks say when the loop's own code ran, stack samples say how much of that was waiting for
     the device, and how much of the forward pass was none (`own_frac`), or was waiting for a thread
-    that brings the batches (`queue_share`, of the window). Without the observer
+    that brings the batches (`queue_wait`, of the window). Without the observer
     (`watched` is false) nobody saw what the loop did: unexplained. So is all time between events
     when a hook has failed (`is_whole` is false).
     """
@@ -68,7 +68,8 @@ def measure_budget(
     by_part["sync"] = by_part.get("sync", 0) + int(by_part.get("loop", 0) * waiting)
     by_part["loop"] = by_part.get("loop", 0) - int(by_part.get("loop", 0) * waiting)
     by_part["own code"] = int(by_part.get("forward", 0) * own_frac)
-    queued = min(by_part.get("forward", 0) - by_part["own code"], int(queue_share * tiling.wall_ns))
+    waited = queue_wait.value if isinstance(queue_wait, Reading) else 0.0
+    queued = min(by_part.get("forward", 0) - by_part["own code"], int(waited * tiling.wall_ns))
     by_part["input"] = by_part.get("input", 0) + queued
     by_part["forward"] = by_part.get("forward", 0) - by_part["own code"] - queued
     if not watched:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.facts import Facts, SyncFacts
-from fuelline.schema.readings import Reading, value_of
+from fuelline.schema.readings import Reading
 from fuelline.signals.budget import (
     find_failed_hook,
     measure_budget,
@@ -70,17 +70,13 @@ def measure(
     )
     compute = measure_compute(timeline, trainer, tiling, loop_lines)
     own = find_own_code(timeline, trainer, tiling)
-    queue_wait = (
-        measure_queue_wait(timeline, trainer, tiling)
-        if trainer.train_loaders and trainer.reader_tid != trainer.tid
-        else None
-    )
+    queue_wait = measure_queue_wait(timeline, trainer, tiling)
     budget = measure_budget(
         tiling,
         loop_lines,
         watched=_is_watched(timeline, trainer),
         own_frac=own.forward_frac,
-        queue_share=value_of(queue_wait) or 0.0 if queue_wait is not None else 0.0,
+        queue_wait=queue_wait,
         is_whole=find_failed_hook(timeline) is None,
     )
     waiting = measure_input(

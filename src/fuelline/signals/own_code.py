@@ -73,11 +73,14 @@ class OwnCode:
     """`transform`: before the model is called, `loop`: after it. Shares are of own code."""
 
 
-def measure_queue_wait(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+def measure_queue_wait(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal | None:
     """Of the window: the trainer waits for another thread, which takes the batches from the loader.
 
-    By stack samples alone, because the hooks see the other thread's waits, which may be hidden.
+    None if it takes them itself. By stack samples alone, because the hooks see the other thread's
+    waits, which may be hidden.
     """
+    if not trainer.train_loaders or trainer.reader_tid == trainer.tid:
+        return None
     waiting = everything = 0
     for frames, count in find_stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid):
         is_waiting = _WAITING_FILE.search(frames[-1].file)
@@ -104,8 +107,9 @@ def find_own_code(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> OwnCo
     model = find_most_common(stacks, "forward", timeline.source_lines)
     backward = find_most_common(stacks, "backward", timeline.source_lines)
     within = [(frames, n) for frames, n in own if comes_before(frames, backward) is not False]
-    elsewhere = _share_while_sampled(timeline, trainer, tiling, *_NOT_OURS_TO_COUNT)
-    forward = _share_while_sampled(timeline, trainer, tiling, "forward")
+    shares = _shares_while_sampled(timeline, trainer, tiling)
+    elsewhere = sum(shares.get(part, 0.0) for part in _NOT_OURS_TO_COUNT)
+    forward = shares.get("forward", 0.0)
     everywhere = proportion(sum(n for _, n in own), total, "stacks: own code")
     if not isinstance(everywhere, Reading) or (everywhere.low or 0.0) <= elsewhere or not forward:
         return OwnCode()
@@ -149,18 +153,16 @@ def _is_own(frames: list[Frame], sources: Mapping[str, str]) -> bool:
     return not is_other
 
 
-def _share_while_sampled(
-    timeline: Timeline, trainer: Trainer, tiling: Tiling, *parts: str
-) -> float:
-    """Of the time in which stacks were sampled: spent in these parts."""
+def _shares_while_sampled(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> dict[str, float]:
+    """Of the time in which stacks were sampled: spent in each part."""
     rows = timeline.table("stacks").filter(
         (pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid)
     )
-    spent = whole = 0
+    spent: Counter[str] = Counter()
     for from_ns, until_ns in rows.select("from_ns", "until_ns").unique().iter_rows():
         start, end = max(from_ns, tiling.start_ns), min(until_ns, tiling.end_ns)
-        inside = tiling.tiles.filter((pl.col("end_ns") > start) & (pl.col("start_ns") < end))
         length = pl.col("end_ns").clip(None, end) - pl.col("start_ns").clip(start, None)
-        whole += max(0, end - start)
-        spent += int(inside.filter(pl.col("part").is_in(parts)).select(length.sum()).item() or 0)
-    return spent / whole if whole else 0.0
+        inside = tiling.tiles.filter((pl.col("end_ns") > start) & (pl.col("start_ns") < end))
+        spent.update(dict(inside.group_by("part").agg(length.sum()).iter_rows()))
+    whole = sum(spent.values())
+    return {part: ns / whole for part, ns in spent.items()}
