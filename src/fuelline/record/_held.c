@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LAYOUT = 2 }; /* of what Python and this file say to each other; see held.py */
+enum { LAYOUT = 3 }; /* of what Python and this file say to each other; see held.py */
 enum { OWN = 5, WORDS = 2 + OWN + 1 }; /* of a record: start, length, its own, tail */
 
 typedef struct {
@@ -36,11 +36,29 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     Held *held;
-    long long quick_calls, tid; /* tid: of the thread that is inside */
+    long long quick_calls;
     char is_inside;
 } Lap;
 
-static PyTypeObject *held_type;
+typedef struct {
+    unsigned char before, after; /* phases in and after a call */
+    int64_t tail;
+} Way;
+
+typedef struct {
+    PyObject_HEAD
+    Lap *lap;
+    PyObject *hook, *original, *otherwise, *write;
+    int64_t tail;
+    PyObject *note, *is_training, *look, *yielded, *outstanding; /* of `take` only */
+    Way training, evaluating;
+} Quick;
+
+typedef struct {
+    int64_t start, end, tid; /* tid: of the thread that was the trainer at the start */
+} Call;
+
+static PyTypeObject *held_type, *lap_type;
 
 static int64_t now_ns(void)
 {
@@ -170,12 +188,18 @@ static PyObject *held_keep(Held *self, PyObject *const *given, Py_ssize_t count)
 
 static PyObject *held_mark(Held *self, PyObject *const *given, Py_ssize_t count)
 {
-    int64_t now = now_ns(), in[2], own[OWN] = {0};
-    if (!is_as_many(count, 2)) return NULL;
+    int64_t in[1], own[OWN] = {0}, now = now_ns();
+    PyObject *key, *entry;
+    if (!is_as_many(count, 3)) return NULL;
     if (PyThread_get_thread_ident() != self->trainer) Py_RETURN_NONE;
-    if (read_integers(given, 2, in)) return NULL;
-    own[0] = in[0];
-    return as_bool(add(self, now, now, own, in[1] | self->tid));
+    key = PyLong_FromVoidPtr(given[1]);
+    if (!key) return NULL;
+    entry = PyDict_GetItemWithError(given[0], key);
+    Py_DECREF(key);
+    if (!entry || PyWeakref_GetObject(PyTuple_GetItem(entry, 0)) != given[1]) Py_RETURN_NONE;
+    own[0] = PyLong_AsLongLong(PyTuple_GetItem(entry, 1));
+    if (read_integers(given + 2, 1, in)) return NULL;
+    return as_bool(add(self, now, now, own, in[0] | self->tid));
 }
 
 static PyObject *held_watch_collections(Held *self, PyObject *const *given, Py_ssize_t count)
@@ -294,49 +318,6 @@ static void lap_dealloc(Lap *self)
     Py_DECREF(type);
 }
 
-static int may_be_quick(Lap *self)
-{
-    return self->quick_calls > 0 && !self->is_inside
-           && PyThread_get_thread_ident() == self->held->trainer;
-}
-
-static PyObject *lap_start(Lap *self, PyObject *phase)
-{
-    if (!may_be_quick(self)) return PyLong_FromLong(0);
-    if (phase != Py_None && set_phase(self->held, phase)) return NULL;
-    self->quick_calls--;
-    self->is_inside = 1;
-    self->tid = self->held->tid;
-    return PyLong_FromLongLong(now_ns());
-}
-
-static PyObject *lap_stop(Lap *self, PyObject *const *given, Py_ssize_t count)
-{
-    int64_t end = now_ns(), tid = self->tid, in[1 + OWN + 1];
-    if (!is_as_many(count, 1 + 1 + OWN + 1)) return NULL;
-    if (tid == self->held->tid) { /* else another thread has become the trainer meanwhile */
-        self->is_inside = 0;
-        if (given[0] != Py_None && set_phase(self->held, given[0])) return NULL;
-    }
-    if (read_integers(given + 1, 1 + OWN + 1, in)) return NULL;
-    return as_bool(add(self->held, in[0], end, in + 1, in[1 + OWN] | tid));
-}
-
-static PyObject *lap_skip(Lap *self, PyObject *unused)
-{
-    (void)unused;
-    if (!self->held->write_at || !may_be_quick(self)) Py_RETURN_FALSE;
-    self->quick_calls--;
-    self->is_inside = 1;
-    Py_RETURN_TRUE;
-}
-
-static PyMethodDef lap_methods[] = {
-    {"start", (PyCFunction)lap_start, METH_O, NULL},
-    {"stop", (PyCFunction)(void (*)(void))lap_stop, METH_FASTCALL, NULL},
-    {"skip", (PyCFunction)lap_skip, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL},
-};
 static PyMemberDef lap_members[] = {
     {"quick_calls", T_LONGLONG, offsetof(Lap, quick_calls), 0, NULL},
     {"is_inside", T_BOOL, offsetof(Lap, is_inside), 0, NULL},
@@ -345,7 +326,6 @@ static PyMemberDef lap_members[] = {
 static PyType_Slot lap_slots[] = {
     {Py_tp_new, lap_new},
     {Py_tp_dealloc, lap_dealloc},
-    {Py_tp_methods, lap_methods},
     {Py_tp_members, lap_members},
     {0, NULL},
 };
@@ -356,19 +336,288 @@ static PyType_Spec lap_spec = {
     .slots = lap_slots,
 };
 
-static int fill_module(PyObject *module)
+static int quick_set_sight(Quick *self, PyObject *sight)
 {
-    PyObject *held = PyType_FromSpec(&held_spec), *lap = PyType_FromSpec(&lap_spec);
-    if (!held || !lap || PyModule_AddObjectRef(module, "Held", held)
-        || PyModule_AddObjectRef(module, "Lap", lap)
-        || PyModule_AddIntConstant(module, "LAYOUT", LAYOUT)) {
-        Py_XDECREF(held);
-        Py_XDECREF(lap);
+    if (sight == Py_None) return 0;
+    if (!PyArg_ParseTuple(sight, "UOO(bbL)(bbL)", &self->note, &self->is_training, &self->look,
+                          &self->training.before, &self->training.after, &self->training.tail,
+                          &self->evaluating.before, &self->evaluating.after,
+                          &self->evaluating.tail)) {
+        self->note = self->is_training = self->look = NULL; /* none of them is ours yet */
         return -1;
     }
-    held_type = (PyTypeObject *)held; /* kept for as long as the process lives */
-    Py_DECREF(lap);
-    return 0;
+    Py_INCREF(self->note);
+    Py_INCREF(self->is_training);
+    Py_INCREF(self->look);
+    self->yielded = PyUnicode_InternFromString("_num_yielded");
+    self->outstanding = PyUnicode_InternFromString("_tasks_outstanding");
+    return self->yielded && self->outstanding ? 0 : -1;
+}
+
+static PyObject *quick_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    PyObject *hook, *lap, *original, *otherwise, *write, *sight = Py_None;
+    long long tail;
+    Quick *self;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "OO!OOOL|O", &hook, lap_type, &lap, &original, &otherwise, &write,
+                          &tail, &sight))
+        return NULL;
+    self = (Quick *)allocate(type, 0);
+    if (!self) return NULL;
+    Py_INCREF(lap);
+    Py_INCREF(hook);
+    Py_INCREF(original);
+    Py_INCREF(otherwise);
+    Py_INCREF(write);
+    self->lap = (Lap *)lap;
+    self->hook = hook;
+    self->original = original;
+    self->otherwise = otherwise;
+    self->write = write;
+    self->tail = tail;
+    if (quick_set_sight(self, sight)) {
+        Py_DECREF((PyObject *)self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void quick_dealloc(Quick *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    Py_XDECREF((PyObject *)self->lap);
+    Py_XDECREF(self->hook);
+    Py_XDECREF(self->original);
+    Py_XDECREF(self->otherwise);
+    Py_XDECREF(self->write);
+    Py_XDECREF(self->note);
+    Py_XDECREF(self->is_training);
+    Py_XDECREF(self->look);
+    Py_XDECREF(self->yielded);
+    Py_XDECREF(self->outstanding);
+    release(self);
+    Py_DECREF(type);
+}
+
+static int may_be_quick(Lap *lap)
+{
+    return lap->quick_calls > 0 && !lap->is_inside
+           && PyThread_get_thread_ident() == lap->held->trainer;
+}
+
+static void begin(Lap *lap, Call *call)
+{
+    lap->quick_calls--;
+    lap->is_inside = 1;
+    call->tid = lap->held->tid;
+    call->start = now_ns();
+}
+
+/* Whether the thread is still the trainer. */
+static int end(Lap *lap, Call *call)
+{
+    call->end = now_ns();
+    if (call->tid != lap->held->tid) return 0;
+    lap->is_inside = 0;
+    return 1;
+}
+
+/* The error that is set becomes an object, which is the caller's. */
+static PyObject *catch_error(void)
+{
+    PyObject *type, *error, *trace;
+    PyErr_Fetch(&type, &error, &trace);
+    PyErr_NormalizeException(&type, &error, &trace);
+    if (trace) PyException_SetTraceback(error, trace);
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    return error;
+}
+
+static PyObject *raise_again(PyObject *error) /* steals it */
+{
+    PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(error)), error, PyException_GetTraceback(error));
+    return NULL;
+}
+
+/* The job's own call has raised: the hook closes the ticket, which this steals, and it is raised. */
+static PyObject *pass_on(Quick *self, PyObject *error, PyObject *ticket)
+{
+    PyObject *done = NULL, *later;
+    if (ticket) done = PyObject_CallMethod(self->hook, "close", "OOO", ticket, Py_None, error);
+    Py_XDECREF(ticket);
+    if (done) {
+        Py_DECREF(done);
+        return raise_again(error);
+    }
+    later = catch_error(); /* of a handler of the job's that interrupted us */
+    if (later != error) PyException_SetContext(later, error); /* steals it */
+    else Py_DECREF(error);
+    return raise_again(later);
+}
+
+/* Our own code has failed; -1: it was interrupted by the job's, whose error is set. */
+static int answer(Quick *self)
+{
+    PyObject *fault = catch_error();
+    PyObject *done = PyObject_CallMethod(self->hook, "answer_for", "O", fault);
+    Py_DECREF(fault);
+    Py_XDECREF(done);
+    return done ? 0 : -1;
+}
+
+static PyObject *finish(Quick *self, PyObject *result, const Call *call, const int64_t *own,
+                        int64_t tail)
+{
+    int is_time = add(self->lap->held, call->start, call->end, own, tail | call->tid);
+    if (is_time > 0) {
+        PyObject *done = PyObject_CallNoArgs(self->write);
+        Py_XDECREF(done);
+        if (!done) is_time = -1;
+    }
+    if (is_time < 0 && answer(self)) {
+        Py_DECREF(result);
+        return NULL;
+    }
+    return result;
+}
+
+static PyObject *quick_run(Quick *self, PyObject *args, PyObject *kwargs)
+{
+    static const int64_t own[OWN] = {0, -1, 0, 0, 0};
+    PyObject *result, *error;
+    Call call;
+    if (!may_be_quick(self->lap)) return PyObject_Call(self->otherwise, args, kwargs);
+    begin(self->lap, &call);
+    result = PyObject_Call(self->original, args, kwargs);
+    end(self->lap, &call);
+    if (result) return finish(self, result, &call, own, self->tail);
+    error = catch_error();
+    return pass_on(self, error, Py_BuildValue("(iiL)", 0, 0, (long long)call.start));
+}
+
+static PyObject *quick_fetch(Quick *self, PyObject *const *given, Py_ssize_t count)
+{
+    Held *held = self->lap->held;
+    PyObject *batch;
+    Call call;
+    if (!is_as_many(count, 2)) return NULL;
+    if (!held->write_at || !may_be_quick(self->lap))
+        return PyObject_CallFunctionObjArgs(self->otherwise, given[0], given[1], NULL);
+    held->fetched = 0;
+    begin(self->lap, &call);
+    batch = PyObject_CallFunctionObjArgs(self->original, given[0], given[1], NULL);
+    if (end(self->lap, &call) && batch && PyList_CheckExact(given[1]))
+        held->fetched = PyList_Size(given[1]);
+    return batch;
+}
+
+/* An integer of a dictionary, or what it is to be if there is none. */
+static long long integer_in(PyObject *own, PyObject *key, long long otherwise)
+{
+    PyObject *value = PyDict_GetItemWithError(own, key);
+    if (!value || !PyLong_CheckExact(value)) return otherwise;
+    return PyLong_AsLongLong(value);
+}
+
+/* The samples and bytes of a batch; -1: an error is set. */
+static int weigh(Quick *self, PyObject *own, PyObject *note, PyObject *batch, int64_t *into)
+{
+    long long enough = PyLong_AsLongLong(PyTuple_GetItem(note, 2));
+    PyObject *usual = PyTuple_GetItem(note, 1), *seen;
+    int is_right;
+    into[1] = -1;
+    if (integer_in(own, self->outstanding, self->lap->held->fetched) >= enough) {
+        into[0] = PyLong_AsLongLong(usual);
+        return PyErr_Occurred() ? -1 : 0;
+    }
+    seen = PyObject_CallFunctionObjArgs(self->look, batch, usual, NULL);
+    if (!seen) return -1;
+    is_right = PyArg_ParseTuple(seen, "LL", &into[0], &into[1]);
+    Py_DECREF(seen);
+    return is_right ? 0 : -1;
+}
+
+static PyObject *take_quickly(Quick *self, PyObject *iterator, PyObject *own, PyObject *note)
+{
+    PyObject *batch, *error, *is_training = PyObject_CallNoArgs(self->is_training);
+    const Way *way = is_training == Py_True ? &self->training : &self->evaluating;
+    int64_t record[OWN] = {0, 0, 0, -1, 0};
+    Call call;
+    if (!is_training) return NULL;
+    Py_DECREF(is_training); /* True and False live for ever */
+    record[0] = PyLong_AsLongLong(PyTuple_GetItem(note, 0));
+    record[4] = integer_in(own, self->yielded, 0);
+    *self->lap->held->phase = way->before;
+    begin(self->lap, &call);
+    batch = PyObject_CallFunctionObjArgs(self->original, iterator, NULL);
+    if (end(self->lap, &call)) *self->lap->held->phase = way->after;
+    if (!batch) {
+        error = catch_error();
+        return pass_on(self, error,
+                       Py_BuildValue("(kOOOLiL)", PyThread_get_thread_ident(), iterator, note,
+                                     is_training, (long long)record[4], 0, (long long)call.start));
+    }
+    if (!weigh(self, own, note, batch, record + 1))
+        return finish(self, batch, &call, record, way->tail);
+    if (!answer(self)) return batch;
+    Py_DECREF(batch);
+    return NULL;
+}
+
+static PyObject *quick_take(Quick *self, PyObject *iterator)
+{
+    PyObject *own = NULL, *note = NULL, *batch;
+    if (self->note && may_be_quick(self->lap)) {
+        own = PyObject_GenericGetDict(iterator, NULL);
+        if (!own) PyErr_Clear();
+        else note = PyDict_GetItemWithError(own, self->note);
+    }
+    if (note && PyTuple_Check(note) && PyTuple_Size(note) == 3) {
+        Py_INCREF(note);
+        batch = take_quickly(self, iterator, own, note);
+        Py_DECREF(note);
+    } else {
+        batch = PyObject_CallFunctionObjArgs(self->otherwise, iterator, NULL);
+    }
+    Py_XDECREF(own);
+    return batch;
+}
+
+static PyMethodDef quick_methods[] = {
+    {"run", (PyCFunction)(void (*)(void))quick_run, METH_VARARGS | METH_KEYWORDS, NULL},
+    {"take", (PyCFunction)quick_take, METH_O, NULL},
+    {"fetch", (PyCFunction)(void (*)(void))quick_fetch, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyType_Slot quick_slots[] = {
+    {Py_tp_new, quick_new},
+    {Py_tp_dealloc, quick_dealloc},
+    {Py_tp_methods, quick_methods},
+    {0, NULL},
+};
+static PyType_Spec quick_spec = {
+    .name = "fuelline.record._held.Quick",
+    .basicsize = sizeof(Quick),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = quick_slots,
+};
+
+static int fill_module(PyObject *module)
+{
+    static PyType_Spec *const specs[] = {&held_spec, &lap_spec, &quick_spec};
+    static const char *const names[] = {"Held", "Lap", "Quick"};
+    PyObject *types[3];
+    for (int i = 0; i < 3; i++) { /* kept for as long as the process lives */
+        types[i] = PyType_FromSpec(specs[i]);
+        if (!types[i] || PyModule_AddObjectRef(module, names[i], types[i])) return -1;
+    }
+    held_type = (PyTypeObject *)types[0];
+    lap_type = (PyTypeObject *)types[1];
+    return PyModule_AddIntConstant(module, "LAYOUT", LAYOUT);
 }
 
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}};

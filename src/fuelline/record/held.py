@@ -3,8 +3,8 @@
 A training step empties the caches, and then it is not the work that a hook does that costs, but
 each object and each line of bytecode that must be fetched from memory again: ten times as much as
 in a loop. So where the package was built with its compiled part (hatch_build.py says where), that
-does what these two classes do; `fuelline doctor` says which it is. FUELLINE_NO_HELD=1 leaves it
-out, to compare.
+does what these classes do, and only then are there quick calls; `fuelline doctor` says which it is.
+FUELLINE_NO_HELD=1 leaves it out, to compare.
 
 A record is eight words here: start, length, five of its own, and `wire.tail` with the thread.
 """
@@ -14,16 +14,17 @@ import os
 from _thread import get_ident
 from array import array
 from time import monotonic_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable
 
-__all__ = ["LEFT_OUT", "PLAIN", "Held", "Lap", "is_compiled"]
+__all__ = ["LEFT_OUT", "PLAIN", "Held", "Lap", "Quick", "is_compiled"]
 
 LEFT_OUT = "FUELLINE_NO_HELD"
 """Environment variable that keeps to the classes here."""
-_LAYOUT = 2
+_LAYOUT = 3
 """What _held.c and this file say to each other; another build than this is not used."""
 
 
@@ -80,32 +81,23 @@ class Held:
         self, start_ns: int, end_ns: int, a: int, b: int, c: int, d: int, e: int, tail: int
     ) -> bool:
         """Hold a record of the trainer; whether it is time to write."""
-        return self.keep_of(self.tid, start_ns, end_ns, a, b, c, d, e, tail)
-
-    def keep_of(  # noqa: PLR0917 - the fields of a record
-        self,
-        tid: int,
-        start_ns: int,
-        end_ns: int,
-        a: int,
-        b: int,
-        c: int,
-        d: int,
-        e: int,
-        tail: int,
-    ) -> bool:
-        """The same for a thread that was the trainer."""
         if start_ns < self.born_ns:
             return False
-        self._words.extend((start_ns, end_ns - start_ns, a, b, c, d, e, tail | tid))
+        self._words.extend((start_ns, end_ns - start_ns, a, b, c, d, e, tail | self.tid))
         return end_ns >= self.write_at
 
-    def mark(self, number: int, tail: int) -> bool | None:
-        """Hold a record of this moment; whether it is time to write. None: not the trainer."""
-        if get_ident() != self.trainer:
+    def mark(
+        self, entries: "dict[int, tuple[weakref.ref[Any], int]]", thing: object, tail: int
+    ) -> bool | None:
+        """Hold a record of this moment with the thing's number; whether it is time to write.
+
+        None: it has no number yet (`Identities.entries`), or this thread is not the trainer.
+        """
+        entry = entries.get(id(thing))
+        if get_ident() != self.trainer or entry is None or entry[0]() is not thing:
             return None
         now_ns = monotonic_ns()
-        return self.keep(now_ns, now_ns, number, 0, 0, 0, 0, tail)
+        return self.keep(now_ns, now_ns, entry[1], 0, 0, 0, 0, tail)
 
     def take(self) -> bytes:
         """All that is held, which is not held any more."""
@@ -117,55 +109,36 @@ class Held:
 class Lap:
     """The quick calls of one hook."""
 
-    __slots__ = ("_held", "_tid", "is_inside", "quick_calls")
+    __slots__ = ("is_inside", "quick_calls")
 
     def __init__(self, held: Held) -> None:
-        self._held = held
-        self._tid = 0
+        del held  # the compiled one has to know it
         self.quick_calls = 0
         """How many more calls may be quick; 0 also while the hook is off."""
         self.is_inside = False
         """Whether the trainer is in a call, quick or not; those within it belong to it."""
 
-    def _may_be_quick(self) -> bool:
-        return self.quick_calls > 0 and not self.is_inside and get_ident() == self._held.trainer
 
-    def start(self, phase: int | None) -> int:
-        """The time at which a quick call begins, and the phase with it; 0: it may not be quick."""
-        if not self._may_be_quick():
-            return 0
-        if phase is not None:
-            self._held.phase = phase
-        self.quick_calls -= 1
-        self.is_inside = True
-        self._tid = self._held.tid
-        return monotonic_ns()
+PLAIN = Held, Lap, None
+"""The classes above, without quick calls."""
 
-    def stop(  # noqa: PLR0917 - the fields of a record
-        self, phase: int | None, start_ns: int, a: int, b: int, c: int, d: int, e: int, tail: int
-    ) -> bool:
-        """End the call that was started then and hold its record; whether it is time to write."""
-        held, end_ns = self._held, monotonic_ns()
-        if self._tid == held.tid:  # else another thread has become the trainer meanwhile
-            self.is_inside = False
-            if phase is not None:
-                held.phase = phase
-        return held.keep_of(self._tid, start_ns, end_ns, a, b, c, d, e, tail)
+Quick: "Callable[..., Any] | None" = None
+"""Compiled only: what is called in place of a function of the framework that has a quick hook.
 
-    def skip(self) -> bool:
-        """Whether this call may be quick and leave no record: while records are held.
+`Quick(hook, lap, original, otherwise, write, tail, sight)` goes the quick way, which notes when and
+how long, if the lap lets it, and else calls `otherwise`, which is the thorough way. It has
 
-        Whoever is told so sets `is_inside` back.
-        """
-        if not self._held.write_at or not self._may_be_quick():
-            return False
-        self.quick_calls -= 1
-        self.is_inside = True
-        return True
+- `run(*args, **kwargs)`: any call, with a record that ends with `tail`;
+- `fetch(fetcher, indices)`: a batch is made in the trainer; no record while records are held, and
+  else the thorough way;
+- `take(iterator)`: a batch of a loader. `sight` is (note, is_training, look, training, evaluating):
+  where the iterator's dictionary has (loader, batch size, enough), which is read as told in
+  loader.py; whether gradients are on; what measures a batch whose size is not certain; and for
+  either the phases in and after the call and how its record ends.
 
-
-PLAIN = Held, Lap
-"""The classes above."""
+What the original raises goes to the hook's `close` and on to the job, a fault of ours to its
+`answer_for`. When it is time to write, `write` is called.
+"""
 
 if not TYPE_CHECKING and not os.environ.get(LEFT_OUT):
     try:
@@ -173,7 +146,7 @@ if not TYPE_CHECKING and not os.environ.get(LEFT_OUT):
     except ImportError:
         _compiled = None
     if getattr(_compiled, "LAYOUT", None) == _LAYOUT:
-        Held, Lap = _compiled.Held, _compiled.Lap
+        Held, Lap, Quick = _compiled.Held, _compiled.Lap, _compiled.Quick
 
 
 def is_compiled() -> bool:

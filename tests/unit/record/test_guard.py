@@ -19,9 +19,11 @@ from torch.utils.data._utils import signal_handling
 
 from fuelline.record import hooks
 from fuelline.record import spool as spooling
+from fuelline.record.held import is_compiled
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF
 from fuelline.record.hooks.install import Installation
+from fuelline.record.hooks.loader import NOTE
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import Collective, Kind
 from tests.integration.harness import Left, read_spools
@@ -66,6 +68,22 @@ def test_what_fails_in_torch_when_a_hook_calls_it_is_a_fault_of_ours(
     left = read(tmp_path)
     assert left.faults == FAULTS_UNTIL_OFF
     assert [blind["what"] for blind in left.blindspots()] == ["hook device clock"]
+
+
+@pytest.mark.skipif(not is_compiled(), reason="built without a compiler")
+def test_what_fails_in_the_compiled_part_is_a_fault_of_ours(
+    hooked: Installation, tmp_path: Path
+) -> None:
+    train()
+    for lap in hooked.guest.laps:
+        lap.quick_calls = 100
+    loader = DataLoader(torch.randn(2, 1))
+    batches = iter(loader)
+    vars(batches)[NOTE] = 1, 2**64, 0  # a batch size that no record has room for
+    assert len(list(batches)) == 2
+    (blind,) = read(tmp_path).blindspots()
+    assert blind["what"] == "hook loader wait"
+    assert blind["why"] == "OverflowError at the compiled part"
 
 
 @pytest.mark.usefixtures("hooked")

@@ -1,9 +1,12 @@
-"""What is held between two writings: the same with the compiled classes and the plain ones."""
+"""What is held between two writings, compiled and not, and the compiled quick calls."""
 
 import gc
 import struct
+import sys
 import threading
-from collections.abc import Callable
+import time
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -19,37 +22,15 @@ needs_compiled = pytest.mark.skipif(not holding.is_compiled(), reason="built wit
 
 
 @pytest.fixture(params=["plain", pytest.param("compiled", marks=needs_compiled)])
-def kinds(request: pytest.FixtureRequest) -> tuple[Any, Any]:
-    return holding.PLAIN if request.param == "plain" else (holding.Held, holding.Lap)
-
-
-@pytest.fixture
-def pair(kinds: tuple[Any, Any]) -> tuple[Any, Any]:
-    """A holder whose trainer is this thread, and a hook's lap with ten quick calls."""
-    held = kinds[0]()
+def held(request: pytest.FixtureRequest) -> Any:
+    """A holder whose trainer is this thread."""
+    held = holding.PLAIN[0]() if request.param == "plain" else holding.Held()
     held.trainer, held.tid = threading.get_ident(), 7
-    lap = kinds[1](held)
-    lap.quick_calls = 10
-    return held, lap
+    return held
 
 
 def records(held: Any) -> list[tuple[int, ...]]:
     return list(RECORD.iter_unpack(held.take()))
-
-
-def test_a_quick_call_leaves_its_record_and_sets_the_phase(pair: tuple[Any, Any]) -> None:
-    held, lap = pair
-    shown = bytearray(1)
-    held.show(memoryview(shown))
-    start_ns = lap.start(3)
-    assert (shown[0], held.phase, lap.is_inside, lap.quick_calls) == (3, 3, True, 9)
-    assert lap.stop(4, start_ns, 1, 2, 3, -4, 5, 9 << 48)
-    assert (shown[0], lap.is_inside) == (4, False)
-    ((start, dur, *fields, tail),) = records(held)
-    assert start == start_ns
-    assert dur >= 0
-    assert (fields, tail) == ([1, 2, 3, -4, 5], 9 << 48 | 7)
-    assert records(held) == []
 
 
 def run_apart(action: Callable[[], Any]) -> Any:
@@ -60,49 +41,36 @@ def run_apart(action: Callable[[], Any]) -> Any:
     return results[0]
 
 
-def test_calls_that_may_not_be_quick(pair: tuple[Any, Any]) -> None:
-    held, lap = pair
-    assert run_apart(lambda: lap.start(None)) == 0
-    assert run_apart(lambda: held.mark(1, 0)) is None
-    lap.is_inside = True
-    assert lap.start(None) == 0
-    lap.is_inside, lap.quick_calls = False, 0
-    assert lap.start(None) == 0
-    held.reset()
-    lap.quick_calls = 10
-    assert lap.start(None) == 0
-    assert records(held) == []
+class Thing:
+    """Something that has a number."""
 
 
-def test_calls_without_a_record_only_while_records_are_held(pair: tuple[Any, Any]) -> None:
-    held, lap = pair
-    assert not lap.skip()
-    held.write_at = 1
-    assert lap.skip()
-    assert lap.quick_calls == 9
-    assert not run_apart(lap.skip)
+def test_a_mark_has_the_number_of_its_thing_and_is_of_the_trainer(held: Any) -> None:
+    known, unknown = Thing(), Thing()
+    entries = {id(known): (weakref.ref(known), 5), id(unknown): (weakref.ref(known), 6)}
+    held.write_at = 2**62
+    assert held.mark(entries, known, 9 << 48) is False
+    assert held.mark(entries, unknown, 9 << 48) is None  # the id of one that died before
+    assert held.mark({}, known, 9 << 48) is None
+    assert run_apart(lambda: held.mark(entries, known, 9 << 48)) is None
+    ((start, dur, *fields, tail),) = records(held)
+    assert start > 0
+    assert (dur, fields, tail) == (0, [5, 0, 0, 0, 0], 9 << 48 | 7)
 
 
-def test_it_is_time_to_write_from_a_moment_on(pair: tuple[Any, Any]) -> None:
-    held, _ = pair
+def test_it_is_time_to_write_from_a_moment_on(held: Any) -> None:
     held.write_at = 100
     assert [held.keep(0, end, 0, 0, 0, 0, 0, 0) for end in (99, 100, 101)] == [False, True, True]
-    held.write_at = 2**62
-    assert held.mark(1, 0) is False
 
 
 @pytest.mark.parametrize("bad", [None, "x", 1.5, 2**63])
-def test_what_is_no_integer_is_refused_and_leaves_nothing(pair: tuple[Any, Any], bad: Any) -> None:
-    held, lap = pair
-    start_ns = lap.start(None)
-
-    def stop_and_take() -> None:
-        lap.stop(None, start_ns, 1, bad, 3, 4, 5, 6)
+def test_what_is_no_integer_is_refused_and_leaves_nothing(held: Any, bad: Any) -> None:
+    def keep_and_take() -> None:
+        held.keep(1, 2, 1, bad, 3, 4, 5, 6)
         held.take()  # the plain one notices only now
 
     with pytest.raises((TypeError, OverflowError)):
-        stop_and_take()
-    assert not lap.is_inside
+        keep_and_take()
     assert records(held) == []
 
 
@@ -122,18 +90,14 @@ def test_a_number_that_runs_code_may_hold_records_itself() -> None:
     assert kept[-1][:3] == (5, 1, 4)
 
 
-def test_phases_are_one_byte(pair: tuple[Any, Any]) -> None:
-    held, lap = pair
+def test_phases_are_one_byte(held: Any) -> None:
     for bad in (-1, 256):
         with pytest.raises(ValueError, match=r"is no phase|invalid value"):
             held.phase = bad
-        with pytest.raises(ValueError, match=r"is no phase|invalid value"):
-            lap.start(bad)
     assert held.phase == 0
 
 
-def test_the_page_of_the_phase_is_kept_until_another_is_shown(pair: tuple[Any, Any]) -> None:
-    held, _ = pair
+def test_the_page_of_the_phase_is_kept_until_another_is_shown(held: Any) -> None:
     held.show(memoryview(bytearray(1)))
     gc.collect()
     held.phase = 5
@@ -154,12 +118,264 @@ def test_both_hold_the_same(given_records: list[tuple[int, ...]]) -> None:
     assert both[0].take() == both[1].take()
 
 
-def test_a_forked_child_leaves_what_began_before_it_to_its_parent(pair: tuple[Any, Any]) -> None:
-    held, lap = pair
-    start_ns = lap.start(None)
+def test_a_forked_child_leaves_what_began_before_it_to_its_parent(held: Any) -> None:
+    start_ns = time.monotonic_ns()
     held.reset()  # as in a child
-    assert not lap.stop(None, start_ns, 1, 2, 3, 4, 5, 0)
     assert not held.keep(start_ns, start_ns + 1, 1, 2, 3, 4, 5, 0)
     assert records(held) == []
     held.keep(held.born_ns, held.born_ns + 1, 1, 2, 3, 4, 5, 0)
     assert len(records(held)) == 1
+
+
+class Hooked:
+    """A hook with ten quick calls, and what became of all calls."""
+
+    def __init__(self, original: Callable[..., Any], sight: Any = None) -> None:
+        self.held = holding.Held()
+        self.held.trainer, self.held.tid, self.held.write_at = threading.get_ident(), 7, 2**62
+        self.lap = holding.Lap(self.held)
+        self.lap.quick_calls = 10
+        self.closed: list[Any] = []
+        self.faults: list[BaseException] = []
+        self.written = 0
+        assert holding.Quick is not None
+        write, tail = self.write, 9 << 48
+        self.quick = holding.Quick(self, self.lap, original, self.go_on, write, tail, sight)
+
+    def go_on(self, *_: Any, **__: Any) -> str:
+        return "thorough"
+
+    def write(self) -> None:
+        self.written += 1
+
+    def close(self, ticket: Any, result: Any, error: BaseException) -> None:
+        assert result is None
+        self.closed.append((ticket, error))
+
+    def answer_for(self, fault: BaseException) -> None:
+        self.faults.append(fault)
+        if isinstance(fault, KeyboardInterrupt):
+            raise fault
+
+
+@needs_compiled
+def test_a_quick_call_passes_all_on_and_leaves_its_record() -> None:
+    seen: list[Any] = []
+
+    def original(*args: Any, **kwargs: Any) -> str:
+        seen.append((args, kwargs, hook.lap.is_inside, hook.quick.run("inner")))
+        return "result"
+
+    hook = Hooked(original)
+    assert hook.quick.run(1, 2, three=3) == "result"
+    assert seen == [((1, 2), {"three": 3}, True, "thorough")]
+    assert (hook.lap.is_inside, hook.lap.quick_calls, hook.written) == (False, 9, 0)
+    ((start, dur, *fields, tail),) = records(hook.held)
+    assert start > 0
+    assert dur > 0
+    assert (fields, tail) == ([0, -1, 0, 0, 0], 9 << 48 | 7)
+
+
+@needs_compiled
+def test_calls_that_may_not_be_quick_are_thorough() -> None:
+    hook = Hooked(lambda *_: "quick")
+    assert run_apart(hook.quick.run) == "thorough"
+    hook.lap.is_inside = True
+    assert hook.quick.run() == hook.quick.fetch(1, [2]) == hook.quick.take(hook) == "thorough"
+    hook.lap.is_inside, hook.lap.quick_calls = False, 0
+    assert hook.quick.run() == hook.quick.fetch(1, [2]) == "thorough"
+    hook.lap.quick_calls, hook.held.write_at = 10, 0
+    assert hook.quick.fetch(1, [2]) == "thorough"  # which has a record
+    hook.held.reset()
+    assert hook.quick.run() == "thorough"
+    assert records(hook.held) == []
+
+
+@needs_compiled
+@pytest.mark.parametrize("error", [StopIteration(4), KeyboardInterrupt(), ValueError("x")])
+def test_what_a_call_raises_is_told_to_the_hook_and_raised(error: BaseException) -> None:
+    def original(*_: Any) -> None:
+        raise error
+
+    hook = Hooked(original)
+    with pytest.raises(type(error)) as caught:
+        hook.quick.run()
+    assert caught.value is error
+    (((nodes, cpu_ns, start_ns), told),) = hook.closed
+    assert (nodes, cpu_ns, told) == (0, 0, error)
+    assert start_ns > 0
+    with pytest.raises(type(error)):
+        hook.quick.fetch(1, [2])
+    assert not hook.lap.is_inside
+    assert hook.held.fetched == 0
+    assert (records(hook.held), hook.faults) == ([], [])
+
+
+@needs_compiled
+def test_an_interrupt_while_an_error_is_told_takes_its_place_and_keeps_it_as_context() -> None:
+    class Interrupted(Hooked):
+        def close(self, ticket: Any, result: Any, error: BaseException) -> None:
+            raise KeyboardInterrupt
+
+    hook = Interrupted(lambda: {}["missing"])
+    with pytest.raises(KeyboardInterrupt) as caught:
+        hook.quick.run()
+    assert isinstance(caught.value.__context__, KeyError)
+
+
+@needs_compiled
+def test_a_fault_in_writing_is_answered_for_and_the_result_given() -> None:
+    class Failing(Hooked):
+        fault: type[BaseException] = OSError
+
+        def write(self) -> None:
+            raise self.fault
+
+    hook = Failing(lambda: "result")
+    hook.held.write_at = 1
+    assert hook.quick.run() == "result"
+    assert [type(fault) for fault in hook.faults] == [OSError]
+    hook.fault = KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        hook.quick.run()
+    assert not hook.lap.is_inside
+
+
+@needs_compiled
+def test_a_thread_that_is_no_longer_the_trainer_changes_nothing_when_it_returns() -> None:
+    def original() -> None:
+        hook.held.trainer, hook.held.tid, hook.held.phase = 1, 8, 3
+        hook.lap.is_inside = True  # the new trainer's
+
+    hook = Hooked(original)
+    hook.quick.run()
+    assert hook.lap.is_inside
+    assert hook.held.phase == 3
+    ((*_, tail),) = records(hook.held)
+    assert tail == 9 << 48 | 7
+
+
+@needs_compiled
+def test_a_call_in_which_the_process_forked_leaves_no_record() -> None:
+    def original() -> None:
+        hook.held.reset()  # as in a child
+
+    hook = Hooked(original)
+    hook.quick.run()
+    assert records(hook.held) == []
+
+
+@needs_compiled
+def test_a_quick_fetch_leaves_how_many_indices_it_was_given() -> None:
+    hook = Hooked(lambda _fetcher, indices: indices)
+    assert hook.quick.fetch(None, [1, 2, 3]) == [1, 2, 3]
+    assert hook.held.fetched == 3
+    hook.quick.fetch(None, iter([1]))
+    assert hook.held.fetched == 0
+    assert records(hook.held) == []
+
+
+class Batches:
+    """As a loader's iterator."""
+
+    def __init__(self, note: Any, **own: Any) -> None:
+        vars(self).update(own, note=note, _num_yielded=6)
+
+
+def sight(*, is_training: bool, look: Callable[..., Any] = lambda *_: (3, 12)) -> Any:
+    return "note", lambda: is_training, look, (1, 2, 3 << 48), (4, 5, 6 << 48)
+
+
+@needs_compiled
+@pytest.mark.parametrize(
+    ("iterator", "told"),
+    [
+        (Batches((11, 16, 4), _tasks_outstanding=4), (16, -1)),
+        (Batches((11, 16, 4), _tasks_outstanding=3), (3, 12)),
+        (Batches((11, None, 2**63 - 1), _tasks_outstanding=3), (3, 12)),
+        (Batches((11, 16, 16)), (3, 12)),
+    ],
+    ids=["foretold", "towards the end", "never", "of no quick fetch"],
+)
+def test_a_batch_is_looked_at_unless_its_size_is_certain(iterator: Any, told: Any) -> None:
+    hook = Hooked(lambda _: "batch", sight(is_training=True))
+    assert hook.quick.take(iterator) == "batch"
+    ((*_, loader, samples, size_bytes, cpu, position, tail),) = records(hook.held)
+    assert (samples, size_bytes) == told
+    assert (loader, cpu, position, tail) == (11, -1, 6, 3 << 48 | 7)
+
+
+@needs_compiled
+@pytest.mark.parametrize(("is_training", "phases"), [(True, [1, 2]), (False, [4, 5])])
+def test_the_phase_is_told_in_and_after_the_wait(is_training: bool, phases: list[int]) -> None:
+    hook = Hooked(lambda _: hook.held.phase, sight(is_training=is_training))
+    assert [hook.quick.take(Batches((1, 1, 0))), hook.held.phase] == phases
+
+
+@needs_compiled
+def test_an_iterator_that_is_not_known_yet_is_looked_at_thoroughly() -> None:
+    hook = Hooked(lambda _: "batch", sight(is_training=True))
+    for iterator in (Batches(None), Batches((1, 2)), object(), iter([])):
+        assert hook.quick.take(iterator) == "thorough"
+    assert hook.lap.quick_calls == 10
+
+
+@needs_compiled
+def test_a_batch_that_cannot_be_looked_at_is_given_all_the_same() -> None:
+    def look(*_: Any) -> Any:
+        raise looked[0]
+
+    looked: list[BaseException] = [ValueError()]
+    hook = Hooked(lambda _: "batch", sight(is_training=True, look=look))
+    iterator = Batches((1, 2, 3), _tasks_outstanding=0)
+    assert hook.quick.take(iterator) == "batch"
+    assert hook.faults == looked
+    looked = [KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        hook.quick.take(iterator)
+    assert (hook.lap.is_inside, records(hook.held)) == (False, [])
+
+
+@needs_compiled
+def test_the_end_of_a_loader_is_told_with_all_there_is_to_know() -> None:
+    def original(_: Any) -> None:
+        raise StopIteration
+
+    hook = Hooked(original, sight(is_training=False))
+    iterator = Batches((1, 2, 3))
+    with pytest.raises(StopIteration):
+        hook.quick.take(iterator)
+    (((ident, given, note, is_training, position, cpu_ns, start_ns), error),) = hook.closed
+    assert (ident, given, note) == (threading.get_ident(), iterator, (1, 2, 3))
+    assert (is_training, position, cpu_ns) == (False, 6, 0)
+    assert start_ns > 0
+    assert isinstance(error, StopIteration)
+
+
+@needs_compiled
+def test_nothing_is_kept_alive_or_let_go_too_often() -> None:
+    thing, looks = Thing(), 50
+
+    def original(*_: Any) -> Thing:
+        if next(failing):
+            raise KeyError
+        return thing
+
+    failing: Iterator[bool] = iter([False, True] * looks * 3)
+    hook = Hooked(original, sight(is_training=True))
+    hook.lap.quick_calls = looks * 6
+    iterator, note = Batches((11, 500, 4), _tasks_outstanding=9), (11, 500, 4)
+    vars(iterator)["note"] = note
+    before = [sys.getrefcount(each) for each in (thing, iterator, note, original, vars(iterator))]
+    for _ in range(looks):
+        for call in (
+            lambda: hook.quick.run(iterator),
+            lambda: hook.quick.fetch(iterator, [1]),
+            lambda: hook.quick.take(iterator),
+        ):
+            call()
+            with pytest.raises(KeyError):
+                call()
+        hook.closed.clear()
+    after = [sys.getrefcount(each) for each in (thing, iterator, note, original, vars(iterator))]
+    assert after == before

@@ -623,16 +623,29 @@ def test_a_loader_that_gives_out_a_generator_is_one_loader_with_its_settings(
     assert [record[2] for record in left.of(Kind.NEXT)] == [1] * 8 + [2] * 3
 
 
-def test_without_the_compiled_part_collections_are_a_blindspot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_left_out", [False, True])
+def test_without_the_compiled_part_all_but_collections_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_left_out: bool
 ) -> None:
-    monkeypatch.setattr(spooling, "Held", PLAIN[0])
-    monkeypatch.setattr("fuelline.record.hooks.hook.Lap", PLAIN[1])
-    installation = Installation(Spool(f"{tmp_path}/spool"))
-    before = list(gc.callbacks)
-    installation.add("pauses", "install")
-    assert gc.callbacks == before
+    if is_left_out:
+        monkeypatch.setattr(spooling, "Held", PLAIN[0])
+        monkeypatch.setattr("fuelline.record.hooks.hook.Lap", PLAIN[1])
+        monkeypatch.setattr("fuelline.record.hooks.hook.Quick", PLAIN[2])
+    installation, before = Installation(Spool(f"{tmp_path}/spool")), list(gc.callbacks)
+    installation.add_all(act_on_loaded)
+    assert (gc.callbacks == before) == is_left_out
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in DataLoader(torch.randn(59, 1), batch_size=2):  # type: ignore[arg-type]
+        model(batch).sum().backward()
+        optimizer.step()
     installation.uninstall()
-    (blind,) = read(tmp_path).blindspots()
-    assert blind["what"] == "garbage collections"
-    assert "without its compiled part" in blind["why"]
+    left = read(tmp_path)
+    told = [
+        (blind["what"], "without its compiled part" in blind["why"]) for blind in left.blindspots()
+    ]
+    assert told == ([("garbage collections", True)] if is_left_out else [])
+    assert [record[3] for record in left.of(Kind.NEXT)] == [2] * 29 + [1, 0]
+    counts = {kind: len(left.of(kind)) for kind in (Kind.BACKWARD, Kind.OPTIMIZER, Kind.FETCH)}
+    assert counts == {Kind.BACKWARD: 30, Kind.OPTIMIZER: 30, Kind.FETCH: 30}
+    assert [record[2] > 0 for record in left.of(Kind.BACKWARD)].count(True) == 1

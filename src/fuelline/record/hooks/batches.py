@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["UNKNOWN", "is_usual", "measure"]
+__all__ = ["look", "measure"]
 
 UNKNOWN = -1
 LEAVES = 1024
@@ -20,7 +20,14 @@ _Tensor = torch.Tensor
 _count_modes = getattr(torch._C, "_len_torch_function_stack", lambda: 0)
 
 
-def is_usual(batch: Any, batch_size: int | None) -> bool:
+def look(batch: Any, batch_size: int | None) -> tuple[int, int]:
+    """The same as `measure`, but no bytes if the batch is of the usual size at a glance."""
+    if batch_size is not None and _is_usual(batch, batch_size):
+        return batch_size, UNKNOWN
+    return measure(batch, batch_size)
+
+
+def _is_usual(batch: Any, batch_size: int) -> bool:
     """Whether the first tensor has the loader's batch size: then there is no more to ask."""
     kind = type(batch)
     first = batch[0] if (kind is list or kind is tuple) and batch else batch

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from fuelline.record.held import Lap
+from fuelline.record.held import Lap, Quick
 from fuelline.record.hooks.guest import Guest
 
 __all__ = ["Hook", "QuickHook", "is_tracing"]
@@ -128,14 +128,11 @@ class Hook:
 
 
 class QuickHook(Hook):
-    """A hook on the way of every step, with a quick path for the usual call of the trainer thread.
+    """A hook on the way of every step, with a quick way for the usual call of the trainer thread.
 
-    The quick path notes when and how long, and nothing else; it is one function, because while the
-    caches are cold each further one costs a microsecond. All other calls are thorough ones: they go
-    through `begin` and `end`, read the CPU clock, and say how many quick calls may follow.
-
-    The job's signal handlers run on entering a function and after a call of a compiled one, so a
-    `try` encloses all from the first change to the last: whatever leaves it withdraws.
+    The quick way (`held.Quick`) notes when and how long, and nothing else. All other calls are
+    thorough ones: they go through `begin` and `end`, read the CPU clock, and say how many quick
+    calls may follow.
     """
 
     def __init__(self, guest: Guest) -> None:
@@ -146,6 +143,19 @@ class QuickHook(Hook):
         self._run = 0
         guest.laps.append(self.lap)
 
+    def quicken(
+        self,
+        original: Callable[..., Any],
+        thorough: Callable[..., Any],
+        tail: int = 0,
+        sight: tuple[Any, ...] | None = None,
+    ) -> Any:
+        """The quick way of a function, which goes the thorough one where it must; None: no such."""
+        if Quick is None:
+            return None
+        write = self.guest.spool.write_held
+        return Quick(self, self.lap, original, thorough, write, tail, sight)
+
     def leave(self, ident: int) -> None:
         """Note that a thread is in no call any more."""
         if ident == self.guest.trainer:
@@ -153,10 +163,13 @@ class QuickHook(Hook):
 
     def start_run(self) -> None:
         """Let some quick calls follow, the more the longer the training has run."""
+        self.calls += 1
+        if Quick is None:
+            return
         more = 1 + (self._run // RUN_GROWTH if self.guest.spool.held.write_at else 0)
         self._run = min(self._run + more, LONGEST_RUN)
         self.lap.quick_calls = self._run
-        self.calls += self._run + 1
+        self.calls += self._run
 
     def switch_off(self) -> None:
         """Stop, the quick path included."""
@@ -168,9 +181,10 @@ def _place_of(traceback: TracebackType | None) -> str | None:
     """Where we failed; None if a frame is the job's, who is to hear of it then.
 
     The traceback begins with us, so what fails in torch or the standard library was called by us. A
-    signal handler is called from whatever frame is interrupted, and so stands after ours, too.
+    signal handler is called from whatever frame is interrupted, and so stands after ours, too. Our
+    compiled part has no frames.
     """
-    place = None
+    place = None if traceback is not None else "the compiled part"
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if code.co_filename.startswith(_OUR_ROOT):

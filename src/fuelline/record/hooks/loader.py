@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import dataloader
 
-from fuelline.record.hooks.batches import UNKNOWN, is_usual, measure
+from fuelline.record.hooks.batches import look, measure
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
@@ -190,40 +190,15 @@ class Take(QuickHook):
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
         thorough = super().wrap(original)
-        spool, held = self.guest.spool, self.guest.spool.held
-        start, stop = self.lap.start, self.lap.stop
+        sight = NOTE, _is_grad_enabled, look, _TRAINING, _EVALUATING
+        quick = self.quicken(original, thorough, sight=sight)
+        if quick is None:
+            return thorough
+        take = quick.take
 
         @functools.wraps(original)
         def watched(iterator: Any) -> Any:
-            own = iterator.__dict__
-            note = own.get(NOTE)
-            if note is None:
-                return thorough(iterator)
-            is_training, position = _is_grad_enabled(), iterator._num_yielded
-            wait, work, ending = _TRAINING if is_training else _EVALUATING
-            try:
-                start_ns = start(wait)
-                if start_ns:
-                    try:
-                        batch = original(iterator)
-                    except BaseException as error:
-                        ticket = held.trainer, iterator, note, is_training, position, 0, start_ns
-                        self.close(ticket, None, error)
-                        raise
-                    try:
-                        samples, size_bytes = note[1], UNKNOWN
-                        in_hand = own.get("_tasks_outstanding", held.fetched)
-                        if in_hand < note[2] and not is_usual(batch, samples):
-                            samples, size_bytes = measure(batch, samples)
-                        if stop(work, start_ns, note[0], samples, size_bytes, -1, position, ending):
-                            spool.write_held()
-                    except BaseException as fault:  # noqa: BLE001 - the guard
-                        self.answer_for(fault)
-                    return batch
-            except BaseException:
-                self.withdraw()
-                raise
-            return thorough(iterator)
+            return take(iterator)
 
         return watched
 

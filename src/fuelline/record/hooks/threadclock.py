@@ -12,7 +12,7 @@ import os
 import resource
 from typing import NamedTuple
 
-__all__ = ["UNCOUNTED", "Counters", "ThreadClock"]
+__all__ = ["Counters", "ThreadClock"]
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 _IO = "/proc/thread-self/io"
@@ -29,7 +29,7 @@ class Counters(NamedTuple):
     system_ns: int
 
 
-UNCOUNTED = Counters(-1, -1, -1, -1, -1, -1)
+_UNCOUNTED = Counters(-1, -1, -1, -1, -1, -1)
 
 
 class ThreadClock:
@@ -56,7 +56,7 @@ class ThreadClock:
     def stop(self, start: Counters, dur_ns: int) -> Counters:
         """What was added since the start; no thread queues or computes longer than time passes."""
         if self._files is None:
-            return UNCOUNTED
+            return _UNCOUNTED
         schedstat, io = self._files
         queued_ns = _added(self._queued_ns(schedstat.read()), start.queued_ns)
         usage, read = resource.getrusage(resource.RUSAGE_THREAD), self._io(io.read())

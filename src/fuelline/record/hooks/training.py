@@ -55,28 +55,14 @@ class Backward(QuickHook):
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
         thorough = super().wrap(original)
-        spool, start, stop = self.guest.spool, self.lap.start, self.lap.stop
+        quick = self.quicken(original, thorough, _BACKWARD_TAIL)
+        if quick is None:
+            return thorough
+        run = quick.run
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            try:
-                start_ns = start(None)
-                if start_ns:
-                    try:
-                        result = original(*args, **kwargs)
-                    except BaseException as error:
-                        self.close((0, 0, start_ns), None, error)
-                        raise
-                    try:
-                        if stop(None, start_ns, 0, -1, 0, 0, 0, _BACKWARD_TAIL):
-                            spool.write_held()
-                    except BaseException as fault:  # noqa: BLE001 - the guard
-                        self.answer_for(fault)
-                    return result
-            except BaseException:
-                self.withdraw()
-                raise
-            return thorough(*args, **kwargs)
+            return run(*args, **kwargs)
 
         return watched
 
@@ -138,22 +124,17 @@ class Step(Hook):
 
     def make_after(self) -> Callable[[Any, Any, Any], None]:
         """What torch is to call after each step that did not raise."""
-        guest, spool, mark = self.guest, self.guest.spool, self.guest.spool.held.mark
-        find, add = self._optimizers.entries.get, self._optimizers.add
+        guest, mark, entries = self.guest, self.guest.spool.held.mark, self._optimizers.entries
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_tracing() or not self.is_on:
                 return
             try:
-                entry = find(id(optimizer))
-                if entry is None or entry[0]() is not optimizer:
-                    number = add(optimizer)
-                else:
-                    number = entry[1]
-                is_time = mark(number, _OPTIMIZER_TAIL)
+                is_time = mark(entries, optimizer, _OPTIMIZER_TAIL)
                 if is_time:
-                    spool.write_held()
+                    guest.spool.write_held()
                 elif is_time is None:
+                    number = self._optimizers.find(optimizer) or self._optimizers.add(optimizer)
                     guest.append(_OPTIMIZER_KIND, monotonic_ns(), 0, number)
             except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)

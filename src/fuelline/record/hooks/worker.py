@@ -18,13 +18,11 @@ from fuelline.record.hooks.batches import measure
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.patches import Patches
-from fuelline.record.hooks.threadclock import UNCOUNTED
-from fuelline.schema.wire import Flag, Kind, tail
+from fuelline.schema.wire import Flag, Kind
 
 __all__ = ["install"]
 
 _FETCH, _FETCH_IO, _HANDOFF = int(Kind.FETCH), int(Kind.FETCH_IO), int(Kind.HANDOFF)
-_FETCH_TAIL = tail(_FETCH)
 _END, _ERROR = int(Flag.END), int(Flag.ERROR)
 
 
@@ -59,8 +57,8 @@ class TimedCollate:
 class Fetch(QuickHook):
     """A fetcher makes one batch: the reads, the transforms and the collate of it.
 
-    In the trainer, reading the counters is time lost, so most calls there do without; while steps
-    are so quick that records are held, those calls leave no record either.
+    In the trainer, reading the counters is time lost: while steps are so quick that records are
+    held, most calls there leave none.
     """
 
     name = "worker fetch"
@@ -73,41 +71,14 @@ class Fetch(QuickHook):
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
         thorough = super().wrap(original)
-        guest, spool, held = self.guest, self.guest.spool, self.guest.spool.held
-        lap, skip, start, stop = self.lap, self.lap.skip, self.lap.start, self.lap.stop
+        quick = self.quicken(original, thorough)
+        if quick is None:
+            return thorough
+        fetch = quick.fetch
 
         @functools.wraps(original)
         def watched(fetcher: Any, indices: Any) -> Any:
-            try:
-                if skip():
-                    batch = original(fetcher, indices)
-                    lap.is_inside = False
-                    held.fetched = len(indices) if type(indices) is list else 0
-                    return batch
-                collate = fetcher.collate_fn
-                start_ns = start(None) if type(collate) is TimedCollate else 0
-                if start_ns:
-                    ident = get_ident()
-                    collate.dur_ns = collate.samples = held.fetched = 0
-                    guest.fetching.add(ident)
-                    try:
-                        batch = original(fetcher, indices)
-                    except BaseException as error:
-                        self.close((-1, collate, None, 0, start_ns), None, error)
-                        raise
-                    try:
-                        guest.fetching.discard(ident)
-                        if stop(
-                            None, start_ns, -1, collate.samples, -1, -1, collate.dur_ns, _FETCH_TAIL
-                        ):  # fmt: skip
-                            spool.write_held()
-                    except BaseException as fault:  # noqa: BLE001 - the guard
-                        self.answer_for(fault)
-                    return batch
-            except BaseException:
-                self.withdraw()
-                raise
-            return thorough(fetcher, indices)
+            return fetch(fetcher, indices)
 
         return watched
 
@@ -141,8 +112,8 @@ class Fetch(QuickHook):
         self.withdraw()
         worker_id, collate, before, cpu_ns, start_ns = ticket
         dur_ns = now_ns - start_ns
-        used_ns = thread_time_ns() - cpu_ns if cpu_ns else -1
-        used = UNCOUNTED if before is None else guest.lane.clock.stop(before, dur_ns)
+        used_ns = thread_time_ns() - cpu_ns
+        used = guest.lane.clock.stop(before, dur_ns)
         flags = 0
         if error is not None:
             flags = _END if isinstance(error, StopIteration) else _ERROR
@@ -151,8 +122,6 @@ class Fetch(QuickHook):
             _FETCH, start_ns, dur_ns, worker_id, samples, used_ns, used.queued_ns,
             collate.dur_ns, flags,
         )  # fmt: skip
-        if before is None:
-            return
         guest.append(
             _FETCH_IO, start_ns, dur_ns, used.rchar_bytes, used.disk_bytes, used.read_calls,
             used.major_faults, used.system_ns, flags,
