@@ -33,8 +33,8 @@ _CLEARLY_HIDDEN = 0.6
 _CLEARLY_BOUND = 0.5
 """Slope and share of variance from which a device is believed to hide stalls. On a crowded host the
 compute of the trainer and the waits for its workers are loosely related for other reasons."""
-
-
+_DOUBT = 3.0
+"""Standard errors: a slope that is farther below zero is no chance."""
 _STEP_HOOKS = ("hook loader wait", "hook backward", "hook optimizer step")
 """Blindspots after which the time between events cannot be told: one of them may be missing."""
 
@@ -159,6 +159,7 @@ def measure_hidden(
     *,
     is_fed: bool = False,
     most_idle: float = 1.0,
+    carried: float = 0.0,
 ) -> dict[str, float]:
     """For each stall: how much of it an asynchronous device hides behind its queue, 0 to 1.
 
@@ -168,7 +169,8 @@ def measure_hidden(
     change. The slope of the rest on the stall tells: 0 means that every wait is felt, -1 that none
     is. A loader with workers that sets the pace shows the same slope, because it makes up for
     steps of any length: with workers this is asked only if they are known to keep up (`is_fed`).
-    And no more waiting for input is felt than the device was idle, where the host could tell that.
+    The same goes for what a step makes up for on the whole (`carried`). And no more waiting for
+    input is felt than the device was idle, where the host could tell that.
     """
     steps = step_table(tiling)
     if isinstance(device_idle, Reading):
@@ -182,6 +184,7 @@ def measure_hidden(
     }
     waited = float(steps["input"].sum()) / tiling.wall_ns
     least = max(0.0, 1 - most_idle / waited) if waited > 0 else 0.0
+    least = max(least, carried) if is_fed else least
     return {**hidden, "input": max(hidden.get("input", 0.0), least)}
 
 
@@ -193,6 +196,39 @@ def _rest_of_step(stall: str) -> pl.Expr:
     """
     others = ("loop",) if stall in _WAITS else _WAITS
     return pl.sum_horizontal("compute_ns", *others)
+
+
+def measure_carry(tiling: Tiling) -> float:
+    """How much shorter the host is held up in a step for what it waited just before, 0 to 1.
+
+    A device with work in its queue goes on while the host waits for a batch or for other ranks, and
+    lets it in the sooner after that. A host that computes, or waits for a device in every step, has
+    no such memory: its next step is as long as ever. Both may drift, so that the changes from step
+    to step have to show it, too.
+    """
+    length, part = pl.col("end_ns") - pl.col("start_ns"), pl.col("part")
+    steps = (
+        tiling.tiles.group_by("step")
+        .agg(
+            met=length.filter(part == "collectives").sum().cast(pl.Float64),
+            stalled=length.filter(part.is_in(("input", "loop"))).sum().cast(pl.Float64),
+            compute=length.filter(part.is_in(COMPUTE_PARTS)).sum().cast(pl.Float64),
+        )
+        .sort("step")
+        # Ranks meet at the end of a step; a batch is waited for at its beginning.
+        .select(waited=pl.col("met").shift(1) + pl.col("stalled"), compute="compute")
+        .drop_nulls()
+    )
+    if steps.height < _FEW_STEPS:
+        return 0.0
+    level, change = (
+        slope(each["waited"], each["compute"])
+        for each in (steps, steps.select(pl.all().diff()).drop_nulls())
+    )
+    if level is None or change is None:
+        return 0.0
+    is_clear = all(steepness + _DOUBT * error < 0 for steepness, error in (level, change))
+    return min(1.0, -level[0]) if is_clear else 0.0
 
 
 def measure_wait(tiling: Tiling, hidden_frac: float = 0.0) -> Signal:

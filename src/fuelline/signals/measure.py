@@ -11,6 +11,7 @@ from fuelline.schema.readings import Reading
 from fuelline.signals.budget import (
     find_failed_hook,
     measure_budget,
+    measure_carry,
     measure_hidden,
     measure_steps,
     measure_window,
@@ -29,6 +30,7 @@ from fuelline.signals.transfer import measure_transfer
 
 if TYPE_CHECKING:
     from fuelline.schema.demands import DemandFacts
+    from fuelline.schema.findings import BudgetPart
     from fuelline.schema.recording import LoaderFacts
     from fuelline.timeline import Timeline
     from fuelline.timeline.tiles import Tiling
@@ -60,13 +62,15 @@ def measure(
         devices=accelerators.devices,
         idle_share=transfer.device_idle_share,
     )
-    most_idle = _most_idle(demands, tiling)
+    carried = measure_carry(tiling)
+    most_idle = _most_idle(demands, tiling, is_queued=carried > 0)
     hidden = measure_hidden(
         trainer,
         tiling,
         transfer.device_idle_share,
         is_fed=keeps_up(timeline, trainer, tiling, fetches),
         most_idle=most_idle,
+        carried=carried,
     )
     compute = measure_compute(timeline, trainer, tiling, loop_lines)
     own = find_own_code(timeline, trainer, tiling)
@@ -91,7 +95,11 @@ def measure(
         window=measure_window(timeline, tiling),
         steps=measure_steps(timeline, trainer, tiling),
         budget=budget,
-        hidden_frac={**hidden, "own code": measure_hidden_code(compute, budget, most_idle)},
+        hidden_frac={
+            **hidden,
+            "own code": measure_hidden_code(compute, budget, most_idle),
+            "collectives": _hidden_meetings(budget, carried, most_idle),
+        },
         loader=_training_loader(timeline, trainer),
         input=waiting,
         storage=measure_storage(timeline, trainer, tiling, fetches, waiting.place),
@@ -108,17 +116,28 @@ def measure(
     )
 
 
-def _most_idle(demands: DemandFacts, tiling: Tiling) -> float:
+def _most_idle(demands: DemandFacts, tiling: Tiling, *, is_queued: bool) -> float:
     """Of the window: the device had nothing to do, at most; 1 if the host could not tell.
 
-    Utilisation counters do not count: a kernel that waits is in them, too.
+    Its time for a batch is taken at the lower end, or as it is if other evidence says that the
+    device had work in its queue. Utilisation counters do not count: a kernel that waits is in them,
+    too.
     """
     each = demands.device_seconds
     if demands.device_mode != "beside" or not isinstance(each, Reading) or each.low is None:
         return 1.0
     if each.origin == COUNTED:
         return 1.0
-    return max(0.0, 1 - demands.batches * each.low * 1e9 / tiling.wall_ns)
+    seconds = each.value if is_queued else each.low
+    return max(0.0, 1 - demands.batches * seconds * 1e9 / tiling.wall_ns)
+
+
+def _hidden_meetings(budget: list[BudgetPart], carried: float, most_idle: float) -> float:
+    """How much of the waits for other ranks a device hides that works meanwhile, 0 to 1."""
+    share = sum(part.share for part in budget if part.part == "collectives")
+    if not carried or not share:
+        return 0.0
+    return max(carried, 1 - most_idle / share)
 
 
 def _is_watched(timeline: Timeline, trainer: Trainer) -> bool:

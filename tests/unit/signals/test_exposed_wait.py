@@ -186,3 +186,45 @@ def test_a_worker_that_is_always_busy_sets_the_pace_though_nobody_saw_it() -> No
         worker.fetch(69).gap(1)
     facts = facts_of(make_timeline(lane, worker))
     assert facts.input.exposed_share == facts.input.wait_share
+
+
+def hidden_meetings(lane: Lane) -> float:
+    return facts_of(make_timeline(lane)).hidden_frac["collectives"]
+
+
+def meet(lane: Lane, ms: float) -> Lane:
+    """A collective that this rank waits in, between backward and optimizer."""
+    return lane.add(Kind.COLLECTIVE, ms, 1, 1000, 0, len(lane.rows), 2)
+
+
+def test_a_wait_for_other_ranks_that_the_next_step_makes_up_for_is_hidden() -> None:
+    lane, before = Lane(), 0.0
+    for wait in waits():
+        meet(lane.batch(1).gap(5).backward(60 - before), wait).optimizer(1)
+        before = wait
+    assert hidden_meetings(lane) > 0.95
+
+
+def test_a_rank_that_waits_because_it_was_early_feels_it() -> None:
+    # Whoever is first waits for the last, after 60 ms; the next step knows nothing of it.
+    lane = Lane()
+    for compute in waits():
+        meet(lane.batch(1).gap(5).backward(compute), 60 - compute).optimizer(1)
+    assert hidden_meetings(lane) == 0
+
+
+def test_waits_and_steps_that_drift_apart_hide_nothing() -> None:
+    # The rank gets slower and slower, and so waits for the others less and less.
+    dice, lane = random.Random(5), Lane()
+    for step in range(STEPS):
+        compute = 20 + step / 4 + dice.uniform(0, 2)
+        meet(lane.batch(1).gap(5).backward(compute), 60 - compute).optimizer(1)
+    assert hidden_meetings(lane) == 0
+
+
+def test_few_steps_do_not_show_what_the_next_one_makes_up_for() -> None:
+    lane, before = Lane(), 0.0
+    for wait in waits()[:10]:
+        meet(lane.batch(1).gap(5).backward(60 - before), wait).optimizer(1)
+        before = wait
+    assert hidden_meetings(lane) == 0

@@ -2,7 +2,8 @@
 
 What: the same waiting as for a straggler (SY601), without a rank that causes clearly more of it
 than its share.
-Threshold: 5 % of the window to be listed, 10 % to be the verdict.
+Threshold: 5 % of the window to be listed, 10 % to be the verdict, without waits that a device hides
+(see SY601).
 Fix: make steps equal on all ranks: samples of equal length, cores of one's own, no pauses that each
 rank takes at its own time (garbage collection, logging).
 """
@@ -31,21 +32,24 @@ class RankJitter:
 
     def check(self, facts: Facts) -> Finding | None:
         """Fires if ranks wait for each other and nobody is to blame."""
-        share = facts.sync.wait_share
-        if isinstance(share, Missing) or share.value < LISTED_SHARE or facts.sync.late:
+        waited = facts.sync.wait_share
+        if isinstance(waited, Missing) or facts.sync.late:
+            return None
+        share = waited.value * (1 - facts.hidden_frac.get("collectives", 0.0))
+        if share < LISTED_SHARE:
             return None
         by_rank = ", ".join(
-            f"rank {rank} {percent(waited)}"
-            for rank, waited in list(facts.sync.wait_share_by_rank.items())[:8]
+            f"rank {rank} {percent(part)}"
+            for rank, part in list(facts.sync.wait_share_by_rank.items())[:8]
         )
         return found(
             self,
             facts,
-            share.value,
-            sentence=f"{percent(share.value)} of the time ranks wait for whichever of them is last "
+            share,
+            sentence=f"{percent(share)} of the time ranks wait for whichever of them is last "
             f"this time: they take turns, so no single rank is to blame.",
             evidence=[
-                Evidence(what=f"waiting for another rank: {by_rank}", signal=share),
+                Evidence(what=f"waiting for another rank: {by_rank}", signal=waited),
                 *(_forecast(each) for each in facts.sync.jitter),
             ],
             remedies=[

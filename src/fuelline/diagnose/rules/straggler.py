@@ -3,7 +3,8 @@
 What: the time at collectives during which all ranks but the last have arrived.
 Threshold: 5 % of the window to be listed, 10 % to be the verdict. One rank must cause clearly more
 than its share of the waiting (60 % of two, twice its share of more); if ranks take turns, it is
-jitter (SY602).
+jitter (SY602). A wait after which the next step is shorter by as much is a device's that goes on
+working through its queue, and costs nothing.
 Fix: whatever makes that rank late; its own stage and limit are part of the finding.
 """
 
@@ -31,17 +32,21 @@ class Straggler:
 
     def check(self, facts: Facts) -> Finding | None:
         """Fires if one rank causes the waiting between ranks."""
-        share = facts.sync.straggler_share
-        if isinstance(share, Missing) or share.value < LISTED_SHARE or not facts.sync.late:
+        waited = facts.sync.straggler_share
+        if isinstance(waited, Missing) or not facts.sync.late:
+            return None
+        share = waited.value * (1 - facts.hidden_frac.get("collectives", 0.0))
+        if share < LISTED_SHARE:
             return None
         worst = facts.sync.late[0]
-        waited = worst.caused_wait_seconds / max(1, worst.late_count) / max(1, facts.sync.ranks - 1)
+        others = max(1, facts.sync.ranks - 1)
+        each_time = worst.caused_wait_seconds / max(1, worst.late_count) / others
         return found(
             self,
             facts,
-            share.value,
+            share,
             sentence=f"Rank {worst.rank} is late in {percent(worst.late_count / worst.of)} of the "
-            f"steps and the others wait {duration(waited)} each time: {worst.because}",
+            f"steps and the others wait {duration(each_time)} each time: {worst.because}",
             evidence=[
                 *(_late(each) for each in facts.sync.late),
                 Evidence(what=f"waiting for another rank, of the time: {_by_rank(facts)}"),
