@@ -9,7 +9,7 @@ from fuelline.diagnose.rule import fact, gain_of_workers, line_fact, risk_of_wor
 from fuelline.schema.findings import Remedy
 from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import value_of
-from fuelline.schema.units import duration, number, percent
+from fuelline.schema.units import amount, duration, number, percent
 
 if TYPE_CHECKING:
     from fuelline.schema.facts import Facts, HotLine
@@ -97,7 +97,7 @@ def cpu_evidence(facts: Facts) -> list[Evidence]:
         *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
         *fact(lambda v: f"{percent(v)} of fetching is on a core", facts.input.cpu_share),
         *fact(lambda v: f"{percent(v)} of fetching waits for a core", facts.input.core_wait_share),
-        *fact(lambda v: f"{number(v)} fetches in progress", facts.input.fetchers),
+        *fact(lambda v: f"{amount(v, 'fetch', 'fetches')} in progress", facts.input.fetchers),
         *fact(lambda v: f"{duration(v)} for one batch", facts.input.fetch_seconds),
         *fact(lambda v: f"the job uses {v:.1f} cores", facts.cores.used),
         *fact(lambda v: f"it may use {number(v)} cores", facts.cores.allowed),

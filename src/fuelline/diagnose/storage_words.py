@@ -8,7 +8,7 @@ from fuelline.diagnose.rule import fact, gain_of_workers, line_fact, place_fact,
 from fuelline.schema.findings import Evidence, Remedy
 from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.readings import at_least
-from fuelline.schema.units import duration, number, percent, rate
+from fuelline.schema.units import amount, duration, percent, rate
 
 if TYPE_CHECKING:
     from fuelline.schema.facts import Facts, PlaceFacts
@@ -28,7 +28,8 @@ def read_evidence(facts: Facts) -> list[Evidence]:
             facts.input.metadata_share,
         ),
         *fact(
-            lambda v: f"{number(v)} threads blocked on storage at a time", facts.storage.in_flight
+            lambda v: f"{amount(v, 'thread', 'threads')} blocked on storage at a time",
+            facts.storage.in_flight,
         ),
         *fact(lambda v: f"{duration(v)} blocked per read call", facts.storage.request_seconds),
         *(fact(lambda v: f"{rate(v)} read by the fetchers", speed) if at_least(speed, 1.0) else []),

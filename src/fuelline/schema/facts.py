@@ -92,6 +92,8 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     fetch_seconds: Signal = _NOT_MEASURED
     """Mean duration of one fetch of one batch."""
     batch_bytes: Signal = _NOT_MEASURED
+    pickled_bytes: Signal = _NOT_MEASURED
+    """Of a batch, what goes through the pipe: objects, and handles of tensors."""
     """Mean size of a batch as the trainer gets it."""
     place: PlaceFacts | None = None
     file_lock_share: Signal = _NOT_MEASURED

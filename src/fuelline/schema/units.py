@@ -58,6 +58,12 @@ def count(value: float, noun: str) -> str:
     return f"{words} {noun}{'' if words == '1' else 's'}"
 
 
+def amount(value: float, one: str, many: str) -> str:
+    """`1.0` -> `1 fetch`, `1.96` -> `2.0 fetches`."""
+    words = number(value)
+    return f"{words} {one if words == '1' else many}"
+
+
 def parameters(count: float) -> str:
     """`70553706496` -> `70.6B`, as models are named."""
     for letter, step in (("T", 1e12), ("B", 1e9), ("M", 1e6)):

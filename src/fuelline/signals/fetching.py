@@ -68,6 +68,7 @@ def measure_input(
         batch_bytes=total(_mean(sizes), "bytes", "next.bytes", sizes.len())
         if sizes.len()
         else Missing(reason="no batch was measured inside the window"),
+        pickled_bytes=_pickled_bytes(timeline, trainer, tiling),
         place=_top_place(
             timeline,
             fetches.states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"])),
@@ -225,6 +226,13 @@ def _pickle_share(
     return total(
         float(pickled["dur_ns"].sum()) / waited, "frac", "handoff over wait", pickled.height
     )
+
+
+def _pickled_bytes(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+    sizes = find_handoffs(timeline, trainer, tiling)["a"]
+    if not sizes.len():
+        return Missing(reason="no batch was pickled inside the window")
+    return total(_mean(sizes), "bytes", "handoff.pickled", sizes.len())
 
 
 def _unpickle_share(trainer: Trainer, batches: pl.DataFrame) -> Signal:

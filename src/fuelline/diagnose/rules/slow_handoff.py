@@ -4,8 +4,10 @@ What: the accelerator waits while samples are collated, pickled by workers, or u
 trainer.
 Told by: the trainer's own CPU time inside next(); idle workers beside a busy serialiser; more than
 half of a fetch spent in collate.
-Why: batches of many small Python objects are pickled one by one; tensors travel as handles.
-Fix: return tensors or arrays, not nested lists and dicts; collate in fewer, larger copies.
+Why: batches of many small Python objects are pickled one by one; tensors travel as handles, each of
+which has its price, too.
+Fix: return tensors or arrays, not nested lists and dicts; fewer tensors, or larger batches, where
+hardly anything is pickled; collate in fewer, larger copies.
 """
 
 from __future__ import annotations
@@ -23,10 +25,14 @@ from fuelline.schema.units import percent, size
 if TYPE_CHECKING:
     from fuelline.schema.facts import Facts
     from fuelline.schema.findings import Finding
+    from fuelline.schema.recording import LoaderFacts
 
 
 SMALL_BYTES = 1 << 20
 """Copied into shared memory within half a millisecond: what is left is the price of a message."""
+FEW_OBJECTS_BYTES = 1 << 14
+"""Pickled, a batch of that size holds a thousand objects at most, which take a tenth of a
+millisecond: the rest is the tensors' handles."""
 
 
 class SlowHandoff:
@@ -63,6 +69,7 @@ class SlowHandoff:
                     facts.input.idle_share,
                 ),
                 *fact(lambda v: f"{size(v)} of tensors in a batch", facts.input.batch_bytes),
+                *fact(lambda v: f"{size(v)} of it are pickled", facts.input.pickled_bytes),
                 *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
             ],
             remedies=_remedies(facts),
@@ -90,18 +97,36 @@ def _action(facts: Facts) -> str:
 def _remedies(facts: Facts) -> list[Remedy]:
     if _collates(facts):
         return [_collate_quicker(facts), *_collate_elsewhere(facts)]
-    remedy = Remedy(
-        setting="return one tensor per field from collate_fn instead of lists of Python objects",
+    pickled = value_of(facts.input.pickled_bytes)
+    is_of_tensors = pickled is not None and pickled < FEW_OBJECTS_BYTES
+    remedy = _fewer_tensors() if is_of_tensors else _no_objects(facts.loader)
+    batch = facts.loader.batch_size if facts.loader is not None else None
+    size_bytes = value_of(facts.input.batch_bytes)
+    if not batch or size_bytes is None or size_bytes > SMALL_BYTES:
+        return [remedy]
+    both = [remedy, _hand_over_less_often(batch)]
+    return both[::-1] if is_of_tensors else both
+
+
+def _no_objects(loader: LoaderFacts | None) -> Remedy:
+    is_default = loader is not None and loader.collate == "default"
+    who = "the data set's samples" if is_default else "collate_fn"
+    return Remedy(
+        setting=f"return one tensor per field from {who} instead of lists of Python objects",
         why="tensors are handed over as shared memory; objects are pickled one by one",
         applicability="unsafe",
         risk="the training loop must accept the other layout",
         question=WhatIf(handoff_factor=10.0),
     )
-    batch = facts.loader.batch_size if facts.loader is not None else None
-    size_bytes = value_of(facts.input.batch_bytes)
-    if not batch or size_bytes is None or size_bytes > SMALL_BYTES:
-        return [remedy]
-    return [remedy, _hand_over_less_often(batch)]
+
+
+def _fewer_tensors() -> Remedy:
+    return Remedy(
+        setting="join the fields of a sample into fewer tensors, and take them apart in the loop",
+        why="each tensor is handed over by a handle of its own, which costs the same for any size",
+        applicability="unsafe",
+        risk="the training loop must accept the other layout",
+    )
 
 
 def _hand_over_less_often(batch: int) -> Remedy:
