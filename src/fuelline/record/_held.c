@@ -1,10 +1,10 @@
-/* What the hooks of quick steps do at every call: the compiled twin of held.py.
+/* What the hooks of quick steps do at every call.
 
    A training step leaves nothing of ours in the caches, and then it is not the work that costs but
-   each object and each line of bytecode that has to be fetched from memory. Here a call needs one
-   small struct and a few lines of code. Everything runs under the GIL, and no code of the job's runs
-   between two changes of a struct. held.py says what the fields and functions mean; both always do
-   the same (tests/unit/record/test_held.py), but only this one can notice collections. */
+   each object and each line of bytecode that has to be fetched from memory. Here a call needs two
+   small structs and a few lines of code. Everything runs under the GIL, and no code of the job's
+   runs between two changes of a struct. held.py says what the fields and functions mean; `Held`
+   there does the same (tests/unit/record/test_held.py), except that it cannot notice collections. */
 
 #define Py_LIMITED_API 0x030B0000 /* the first with buffers */
 #define _GNU_SOURCE
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LAYOUT = 3 }; /* of what Python and this file say to each other; see held.py */
+enum { LAYOUT = 4 }; /* of what Python and this file say to each other; see held.py */
 enum { OWN = 5, WORDS = 2 + OWN + 1 }; /* of a record: start, length, its own, tail */
 
 typedef struct {
@@ -50,7 +50,7 @@ typedef struct {
     Lap *lap;
     PyObject *hook, *original, *otherwise, *write;
     int64_t tail;
-    PyObject *note, *is_training, *look, *yielded, *outstanding; /* of `take` only */
+    PyObject *note, *yielded, *outstanding, *is_training, *look; /* of `take` only */
     Way training, evaluating;
 } Quick;
 
@@ -58,7 +58,15 @@ typedef struct {
     int64_t start, end, tid; /* tid: of the thread that was the trainer at the start */
 } Call;
 
-static PyTypeObject *held_type, *lap_type;
+static PyTypeObject *held_type, *lap_type, *quick_type; /* one of each, however often imported */
+static __thread int64_t known_tid;
+
+/* The thread as the kernel knows it: another one may get the Python identifier of one that ended. */
+static int64_t own_tid(void)
+{
+    if (!known_tid) known_tid = syscall(SYS_gettid);
+    return known_tid;
+}
 
 static int64_t now_ns(void)
 {
@@ -76,6 +84,7 @@ static void hide_phase(Held *self)
 static PyObject *held_reset(Held *self, PyObject *unused)
 {
     (void)unused;
+    known_tid = 0; /* this may be a forked child */
     self->trainer = 0;
     self->tid = self->write_at = self->fetched = 0;
     self->count = 0;
@@ -188,18 +197,20 @@ static PyObject *held_keep(Held *self, PyObject *const *given, Py_ssize_t count)
 
 static PyObject *held_mark(Held *self, PyObject *const *given, Py_ssize_t count)
 {
-    int64_t in[1], own[OWN] = {0}, now = now_ns();
+    int64_t now = now_ns(), tail, own[OWN] = {0};
     PyObject *key, *entry;
     if (!is_as_many(count, 3)) return NULL;
-    if (PyThread_get_thread_ident() != self->trainer) Py_RETURN_NONE;
+    if (own_tid() != self->tid) Py_RETURN_NONE;
+    tail = PyLong_AsLongLong(given[2]);
     key = PyLong_FromVoidPtr(given[1]);
     if (!key) return NULL;
     entry = PyDict_GetItemWithError(given[0], key);
     Py_DECREF(key);
-    if (!entry || PyWeakref_GetObject(PyTuple_GetItem(entry, 0)) != given[1]) Py_RETURN_NONE;
-    own[0] = PyLong_AsLongLong(PyTuple_GetItem(entry, 1));
-    if (read_integers(given + 2, 1, in)) return NULL;
-    return as_bool(add(self, now, now, own, in[0] | self->tid));
+    if (entry && PyWeakref_GetObject(PyTuple_GetItem(entry, 0)) == given[1])
+        own[0] = PyLong_AsLongLong(PyTuple_GetItem(entry, 1));
+    if (PyErr_Occurred()) return NULL;
+    if (!own[0]) Py_RETURN_NONE;
+    return as_bool(add(self, now, now, own, tail | self->tid));
 }
 
 static PyObject *held_watch_collections(Held *self, PyObject *const *given, Py_ssize_t count)
@@ -227,20 +238,9 @@ static PyObject *held_notice(Held *self, PyObject *const *given, Py_ssize_t coun
         PyObject *value = PyDict_GetItemString(given[1], names[i]);
         if (value && PyLong_CheckExact(value)) own[i] = PyLong_AsLongLong(value);
     }
-    add(self, self->collection_start, now, own, self->collection_tail | syscall(SYS_gettid));
+    add(self, self->collection_start, now, own, self->collection_tail | own_tid());
     PyErr_Clear();
     Py_RETURN_NONE;
-}
-
-static int set_phase(Held *self, PyObject *value)
-{
-    long phase = PyLong_AsLong(value);
-    if (phase >= 0 && phase <= 255) {
-        *self->phase = (unsigned char)phase;
-        return 0;
-    }
-    if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "%ld is no phase", phase);
-    return -1;
 }
 
 static PyObject *held_get_phase(Held *self, void *unused)
@@ -251,10 +251,15 @@ static PyObject *held_get_phase(Held *self, void *unused)
 
 static int held_set_phase(Held *self, PyObject *value, void *unused)
 {
+    long phase = value ? PyLong_AsLong(value) : -1;
     (void)unused;
-    if (value) return set_phase(self, value);
-    PyErr_SetString(PyExc_AttributeError, "a phase cannot be deleted");
-    return -1;
+    if (PyErr_Occurred()) return -1;
+    if (phase < 0 || phase > 255) {
+        PyErr_Format(PyExc_ValueError, "%ld is no phase", phase);
+        return -1;
+    }
+    *self->phase = (unsigned char)phase;
+    return 0;
 }
 
 static PyMethodDef held_methods[] = {
@@ -338,20 +343,17 @@ static PyType_Spec lap_spec = {
 
 static int quick_set_sight(Quick *self, PyObject *sight)
 {
+    PyObject **const kept[] = {&self->note, &self->yielded, &self->outstanding, &self->is_training,
+                               &self->look};
+    PyObject *found[5];
+    Way *training = &self->training, *evaluating = &self->evaluating;
     if (sight == Py_None) return 0;
-    if (!PyArg_ParseTuple(sight, "UOO(bbL)(bbL)", &self->note, &self->is_training, &self->look,
-                          &self->training.before, &self->training.after, &self->training.tail,
-                          &self->evaluating.before, &self->evaluating.after,
-                          &self->evaluating.tail)) {
-        self->note = self->is_training = self->look = NULL; /* none of them is ours yet */
+    if (!PyArg_ParseTuple(sight, "UUUOO(bbL)(bbL)", &found[0], &found[1], &found[2], &found[3],
+                          &found[4], &training->before, &training->after, &training->tail,
+                          &evaluating->before, &evaluating->after, &evaluating->tail))
         return -1;
-    }
-    Py_INCREF(self->note);
-    Py_INCREF(self->is_training);
-    Py_INCREF(self->look);
-    self->yielded = PyUnicode_InternFromString("_num_yielded");
-    self->outstanding = PyUnicode_InternFromString("_tasks_outstanding");
-    return self->yielded && self->outstanding ? 0 : -1;
+    for (int i = 0; i < 5; i++) *kept[i] = Py_NewRef(found[i]);
+    return 0;
 }
 
 static PyObject *quick_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -404,8 +406,7 @@ static void quick_dealloc(Quick *self)
 
 static int may_be_quick(Lap *lap)
 {
-    return lap->quick_calls > 0 && !lap->is_inside
-           && PyThread_get_thread_ident() == lap->held->trainer;
+    return lap->quick_calls > 0 && !lap->is_inside && own_tid() == lap->held->tid;
 }
 
 static void begin(Lap *lap, Call *call)
@@ -443,20 +444,36 @@ static PyObject *raise_again(PyObject *error) /* steals it */
     return NULL;
 }
 
-/* The job's own call has raised: the hook closes the ticket, which this steals, and it is raised. */
+/* As if `later` had been raised while `error`, which this steals, was handled. */
+static PyObject *raise_after(PyObject *later, PyObject *error)
+{
+    PyObject *each = Py_NewRef(error), *own = PyException_GetContext(later);
+    while (each && each != later && !own) {
+        PyObject *before = PyException_GetContext(each);
+        Py_DECREF(each);
+        each = before;
+    }
+    if (each || own) Py_DECREF(error); /* it has a context, or would be its own */
+    else PyException_SetContext(later, error);
+    Py_XDECREF(each);
+    Py_XDECREF(own);
+    return raise_again(later);
+}
+
+/* The job's own call has raised `error`: the hook closes the ticket, and it is raised. Steals both;
+   without a ticket there was no memory for one. */
 static PyObject *pass_on(Quick *self, PyObject *error, PyObject *ticket)
 {
-    PyObject *done = NULL, *later;
-    if (ticket) done = PyObject_CallMethod(self->hook, "close", "OOO", ticket, Py_None, error);
-    Py_XDECREF(ticket);
-    if (done) {
-        Py_DECREF(done);
+    PyObject *done;
+    if (!ticket) {
+        PyErr_Clear();
         return raise_again(error);
     }
-    later = catch_error(); /* of a handler of the job's that interrupted us */
-    if (later != error) PyException_SetContext(later, error); /* steals it */
-    else Py_DECREF(error);
-    return raise_again(later);
+    done = PyObject_CallMethod(self->hook, "close", "OOO", ticket, Py_None, error);
+    Py_DECREF(ticket);
+    if (!done) return raise_after(catch_error(), error); /* a handler of the job's interrupted us */
+    Py_DECREF(done);
+    return raise_again(error);
 }
 
 /* Our own code has failed; -1: it was interrupted by the job's, whose error is set. */
@@ -515,12 +532,14 @@ static PyObject *quick_fetch(Quick *self, PyObject *const *given, Py_ssize_t cou
     return batch;
 }
 
-/* An integer of a dictionary, or what it is to be if there is none. */
+/* An integer of a dictionary, or what it is to be if there is none that a record has room for. */
 static long long integer_in(PyObject *own, PyObject *key, long long otherwise)
 {
     PyObject *value = PyDict_GetItemWithError(own, key);
-    if (!value || !PyLong_CheckExact(value)) return otherwise;
-    return PyLong_AsLongLong(value);
+    long long found = value && PyLong_CheckExact(value) ? PyLong_AsLongLong(value) : otherwise;
+    if (!PyErr_Occurred()) return found;
+    PyErr_Clear();
+    return otherwise;
 }
 
 /* The samples and bytes of a batch; -1: an error is set. */
@@ -530,6 +549,7 @@ static int weigh(Quick *self, PyObject *own, PyObject *note, PyObject *batch, in
     PyObject *usual = PyTuple_GetItem(note, 1), *seen;
     int is_right;
     into[1] = -1;
+    if (enough == -1 && PyErr_Occurred()) return -1;
     if (integer_in(own, self->outstanding, self->lap->held->fetched) >= enough) {
         into[0] = PyLong_AsLongLong(usual);
         return PyErr_Occurred() ? -1 : 0;
@@ -543,13 +563,15 @@ static int weigh(Quick *self, PyObject *own, PyObject *note, PyObject *batch, in
 
 static PyObject *take_quickly(Quick *self, PyObject *iterator, PyObject *own, PyObject *note)
 {
-    PyObject *batch, *error, *is_training = PyObject_CallNoArgs(self->is_training);
-    const Way *way = is_training == Py_True ? &self->training : &self->evaluating;
+    PyObject *batch, *error, *answered = PyObject_CallNoArgs(self->is_training);
+    int is_training = answered == Py_True;
+    const Way *way = is_training ? &self->training : &self->evaluating;
     int64_t record[OWN] = {0, 0, 0, -1, 0};
     Call call;
-    if (!is_training) return NULL;
-    Py_DECREF(is_training); /* True and False live for ever */
-    record[0] = PyLong_AsLongLong(PyTuple_GetItem(note, 0));
+    Py_XDECREF(answered);
+    if (answered) record[0] = PyLong_AsLongLong(PyTuple_GetItem(note, 0));
+    if (PyErr_Occurred())
+        return answer(self) ? NULL : PyObject_CallFunctionObjArgs(self->otherwise, iterator, NULL);
     record[4] = integer_in(own, self->yielded, 0);
     *self->lap->held->phase = way->before;
     begin(self->lap, &call);
@@ -558,8 +580,9 @@ static PyObject *take_quickly(Quick *self, PyObject *iterator, PyObject *own, Py
     if (!batch) {
         error = catch_error();
         return pass_on(self, error,
-                       Py_BuildValue("(kOOOLiL)", PyThread_get_thread_ident(), iterator, note,
-                                     is_training, (long long)record[4], 0, (long long)call.start));
+                       Py_BuildValue("(kOONLiL)", PyThread_get_thread_ident(), iterator, note,
+                                     PyBool_FromLong(is_training), (long long)record[4], 0,
+                                     (long long)call.start));
     }
     if (!weigh(self, own, note, batch, record + 1))
         return finish(self, batch, &call, record, way->tail);
@@ -573,8 +596,8 @@ static PyObject *quick_take(Quick *self, PyObject *iterator)
     PyObject *own = NULL, *note = NULL, *batch;
     if (self->note && may_be_quick(self->lap)) {
         own = PyObject_GenericGetDict(iterator, NULL);
-        if (!own) PyErr_Clear();
-        else note = PyDict_GetItemWithError(own, self->note);
+        note = own ? PyDict_GetItemWithError(own, self->note) : NULL;
+        if (!note) PyErr_Clear();
     }
     if (note && PyTuple_Check(note) && PyTuple_Size(note) == 3) {
         Py_INCREF(note);
@@ -606,17 +629,18 @@ static PyType_Spec quick_spec = {
     .slots = quick_slots,
 };
 
+static int add_type(PyObject *module, const char *name, PyTypeObject **type, PyType_Spec *spec)
+{
+    if (!*type) *type = (PyTypeObject *)PyType_FromSpec(spec);
+    return *type ? PyModule_AddObjectRef(module, name, (PyObject *)*type) : -1;
+}
+
 static int fill_module(PyObject *module)
 {
-    static PyType_Spec *const specs[] = {&held_spec, &lap_spec, &quick_spec};
-    static const char *const names[] = {"Held", "Lap", "Quick"};
-    PyObject *types[3];
-    for (int i = 0; i < 3; i++) { /* kept for as long as the process lives */
-        types[i] = PyType_FromSpec(specs[i]);
-        if (!types[i] || PyModule_AddObjectRef(module, names[i], types[i])) return -1;
-    }
-    held_type = (PyTypeObject *)types[0];
-    lap_type = (PyTypeObject *)types[1];
+    if (add_type(module, "Held", &held_type, &held_spec)
+        || add_type(module, "Lap", &lap_type, &lap_spec)
+        || add_type(module, "Quick", &quick_type, &quick_spec))
+        return -1;
     return PyModule_AddIntConstant(module, "LAYOUT", LAYOUT);
 }
 

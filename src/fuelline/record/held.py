@@ -24,7 +24,7 @@ __all__ = ["LEFT_OUT", "PLAIN", "Held", "Lap", "Quick", "is_compiled"]
 
 LEFT_OUT = "FUELLINE_NO_HELD"
 """Environment variable that keeps to the classes here."""
-_LAYOUT = 3
+_LAYOUT = 4
 """What _held.c and this file say to each other; another build than this is not used."""
 
 
@@ -131,10 +131,11 @@ how long, if the lap lets it, and else calls `otherwise`, which is the thorough 
 - `run(*args, **kwargs)`: any call, with a record that ends with `tail`;
 - `fetch(fetcher, indices)`: a batch is made in the trainer; no record while records are held, and
   else the thorough way;
-- `take(iterator)`: a batch of a loader. `sight` is (note, is_training, look, training, evaluating):
-  where the iterator's dictionary has (loader, batch size, enough), which is read as told in
-  loader.py; whether gradients are on; what measures a batch whose size is not certain; and for
-  either the phases in and after the call and how its record ends.
+- `take(iterator)`: a batch of a loader. `sight` is (note, yielded, outstanding, is_training, look,
+  training, evaluating): where the iterator's dictionary has (loader, batch size, enough), which is
+  read as told in loader.py, and its counts of batches given out and under way; whether gradients
+  are on; what measures a batch whose size is not certain; and for either the phases in and after
+  the call and how its record ends.
 
 What the original raises goes to the hook's `close` and on to the job, a fault of ours to its
 `answer_for`. When it is time to write, `write` is called.

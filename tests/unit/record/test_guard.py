@@ -1,10 +1,12 @@
 """The guard around the hooks: it tells our faults from the job's, at whatever moment they come."""
 
+import ctypes
 import dis
 import functools
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -15,7 +17,7 @@ import torch
 from torch import distributed
 from torch.distributed import distributed_c10d as c10d
 from torch.utils.data import DataLoader
-from torch.utils.data._utils import signal_handling
+from torch.utils.data._utils import fetch, signal_handling
 
 from fuelline.record import hooks
 from fuelline.record import spool as spooling
@@ -84,6 +86,36 @@ def test_what_fails_in_the_compiled_part_is_a_fault_of_ours(
     (blind,) = read(tmp_path).blindspots()
     assert blind["what"] == "hook loader wait"
     assert blind["why"] == "OverflowError at the compiled part"
+
+
+class TimeLimitError(Exception):
+    """What a library sends a thread by PyThreadState_SetAsyncExc."""
+
+
+def test_what_another_thread_sends_is_heard_in_a_hook(
+    hooked: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(*_: object) -> tuple[int, int]:
+        me, sent = ctypes.c_ulong(threading.get_ident()), ctypes.py_object(TimeLimitError)
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(me, sent)
+        return 1, 1
+
+    measure.__code__ = measure.__code__.replace(co_filename=spooling.__file__)
+    monkeypatch.setattr("fuelline.record.hooks.loader.measure", measure)
+    with pytest.raises(TimeLimitError):
+        train()
+    assert read(tmp_path).faults == 0
+    assert marks_of(hooked.guest) == []
+
+
+@pytest.mark.usefixtures("hooked")
+def test_a_fetcher_may_be_called_by_name() -> None:
+    class Named(fetch._MapDatasetFetcher):
+        def fetch(self, indices: Any) -> Any:
+            return super().fetch(possibly_batched_index=indices)
+
+    fetcher = Named([1, 2, 3], True, list, False)
+    assert [fetcher.fetch([0, 2]) for _ in range(3)] == [[1, 3]] * 3
 
 
 @pytest.mark.usefixtures("hooked")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from fuelline.record import held as holding
 
 RECORD = struct.Struct("<8q")
+TID = threading.get_native_id()
 INTEGER = st.integers(-(2**63), 2**63 - 1)
 
 needs_compiled = pytest.mark.skipif(not holding.is_compiled(), reason="built without a compiler")
@@ -25,7 +26,7 @@ needs_compiled = pytest.mark.skipif(not holding.is_compiled(), reason="built wit
 def held(request: pytest.FixtureRequest) -> Any:
     """A holder whose trainer is this thread."""
     held = holding.PLAIN[0]() if request.param == "plain" else holding.Held()
-    held.trainer, held.tid = threading.get_ident(), 7
+    held.trainer, held.tid = threading.get_ident(), TID
     return held
 
 
@@ -55,7 +56,7 @@ def test_a_mark_has_the_number_of_its_thing_and_is_of_the_trainer(held: Any) -> 
     assert run_apart(lambda: held.mark(entries, known, 9 << 48)) is None
     ((start, dur, *fields, tail),) = records(held)
     assert start > 0
-    assert (dur, fields, tail) == (0, [5, 0, 0, 0, 0], 9 << 48 | 7)
+    assert (dur, fields, tail) == (0, [5, 0, 0, 0, 0], 9 << 48 | TID)
 
 
 def test_it_is_time_to_write_from_a_moment_on(held: Any) -> None:
@@ -132,11 +133,13 @@ class Hooked:
 
     def __init__(self, original: Callable[..., Any], sight: Any = None) -> None:
         self.held = holding.Held()
-        self.held.trainer, self.held.tid, self.held.write_at = threading.get_ident(), 7, 2**62
+        self.held.trainer, self.held.tid = threading.get_ident(), TID
+        self.held.write_at = 2**62
         self.lap = holding.Lap(self.held)
         self.lap.quick_calls = 10
         self.closed: list[Any] = []
         self.faults: list[BaseException] = []
+        self.later: BaseException
         self.written = 0
         assert holding.Quick is not None
         write, tail = self.write, 9 << 48
@@ -173,7 +176,7 @@ def test_a_quick_call_passes_all_on_and_leaves_its_record() -> None:
     ((start, dur, *fields, tail),) = records(hook.held)
     assert start > 0
     assert dur > 0
-    assert (fields, tail) == ([0, -1, 0, 0, 0], 9 << 48 | 7)
+    assert (fields, tail) == ([0, -1, 0, 0, 0], 9 << 48 | TID)
 
 
 @needs_compiled
@@ -244,7 +247,7 @@ def test_a_fault_in_writing_is_answered_for_and_the_result_given() -> None:
 @needs_compiled
 def test_a_thread_that_is_no_longer_the_trainer_changes_nothing_when_it_returns() -> None:
     def original() -> None:
-        hook.held.trainer, hook.held.tid, hook.held.phase = 1, 8, 3
+        hook.held.trainer, hook.held.tid, hook.held.phase = 1, 1, 3
         hook.lap.is_inside = True  # the new trainer's
 
     hook = Hooked(original)
@@ -252,7 +255,7 @@ def test_a_thread_that_is_no_longer_the_trainer_changes_nothing_when_it_returns(
     assert hook.lap.is_inside
     assert hook.held.phase == 3
     ((*_, tail),) = records(hook.held)
-    assert tail == 9 << 48 | 7
+    assert tail == 9 << 48 | TID
 
 
 @needs_compiled
@@ -283,7 +286,8 @@ class Batches:
 
 
 def sight(*, is_training: bool, look: Callable[..., Any] = lambda *_: (3, 12)) -> Any:
-    return "note", lambda: is_training, look, (1, 2, 3 << 48), (4, 5, 6 << 48)
+    counts = "_num_yielded", "_tasks_outstanding"
+    return "note", *counts, lambda: is_training, look, (1, 2, 3 << 48), (4, 5, 6 << 48)
 
 
 @needs_compiled
@@ -302,7 +306,7 @@ def test_a_batch_is_looked_at_unless_its_size_is_certain(iterator: Any, told: An
     assert hook.quick.take(iterator) == "batch"
     ((*_, loader, samples, size_bytes, cpu, position, tail),) = records(hook.held)
     assert (samples, size_bytes) == told
-    assert (loader, cpu, position, tail) == (11, -1, 6, 3 << 48 | 7)
+    assert (loader, cpu, position, tail) == (11, -1, 6, 3 << 48 | TID)
 
 
 @needs_compiled
@@ -334,6 +338,70 @@ def test_a_batch_that_cannot_be_looked_at_is_given_all_the_same() -> None:
     with pytest.raises(KeyboardInterrupt):
         hook.quick.take(iterator)
     assert (hook.lap.is_inside, records(hook.held)) == (False, [])
+
+
+@needs_compiled
+@pytest.mark.parametrize("name", ["_num_yielded", "_tasks_outstanding"])
+@pytest.mark.parametrize("odd", [2**63, -(2**70), None, "x", True])
+def test_a_loader_that_counts_strangely_gives_its_batches(name: str, odd: Any) -> None:
+    hook = Hooked(lambda _: "batch", sight(is_training=True))
+    iterator = Batches((11, 16, 4))
+    vars(iterator)[name] = odd
+    assert hook.quick.take(iterator) == "batch"
+    assert len(records(hook.held)) == 1
+    assert hook.faults == []
+
+
+@needs_compiled
+def test_whoever_cannot_tell_whether_gradients_are_on_has_the_thorough_way() -> None:
+    def is_training() -> bool:
+        raise ValueError
+
+    hook = Hooked(lambda _: "batch", ("note", "a", "b", is_training, print, (1, 2, 3), (4, 5, 6)))
+    assert hook.quick.take(Batches((11, 16, 4))) == "thorough"
+    assert [type(fault) for fault in hook.faults] == [ValueError]
+
+
+@needs_compiled
+def test_an_answer_that_is_no_truth_value_is_let_go_of() -> None:
+    def original(_: Any) -> None:
+        raise StopIteration
+
+    hook = Hooked(original, ("note", "a", "b", Thing, print, (1, 2, 3), (4, 5, 6)))
+    with pytest.raises(StopIteration):
+        hook.quick.take(Batches((11, 16, 4)))
+    ((ticket, _),) = hook.closed
+    assert ticket[3] is False
+
+
+@needs_compiled
+def test_a_context_that_a_handler_s_error_has_is_kept_and_none_goes_in_circles() -> None:
+    class Interrupted(Hooked):
+        def close(self, ticket: Any, result: Any, error: BaseException) -> None:
+            raise self.later
+
+    def original() -> None:
+        raise error
+
+    hook = Interrupted(original)
+    error, cause = KeyError(), ValueError()
+    hook.later = KeyboardInterrupt()
+    hook.later.__context__ = cause
+    with pytest.raises(KeyboardInterrupt) as caught:
+        hook.quick.run()
+    assert caught.value.__context__ is cause
+    hook.later.__context__ = None
+    error.__context__ = hook.later
+    with pytest.raises(KeyboardInterrupt) as caught:
+        hook.quick.run()
+    assert caught.value.__context__ is None
+
+
+@needs_compiled
+def test_a_thread_with_the_identifier_of_one_that_ended_is_not_the_trainer() -> None:
+    hook = Hooked(lambda: "quick")
+    hook.held.tid = 1
+    assert hook.quick.run() == "thorough"
 
 
 @needs_compiled

@@ -8,6 +8,7 @@ our code happens to run. A hook shows as one frame in their traceback, a quick o
 
 import functools
 import os
+import sys
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ClassVar
@@ -34,6 +35,9 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - 
 _OUR_ROOT = os.path.dirname(os.path.dirname(_PACKAGE)) + os.sep  # noqa: PTH120 - as above
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # noqa: PTH100, PTH120 - as above
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep  # noqa: PTH100, PTH120 - as above
+
+_LIBRARIES = frozenset(("fuelline", "numpy", "torch"))
+"""Whose exceptions may come up in our code, with those of Python itself."""
 
 _HANDLERS = tuple(
     _TORCH + file.replace("/", os.sep)
@@ -116,7 +120,7 @@ class Hook:
     def answer_for(self, fault: BaseException) -> None:
         """Count a fault of ours; raise it again if it is the job's."""
         self.withdraw()
-        place = _place_of(fault.__traceback__) if isinstance(fault, Exception) else None
+        place = None if _is_foreign(fault) else _place_of(fault.__traceback__)
         if place is None:
             raise fault  # not ours: raised by code of the job that interrupted us, as by a Ctrl-C
         self._faults += 1
@@ -175,6 +179,16 @@ class QuickHook(Hook):
         """Stop, the quick path included."""
         super().switch_off()
         self.lap.quick_calls = 0
+
+
+def _is_foreign(fault: BaseException) -> bool:
+    """Whether it is of a kind that nothing here raises: then another thread of the job's sent it.
+
+    Such an exception comes up in whatever runs, without a frame of its sender (time limits do so).
+    """
+    library = type(fault).__module__.partition(".")[0]
+    is_known = library in _LIBRARIES or library in sys.stdlib_module_names
+    return not isinstance(fault, Exception) or not is_known
 
 
 def _place_of(traceback: TracebackType | None) -> str | None:

@@ -190,7 +190,8 @@ class Take(QuickHook):
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
         thorough = super().wrap(original)
-        sight = NOTE, _is_grad_enabled, look, _TRAINING, _EVALUATING
+        counts = "_num_yielded", "_tasks_outstanding"
+        sight = NOTE, *counts, _is_grad_enabled, look, _TRAINING, _EVALUATING
         quick = self.quicken(original, thorough, sight=sight)
         if quick is None:
             return thorough

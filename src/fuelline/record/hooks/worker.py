@@ -77,8 +77,8 @@ class Fetch(QuickHook):
         fetch = quick.fetch
 
         @functools.wraps(original)
-        def watched(fetcher: Any, indices: Any) -> Any:
-            return fetch(fetcher, indices)
+        def watched(fetcher: Any, possibly_batched_index: Any) -> Any:  # as torch names them
+            return fetch(fetcher, possibly_batched_index)
 
         return watched
 
