@@ -22,6 +22,10 @@ _MOSTLY = 0.5
 _LOSSY = 0.01
 """Of the segments sent again. TCP also sends again when a receiver without a core answers late:
 some thousandths of all segments on a crowded host. This much only a network loses."""
+_UNSTEADY = 0.25
+"""Jitter is the limit of a lossy network from this share on. Where every exchange meets a loss, the
+best of them do, too, and the usual is too long. A link that is only full, and drops what it cannot
+carry, takes nearly the same time each time: at most 0.06 were seen."""
 _SLOWEST_LINK = 1.25e6
 """Bytes per second of 10 Mbit Ethernet: whatever is slower does not wait for bytes."""
 _MANY_BYTES = 1e6
@@ -49,7 +53,8 @@ def limit_of_exchange(exchange: ExchangeFacts) -> Limit | None:
 
 
 def _largest_term(exchange: ExchangeFacts) -> Limit | None:
-    if (value_of(exchange.jitter_share) or 0.0) >= _MOSTLY:
+    is_lossy = at_least(exchange.retransmit_share, _LOSSY)
+    if at_least(exchange.jitter_share, _UNSTEADY if is_lossy else _MOSTLY):
         return "jitter"
     rate, mean_bytes = value_of(exchange.bytes_per_s), value_of(exchange.mean_bytes) or 0.0
     if isinstance(exchange.latency_seconds, Missing):

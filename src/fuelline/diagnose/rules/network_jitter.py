@@ -3,8 +3,8 @@
 What: the time from the last arrival at a collective to its end, above what the best quarter of
 exchanges of the same kind and size takes. Lost packets and shared links look like this.
 Threshold: 5 % of the window to be listed, 10 % to be the verdict; at least half of the exchange
-time must lie above the usual, and waiting for a core must not explain it, unless one segment in a
-hundred was sent again.
+time must lie above the usual, and waiting for a core must not explain it. If one segment in a
+hundred was sent again, a quarter is enough: then the usual suffers from losses, too.
 Fix: find the loss: retransmissions, drops, a neighbour on the link.
 """
 
