@@ -296,7 +296,7 @@ def find_compiled_hooks() -> Capability:
         name="compiled hooks",
         ok=held.is_compiled(),
         detail="built into this package" if held.is_compiled() else absent,
-        enables="a step is recorded for three fifths of the cost, and garbage collections are seen",
+        enables="a step is recorded for a tenth of the cost, and garbage collections are seen",
         how_to_enable=f"unset {held.LEFT_OUT}" if is_left_out else how,
     )
 

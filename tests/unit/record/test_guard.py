@@ -241,7 +241,8 @@ def test_hooks_record_again_wherever_they_were_interrupted(
         is_reached = is_interrupted(number, job)
         assert marks_of(guest) == [], f"moment {number}"
         number += 1
-    assert number > 200
+    assert number > 100
+    guest.spool.write_held()
     before = len(read(tmp_path).of(Kind.NEXT))
     train()
     assert len(read(tmp_path).of(Kind.NEXT)) == before + 9

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuelline.record.hooks.threadclock import ThreadClock
 from fuelline.record.spool import Spool
-from fuelline.schema.wire import Kind, Phase
+from fuelline.schema.wire import Kind, Phase, tail
 
 if TYPE_CHECKING:
     from fuelline.record.held import Lap
@@ -131,14 +131,20 @@ class Guest:
         e: int = 0,
         flags: int = 0,
     ) -> None:
-        """Keep one record, after those of the same thread that are still held.
+        """Keep one record, after those of the same thread that are still held, or hold it, too.
 
         While there is no trainer, all that may be held are collections, of any thread. A call that
         began before this process was forked is its parent's; a note of no time has a start of 0.
         """
-        if 0 < start_ns < self._held.born_ns:
+        held = self._held
+        if 0 < start_ns < held.born_ns:
             return
-        if self.trainer in (0, get_ident()):
+        trainer, ident = held.trainer, get_ident()
+        if ident == trainer and start_ns and held.write_at:
+            if held.keep(start_ns, start_ns + dur_ns, a, b, c, d, e, tail(kind, flags)):
+                self.spool.write_held()
+            return
+        if trainer in (0, ident):
             self.spool.write_held()
         self.spool.append(kind, start_ns, dur_ns, a, b, c, d, e, flags)
 

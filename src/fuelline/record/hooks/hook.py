@@ -167,13 +167,10 @@ class QuickHook(Hook):
 
     def start_run(self) -> None:
         """Let some quick calls follow, the more the longer the training has run."""
-        self.calls += 1
-        if Quick is None:
-            return
         more = 1 + (self._run // RUN_GROWTH if self.guest.spool.held.write_at else 0)
         self._run = min(self._run + more, LONGEST_RUN)
         self.lap.quick_calls = self._run
-        self.calls += self._run
+        self.calls += 1 if Quick is None else 1 + self._run
 
     def switch_off(self) -> None:
         """Stop, the quick path included."""

@@ -87,7 +87,11 @@ class Fetch(QuickHook):
         guest, ident = self.guest, get_ident()
         if ident in guest.fetching or (self.lap.is_inside and ident == guest.trainer):
             return None
-        guest.spool.held.fetched = 0
+        held, lap = guest.spool.held, self.lap
+        held.fetched = 0
+        if ident == guest.trainer and held.write_at and lap.quick_calls > 0:
+            lap.quick_calls -= 1  # as the compiled way, which did not see it if it is not there
+            return None
         worker = workers._worker_info
         if worker is not None:
             self._on_worker()
