@@ -68,6 +68,18 @@ static int64_t own_tid(void)
     return known_tid;
 }
 
+static void *new_object(PyTypeObject *type)
+{
+    return ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+}
+
+static void free_object(void *self)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)self);
+    ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+    Py_DECREF(type);
+}
+
 static int64_t now_ns(void)
 {
     struct timespec now;
@@ -96,8 +108,7 @@ static PyObject *held_reset(Held *self, PyObject *unused)
 
 static PyObject *held_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    Held *self = (Held *)allocate(type, 0);
+    Held *self = new_object(type);
     (void)args, (void)kwargs;
     if (self) self->phase = &self->unseen; /* the rest is zeros */
     return (PyObject *)self;
@@ -105,12 +116,9 @@ static PyObject *held_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static void held_dealloc(Held *self)
 {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     hide_phase(self);
     free(self->words);
-    release(self);
-    Py_DECREF(type);
+    free_object(self);
 }
 
 static PyObject *held_show(Held *self, PyObject *buffer)
@@ -301,12 +309,11 @@ static PyType_Spec held_spec = {
 
 static PyObject *lap_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     PyObject *held;
     Lap *self;
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "O!", held_type, &held)) return NULL;
-    self = (Lap *)allocate(type, 0);
+    self = new_object(type);
     if (self) {
         Py_INCREF(held);
         self->held = (Held *)held;
@@ -316,11 +323,8 @@ static PyObject *lap_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static void lap_dealloc(Lap *self)
 {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     Py_XDECREF((PyObject *)self->held);
-    release(self);
-    Py_DECREF(type);
+    free_object(self);
 }
 
 static PyMemberDef lap_members[] = {
@@ -358,7 +362,6 @@ static int quick_set_sight(Quick *self, PyObject *sight)
 
 static PyObject *quick_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     PyObject *hook, *lap, *original, *otherwise, *write, *sight = Py_None;
     long long tail;
     Quick *self;
@@ -366,7 +369,7 @@ static PyObject *quick_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (!PyArg_ParseTuple(args, "OO!OOOL|O", &hook, lap_type, &lap, &original, &otherwise, &write,
                           &tail, &sight))
         return NULL;
-    self = (Quick *)allocate(type, 0);
+    self = new_object(type);
     if (!self) return NULL;
     Py_INCREF(lap);
     Py_INCREF(hook);
@@ -388,8 +391,6 @@ static PyObject *quick_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static void quick_dealloc(Quick *self)
 {
-    PyTypeObject *type = Py_TYPE((PyObject *)self);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     Py_XDECREF((PyObject *)self->lap);
     Py_XDECREF(self->hook);
     Py_XDECREF(self->original);
@@ -400,8 +401,7 @@ static void quick_dealloc(Quick *self)
     Py_XDECREF(self->look);
     Py_XDECREF(self->yielded);
     Py_XDECREF(self->outstanding);
-    release(self);
-    Py_DECREF(type);
+    free_object(self);
 }
 
 static int may_be_quick(Lap *lap)

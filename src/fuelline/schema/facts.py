@@ -338,4 +338,8 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     def exposed_share_of(self, part: str) -> float:
         """The same, less what an asynchronous device hides."""
-        return self.share_of(part) * (1 - self.hidden_frac.get(part, 0.0))
+        return self.share_of(part) * self.felt_frac(part)
+
+    def felt_frac(self, part: str) -> float:
+        """How much of a part an asynchronous device does not hide, 0 to 1."""
+        return 1 - self.hidden_frac.get(part, 0.0)

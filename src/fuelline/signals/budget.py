@@ -139,12 +139,15 @@ STALLS = (*_WAITS, "loop")
 
 
 def step_table(tiling: Tiling) -> pl.DataFrame:
-    """One row a step: nanoseconds of each stall, compute_ns for the step proper, wall_ns."""
+    """One row a step: nanoseconds of each stall, of collectives, compute_ns proper, wall_ns."""
     length = pl.col("end_ns") - pl.col("start_ns")
     return (
         tiling.tiles.group_by("step")
         .agg(
-            *(length.filter(pl.col("part") == part).sum().alias(part) for part in STALLS),
+            *(
+                length.filter(pl.col("part") == part).sum().alias(part)
+                for part in (*STALLS, "collectives")
+            ),
             length.filter(pl.col("part").is_in(COMPUTE_PARTS)).sum().alias("compute_ns"),
             length.sum().alias("wall_ns"),
         )
@@ -206,18 +209,10 @@ def measure_carry(tiling: Tiling) -> float:
     no such memory: its next step is as long as ever. Both may drift, so that the changes from step
     to step have to show it, too.
     """
-    length, part = pl.col("end_ns") - pl.col("start_ns"), pl.col("part")
+    # Ranks meet at the end of a step; a batch is waited for at its beginning.
+    waited = pl.col("collectives").shift(1) + pl.col("input") + pl.col("loop")
     steps = (
-        tiling.tiles.group_by("step")
-        .agg(
-            met=length.filter(part == "collectives").sum().cast(pl.Float64),
-            stalled=length.filter(part.is_in(("input", "loop"))).sum().cast(pl.Float64),
-            compute=length.filter(part.is_in(COMPUTE_PARTS)).sum().cast(pl.Float64),
-        )
-        .sort("step")
-        # Ranks meet at the end of a step; a batch is waited for at its beginning.
-        .select(waited=pl.col("met").shift(1) + pl.col("stalled"), compute="compute")
-        .drop_nulls()
+        step_table(tiling).select(waited=waited, compute="compute_ns").drop_nulls().cast(pl.Float64)
     )
     if steps.height < _FEW_STEPS:
         return 0.0

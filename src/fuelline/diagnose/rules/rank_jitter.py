@@ -35,7 +35,7 @@ class RankJitter:
         waited = facts.sync.wait_share
         if isinstance(waited, Missing) or facts.sync.late:
             return None
-        share = waited.value * (1 - facts.hidden_frac.get("collectives", 0.0))
+        share = waited.value * facts.felt_frac("collectives")
         if share < LISTED_SHARE:
             return None
         by_rank = ", ".join(

@@ -35,7 +35,7 @@ class Straggler:
         waited = facts.sync.straggler_share
         if isinstance(waited, Missing) or not facts.sync.late:
             return None
-        share = waited.value * (1 - facts.hidden_frac.get("collectives", 0.0))
+        share = waited.value * facts.felt_frac("collectives")
         if share < LISTED_SHARE:
             return None
         worst = facts.sync.late[0]

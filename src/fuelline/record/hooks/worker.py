@@ -90,7 +90,7 @@ class Fetch(QuickHook):
         held, lap = guest.spool.held, self.lap
         held.fetched = 0
         if ident == guest.trainer and held.write_at and lap.quick_calls > 0:
-            lap.quick_calls -= 1  # as the compiled way, which did not see it if it is not there
+            lap.quick_calls -= 1  # the compiled part, if there is one, has spared it already
             return None
         worker = workers._worker_info
         if worker is not None:
