@@ -1,0 +1,118 @@
+"""Files as strangers may have left them, and as we leave ours. Standard library only.
+
+A run's folder, a cache or a pack may come from somebody else, or lie where others can write. So
+below a folder no link is followed, nothing but a regular file is read (a FIFO would hang, a device
+never ends), and no more of it than was asked for. What we write appears whole or not at all, is
+readable by its owner alone, and is drafted under a name that nobody could have put there before.
+
+Only what lies *below* a folder is checked so: the path to the folder is the user's own word.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from typing import BinaryIO
+
+__all__ = ["is_own_folder", "list_below", "open_below", "read_below", "write_whole"]
+
+OWNER_FILE = 0o600
+OWNER_FOLDER = 0o700
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_DRAFT = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+Folder = str | os.PathLike[str]
+
+
+def open_below(folder: Folder, name: str) -> int:
+    """A descriptor of a regular file; `name` may have folders in it, and none of them is a link.
+
+    Raises OSError with a reason to show: ELOOP for a link, EINVAL for what is no regular file.
+    """
+    *between, last = name.split("/")
+    with _enter(folder, between) as parent:
+        try:
+            descriptor = os.open(last, _READ, dir_fd=parent)
+        except OSError as refusal:
+            raise _explained(refusal, name) from None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file", name)
+
+
+def read_below(folder: Folder, name: str, most_bytes: int) -> bytes:
+    """The content of a regular file; EFBIG if there is more than `most_bytes` of it."""
+    descriptor = open_below(folder, name)
+    with os.fdopen(descriptor, "rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", name)
+    return content
+
+
+def list_below(folder: Folder, name: str = "") -> list[str]:
+    """The names in a folder below, sorted; links among them are for `open_below` to refuse."""
+    with _enter(folder, name.split("/") if name else []) as inner:
+        return sorted(os.listdir(inner))  # noqa: PTH208 - of a descriptor
+
+
+def is_own_folder(folder: Folder) -> bool:
+    """Whether it is a folder of ours that nobody else can write; root's eyes see only root's."""
+    try:
+        status = os.lstat(folder)
+    except OSError:
+        return False
+    is_ours = status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
+    return stat.S_ISDIR(status.st_mode) and is_ours
+
+
+@contextlib.contextmanager
+def write_whole(path: Folder, mode: int = OWNER_FILE) -> Iterator[BinaryIO]:
+    """A stream to write to; the file appears under its name when all went well.
+
+    A link of that name is replaced and not written through.
+    """
+    folder, name = os.path.split(os.fspath(path))
+    draft = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(6)}")  # noqa: PTH118 - no pathlib
+    try:
+        with os.fdopen(os.open(draft, _DRAFT, mode), "wb") as file:
+            yield file
+        os.replace(draft, path)  # noqa: PTH105 - no pathlib in guests
+    except BaseException:
+        try:
+            os.unlink(draft)  # noqa: PTH108 - no pathlib in guests
+        except OSError:
+            pass  # it was never made
+        raise
+
+
+@contextlib.contextmanager
+def _enter(folder: Folder, between: list[str]) -> Iterator[int]:
+    """A descriptor of a folder below a folder, reached without following a link."""
+    inner = os.open(folder, _FOLDER)
+    try:
+        for name in between:
+            if name in ("", ".", ".."):
+                raise OSError(errno.EINVAL, "the name leads out of its folder", "/".join(between))
+            outer = inner
+            try:
+                inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=outer)
+            except OSError as refusal:
+                raise _explained(refusal, name) from None
+            finally:
+                if inner != outer:
+                    os.close(outer)
+        yield inner
+    finally:
+        os.close(inner)
+
+
+def _explained(refusal: OSError, name: str) -> OSError:
+    """What the kernel says of a link, in words that help; a socket is ENXIO to it."""
+    words = {errno.ELOOP: "it is a link", errno.ENXIO: "it is not a regular file"}
+    return OSError(refusal.errno, words.get(refusal.errno or 0, refusal.strerror), name)

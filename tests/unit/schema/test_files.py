@@ -1,0 +1,106 @@
+"""Reading below a folder follows no link and ends; writing replaces, and never goes through."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from fuelline.schema.files import is_own_folder, list_below, open_below, read_below, write_whole
+
+
+def _refusal(folder: Path, name: str) -> OSError:
+    with pytest.raises(OSError) as caught:  # noqa: PT011 - its number is asked for
+        os.close(open_below(folder, name))
+    return caught.value
+
+
+def _count_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_regular_file_is_read_also_in_a_folder_below(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "file").write_bytes(b"content")
+    assert read_below(tmp_path, "inner/file", 7) == b"content"
+    assert list_below(tmp_path) == ["inner"]
+    assert list_below(tmp_path, "inner") == ["file"]
+
+
+def test_a_link_is_refused_as_file_and_as_folder_on_the_way(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "outside").symlink_to(tmp_path)
+    assert _refusal(folder, "link").strerror == "it is a link"
+    assert _refusal(folder, "outside/secret").errno in (errno.ELOOP, errno.ENOTDIR)
+    assert _refusal(folder, "../secret").strerror == "the name leads out of its folder"
+
+
+def test_the_path_to_the_folder_may_have_links(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "file").write_bytes(b"1")
+    (tmp_path / "last").symlink_to("run")
+    assert read_below(tmp_path / "last", "file", 1) == b"1"
+
+
+def test_what_is_no_regular_file_neither_hangs_nor_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        assert _refusal(tmp_path, "fifo").strerror == "it is not a regular file"
+        assert _refusal(tmp_path, "socket").strerror == "it is not a regular file"
+    (tmp_path / "folder").mkdir()
+    assert _refusal(tmp_path, "folder").strerror == "it is not a regular file"
+    assert _refusal(Path("/dev"), "zero").strerror == "it is not a regular file"
+
+
+def test_no_more_is_read_than_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "long").write_bytes(b"12345678")
+    with pytest.raises(OSError, match="more than 7 bytes"):
+        read_below(tmp_path, "long", 7)
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    before = _count_descriptors()
+    for name in ("inner/none", "none/none", "inner", "inner/../x"):
+        _refusal(tmp_path, name)
+    assert _count_descriptors() == before
+
+
+def test_a_written_file_is_private_and_replaces_a_link(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    target = tmp_path / "target"
+    target.symlink_to(victim)
+    with write_whole(target) as file:
+        file.write(b"new")
+    assert (victim.read_bytes(), target.read_bytes()) == (b"mine", b"new")
+    assert stat.S_IMODE(target.lstat().st_mode) == 0o600
+
+
+def test_a_failure_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"old")
+    with pytest.raises(TypeError), write_whole(target) as file:
+        file.writelines([b"half", None])  # type: ignore[list-item]
+    assert target.read_bytes() == b"old"
+    assert list_below(tmp_path) == ["target"]
+
+
+def test_only_a_folder_that_nobody_else_can_write_is_our_own(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    assert is_own_folder(tmp_path)
+    tmp_path.chmod(0o777)
+    assert not is_own_folder(tmp_path)
+    tmp_path.chmod(0o700)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    assert not is_own_folder(link)
+    assert not is_own_folder(tmp_path / "none")
