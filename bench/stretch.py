@@ -101,16 +101,7 @@ def _stretch_spool(raw: bytes, middle: tuple[int, int], repeats: int) -> bytes:
         *(_varied(_shifted(records[inside], n * period_ns), n) for n in range(repeats)),
         _shifted(records[after], (repeats - 1) * period_ns),
     ]
-    return _padded(raw[: wire.HEADER_BYTES] + np.concatenate(parts).tobytes())
-
-
-def _padded(spool: bytes) -> bytes:
-    """To a length that the recorder gives a spool: whatever else is one that was cut."""
-    room = wire.HEADER_BYTES + wire.FIRST_SEGMENT_BYTES
-    growth = wire.SECOND_SEGMENT_BYTES
-    while room < len(spool):
-        room, growth = room + growth, wire.SEGMENT_BYTES
-    return spool.ljust(room, b"\0")
+    return raw[: wire.HEADER_BYTES] + np.concatenate(parts).tobytes()
 
 
 def _shifted(records: np.ndarray, shift_ns: int) -> np.ndarray:

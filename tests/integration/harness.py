@@ -43,7 +43,6 @@ class Left:
 
     pid: int
     parent: int
-    phase: int
     dropped: int
     faults: int
     stopped: int
@@ -106,13 +105,9 @@ def read_spools(run_dir: Path) -> list[Left]:
 def read_spool(data: bytes) -> Left:
     magic, version, pid, parent, *_ = wire.HEADER.unpack_from(data)
     assert (magic, version) == (wire.MAGIC, wire.VERSION)
-    offsets = (
-        wire.PHASE_OFFSET,
-        wire.DROPPED_OFFSET,
-        wire.FAULTS_OFFSET,
-        wire.STOPPED_OFFSET,
-    )
-    left = Left(pid, parent, *(wire.WORD.unpack_from(data, offset)[0] for offset in offsets))
+    _, dropped, faults, _, stopped, written = wire.NOTES.unpack_from(data, wire.NOTES_OFFSET)
+    assert written == len(data)
+    left = Left(pid, parent, dropped, faults, stopped)
     for at in range(wire.HEADER_BYTES, len(data), wire.RECORD_BYTES):
         record = wire.RECORD.unpack_from(data, at)
         if record[-1] == wire.Kind.TEXT:

@@ -1,5 +1,6 @@
 """What real threads do, as the sampler sees it: blocked here, running there, and where exactly."""
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -160,7 +161,10 @@ def slow_mount(tmp_path: Path) -> Iterator[Path]:
     """A FUSE mount whose reads take 300 ms."""
     if os.geteuid() != 0 or not Path("/dev/fuse").exists() or not shutil.which("umount"):
         pytest.skip("mounting needs root and /dev/fuse")
-    pytest.importorskip("mfusepy", reason="mfusepy, the binding of FUSE, is not installed")
+    try:
+        importlib.import_module("mfusepy")
+    except (ImportError, OSError) as missing:
+        pytest.skip(f"a slow mount needs mfusepy and libfuse ({missing})")
     point = tmp_path / "mount"
     point.mkdir()
     script = Path(__file__).with_name("slow_mount.py")
@@ -273,40 +277,39 @@ def test_a_running_thread_is_running_even_where_system_calls_are_refused() -> No
         eye.tree.close()
 
 
-def write_spool(folder: Path, pid: int, phase: int, tid: int) -> None:
-    page = bytearray(wire.HEADER_BYTES)
-    wire.HEADER.pack_into(page, 0, wire.MAGIC, wire.VERSION, pid, 1, 0, 1, 1)
-    wire.WORD.pack_into(page, wire.PHASE_OFFSET, phase)
-    wire.WORD.pack_into(page, wire.PHASE_TID_OFFSET, tid)
-    (folder / f"{pid}-0{wire.SUFFIX}").write_bytes(page)
-
-
 FAMILY = """
 import os, sys, time
+from fuelline.record.spool import Spool
+from fuelline.schema import wire
 if not os.fork():
+    Spool(sys.argv[1]).append(wire.Kind.GC, 1, 1)
     print(os.getpid(), flush=True)
     time.sleep(99)
-time.sleep(99)
+spool = Spool(sys.argv[1])
+for line in sys.stdin:
+    spool.set_trainer(os.getpid())
+    spool.held.phase = int(line)
 """
 
 
 def test_a_worker_follows_the_phase_of_the_trainer_above_it(tmp_path: Path) -> None:
-    trainer = subprocess.Popen([sys.executable, "-c", FAMILY], stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", FAMILY, str(tmp_path)]
+    trainer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert trainer.stdin is not None
     assert trainer.stdout is not None
     worker = int(trainer.stdout.readline())
     eye = Eye(trainer.pid, tmp_path)
     try:
-        assert {row.phase for row in eye.look(5)} == {-1}
-        write_spool(tmp_path, worker, 0, 0)
-        write_spool(tmp_path, trainer.pid, wire.Phase.WAIT, trainer.pid)
-        wanted = {(trainer.pid, wire.Phase.WAIT), (worker, wire.Phase.WAIT)}
-        deadline = time.monotonic() + DEADLINE_S
-        seen: set[tuple[int, int]] = set()
-        while seen != wanted and time.monotonic() < deadline:
-            seen = {(row.pid, row.phase) for row in eye.look(5)}
-        assert seen == wanted
-        write_spool(tmp_path, trainer.pid, wire.Phase.COMPUTE, trainer.pid)
-        assert {row.phase for row in eye.look(5)} == {wire.Phase.COMPUTE}
+        assert {row.phase for row in eye.look(5) if row.pid == trainer.pid} == {-1}
+        for phase in (wire.Phase.WAIT, wire.Phase.COMPUTE):
+            trainer.stdin.write(b"%d\n" % phase)
+            trainer.stdin.flush()
+            wanted = {(trainer.pid, phase), (worker, phase)}
+            deadline = time.monotonic() + DEADLINE_S
+            seen: set[tuple[int, int]] = set()
+            while seen != wanted and time.monotonic() < deadline:
+                seen = {(row.pid, row.phase) for row in eye.look(5)}
+            assert seen == wanted
     finally:
         os.kill(worker, 9)
         trainer.kill()

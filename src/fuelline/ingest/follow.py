@@ -33,6 +33,7 @@ from fuelline.schema.samples import JOURNAL_NAME, Blind
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
+    from fuelline.ingest.spool import SpoolHeader
     from fuelline.ingest.spool_tail import Look
     from fuelline.schema.samples import Row
 
@@ -153,7 +154,7 @@ class RunTail:
             rank = find_rank(header.pid, self._run_dir)
         return SpoolGrowth(
             pid=header.pid,
-            phase=header.phase,
+            phase=_read_phase(header) if self._is_here else int(wire.Phase.OUTSIDE),
             trainer_tid=header.trainer_tid,
             stopped_errno=header.stopped_errno,
             is_alive=Path(f"/proc/{header.pid}").exists() if self._is_here else None,
@@ -173,6 +174,21 @@ class RunTail:
                 self._blindspots[row] = Blindspot(what=row.what, why=row.why, forbids=row.forbids)
         if self._journal.damaged:
             self._blindspots["journal"] = damaged_frames(self._journal.damaged)
+
+
+def _read_phase(header: SpoolHeader) -> int:
+    """The `wire.Phase` of a trainer that lives here; outside of all if it has ended."""
+    outside = int(wire.Phase.OUTSIDE)
+    if not header.live_fd:
+        return outside
+    try:
+        fd = wire.open_live(header.pid, header.live_fd - 1)
+    except OSError:  # it has ended, or is another user's
+        return outside
+    try:
+        return int.from_bytes(os.pread(fd, wire.WORD.size, wire.PHASE_OFFSET), "little")
+    finally:
+        os.close(fd)
 
 
 def find_rank(pid: int, run_dir: Path, proc: Path = Path("/proc")) -> int | None:

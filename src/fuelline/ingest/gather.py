@@ -199,8 +199,7 @@ def cut_spool(path: Path) -> Blindspot:
     """What a spool costs whose end is missing."""
     return Blindspot(
         what=f"{_SPOOL}{path.name} to its end",
-        why=f"its {path.stat().st_size} bytes are no size that the recorder gives a spool: it was "
-        "cut short",
+        why=f"it was cut short: the recorder had written more than its {path.stat().st_size} bytes",
         forbids="totals over the whole run for that process",
     )
 

@@ -22,16 +22,7 @@ LONGEST_NS = 30 * 24 * 3600 * 10**9
 """An event longer than a month is a damaged record, not an event."""
 _LARGEST_PID = 2**22
 """PID_MAX_LIMIT of Linux; of threads, too."""
-_FIRST_SIZES = (wire.FIRST_SEGMENT_BYTES, wire.FIRST_SEGMENT_BYTES + wire.SECOND_SEGMENT_BYTES)
-"""Bytes behind the header page until segments are all of one size."""
-_LIVE_OFFSETS = (
-    wire.PHASE_OFFSET,
-    wire.PHASE_TID_OFFSET,
-    wire.DROPPED_OFFSET,
-    wire.FAULTS_OFFSET,
-    wire.STOPPED_OFFSET,
-)
-LIVE_BYTES = max(_LIVE_OFFSETS) + wire.WORD.size
+NOTED_BYTES = wire.NOTES_OFFSET + wire.NOTES.size
 """The part of the header page that has something in it."""
 
 
@@ -49,26 +40,28 @@ class SpoolContent:
     damaged: int
     """Records that cannot have been written by us during the run: counted, not used."""
     is_cut: bool
-    """Whether the file has another size than the recorder gives it."""
+    """Whether it is shorter than the recorder left it."""
 
 
 @dataclass(frozen=True)
 class SpoolHeader:
-    """Whose spool it is, and the live words at the moment of reading."""
+    """Whose spool it is, and what its words said at the moment of reading."""
 
     pid: int
     ppid: int
     created_ns: int
-    phase: int
     trainer_tid: int
     dropped: int
     faults: int
+    live_fd: int
+    """The process's descriptor of its live page, plus one; 0 if there is none."""
     stopped_errno: int
+    written_bytes: int
 
 
 def read_header(raw: bytes, path: Path) -> SpoolHeader | None:
-    """Read the first page of a spool, or its first LIVE_BYTES; None if it is not written yet."""
-    if len(raw) < LIVE_BYTES or not any(raw[: wire.HEADER.size]):
+    """Read the first page of a spool, or its first NOTED_BYTES; None if it is not written yet."""
+    if len(raw) < NOTED_BYTES or not any(raw[: wire.HEADER.size]):
         return None
     magic, version, pid, ppid, _, created_ns, _ = wire.HEADER.unpack_from(raw)
     if magic != wire.MAGIC:
@@ -80,8 +73,7 @@ def read_header(raw: bytes, path: Path) -> SpoolHeader | None:
         )
     if pid > _LARGEST_PID:
         raise DamagedRecordingError(f"{path} claims to be of process {pid}, which cannot exist.")
-    words = (wire.WORD.unpack_from(raw, offset)[0] for offset in _LIVE_OFFSETS)
-    return SpoolHeader(pid, ppid, created_ns, *words)
+    return SpoolHeader(pid, ppid, created_ns, *wire.NOTES.unpack_from(raw, wire.NOTES_OFFSET))
 
 
 def read_spool(path: Path, within_ns: tuple[int, int] | None = None) -> SpoolContent | None:
@@ -91,14 +83,12 @@ def read_spool(path: Path, within_ns: tuple[int, int] | None = None) -> SpoolCon
     checksums, but nothing can have happened before the run or after it.
     """
     raw = path.read_bytes()
-    if len(raw) < wire.HEADER_BYTES:
-        if any(raw):  # the header is written into a page that is there already
-            raise DamagedRecordingError(
-                f"{path} was cut short: {len(raw)} bytes are less than its header."
-            )
-        return None
-    header = read_header(raw, path)
+    header = read_header(raw, path) if len(raw) >= wire.HEADER_BYTES else None
     if header is None:
+        if any(raw):  # header and first records are written at once
+            raise DamagedRecordingError(
+                f"{path} was cut short: of its {len(raw)} bytes the first ones are not its header."
+            )
         return None
     body = memoryview(raw)[wire.HEADER_BYTES :]
     body = body[: len(body) // wire.RECORD_BYTES * wire.RECORD_BYTES]
@@ -115,7 +105,7 @@ def read_spool(path: Path, within_ns: tuple[int, int] | None = None) -> SpoolCon
         dropped=header.dropped,
         faults=header.faults,
         damaged=written.height - events.height,
-        is_cut=not _is_whole(len(raw), header),
+        is_cut=len(raw) < header.written_bytes,
     )
 
 
@@ -129,16 +119,6 @@ def _is_possible(within_ns: tuple[int, int] | None) -> pl.Expr:
     is_kind = pl.col("kind").is_in([int(kind) for kind in wire.Kind])
     has_no_time = pl.col("kind") == wire.Kind.BLINDSPOT
     return is_kind & (pl.col("tid") <= _LARGEST_PID) & (is_timed | has_no_time)
-
-
-def _is_whole(size_bytes: int, header: SpoolHeader) -> bool:
-    """Whether a spool has one of the sizes through which it grows; a full disk stops it anywhere.
-
-    Header, then 8 kB, then 64 kB, then pieces of 512 kB each.
-    """
-    behind = size_bytes - wire.HEADER_BYTES
-    is_grown = (behind - _FIRST_SIZES[-1]) % wire.SEGMENT_BYTES == 0
-    return behind in _FIRST_SIZES or is_grown or bool(header.stopped_errno)
 
 
 _EVENT_COLUMNS = (

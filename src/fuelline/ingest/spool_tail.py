@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from fuelline.ingest.spool import LIVE_BYTES, LONGEST_NS, SpoolHeader, Texts, read_header
+from fuelline.ingest.spool import LONGEST_NS, NOTED_BYTES, SpoolHeader, Texts, read_header
 from fuelline.schema import wire
 from fuelline.schema.live import LoaderWorker, Record
 from fuelline.schema.wire import Flag, Kind
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHUNK_BYTES = 16 * 1024
-"""Read at a time at the growing end, which is followed by zeros to the end of its segment."""
+"""Read at a time at the growing end."""
 FIRST_LOOK_BYTES = 1024 * 1024
 """A first look sees at most this much of the end: 16,384 records."""
 FIRST_LOOK_NS = 15 * 10**9
@@ -93,7 +93,7 @@ class SpoolTail:
         """What is new; None while the header is not written. Raises OSError and InputError."""
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            header = read_header(os.pread(fd, LIVE_BYTES, 0), self.path)
+            header = read_header(os.pread(fd, NOTED_BYTES, 0), self.path)
             if header is None:
                 return None
             look = Look(header)

@@ -10,15 +10,18 @@
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <structmember.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { LAYOUT = 4 }; /* of what Python and this file say to each other; see held.py */
+enum { LAYOUT = 5 }; /* of what Python and this file say to each other; see held.py */
 enum { OWN = 5, WORDS = 2 + OWN + 1 }; /* of a record: start, length, its own, tail */
 
 typedef struct {
@@ -629,6 +632,50 @@ static PyType_Spec quick_spec = {
     .slots = quick_slots,
 };
 
+/* All of it at an offset; 0 or errno. */
+static int write_all(int fd, const char *from, size_t size, off_t at)
+{
+    while (size) {
+        ssize_t done = pwrite(fd, from, size, at);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return done ? errno : ENOSPC;
+        from += done, at += done, size -= done;
+    }
+    return 0;
+}
+
+static PyObject *spill(PyObject *module, PyObject *args)
+{
+    PyObject *path;
+    const char *records, *notes;
+    Py_ssize_t size, notes_size;
+    long long at, notes_at;
+    struct rlimit limit;
+    int fd, error;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "O&Ly#Ly#", PyUnicode_FSConverter, &path, &at, &records, &size,
+                          &notes_at, &notes, &notes_size))
+        return NULL;
+    if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY
+        && (rlim_t)(at + size) > limit.rlim_cur) {
+        error = EFBIG;
+    } else if ((fd = open(PyBytes_AsString(path), O_WRONLY | O_CLOEXEC | O_NOFOLLOW)) < 0) {
+        error = errno;
+    } else {
+        error = write_all(fd, records, size, at);
+        if (error && ftruncate(fd, at)) error = errno;
+        if (!error) error = write_all(fd, notes, notes_size, notes_at);
+        close(fd);
+    }
+    Py_DECREF(path);
+    return PyLong_FromLong(error);
+}
+
+static PyMethodDef module_methods[] = {
+    {"spill", spill, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
 static int add_type(PyObject *module, const char *name, PyTypeObject **type, PyType_Spec *spec)
 {
     if (!*type) *type = (PyTypeObject *)PyType_FromSpec(spec);
@@ -646,7 +693,8 @@ static int fill_module(PyObject *module)
 
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}};
 static PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT, .m_name = "_held", .m_slots = module_slots,
+    PyModuleDef_HEAD_INIT, .m_name = "_held", .m_methods = module_methods,
+    .m_slots = module_slots,
     .m_doc = "The hooks' quick path; see held.py.",
 };
 

@@ -9,8 +9,10 @@ FUELLINE_NO_HELD=1 leaves it out, to compare.
 A record is eight words here: start, length, five of its own, and `wire.tail` with the thread.
 """
 
+import errno
 import importlib
 import os
+import resource
 from _thread import get_ident
 from array import array
 from time import monotonic_ns
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable
 
-__all__ = ["LEFT_OUT", "PLAIN", "Held", "Lap", "Quick", "is_compiled"]
+__all__ = ["LEFT_OUT", "PLAIN", "Held", "Lap", "Quick", "is_compiled", "spill"]
 
 LEFT_OUT = "FUELLINE_NO_HELD"
 """Environment variable that keeps to the classes here."""
-_LAYOUT = 4
+_LAYOUT = 5
 """What _held.c and this file say to each other; another build than this is not used."""
 
 
@@ -119,8 +121,34 @@ class Lap:
         """Whether the trainer is in a call, quick or not; those within it belong to it."""
 
 
-PLAIN = Held, Lap, None
-"""The classes above, without quick calls."""
+def spill(path: str, at: int, records: bytes, notes_at: int, notes: bytes) -> int:
+    """Write records into a file, then notes; 0, or the errno for which the file is as it was.
+
+    The file is opened anew each time: a job may close all descriptors, and use their numbers for
+    files of its own. The compiled one keeps the GIL, so that no other thread of the job gets ahead
+    of the one that a record holds up, and no signal handler of the job's runs in its midst.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY and at + len(records) > limit:
+        return errno.EFBIG  # asking the kernel would also send SIGXFSZ, which a job may not ignore
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            if os.pwrite(descriptor, records, at) != len(records):
+                os.ftruncate(descriptor, at)
+                return errno.ENOSPC
+            os.pwrite(descriptor, notes, notes_at)
+        finally:
+            os.close(descriptor)
+    except OSError as refusal:
+        if refusal.errno is None:
+            raise  # of no system call: a handler of the job's raised it, as for a timeout
+        return refusal.errno
+    return 0
+
+
+PLAIN = Held, Lap, None, spill
+"""The classes above, without quick calls, and the writing."""
 
 Quick: "Callable[..., Any] | None" = None
 """Compiled only: what is called in place of a function of the framework that has a quick hook.
@@ -148,6 +176,7 @@ if not TYPE_CHECKING and not os.environ.get(LEFT_OUT):
         _compiled = None
     if getattr(_compiled, "LAYOUT", None) == _LAYOUT:
         Held, Lap, Quick = _compiled.Held, _compiled.Lap, _compiled.Quick
+        spill = _compiled.spill
 
 
 def is_compiled() -> bool:

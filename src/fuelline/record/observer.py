@@ -144,6 +144,7 @@ class Observer:
         self._journal.add(self._clocks.sample(now_ns))
         self._tell_left_out()
         self._phases.assign(self._tree)
+        self._journal.add(self._phases.drain())
         self._threads.sort_threads()
 
     def _tell_left_out(self) -> None:

@@ -1,21 +1,23 @@
-"""The spool: one append-only, memory-mapped file per process, laid out as `schema.wire` says.
+"""The spool: one file per process, laid out as `schema.wire` says, that only ever grows.
 
-A guest in someone's training job, so: standard library only, no thread, no lock on the way of a
-record, and nothing here ever raises because of the disk. Space is allocated before it is mapped
-(writing to a hole on a full disk would be SIGBUS, which kills the training); when there is no more,
-records are counted instead of kept. A forked child gets a file of its own at its first record.
+A guest in someone's training job, so: standard library only, no thread, and nothing here
+ever raises because of the disk. Records are written with write calls and not
+through a mapping: whatever becomes of the file (cut short, deleted, on a full disk), a write fails,
+and records are counted instead of kept; a store to a mapping would be SIGBUS, which kills the
+training. A forked child gets a file of its own at its first record.
 
-Price of `append`: 64 bytes and under a microsecond, but ten times that in the midst of a training,
-which leaves no line of this code in the caches. The hooks of quick steps therefore leave their
-records with `Held`, to be written many at a time: then `kill -9` costs the last HOLD_NS of them.
+Price of a write: 3 us with the compiled part (bench/overhead.py), and more in the midst of a
+training, which leaves no line of this code in the caches. So where records come quickly they are
+held and written many at a time: then `kill -9` costs the last HOLD_NS of them.
 """
 
 import atexit
+import ctypes
 import errno
+import fcntl
 import itertools
 import mmap
 import os
-import resource
 import struct
 import sys
 import threading
@@ -24,8 +26,7 @@ import weakref
 from _thread import get_native_id
 from multiprocessing import util
 
-from fuelline.record.held import Held
-from fuelline.record.mapping import map_shared
+from fuelline.record.held import Held, spill
 from fuelline.schema import wire
 
 __all__ = ["Spool"]
@@ -40,34 +41,23 @@ HOLD_RECORDS = 512
 """About as many are held at most: the garbage collector looks at each that it finds."""
 
 UNHELD = 1000
-"""Records that are all written at once before any is held: a short job loses nothing."""
+"""Writes of single records before any is held: a short job loses nothing."""
 
 QUICK_NS = 5_000_000
 """Records that come less often than this are written at once. A step has three or four, so this
 speaks of steps under 20 ms; in longer ones the price of a record, even cold, is below 0.3 %."""
-
-OLDER_SEGMENTS = 3
-"""Kept mapped for threads that were suspended between reserving an offset and writing there."""
 
 _RECORD_BYTES = wire.RECORD_BYTES
 _pack_record = wire.RECORD.pack
 _TEXT = int(wire.Kind.TEXT)
 _TEXT_FIELDS = struct.Struct("<5q")
 """A chunk of text as the five integers that stand in its place in other records."""
-_NO_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
-
-_PHASE_TID, _DROPPED, _FAULTS, _STOPPED = (
-    offset // wire.WORD.size
-    for offset in (
-        wire.PHASE_TID_OFFSET,
-        wire.DROPPED_OFFSET,
-        wire.FAULTS_OFFSET,
-        wire.STOPPED_OFFSET,
-    )
-)
-
-Segment = tuple[int, int, memoryview]
-"""File offsets of its first byte and of its end, and its bytes."""
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Refusals of opening the file that end by themselves: the job has all its descriptors in use."""
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_NO_EXEC_SEAL = 8
+"""MFD_NOEXEC_SEAL of memfd_create(2): some hosts ask for it (vm.memfd_noexec), older ones refuse
+what they do not know."""
 
 
 class _Thread(threading.local):
@@ -78,15 +68,12 @@ class _Thread(threading.local):
 
 
 class Spool:
-    """Writes this process's records to a file in `folder`, made at the first of them.
-
-    `live` are the words of the header that change.
-    """
+    """Writes this process's records to a file in `folder`, made with the first of them."""
 
     __slots__ = (
-        "__weakref__", "_cap_bytes", "_closed", "_dropped", "_folder", "_growing", "_is_growing",
-        "_older", "_reserve", "_segment", "_text_id", "_thread", "_unheld", "_wrote_at", "held",
-        "live", "path",
+        "__weakref__", "_cap_bytes", "_dropped", "_end", "_faults", "_folder", "_is_writing",
+        "_late", "_live_fd", "_stopped", "_text_id", "_thread", "_trainer", "_unheld",
+        "_write_at", "_writing", "_wrote_at", "held", "path",
     )  # fmt: skip
 
     def __init__(self, folder: str, cap_bytes: int = wire.CAP_BYTES) -> None:
@@ -105,28 +92,18 @@ class Spool:
         )
 
     def _start(self) -> None:
-        """Begin with no file; in a forked child this lets go of the parent's, unwritten.
-
-        A garbage collection, whose hook appends, may run at any point of this: the parent's
-        mapping goes first, and nothing is opened before the end.
-        """
-        self._closed = True
-        nothing = memoryview(bytearray(wire.HEADER_BYTES))
-        self.live = nothing.cast("Q")
-        self._segment: Segment = (0, 0, nothing)
-        self._older: tuple[Segment, ...] = ()
+        """Begin with no file; a forked child lets go of its parent's, and of what that holds."""
+        self._late: list[bytes] = []
+        self._writing = threading.RLock()
+        self._is_writing = False
         self.path: str | None = None
-        # Offsets in the file are handed out by a counter, whose step is atomic under the GIL.
-        self._reserve = itertools.count(wire.HEADER_BYTES, wire.RECORD_BYTES).__next__
+        self._end = 0
         self._text_id = itertools.count(1).__next__
-        self._dropped = itertools.count(1).__next__
-        self._growing = threading.RLock()
-        self._is_growing = False
+        self._trainer = self._dropped = self._faults = self._live_fd = self._stopped = 0
         self._thread = _Thread()
         self.held.reset()
-        self._wrote_at = 0
+        self._write_at = self._wrote_at = 0
         self._unheld = UNHELD
-        self._closed = False
 
     def append(  # noqa: PLR0917 - the fields of a record
         self,
@@ -142,142 +119,184 @@ class Spool:
     ) -> None:
         """Keep one record; `kind` and `flags` are plain ints, as enums would double the price."""
         tid = self._thread.tid
-        self._write(_pack_record(start_ns, dur_ns, a, b, c, d, e, tid, flags, kind))
-
-    def _write(self, record: bytes) -> None:
-        at = self._reserve()
-        base, end, buffer = self._segment
-        if not base <= at < end:
-            found = self._find(at)
-            if found is None:
-                self._drop()
-                return
-            base, end, buffer = found
-        buffer[at - base : at - base + _RECORD_BYTES] = record
+        late = self._late
+        late.append(_pack_record(start_ns, dur_ns, a, b, c, d, e, tid, flags, kind))
+        if start_ns + dur_ns >= self._write_at or not start_ns or len(late) >= HOLD_RECORDS:
+            # Before there is a trainer, collections may be held; afterwards only it takes them.
+            self._write(b"" if self.held.trainer else self.held.take())
 
     def write_held(self) -> None:
-        """Write what is held, and decide whether to hold what follows."""
-        held = self.held
-        records = held.take()
-        count = len(records) // _RECORD_BYTES
-        self._write_all(records, count)
-        now_ns = time.monotonic_ns()
-        apart_ns = (now_ns - self._wrote_at) // (count or 1)
-        self._wrote_at = now_ns
-        self._unheld -= 1
-        held.write_at = 0
-        if apart_ns < QUICK_NS and self._unheld < 0:
-            held.write_at = now_ns + min(HOLD_NS, HOLD_RECORDS * apart_ns)
-
-    def _write_all(self, records: bytes, count: int) -> None:
-        """Write them with one copy if they fit in a row, which costs a fraction then."""
-        if count > 1:
-            offsets = [self._reserve() for _ in range(count)]
-            base, end, buffer = self._segment
-            has_room = base <= offsets[0] and offsets[-1] < end
-            if has_room and offsets[-1] - offsets[0] == (count - 1) * _RECORD_BYTES:
-                at = offsets[0] - base
-                buffer[at : at + len(records)] = records
-                return
-            # What was reserved stays empty, which readers skip.
-        for at in range(0, len(records), _RECORD_BYTES):
-            self._write(records[at : at + _RECORD_BYTES])
+        """Write all that is held."""
+        self._write(self.held.take())
 
     def text(self, value: str) -> int:
         """Keep a text in chunks and return the id by which other records name it."""
         data = value.encode("utf-8", "replace")[:TEXT_CAP_BYTES]
         text_id = self._text_id()
+        tid = self._thread.tid
         for number, at in enumerate(range(0, len(data) or 1, wire.TEXT_CHUNK)):
             chunk = data[at : at + wire.TEXT_CHUNK].ljust(wire.TEXT_CHUNK, b"\0")
-            a, b, c, d, e = _TEXT_FIELDS.unpack(chunk)
-            self.append(_TEXT, text_id, len(data), a, b, c, d, e, number)
+            fields = _TEXT_FIELDS.unpack(chunk)
+            self._late.append(_pack_record(text_id, len(data), *fields, tid, number, _TEXT))
         return text_id
 
     def set_trainer(self, tid: int) -> None:
-        """Say which thread is the trainer; from then on `live` and its phase are the file's."""
-        self._find(wire.HEADER_BYTES)
-        self.live[_PHASE_TID] = tid
+        """Say which thread is the trainer; from now on its phase can be seen from outside."""
+        self._trainer = tid
+        if not self._live_fd:
+            self._live_fd = self._share_phase()
+        self.write_held()
 
     def count_fault(self) -> None:
         """Count an exception that a hook's guard caught."""
-        self.live[_FAULTS] += 1
+        self._faults += 1
+        self._write(b"")
 
-    def _drop(self) -> None:
-        self.live[_DROPPED] = self._dropped()
+    def _write(self, more: bytes) -> None:
+        """Write what is late and `more`, and decide whether to hold what follows.
 
-    def _find(self, at: int) -> Segment | None:
-        """The segment that holds offset `at`, made now if need be; None if it cannot be had."""
-        with self._growing:
-            # Growing within growing: a garbage collection in the midst of it has a record.
-            while at >= self._segment[1] and not self._closed and not self._is_growing:
-                self._grow()
-            for segment in (self._segment, *self._older):
-                if segment[0] <= at < segment[1]:
-                    return segment
-        return None
+        A garbage collection in the midst of this, whose hook appends, leaves its record to the
+        next. Python runs no handler of a signal between a lock's taking and the block behind it,
+        nor between a plain line and its `try`, so an interrupt of the job's leaves nothing taken.
+        """
+        late = self._late
+        late.append(more)
+        with self._writing:
+            if self._is_writing:
+                return
+            self._is_writing = True
+            try:
+                count = len(late)
+                records = b"".join(late[:count])
+                del late[:count]
+                self._write_all(records)
+                self._pace(len(records) // _RECORD_BYTES)
+            finally:
+                self._is_writing = False
 
-    def _grow(self) -> None:
-        self._is_growing = True
+    def _pace(self, count: int) -> None:
+        now_ns = time.monotonic_ns()
+        apart_ns = (now_ns - self._wrote_at) // (count or 1)
+        self._wrote_at = now_ns
+        self._unheld -= 1
+        is_quick = apart_ns < QUICK_NS and self._unheld < 0
+        hold_ns = min(HOLD_NS, HOLD_RECORDS * apart_ns)
+        self._write_at = self.held.write_at = now_ns + hold_ns if is_quick else 0
+
+    def _write_all(self, records: bytes) -> None:
+        size = len(records)
+        if self.path is None and not records and not self._trainer:
+            return  # there is nothing to make a file for
+        if self._end + size > self._cap_bytes and not self._stopped:
+            self._stopped = errno.EFBIG
+        if self._stopped:
+            self._drop(records)
+            if self.path is not None:
+                spill(self.path, 0, b"", wire.NOTES_OFFSET, self._notes())
+            return
+        if self.path is None:
+            problem = self._open(records)
+        else:
+            self._end += size
+            at = self._end - size
+            problem = spill(self.path, at, records, wire.NOTES_OFFSET, self._notes())
+            self._end -= size if problem else 0
+        if problem in _PASSING and size <= HOLD_RECORDS * _RECORD_BYTES:
+            self._late.insert(0, records)
+        elif problem in _PASSING:
+            self._drop(records)
+        elif problem:
+            self._stopped = problem
+            self._write_all(records)
+
+    def _drop(self, records: bytes) -> None:
+        self._dropped += len(records) // _RECORD_BYTES
+
+    def _open(self, records: bytes) -> int:
+        """Make the file with its first records; 0, or why there is none."""
         try:
-            if self.path is None:
-                self._open()
-            else:
-                self._extend(self.path)
+            path = _fresh_path(self._folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            os.close(os.open(path, flags, 0o600))
         except OSError as refusal:
             if refusal.errno is None:
                 raise  # of no system call: a handler of the job's raised it, as for a timeout
-            self._closed = True
-            self.live[_STOPPED] = refusal.errno
-        finally:
-            self._is_growing = False
-
-    def _open(self) -> None:
-        path = _fresh_path(self._folder)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            return refusal.errno
+        content = _header() + records
+        self._end = len(content)
+        problem = spill(path, 0, content, wire.NOTES_OFFSET, self._notes())
+        if not problem:
+            self.path = path
+            return 0
+        self._end = 0
         try:
-            segment = _map(fd, 0, wire.HEADER_BYTES + wire.FIRST_SEGMENT_BYTES)
-            _write_header(segment[2])
-        except OSError:
             os.unlink(path)  # noqa: PTH108 - pathlib is not loaded in every job
-            raise
-        finally:
-            os.close(fd)
-        live = segment[2][: wire.HEADER_BYTES].cast("Q")
-        first = wire.PHASE_OFFSET // wire.WORD.size
-        live[first:] = self.live[first:]  # what was counted while there was no file
-        self.live = live
-        self.held.show(segment[2][wire.PHASE_OFFSET :][:1])
-        self._segment = segment
-        self.path = path
+        except OSError:
+            pass  # an empty file says that there is nothing
+        return problem
 
-    def _extend(self, path: str) -> None:
-        start = self._segment[1]
-        is_second = start == wire.HEADER_BYTES + wire.FIRST_SEGMENT_BYTES
-        end = start + (wire.SECOND_SEGMENT_BYTES if is_second else wire.SEGMENT_BYTES)
-        if end > self._cap_bytes:
-            raise OSError(errno.EFBIG, "the spool's own cap")
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    def _notes(self) -> bytes:
+        return wire.NOTES.pack(
+            self._trainer, self._dropped, self._faults, self._live_fd, self._stopped, self._end
+        )
+
+    def _share_phase(self) -> int:
+        """Put the phase where the observer can see it; the descriptor plus one, or 0.
+
+        The descriptor stays open, since by it the page is found; nothing here uses its number
+        again, which may be another file's one day.
+        """
         try:
-            segment = _map(fd, start, end)
-        finally:
-            os.close(fd)
-        self._older = (self._segment, *self._older)[:OLDER_SEGMENTS]
-        self._segment = segment
+            fd = _make_memory()
+            os.ftruncate(fd, wire.LIVE_BYTES)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+            page = _map_page(fd)
+        except OSError as refusal:
+            if refusal.errno is None:
+                raise  # as in `_open`
+            return 0
+        self.held.show(page[wire.PHASE_OFFSET :][:1])
+        return fd + 1
+
+
+def _make_memory() -> int:
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        return os.memfd_create(wire.LIVE_NAME, flags | _NO_EXEC_SEAL)
+    except OSError as refusal:
+        if refusal.errno != errno.EINVAL:
+            raise
+        return os.memfd_create(wire.LIVE_NAME, flags)
+
+
+def _map_page(fd: int) -> memoryview:
+    """A page of shared memory, for as long as the process lives.
+
+    Python's own `mmap` objects (before 3.13) keep a duplicate of the descriptor and close that
+    number when they go, whatever file of the job's it stands for by then.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    access = mmap.PROT_READ | mmap.PROT_WRITE
+    address = libc.mmap(None, wire.LIVE_BYTES, access, mmap.MAP_SHARED, fd, 0)
+    if address in (None, ctypes.c_void_p(-1).value):
+        raise OSError(ctypes.get_errno(), "no page to map")
+    return memoryview((ctypes.c_ubyte * wire.LIVE_BYTES).from_address(address)).cast("B")
 
 
 def _fresh_path(folder: str) -> str:
     """A name of its own for this process; the folder is made, but not the run it belongs to."""
     try:
-        os.mkdir(folder)  # noqa: PTH102 - pathlib is not loaded in every job
+        os.mkdir(folder, 0o700)  # noqa: PTH102 - pathlib is not loaded in every job
     except FileExistsError:
         pass
     return f"{folder}/{os.getpid()}-{time.monotonic_ns()}{wire.SUFFIX}"
 
 
-def _write_header(buffer: memoryview) -> None:
-    wire.HEADER.pack_into(
-        buffer,
-        0,
+def _header() -> bytes:
+    """The first page."""
+    return wire.HEADER.pack(
         wire.MAGIC,
         wire.VERSION,
         os.getpid(),
@@ -285,33 +304,4 @@ def _write_header(buffer: memoryview) -> None:
         sys.hexversion,
         time.monotonic_ns(),
         time.time_ns(),
-    )
-
-
-def _map(fd: int, start: int, end: int) -> Segment:
-    _allocate(fd, start, end)
-    base = start - start % mmap.ALLOCATIONGRANULARITY
-    buffer = map_shared(fd, base, end - base)
-    return base, end, buffer
-
-
-def _allocate(fd: int, start: int, end: int) -> None:
-    """Claim disk blocks for the range, or raise OSError; afterwards it can be written safely."""
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if limit != resource.RLIM_INFINITY and end > limit:
-        # Asking the kernel would also send SIGXFSZ, which a job may not ignore.
-        raise OSError(errno.EFBIG, "RLIMIT_FSIZE")
-    try:
-        os.posix_fallocate(fd, start, end - start)
-    except OSError as refusal:
-        if refusal.errno not in _NO_FALLOCATE:
-            raise
-        _fill_with_zeros(fd, start, end)
-
-
-def _fill_with_zeros(fd: int, start: int, end: int) -> None:
-    while start < end:
-        written = os.pwrite(fd, bytes(end - start), start)
-        if not written:
-            raise OSError(errno.ENOSPC, "no progress")
-        start += written
+    ).ljust(wire.HEADER_BYTES, b"\0")

@@ -2,16 +2,21 @@
 
 Standard library only: this file is imported by the user's training process.
 
-A spool is one file per process: a header page, then records of 64 bytes until the first run of
-zeros that reaches the end of the file. `kind` is the last field of a record, so a record that was
-cut off by `kill -9` has kind 0 and is skipped. All times are CLOCK_MONOTONIC nanoseconds.
+A spool is one file per process: a header page, then records of 64 bytes, a few or many at a time.
+Versions before 2 claimed space ahead, so theirs end with zeros: a record of kind 0 is none. All
+times are CLOCK_MONOTONIC nanoseconds.
+
+What changes several times a step is not in the file: the trainer's phase is in a page of memory
+that nobody can shorten (a sealed memfd; a mapped file that is cut short kills who writes to it),
+open in the trainer under the number that the header names, for the observer to look at.
 """
 
+import os
 import struct
 from enum import IntEnum, IntFlag
 
 MAGIC = b"FUELSPL1"
-VERSION = 1
+VERSION = 2
 SUFFIX = ".spool"
 
 HEADER_BYTES = 4096
@@ -20,15 +25,38 @@ HEADER = struct.Struct("<8sIIIIQQ")
 
 WORD = struct.Struct("<Q")
 PHASE_OFFSET = 64
-"""Live word: the `Phase` that the trainer thread is in right now. The observer reads it."""
-PHASE_TID_OFFSET = 72
-"""Live word: native id of the thread that the phase speaks of; 0 before the first phase."""
+"""The `Phase` that the trainer thread is in right now: in the live page, and 0 in the file."""
+NOTES_OFFSET = 72
+"""Where the words of the header begin that change now and then, in this order."""
+TRAINER_OFFSET = 72
+"""Native id of the trainer thread; 0 before there is one."""
 DROPPED_OFFSET = 80
-"""Live word: records that could not be kept (cap reached, disk full)."""
+"""Records that could not be kept (cap reached, disk full)."""
 FAULTS_OFFSET = 88
-"""Live word: exceptions that a hook's guard caught; each is a BLINDSPOT while there is room."""
+"""Exceptions that a hook's guard caught; each is a BLINDSPOT while there is room."""
+LIVE_FD_OFFSET = 96
+"""The trainer's descriptor of the live page, plus one; 0: there is no such page."""
 STOPPED_OFFSET = 104
-"""Live word: errno for which nothing more is kept (EFBIG: a cap, ENOSPC: disk full), else 0."""
+"""errno for which nothing more is kept (EFBIG: a cap, ENOSPC: disk full), else 0."""
+WRITTEN_OFFSET = 112
+"""Where the file ended when this was written; a shorter one was cut. 0 before version 2."""
+NOTES = struct.Struct("<6Q")
+"""Trainer, dropped, faults, live descriptor, stopped, written."""
+
+LIVE_NAME = "fuelline-phase"
+LIVE_BYTES = 4096
+
+
+def open_live(pid: int, number: int) -> int:
+    """A descriptor of a trainer's live page; OSError if it is not to be had.
+
+    The number may be another file's by now: the job may have closed all its descriptors.
+    """
+    path = f"/proc/{pid}/fd/{number}"
+    if not os.readlink(path).startswith(f"/memfd:{LIVE_NAME}"):  # noqa: PTH115 - no pathlib in guests
+        raise FileNotFoundError(2, "it is another file by now", path)
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
 
 RECORD = struct.Struct("<QQqqqqqIHH")
 """start_ns, dur_ns, a, b, c, d, e, tid, flags, kind."""
@@ -44,10 +72,6 @@ TEXT_RECORD = struct.Struct("<QQ40sIHH")
 """The same 64 bytes for TEXT: text id, total bytes, 40 bytes of UTF-8, tid, chunk number, kind."""
 TEXT_CHUNK = 40
 
-FIRST_SEGMENT_BYTES = 8 * 1024
-SECOND_SEGMENT_BYTES = 64 * 1024
-SEGMENT_BYTES = 512 * 1024
-"""Growth: small first, because a loader may start thousands of short-lived workers."""
 CAP_BYTES = 256 * 1024 * 1024
 """Most spool per process, about 4 million records; then records are counted, not kept."""
 

@@ -41,11 +41,10 @@ def header(*, magic: bytes = wire.MAGIC, version: int = wire.VERSION, pid: int =
 
 
 def spool(*records: bytes, front: bytes | None = None) -> bytes:
-    """A spool as the recorder leaves it: header, records, and zeros to the end of a segment."""
-    content = (header() if front is None else front) + b"".join(records)
-    sizes = (wire.FIRST_SEGMENT_BYTES, wire.FIRST_SEGMENT_BYTES + wire.SECOND_SEGMENT_BYTES)
-    size = next(size for size in sizes if len(content) <= wire.HEADER_BYTES + size)
-    return content.ljust(wire.HEADER_BYTES + size, b"\0")
+    """A spool as the recorder leaves it: a header that knows its length, and records."""
+    content = bytearray((header() if front is None else front) + b"".join(records))
+    wire.WORD.pack_into(content, wire.WRITTEN_OFFSET, len(content))
+    return bytes(content)
 
 
 def record(kind: int, *fields: int, start_ns: int = CREATED_NS + 5, dur_ns: int = 3) -> bytes:

@@ -11,7 +11,7 @@ from fuelline.record.spool import Spool
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError
 from fuelline.schema.wire import Kind
-from tests.unit.ingest.remains import CREATED_NS, HOLE, PID, TID, header, record, text
+from tests.unit.ingest.remains import CREATED_NS, HOLE, PID, TID, header, record, spool, text
 
 LONG_TEXT = "größe " * 20
 SMALL = header() + b"".join(
@@ -164,24 +164,27 @@ def test_a_process_that_died_before_its_header_left_nothing(path: Path) -> None:
     assert read(path, bytes(100)) is None
 
 
-def test_a_spool_has_the_sizes_through_which_it_grows(path: Path) -> None:
-    sizes = [8, 8 + 64, 8 + 64 + 512, 8 + 64 + 2 * 512]
-    for size in sizes:
-        content = read(path, header() + bytes(size * 1024))
-        assert content is not None
-        assert not content.is_cut, size
-        for less in (1, wire.RECORD_BYTES, 4096):
-            content = read(path, header() + bytes(size * 1024 - less))
-            assert content is not None
-            assert content.is_cut, (size, less)
+def test_a_spool_without_its_beginning_is_damaged(path: Path) -> None:
+    """As one is that was cut to nothing while its process went on writing."""
+    with pytest.raises(DamagedRecordingError, match="was cut short"):
+        read(path, bytes(wire.HEADER_BYTES) + record(Kind.NEXT))
 
 
-def test_a_spool_whose_disk_was_full_may_end_anywhere(path: Path) -> None:
-    page = bytearray(header())
-    wire.WORD.pack_into(page, wire.STOPPED_OFFSET, 28)
-    content = read(path, bytes(page) + bytes(5000))
+def test_a_spool_that_is_shorter_than_it_was_written_is_cut(path: Path) -> None:
+    whole = spool(record(Kind.NEXT), record(Kind.BACKWARD))
+    content = read(path, whole)
     assert content is not None
     assert not content.is_cut
+    for less in (1, wire.RECORD_BYTES, 2 * wire.RECORD_BYTES):
+        content = read(path, whole[:-less])
+        assert content is not None
+        assert content.is_cut, less
+
+
+def test_a_spool_of_version_1_ends_with_zeros(path: Path) -> None:
+    content = read(path, header(version=1) + record(Kind.NEXT) + bytes(8 * 1024))
+    assert content is not None
+    assert (kinds(content), content.is_cut) == ([Kind.NEXT], False)
 
 
 @pytest.mark.parametrize(
@@ -230,9 +233,9 @@ def test_a_process_id_that_cannot_exist_is_damage(path: Path) -> None:
 
 
 def test_a_blindspot_of_the_hooks_is_kept_though_it_has_no_time(tmp_path: Path) -> None:
-    spool = Spool(str(tmp_path))
-    spool.append(int(Kind.BLINDSPOT), 0, 0, spool.text("{}"))
-    assert spool.path is not None
-    content = read_spool(Path(spool.path))
+    writer = Spool(str(tmp_path))
+    writer.append(int(Kind.BLINDSPOT), 0, 0, writer.text("{}"))
+    assert writer.path is not None
+    content = read_spool(Path(writer.path))
     assert content is not None
     assert (content.events["kind"].to_list(), content.damaged) == ([Kind.BLINDSPOT], 0)

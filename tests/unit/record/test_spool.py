@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -12,9 +13,6 @@ from fuelline.record.spool import Spool
 from fuelline.schema import wire
 from tests.integration.harness import Left, read_spool, read_spools
 
-FIRST = wire.FIRST_SEGMENT_BYTES // wire.RECORD_BYTES
-SECOND = wire.SECOND_SEGMENT_BYTES // wire.RECORD_BYTES
-
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
@@ -22,6 +20,7 @@ def spool(tmp_path: Path) -> Spool:
 
 
 def read(spool: Spool) -> Left:
+    spool.write_held()
     assert spool.path is not None
     return read_spool(Path(spool.path).read_bytes())
 
@@ -43,14 +42,8 @@ def test_a_record_is_read_as_it_was_written(spool: Spool) -> None:
     assert (left.pid, left.parent) == (os.getpid(), os.getppid())
 
 
-def test_the_first_file_is_small(spool: Spool) -> None:
-    fill(spool, FIRST)
-    assert spool.path is not None
-    assert Path(spool.path).stat().st_size == wire.HEADER_BYTES + wire.FIRST_SEGMENT_BYTES
-
-
-@pytest.mark.parametrize("count", [FIRST, FIRST + 1, FIRST + SECOND, FIRST + SECOND + 1, 20_000])
-def test_no_record_is_lost_where_segments_meet(spool: Spool, count: int) -> None:
+@pytest.mark.parametrize("count", [1, spooling.UNHELD, spooling.UNHELD + 1, 20_000])
+def test_no_record_is_lost_where_holding_begins(spool: Spool, count: int) -> None:
     fill(spool, count)
     assert [record[0] for record in read(spool).records] == list(range(count))
 
@@ -75,11 +68,82 @@ def test_names_that_are_not_text_do_not_stop_it(spool: Spool) -> None:
 
 def test_the_phase_can_be_read_while_the_process_lives(spool: Spool) -> None:
     spool.set_trainer(4711)
+    page = open_page(spool)
     spool.held.phase = int(wire.Phase.COMPUTE)
+    assert os.pread(page, 1, wire.PHASE_OFFSET)[0] == wire.Phase.COMPUTE
+    os.close(page)
+
+
+def open_page(spool: Spool) -> int:
     assert spool.path is not None
     data = Path(spool.path).read_bytes()
-    assert read_spool(data).phase == wire.Phase.COMPUTE
-    assert wire.WORD.unpack_from(data, wire.PHASE_TID_OFFSET) == (4711,)
+    trainer, _, _, number, *_ = wire.NOTES.unpack_from(data, wire.NOTES_OFFSET)
+    assert trainer == 4711
+    return wire.open_live(os.getpid(), number - 1)
+
+
+def test_the_page_of_the_phase_cannot_be_cut_short(spool: Spool) -> None:
+    spool.set_trainer(4711)
+    page = open_page(spool)
+    with pytest.raises(PermissionError):
+        os.truncate(f"/proc/self/fd/{page}", 0)
+    os.close(page)
+
+
+def test_a_descriptor_that_is_another_file_by_now_is_not_taken_for_the_page(tmp_path: Path) -> None:
+    with (tmp_path / "other").open("wb") as other, pytest.raises(FileNotFoundError):
+        wire.open_live(os.getpid(), other.fileno())
+
+
+def test_without_memory_to_share_there_is_no_phase_and_all_the_rest(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "too many")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    spool.set_trainer(4711)
+    spool.held.phase = int(wire.Phase.COMPUTE)
+    fill(spool, 1)
+    assert len(read(spool).records) == 1
+
+
+@pytest.mark.parametrize("size", [0, 1, 5000])
+def test_a_spool_that_is_cut_under_the_job_costs_records_only(spool: Spool, size: int) -> None:
+    fill(spool, 2000)
+    spool.set_trainer(4711)
+    assert spool.path is not None
+    os.truncate(spool.path, size)
+    spool.held.phase = int(wire.Phase.COMPUTE)
+    fill(spool, 2000)
+    spool.write_held()
+    assert Path(spool.path).stat().st_size > 2000 * wire.RECORD_BYTES
+
+
+def test_a_spool_that_is_deleted_is_not_made_again(spool: Spool) -> None:
+    fill(spool, 1)
+    assert spool.path is not None
+    Path(spool.path).unlink()
+    fill(spool, 2000)
+    assert not Path(spool.path).exists()
+
+
+def test_a_link_in_place_of_a_spool_is_not_written_through(spool: Spool, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    fill(spool, 1)
+    assert spool.path is not None
+    Path(spool.path).unlink()
+    Path(spool.path).symlink_to(victim)
+    fill(spool, 2000)
+    assert victim.read_bytes() == b"mine"
+
+
+def test_a_spool_is_for_its_owner_alone(spool: Spool) -> None:
+    fill(spool, 1)
+    assert spool.path is not None
+    assert Path(spool.path).stat().st_mode & 0o777 == 0o600
+    assert Path(spool.path).parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_the_cap_is_kept_and_what_follows_is_counted(tmp_path: Path) -> None:
@@ -87,57 +151,87 @@ def test_the_cap_is_kept_and_what_follows_is_counted(tmp_path: Path) -> None:
     fill(spool, 5000)
     left = read(spool)
     assert left.stopped == errno.EFBIG
-    assert len(left.records) == FIRST + SECOND
+    assert 800 < len(left.records) <= 100_000 // wire.RECORD_BYTES
     assert left.dropped == 5000 - len(left.records)
+
+
+def refuse_writes(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """As the disk would: records are refused, the header's page is there already."""
+    spill = spooling.spill
+
+    def refusing(path: str, at: int, records: bytes, notes_at: int, notes: bytes) -> int:
+        return number if records else spill(path, at, records, notes_at, notes)
+
+    monkeypatch.setattr(spooling, "spill", refusing)
 
 
 def test_a_full_disk_is_noted_and_never_raised(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(spool, 1)
-
-    def refuse(*_: int) -> None:
-        raise OSError(errno.ENOSPC, "full")
-
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    fill(spool, 3)
+    refuse_writes(monkeypatch, errno.ENOSPC)
     fill(spool, 1000)
     left = read(spool)
     assert left.stopped == errno.ENOSPC
-    assert (len(left.records), left.dropped) == (FIRST, 1001 - FIRST)
+    assert (len(left.records), left.dropped) == (3, 1000)
 
 
 def test_a_disk_that_is_full_from_the_start_leaves_no_empty_file(
     spool: Spool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def refuse(*_: int) -> None:
-        raise OSError(errno.EDQUOT, "quota")
-
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    refuse_writes(monkeypatch, errno.EDQUOT)
     fill(spool, 10)
     spool.text("lost")
     spool.set_trainer(1)
     assert list(tmp_path.glob("spool/*")) == []
 
 
-def test_filesystems_without_fallocate_are_filled_with_zeros(
+def test_records_wait_while_the_job_has_all_its_descriptors_in_use(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: int) -> None:
-        raise OSError(errno.EOPNOTSUPP, "not here")
-
-    monkeypatch.setattr(os, "posix_fallocate", refuse)
-    fill(spool, 3000)
-    assert spool.path is not None
-    assert len(read(spool).records) == 3000
-    file = Path(spool.path).stat()
-    assert file.st_blocks * 512 >= file.st_size
+    fill(spool, 1)
+    with monkeypatch.context() as full:
+        refuse_writes(full, errno.EMFILE)
+        fill(spool, 100)
+    left = read(spool)
+    assert (len(left.records), left.dropped, left.stopped) == (101, 0, 0)
 
 
-def test_space_is_claimed_before_it_is_mapped(spool: Spool) -> None:
-    fill(spool, FIRST + 1)
-    assert spool.path is not None
-    file = Path(spool.path).stat()
-    assert file.st_blocks * 512 >= file.st_size
+def test_records_that_would_wait_for_ever_are_counted(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(spool, 1)
+    with monkeypatch.context() as full:
+        refuse_writes(full, errno.EMFILE)
+        fill(spool, 10_000)
+    left = read(spool)
+    assert left.dropped > 9000
+    assert len(left.records) + left.dropped == 10_001
+
+
+def test_an_interrupt_at_any_moment_stops_nothing(tmp_path: Path) -> None:
+    """Handlers of signals raise in the midst of writing; afterwards records are kept as before."""
+    spool, left = Spool(f"{tmp_path}/spool"), 300
+
+    def raise_again(*_: object) -> None:
+        nonlocal left
+        left -= 1
+        raise InterruptedError("by the job's own handler")
+
+    before = signal.signal(signal.SIGALRM, raise_again)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0003)
+    try:
+        while left > 0:
+            try:
+                fill(spool, 1000)
+            except InterruptedError:  # noqa: PERF203 - each may be hit
+                pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    kept = len(read(spool).records)
+    fill(spool, 1000)
+    assert len(read(spool).records) == kept + 1000
 
 
 @pytest.mark.parametrize("folder", ["/proc/nowhere/spool", "/dev/null/spool"])
@@ -183,21 +277,25 @@ def test_a_forked_child_writes_to_its_own_file(spool: Spool, tmp_path: Path) -> 
     assert {record[7] for record in forked.records} == {child}
 
 
-def test_a_record_in_the_midst_of_growing_is_counted_and_makes_no_second_file(
+def test_a_record_in_the_midst_of_writing_is_written_next_and_makes_no_second_file(
     spool: Spool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """As a garbage collection does, whose hook appends at any moment."""
-    allocate = os.posix_fallocate
+    spill = spooling.spill
 
-    def interrupted(fd: int, start: int, size: int) -> None:
-        fill(spool, 1)
-        allocate(fd, start, size)
+    def interrupted(*arguments: object) -> int:
+        with monkeypatch.context() as quiet:
+            quiet.setattr(spooling, "spill", spill)
+            fill(spool, 1)
+        return spill(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(os, "posix_fallocate", interrupted)
-    fill(spool, FIRST)
+    monkeypatch.setattr(spooling, "spill", interrupted)
+    fill(spool, 1)
+    fill(spool, 1)
+    monkeypatch.undo()
+    spool.write_held()
     (left,) = read_spools(tmp_path)
-    assert left.dropped == 2
-    assert len(left.records) == FIRST
+    assert (len(left.records), left.dropped) == (4, 0)
 
 
 def test_a_silent_child_leaves_no_file(spool: Spool, tmp_path: Path) -> None:
@@ -209,19 +307,17 @@ def test_a_silent_child_leaves_no_file(spool: Spool, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("spool/*"))) == 1
 
 
-def test_no_descriptor_stays_open(spool: Spool) -> None:
-    before = {file.name for file in Path("/proc/self/fd").iterdir()}
+def test_only_the_page_of_the_phase_stays_open(spool: Spool) -> None:
+    before = count_open()
     fill(spool, 30_000)
-    assert {file.name for file in Path("/proc/self/fd").iterdir()} <= before
+    assert count_open() == before
+    spool.set_trainer(1)
+    spool.set_trainer(2)
+    assert count_open() == before + 1
 
 
-def test_old_segments_are_unmapped(spool: Spool) -> None:
-    fill(spool, 60_000)
-    assert spool.path is not None
-    maps = Path("/proc/self/maps").read_text()
-    # Eight in all; the header's stays, the current one, some for stragglers, and the one that is
-    # unmapped with the next mapping.
-    assert maps.count(spool.path) == 3 + spooling.OLDER_SEGMENTS
+def count_open() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 TAIL = wire.tail(wire.Kind.BACKWARD)

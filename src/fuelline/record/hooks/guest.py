@@ -131,22 +131,18 @@ class Guest:
         e: int = 0,
         flags: int = 0,
     ) -> None:
-        """Keep one record, after those of the same thread that are still held, or hold it, too.
+        """Keep one record; the trainer's are held as long as they come quickly.
 
-        While there is no trainer, all that may be held are collections, of any thread. A call that
-        began before this process was forked is its parent's; a note of no time has a start of 0.
+        A call that began before this process was forked is its parent's; a note of no time has a
+        start of 0.
         """
         held = self._held
         if 0 < start_ns < held.born_ns:
             return
-        trainer, ident = held.trainer, get_ident()
-        if ident == trainer and start_ns and held.write_at:
-            if held.keep(start_ns, start_ns + dur_ns, a, b, c, d, e, tail(kind, flags)):
-                self.spool.write_held()
-            return
-        if trainer in (0, ident):
+        if not start_ns or get_ident() != held.trainer:
+            self.spool.append(kind, start_ns, dur_ns, a, b, c, d, e, flags)
+        elif held.keep(start_ns, start_ns + dur_ns, a, b, c, d, e, tail(kind, flags)):
             self.spool.write_held()
-        self.spool.append(kind, start_ns, dur_ns, a, b, c, d, e, flags)
 
     def report_blindspot(self, what: str, why: str, forbids: str) -> None:
         """Write down, once for each `what`, something that cannot be seen in this process."""

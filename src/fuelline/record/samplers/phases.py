@@ -1,21 +1,25 @@
-"""What the trainer is doing right now, read from the live words of the spools.
+"""What the trainer is doing right now, read from the page that it shares (schema/wire.py).
 
-A spool's name begins with its process's pid. Words are read with pread, not through a mapping: a
-file that shrinks under a mapping would kill us, and 0.6 us a read is cheap enough.
+A spool's name begins with its process's pid, and its header says under which descriptor that
+process has the page, if it is a trainer. Words are read with pread, not through a mapping: a file
+that shrinks under a mapping would kill us, and 0.6 us a read is cheap enough.
 """
 
 import os
 import time
+from collections import Counter
 from pathlib import Path
 
 from fuelline.record.samplers.procfs import open_kept
 from fuelline.record.samplers.tree import Process, Tree
 from fuelline.schema import wire
+from fuelline.schema.samples import Blind
 
 NO_TRAINER = -1
+MOST_MISSES = 3
+"""Looks in vain at a trainer's page before it counts as hidden; one that is ending has none."""
 _LISTING_SHARE = 0.001
 """Share of a core that listing the spool folder may take: it may hold 10,000 files."""
-_WORDS_BYTES = wire.PHASE_TID_OFFSET + wire.WORD.size - wire.PHASE_OFFSET
 
 
 class Phases:
@@ -29,6 +33,10 @@ class Phases:
         self._names: dict[int, str] = {}
         self._seen: set[str] = set()
         self._fds: dict[int, int] = {}
+        """By process: its page if it is a trainer, else its spool, whose phase is OUTSIDE."""
+        self._trainers: set[int] = set()
+        self._misses: Counter[int] = Counter()
+        self._blind: list[Blind] = []
 
     def look_for_spools(self) -> list[int]:
         """The pids of spools that are new since the last call."""
@@ -75,12 +83,35 @@ class Phases:
         return is_due
 
     def _has_phase(self, process: Process) -> bool:
-        """Whether a hook of this process has ever set a phase: loader workers never do."""
-        fd = self._open(process.pid)
-        if fd is None:
+        """Whether a hook of this process shares its phase: loader workers never do."""
+        pid = process.pid
+        fd = self._open(pid)
+        if fd is None or pid in self._trainers or self._misses[pid] >= MOST_MISSES:
+            return pid in self._trainers
+        notes = os.pread(fd, wire.NOTES.size, wire.NOTES_OFFSET).ljust(wire.NOTES.size, b"\0")
+        trainer, _, _, number, *_ = wire.NOTES.unpack(notes)
+        if not trainer:
             return False
-        words = os.pread(fd, _WORDS_BYTES, wire.PHASE_OFFSET)
-        return any(words[-wire.WORD.size :]) and len(words) == _WORDS_BYTES
+        try:
+            self._fds[pid] = wire.open_live(pid, number - 1)
+        except OSError as refusal:
+            self._miss(pid, refusal)
+            return False
+        os.close(fd)
+        self._trainers.add(pid)
+        return True
+
+    def _miss(self, pid: int, refusal: OSError) -> None:
+        self._misses[pid] += 1
+        if self._misses[pid] == MOST_MISSES:
+            why = f"the page that process {pid} shares cannot be opened ({refusal.strerror})"
+            forbids = "telling what workers do while the training waits from what they do else"
+            self._blind.append(Blind("the phases of the training", why, forbids))
+
+    def drain(self) -> list[Blind]:
+        """Trainers whose phase cannot be seen, each once."""
+        found, self._blind = self._blind, []
+        return found
 
     def _open(self, pid: int) -> int | None:
         if pid not in self._fds and pid in self._names:
@@ -99,3 +130,4 @@ class Phases:
             if self._fds[pid] not in followed:
                 os.close(self._fds.pop(pid))
                 self._names.pop(pid, None)
+                self._trainers.discard(pid)
