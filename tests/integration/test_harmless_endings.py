@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fuelline.ingest import spool as ingest
 from fuelline.schema import wire
+from fuelline.schema.errors import DamagedRecordingError
 from fuelline.schema.wire import Kind
 from tests.integration.harness import Left, Outcome, read_spools, run, trainer_of
 
@@ -42,6 +44,16 @@ def test_all_steps_of_a_killed_trainer_can_be_read(tmp_path: Path) -> None:
     trainer = trainer_of(run_both("killed_trainer", tmp_path))
     assert len(trainer.of(Kind.NEXT)) == 51
     assert len(trainer.of(Kind.BACKWARD)) == trainer.steps == 50
+
+
+def test_spools_that_are_cut_short_cost_the_recording_only(tmp_path: Path) -> None:
+    plain = run("endings.py", "cut_spools")
+    recorded = run("endings.py", "cut_spools", run_dir=tmp_path)
+    assert plain.exit_code == 0
+    assert (recorded.exit_code, recorded.output) == (plain.exit_code, plain.output)
+    (spool,) = tmp_path.glob("spool/*")
+    with pytest.raises(DamagedRecordingError, match="was cut short"):
+        ingest.read_spool(spool)
 
 
 def test_an_interrupt_reaches_the_job(tmp_path: Path) -> None:

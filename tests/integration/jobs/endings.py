@@ -73,6 +73,14 @@ def long_trainer() -> None:
     say(train(400))
 
 
+def cut_spools() -> None:
+    """Somebody tidies up with `truncate -s 0` while the job runs."""
+    first = train(2000)
+    for spool in Path(os.environ.get("FUELLINE_RUN_DIR", "/nonexistent")).glob("spool/*"):
+        os.truncate(spool, 0)
+    say([first, train(2000)])
+
+
 def short_lived_workers() -> None:
     seen = 0
     for _ in range(150):
@@ -132,6 +140,7 @@ ENDINGS: dict[str, Callable[[], None]] = {
         killed_trainer,
         interrupted_trainer,
         long_trainer,
+        cut_spools,
         short_lived_workers,
         crowd,
         daemonised,
