@@ -3,10 +3,8 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fuelline.record.ceilings import Place, prepare_place, probe_peer, probe_storage, serve
+from fuelline.record.ceilings import Place, prepare_place, probe_storage
 from fuelline.record.ceilings.place import PREFIX
 from fuelline.record.ceilings.storage import why_still_warm
 from fuelline.schema.errors import InputError, RefusedError
@@ -119,32 +117,6 @@ def test_a_disk_that_fills_up_meanwhile_is_told_and_cleaned(tmp_path: Path) -> N
     ):
         fill(place)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.create_server(("", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-def test_two_hosts_measure_the_network_between_them(free_port: int) -> None:
-    ready = threading.Event()
-    answered: list[int] = []
-    server = threading.Thread(
-        target=lambda: answered.append(serve(free_port, 2.0, lambda _: ready.set()))
-    )
-    server.start()
-    ready.wait()
-    ceilings = probe_peer("localhost", free_port, 0.1)
-    server.join()
-    assert [each.name for each in ceilings] == ["round_trip", "upload", "download"]
-    assert all(isinstance(each.signal, Reading) for each in ceilings)
-    assert answered == [3]
-
-
-def test_a_peer_that_does_not_answer_is_told_with_the_command_to_start_it(free_port: int) -> None:
-    with pytest.raises(InputError, match=f"probe --serve {free_port}"):
-        probe_peer("localhost", free_port, 0.1)
 
 
 def test_the_json_has_what_a_question_about_storage_needs(tmp_path: Path) -> None:
