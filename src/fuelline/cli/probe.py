@@ -12,11 +12,11 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from fuelline import __version__
+from fuelline.cli.endings import clean_up_on_signals
 from fuelline.cli.saying import say
 from fuelline.record.ceilings import (
     prepare_place,
@@ -35,9 +35,6 @@ from fuelline.schema.errors import UsageError
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.storages import StorageKind
 
-if TYPE_CHECKING:
-    from types import FrameType
-
 DEFAULT_BYTES = 256 << 20
 DEFAULT_S = 2.0
 SERVE_S = 600.0
@@ -48,7 +45,6 @@ SHORTEST_TOKEN = 16
 """Characters: who listens to the line can try shorter ones at leisure."""
 _UNFILLED = 0.8
 """Of as many times the rate as there are requests at once: more of them may bring more still."""
-_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ADDRESS = re.compile(
     r"(?P<six>[0-9a-fA-F.]*:[0-9a-fA-F.]*:[0-9a-fA-F:.]*(%[\w.-]+)?)"
     r"|(\[(?P<in_brackets>[0-9a-fA-F:.]+(%[\w.-]+)?)\]|(?P<host>[\w.-]+))(:(?P<port>.*))?"
@@ -124,11 +120,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Measure, or serve."""
-    for each in _ENDS:
-        signal.signal(each, _interrupt)  # whatever ends us, what we wrote is deleted
-    if options.serve is not None:
-        return _serve(*options.serve)
-    probe = _measure(options)
+    with clean_up_on_signals():
+        if options.serve is not None:
+            return _serve(*options.serve)
+        probe = _measure(options)
     if options.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(probe)).decode() + "\n")
     else:
@@ -196,17 +191,6 @@ def _peer_token(host: str) -> str:
             f"`fuelline probe --serve` printed there: {TOKEN}=... fuelline probe --peer {host}"
         )
     return token
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Once: a second Ctrl-C must not end the deleting."""
-    for each in _ENDS:
-        signal.signal(each, _go_on)
-    raise KeyboardInterrupt
-
-
-def _go_on(_number: int, _frame: FrameType | None) -> None:
-    """Not SIG_IGN, of which Python complains if both signals came at once."""
 
 
 def _measure(options: argparse.Namespace) -> Probe:
