@@ -251,6 +251,8 @@ def _check_widths(model: Model, where: str) -> None:
     for name, value, used in (
         ("feed-forward layer", model.ffn, dense > 0),
         ("expert", model.expert_ffn, model.experts > 0),
+        ("value of a head", model.v_dim, model.latent),
+        ("key of a head", model.nope_dim + model.rope_dim, model.latent),
     ):
         if used and value < 1:
             raise InputError(f"{where}: the {name} is {value} wide; a model has at least 1.")
