@@ -138,13 +138,16 @@ def _serve(host: str, port: int) -> int:
     # A server's own needs; who measures has no use for them.
     from fuelline.record.ceilings.network_server import open_listener, serve  # noqa: PLC0415
 
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(round(SERVE_S) + 5)  # also ends us where a stopped terminal takes no more words
     given = _given_token()
     token = given or secrets.token_urlsafe(SHORTEST_TOKEN)
-    with open_listener(host, port) as listener:
-        _tell_how_to_ask(listener.getsockname()[0], port, token if given is None else None)
-        serve(listener, token, SERVE_S, say)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(round(SERVE_S) + 5)  # also ends us where a stopped terminal takes no more words
+    try:
+        with open_listener(host, port) as listener:
+            _tell_how_to_ask(listener.getsockname()[0], port, token if given is None else None)
+            serve(listener, token, SERVE_S, say)
+    finally:
+        signal.alarm(0)
     return 0
 
 
