@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 FRAMEWORKS := .venv-frameworks
+DIST := .venv-dist
 BIN := $(VENV)/bin
 
-.PHONY: demo test frameworks check format docs zoo bench clean
+.PHONY: demo test frameworks check format docs zoo bench dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
@@ -34,8 +35,19 @@ zoo: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
+# What is published, in dist/. The wheel is built from the sdist, which proves that this can be done; auditwheel
+# reads which glibc the compiled parts need and tags the wheel accordingly. A wheel without both parts is not published
+# (no compiler, or Python 3.10, which cannot build one of them but loads it).
+dist: $(DIST)/.installed
+	rm -rf dist
+	$(DIST)/bin/python -m build --outdir dist/built .
+	test "$$($(DIST)/bin/python -m zipfile -l dist/built/*.whl | grep -c 'abi3\.so')" = 2
+	PATH="$(CURDIR)/$(DIST)/bin:$$PATH" $(DIST)/bin/auditwheel repair --wheel-dir dist dist/built/*.whl
+	mv dist/built/*.tar.gz dist && rm -r dist/built
+	$(DIST)/bin/twine check --strict dist/*
+
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) bench/out
+	rm -rf $(VENV) $(FRAMEWORKS) $(DIST) bench/out dist
 
 $(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_held.c
 	$(PYTHON) -m venv $(VENV)
@@ -50,4 +62,9 @@ $(VENV)/.dev: $(VENV)/.demo requirements-dev.txt
 $(FRAMEWORKS)/.installed: pyproject.toml constraints.txt requirements-dev.txt requirements-frameworks.txt
 	$(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/pip install -q -e . -r requirements-dev.txt -r requirements-frameworks.txt
+	touch $@
+
+$(DIST)/.installed: requirements-dist.txt
+	$(PYTHON) -m venv $(DIST)
+	$(DIST)/bin/pip install -q -r requirements-dist.txt
 	touch $@

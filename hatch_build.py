@@ -110,7 +110,7 @@ def _is_loadable(target: Path) -> bool:
 
 
 def _platform() -> str:
-    """The wheel's tag: built against this machine's libraries, so for machines like it."""
+    """The wheel's tag: for machines like this one. `make dist` reads whom else it serves."""
     return sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 

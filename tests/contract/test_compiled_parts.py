@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -12,6 +14,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+OLDEST_GLIBC = (2, 17)
+"""manylinux_2_17, also called manylinux2014: what the README says of our wheels."""
 
 
 @pytest.fixture
@@ -50,6 +54,17 @@ def test_with_a_compiler_the_wheel_is_one_of_this_platform(hook: ModuleType) -> 
     ]
     assert build_data["pure_python"] is False
     assert build_data["tag"].startswith("cp310-abi3-linux_")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no glibc here")
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+def test_a_published_wheel_runs_on_every_glibc_that_its_tag_will_name(hook: ModuleType) -> None:
+    """`make dist` takes the tag from these very names; a newer one would shut old systems out."""
+    for part in hook.PARTS:
+        assert hook.build(part) == ""
+        names = re.findall(rb"\0GLIBC_(\d+)\.(\d+)", part.target.read_bytes())
+        assert names
+        assert max((int(major), int(minor)) for major, minor in names) <= OLDEST_GLIBC
 
 
 @pytest.mark.parametrize("compiler", ["/nowhere/cc", "false", f"{sys.executable} -c exit(0)"])

@@ -229,3 +229,20 @@ def test_a_watcher_that_cannot_start_leaves_a_note_and_the_process_goes_on(tmp_p
     assert "this process is not recorded" in done.stderr
     (note,) = tmp_path.glob("hooks-failed-*.txt")
     assert "OSError" in note.read_text()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_note_goes_to_nothing_that_others_put_in_its_place(tmp_path: Path, kind: str) -> None:
+    foreign = tmp_path / "foreign"
+    foreign.write_text("theirs")
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[1]); import fuelline_watch as watch;"
+        "name = f'{sys.argv[2]}/hooks-failed-{os.getpid()}.txt';"
+        f"{'os.symlink(sys.argv[3], name)' if kind == 'link' else 'os.mkfifo(name)'};"
+        "watch.leave_note(sys.argv[2], 'ours')"
+    )
+    command = [sys.executable, "-c", code, str(SITE_DIR), str(run_dir), str(foreign)]
+    subprocess.run(command, check=True, timeout=60)
+    assert foreign.read_text() == "theirs"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,3 +49,35 @@ def test_a_script_without_a_loader_says_so(script: Path, capfd: pytest.CaptureFi
     assert "before a DataLoader was iterated" in told.err
     assert "nothing to load" in told.err
     assert not told.out
+
+
+def test_a_tuning_that_is_ended_leaves_neither_its_job_nor_its_folder(
+    script: Path, tmp_path: Path
+) -> None:
+    """While settings are tried: the job is a plain child then, and would train on without us."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    code = (
+        "import sys, fuelline.cli.trial_runs as runs; runs.BASELINE_S = 1.0;"
+        "from fuelline.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    tuning = subprocess.Popen(
+        [sys.executable, "-c", code, "tune", str(script), "100000"],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert tuning.stderr is not None
+    assert any("Trying" in line for line in tuning.stderr)
+    while not (jobs := find_children(tuning.pid)):
+        assert tuning.poll() is None
+    tuning.terminate()
+    tuning.communicate(timeout=60)
+    assert tuning.returncode == 130
+    assert list(scratch.glob("fuelline-*")) == []  # torch leaves a folder of its own
+    assert not any(Path(f"/proc/{job}").exists() for job in jobs)
+
+
+def find_children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -24,6 +24,7 @@ def test_the_steps_are_profiled_and_one_is_counted(
     told = capfd.readouterr()
     assert (told.out, told.err) == (plain.output, plain.errors)
     (trace,) = (tmp_path / "run").glob("zoom-*.json.gz")
+    assert trace.stat().st_mode & 0o777 == 0o600
     names = [
         each.get("name") for each in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     ]

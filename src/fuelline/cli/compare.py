@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from fuelline.cli.endings import clean_up_on_signals
 from fuelline.cli.store import find_run, name_run
 
 _MOST_PERCENT = 10_000
@@ -38,13 +39,14 @@ def act(options: argparse.Namespace) -> int:
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
 
     before, after = find_run(options.before), find_run(options.after)
-    is_over = pipeline.compare_runs(
-        (before, name_run(before)),
-        (after, name_run(after)),
-        threshold=options.threshold,
-        shape="json" if options.json else "markdown" if options.markdown else "report",
-        stream=sys.stdout,
-    )
+    with clean_up_on_signals():  # a trace file is imported into a folder that must not stay
+        is_over = pipeline.compare_runs(
+            (before, name_run(before)),
+            (after, name_run(after)),
+            threshold=options.threshold,
+            shape="json" if options.json else "markdown" if options.markdown else "report",
+            stream=sys.stdout,
+        )
     return 1 if is_over else 0
 
 

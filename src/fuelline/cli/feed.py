@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fuelline.cli.endings import clean_up_on_signals
 from fuelline.cli.orphans import adopt_orphans, end_orphans
 from fuelline.cli.run import resolve_command
 from fuelline.fix.adapters import FEED_VARIABLE, put_on_path
@@ -109,7 +110,10 @@ def act(options: argparse.Namespace) -> int:
         raise UsageError(
             f"{options.run_dir} exists already. Nothing was started. Name a new folder."
         )
-    with tempfile.TemporaryDirectory(prefix="fuelline-feed-") as scratch:
+    with (
+        clean_up_on_signals(),
+        tempfile.TemporaryDirectory(prefix="fuelline-feed-") as scratch,
+    ):
         folder = Path(scratch)
         outcome = _run(command, folder, request)
         accounts = _read_accounts(folder)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import re
+import secrets
 import signal
 import socket
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from fuelline import __version__
+from fuelline.cli.endings import clean_up_on_signals
 from fuelline.cli.saying import say
 from fuelline.record.ceilings import (
     prepare_place,
@@ -24,31 +26,38 @@ from fuelline.record.ceilings import (
     probe_peer,
     probe_pictures,
     probe_storage,
-    serve,
 )
-from fuelline.record.ceilings.network import PORT
+from fuelline.record.ceilings.network import PORT, name_address
 from fuelline.record.ceilings.storage import THREADS
 from fuelline.record.samplers.mounts import parse_mountinfo
 from fuelline.schema.ceilings import Ceiling, Probe
+from fuelline.schema.errors import UsageError
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.storages import StorageKind
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 DEFAULT_BYTES = 256 << 20
 DEFAULT_S = 2.0
 SERVE_S = 600.0
+LOOPBACK = "127.0.0.1"
+TOKEN = "FUELLINE_PROBE_TOKEN"
+"""Not an option: command lines are shown to every user of a host, environments are not."""
+SHORTEST_TOKEN = 16
+"""Characters: who listens to the line can try shorter ones at leisure."""
 _UNFILLED = 0.8
 """Of as many times the rate as there are requests at once: more of them may bring more still."""
-_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ADDRESS = re.compile(
+    r"(?P<six>[0-9a-fA-F.]*:[0-9a-fA-F.]*:[0-9a-fA-F:.]*(%[\w.-]+)?)"
+    r"|(\[(?P<in_brackets>[0-9a-fA-F:.]+(%[\w.-]+)?)\]|(?P<host>[\w.-]+))(:(?P<port>.*))?"
+)
 _SIZES = {"M": 1 << 20, "G": 1 << 30}
 
 _EPILOG = """\
 examples:
   fuelline probe /data                  this machine, and the disk of /data
-  fuelline probe --serve                on the other host, for ten minutes
-  fuelline probe /data --peer node2     also the network to that host
+  fuelline probe --serve 10.0.0.7       on the other host, for ten minutes; it
+                                        prints a line with a token to paste here
+  FUELLINE_PROBE_TOKEN=... fuelline probe /data --peer 10.0.0.7:7654
+                                        also the network to that host
 
 Writes up to --size to a folder of its own below PATH and deletes it, also
 after Ctrl-C. A job that lists PATH meanwhile sees that folder: name the one
@@ -75,19 +84,20 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     parser.add_argument(
         "--peer",
-        type=_peer,
+        type=_address,
         metavar="HOST[:PORT]",
-        help="also measure the network to a host that runs `fuelline probe --serve` (default: "
-        "none)",
+        help="also measure the network to a host that runs `fuelline probe --serve`; the token "
+        f"that it printed is taken from {TOKEN} or asked for (default: none)",
     )
     parser.add_argument(
         "--serve",
         nargs="?",
-        type=_port,
-        const=PORT,
-        metavar="PORT",
-        help=f"answer probes of other hosts for {SERVE_S / 60:.0f} minutes, nothing else "
-        f"(default: off; port {PORT})",
+        type=_own_address,
+        const=(LOOPBACK, PORT),
+        metavar="ADDRESS[:PORT]",
+        help="answer probes of hosts that know the token, on this address of this host, for "
+        f"{SERVE_S / 60:.0f} minutes, and do nothing else; 0.0.0.0 is all of them (default: off; "
+        f"{LOOPBACK}, port {PORT})",
     )
     parser.add_argument(
         "--size",
@@ -110,12 +120,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Measure, or serve."""
-    for each in _ENDS:
-        signal.signal(each, _interrupt)  # whatever ends us, what we wrote is deleted
-    if options.serve is not None:
-        serve(options.serve, SERVE_S, say)
-        return 0
-    probe = _measure(options)
+    with clean_up_on_signals():
+        if options.serve is not None:
+            return _serve(*options.serve)
+        probe = _measure(options)
     if options.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(probe)).decode() + "\n")
     else:
@@ -126,21 +134,78 @@ def act(options: argparse.Namespace) -> int:
     return 0
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Once: a second Ctrl-C must not end the deleting."""
-    for each in _ENDS:
-        signal.signal(each, _go_on)
-    raise KeyboardInterrupt
+def _serve(host: str, port: int) -> int:
+    # A server's own needs; who measures has no use for them.
+    from fuelline.record.ceilings.network_server import open_listener, serve  # noqa: PLC0415
+
+    given = _given_token()
+    token = given or secrets.token_urlsafe(SHORTEST_TOKEN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(round(SERVE_S) + 5)  # also ends us where a stopped terminal takes no more words
+    try:
+        with open_listener(host, port) as listener:
+            _tell_how_to_ask(listener.getsockname()[0], port, token if given is None else None)
+            serve(listener, token, SERVE_S, say)
+    finally:
+        signal.alarm(0)
+    return 0
 
 
-def _go_on(_number: int, _frame: FrameType | None) -> None:
-    """Not SIG_IGN, of which Python complains if both signals came at once."""
+def _tell_how_to_ask(host: str, port: int, token: str | None) -> None:
+    """The line to paste goes to standard output, whole; a token that was given is not shown."""
+    from fuelline.record.ceilings.network_server import find_own_address  # noqa: PLC0415 - as above
+
+    bound = ipaddress.ip_address(host)
+    minutes = f"{SERVE_S / 60:.0f} minutes"
+    if bound.is_loopback:
+        wider = name_address(find_own_address(), port)
+        say(
+            f"listening on {name_address(host, port)} for {minutes}: only this host can reach "
+            f"that. For others name an address of this host: fuelline probe --serve {wider}"
+        )
+    else:
+        which = "every address of this host" if bound.is_unspecified else "this address alone"
+        say(f"listening on {name_address(host, port)} for {minutes}, {which}. On the other host:")
+    peer = name_address(socket.gethostname() if bound.is_unspecified else host, port)
+    shown = f"{TOKEN}={token} " if token is not None else ""
+    sys.stdout.write(f"{shown}fuelline probe --peer {peer}\n")
+    sys.stdout.flush()
+
+
+def _given_token() -> str | None:
+    token = os.environ.get(TOKEN, "").strip()
+    if token and len(token) < SHORTEST_TOKEN:
+        raise UsageError(
+            f"{TOKEN} has {len(token)} characters, which can be guessed. Nothing was started. Give "
+            f"it {SHORTEST_TOKEN} or more, or unset it: `fuelline probe --serve` makes one."
+        )
+    return token or None
+
+
+def _peer_token(host: str) -> str:
+    token = _given_token()
+    if token is None and sys.stdin is not None and sys.stdin.isatty():
+        from getpass import getpass  # noqa: PLC0415 - hardly ever needed
+
+        token = getpass(f"Token that `fuelline probe --serve` printed on {host}: ").strip()
+    if not token:
+        raise UsageError(
+            f"There is no token for {host}. Nothing was measured. Use the line that "
+            f"`fuelline probe --serve` printed there: {TOKEN}=... fuelline probe --peer {host}"
+        )
+    return token
 
 
 def _measure(options: argparse.Namespace) -> Probe:
     start = time.monotonic()
     path = options.path.absolute()
     tell = say if sys.stderr.isatty() else lambda _: None
+    network: list[Ceiling] = []
+    if options.peer is not None:  # first, since a wrong token is known at once
+        host, port = options.peer
+        token = _peer_token(host)
+        tell("network")
+        network = probe_peer(host, port, token, options.seconds)
     with prepare_place(path, options.size, options.seconds) as place:
         ceilings = probe_storage(place, tell)
     tell("memory, cores, decoding")
@@ -148,10 +213,7 @@ def _measure(options: argparse.Namespace) -> Probe:
     ceilings += probe_cores(options.seconds)
     ceilings += probe_decode(options.seconds)
     ceilings += probe_pictures(path, options.seconds)
-    if options.peer is not None:
-        tell("network")
-        host, port = options.peer
-        ceilings += probe_peer(host, port, options.seconds)
+    ceilings += network
     ceilings += _probe_device()
     mount, fstype = _find_mount(path)
     return Probe(
@@ -218,9 +280,18 @@ def _at_once(alone_per_s: float, crowd_per_s: float | None) -> int | None:
     return max(1, round(crowd_per_s / alone_per_s))
 
 
-def _peer(word: str) -> tuple[str, int]:
-    host, colon, port = word.rpartition(":")
-    return (host, _port(port)) if colon and host else (word, PORT)
+def _own_address(word: str) -> tuple[str, int]:
+    """What to listen on; a port alone is one that only this host reaches."""
+    return (LOOPBACK, _port(word)) if word.isdecimal() else _address(word)
+
+
+def _address(word: str) -> tuple[str, int]:
+    """`node2`, `node2:7000`, `fe80::1%eth0`, `[::1]:7000`."""
+    found = _ADDRESS.fullmatch(word)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{word!r} is not an address such as 10.0.0.7:{PORT}")
+    port = PORT if found["port"] is None else _port(found["port"])
+    return found["in_brackets"] or found["six"] or found["host"], port
 
 
 def _port(word: str) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fuelline.cli.plots import add_plot, check_plot, say_plots, write_plot
 from fuelline.cli.store import home_folder
 from fuelline.schema.errors import InputError, RefusedError, UsageError
+from fuelline.schema.files import read_given, write_whole
 from fuelline.schema.inputs import parse_input
 
 if TYPE_CHECKING:
@@ -161,8 +162,10 @@ def _save(name: str, roofline: Roofline) -> None:
     folder = home_folder() / "chips"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{name}.toml").write_text(write_entry(roofline, name), encoding="utf-8")
-        (folder / f"{name}.json").write_bytes(msgspec.json.encode(roofline))
+        with write_whole(folder / f"{name}.toml") as file:
+            file.write(write_entry(roofline, name).encode())
+        with write_whole(folder / f"{name}.json") as file:
+            file.write(msgspec.json.encode(roofline))
     except OSError as error:
         raise RefusedError(
             f"cannot write to {folder}: {error.strerror}. The measurement is lost; set "
@@ -177,7 +180,7 @@ def _read_saved(name: str) -> Roofline:
 
     path = home_folder() / "chips" / f"{name}.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Noun)
+        return msgspec.json.decode(read_given(path), type=Noun)
     except FileNotFoundError as error:
         known = (
             sorted(each.stem for each in path.parent.glob("*.json")) if path.parent.is_dir() else []
@@ -186,7 +189,7 @@ def _read_saved(name: str) -> Roofline:
             f"no roofline was saved as '{name}'. Saved: {', '.join(known) or 'none'}. "
             f"`fuelline roofline --save {name}` makes one."
         ) from error
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InputError(f"the saved roofline {path} cannot be read: {error}.") from error
 
 

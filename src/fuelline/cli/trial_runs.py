@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fuelline.cli.orphans import end_orphans
 from fuelline.fix.adapters import TRIALS_VARIABLE, put_on_path
 from fuelline.fix.tuning import Measured
 from fuelline.record.launch import launch
@@ -106,7 +107,11 @@ def run_turns(command: list[str], folder: Path, turns: Turns) -> Report:
     """Run the script once more, with these settings in turns."""
     result = folder / "trials.json"
     environment = {**os.environ, **_environment(_plan(result, turns))}
-    done = subprocess.run(command, env=environment, stdout=sys.stderr.fileno(), check=False)
+    try:
+        done = subprocess.run(command, env=environment, stdout=sys.stderr.fileno(), check=False)
+    except KeyboardInterrupt:
+        end_orphans()  # it may be one that `subprocess` had not yet got hold of
+        raise
     return _read(result, done.returncode)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline import __version__
+from fuelline.cli.endings import clean_up_on_signals
 from fuelline.cli.run import resolve_command
 from fuelline.cli.saying import say
 from fuelline.cli.store import undo_folder
@@ -83,7 +84,10 @@ def _rounds(word: str) -> int:
 def act(options: argparse.Namespace) -> int:
     """Record, predict, try, choose, print."""
     command = resolve_command(options.job)
-    with tempfile.TemporaryDirectory(prefix="fuelline-tune-") as folder:
+    with (
+        clean_up_on_signals(),
+        tempfile.TemporaryDirectory(prefix="fuelline-tune-") as folder,
+    ):
         session = _Session(command, Path(folder), options)
         tuning, patch = session.tune()
     if options.json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from pathlib import Path
 
 import msgspec
 
@@ -15,6 +14,7 @@ from fuelline.schema.catalogue import nearest
 from fuelline.schema.ceilings import Probe
 from fuelline.schema.chips import find_chip, list_chips
 from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.files import read_given
 from fuelline.schema.forecasts import WhatIf
 from fuelline.schema.storages import STORAGE_NAMES, StorageKind
 
@@ -236,8 +236,8 @@ def _read_probe(word: str | None) -> StorageKind | None:
     if word is None or not word.endswith(".json"):
         return None
     try:
-        storage = msgspec.json.decode(Path(word).read_bytes(), type=Probe).storage
-    except (OSError, msgspec.MsgspecError) as error:
+        storage = msgspec.json.decode(read_given(word), type=Probe).storage
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InputError(
             f"{word} is not what `fuelline probe --json` writes ({error}). Nothing was asked. "
             f"`fuelline probe /data --json > {word}` makes one."

@@ -58,7 +58,7 @@ def _as_run(path: Path, stack: ExitStack) -> Path:
     """A run's folder; a trace file is imported into one that lasts as long as the comparison."""
     if not path.is_file():
         return path
-    run_dir = Path(stack.enter_context(TemporaryDirectory())) / "run"
+    run_dir = Path(stack.enter_context(TemporaryDirectory(prefix="fuelline-compare-"))) / "run"
     import_files([path], run_dir, partial=False, jobs=None, progress=_Untold())
     return run_dir
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from fuelline.schema import files
 from fuelline.schema.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -16,20 +16,19 @@ if TYPE_CHECKING:
 
 @contextmanager
 def write_whole(path: Path) -> Iterator[BinaryIO]:
-    """A stream to write to; the file appears under its name when all went well."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    """A stream to write to; the file appears under its name when all went well.
+
+    Others may read it as far as the user's umask has it: it was asked for under this name.
+    """
     try:
-        with draft.open("wb") as file:
+        with files.write_whole(path, 0o666) as file:
             if path.name.endswith(".gz"):
                 with gzip.open(file, "wb", compresslevel=3) as packed:
                     yield cast("BinaryIO", packed)
             else:
                 yield file
-        draft.replace(path)
     except OSError as error:
         raise RefusedError(
             f"{path} cannot be written ({error.strerror}). Nothing was exported. Choose another "
             "place, or make room."
         ) from None
-    finally:
-        draft.unlink(missing_ok=True)

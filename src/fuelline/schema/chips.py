@@ -22,6 +22,8 @@ TERA = 1e12
 GIGA = 1e9
 GIBI = 2**30
 
+_LOWEST, _HIGHEST = 1e-6, 1e9
+"""Of a user's figures: far outside what is built, and inside what can be computed with."""
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """One lane, one direction, after line coding (PCI-SIG base specifications 1.0 to 6.0)."""
 
@@ -109,7 +111,18 @@ def list_chips() -> tuple[Chip, ...]:
 
 def read_chips(path: Path) -> tuple[Chip, ...]:
     """The `[[chip]]` entries of a user's file."""
-    return read_own(path, _Chips).chip
+    chips = read_own(path, _Chips).chip
+    for chip in chips:
+        for field in chip.__struct_fields__:
+            value = getattr(chip, field)
+            lowest = 0 if field == "usd_per_hour" else _LOWEST
+            if isinstance(value, int | float) and not lowest <= value <= _HIGHEST:
+                raise InputError(
+                    f"{path}: `{field}` of the chip '{chip.name}' is {value:g}, which no chip has. "
+                    "Nothing was computed. Correct it, or leave the line out: what is not said is "
+                    "not known."
+                )
+    return chips
 
 
 def find_chip(name: str, own: tuple[Chip, ...] = ()) -> Chip:

@@ -16,10 +16,12 @@ import stat
 from collections.abc import Iterator
 from typing import BinaryIO
 
-__all__ = ["is_own_folder", "list_below", "open_below", "read_below", "write_whole"]
+__all__ = ["is_own_folder", "list_below", "open_below", "read_below", "read_given", "write_whole"]
 
 OWNER_FILE = 0o600
 OWNER_FOLDER = 0o700
+GIVEN_BYTES = 64 << 20
+"""Of a table or a configuration: thousands of times what the largest ones have."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _DRAFT = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -53,6 +55,17 @@ def read_below(folder: Folder, name: str, most_bytes: int) -> bytes:
     if len(content) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", name)
     return content
+
+
+def read_given(path: Folder, most_bytes: int = GIVEN_BYTES) -> bytes:
+    """The content of what the user named, links and pipes included; EFBIG if there is more."""
+    content = bytearray()
+    with open(path, "rb") as file:  # noqa: PTH123 - no pathlib in guests
+        while piece := file.read(1 << 20):  # as much memory as there is content
+            content += piece
+            if len(content) > most_bytes:
+                raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", os.fspath(path))
+    return bytes(content)
 
 
 def list_below(folder: Folder, name: str = "") -> list[str]:

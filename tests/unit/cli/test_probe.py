@@ -1,5 +1,6 @@
 """What a probe says of a disk for `whatif --storage probe.json`."""
 
+import argparse
 import signal
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.cli.probe import _summarise
+from fuelline.cli.probe import PORT, _address, _own_address, _summarise
 from fuelline.schema.ceilings import Ceiling
 from fuelline.schema.readings import Missing, Reading, Signal
 
@@ -48,3 +49,32 @@ def test_a_probe_that_is_ended_leaves_nothing_behind(
     assert probe.returncode == 130
     assert b"Traceback" not in said
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("node2", ("node2", PORT)),
+        ("node2.example.org:7000", ("node2.example.org", 7000)),
+        ("10.0.0.7:7000", ("10.0.0.7", 7000)),
+        ("::1", ("::1", PORT)),
+        ("[::1]:7000", ("::1", 7000)),
+        ("[::1]", ("::1", PORT)),
+        ("::ffff:10.0.0.7", ("::ffff:10.0.0.7", PORT)),
+        ("fe80::1%eth0", ("fe80::1%eth0", PORT)),
+        ("[fe80::1%eth0]:7000", ("fe80::1%eth0", 7000)),
+    ],
+)
+def test_an_address_may_have_a_port_in_either_family(word: str, found: tuple[str, int]) -> None:
+    assert _address(word) == found
+    assert _own_address(word) == found
+
+
+def test_a_port_alone_is_served_to_this_host_alone() -> None:
+    assert _own_address("7000") == ("127.0.0.1", 7000)
+
+
+@pytest.mark.parametrize("word", [":7000", "", "/data", "node2:", "node2:0", "node2:99999", "0"])
+def test_what_is_no_address_is_refused(word: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        _own_address(word)

@@ -149,6 +149,7 @@ def test_quantisation_is_read(tmp_path: Path, quantised: dict[str, Any], bits: f
             {"num_local_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 40},
             "leaves none",
         ),
+        ({"kv_lora_rank": 512, "hidden_size": 8}, "the value of a head is 0 wide"),
     ],
 )
 def test_what_is_missing_or_absurd_is_named(

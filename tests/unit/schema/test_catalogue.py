@@ -106,6 +106,14 @@ def test_a_chip_of_ones_own_wins_and_keeps_its_blanks(tmp_path: Path) -> None:
         read_chips(tmp_path / "absent.toml")
 
 
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "0", "1e308"])
+def test_a_figure_that_no_chip_has_is_refused_by_name(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(f'[[chip]]\nname = "mine"\nmem_gb = {value}\n')
+    with pytest.raises(InputError, match="mem_gb"):
+        read_chips(path)
+
+
 @pytest.mark.parametrize(
     ("name", "bits", "math"),
     [

@@ -6,7 +6,7 @@ measurement: no file, no process, no thread.
 
 from fuelline.record.ceilings.cores import probe_cores, probe_memory
 from fuelline.record.ceilings.decode import probe_decode
-from fuelline.record.ceilings.network import probe_peer, serve
+from fuelline.record.ceilings.network import probe_peer
 from fuelline.record.ceilings.pictures import probe_pictures
 from fuelline.record.ceilings.place import Place, prepare_place
 from fuelline.record.ceilings.storage import probe_storage
@@ -20,5 +20,4 @@ __all__ = [
     "probe_peer",
     "probe_pictures",
     "probe_storage",
-    "serve",
 ]

@@ -1,12 +1,21 @@
-"""The network to another host: `serve` there, `probe_peer` here.
+"""The network to another host: `serve` there, `probe_peer` here, with a token that both know.
 
-One TCP connection a question. The client sends eight bytes: a letter and the seconds. `L` echoes
-byte for byte (round trips), `U` takes what comes (upload), `D` sends zeros (download). The server
-keeps nothing, sends nothing but zeros, and leaves after a set time.
+One TCP connection a question, and the client speaks first:
+
+    client   HELLO: magic, nonce                        40 bytes
+    server   its own nonce                              32
+    client   question: letter, seconds; proof of it     40
+    server   proof, when it is this question's turn     32
+
+A proof is an HMAC of both nonces and the question under the token, which never travels itself and
+cannot be replayed. Then `L` echoes byte for byte (round trips), `U` takes what comes (upload), `D`
+sends zeros (download). The server is in `network_server`.
 """
 
 from __future__ import annotations
 
+import hmac
+import secrets
 import socket
 import statistics
 import struct
@@ -15,48 +24,84 @@ from typing import TYPE_CHECKING
 
 from fuelline.record.ceilings.pace import time_rate
 from fuelline.schema.ceilings import Ceiling
-from fuelline.schema.errors import InputError, RefusedError
+from fuelline.schema.errors import InputError
 from fuelline.schema.readings import Missing, Reading, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PORT = 7654
+MAGIC = b"FUELLN\x02\n"
+NONCE_BYTES = 32
+HELLO_BYTES = len(MAGIC) + NONCE_BYTES
 QUESTION = struct.Struct("<c3xf")
+PROOF_BYTES = 32
+"""Of SHA-256."""
 CHUNK = 1 << 20
 TRIPS = 200
-LONGEST_S = 60.0
 TIMEOUT_S = 10.0
 
 
-def probe_peer(host: str, port: int, seconds: float) -> list[Ceiling]:
+def prove(token: str, side: bytes, nonces: bytes, question: bytes) -> bytes:
+    """That this side knows the token; the side is in it, so that no proof can be sent back."""
+    return hmac.digest(token.encode("utf-8", "surrogateescape"), side + nonces + question, "sha256")
+
+
+def name_address(host: str, port: int) -> str:
+    """As `--peer` takes it."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def probe_peer(host: str, port: int, token: str, seconds: float) -> list[Ceiling]:
     """Round trip and bandwidth both ways."""
+    where = name_address(host, port)
     try:
         return [
-            _ceiling("round_trip", f"round trip to {host}", _ask(host, port, b"L", seconds)),
-            _ceiling("upload", f"bytes to {host}", _ask(host, port, b"U", seconds)),
-            _ceiling("download", f"bytes from {host}", _ask(host, port, b"D", seconds)),
+            _ceiling("round_trip", f"round trip to {host}", _ask(host, port, token, b"L", seconds)),
+            _ceiling("upload", f"bytes to {host}", _ask(host, port, token, b"U", seconds)),
+            _ceiling("download", f"bytes from {host}", _ask(host, port, token, b"D", seconds)),
         ]
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter: a name that no host can have
+        reason = getattr(error, "strerror", None) or error
         raise InputError(
-            f"{host}:{port} does not answer ({error.strerror or error}). The network was not "
-            f"measured. Start the other side first: fuelline probe --serve {port}"
+            f"{where} does not answer ({reason}). Nothing was measured. Start the other side "
+            f"first, on an address that this host can reach: fuelline probe --serve ADDRESS:{port}"
         ) from None
 
 
-def _ask(host: str, port: int, letter: bytes, seconds: float) -> Signal:
+def _ask(host: str, port: int, token: str, letter: bytes, seconds: float) -> Signal:
     with socket.create_connection((host, port), TIMEOUT_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(QUESTION.pack(letter, seconds))
+        _introduce(connection, name_address(host, port), token, QUESTION.pack(letter, seconds))
         if letter == b"L":
-            return _time_trips(connection)
+            return _time_trips(connection, seconds)
         act = _sender(connection) if letter == b"U" else _receiver(connection)
         return time_rate(act, seconds, "bytes/s", "probe network")
 
 
-def _time_trips(connection: socket.socket) -> Signal:
-    taken = []
-    for _ in range(TRIPS):
+def _introduce(connection: socket.socket, where: str, token: str, question: bytes) -> None:
+    """Prove that we know the token, and let the other side do so."""
+    ours = secrets.token_bytes(NONCE_BYTES)
+    connection.sendall(MAGIC + ours)
+    theirs = connection.recv(NONCE_BYTES, socket.MSG_WAITALL)
+    if len(theirs) < NONCE_BYTES:
+        raise InputError(
+            f"{where} hangs up: it is not `fuelline probe --serve`, or of another version, or too "
+            "busy. Nothing was measured. Look at what it says there, and try again."
+        )
+    connection.sendall(question + prove(token, b"client", ours + theirs, question))
+    proof = connection.recv(PROOF_BYTES, socket.MSG_WAITALL)
+    if not hmac.compare_digest(proof, prove(token, b"server", ours + theirs, question)):
+        raise InputError(
+            f"{where} has another token. Nothing was measured. Use the line that "
+            "`fuelline probe --serve` printed there; each start has a token of its own."
+        )
+
+
+def _time_trips(connection: socket.socket, seconds: float) -> Signal:
+    until = time.monotonic() + seconds
+    taken: list[float] = []
+    while len(taken) < TRIPS and (not taken or time.monotonic() < until):
         start = time.perf_counter()
         connection.sendall(b"x")
         if not connection.recv(1):
@@ -66,9 +111,9 @@ def _time_trips(connection: socket.socket) -> Signal:
     return Reading(
         value=statistics.median(taken),
         unit="s",
-        low=taken[TRIPS // 20],
-        high=taken[-TRIPS // 20],
-        count=TRIPS,
+        low=taken[len(taken) // 20],
+        high=taken[-1 - len(taken) // 20],
+        count=len(taken),
         origin="probe network: median, 5th and 95th percentile",
     )
 
@@ -81,67 +126,6 @@ def _sender(connection: socket.socket) -> Callable[[], float | None]:
 def _receiver(connection: socket.socket) -> Callable[[], float | None]:
     buffer = bytearray(CHUNK)
     return lambda: float(connection.recv_into(buffer)) or None
-
-
-def serve(port: int, seconds: float, tell: Callable[[str], None]) -> int:
-    """Answer probes of other hosts for so long; returns how many questions came."""
-    until = time.monotonic() + seconds
-    answered = 0
-    try:
-        listener = socket.create_server(("", port))
-    except OSError as error:
-        raise RefusedError(
-            f"Port {port} cannot be opened ({error.strerror}). Nothing is served. Try another: "
-            f"fuelline probe --serve {port + 1}"
-        ) from None
-    with listener:
-        tell(f"waiting on port {port}; on the other host: fuelline probe --peer {_own_name()}")
-        while (left := until - time.monotonic()) > 0:
-            listener.settimeout(left)
-            try:
-                connection, (address, *_) = listener.accept()
-            except TimeoutError:
-                break
-            with connection:
-                answered += _answer(connection)
-                tell(f"{address} asked")
-    return answered
-
-
-def _answer(connection: socket.socket) -> int:
-    """Do what one client asks for; one that leaves as soon as it knows enough was answered."""
-    connection.settimeout(TIMEOUT_S)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    answered = 0
-    try:
-        question = connection.recv(QUESTION.size, socket.MSG_WAITALL)
-        if len(question) < QUESTION.size:
-            return 0
-        letter, seconds = QUESTION.unpack(question)
-        answered = 1
-        until = time.monotonic() + min(max(seconds, 0.0), LONGEST_S)
-        act = _ANSWERS.get(letter)
-        while act is not None and act(connection) and (letter != b"D" or time.monotonic() < until):
-            pass
-    except OSError:
-        pass
-    return answered
-
-
-def _echo(connection: socket.socket) -> int:
-    word = connection.recv(1)
-    return connection.send(word) if word else 0
-
-
-_ANSWERS: dict[bytes, Callable[[socket.socket], int]] = {
-    b"L": _echo,
-    b"U": lambda connection: len(connection.recv(CHUNK)),
-    b"D": lambda connection: connection.send(bytes(CHUNK)),
-}
-
-
-def _own_name() -> str:
-    return socket.gethostname()
 
 
 def _ceiling(name: str, what: str, signal: Signal) -> Ceiling:

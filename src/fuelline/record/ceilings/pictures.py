@@ -2,16 +2,18 @@
 
 Pixels of another decoder may differ by a level or more, and a picture that is decoded at half its
 size differs from one that was resized afterwards; a training sees that. So each rate comes with the
-difference that was measured on the same pictures. Files are read and nothing else.
+difference that was measured on the same pictures. Files are read and nothing else: regular ones
+that a picture's size may have, of which Pillow decodes each.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import stat
 import time
+import warnings
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fuelline.record.ceilings.pace import time_rate
@@ -20,18 +22,21 @@ from fuelline.schema.readings import Missing, Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 MOST = 32
 """Pictures: enough for several cameras and qualities, and half a second of decoding each way."""
 LOOK_S = 2.0
 """For them, in a folder that may have millions of files and none among them."""
+LARGEST_BYTES = 64 << 20
+"""Of a picture: a camera of 100 megapixels makes half of it."""
 _ENDINGS = (".jpg", ".jpeg")
 
 
 def probe_pictures(folder: Path, seconds: float) -> list[Ceiling]:
     """Nothing if the folder shows no JPEG."""
-    pictures = [path.read_bytes() for path in _find(folder)]
-    if not pictures:
+    found = list(_find(folder))
+    if not found:
         return []
     try:
         pillow, numpy = import_module("PIL.Image"), import_module("numpy")
@@ -39,6 +44,10 @@ def probe_pictures(folder: Path, seconds: float) -> list[Ceiling]:
         reason = Missing(reason=f"{missing.name} is not installed in this environment")
         return [_ceiling("pillow", "by Pillow", reason)]
     whole, half = _Pillow(pillow, numpy).whole, _Pillow(pillow, numpy).half
+    pictures = [each for each in found if _is_whole(each, pillow, whole)]
+    if not pictures:
+        reason = Missing(reason=f"it decodes none of the {len(found)} that were tried")
+        return [_ceiling("pillow", "by Pillow", reason)]
     base = [
         _ceiling("pillow", "by Pillow", _rate(whole, pictures, seconds)),
         _ceiling("pillow_half", "by Pillow, resized to half", _rate(half, pictures, seconds)),
@@ -51,15 +60,44 @@ def probe_pictures(folder: Path, seconds: float) -> list[Ceiling]:
     return [*base, *(_compare(*other, pictures=pictures, seconds=seconds) for other in others)]
 
 
-def _find(folder: Path) -> Iterator[Path]:
+def _find(folder: Path) -> Iterator[bytes]:
     until, found = time.monotonic() + LOOK_S, 0
     for parent, _, names in os.walk(folder):
         for name in sorted(names):
             if found == MOST or time.monotonic() > until:
                 return
             if name.lower().endswith(_ENDINGS):
-                found += 1
-                yield Path(parent, name)
+                content = _read(os.path.join(parent, name))  # noqa: PTH118 - millions of names
+                found += content is not None
+                if content is not None:
+                    yield content
+
+
+def _read(path: str) -> bytes | None:
+    """A file, by a link too, as datasets have them; a FIFO of that name would hold us for ever."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_BYTES:
+                return None
+            return file.read(LARGEST_BYTES)
+    except OSError:
+        return None  # not for us to read, or gone
+
+
+def _is_whole(content: bytes, pillow: Any, decode: Callable[[bytes], Any]) -> bool:
+    """Pillow warns of one that would take a gigabyte of memory before it refuses one twice that."""
+    bombs = (pillow.DecompressionBombWarning, pillow.DecompressionBombError)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pillow.DecompressionBombWarning)
+        try:
+            decode(content)
+        except (OSError, ValueError, SyntaxError):
+            return False
+        except bombs:
+            return False
+    return True
 
 
 class _Pillow:
@@ -96,6 +134,8 @@ def _by_opencv(content: bytes) -> Any:
     opencv, numpy = import_module("cv2"), import_module("numpy")
     flags = opencv.IMREAD_COLOR | opencv.IMREAD_IGNORE_ORIENTATION
     picture = opencv.imdecode(numpy.frombuffer(content, numpy.uint8), flags)
+    if picture is None:
+        raise ValueError("it is no JPEG to OpenCV")
     return opencv.cvtColor(picture, opencv.COLOR_BGR2RGB)
 
 

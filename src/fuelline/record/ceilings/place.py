@@ -1,38 +1,58 @@
 """A folder to measure a disk in: checked for room before, deleted after, whatever happens.
 
-The folder is called `.fuelline-probe-PID`. One whose process is gone, after `kill -9` or a power
-cut, is removed by the next probe of the same place.
+It lies among the user's data, in a place where others may write. So it is private, has a name that
+nobody could have put there before, is worked in by its descriptor (another folder that gets its
+name meanwhile is not touched), and only files with names of ours are deleted from it. While a
+probe runs it holds a lock on a file in its folder; where that file is and the lock is free, the
+probe ended by `kill -9` or a power cut, and the next one of the same place removes what it left.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
-import shutil
+import re
+import secrets
+import socket
+import stat
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 from fuelline.schema.errors import InputError, RefusedError
 from fuelline.schema.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 PREFIX = ".fuelline-probe-"
 SPARE_SHARE = 0.05
 """Of the disk: a probe must leave so much free; ext4 itself reserves as much for root."""
+_OURS = re.compile(re.escape(PREFIX) + "[0-9a-f]{16}")
+_LOCK = "probe.lock"
+_FILES = re.compile(rf"large|\d+\.small|{re.escape(_LOCK)}")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where to measure."""
+    """Where to measure: files called `large` and `0.small`, `1.small` and so on."""
 
-    folder: Path
+    descriptor: int
+    """Of the folder."""
     size_bytes: int
     """Of the large file; the small ones take a quarter of it at most."""
     seconds: float
     """For each measurement."""
+
+    def open(self, name: str, mode: Literal["rb", "xb"]) -> BinaryIO:
+        """A file in the folder, unbuffered; an old one is never written to."""
+        file = open(name, mode, buffering=0, opener=self._open)  # noqa: SIM115
+        return cast("BinaryIO", file)
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW, 0o600, dir_fd=self.descriptor)
 
 
 @contextlib.contextmanager
@@ -42,23 +62,53 @@ def prepare_place(path: Path, size_bytes: int, seconds: float) -> Iterator[Place
         raise InputError(f"{path} is not a folder. Nothing was measured. Name one on the disk.")
     _remove_stale(path)
     _check_room(path, size_bytes)
-    folder = path / f"{PREFIX}{os.getpid()}"
+    folder = path / f"{PREFIX}{secrets.token_hex(8)}"
     try:
-        folder.mkdir()
+        folder.mkdir(0o700)
+        descriptor = os.open(folder, _FOLDER)
     except OSError as error:
         raise RefusedError(
             f"{path} cannot be written ({error.strerror}). Its storage was not measured. "
             "Name a folder that you may write to: fuelline probe PATH"
         ) from None
     try:
-        yield Place(folder, size_bytes, seconds)
+        with _lock(descriptor):
+            yield Place(descriptor, size_bytes, seconds)
     except OSError as error:
         raise RefusedError(
             f"{path} failed while it was measured ({error.strerror}). What was written is "
             "deleted. Try another folder, or a smaller --size."
         ) from error
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder, descriptor)
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _lock(folder: int) -> Iterator[None]:
+    """Hold the lock; what is in the file is written under it, so that nobody finds it free."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(_LOCK, flags, 0o600, dir_fd=folder)
+    try:
+        if _is_free(descriptor):  # not where the file system has no locks
+            os.write(descriptor, _sign())
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_free(descriptor: int) -> bool:
+    """Whether we have the lock now."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _sign() -> bytes:
+    """With the host, as not every file system tells other hosts of locks."""
+    return f"fuelline probe on {socket.gethostname()}\n".encode()
 
 
 def _check_room(path: Path, size_bytes: int) -> None:
@@ -79,7 +129,41 @@ def _check_room(path: Path, size_bytes: int) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    for left in path.glob(f"{PREFIX}[0-9]*"):
-        pid = left.name.removeprefix(PREFIX)
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(left, ignore_errors=True)
+    for name in os.listdir(path):  # noqa: PTH208 - names are all that is needed
+        if _OURS.fullmatch(name):
+            try:
+                _remove_if_left(path / name)
+            except OSError:
+                pass  # not ours, or gone by now: another probe may do the same
+
+
+def _remove_if_left(folder: Path) -> None:
+    descriptor = os.open(folder, _FOLDER)
+    try:
+        if os.fstat(descriptor).st_uid == os.geteuid() and _is_left(descriptor):
+            _remove(folder, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _is_left(folder: int) -> bool:
+    """Whether a probe of this host made it, and runs no more."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(_LOCK, flags, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return False
+        return os.read(descriptor, 1024) == _sign() and _is_free(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(folder: Path, descriptor: int) -> None:
+    """Delete our files, and the folder if nothing else is in it and it still has its name."""
+    try:
+        for name in filter(_FILES.fullmatch, os.listdir(descriptor)):
+            os.unlink(name, dir_fd=descriptor)
+        if os.path.samestat(folder.lstat(), os.fstat(descriptor)):
+            folder.rmdir()
+    except OSError:
+        pass  # a disk that fails; the next probe tries again

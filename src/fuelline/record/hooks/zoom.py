@@ -5,6 +5,7 @@ The trace is left beside the recording for a trace viewer. Steps are those of th
 that steps. Whatever fails here ends the zoom, not the training.
 """
 
+import os
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,7 @@ class Zoom(Hook):
         start_ns = monotonic_ns()
         profiler.stop()
         path = f"zoom-{self.guest.pid}.json.gz"
+        _make_private(f"{self._run_dir}/{path}")
         profiler.export_chrome_trace(f"{self._run_dir}/{path}")
         dur_ns = monotonic_ns() - start_ns
         self.guest.append(_ZOOM, start_ns, dur_ns, self.guest.spool.text(path))
@@ -114,3 +116,12 @@ class Zoom(Hook):
             return
         counter.__exit__(None, None, None)
         self.guest.append(_FLOPS, monotonic_ns(), 0, int(counter.get_total_flops()))
+
+
+def _make_private(path: str) -> None:
+    """An empty file for the profiler, which writes into what it finds: no link of others, then."""
+    try:
+        os.unlink(path)  # noqa: PTH108 - no pathlib in guests; of this process before an `exec`
+    except FileNotFoundError:
+        pass
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import read_given
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,13 +33,13 @@ def read_shipped(name: str, noun: type[Noun]) -> Noun:
 def read_own(path: Path, noun: type[Noun]) -> Noun:
     """A table of the user's."""
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=noun)
+        return msgspec.toml.decode(read_given(path), type=noun)
     except OSError as error:
         raise InputError(
             f"cannot read the catalogue {path}: {error.strerror}. Without it your own chips and "
             "models are not known; check --catalogue."
         ) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InputError(
             f"the catalogue {path} is not what it should be: {error}. docs/plan.md shows a "
             "[[chip]] and a [[model]] entry to copy."

@@ -3,10 +3,8 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fuelline.record.ceilings import Place, prepare_place, probe_peer, probe_storage, serve
+from fuelline.record.ceilings import Place, prepare_place, probe_storage
 from fuelline.record.ceilings.place import PREFIX
 from fuelline.record.ceilings.storage import why_still_warm
 from fuelline.schema.errors import InputError, RefusedError
@@ -51,8 +49,10 @@ def test_files_that_stay_in_memory_are_not_called_cold() -> None:
     if not Path("/dev/shm").is_dir():
         pytest.skip("no tmpfs")
     with prepare_place(Path("/dev/shm"), SMALL, 0.1) as place:
-        (place.folder / "page").write_bytes(bytes(8192))
-        assert why_still_warm(place.folder / "page") is not None
+        with place.open("0.small", "xb") as file:
+            file.write(bytes(8192))
+        assert why_still_warm(place, "0.small") is not None
+        os.unlink("0.small", dir_fd=place.descriptor)
         cold = [each for each in probe_storage(place, quiet) if "cold" in each.name]
     assert all(isinstance(each.signal, Missing) for each in cold)
 
@@ -60,7 +60,7 @@ def test_files_that_stay_in_memory_are_not_called_cold() -> None:
 def test_the_folder_is_gone_after_ctrl_c(tmp_path: Path) -> None:
     def interrupt() -> None:
         with prepare_place(tmp_path, SMALL, 1.0) as place:
-            (place.folder / "large").write_bytes(b"x")
+            place.open("large", "xb").close()
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -80,13 +80,73 @@ def test_a_probe_that_is_terminated_cleans_up(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_probe_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    (tmp_path / f"{PREFIX}{gone.pid}").mkdir()
-    (tmp_path / f"{PREFIX}{os.getppid()}").mkdir()
+    command = [sys.executable, "-m", "fuelline", "probe", str(tmp_path), "--seconds", "60"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not list(tmp_path.glob(f"{PREFIX}*/large")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    (left,) = tmp_path.iterdir()
     with prepare_place(tmp_path, SMALL, 0.1):
-        pass
-    assert [path.name for path in tmp_path.iterdir()] == [f"{PREFIX}{os.getppid()}"]
+        assert left.exists()  # another probe's, and that one runs
+    process.kill()
+    process.wait()
+    with prepare_place(tmp_path, SMALL, 0.1):
+        assert not left.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_foreign_files_stay_whatever_they_are_called(tmp_path: Path) -> None:
+    """The pid of no process, our own pattern, our lock of another host; a link to any of them."""
+    thesis = tmp_path / "thesis"
+    thesis.mkdir()
+    (thesis / "large").write_bytes(b"mine")
+    for name in ("4194305", "0" * 16, "1" * 16):
+        (tmp_path / f"{PREFIX}{name}").mkdir()
+        (tmp_path / f"{PREFIX}{name}" / "large").write_bytes(b"mine")
+    (tmp_path / f"{PREFIX}{'1' * 16}" / "probe.lock").write_bytes(b"fuelline probe on elsewhere\n")
+    (tmp_path / f"{PREFIX}{'2' * 16}").symlink_to(thesis)
+    (tmp_path / f"{PREFIX}{'3' * 16}").mkdir()
+    os.mkfifo(tmp_path / f"{PREFIX}{'3' * 16}" / "probe.lock")
+    before = sorted(tmp_path.rglob("*"))
+    with prepare_place(tmp_path, SMALL, 0.1) as place:
+        probe_storage(place, quiet)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert [path.read_bytes() for path in tmp_path.rglob("large")] == [b"mine"] * 4
+
+
+def test_the_folder_is_private_and_its_name_cannot_be_guessed(tmp_path: Path) -> None:
+    seen = set()
+    for _ in range(2):
+        with prepare_place(tmp_path, SMALL, 0.1) as place:
+            place.open("large", "xb").close()
+            (folder,) = tmp_path.iterdir()
+            assert folder.stat().st_mode & 0o777 == 0o700
+            assert (folder / "large").stat().st_mode & 0o777 == 0o600
+            seen.add(folder.name)
+    assert len(seen) == 2
+
+
+def test_a_folder_that_takes_the_place_of_ours_is_neither_written_nor_deleted(
+    tmp_path: Path,
+) -> None:
+    thesis = tmp_path / "thesis"
+    thesis.mkdir()
+    (thesis / "large").write_bytes(b"mine")
+    with prepare_place(tmp_path, SMALL, 0.1) as place:
+        (folder,) = (each for each in tmp_path.iterdir() if each != thesis)
+        folder.rename(tmp_path / "aside")
+        thesis.rename(folder)
+        probe_storage(place, quiet)
+    assert [each.read_bytes() for each in folder.iterdir()] == [b"mine"]
+    assert list((tmp_path / "aside").iterdir()) == []
+
+
+def test_what_others_put_into_the_folder_is_not_deleted(tmp_path: Path) -> None:
+    with prepare_place(tmp_path, SMALL, 0.1) as place:
+        probe_storage(place, quiet)
+        (folder,) = tmp_path.iterdir()
+        (folder / "notes").write_text("mine")
+    assert [each.name for each in folder.iterdir()] == ["notes"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +170,7 @@ def test_a_path_that_is_no_folder_is_an_input_error(tmp_path: Path) -> None:
 
 def test_a_disk_that_fills_up_meanwhile_is_told_and_cleaned(tmp_path: Path) -> None:
     def fill(place: Place) -> None:
-        (place.folder / "large").write_bytes(b"x")
+        place.open("large", "xb").close()
         raise OSError(28, "No space left on device")
 
     with (
@@ -119,32 +179,6 @@ def test_a_disk_that_fills_up_meanwhile_is_told_and_cleaned(tmp_path: Path) -> N
     ):
         fill(place)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.create_server(("", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-def test_two_hosts_measure_the_network_between_them(free_port: int) -> None:
-    ready = threading.Event()
-    answered: list[int] = []
-    server = threading.Thread(
-        target=lambda: answered.append(serve(free_port, 2.0, lambda _: ready.set()))
-    )
-    server.start()
-    ready.wait()
-    ceilings = probe_peer("localhost", free_port, 0.1)
-    server.join()
-    assert [each.name for each in ceilings] == ["round_trip", "upload", "download"]
-    assert all(isinstance(each.signal, Reading) for each in ceilings)
-    assert answered == [3]
-
-
-def test_a_peer_that_does_not_answer_is_told_with_the_command_to_start_it(free_port: int) -> None:
-    with pytest.raises(InputError, match=f"probe --serve {free_port}"):
-        probe_peer("localhost", free_port, 0.1)
 
 
 def test_the_json_has_what_a_question_about_storage_needs(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -84,3 +85,27 @@ def test_a_picture_that_a_decoder_refuses_is_told(
     told = probed(folder)["own_simplejpeg_1"].signal
     assert isinstance(told, Missing)
     assert "progressive" in told.reason
+
+
+def test_what_is_no_picture_is_passed_over(folder: Path) -> None:
+    """A pipe, a device, a file of a terabyte, one that was cut, a picture that is a bomb."""
+    inner = folder / "train" / "cat"
+    os.mkfifo(inner / "-pipe.jpg")
+    (inner / "-device.jpg").symlink_to("/dev/zero")
+    (inner / "-gone.jpg").symlink_to("/nowhere")
+    with (inner / "-huge.jpg").open("wb") as file:
+        file.truncate(1 << 40)
+    (inner / "-cut.jpg").write_bytes((inner / "1.JPG").read_bytes()[:300])
+    (inner / "-text.jpg").write_text("no picture")
+    bomb = bytearray((inner / "1.JPG").read_bytes())
+    sides = bomb.index(b"\xff\xc0") + 5
+    bomb[sides : sides + 4] = b"\xff\xff\xff\xff"
+    (inner / "-bomb.jpg").write_bytes(bomb)
+    assert isinstance(probed(folder)["own_pillow_1"].signal, Reading)
+
+
+def test_a_folder_of_which_no_picture_can_be_decoded_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_text("no picture")
+    told = probed(tmp_path)["own_pillow_1"]
+    assert isinstance(told.signal, Missing)
+    assert "none of the 1" in told.signal.reason

@@ -9,6 +9,7 @@ metric and value are needed.
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import read_given
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,17 +69,15 @@ class BadRow(Struct, frozen=True, kw_only=True):
 def read_rows(path: Path) -> list[Row | BadRow]:
     """All lines; a file that is no such table is refused."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            table = csv.DictReader(stream)
-            names = table.fieldnames or []
-            missing = [name for name in NEEDED if name not in names]
-            if missing:
-                raise InputError(
-                    f"{path} has no column {', '.join(missing)}, so its rows cannot be checked. "
-                    "The "
-                    "columns are listed in docs/plan.md."
-                )
-            return [_read(cells, number) for number, cells in enumerate(table, 1)]
+        table = csv.DictReader(io.StringIO(read_given(path).decode("utf-8-sig"), newline=""))
+        names = table.fieldnames or []
+        missing = [name for name in NEEDED if name not in names]
+        if missing:
+            raise InputError(
+                f"{path} has no column {', '.join(missing)}, so its rows cannot be checked. The "
+                "columns are listed in docs/plan.md."
+            )
+        return [_read(cells, number) for number, cells in enumerate(table, 1)]
     except OSError as error:
         raise InputError(
             f"cannot read the table {path}: {error.strerror}. Nothing was checked."

@@ -23,6 +23,7 @@ from fuelline.predict.planner.models.families import (
 )
 from fuelline.predict.planner.models.quantisation import read_published
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import read_given
 from fuelline.schema.models import Model, name_model, read_models
 from fuelline.schema.precision import Precision, parse_precision
 
@@ -113,10 +114,10 @@ def _from_toml(path: Path) -> Loaded:
 def read_config(path: Path) -> Loaded:
     """A `config.json`."""
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_given(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}. Check the path.") from error
-    except (ValueError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is no JSON: {error}. Give the model's config.json.") from error
     if not isinstance(config, dict):
         raise InputError(
@@ -250,6 +251,8 @@ def _check_widths(model: Model, where: str) -> None:
     for name, value, used in (
         ("feed-forward layer", model.ffn, dense > 0),
         ("expert", model.expert_ffn, model.experts > 0),
+        ("value of a head", model.v_dim, model.latent),
+        ("key of a head", model.nope_dim + model.rope_dim, model.latent),
     ):
         if used and value < 1:
             raise InputError(f"{where}: the {name} is {value} wide; a model has at least 1.")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.schema.catalogue import plain
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import read_given
 from fuelline.schema.simulated import Request
 
 if TYPE_CHECKING:
@@ -32,12 +33,14 @@ _PROMPTS = ("prompt", "input", "inputlength", "inputlen", "inputtokens", "prompt
 _OUTPUTS = ("output", "outputlength", "outputlen", "outputtokens", "completiontokens",
             "generatedtokens", "numdecodetokens", "responsetokens", "out")  # fmt: skip
 _MOST_TOKENS = 10_000_000
+MOST_BYTES = 1 << 30
+"""Some twenty million requests."""
 
 
 def read_requests(path: Path) -> list[Request]:
     """In the order of their arrival, the first at time 0."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_given(path, MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"cannot read the trace {path}: {error}. Nothing was simulated; give a CSV with the "
@@ -67,7 +70,7 @@ def _json_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, object]]]
             continue
         try:
             row = json.loads(content)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise _bad(path, line, str(error)) from error
         if not isinstance(row, dict):
             raise _bad(path, line, "it is not an object")

@@ -142,8 +142,10 @@ def _read(path: str) -> bytes:
 def leave_note(run_dir: str, text: str, part: str = "hooks") -> None:
     """What could not be done in this process; the reader makes a blindspot of it."""
     path = f"{run_dir}/{part}-failed-{os.getpid()}.txt"
+    # The name can be guessed: no link is written through, and a pipe that nobody reads is refused.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        with open(path, "a", encoding="utf-8") as file:
+        with open(os.open(path, flags, 0o600), "a", encoding="utf-8") as file:
             file.write(text + "\n")
     except OSError:
         return  # a folder that cannot be written has no spool either; the reader will say so
