@@ -7,6 +7,7 @@ from xml.sax.saxutils import escape
 
 from fuelline.report.charts import TICKS, TURN, Axis, make_axes
 from fuelline.report.ticks import make_ticks, tick_words
+from fuelline.schema.names import clean
 from fuelline.schema.units import short
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def draw_svg(chart: Chart) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {box}>',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        f'<text x="{_LEFT}" y="24" font-size="15">{escape(chart.title)}</text>',
+        f'<text x="{_LEFT}" y="24" font-size="15">{_text(chart.title)}</text>',
         *_grid(across, up),
         *_mark(chart, across),
     ]
@@ -53,7 +54,7 @@ def _line(x: tuple[float, float], y: tuple[float, float], style: str) -> str:
 
 
 def _words(x: float, y: float, words: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{_text(words)}</text>'
 
 
 def _grid(across: Axis, up: Axis) -> list[str]:
@@ -112,7 +113,7 @@ def _legend(name: str, number: int, colour: str) -> list[str]:
     y = HEIGHT - 26 + 16 * (number // 3)
     return [
         f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{colour}"/>',
-        f'<text x="{x + 15}" y="{y}">{escape(name)}</text>',
+        f'<text x="{x + 15}" y="{y}">{_text(name)}</text>',
     ]
 
 
@@ -120,5 +121,10 @@ def _labels(chart: Chart) -> list[str]:
     middle = (_TOP + HEIGHT - _BOTTOM) / 2
     turned = f'transform="rotate(-90 16 {middle:.0f})"'
     place = f'x="16" y="{middle:.0f}" text-anchor="middle"'
-    up = f"<text {place} {turned}>{escape(chart.y_label)}</text>"
+    up = f"<text {place} {turned}>{_text(chart.y_label)}</text>"
     return [_words(_x(0.5), HEIGHT - 46, chart.x_label, "middle"), up]
+
+
+def _text(words: str) -> str:
+    """Names are the user's: neither markup nor characters that XML does not have."""
+    return escape(clean(words))

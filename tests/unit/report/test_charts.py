@@ -64,6 +64,16 @@ def test_a_picture_is_well_formed_and_escapes_its_words() -> None:
     assert len(list(root.iter("{http://www.w3.org/2000/svg}circle"))) == 4
 
 
+def test_a_picture_of_names_with_control_characters_is_well_formed() -> None:
+    odd = Chart(
+        title="a\x1b[31m<b>",
+        x_label="\x00",
+        y_label="\x07",
+        series=(Series(name="\ud800", points=((1.0, 1.0), (2.0, 2.0))),),
+    )
+    ET.fromstring(draw_svg(odd).encode())
+
+
 def test_a_chart_in_markdown_is_a_block_of_text() -> None:
     text = render_markdown(Document((CHART,)))
     assert text.startswith("```\n")
