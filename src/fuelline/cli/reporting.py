@@ -11,6 +11,7 @@ a second process, and a list of processes says what it is.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -117,8 +118,9 @@ def main(words: list[str]) -> int:
     """The process itself; its exit code is 0 if whatever there was to say has been said."""
     run_dir, name, price, part_of = words
     open_streams()
+    _silence_libraries()
     _load_pipeline()
-    if not sys.stdin.buffer.readline():
+    if not sys.stdin.readline():
         return 0  # the launcher is gone, and nobody waits for a report
     while signal.sigtimedwait(PASSED_ON, 0) is not None:
         pass  # what was sent to the group while the job ran was for the job
@@ -129,6 +131,24 @@ def main(words: list[str]) -> int:
         code = report(Path(run_dir), name, float(price) if price else None)
     flush_streams()
     return code
+
+
+def _silence_libraries() -> None:
+    """Where standard error leads only we write: compiled libraries write to descriptor 2.
+
+    Under a limit of address space jemalloc writes a line there thousands of times, and a panic its
+    backtrace. Descriptor 0 leads there, too, for those who ask it how wide the terminal is.
+    """
+    try:
+        own = os.dup(2)
+    except OSError:
+        return  # it is closed
+    go = os.dup(0)
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nowhere, 2)
+    os.dup2(own, 0)
+    sys.stderr = os.fdopen(own, "w", encoding=sys.stderr.encoding, errors="backslashreplace")
+    sys.stdin = os.fdopen(go, encoding="ascii")
 
 
 def _load_pipeline() -> None:
@@ -153,6 +173,8 @@ def report(run_dir: Path, name: str, price: float | None) -> int:
     except MemoryError:
         return _NO_MEMORY
     except BaseException as error:  # noqa: BLE001 - as the text says
+        if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+            return _NO_MEMORY  # which polars says in strange words: name 'plr' is not defined
         say(
             f"no report: {error or type(error).__name__}. The job had ended by then, and its "
             f"recording is kept. `fuelline --debug diagnose {name}` shows more."

@@ -263,11 +263,11 @@ def own_python(module: str, words: list[str]) -> list[str]:
     """A command that calls `main` of one of our modules with these words.
 
     It looks for modules where we do. `python -m` would look in the current folder first, and a
-    job's folder may well hold a `queue.py`.
+    job's folder may well hold a `queue.py`. Warnings in it are nothing to the job's user.
     """
     start = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); "
     start += f"from {module} import main; sys.exit(main(sys.argv[1:]))"
-    return [sys.executable, "-c", start, "\n".join(sys.path), *words]
+    return [sys.executable, "-W", "ignore", "-c", start, "\n".join(sys.path), *words]
 
 
 def step_back(mask: Mask) -> None:

