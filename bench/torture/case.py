@@ -8,7 +8,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
-MODES = {"run": 8, "quiet": 3, "fix": 4, "cache": 2, "packed": 2, "zoom": 2, "ranks": 2}
+MODES = {"run": 12, "quiet": 5, "fix": 3, "cache": 1, "packed": 1, "zoom": 1, "ranks": 1}
 """With weights. A mode other than run and quiet has a job that trains."""
 FAULTS = {
     "none": 1,
@@ -65,7 +65,7 @@ def draw(seed: int) -> Case:
     mode = _choose(rng, MODES)
     fault = _choose(rng, FAULTS)
     kind = "ranks" if mode == "ranks" else "torch"
-    if mode in {"run", "quiet"} and rng.random() < 0.7:
+    if mode in {"run", "quiet"} and rng.random() < 0.8:
         kind = "plain"
     if kind == "plain" and fault == "kill worker":
         kind = "torch"

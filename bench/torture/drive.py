@@ -119,7 +119,7 @@ class Bench:
             command = self._command(place, told)
             if options is not None:
                 rec = disk / "rec"
-                words = [word.replace("@", str(disk)) for word in options]
+                words = [word.replace("DISK", str(disk)) for word in options]
                 ours = [sys.executable, "-m", "fuelline", "run", "--run-dir", str(rec), *words]
                 command = [*ours, *command]
             shell = stack.enter_context(_limited(limit, case.seed, place))
@@ -130,7 +130,7 @@ class Bench:
         """The outcome with us."""
         options = list(_OPTIONS.get(case.mode, []))
         if case.mode == "cache":
-            options += ["--cache", "@/cache", "--cache-from", str(self.data)]
+            options += ["--cache", "DISK/cache", "--cache-from", str(self.data)]
         if case.mode == "packed":
             options += ["--packed", str(self.pack)]
         limit = self.find_limit(case)

@@ -42,8 +42,8 @@ def _find_remains(got: Result, plain: Result) -> str | None:
         return "hangs"
     if got.orphans:
         return f"left running: {got.orphans}"
-    if got.left != plain.left:
-        return f"left behind: {sorted(set(got.left) - set(plain.left))}"
+    if more := sorted(set(got.left) - set(plain.left)):
+        return f"left behind: {more}"
     if "Traceback" in got.stderr and "fuelline/cli" in got.stderr:
         return f"a traceback of ours: {got.stderr[-600:]}"
     return None
