@@ -1,6 +1,8 @@
 """What all tests share: property tests are repeatable and never judged by the clock."""
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,3 +20,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home"
     monkeypatch.setenv("FUELLINE_HOME", str(home))
     return home
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """`fuelline run` ends with signals held back; here it is called in a process that goes on."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -9,18 +9,20 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 LIMIT_S = 120
 
@@ -61,6 +63,17 @@ class Launcher:
         )
         self.started.append(process)
         return process
+
+    def shell(self, command: str) -> subprocess.CompletedProcess[bytes]:
+        """To its end, by way of a shell that may limit it first."""
+        return subprocess.run(
+            ["bash", "-c", command],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            check=False,
+            timeout=LIMIT_S,
+        )
 
     def diagnosis(self, run: str) -> dict:
         """`diagnose --json` of a run in a folder of this test."""
@@ -143,7 +156,7 @@ def test_a_reader_of_recordings_that_is_broken_costs_only_the_report(launcher: L
     job = launcher.script("import time; time.sleep(1); print('trained'); raise SystemExit(5)")
     done = launcher.run(job, env=launcher.environment | {"PYTHONPATH": path})
     assert (done.returncode, done.stdout) == (5, b"trained\n")
-    assert b"no diagnosis: a build for another processor" in done.stderr
+    assert b"no report: a build for another processor" in done.stderr
     assert b"Traceback" not in done.stderr
 
 
@@ -371,6 +384,137 @@ def test_a_command_that_cannot_be_started_leaves_no_run_behind(launcher: Launche
     assert b"could not be started" in done.stderr
     assert b"Traceback" not in done.stderr
     assert not list((launcher.folder / "home").rglob("run.json"))
+
+
+@pytest.mark.parametrize("limit", ["-n 24", "-v 300000", "-v 120000", "-f 64"])
+def test_a_job_under_a_limit_ends_as_without_us(launcher: Launcher, limit: str) -> None:
+    job = launcher.script("print('trained'); raise SystemExit(5)")
+    command = f"ulimit {limit}; exec {' '.join(launcher.command('--run-dir', 'rec', job))}"
+    recorded = launcher.shell(command)
+    assert (recorded.returncode, recorded.stdout) == (5, b"trained\n"), recorded.stderr
+    assert b"Traceback" not in recorded.stderr
+    assert b"jemalloc" not in recorded.stderr
+
+
+FULL_UP = """
+    import subprocess, sys
+    others = [subprocess.Popen(["sleep", "1"]) for _ in range(int(sys.argv[1]))]
+    print([other.wait() for other in others])
+"""
+
+
+@pytest.mark.root
+def test_a_job_that_uses_all_the_processes_it_may_have_gets_them(launcher: Launcher) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become a user that has no other process")
+    launcher.folder.chmod(0o777)
+    caps = "-all,+dac_override"  # the interpreter may lie in a folder of root's
+    user = f"setpriv --reuid=54321 --clear-groups --inh-caps={caps} --ambient-caps={caps}"
+    words = " ".join(launcher.command("--run-dir", "rec", launcher.script(FULL_UP), "11"))
+    recorded = launcher.shell(f"exec {user} --bounding-set={caps} bash -c 'ulimit -u 12; {words}'")
+    assert (recorded.returncode, recorded.stdout) == (0, b"[" + b", ".join([b"0"] * 11) + b"]\n")
+    assert b"recorded from inside the job only: only 1" in recorded.stderr
+    assert "ulimit -u 12" in json.dumps(launcher.diagnosis("rec")["blindspots"])
+
+
+@pytest.fixture
+def memory_group(launcher: Launcher) -> Iterator[Path]:
+    """A control group of either version for this test alone."""
+    root = Path("/sys/fs/cgroup/memory")
+    group = (root if root.is_dir() else root.parent) / f"fuelline-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as refusal:
+        pytest.skip(f"no control group can be made here: {refusal.strerror}")
+    if not (group / "memory.max").exists() and not (group / "memory.limit_in_bytes").exists():
+        group.rmdir()
+        pytest.skip("control groups do not limit memory here")
+    yield group
+    launcher.close()
+    group.rmdir()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("mib", [40, 80, 230])
+@pytest.mark.parametrize("end", ["raise SystemExit(5)", "import os; os.kill(os.getpid(), 15)"])
+def test_a_report_for_which_there_is_no_memory_leaves_the_exit_code(
+    launcher: Launcher, memory_group: Path, mib: int, end: str
+) -> None:
+    # The job holds all but 10 MB of what is allowed beside us, also while the report is made: in a
+    # file in memory, which is charged to the group that wrote it.
+    limit = "memory.max" if (memory_group / "memory.max").exists() else "memory.limit_in_bytes"
+    (memory_group / limit).write_text(str(mib << 20))
+    folder = tempfile.mkdtemp(dir="/dev/shm")
+    filled = max(mib - 70, 0) if mib < 200 else mib - 30
+    job = launcher.script(
+        f"""
+        with open("{folder}/held", "wb") as file:
+            for _ in range({filled}):
+                file.write(bytes(1 << 20))
+        print("trained", flush=True)
+        {end}
+        """
+    )
+    words = " ".join(launcher.command("--run-dir", "rec", job))
+    try:
+        recorded = launcher.shell(f"echo $$ > {memory_group}/cgroup.procs; exec {words}")
+    finally:
+        shutil.rmtree(folder)
+    assert recorded.returncode == (5 if "Exit" in end else -15), recorded.stderr
+    assert recorded.stdout == b"trained\n"
+    assert b"Traceback" not in recorded.stderr
+    inside = b"recorded from inside the job only" in recorded.stderr
+    assert inside == (mib < 200)
+    if not inside:
+        assert b"most likely for want of memory" in recorded.stderr
+        assert launcher.diagnosis("rec")["run"]["exit_code"] == recorded.returncode
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "fuelline-test", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("a small filesystem cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.root
+def test_what_was_recorded_before_a_disk_was_full_is_kept_and_read(
+    launcher: Launcher, tiny_disk: Path
+) -> None:
+    job = launcher.script(
+        f"""
+        import time
+        with open("{tiny_disk}/else", "wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4096)):
+                    pass
+            except OSError:
+                print("full")
+        raise SystemExit(5)
+        """
+    )
+    done = launcher.run("--run-dir", str(tiny_disk / "rec"), job)
+    assert (done.returncode, done.stdout) == (5, b"full\n")
+    assert b"not recorded" not in done.stderr
+    assert launcher.diagnosis(str(tiny_disk / "rec"))["run"]["exit_code"] == 5
+
+
+def test_a_run_that_is_deleted_meanwhile_is_told_so_and_stays_deleted(launcher: Launcher) -> None:
+    source = "import shutil; shutil.rmtree('rec'); print('gone'); raise SystemExit(5)"
+    done = launcher.run("--run-dir", "rec", launcher.script(source))
+    assert (done.returncode, done.stdout) == (5, b"gone\n")
+    assert b"not recorded: rec was removed while the job ran" in done.stderr
+    assert not (launcher.folder / "rec").exists()
+
+
+def test_the_jobs_own_standing_with_the_kernel_is_as_without_us(launcher: Launcher) -> None:
+    job = launcher.script("print(open('/proc/self/oom_score_adj').read())")
+    own = Path("/proc/self/oom_score_adj").read_text()
+    assert launcher.run("--quiet", job).stdout.decode() == own + "\n"
 
 
 def test_nothing_is_left_running(launcher: Launcher) -> None:

@@ -9,20 +9,25 @@ import resource
 import shutil
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuelline.cli.reporting import Reporter
 from fuelline.cli.saying import flush_streams, say
 from fuelline.cli.serving import add_serving, serve_files
 from fuelline.cli.store import is_there, name_run, new_run_dir
 from fuelline.fix.adapters import put_on_path
-from fuelline.record.launch import Outcome, launch
+from fuelline.record.headroom import LEAST_DESCRIPTORS, find_extent
+from fuelline.record.launch import become, hold_signals, launch
 from fuelline.schema.errors import InputError, UsageError
-from fuelline.schema.fixes import ALLOWED, FIX_DIR, FIX_VARIABLE
-from fuelline.schema.recording import PART_PREFIX
+from fuelline.schema.run_folder import ALLOWED, FIX_DIR, FIX_VARIABLE, PART_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from fuelline.record.headroom import Extent
+    from fuelline.record.launch import Mask, Outcome
 
 MOST_HOSTS = 500
 """Pids of several hosts are kept apart by their numbers in 32 bits."""
@@ -166,26 +171,92 @@ def act(options: argparse.Namespace) -> int:
             f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "
             "Name a new folder with --run-dir, or leave it out."
         )
-    fixing = _fix_variables(options)
+    fixing, extent = _fix_variables(options), find_extent()
     with serve_files(options) as serving:
-        more = {**serving, **fixing}
-        meanwhile = None if options.quiet else _load_pipeline
-        outcome = launch(command, run_dir, options.zoom, more=more, meanwhile=meanwhile)
-    if outcome.problem is not None:
-        say(
-            f"not recorded: {outcome.problem}. The job itself was not affected. "
-            "`fuelline run --run-dir DIR ...` records to another place."
+        if extent.kind != "whole":
+            fixing = {}  # more workers are more of what is short
+            say_less = partial(_say_less, extent, options, run_dir)
+            if not serving:
+                become(command, run_dir, options.zoom, extent=extent, tell=say_less)
+            say_less(None)
+        # From here on no signal ends this process: it leaves as the job left.
+        mask = hold_signals()
+        reporter = _make_reporter(options, run_dir, mask)
+        outcome = launch(
+            command,
+            run_dir,
+            options.zoom,
+            more={**serving, **fixing},
+            extent=extent,
+            mask=mask,
+            meanwhile=reporter.start if reporter is not None and extent.is_roomy else None,
         )
-    elif options.node_rank is not None:
-        _close_part(run_dir, options.run_dir)
-    elif not options.quiet:
-        _report(run_dir, options.price)
-    if options.fix and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
+    if extent.kind != "nothing":
+        _tell(outcome, options, run_dir, reporter)
+    if fixing and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
         say(
             "--fix had nothing to do: no DataLoader of torch was iterated. The job ran "
             f"as it is. `fuelline diagnose {name_run(run_dir)}` shows what was seen."
         )
     return _leave_like(outcome)
+
+
+def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Reporter | None:
+    part_of = options.run_dir if options.node_rank is not None else None
+    if options.quiet and part_of is None:
+        return None
+    return Reporter(run_dir, name_run(run_dir), mask, price=options.price, part_of=part_of)
+
+
+def _tell(
+    outcome: Outcome, options: argparse.Namespace, run_dir: Path, reporter: Reporter | None
+) -> None:
+    """What became of the recording, and the report."""
+    if outcome.problem is not None:
+        if reporter is not None:
+            reporter.stop()
+        _say_unrecorded(outcome.problem)
+        return
+    if outcome.lacking is not None:
+        say(
+            f"{run_dir} lacks the end of the job, which could not be written ({outcome.lacking}). "
+            "What was recorded before is kept. Make room there before the next run; "
+            f"`fuelline diagnose {name_run(run_dir)}` reads what there is."
+        )
+    if reporter is not None:
+        reporter.finish()
+    if options.node_rank is not None:
+        say(
+            f"this host's part is in {run_dir}. When all hosts have ended: "
+            f"fuelline diagnose {options.run_dir}"
+        )
+
+
+def _say_unrecorded(problem: str) -> None:
+    say(
+        f"not recorded: {problem}. The job runs as it would without that. "
+        "`fuelline run --run-dir DIR ...` records to another place."
+    )
+
+
+def _say_less(
+    extent: Extent, options: argparse.Namespace, run_dir: Path, problem: str | None
+) -> None:
+    """Before a job that is recorded less than was asked for, or not at all."""
+    unfixed = " --fix is left out: it would start more workers." if options.fix else ""
+    if problem is not None:
+        _say_unrecorded(problem)
+    elif extent.kind == "nothing":
+        say(
+            f"not recorded: {extent.why}, and the job may need them all. It runs as it would "
+            f"without us.{unfixed} Recording needs {LEAST_DESCRIPTORS}: `ulimit -n 1024` first."
+        )
+    else:
+        say(
+            f"recorded from inside the job only: {extent.why}, and it may need them all. No "
+            f"observer, and no report at the end.{unfixed} `fuelline diagnose "
+            f"{name_run(run_dir)}` shows what was recorded."
+        )
 
 
 def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
@@ -262,42 +333,6 @@ def _python() -> str:
     return sys.executable
 
 
-def _load_pipeline() -> None:
-    """Half a second that the user would wait for after the job; it costs 40 MB until then."""
-    import fuelline.fix.telling  # noqa: PLC0415 - as the text says
-    import fuelline.pipeline.diagnosed  # noqa: PLC0415
-    import fuelline.pipeline.recorded  # noqa: PLC0415
-    import fuelline.report  # noqa: F401, PLC0415
-
-
-def _report(run_dir: Path, price: float | None) -> None:
-    """The diagnosis.
-
-    Whatever fails in it, a panic of polars or Ctrl-C too, has no part in how the job ended, and the
-    job's exit code is what the caller waits for.
-    """
-    try:
-        from fuelline import pipeline  # noqa: PLC0415 - loaded while the job ran
-
-        pipeline.show_report(run_dir, name=name_run(run_dir), price=price, stream=sys.stderr)
-    except BaseException as error:  # noqa: BLE001 - as the text says
-        say(
-            f"no diagnosis: {error or type(error).__name__}. The job was not affected. "
-            f"`fuelline --debug diagnose {name_run(run_dir)}` shows more."
-        )
-
-
-def _close_part(part: Path, run_dir: Path) -> None:
-    """Compact this host's part here, so that the reader of all parts need not."""
-    try:
-        from fuelline import pipeline  # noqa: PLC0415 - as in `_report`
-
-        pipeline.compact_run(part)
-    except BaseException as error:  # noqa: BLE001 - as in `_report`
-        say(f"{part} stays as it was recorded: {error}")
-    say(f"this host's part is in {part}. When all hosts have ended: fuelline diagnose {run_dir}")
-
-
 def _leave_like(outcome: Outcome) -> int:
     """Give the caller what the job gave us: its exit code, or death by the same signal."""
     if outcome.returncode >= 0:
@@ -308,4 +343,5 @@ def _leave_like(outcome: Outcome) -> int:
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     return 128 + number

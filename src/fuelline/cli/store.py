@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import time
 from pathlib import Path
 
-import msgspec
-
 from fuelline.schema.errors import NotARecordingError, RefusedError
-from fuelline.schema.recording import MANIFEST_FILE, PART_PREFIX, RUN_FILE, RunFacts
+from fuelline.schema.run_folder import MANIFEST_FILE, PART_PREFIX, RUN_FILE
 
 HOME_VARIABLE = "FUELLINE_HOME"
 _RECENT = 50
@@ -120,12 +117,16 @@ def name_run(path: Path) -> str:
 
 def find_running() -> Path | None:
     """The newest run whose launcher lives on this host; None if there is none."""
+    import msgspec  # noqa: PLC0415 - the launcher of a job has no use for it, and stays small
+
+    from fuelline.schema.recording import RunFacts  # noqa: PLC0415 - as above
+
     for path in reversed(list_runs()[-_RECENT:]):
         try:
             run = msgspec.json.decode((path / RUN_FILE).read_bytes(), type=RunFacts)
         except (OSError, msgspec.MsgspecError):
             continue
-        is_here = run.host == socket.gethostname() and run.launcher_pid is not None
+        is_here = run.host == os.uname().nodename and run.launcher_pid is not None
         if is_here and run.ended_ns is None and Path(f"/proc/{run.launcher_pid}").exists():
             return path
     return None

@@ -25,7 +25,7 @@ class Journal:
         line = json.dumps({"event": event, "at_ns": monotonic_ns(), **facts}) + "\n"
         path = f"{self._folder}/{os.getpid()}.jsonl"
         try:
-            os.makedirs(self._folder, exist_ok=True)  # noqa: PTH103 - no pathlib in the job
+            _make_folder(self._folder)
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError:
             return
@@ -35,3 +35,11 @@ class Journal:
             pass  # a full disk: the job goes on
         finally:
             os.close(fd)
+
+
+def _make_folder(folder: str) -> None:
+    """Make it, but not the run that it belongs to: a run that was deleted stays so."""
+    try:
+        os.mkdir(folder)  # noqa: PTH102 - no pathlib in the job
+    except FileExistsError:
+        pass

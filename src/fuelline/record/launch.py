@@ -3,30 +3,32 @@
 The child keeps our terminal, process group, standard streams and working directory. A signal that
 the terminal sends reaches it directly; one that was sent to us alone is passed on. Whatever fails
 here costs the recording, never the job.
+
+This process holds the job's exit code, so it must outlive whatever memory runs short of: it loads
+the standard library only, 14 MB resident and 9 MB of its own, and what is heavy runs in processes
+that the kernel ends first.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import os
-import platform
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import msgspec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fuelline import __version__
+from fuelline.record.headroom import Extent, find_extent
 from fuelline.record.hooks import SITE_DIR
-from fuelline.record.samplers.procfs import find_text
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import write_whole
 from fuelline.schema.names import encodable
-from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, Blindspot, RunFacts
+from fuelline.schema.run_folder import RUN_FILE, SPOOL_DIR
 from fuelline.schema.wire import (
     BOOT_ID_VARIABLE,
     OBSERVER_PID_VARIABLE,
@@ -37,8 +39,11 @@ from fuelline.schema.wire import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+    from typing import NoReturn
 
-_PASSED_ON = (
+Mask = set[int | signal.Signals]
+"""Signals that are blocked."""
+PASSED_ON = (
     signal.SIGINT,
     signal.SIGTERM,
     signal.SIGHUP,
@@ -56,13 +61,20 @@ _SECRET = re.compile(r"(key|token|secret|password|passwd|credentials?)$", re.IGN
 """`--api-key` and `HF_TOKEN`, but neither `--tokenizer` nor `--max-tokens`."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How the job ended, and what kept it from being recorded, if anything did."""
+class Outcome(NamedTuple):
+    """How the job ended, and what is wrong with its recording, if anything is."""
 
     returncode: int
     """As `subprocess` gives it: negative is the signal that ended the job."""
     problem: str | None = None
+    """Why nothing was recorded."""
+    lacking: str | None = None
+    """Why what was recorded lacks its end."""
+
+
+def hold_signals() -> Mask:
+    """Block what is to be passed on to the job; returns what was blocked before."""
+    return signal.pthread_sigmask(signal.SIG_BLOCK, {*PASSED_ON, signal.SIGCHLD})
 
 
 def launch(
@@ -72,49 +84,100 @@ def launch(
     *,
     more: Mapping[str, str] | None = None,
     stdout: int | None = None,
+    extent: Extent | None = None,
+    mask: Mask | None = None,
     meanwhile: Callable[[], None] | None = None,
 ) -> Outcome:
     """Run the job to its end and record it into `run_dir`.
 
     `zoom` is steps to profile; `more` are variables of its environment beside our own; `stdout` is
-    a descriptor for its output, if not ours; `meanwhile` is called once while the job starts, and
-    signals that are to be passed on wait for it.
+    a descriptor for its output, if not ours; `extent` is how much to record, found here if it is
+    not given; `mask` are the signals that the job starts with blocked, if not those that are
+    blocked here; `meanwhile` is called once while the job starts, if it is recorded, and signals
+    that are to be passed on wait for it.
     """
-    facts = _describe_run(command, run_dir)
-    problem = _prepare(run_dir, facts)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
+    extent = extent or find_extent()
+    facts = _describe_run(command, run_dir, extent)
+    problem = extent.why if extent.kind == "nothing" else _prepare(run_dir, facts)
+    blocked = hold_signals()
+    mask = blocked if mask is None else mask
     try:
-        environment = {**os.environ, **(more or {})}
-        if problem is None:
-            environment = {**_job_environment(run_dir, zoom, more or {})}
+        environment = _environment(run_dir, zoom, more or {}, is_recorded=problem is None)
         job = _start_job(command, environment, mask, stdout)
-        observer = _start_observer(run_dir, job.pid, mask) if problem is None else None
-        _use_the_time(meanwhile)
+        is_watched = problem is None and extent.kind == "whole"
+        observer = _start_observer(run_dir, job.pid, mask) if is_watched else None
+        if meanwhile is not None and problem is None:
+            meanwhile()
         returncode = _wait(job)
         observer_code = _stop(observer)
+        if problem is not None:
+            return Outcome(returncode, problem)
+        if is_watched and observer_code != 0:
+            facts["blindspots"].append(_explain_observer(observer_code))
+        lacking = _finish(run_dir, facts, returncode)
+        if lacking is not None and not run_dir.is_dir():
+            return Outcome(returncode, f"{run_dir} was removed while the job ran")
+        return Outcome(returncode, lacking=lacking)
     except InputError:
         if problem is None:  # made a moment ago: a run of nothing must not become the last run
             shutil.rmtree(run_dir, ignore_errors=True)
         raise
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    if problem is None:
-        problem = _finish(run_dir, facts, returncode, observer_code)
-    return Outcome(returncode, problem)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _describe_run(command: list[str], run_dir: Path) -> RunFacts:
-    return RunFacts(
-        run_id=encodable(run_dir.name),
-        command=[encodable(word) for word in hide_secrets(command)],
-        host=socket.gethostname(),
-        started_wall_ns=time.time_ns(),
-        started_ns=time.monotonic_ns(),
-        fuelline_version=__version__,
-        python_version=platform.python_version(),
-        kernel=platform.release(),
-        launcher_pid=os.getpid(),
-    )
+def become(
+    command: list[str],
+    run_dir: Path,
+    zoom: str | None,
+    *,
+    extent: Extent,
+    tell: Callable[[str | None], None],
+) -> NoReturn:
+    """Let the job take our place: where limits are tight it gets all that they leave.
+
+    Its hooks record it all the same, if there is more than nothing to record. `tell` is called
+    before, with the reason if the run's folder could not be made.
+    """
+    problem = None
+    if extent.kind != "nothing":
+        problem = _prepare(run_dir, _describe_run(command, run_dir, extent))
+    is_recorded = problem is None and extent.kind != "nothing"
+    tell(problem)
+    environment = _environment(run_dir, zoom, {}, is_recorded=is_recorded)
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        if is_recorded:
+            shutil.rmtree(run_dir, ignore_errors=True)
+        raise _not_started(command, error) from None
+
+
+def _describe_run(command: list[str], run_dir: Path, extent: Extent) -> dict[str, Any]:
+    """`schema.recording.RunFacts` in plain words: msgspec would make this process a third larger.
+
+    A test holds the two together.
+    """
+    host = os.uname()
+    inside = {
+        "what": "everything outside the job's own processes",
+        "why": f"{extent.why}, and the observer would have taken some",
+        "forbids": "conclusions from thread states, stacks, host and cgroup counters",
+    }
+    return {
+        "format": "fuelline-recording",
+        "version": 1,
+        "run_id": encodable(run_dir.name),
+        "command": [encodable(word) for word in hide_secrets(command)],
+        "host": host.nodename,
+        "started_wall_ns": time.time_ns(),
+        "started_ns": time.monotonic_ns(),
+        "fuelline_version": __version__,
+        "python_version": sys.version.split()[0],
+        "kernel": host.release,
+        "launcher_pid": os.getpid(),
+        "blindspots": [inside] if extent.kind == "inside" else [],
+    }
 
 
 def hide_secrets(command: Iterable[str]) -> list[str]:
@@ -133,18 +196,23 @@ def hide_secrets(command: Iterable[str]) -> list[str]:
     return shown
 
 
-def _prepare(run_dir: Path, facts: RunFacts) -> str | None:
+def _prepare(run_dir: Path, facts: dict[str, Any]) -> str | None:
     """Make the run's folder; returns what went wrong, if anything."""
     try:
         (run_dir / SPOOL_DIR).mkdir(parents=True)
-        (run_dir / RUN_FILE).write_bytes(msgspec.json.encode(facts))
+        with write_whole(run_dir / RUN_FILE) as file:
+            file.write(json.dumps(facts).encode())
     except OSError as error:
         return f"{run_dir} cannot be written ({error.strerror})"
     return None
 
 
-def _job_environment(run_dir: Path, zoom: str | None, more: Mapping[str, str]) -> Mapping[str, str]:
+def _environment(
+    run_dir: Path, zoom: str | None, more: Mapping[str, str], *, is_recorded: bool
+) -> dict[str, str]:
     """Ours plus the hooks' folder. The observer is our child, so our pid covers it and py-spy."""
+    if not is_recorded:
+        return {**os.environ, **more}
     path = more.get("PYTHONPATH", os.environ.get("PYTHONPATH"))
     quiet = {"KINETO_LOG_LEVEL": "99"}  # the profiler would write to the job's standard error
     return {
@@ -154,14 +222,22 @@ def _job_environment(run_dir: Path, zoom: str | None, more: Mapping[str, str]) -
         "PYTHONPATH": f"{SITE_DIR}{os.pathsep}{path}" if path else str(SITE_DIR),
         RUN_DIR_VARIABLE: str(run_dir.absolute()),
         OBSERVER_PID_VARIABLE: str(os.getpid()),
-        BOOT_ID_VARIABLE: (find_text(_BOOT_ID) or "").strip(),
+        BOOT_ID_VARIABLE: _boot_id(),
     }
+
+
+def _boot_id() -> str:
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:  # noqa: PTH123 - one line
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def _start_job(
     command: list[str],
     environment: Mapping[str, str],
-    mask: set[int | signal.Signals],
+    mask: Mask,
     stdout: int | None,
 ) -> subprocess.Popen[bytes]:
     try:
@@ -173,19 +249,45 @@ def _start_job(
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),  # noqa: PLW1509 - no threads here
         )
     except OSError as error:
-        raise InputError(
-            f"{command[0]} could not be started ({error.strerror}). Nothing ran. "
-            "Check the command; `fuelline run --help` shows the forms that work."
-        ) from None
+        raise _not_started(command, error) from None
 
 
-def _start_observer(
-    run_dir: Path, job_pid: int, mask: set[int | signal.Signals]
-) -> subprocess.Popen[bytes] | None:
+def _not_started(command: list[str], error: OSError) -> InputError:
+    return InputError(
+        f"{command[0]} could not be started ({error.strerror}). Nothing ran. "
+        "Check the command; `fuelline run --help` shows the forms that work."
+    )
+
+
+def own_python(module: str, words: list[str]) -> list[str]:
+    """A command that calls `main` of one of our modules with these words.
+
+    It looks for modules where we do. `python -m` would look in the current folder first, and a
+    job's folder may well hold a `queue.py`. Warnings in it are nothing to the job's user.
+    """
+    start = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); "
+    start += f"from {module} import main; sys.exit(main(sys.argv[1:]))"
+    return [sys.executable, "-W", "ignore", "-c", start, "\n".join(sys.path), *words]
+
+
+def step_back(mask: Mask) -> None:
+    """In a new process of ours: block these signals, and let the kernel end us before the job.
+
+    Anybody may raise his `oom_score_adj` (proc(5)); 1000 goes first whatever the others are.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    try:
+        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:  # noqa: PTH123 - as above
+            file.write(b"1000")
+    except OSError:
+        return  # no /proc, or one that may not be written
+
+
+def _start_observer(run_dir: Path, job_pid: int, mask: Mask) -> subprocess.Popen[bytes] | None:
     # What is sent to the whole group is for the job; the observer must not die of it as it starts.
-    deaf = {*mask, *_PASSED_ON} - {signal.SIGTERM}
-    command = [sys.executable, "-m", "fuelline.record.observer"]
-    command += ["--run-dir", str(run_dir.absolute()), "--root-pid", str(job_pid)]
+    deaf = {*mask, *PASSED_ON} - {signal.SIGTERM}
+    words = ["--run-dir", str(run_dir.absolute()), "--root-pid", str(job_pid)]
+    command = own_python("fuelline.record.observer", words)
     try:
         with (run_dir / "observer.log").open("wb") as log:
             return subprocess.Popen(
@@ -193,33 +295,19 @@ def _start_observer(
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, deaf),  # noqa: PLW1509 - no threads here
+                preexec_fn=lambda: step_back(deaf),  # noqa: PLW1509 - no threads here
             )
     except OSError:
-        return None  # reported by `_finish`, which finds no exit code
-
-
-def _use_the_time(meanwhile: Callable[[], None] | None) -> None:
-    """Do what need not wait for the job's end; it comes again if it fails, and is told then.
-
-    Whatever it raises, a panic in a compiled library too, would leave the job without a parent and
-    its caller without an exit code.
-    """
-    if meanwhile is None:
-        return
-    try:
-        meanwhile()
-    except BaseException:  # noqa: BLE001 - as the text says
-        return
+        return None  # `_explain_observer` says so, for want of an exit code
 
 
 def _wait(job: subprocess.Popen[bytes]) -> int:
     """Wait for the job, passing on signals that were meant for it but sent to us alone."""
     while (returncode := job.poll()) is None:
-        info = signal.sigwaitinfo({*_PASSED_ON, signal.SIGCHLD})
+        info = signal.sigwaitinfo({*PASSED_ON, signal.SIGCHLD})
         if info.si_signo != signal.SIGCHLD and info.si_code != _FROM_KERNEL:
             job.send_signal(info.si_signo)
-    while signal.sigtimedwait(_PASSED_ON, 0) is not None:
+    while signal.sigtimedwait(PASSED_ON, 0) is not None:
         pass  # meant for the job, which had it as well and has ended
     return returncode
 
@@ -248,28 +336,42 @@ def _kill(observer: subprocess.Popen[bytes]) -> int:
         return -signal.SIGKILL
 
 
-def _finish(
-    run_dir: Path, facts: RunFacts, returncode: int, observer_code: int | None
-) -> str | None:
-    """Write down how it ended; returns what went wrong with the recording, if anything."""
-    blindspots = list(facts.blindspots)
-    if observer_code != 0:
-        how = "did not start" if observer_code is None else f"ended with code {observer_code}"
-        blindspots.append(
-            Blindspot(
-                what="everything outside the job after that moment",
-                why=f"the observer {how} (see observer.log in the run's folder)",
-                forbids="conclusions from thread states, host and cgroup counters over the "
-                "whole run",
-            )
-        )
-    ended = msgspec.structs.replace(
-        facts, ended_ns=time.monotonic_ns(), exit_code=returncode, blindspots=blindspots
-    )
+def _explain_observer(code: int | None) -> dict[str, str]:
+    how = "did not start" if code is None else f"ended with code {code}"
+    if code == -signal.SIGKILL:
+        how = "was killed, as the kernel does first where memory runs out"
+    return {
+        "what": "everything outside the job after that moment",
+        "why": f"the observer {how} (see observer.log in the run's folder)",
+        "forbids": "conclusions from thread states, host and cgroup counters over the whole run",
+    }
+
+
+def _finish(run_dir: Path, facts: dict[str, Any], returncode: int) -> str | None:
+    """Write down how it ended; returns why that could not be done, if so."""
+    ended = {**facts, "ended_ns": time.monotonic_ns(), "exit_code": returncode}
+    path, content = run_dir / RUN_FILE, json.dumps(ended).encode()
     try:
-        draft = run_dir / f".{RUN_FILE}"
-        draft.write_bytes(msgspec.json.encode(ended))
-        draft.replace(run_dir / RUN_FILE)
+        try:
+            with write_whole(path) as file:
+                file.write(content)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            _write_over(path, content)
     except OSError as error:
-        return f"{run_dir} could not be completed ({error.strerror})"
+        return error.strerror
     return None
+
+
+def _write_over(path: Path, content: bytes) -> None:
+    """On a full disk: the block that a small file has already holds the longer text as well."""
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        before = os.pread(fd, len(content), 0)
+        if os.pwrite(fd, content, 0) < len(content):
+            os.pwrite(fd, before, 0)
+            os.ftruncate(fd, len(before))
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(fd)

@@ -11,7 +11,6 @@ Only what lies *below* a folder is checked so: the path to the folder is the use
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -91,7 +90,7 @@ def write_whole(path: Folder, mode: int = OWNER_FILE) -> Iterator[BinaryIO]:
     A link of that name is replaced and not written through.
     """
     folder, name = os.path.split(os.fspath(path))
-    draft = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(6)}")  # noqa: PTH118 - no pathlib
+    draft = os.path.join(folder, f".{name[:100]}.{os.urandom(6).hex()}")  # noqa: PTH118 - no pathlib
     try:
         with os.fdopen(os.open(draft, _DRAFT, mode), "wb") as file:
             yield file

@@ -10,15 +10,10 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from fuelline.schema.run_folder import ALLOWED as ALLOWED  # noqa: PLC0414 - passed on
+from fuelline.schema.run_folder import FIX_DIR as FIX_DIR  # noqa: PLC0414 - passed on
+from fuelline.schema.run_folder import FIX_VARIABLE as FIX_VARIABLE  # noqa: PLC0414 - passed on
 from fuelline.schema.trials import Trial  # noqa: TC001 - msgspec resolves it at run time
-
-FIX_DIR = "fix"
-"""In the run's folder: one file of JSON lines for each process whose loaders were served."""
-FIX_VARIABLE = "FUELLINE_FIX"
-"""Environment variable of a job under --fix: `safe`, and what else is allowed, with commas."""
-ALLOWED = ("random", "order")
-"""random: workers change in mid-epoch though the dataset draws random numbers in them. order:
-iterable datasets get other numbers of workers between epochs."""
 
 Outcome = Literal["kept", "rolled back", "cannot tell"]
 

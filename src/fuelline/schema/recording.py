@@ -6,6 +6,10 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from fuelline.schema.run_folder import MANIFEST_FILE as MANIFEST_FILE  # noqa: PLC0414 - passed on
+from fuelline.schema.run_folder import PART_PREFIX as PART_PREFIX  # noqa: PLC0414 - passed on
+from fuelline.schema.run_folder import RUN_FILE as RUN_FILE  # noqa: PLC0414 - passed on
+from fuelline.schema.run_folder import SPOOL_DIR as SPOOL_DIR  # noqa: PLC0414 - passed on
 from fuelline.schema.samples import (  # noqa: TC001 - msgspec resolves them at run time
     DeviceSeen,
     Limits,
@@ -14,13 +18,6 @@ from fuelline.schema.trace import TraceFacts  # noqa: TC001
 
 FORMAT = "fuelline-recording"
 RECORDING_VERSION = 1
-RUN_FILE = "run.json"
-"""Written by the launcher before the job starts and again when it has ended."""
-MANIFEST_FILE = "manifest.json"
-"""Written last by compaction: where it is, the tables are whole."""
-PART_PREFIX = "node-"
-"""A run over several hosts has one recording a host, in folders named after their numbers."""
-SPOOL_DIR = "spool"
 
 
 class Blindspot(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fuelline import pipeline
 from fuelline.cli import main, run
 from fuelline.cli.store import find_run, name_run, runs_folder
 from fuelline.record import capabilities
@@ -343,34 +342,6 @@ def test_an_output_that_is_full_is_said(recorded: Path) -> None:
     assert b"Traceback" not in done.stderr
 
 
-@pytest.mark.usefixtures("store")
-def test_a_bug_of_ours_in_the_report_leaves_the_jobs_exit_code(
-    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("a bug of ours")
-
-    (tmp_path / "train.py").write_text("")
-    monkeypatch.setattr(run, "launch", lambda *_, **__: Outcome(returncode=7))
-    monkeypatch.setattr(pipeline, "show_report", fail)
-    assert main(["run", str(tmp_path / "train.py")]) == 7
-    assert "a bug of ours" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), BaseException("a panic")])
-@pytest.mark.usefixtures("store")
-def test_not_even_what_is_no_exception_replaces_the_jobs_exit_code(
-    capsys: Capture, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(run, "launch", lambda *_, **__: Outcome(returncode=7))
-    monkeypatch.setattr(pipeline, "show_report", fail)
-    assert main(["run", sys.executable]) == 7
-    assert "no diagnosis" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("words", "job"),
     [
@@ -412,9 +383,8 @@ def test_fix_reaches_the_job_by_its_environment_and_says_when_it_had_nothing_to_
         return Outcome(returncode=0)
 
     monkeypatch.setattr(run, "launch", catch)
-    monkeypatch.setattr(pipeline, "show_report", lambda *_, **__: None)
-    main(["run", sys.executable])
-    main(["run", "--fix", "--allow", "order", sys.executable])
+    main(["run", "--quiet", sys.executable])
+    main(["run", "--quiet", "--fix", "--allow", "order", sys.executable])
     assert seen[0] == {}
     assert dict(seen[1])["FUELLINE_FIX"] == "safe,order"  # type: ignore[call-overload]
     assert capsys.readouterr().err.count("nothing to do: no DataLoader") == 1

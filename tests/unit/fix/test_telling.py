@@ -98,3 +98,8 @@ def test_random_numbers_that_the_user_gave_up_are_not_said_to_be_kept(tmp_path: 
     (note,) = loader.notes
     assert "--allow random" in note
     assert "between epochs" not in note
+
+
+def test_a_run_that_was_deleted_does_not_come_back(tmp_path: Path) -> None:
+    Journal(str(tmp_path / "deleted" / "fix")).tell("served", number=1)
+    assert not (tmp_path / "deleted").exists()

@@ -14,6 +14,7 @@ import os
 import threading
 from _thread import get_ident, get_native_id
 from collections.abc import Callable
+from resource import RLIMIT_NOFILE, getrlimit
 from typing import TYPE_CHECKING, Any
 
 from fuelline.record.hooks.threadclock import ThreadClock
@@ -27,6 +28,8 @@ __all__ = ["Guest", "Lane"]
 
 KEPT_CLOCKS = 8
 """Threads whose clocks keep descriptors; a job with hundreds of threads needs them itself."""
+SPARE_DESCRIPTORS = 400
+"""Under a lower limit (ulimit -n) no clock keeps any: they would be more than a twentieth of it."""
 
 _BLINDSPOT = int(Kind.BLINDSPOT)
 _OUTSIDE = int(Phase.OUTSIDE)
@@ -38,7 +41,9 @@ class Lane(threading.local):
     pinning = False
 
     def __init__(self, threads: "itertools.count[int]") -> None:
-        self.clock = ThreadClock(is_kept=next(threads) < KEPT_CLOCKS)
+        limit = getrlimit(RLIMIT_NOFILE)[0]
+        is_tight = 0 <= limit < SPARE_DESCRIPTORS
+        self.clock = ThreadClock(is_kept=next(threads) < KEPT_CLOCKS and not is_tight)
 
 
 class Guest:

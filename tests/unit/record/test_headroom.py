@@ -1,0 +1,122 @@
+"""How much is recorded under limits, on an invented host."""
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from fuelline.record import headroom
+from fuelline.record.headroom import find_extent
+
+LIMITS = {resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_NPROC: resource.RLIM_INFINITY}
+
+
+class Host:
+    """A root folder with what is read of /proc and /sys."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.write("proc/loadavg", "0.10 0.15 0.09 2/345 6789")
+        self.write("proc/self/cgroup", "4:memory:/jobs/a\n8:pids:/jobs/a\n0::/jobs/a\n")
+
+    def write(self, path: str, content: object) -> None:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"{content}\n")
+
+    @property
+    def extent(self) -> headroom.Extent:
+        return find_extent(f"{self.root}/")
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    allow(monkeypatch, {})
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid or 4711)
+    return Host(tmp_path)
+
+
+def allow(monkeypatch: pytest.MonkeyPatch, limits: dict[int, int]) -> None:
+    both = LIMITS | limits
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (both[which], both[which]))
+
+
+def test_without_limits_everything_is_recorded(host: Host) -> None:
+    assert host.extent == ("whole", "", True)
+
+
+def test_few_descriptors_leave_none_for_a_recording(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch, {resource.RLIMIT_NOFILE: 24})
+    assert host.extent.kind == "nothing"
+    assert "24 files" in host.extent.why
+
+
+def test_few_processes_of_the_user_leave_none_for_an_observer(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (host.root / "proc/4711/task/4711").mkdir(parents=True)
+    (host.root / "proc/4711/task/4712").mkdir()
+    for name in ("", "/task"):
+        os.chown(host.root / f"proc/4711{name}", os.getuid(), -1)
+    allow(monkeypatch, {resource.RLIMIT_NPROC: 12})
+    assert host.extent.kind == "inside"
+    assert "only 10 more processes and threads may be started (ulimit -u 12)" in host.extent.why
+
+
+def test_processes_are_counted_only_where_the_limit_is_near(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch, {resource.RLIMIT_NPROC: 345 + headroom.LEAST_PROCESSES})
+    monkeypatch.setattr(headroom, "_count_threads", lambda _: pytest.fail("all were looked at"))
+    assert host.extent.kind == "whole"
+
+
+def test_root_is_not_bound_by_the_number_of_processes(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch, {resource.RLIMIT_NPROC: 12})
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert host.extent.kind == "whole"
+
+
+@pytest.mark.parametrize("group", ["pids/jobs/a", "pids/jobs", "jobs/a", "jobs"])
+def test_a_control_group_may_allow_few_processes(host: Host, group: str) -> None:
+    host.write(f"sys/fs/cgroup/{group}/pids.max", 100)
+    host.write(f"sys/fs/cgroup/{group}/pids.current", 3)
+    assert host.extent.kind == "inside"
+    assert "only 97 more" in host.extent.why
+    assert "pids.max 100" in host.extent.why
+
+
+@pytest.mark.parametrize(
+    ("file", "mib", "kind", "is_roomy"),
+    [
+        ("jobs/memory.max", 128, "inside", False),
+        ("memory/jobs/a/memory.limit_in_bytes", 128, "inside", False),
+        ("memory/jobs/memory.limit_in_bytes", 512, "whole", False),
+        ("jobs/a/memory.high", 4096, "whole", True),
+    ],
+)
+def test_a_control_group_may_allow_little_memory(
+    host: Host, file: str, mib: int, kind: str, is_roomy: bool
+) -> None:
+    host.write(f"sys/fs/cgroup/{file}", mib << 20)
+    assert (host.extent.kind, host.extent.is_roomy) == (kind, is_roomy)
+    assert (f"only {mib} MiB" in host.extent.why) == (kind == "inside")
+
+
+def test_words_and_huge_numbers_are_no_limits(host: Host) -> None:
+    host.write("sys/fs/cgroup/jobs/a/memory.max", "max")
+    host.write("sys/fs/cgroup/jobs/a/pids.max", "max")
+    host.write("sys/fs/cgroup/memory/jobs/a/memory.limit_in_bytes", 9223372036854771712)
+    assert host.extent == ("whole", "", True)
+
+
+def test_a_host_that_tells_nothing_is_no_reason_to_record_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allow(monkeypatch, {})
+    assert find_extent(f"{tmp_path}/").kind == "whole"
