@@ -59,7 +59,7 @@ def act(options: argparse.Namespace) -> int:
             f"--jobs {options.jobs} is not a number of processes. Nothing was imported. Give 1 or "
             "more, or leave it out."
         )
-    run_dir = options.output or new_run_dir(["import", options.trace[0].name.partition(".")[0]])
+    run_dir = options.output or new_run_dir(options.trace[0].name.partition(".")[0])
     with _Bar() as bar:
         pipeline.import_files(
             options.trace, run_dir, partial=options.partial, jobs=options.jobs, progress=bar

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.saying import flush_streams, say
 from fuelline.cli.serving import add_serving, serve_files
-from fuelline.cli.store import is_there, name_run, new_run_dir
+from fuelline.cli.store import is_there, name_job, name_run, new_run_dir
 from fuelline.fix.adapters import put_on_path
 from fuelline.record.launch import Outcome, launch
 from fuelline.schema.errors import InputError, UsageError
@@ -93,6 +93,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     add_serving(parser)
     add_price(parser)
+    parser.add_argument(
+        "--no-command",
+        action="store_true",
+        help="do not record the command line (default: recorded, with *** for what looks like a "
+        "secret)",
+    )
     parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(act=act)
@@ -170,7 +176,14 @@ def act(options: argparse.Namespace) -> int:
     with serve_files(options) as serving:
         more = {**serving, **fixing}
         meanwhile = None if options.quiet else _load_pipeline
-        outcome = launch(command, run_dir, options.zoom, more=more, meanwhile=meanwhile)
+        outcome = launch(
+            command,
+            run_dir,
+            options.zoom,
+            more=more,
+            meanwhile=meanwhile,
+            keeps_command=not options.no_command,
+        )
     if outcome.problem is not None:
         say(
             f"not recorded: {outcome.problem}. The job itself was not affected. "
@@ -203,7 +216,7 @@ def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
 def _choose_folder(options: argparse.Namespace) -> Path:
     """Where this recording goes; a host of several gets a folder of its own inside."""
     if options.node_rank is None:
-        return options.run_dir or new_run_dir(options.job)
+        return options.run_dir or new_run_dir(name_job(options.job))
     if options.run_dir is None:
         raise UsageError(
             f"--node-rank {options.node_rank} needs --run-dir: one folder that all hosts can "

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import signal
 import socket
@@ -25,8 +24,10 @@ from fuelline import __version__
 from fuelline.record.hooks import SITE_DIR
 from fuelline.record.samplers.procfs import find_text
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import make_folder, open_own, write_whole
 from fuelline.schema.names import encodable
 from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, Blindspot, RunFacts
+from fuelline.schema.redaction import redact_command
 from fuelline.schema.wire import (
     BOOT_ID_VARIABLE,
     OBSERVER_PID_VARIABLE,
@@ -35,7 +36,7 @@ from fuelline.schema.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 _PASSED_ON = (
@@ -51,9 +52,6 @@ _FROM_KERNEL = 0x80
 _OBSERVER_GRACE_S = 3.0
 """How long the observer may take to write its last samples; it needs milliseconds."""
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_LOGIN = re.compile(r"://[^/@\s]+@")
-_SECRET = re.compile(r"(key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
-"""`--api-key` and `HF_TOKEN`, but neither `--tokenizer` nor `--max-tokens`."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +71,16 @@ def launch(
     more: Mapping[str, str] | None = None,
     stdout: int | None = None,
     meanwhile: Callable[[], None] | None = None,
+    keeps_command: bool = True,
 ) -> Outcome:
     """Run the job to its end and record it into `run_dir`.
 
     `zoom` is steps to profile; `more` are variables of its environment beside our own; `stdout` is
     a descriptor for its output, if not ours; `meanwhile` is called once while the job starts, and
-    signals that are to be passed on wait for it.
+    signals that are to be passed on wait for it; without `keeps_command` the recording does not say
+    what was run.
     """
-    facts = _describe_run(command, run_dir)
+    facts = _describe_run(redact_command(command) if keeps_command else [], run_dir)
     problem = _prepare(run_dir, facts)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {*_PASSED_ON, signal.SIGCHLD})
     try:
@@ -106,7 +106,7 @@ def launch(
 def _describe_run(command: list[str], run_dir: Path) -> RunFacts:
     return RunFacts(
         run_id=encodable(run_dir.name),
-        command=[encodable(word) for word in hide_secrets(command)],
+        command=[encodable(word) for word in command],
         host=socket.gethostname(),
         started_wall_ns=time.time_ns(),
         started_ns=time.monotonic_ns(),
@@ -117,27 +117,12 @@ def _describe_run(command: list[str], run_dir: Path) -> RunFacts:
     )
 
 
-def hide_secrets(command: Iterable[str]) -> list[str]:
-    """Replace values whose name looks like a secret's: a recording gets copied.
-
-    `train.py --api-key x TOKEN=y s3://me:z@host` -> `train.py --api-key *** TOKEN=*** s3://***@host`
-    """
-    shown: list[str] = []
-    hide_next = False
-    for word in command:
-        name, equals, _ = word.partition("=")
-        secret = _SECRET.search(name) is not None
-        masked = f"{name}=***" if secret and equals else _LOGIN.sub("://***@", word)
-        shown.append("***" if hide_next else masked)
-        hide_next = secret and name.startswith("-") and not equals and not hide_next
-    return shown
-
-
 def _prepare(run_dir: Path, facts: RunFacts) -> str | None:
     """Make the run's folder; returns what went wrong, if anything."""
     try:
-        (run_dir / SPOOL_DIR).mkdir(parents=True)
-        (run_dir / RUN_FILE).write_bytes(msgspec.json.encode(facts))
+        make_folder(run_dir / SPOOL_DIR)
+        with write_whole(run_dir / RUN_FILE) as file:
+            file.write(msgspec.json.encode(facts))
     except OSError as error:
         return f"{run_dir} cannot be written ({error.strerror})"
     return None
@@ -187,7 +172,7 @@ def _start_observer(
     command = [sys.executable, "-m", "fuelline.record.observer"]
     command += ["--run-dir", str(run_dir.absolute()), "--root-pid", str(job_pid)]
     try:
-        with (run_dir / "observer.log").open("wb") as log:
+        with os.fdopen(open_own(run_dir / "observer.log", os.O_WRONLY), "wb") as log:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -267,9 +252,8 @@ def _finish(
         facts, ended_ns=time.monotonic_ns(), exit_code=returncode, blindspots=blindspots
     )
     try:
-        draft = run_dir / f".{RUN_FILE}"
-        draft.write_bytes(msgspec.json.encode(ended))
-        draft.replace(run_dir / RUN_FILE)
+        with write_whole(run_dir / RUN_FILE) as file:
+            file.write(msgspec.json.encode(ended))
     except OSError as error:
         return f"{run_dir} could not be completed ({error.strerror})"
     return None

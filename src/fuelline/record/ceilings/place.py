@@ -1,7 +1,7 @@
 """A folder to measure a disk in: checked for room before, deleted after, whatever happens.
 
 The folder is called `.fuelline-probe-PID`. One whose process is gone, after `kill -9` or a power
-cut, is removed by the next probe of the same place.
+cut, is removed by the next probe of the same place, if it is ours: a shared disk has others' too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.schema.errors import InputError, RefusedError
+from fuelline.schema.files import is_own_folder, make_folder
 from fuelline.schema.units import size
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def prepare_place(path: Path, size_bytes: int, seconds: float) -> Iterator[Place
     _check_room(path, size_bytes)
     folder = path / f"{PREFIX}{os.getpid()}"
     try:
-        folder.mkdir()
+        make_folder(folder)
     except OSError as error:
         raise RefusedError(
             f"{path} cannot be written ({error.strerror}). Its storage was not measured. "
@@ -81,5 +82,5 @@ def _check_room(path: Path, size_bytes: int) -> None:
 def _remove_stale(path: Path) -> None:
     for left in path.glob(f"{PREFIX}[0-9]*"):
         pid = left.name.removeprefix(PREFIX)
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+        if pid.isdecimal() and is_own_folder(left) and not Path(f"/proc/{pid}").exists():
             shutil.rmtree(left, ignore_errors=True)

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fuelline.schema.redaction import redact
 from fuelline.schema.samples import Blind, StackSample
 
 SAMPLES_PER_S = 25
@@ -176,7 +177,7 @@ class Stacks:
 
     def _give_up(self, why: str) -> None:
         if not self._is_over:
-            self._blind.append(Blind("Python stacks", why, _FORBIDS))
+            self._blind.append(Blind("Python stacks", redact(why), _FORBIDS))
         self._is_over = True
 
     def _settle(self) -> None:
@@ -219,5 +220,5 @@ def parse_raw(text: str, pid: int, from_ns: int, until_ns: int) -> Iterator[Stac
         match = _RECORD.match(record)
         if match is not None:
             tid = int(match["tid"]) if match["tid"].isdigit() else 0
-            frames = _BETWEEN_FRAMES.split(match["frames"])
+            frames = [*map(redact, _BETWEEN_FRAMES.split(match["frames"]))]
             yield StackSample(from_ns, until_ns, pid, tid, frames, int(match["count"]))
