@@ -58,6 +58,8 @@ OWN_SECTION = (
     "pack_speed",
     "cache_epoch",
     "cache_torture",
+    "secrets_kept",
+    "two_users",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

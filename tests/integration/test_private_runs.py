@@ -57,3 +57,22 @@ def test_a_run_without_its_command_is_named_by_its_id(
     assert main(["diagnose", str(run)]) == 0
     assert main(["runs"]) == 0
     assert run.name in capsys.readouterr().out
+
+
+def test_nothing_is_loaded_from_the_folder_that_one_stands_in(store: Path, tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("fuelline", "msgspec", "multiprocessing", "select"):
+        (here / f"{name}.py").write_text(f"open({str(here / 'loaded')!r}, 'a').write({name!r})\n")
+    events = '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1,"dur":2},' * 40_000
+    traces = [tmp_path / f"rank{number}.json" for number in range(2)]
+    for path in traces:
+        path.write_text(f'{{"schemaVersion":1,"traceEvents":[{events.rstrip(",")}]}}')
+    console = "import sys; del sys.path[0]; from fuelline.cli import main; sys.exit(main())"
+    environment = {**os.environ, "FUELLINE_HOME": str(store)}
+    for words in (["run", str(JOBS / "tiny.py")], ["import", "--jobs", "2", *map(str, traces)]):
+        command = [sys.executable, "-c", console, *words]
+        subprocess.run(command, cwd=here, env=environment, check=True, capture_output=True)
+    if sys.version_info < (3, 11):
+        pytest.skip("Python itself starts its processes with the working directory in front")
+    assert not (here / "loaded").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
@@ -52,6 +53,8 @@ def act(options: argparse.Namespace) -> int:
     """Import, and name the command that comes next."""
     save_memory()
     save_threads()
+    # Processes that read look for no modules in the working directory: others may write there.
+    os.environ["PYTHONSAFEPATH"] = "1"
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
 
     if options.jobs is not None and options.jobs < 1:

@@ -30,6 +30,9 @@ MOST_HOSTS = 500
 TASK_VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 """How srun and the launchers of MPI number the tasks that they start, over all hosts."""
 
+_NOBODY = 65534
+"""The owner of files whose owners a network file system does not tell."""
+
 _EPILOG = """\
 examples:
   fuelline run train.py --epochs 2
@@ -223,7 +226,13 @@ def _choose_folder(options: argparse.Namespace) -> Path:
             "reach. Nothing was started. "
             "Try `fuelline run --node-rank 1 --run-dir /shared/run42 ...`."
         )
-    return Path(options.run_dir) / f"{PART_PREFIX}{options.node_rank:04d}"
+    folder = Path(options.run_dir)
+    if is_there(folder) and folder.stat().st_uid not in (os.geteuid(), _NOBODY):
+        raise UsageError(
+            f"{folder} is another user's, who could put a folder of their own in the place of this "
+            "host's part. Nothing was started. Name a folder of yours, or one that is not there."
+        )
+    return folder / f"{PART_PREFIX}{options.node_rank:04d}"
 
 
 def _zoom(word: str) -> str:

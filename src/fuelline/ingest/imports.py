@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import secrets
 import shutil
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ def import_trace(
             f"{run_dir} exists already. Nothing was imported. Choose another folder with -o, or "
             "remove it first."
         )
-    draft = run_dir.with_name(f".{run_dir.name}.{os.getpid()}")
+    draft = run_dir.with_name(f".{run_dir.name}.{secrets.token_hex(6)}")
     make_folder(draft)
     try:
         results = _read_all(sources, draft, partial=partial, jobs=jobs, advance=advance)

@@ -16,10 +16,12 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
+import fuelline
 from fuelline import __version__
 from fuelline.record.hooks import SITE_DIR
 from fuelline.record.samplers.procfs import find_text
@@ -37,7 +39,6 @@ from fuelline.schema.wire import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 _PASSED_ON = (
     signal.SIGINT,
@@ -51,6 +52,12 @@ _FROM_KERNEL = 0x80
 """si_code of a signal that the terminal sent to the whole foreground group (SI_KERNEL)."""
 _OBSERVER_GRACE_S = 3.0
 """How long the observer may take to write its last samples; it needs milliseconds."""
+_OBSERVE = (
+    "import sys; sys.path[:] = [each for each in sys.path if each]; "
+    f"sys.path.append({str(Path(fuelline.__file__).parents[1])!r}); "
+    "from fuelline.record.observer import main; sys.exit(main(sys.argv[1:]))"
+)
+"""Not `-m`, which looks for modules in the working directory first: others may write there."""
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
@@ -169,7 +176,7 @@ def _start_observer(
 ) -> subprocess.Popen[bytes] | None:
     # What is sent to the whole group is for the job; the observer must not die of it as it starts.
     deaf = {*mask, *_PASSED_ON} - {signal.SIGTERM}
-    command = [sys.executable, "-m", "fuelline.record.observer"]
+    command = [sys.executable, "-c", _OBSERVE]
     command += ["--run-dir", str(run_dir.absolute()), "--root-pid", str(job_pid)]
     try:
         with os.fdopen(open_own(run_dir / "observer.log", os.O_WRONLY), "wb") as log:
