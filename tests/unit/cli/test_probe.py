@@ -1,5 +1,6 @@
 """What a probe says of a disk for `whatif --storage probe.json`."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fuelline.cli.probe import _summarise
+from fuelline.record.ceilings.place import prepare_place
 from fuelline.schema.ceilings import Ceiling
 from fuelline.schema.readings import Missing, Reading, Signal
 
@@ -48,3 +50,14 @@ def test_a_probe_that_is_ended_leaves_nothing_behind(
     assert probe.returncode == 130
     assert b"Traceback" not in said
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+def test_an_old_folder_of_another_user_is_left_alone(tmp_path: Path) -> None:
+    for name, owner in ((".fuelline-probe-4194302", 0), (".fuelline-probe-4194303", 61234)):
+        (tmp_path / name).mkdir()
+        os.chown(tmp_path / name, owner, owner)
+    with prepare_place(tmp_path, 1 << 20, 0.1) as place:
+        assert place.folder.stat().st_mode & 0o077 == 0
+    assert [path.name for path in tmp_path.iterdir()] == [".fuelline-probe-4194303"]
