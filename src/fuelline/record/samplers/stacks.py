@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from fuelline.schema.redaction import redact
@@ -46,6 +47,8 @@ _NS = 1_000_000_000
 _RECORD = re.compile(r"^thread \((?P<tid>\w+)\)[^;]*;(?P<frames>.*) (?P<count>\d+)$", re.DOTALL)
 _BETWEEN_RECORDS = re.compile(r"\n(?=thread \()")
 _BETWEEN_FRAMES = re.compile(r"(?<=\d\));")
+_redact_once = lru_cache(4096)(redact)
+"""Stacks share most of their frames."""
 _FORBIDS = "naming the line of user code that the time goes to"
 
 
@@ -220,5 +223,5 @@ def parse_raw(text: str, pid: int, from_ns: int, until_ns: int) -> Iterator[Stac
         match = _RECORD.match(record)
         if match is not None:
             tid = int(match["tid"]) if match["tid"].isdigit() else 0
-            frames = [*map(redact, _BETWEEN_FRAMES.split(match["frames"]))]
+            frames = [*map(_redact_once, _BETWEEN_FRAMES.split(match["frames"]))]
             yield StackSample(from_ns, until_ns, pid, tid, frames, int(match["count"]))
