@@ -59,6 +59,8 @@ OWN_SECTION = (
     "cache_epoch",
     "cache_torture",
     "torture",
+    "secrets_kept",
+    "two_users",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

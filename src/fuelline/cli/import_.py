@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
@@ -52,6 +53,8 @@ def act(options: argparse.Namespace) -> int:
     """Import, and name the command that comes next."""
     save_memory()
     save_threads()
+    # Processes that read look for no modules in the working directory: others may write there.
+    os.environ["PYTHONSAFEPATH"] = "1"
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
 
     if options.jobs is not None and options.jobs < 1:
@@ -59,7 +62,7 @@ def act(options: argparse.Namespace) -> int:
             f"--jobs {options.jobs} is not a number of processes. Nothing was imported. Give 1 or "
             "more, or leave it out."
         )
-    run_dir = options.output or new_run_dir(["import", options.trace[0].name.partition(".")[0]])
+    run_dir = options.output or new_run_dir(options.trace[0].name.partition(".")[0])
     with _Bar() as bar:
         pipeline.import_files(
             options.trace, run_dir, partial=options.partial, jobs=options.jobs, progress=bar

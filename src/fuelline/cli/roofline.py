@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fuelline.cli.plots import add_plot, check_plot, say_plots, write_plot
 from fuelline.cli.store import home_folder
 from fuelline.schema.errors import InputError, RefusedError, UsageError
-from fuelline.schema.files import read_given, write_whole
+from fuelline.schema.files import make_folder, read_given, write_whole
 from fuelline.schema.inputs import parse_input
 
 if TYPE_CHECKING:
@@ -161,11 +161,11 @@ def _save(name: str, roofline: Roofline) -> None:
 
     folder = home_folder() / "chips"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with write_whole(folder / f"{name}.toml") as file:
-            file.write(write_entry(roofline, name).encode())
-        with write_whole(folder / f"{name}.json") as file:
-            file.write(msgspec.json.encode(roofline))
+        make_folder(folder, is_new=False)
+        with write_whole(folder / f"{name}.toml") as entry:
+            entry.write(write_entry(roofline, name).encode())
+        with write_whole(folder / f"{name}.json") as whole:
+            whole.write(msgspec.json.encode(roofline))
     except OSError as error:
         raise RefusedError(
             f"cannot write to {folder}: {error.strerror}. The measurement is lost; set "

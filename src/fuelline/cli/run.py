@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fuelline.cli.reporting import Reporter
 from fuelline.cli.saying import flush_streams, say
 from fuelline.cli.serving import add_serving, serve_files
-from fuelline.cli.store import is_there, name_run, new_run_dir
+from fuelline.cli.store import is_there, name_job, name_run, new_run_dir
 from fuelline.fix.adapters import put_on_path
 from fuelline.record.headroom import LEAST_DESCRIPTORS, find_extent
 from fuelline.record.launch import become, hold_signals, launch
@@ -34,6 +34,9 @@ MOST_HOSTS = 500
 
 TASK_VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 """How srun and the launchers of MPI number the tasks that they start, over all hosts."""
+
+_NOBODY = 65534
+"""The owner of files whose owners a network file system does not tell."""
 
 _EPILOG = """\
 examples:
@@ -98,6 +101,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     add_serving(parser)
     add_price(parser)
+    parser.add_argument(
+        "--no-command",
+        action="store_true",
+        help="do not record the command line (default: recorded, with *** for what looks like a "
+        "secret)",
+    )
     parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(act=act)
@@ -172,12 +181,13 @@ def act(options: argparse.Namespace) -> int:
             "Name a new folder with --run-dir, or leave it out."
         )
     fixing, extent = _fix_variables(options), find_extent()
+    shown: list[str] | None = [] if options.no_command else None
     with serve_files(options) as serving:
         if extent.kind != "whole":
             fixing = {}  # more workers are more of what is short
             say_less = partial(_say_less, extent, options, run_dir)
             if not serving:
-                become(command, run_dir, options.zoom, extent=extent, tell=say_less)
+                become(command, run_dir, options.zoom, extent=extent, tell=say_less, shown=shown)
             say_less(None)
         # From here on no signal ends this process: it leaves as the job left.
         mask = hold_signals()
@@ -190,6 +200,7 @@ def act(options: argparse.Namespace) -> int:
             extent=extent,
             mask=mask,
             meanwhile=reporter.start if reporter is not None and extent.is_roomy else None,
+            shown=shown,
         )
     if extent.kind != "nothing":
         _tell(outcome, options, run_dir, reporter)
@@ -274,14 +285,20 @@ def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
 def _choose_folder(options: argparse.Namespace) -> Path:
     """Where this recording goes; a host of several gets a folder of its own inside."""
     if options.node_rank is None:
-        return options.run_dir or new_run_dir(options.job)
+        return options.run_dir or new_run_dir(name_job(options.job))
     if options.run_dir is None:
         raise UsageError(
             f"--node-rank {options.node_rank} needs --run-dir: one folder that all hosts can "
             "reach. Nothing was started. "
             "Try `fuelline run --node-rank 1 --run-dir /shared/run42 ...`."
         )
-    return Path(options.run_dir) / f"{PART_PREFIX}{options.node_rank:04d}"
+    folder = Path(options.run_dir)
+    if is_there(folder) and folder.stat().st_uid not in (os.geteuid(), _NOBODY):
+        raise UsageError(
+            f"{folder} is another user's, who could put a folder of their own in the place of this "
+            "host's part. Nothing was started. Name a folder of yours, or one that is not there."
+        )
+    return folder / f"{PART_PREFIX}{options.node_rank:04d}"
 
 
 def _zoom(word: str) -> str:

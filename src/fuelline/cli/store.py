@@ -6,11 +6,26 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fuelline.schema.errors import NotARecordingError, RefusedError
+from fuelline.schema.redaction import redact
 from fuelline.schema.run_folder import MANIFEST_FILE, PART_PREFIX, RUN_FILE
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 HOME_VARIABLE = "FUELLINE_HOME"
+_INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|(?:ba|da|z|k|fi)?sh")
+"""What is followed by a script."""
+_TAKES_MODULE = re.compile(r"(?:python|pypy)[\d.]*|torchrun|accelerate|deepspeed")
+"""What may be followed by `-m` and a module."""
+_LAUNCHING_MODULES = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+)
+"""Modules that are followed by the script that counts."""
 _RECENT = 50
 """Runs among which a running one is looked for."""
 
@@ -55,12 +70,33 @@ def undo_folder() -> Path:
     return runs_folder().parent / "undo"
 
 
-def new_run_dir(command: list[str]) -> Path:
+def new_run_dir(what: str) -> Path:
     """A fresh folder name that sorts by time and says what ran: `20260412-093015-train-4711`."""
-    script = next((word for word in command[1:] if not word.startswith("-")), command[0])
-    name = re.sub(r"[^A-Za-z0-9_.]+", "_", Path(script).stem)[:40] or "run"
+    name = re.sub(r"[^A-Za-z0-9_.]+", "_", redact(what))[:40].strip("_.") or "run"
     stamp = time.strftime("%Y%m%d-%H%M%S")
     return runs_folder() / f"{stamp}-{name}-{os.getpid()}"
+
+
+def name_job(job: Sequence[str]) -> str:
+    """What a job is called: its script or its module, else its command; never an argument.
+
+    `torchrun --nproc-per-node 2 train.py --lr 1` -> `train`, `-m pkg.train` -> `pkg.train`,
+    `bash start.sh` -> `start`, `env TOKEN=x ./simulate --key y` -> `env`.
+    """
+    words = list(job[1:] if job[:1] == ["--"] else job)
+    takes_module = words[:1] == ["-m"]
+    for at, word in enumerate(words):
+        program, rest = Path(word).name, words[at + 1 :]
+        takes_module |= _TAKES_MODULE.fullmatch(program) is not None
+        if word == "-m" and takes_module and rest and rest[0] not in _LAUNCHING_MODULES:
+            return rest[0].removesuffix(".__main__")
+        if word.endswith(".py") and is_there(Path(word)):
+            return Path(word).stem
+        if _INTERPRETER.fullmatch(program):
+            script = Path(next((each for each in rest if not each.startswith("-")), ""))
+            if is_there(script) and script.is_file():
+                return script.stem
+    return Path(words[0]).stem if words else ""
 
 
 def list_runs() -> list[Path]:

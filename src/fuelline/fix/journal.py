@@ -11,7 +11,11 @@ import os
 from time import monotonic_ns
 from typing import Any
 
+from fuelline.schema.redaction import redact
+
 __all__ = ["Journal"]
+
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Journal:
@@ -22,11 +26,12 @@ class Journal:
 
     def tell(self, event: str, **facts: Any) -> None:
         """Keep one event."""
-        line = json.dumps({"event": event, "at_ns": monotonic_ns(), **facts}) + "\n"
+        shown = {name: redact(each) if type(each) is str else each for name, each in facts.items()}
+        line = json.dumps({"event": event, "at_ns": monotonic_ns(), **shown}) + "\n"
         path = f"{self._folder}/{os.getpid()}.jsonl"
         try:
-            _make_folder(self._folder)
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            _make(self._folder)
+            fd = os.open(path, _APPEND, 0o600)
         except OSError:
             return
         try:
@@ -37,9 +42,9 @@ class Journal:
             os.close(fd)
 
 
-def _make_folder(folder: str) -> None:
-    """Make it, but not the run that it belongs to: a run that was deleted stays so."""
+def _make(folder: str) -> None:
+    """In the run's folder, not the run's folder: who deletes a run under its job means it."""
     try:
-        os.mkdir(folder)  # noqa: PTH102 - no pathlib in the job
+        os.mkdir(folder, 0o700)  # noqa: PTH102 - no pathlib in the job
     except FileExistsError:
-        pass
+        return

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import make_folder
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +35,7 @@ def apply_change(script: Path, before: bytes, after: bytes, folder: Path, made_n
             f"{script} was changed while it was tuned. Nothing was written. "
             "Run `fuelline tune` again, or paste the settings."
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, is_new=False)
     change = Change(
         script=str(script), original=before, changed_sha256=_hash(after), made_ns=made_ns
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import secrets
 import shutil
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,7 +17,9 @@ from fuelline.ingest.formats import find_importer, recognise
 from fuelline.ingest.recording import write_atomically
 from fuelline.ingest.trace_run import SourceWriter, draft_name, part_stem
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import make_folder
 from fuelline.schema.recording import MANIFEST_FILE, Manifest
+from fuelline.schema.redaction import redact
 from fuelline.schema.trace import Quality, TraceFacts
 
 if TYPE_CHECKING:
@@ -93,16 +96,30 @@ def import_trace(
             f"{run_dir} exists already. Nothing was imported. Choose another folder with -o, or "
             "remove it first."
         )
-    draft = run_dir.with_name(f".{run_dir.name}.{os.getpid()}")
-    draft.mkdir(parents=True)
+    draft = run_dir.with_name(f".{run_dir.name}.{secrets.token_hex(6)}")
+    make_folder(draft)
     try:
         results = _read_all(sources, draft, partial=partial, jobs=jobs, advance=advance)
-        manifest = _settle(results, draft, run)
+        manifest = _redacted(msgspec.to_builtins(_settle(results, draft, run)))
         data = msgspec.json.format(msgspec.json.encode(manifest))
         write_atomically(draft / MANIFEST_FILE, data)
         draft.replace(run_dir)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _redacted(value: Any) -> Any:
+    """Facts without secrets: of a trace's own words we know neither where they come from nor why.
+
+    File names, hosts, settings and the profiler's messages; names of events are `NameBook`'s.
+    """
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [_redacted(each) for each in value]
+    if isinstance(value, dict):
+        return {redact(name): _redacted(each) for name, each in value.items()}
+    return value
 
 
 def _read_all(

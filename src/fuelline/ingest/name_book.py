@@ -10,6 +10,8 @@ import zlib
 
 import polars as pl
 
+from fuelline.schema.redaction import SUSPICIOUS, redact
+
 MOST_CHARACTERS = 16 * 1024
 """Demangled template names reach 5,100 in published traces."""
 
@@ -26,13 +28,15 @@ class NameBook:
         return self.numbers.setdefault(kept, len(self.numbers))
 
     def frame(self) -> pl.DataFrame:
-        """The table `names`."""
-        return pl.DataFrame(
-            {
-                "name": pl.Series(values=list(self.numbers.values()), dtype=pl.UInt32),
-                "text": pl.Series(values=list(self.numbers), dtype=pl.String),
-            }
-        )
+        """The table `names`, without the secrets in them: ranges are named as users like."""
+        texts = pl.Series(values=list(self.numbers), dtype=pl.String)
+        suspects = texts.str.contains_any(list(SUSPICIOUS), ascii_case_insensitive=True)
+        if suspects.any():
+            pairs = zip(texts, suspects, strict=True)
+            shown = [redact(text) if suspect else text for text, suspect in pairs]
+            texts = pl.Series(values=shown, dtype=pl.String)
+        numbers = pl.Series(values=list(self.numbers.values()), dtype=pl.UInt32)
+        return pl.DataFrame({"name": numbers, "text": texts})
 
 
 def shorten(text: str) -> str:

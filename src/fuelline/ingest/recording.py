@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import io
-import os
 import shutil
 import socket
 import time
@@ -23,6 +22,7 @@ import polars as pl
 from fuelline.ingest.gather import Remains, find_last_write, gather
 from fuelline.ingest.source import read_source_lines
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError, NotARecordingError
+from fuelline.schema.files import write_whole
 from fuelline.schema.recording import (
     FORMAT,
     MANIFEST_FILE,
@@ -144,12 +144,8 @@ def _gather(run_dir: Path, run: RunFacts) -> Remains:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write all of it or nothing: a reader never sees half a file."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_bytes(data)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with write_whole(path) as file:
+        file.write(data)
 
 
 def _write_table(path: Path, frame: pl.DataFrame) -> TableFacts:

@@ -11,6 +11,8 @@ import re
 
 import polars as pl
 
+from fuelline.schema.redaction import redact_code
+
 MOST_LINES = 200
 FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$")
 """`function (file:line)`, as py-spy prints it."""
@@ -32,6 +34,6 @@ def read_source_lines(stacks: pl.DataFrame) -> dict[str, str]:
         if found:
             text = linecache.getline(found["file"], int(found["line"])).strip()
             if text:
-                lines[f"{found['file']}:{found['line']}"] = text[:200]
+                lines[f"{found['file']}:{found['line']}"] = redact_code(text)[:200]
     linecache.clearcache()
     return lines

@@ -17,6 +17,7 @@ import polars as pl
 
 from fuelline.ingest.recording import DAMAGE, read_manifest
 from fuelline.schema.errors import DamagedRecordingError, NotARecordingError
+from fuelline.schema.files import write_whole
 from fuelline.schema.recording import TableFacts
 from fuelline.schema.trace import TraceFacts
 from fuelline.timeline.trace import Trace, complete
@@ -50,7 +51,8 @@ class SourceWriter:
             buffer, compression="zstd", compression_level=1, statistics=False
         )
         data = buffer.getbuffer()
-        (self._folder / draft_name(self._source, table, rank, number)).write_bytes(data)
+        with write_whole(self._folder / draft_name(self._source, table, rank, number)) as file:
+            file.write(data)
         facts = TableFacts(rows=frame.height, size_bytes=len(data), crc32=zlib.crc32(data))
         if "end_ns" in frame.columns and frame.height:
             first, last = frame["start_ns"].min(), frame["end_ns"].max()

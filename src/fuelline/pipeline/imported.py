@@ -18,6 +18,7 @@ from fuelline.ingest import (
 from fuelline.pipeline.summary import summarise
 from fuelline.schema.names import encodable
 from fuelline.schema.recording import RunFacts
+from fuelline.schema.redaction import redact_command
 from fuelline.signals.stragglers import blame_root, measure_stragglers
 from fuelline.signals.trace import is_scrape, measure_scrapes, measure_survey, survey_trace
 
@@ -49,7 +50,7 @@ def import_files(
     progress.expect(sum(path.stat().st_size for path in sources))
     run = RunFacts(
         run_id=run_dir.name,
-        command=["fuelline", "import", *(encodable(str(path)) for path in paths)],
+        command=["fuelline", "import", *redact_command(encodable(str(path)) for path in paths)],
         host=socket.gethostname(),
         started_wall_ns=time.time_ns(),
         started_ns=0,

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from fuelline.schema.files import open_own
 from fuelline.schema.journal import encode_frame
 from fuelline.schema.samples import Blind, Row
 
@@ -19,7 +20,7 @@ class Writer:
     """Appends rows to a journal; never raises because of the disk."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._fd = open_own(path, os.O_WRONLY | os.O_APPEND)
         self._size_bytes = os.fstat(self._fd).st_size
         self._rows: list[Row] = []
         self._lost = 0

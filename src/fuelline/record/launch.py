@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -26,8 +25,9 @@ from fuelline import __version__
 from fuelline.record.headroom import Extent, find_extent
 from fuelline.record.hooks import SITE_DIR
 from fuelline.schema.errors import InputError
-from fuelline.schema.files import write_whole
+from fuelline.schema.files import make_folder, open_own, write_whole
 from fuelline.schema.names import encodable
+from fuelline.schema.redaction import redact_command
 from fuelline.schema.run_folder import RUN_FILE, SPOOL_DIR
 from fuelline.schema.wire import (
     BOOT_ID_VARIABLE,
@@ -37,7 +37,7 @@ from fuelline.schema.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from typing import NoReturn
 
@@ -56,9 +56,6 @@ _FROM_KERNEL = 0x80
 _OBSERVER_GRACE_S = 3.0
 """How long the observer may take to write its last samples; it needs milliseconds."""
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
-_LOGIN = re.compile(r"://[^/@\s]+@")
-_SECRET = re.compile(r"(key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
-"""`--api-key` and `HF_TOKEN`, but neither `--tokenizer` nor `--max-tokens`."""
 
 
 class Outcome(NamedTuple):
@@ -87,6 +84,7 @@ def launch(
     extent: Extent | None = None,
     mask: Mask | None = None,
     meanwhile: Callable[[], None] | None = None,
+    shown: list[str] | None = None,
 ) -> Outcome:
     """Run the job to its end and record it into `run_dir`.
 
@@ -94,10 +92,11 @@ def launch(
     a descriptor for its output, if not ours; `extent` is how much to record, found here if it is
     not given; `mask` are the signals that the job starts with blocked, if not those that are
     blocked here; `meanwhile` is called once while the job starts, if it is recorded, and signals
-    that are to be passed on wait for it.
+    that are to be passed on wait for it; `shown` is what the recording says was run, if not the
+    command without its secrets.
     """
     extent = extent or find_extent()
-    facts = _describe_run(command, run_dir, extent)
+    facts = _describe_run(command, shown, run_dir, extent)
     problem = extent.why if extent.kind == "nothing" else _prepare(run_dir, facts)
     blocked = hold_signals()
     mask = blocked if mask is None else mask
@@ -133,6 +132,7 @@ def become(
     *,
     extent: Extent,
     tell: Callable[[str | None], None],
+    shown: list[str] | None = None,
 ) -> NoReturn:
     """Let the job take our place: where limits are tight it gets all that they leave.
 
@@ -141,7 +141,7 @@ def become(
     """
     problem = None
     if extent.kind != "nothing":
-        problem = _prepare(run_dir, _describe_run(command, run_dir, extent))
+        problem = _prepare(run_dir, _describe_run(command, shown, run_dir, extent))
     is_recorded = problem is None and extent.kind != "nothing"
     tell(problem)
     environment = _environment(run_dir, zoom, {}, is_recorded=is_recorded)
@@ -153,12 +153,15 @@ def become(
         raise _not_started(command, error) from None
 
 
-def _describe_run(command: list[str], run_dir: Path, extent: Extent) -> dict[str, Any]:
+def _describe_run(
+    command: list[str], shown: list[str] | None, run_dir: Path, extent: Extent
+) -> dict[str, Any]:
     """`schema.recording.RunFacts` in plain words: msgspec would make this process a third larger.
 
     A test holds the two together.
     """
     host = os.uname()
+    words = redact_command(command) if shown is None else shown
     inside = {
         "what": "everything outside the job's own processes",
         "why": f"{extent.why}, and the observer would have taken some",
@@ -168,7 +171,7 @@ def _describe_run(command: list[str], run_dir: Path, extent: Extent) -> dict[str
         "format": "fuelline-recording",
         "version": 1,
         "run_id": encodable(run_dir.name),
-        "command": [encodable(word) for word in hide_secrets(command)],
+        "command": [encodable(word) for word in words],
         "host": host.nodename,
         "started_wall_ns": time.time_ns(),
         "started_ns": time.monotonic_ns(),
@@ -180,26 +183,10 @@ def _describe_run(command: list[str], run_dir: Path, extent: Extent) -> dict[str
     }
 
 
-def hide_secrets(command: Iterable[str]) -> list[str]:
-    """Replace values whose name looks like a secret's: a recording gets copied.
-
-    `train.py --api-key x TOKEN=y s3://me:z@host` -> `train.py --api-key *** TOKEN=*** s3://***@host`
-    """
-    shown: list[str] = []
-    hide_next = False
-    for word in command:
-        name, equals, _ = word.partition("=")
-        secret = _SECRET.search(name) is not None
-        masked = f"{name}=***" if secret and equals else _LOGIN.sub("://***@", word)
-        shown.append("***" if hide_next else masked)
-        hide_next = secret and name.startswith("-") and not equals and not hide_next
-    return shown
-
-
 def _prepare(run_dir: Path, facts: dict[str, Any]) -> str | None:
     """Make the run's folder; returns what went wrong, if anything."""
     try:
-        (run_dir / SPOOL_DIR).mkdir(parents=True)
+        make_folder(run_dir / SPOOL_DIR)
         with write_whole(run_dir / RUN_FILE) as file:
             file.write(json.dumps(facts).encode())
     except OSError as error:
@@ -267,7 +254,8 @@ def own_python(module: str, words: list[str]) -> list[str]:
     """
     start = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); "
     start += f"from {module} import main; sys.exit(main(sys.argv[1:]))"
-    return [sys.executable, "-W", "ignore", "-c", start, "\n".join(sys.path), *words]
+    path = "\n".join(each for each in sys.path if each)
+    return [sys.executable, "-W", "ignore", "-c", start, path, *words]
 
 
 def step_back(mask: Mask) -> None:
@@ -289,7 +277,7 @@ def _start_observer(run_dir: Path, job_pid: int, mask: Mask) -> subprocess.Popen
     words = ["--run-dir", str(run_dir.absolute()), "--root-pid", str(job_pid)]
     command = own_python("fuelline.record.observer", words)
     try:
-        with (run_dir / "observer.log").open("wb") as log:
+        with os.fdopen(open_own(run_dir / "observer.log", os.O_WRONLY), "wb") as log:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

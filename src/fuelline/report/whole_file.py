@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_AS_THE_USER_LIKES = 0o666
+"""It is made to be shown to others; the umask says to whom."""
+
 
 @contextmanager
 def write_whole(path: Path) -> Iterator[BinaryIO]:
@@ -21,7 +24,7 @@ def write_whole(path: Path) -> Iterator[BinaryIO]:
     Others may read it as far as the user's umask has it: it was asked for under this name.
     """
     try:
-        with files.write_whole(path, 0o666) as file:
+        with files.write_whole(path, mode=_AS_THE_USER_LIKES) as file:
             if path.name.endswith(".gz"):
                 with gzip.open(file, "wb", compresslevel=3) as packed:
                     yield cast("BinaryIO", packed)

@@ -15,7 +15,16 @@ import stat
 from collections.abc import Iterator
 from typing import BinaryIO
 
-__all__ = ["is_own_folder", "list_below", "open_below", "read_below", "read_given", "write_whole"]
+__all__ = [
+    "is_own_folder",
+    "list_below",
+    "make_folder",
+    "open_below",
+    "open_own",
+    "read_below",
+    "read_given",
+    "write_whole",
+]
 
 OWNER_FILE = 0o600
 OWNER_FOLDER = 0o700
@@ -81,6 +90,26 @@ def is_own_folder(folder: Folder) -> bool:
         return False
     is_ours = status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
     return stat.S_ISDIR(status.st_mode) and is_ours
+
+
+def make_folder(folder: Folder, *, is_new: bool = True) -> None:
+    """Make a folder, and those above it that are missing, for their owner alone.
+
+    FileExistsError if it is there already and `is_new`.
+    """
+    above = os.path.dirname(os.path.abspath(folder))  # noqa: PTH100, PTH120 - no pathlib in guests
+    if not os.path.isdir(above):  # noqa: PTH112
+        make_folder(above, is_new=False)
+    try:
+        os.mkdir(folder, OWNER_FOLDER)  # noqa: PTH102
+    except FileExistsError:
+        if is_new or not os.path.isdir(folder):  # noqa: PTH112
+            raise
+
+
+def open_own(path: Folder, flags: int) -> int:
+    """A descriptor to write to a file of our own, made for its owner alone; a link is refused."""
+    return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, OWNER_FILE)
 
 
 @contextlib.contextmanager

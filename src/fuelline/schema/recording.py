@@ -35,7 +35,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     version: int = RECORDING_VERSION
     run_id: str
     command: list[str]
-    """As started; values of options that look like secrets are replaced."""
+    """As started, without what looks like a secret; empty with `run --no-command`."""
     host: str
     started_wall_ns: int
     """CLOCK_REALTIME, for people."""

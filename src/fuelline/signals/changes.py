@@ -171,7 +171,8 @@ def _notes(before: RunSamples, after: RunSamples, *, stepped: bool) -> list[str]
         notes.append(f"{before.ranks} ranks before, {after.ranks} after")
     if before.devices != after.devices:
         notes.append(f"devices: {_devices(before)} before, {_devices(after)} after")
-    if before.command != after.command and before.kind == "recorded":
+    is_known = bool(before.command and after.command)  # not with `run --no-command`
+    if is_known and before.command != after.command and before.kind == "recorded":
         notes.append(
             f"commands: {' '.join(before.command)} before, {' '.join(after.command)} after"
         )

@@ -486,3 +486,12 @@ def test_the_number_of_a_task_is_found_where_its_launcher_put_it(
     monkeypatch.setenv("SLURM_PROCID", "3")
     assert main(words) == 0
     assert (tmp_path / "run" / "node-0003").is_dir()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
+def test_a_part_is_not_put_into_a_folder_of_another_user(capsys: Capture, tmp_path: Path) -> None:
+    os.chown(tmp_path, 61234, 61234)
+    code, said = refuse(capsys, "run", "--node-rank", "1", "--run-dir", str(tmp_path), "true")
+    assert (code, list(tmp_path.iterdir())) == (2, [])
+    assert "another user's" in said

@@ -140,12 +140,11 @@ def test_without_room_the_raw_files_are_still_read(
 
 
 def test_half_a_file_is_never_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Path, _: bytes) -> int:
-        self.touch()
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     (tmp_path / "manifest.json").write_text("old")
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space"):
         recording.write_atomically(tmp_path / "manifest.json", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fuelline.schema import files
 from fuelline.schema.files import is_own_folder, list_below, open_below, read_below, write_whole
 
 
@@ -104,3 +105,18 @@ def test_only_a_folder_that_nobody_else_can_write_is_our_own(tmp_path: Path) -> 
     link.symlink_to(tmp_path)
     assert not is_own_folder(link)
     assert not is_own_folder(tmp_path / "none")
+
+
+def test_a_new_folder_and_those_above_it_are_for_their_owner_alone(tmp_path: Path) -> None:
+    files.make_folder(tmp_path / "a" / "b")
+    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b")} == {0o700}
+    files.make_folder(tmp_path / "a" / "b", is_new=False)
+    with pytest.raises(FileExistsError):
+        files.make_folder(tmp_path / "a" / "b")
+
+
+def test_a_file_of_our_own_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="symbolic links"):
+        files.open_own(tmp_path / "link", os.O_WRONLY)
+    assert not (tmp_path / "target").exists()

@@ -154,5 +154,7 @@ class Guest:
         if what in self._blindspots:
             return
         self._blindspots.add(what)
-        text = json.dumps({"what": what, "why": why, "forbids": forbids})
+        from fuelline.schema.redaction import redact  # noqa: PLC0415 - 10 ms, and rarely needed
+
+        text = json.dumps({"what": redact(what), "why": redact(why), "forbids": forbids})
         self.append(_BLINDSPOT, 0, 0, self.spool.text(text))

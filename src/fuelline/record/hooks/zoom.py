@@ -5,6 +5,7 @@ The trace is left beside the recording for a trace viewer. Steps are those of th
 that steps. Whatever fails here ends the zoom, not the training.
 """
 
+import gzip
 import os
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,28 @@ def install(guest: Guest, patches: Patches, run_dir: str, request: str) -> list[
     patches.on_undo(handle.remove)
     patches.on_undo(zoom.stop)
     return [zoom]
+
+
+def _export(profiler: torch.profiler.profile, path: str) -> None:
+    """Write the trace for its owner alone, and without what looks like a secret in its names.
+
+    The profiler's own file is made by us first, so that it has our mode.
+    """
+    from fuelline.schema.files import open_own, write_whole  # noqa: PLC0415 - only for a zoom
+    from fuelline.schema.redaction import redact  # noqa: PLC0415
+
+    plain = path.removesuffix(".gz")
+    os.close(open_own(plain, os.O_WRONLY))
+    try:
+        profiler.export_chrome_trace(plain)
+        with (
+            open(plain, encoding="utf-8", errors="replace") as trace,  # noqa: PTH123 - no pathlib
+            write_whole(path) as file,
+            gzip.open(file, "wt", compresslevel=6, encoding="utf-8") as packed,
+        ):
+            packed.writelines(map(redact, trace))
+    finally:
+        os.unlink(plain)  # noqa: PTH108 - no pathlib
 
 
 class Zoom(Hook):
@@ -103,8 +126,7 @@ class Zoom(Hook):
         start_ns = monotonic_ns()
         profiler.stop()
         path = f"zoom-{self.guest.pid}.json.gz"
-        _make_private(f"{self._run_dir}/{path}")
-        profiler.export_chrome_trace(f"{self._run_dir}/{path}")
+        _export(profiler, f"{self._run_dir}/{path}")
         dur_ns = monotonic_ns() - start_ns
         self.guest.append(_ZOOM, start_ns, dur_ns, self.guest.spool.text(path))
         self._counter = FlopCounterMode(display=False)
@@ -116,12 +138,3 @@ class Zoom(Hook):
             return
         counter.__exit__(None, None, None)
         self.guest.append(_FLOPS, monotonic_ns(), 0, int(counter.get_total_flops()))
-
-
-def _make_private(path: str) -> None:
-    """An empty file for the profiler, which writes into what it finds: no link of others, then."""
-    try:
-        os.unlink(path)  # noqa: PTH108 - no pathlib in guests; of this process before an `exec`
-    except FileNotFoundError:
-        pass
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

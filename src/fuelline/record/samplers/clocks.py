@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from fuelline.record.samplers.procfs import Read, read_kept
 from fuelline.record.samplers.tree import Process, Thread, Tree
+from fuelline.schema.redaction import redact
 from fuelline.schema.samples import Blind, ProcessClock, ProcessSeen, Row, ThreadClock
 
 MAX_THREADS = 200
@@ -39,7 +40,9 @@ class Clocks:
 
     def introduce(self, processes: list[Process], now_ns: int) -> list[ProcessSeen]:
         """The rows that announce new processes."""
-        return [ProcessSeen(now_ns, each.pid, each.ppid, each.stat.name) for each in processes]
+        return [
+            ProcessSeen(now_ns, each.pid, each.ppid, redact(each.stat.name)) for each in processes
+        ]
 
     def sample(self, now_ns: int) -> list[Row]:
         """Rows for everything that changed since the last call."""

@@ -26,6 +26,7 @@ from fuelline.record.samplers.procfs import (
     read_once,
 )
 from fuelline.record.samplers.tree import Process, Tree
+from fuelline.schema.redaction import redact
 from fuelline.schema.samples import OtherProcess
 
 MAX_LOOKS = 250
@@ -153,7 +154,7 @@ class Others:
             at_ns=now_ns,
             interval_ns=now_ns - known.at_ns,
             pid=pid,
-            name=stat.name,
+            name=redact(stat.name),
             cpu_ns=stat.cpu_ns - known.stat.cpu_ns,
             disk_read_bytes=moved[0],
             disk_write_bytes=moved[1],

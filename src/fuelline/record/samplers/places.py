@@ -9,6 +9,7 @@ import posixpath
 
 from fuelline.record.samplers.mounts import UNKNOWN, Mount
 from fuelline.schema.names import encodable
+from fuelline.schema.redaction import redact
 from fuelline.schema.samples import Place
 
 CROWD = 64
@@ -55,7 +56,7 @@ class Places:
         if key not in self._ids:
             self._ids[key] = len(self._ids) + 1
             # A name of any bytes must not cost the journal the frame that it stands in.
-            path, point = encodable(path), encodable(mount.point)
+            path, point = redact(encodable(path)), redact(encodable(mount.point))
             self._new.append(Place(self._ids[key], path, point, mount.fstype, mount.device))
         return self._ids[key]
 

@@ -19,8 +19,10 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
+from fuelline.schema.redaction import redact
 from fuelline.schema.samples import Blind, StackSample
 
 SAMPLES_PER_S = 25
@@ -45,6 +47,8 @@ _NS = 1_000_000_000
 _RECORD = re.compile(r"^thread \((?P<tid>\w+)\)[^;]*;(?P<frames>.*) (?P<count>\d+)$", re.DOTALL)
 _BETWEEN_RECORDS = re.compile(r"\n(?=thread \()")
 _BETWEEN_FRAMES = re.compile(r"(?<=\d\));")
+_redact_once = lru_cache(4096)(redact)
+"""Stacks share most of their frames."""
 _FORBIDS = "naming the line of user code that the time goes to"
 
 
@@ -176,7 +180,7 @@ class Stacks:
 
     def _give_up(self, why: str) -> None:
         if not self._is_over:
-            self._blind.append(Blind("Python stacks", why, _FORBIDS))
+            self._blind.append(Blind("Python stacks", redact(why), _FORBIDS))
         self._is_over = True
 
     def _settle(self) -> None:
@@ -219,5 +223,5 @@ def parse_raw(text: str, pid: int, from_ns: int, until_ns: int) -> Iterator[Stac
         match = _RECORD.match(record)
         if match is not None:
             tid = int(match["tid"]) if match["tid"].isdigit() else 0
-            frames = _BETWEEN_FRAMES.split(match["frames"])
+            frames = [*map(_redact_once, _BETWEEN_FRAMES.split(match["frames"]))]
             yield StackSample(from_ns, until_ns, pid, tid, frames, int(match["count"]))

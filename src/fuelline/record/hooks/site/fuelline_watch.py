@@ -143,9 +143,19 @@ def leave_note(run_dir: str, text: str, part: str = "hooks") -> None:
     """What could not be done in this process; the reader makes a blindspot of it."""
     path = f"{run_dir}/{part}-failed-{os.getpid()}.txt"
     # The name can be guessed: no link is written through, and a pipe that nobody reads is refused.
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         with open(os.open(path, flags, 0o600), "a", encoding="utf-8") as file:
-            file.write(text + "\n")
+            file.write(_redacted(text) + "\n")
     except OSError:
         return  # a folder that cannot be written has no spool either; the reader will say so
+
+
+def _redacted(text: str) -> str:
+    """What failed, without secrets; only its kind if our own package is what cannot be loaded."""
+    try:
+        _load_package()
+        from fuelline.schema.redaction import redact  # noqa: PLC0415 - exists only from here on
+    except ImportError:
+        return text.partition("(")[0]
+    return redact(text)

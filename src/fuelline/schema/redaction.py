@@ -1,0 +1,430 @@
+"""What looks like a secret is replaced by `***` before it is written down: recordings get copied.
+
+Standard library only: also used inside the job. Four things give a secret away: the name before it
+(`--api-key x`, `"password": "x"`, `HF_TOKEN=x`), its place in a URL (a login, a signature), its
+place in a header, or its own shape (`ghp_...`, a JWT). A name counts by its last word, so
+`--tokenizer`, `--max-tokens` and `--key-dim` are shown. If in doubt, a value is hidden: what that
+costs is one word of a command line.
+
+What this cannot know: a secret that stands alone and looks like any other word, and one glued to a
+single letter (`mysql -pSECRET`). `fuelline run --no-command` is for those.
+"""
+
+import re
+from collections.abc import Iterable
+
+__all__ = ["SUSPICIOUS", "redact", "redact_code", "redact_command"]
+
+MASK = "***"
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_ALWAYS = _set(
+    "secret secrets password passwords passwd passphrase passcode pwd pw psw userpass apikey "
+    "apikeys authtoken accesstoken credential credentials cred creds auth oauth bearer "
+    "authorization authkey accesskey secretkey privatekey cookie cookies jwt otp totp "
+    "mnemonic webhook htpasswd signature sig sas"
+)
+"""Last words of names whose value is a secret whatever stands before them."""
+_UNLESS = {
+    "token": _set(
+        "pad eos bos unk mask sep cls image video audio special max min num per stop next first "
+        "last end start extra text word prompt decoder forced new cost time bytes by control "
+        "placeholder"
+    ),
+    "key": _set(
+        "sort primary group partition image text label input output target data column json batch "
+        "state field foreign feature metric monitor num query value cache dict sample row index "
+        "object s3 path prompt source loss score best config answer question message audio video "
+        "dataset routing hot map item record"
+    ),
+    "pass": _set(
+        "num single two three first second third last forward backward low high band one multi by "
+        "per each warmup extra render compiler opt optimization"
+    ),
+}
+"""Last words that mean a secret, and the words before them with which they do not."""
+_ONLY = {
+    "keys": _set("api access secret private account auth ssh openai wandb"),
+    "tokens": _set("api access auth bearer secret private refresh session hf github"),
+}
+"""Last words that mean secrets only after one of these."""
+_AMBIGUOUS = frozenset({"key", "pass", "sig", "signature", "auth", "pw", "cookie", "cookies"})
+"""Names that by themselves mean much else in a text that is no command (`key=len`, `pass=2`)."""
+_RUN_TOGETHER = re.compile(
+    r"(?:passwo?r?d|passphrase|secret|apikey|(?<!de)token|credentials?"
+    r"|(?:access|secret|private|auth|account|shared|signing|encrypt\w*|wandb|license|master|session"
+    r"|ssh|openai|subscription)key"
+    r"|(?:db|user|ssh|ftp|smtp|mysql|pg|admin|root|my|key|store|redis|mail|proxy)pass)$"
+)
+"""`PGPASSWORD`, `hftoken`, `dbpass`; not `compass`, `monkey`."""
+_SWITCHES = _set("use no enable disable with without skip has is allow require need")
+"""First words of options that often take no value, as `--use-auth-token`."""
+_IN_QUERIES = _set(
+    "code key sid session sessionid hmac assertion ticket awsaccesskeyid googleaccessid policy "
+    "x-amz-credential x-goog-credential key-pair-id user pass auth st skoid sktid"
+)
+"""More names that give access when they stand in a URL."""
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_SCHEMES = _set("bearer basic token digest apikey api-key negotiate aws4-hmac-sha256")
+
+_SHAPES = (
+    r"hf_(?=[a-z]{0,30}[A-Z0-9])[A-Za-z0-9]{16,}",  # Hugging Face
+    r"api_org_[A-Za-z0-9]{20,}",
+    r"sk-(?:live|test|proj|ant|or|svcacct|admin|lf)-[\w-]{4,}",  # OpenAI, Anthropic, OpenRouter
+    r"sk-(?=[A-Za-z]{0,60}\d)[A-Za-z0-9]{20,}",
+    r"[rsp]k_(?:live|test)_\w{6,}",  # Stripe
+    r"whsec_[\w+/=]{12,}",
+    r"gh[pousr]_[A-Za-z0-9]{16,}",  # GitHub
+    r"github_pat_\w{20,}",
+    r"gl(?:pat|ptt|dt|rt|cbt|soat|ft|imt|agent|oas)-[\w-]{16,}",  # GitLab
+    r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}(?:[:/, ]+[A-Za-z0-9+/]{40}(?![A-Za-z0-9+/]))?",  # AWS
+    r"xox[abeoprs]-[\w-]{8,}",  # Slack
+    r"xapp-[\w-]{16,}",
+    r"AIza[\w-]{30,}",  # Google
+    r"ya29\.[\w-]{8,}",
+    r"GOCSPX-[\w-]{16,}",
+    r"1//0[\w-]{30,}",
+    r"npm_[A-Za-z0-9]{24,}",
+    r"pypi-Ag[\w-]{16,}",
+    r"nvapi-[\w-]{16,}",  # NVIDIA
+    r"r8_[A-Za-z0-9]{16,}",  # Replicate
+    r"do[opr]_v1_[a-f0-9]{16,}",  # DigitalOcean
+    r"SG\.[\w-]{12,}\.[\w-]{12,}",  # SendGrid
+    r"gsk_[A-Za-z0-9]{20,}",  # Groq
+    r"(?:xai|pplx|tvly)-(?=[\w-]{0,60}\d)[\w-]{20,}",
+    r"(?:tgp_v1|fw|jina|esecret|lsv2_[ps][tk]|wandb_v1)_(?=[\w-]{0,60}\d)[\w-]{20,}",
+    r"(?:shpat|figd|sntrys|ntn|rpa|dckr_pat|lin_api|dd[ap])_(?=[\w-]{0,60}\d)[\w-]{20,}",
+    r"dapi[a-f0-9]{32}(?:-\d)?",  # Databricks
+    r"hv[sbr]\.[\w-]{20,}",  # Vault
+    r"ATATT3x[\w=-]{20,}",  # Atlassian
+    r"tskey-[\w-]{16,}",
+    r"local-[a-f0-9]{40}",  # a W&B server of one's own
+    r"AGE-SECRET-KEY-1[A-Z0-9]{20,}",
+    r"eyJ[\w-]{8,2000}\.[\w-]{4,}(?:\.[\w-]*)?",  # JWT
+    r"hooks\.slack\.com/(?:services|workflows|triggers)/[\w/-]+",
+    r"discord(?:app)?\.com/api/webhooks/[\w/-]+",
+    r"api\.telegram\.org/bot[\w:-]+",
+)
+_SHAPE = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(_SHAPES)})")
+_PEM = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
+)
+_LOGIN = re.compile(
+    r"(?P<scheme>://)(?:[^/\s\"'<>?#]{1,300}|[^/\s:@\"']{0,100}:(?!\d{1,5}(?:[/?#]|$))[^\s\"'@]{1,300})"
+    r"@(?=[\w\[])"
+)
+"""`scheme://user:password@host`; the password may have `@` in it, or after a colon `/`."""
+_BARE_LOGIN = re.compile(
+    r"(?<![\w/:.%+-])(?!mailto:)(?P<user>[\w.%+-]{1,100}):[^\s:@/\"'<>()]{1,300}@(?!sha256\b)(?=[^\W_])"
+)
+_STEMS = (
+    *("key", "token", "secret", "pass", "pwd", "pw", "psw", "auth", "cred", "bearer", "cookie"),
+    *("sig", "sas", "otp", "jwt", "mnemonic", "webhook"),
+)
+"""Every name that means a secret has one of these in it."""
+_NAME = rf"[\w.\-\[\]$]{{0,200}}(?:{'|'.join(_STEMS)})[\w\-\]]{{0,60}}"
+"""Bounded, as names are untrusted: no text takes longer than a multiple of its length."""
+_QUOTED = r"b?(?P<quote>\\*[\"'])(?P<quoted>.*?)(?P=quote)"
+_QUERY = re.compile(
+    r"(?P<before>[?&#;]|%3F|%26|%23)(?P<name>[\w.\-~]+?)(?P<sep>=|%3D)(?P<value>[^&\s\"'#;<>]+)",
+    re.IGNORECASE,
+)
+_BARE = r"[^\s,;&\"'(){}\[\]<>]"
+_REST = re.compile(f"{_BARE}*")
+_PAIR = re.compile(
+    rf"(?<![\w.\-\[\]$])(?P<name>{_NAME})(?P<between>\\*[\"']?\]?\s*(?:=|(?<!:):(?!:)|%3D|=>)\s*)"
+    rf"(?:{_QUOTED}|(?P<open>[\[{{])|(?P<bare>{_BARE}{{1,500}}))",
+    re.IGNORECASE | re.DOTALL,
+)
+"""`name=value` and `name: value`, with or without quotes around either."""
+_OPTION = re.compile(
+    rf"(?<![\w-])(?P<name>--?{_NAME})(?P<between>\s+)(?:{_QUOTED}|(?P<bare>[^\s\"']+))",
+    re.IGNORECASE | re.DOTALL,
+)
+"""`--name value` within one text, as in `bash -c "..."`."""
+_HEADER = re.compile(
+    r"(?P<name>\b(?:proxy-)?authorization\b\\*[\"']?\s*[:=]\s*\\*[\"']?)"
+    r"(?P<scheme>[A-Za-z][\w-]*\s+)?(?P<value>[^\s\"'\\,;]+(?:,\s*\w+=[^\s\"'\\]+)*)",
+    re.IGNORECASE,
+)
+_COOKIE = re.compile(r"(?P<name>\b(?:set-)?cookie\s*:\s*)(?P<value>[^\"'\n]+)", re.IGNORECASE)
+_SCHEME = re.compile(r"\b(?P<scheme>bearer\s+|basic\s+)(?P<value>[\w.~+/=-]{6,})", re.IGNORECASE)
+_LISTED = re.compile(
+    r"(?P<head>[\"']?name[\"']?\s*[:=]\s*[\"']?(?P<name>[\w.-]+)[\"']?\s*,\s*[\"']?value[\"']?\s*[:=]\s*)"
+    r"(?:[\"'](?P<quoted>[^\"']*)[\"']|(?P<bare>[^\s,}\]]+))",
+    re.IGNORECASE,
+)
+"""`{"name": "HF_TOKEN", "value": "x"}`, as containers list their environment."""
+_CODE = re.compile(
+    rf"(?<![\w.\-\[\]$])(?P<name>{_NAME})(?P<between>[\"']?\]?\s*(?:=|:|,)\s*)[bfru]{{0,2}}"
+    r"(?P<quote>[\"'])(?P<quoted>.*?)(?P=quote)",
+    re.IGNORECASE,
+)
+SUSPICIOUS = (
+    *_STEMS,
+    *("=", "%3d", "@", "basic", "hf_", "api_org_", "sk-", "k_live_", "k_test_", "whsec_", "ghp_"),
+    *("gho_", "ghu_", "ghs_", "ghr_", "github_pat", "glpat-", "glptt-", "gldt-", "glrt-", "glcbt-"),
+    *("glsoat-", "glft-", "glimt-", "glagent-", "gloas-", "akia", "asia", "abia", "acca", "xox"),
+    *("xapp-", "aiza", "ya29", "gocspx", "1//0", "npm_", "pypi-ag", "nvapi-", "r8_", "_v1_", "sg."),
+    *("gsk_", "xai-", "pplx-", "tvly-", "fw_", "jina_", "lsv2_", "shpat_", "figd_", "sntrys_"),
+    *(
+        "ntn_",
+        "rpa_",
+        "dckr_",
+        "lin_api",
+        "dda_",
+        "ddp_",
+        "dapi",
+        "hvs.",
+        "hvb.",
+        "hvr.",
+        "atatt3x",
+    ),
+    *("local-", "eyj", "private", "slack.com", "discord", "telegram"),
+)
+"""In lower case: a text with none of these has nothing to redact."""
+
+
+def redact(text: str) -> str:
+    """The text without what looks like a secret; a text that has none comes back as it is."""
+    return _redact(text, is_command=False) if _is_suspicious(text) else text
+
+
+def redact_code(line: str) -> str:
+    """The same for a line of source code, where `token = f(x)` is no secret but a literal is."""
+    if not _is_suspicious(line):
+        return line
+    return _CODE.sub(_hide_literal, _redact_shapes(line))
+
+
+def redact_command(words: Iterable[str]) -> list[str]:
+    """The words of a command line without secrets.
+
+    `train.py --api-key x TOKEN=y s3://me:z@host` -> `train.py --api-key *** TOKEN=*** s3://***@host`
+    """
+    hidden = _Hidden()
+    return [hidden.take(word) for word in words]
+
+
+class _Hidden:
+    """What the words so far say about the next one."""
+
+    def __init__(self) -> None:
+        self._next = ""
+        """`value`: the next word is a secret. `values`: all up to the next option. `switch`: it is
+        one unless it is an option. `scheme`: unless it names a scheme, then the one after it.
+        `login`: it may be `user:password`. `key`: it is one if it looks like one."""
+
+    def take(self, word: str) -> str:
+        """The word as it is shown."""
+        expected, self._next = self._next, ""
+        if expected == "scheme" and word.lower() in _SCHEMES:
+            self._next = "value"
+            return word
+        if expected == "login" and ":" in word and "://" not in word:
+            return f"{word.partition(':')[0]}:{MASK}"
+        if _is_expected(expected, word):
+            self._next = "values" if expected == "values" else ""
+            return MASK
+        return self._show(word)
+
+    def _show(self, word: str) -> str:
+        name, equals, _ = word.partition("=")
+        if equals and _is_plain(name) and _is_secret(name):
+            return f"{name}={MASK}"
+        if not equals:
+            self._next = _AFTER.get(word.lower().rstrip(":")) or _expect_after(word)
+        return _redact(word, is_command=True) if _is_suspicious(word) else word
+
+
+def _is_expected(expected: str, word: str) -> bool:
+    """Whether a word is the secret that the words before it announced."""
+    if expected == "values":
+        return not word.startswith("-")
+    if expected == "switch":
+        return not word.startswith("--")
+    return expected in ("value", "scheme") or (expected == "key" and _looks_random(word))
+
+
+_AFTER = {
+    **dict.fromkeys(("authorization", "proxy-authorization"), "scheme"),
+    **dict.fromkeys(("-u", "--user", "--proxy-user", "--login"), "login"),
+    "bearer": "value",
+    "login": "key",  # `wandb login KEY`
+}
+"""Words that say what the next one is."""
+
+
+def _expect_after(word: str) -> str:
+    """What follows an option, or a header's name (`X-Api-Key:`) in a word of its own."""
+    name = word.rstrip(":")
+    if not (word.startswith("-") or word.endswith(":")) or not _is_plain(name):
+        return ""
+    if not _is_secret(name):
+        return ""
+    parts = _split(name)
+    if parts[0] in _SWITCHES:
+        return "switch"
+    is_list = parts[-1].endswith("s") and parts[-1] not in ("pass", "sas")
+    return "values" if is_list or parts[-1] == "cookie" else "value"
+
+
+def _is_suspicious(text: str) -> bool:
+    lowered = text.lower()
+    return any(stem in lowered for stem in SUSPICIOUS)
+
+
+def _redact(text: str, *, is_command: bool) -> str:
+    text = _redact_shapes(text)
+    text = _COOKIE.sub(rf"\g<name>{MASK}", text)
+    text = _HEADER.sub(_hide_header, text)
+    text = _SCHEME.sub(
+        lambda found: found["scheme"] + MASK if _looks_random(found["value"]) else found[0], text
+    )
+    text = _QUERY.sub(_hide_query, text)
+    text = _LISTED.sub(_hide_listed, text)
+    text = _OPTION.sub(_hide_option, text)
+    return _hide_pairs(text, is_command=is_command)
+
+
+def _redact_shapes(text: str) -> str:
+    """What needs no name: known tokens, private keys, logins in URLs."""
+    text = _PEM.sub(MASK, text)
+    text = _LOGIN.sub(rf"\g<scheme>{MASK}@", text)
+    text = _BARE_LOGIN.sub(rf"\g<user>:{MASK}@", text)
+    return _SHAPE.sub(MASK, text)
+
+
+def _hide_header(found: re.Match[str]) -> str:
+    scheme = found["scheme"] or ""
+    if found["value"].startswith(MASK):
+        return found[0]
+    return f"{found['name']}{scheme}{MASK}"
+
+
+def _hide_query(found: re.Match[str]) -> str:
+    name = found["name"]
+    is_secret = _is_secret(name) or name.lower() in _IN_QUERIES
+    return f"{found['before']}{name}{found['sep']}{MASK}" if is_secret else found[0]
+
+
+def _hide_listed(found: re.Match[str]) -> str:
+    if not _is_secret(found["name"]):
+        return found[0]
+    return found["head"] + (MASK if found["bare"] else f'"{MASK}"')
+
+
+def _hide_option(found: re.Match[str]) -> str:
+    parts = _split(found["name"])
+    is_next_option = found["bare"] is not None and found["bare"].startswith("--")
+    if not _is_secret(found["name"]) or is_next_option:
+        return found[0]
+    if found["bare"] in ("=", ":") or (parts[0] in _SWITCHES and found["bare"] == ""):
+        return found[0]
+    quote = found["quote"] or ""
+    return f"{found['name']}{found['between']}{quote}{MASK}{quote}"
+
+
+def _hide_literal(found: re.Match[str]) -> str:
+    if not _is_secret(found["name"]) or not found["quoted"]:
+        return found[0]
+    if _is_ambiguous(found["name"]) and not _looks_random(found["quoted"]):
+        return found[0]
+    return f"{found[0][: found.start('quoted') - found.start()]}{MASK}{found['quote']}"
+
+
+def _hide_pairs(text: str, *, is_command: bool) -> str:
+    """`name=value` and `name: value`; a value in brackets is hidden to its closing one."""
+    parts: list[str] = []
+    at = 0
+    while (found := _PAIR.search(text, at)) is not None:
+        if not _is_secret(found["name"]) or _is_harmless(found, is_command=is_command):
+            step = found.end("name")
+            parts.append(text[at:step])
+            at = step
+            continue
+        parts += [text[at : found.end("between")], _mask_like(found)]
+        at = found.end()
+        if found["open"] is not None:
+            at = _find_close(text, found.start("open"))
+        elif found["bare"] is not None and (rest := _REST.match(text, at)):
+            at = rest.end()
+    return "".join(parts) + text[at:] if parts else text
+
+
+def _is_harmless(found: re.Match[str], *, is_command: bool) -> bool:
+    """Whether the name means something else here, unless its value looks like a secret."""
+    value = found["quoted"] if found["quote"] else found["bare"]
+    if value == MASK or (value or "").lower() in _SCHEMES:
+        return True  # hidden already, or what is hidden comes after it
+    if not _is_ambiguous(found["name"]):
+        return False
+    if value is None:
+        return found["name"].lower() != "auth"
+    is_pair = "=" in found["between"] or "%3D" in found["between"].upper()
+    is_text = found["quote"] and found["between"][:1] in "\"'\\"  # in JSON
+    return not (is_text or (is_pair and is_command) or _looks_random(value))
+
+
+def _is_ambiguous(name: str) -> bool:
+    words = _split(name)
+    return len(words) == 1 and words[0] in _AMBIGUOUS
+
+
+def _mask_like(found: re.Match[str]) -> str:
+    """The mask, in quotes where its place needs them to stay JSON."""
+    if found["quote"] is not None:
+        return f"{found['quote']}{MASK}{found['quote']}"
+    quote = re.match(r"\\*[\"']", found["between"])
+    return f"{quote[0]}{MASK}{quote[0]}" if quote and ":" in found["between"] else MASK
+
+
+def _find_close(text: str, at: int) -> int:
+    """Behind the bracket that closes the one at a place; the end of the text if none does."""
+    depth = 0
+    for place in range(at, len(text)):
+        if text[place] in "[{":
+            depth += 1
+        elif text[place] in "]}":
+            depth -= 1
+            if not depth:
+                return place + 1
+    return len(text)
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a word is the name of an option, a variable or a setting, and no text."""
+    return re.fullmatch(r"[-+~]*[\w.\-\[\]/@:]+", name) is not None
+
+
+def _split(name: str) -> list[str]:
+    """`--wandbApi_KEY2` -> wandb, api, key."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    while len(words) > 1 and words[-1].isdecimal():
+        words.pop()
+    return words or [""]
+
+
+def _is_secret(name: str) -> bool:
+    """Whether a name means a secret: by its last word, and the one before it."""
+    words = _split(name)
+    last, before = words[-1], words[-2] if len(words) > 1 else ""
+    if last in ("url", "uri", "id") and before in ("webhook", "dsn", "session"):
+        return True
+    if last in _UNLESS:
+        return before not in _UNLESS[last]
+    if last in _ONLY:
+        return before in _ONLY[last]
+    if last in _ALWAYS:
+        return True
+    return _RUN_TOGETHER.search(last) is not None
+
+
+def _looks_random(text: str) -> bool:
+    """Letters and digits in one long word, as secrets and hashes are."""
+    is_word = re.fullmatch(r"[\w.~+/=-]{16,}", text) is not None
+    return is_word and any(map(str.isdigit, text)) and any(map(str.isalpha, text))

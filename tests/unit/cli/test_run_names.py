@@ -1,0 +1,49 @@
+"""A run is named after its script or module; an argument, which may be a secret, never names it."""
+
+from pathlib import Path
+
+import pytest
+
+from fuelline.cli.store import name_job, new_run_dir
+
+
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [
+        ("job.py --api-key sk-live-aaa", "job"),
+        ("-- job.py x", "job"),
+        ("sub/deep.py --lr 1", "deep"),
+        ("-m pkg.train --password x", "pkg.train"),
+        ("-- -m pkg.__main__", "pkg"),
+        ("python -u job.py x", "job"),
+        ("python3.11 -m pkg.train x", "pkg.train"),
+        ("torchrun --nproc-per-node 2 job.py --lr 1", "job"),
+        ("torchrun --nproc-per-node 2 -m pkg.train x", "pkg.train"),
+        ("python -m torch.distributed.run --nproc-per-node 2 job.py", "job"),
+        ("accelerate launch --mixed_precision bf16 job.py", "job"),
+        ("env HF_TOKEN=x python job.py", "job"),
+        ("srun -n 2 --account secret python job.py", "job"),
+        ("bash start.sh --token x", "start"),
+        ("bash -c secret-command", "bash"),
+        ("./simulate --key x -m secret", "simulate"),
+        ("python -c print(1)", "python"),
+        ("gone.py secret", "gone"),
+    ],
+)
+def test_a_job_is_called_after_its_script(
+    job: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    for script in ("job.py", "sub/deep.py", "start.sh"):
+        (tmp_path / script).touch()
+    assert name_job(job.split()) == name
+
+
+def test_a_token_in_a_scripts_own_name_does_not_name_the_run(store: Path) -> None:
+    assert "aB3aB3" not in new_run_dir("hf_" + "aB3" * 12).name
+
+
+def test_a_run_without_a_usable_name_has_one_all_the_same(store: Path) -> None:
+    assert "-run-" in new_run_dir("../..").name
+    assert "-run-" in new_run_dir("").name
