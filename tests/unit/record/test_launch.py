@@ -60,7 +60,7 @@ class Facts(RunFacts, forbid_unknown_fields=True):
 
 @pytest.mark.parametrize("kind", ["whole", "inside"])
 def test_what_the_launcher_writes_is_what_readers_know(tmp_path: Path, kind: str) -> None:
-    facts = launch._describe_run(["train.py", "--token", "x"], tmp_path, Extent(kind, "why"))
+    facts = launch._describe_run(["train.py", "--token", "x"], None, tmp_path, Extent(kind, "why"))
     read = msgspec.json.decode(json.dumps(facts).encode(), type=Facts)
     plain = RunFacts(run_id="", command=[], host="", started_wall_ns=0, started_ns=0)
     assert (read.format, read.version) == (plain.format, plain.version)
@@ -95,7 +95,7 @@ class TestFullDisk:
         monkeypatch.setattr(launch, "write_whole", refuse)
 
     def test_how_the_job_ended_is_written_over_what_was_there(self, tmp_path: Path) -> None:
-        facts = launch._describe_run(["train.py"], tmp_path, Extent())
+        facts = launch._describe_run(["train.py"], None, tmp_path, Extent())
         (tmp_path / RUN_FILE).write_text(json.dumps(facts))
         assert launch._finish(tmp_path, facts, 5) is None
         assert json.loads((tmp_path / RUN_FILE).read_text())["exit_code"] == 5
@@ -103,7 +103,7 @@ class TestFullDisk:
     def test_what_was_there_stays_if_there_is_no_room_for_more(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        facts = launch._describe_run(["train.py"], tmp_path, Extent())
+        facts = launch._describe_run(["train.py"], None, tmp_path, Extent())
         before = json.dumps(facts)
         (tmp_path / RUN_FILE).write_text(before)
         write = os.pwrite

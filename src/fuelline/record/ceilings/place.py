@@ -63,15 +63,9 @@ def prepare_place(path: Path, size_bytes: int, seconds: float) -> Iterator[Place
     _remove_stale(path)
     _check_room(path, size_bytes)
     folder = path / f"{PREFIX}{secrets.token_hex(8)}"
-    try:
-        folder.mkdir(0o700)
-        descriptor = os.open(folder, _FOLDER)
-    except OSError as error:
-        raise RefusedError(
-            f"{path} cannot be written ({error.strerror}). Its storage was not measured. "
-            "Name a folder that you may write to: fuelline probe PATH"
-        ) from None
-    try:
+    descriptor = -1
+    try:  # an interrupt may come at any line from here on
+        descriptor = _make(folder)
         with _lock(descriptor):
             yield Place(descriptor, size_bytes, seconds)
     except OSError as error:
@@ -80,8 +74,22 @@ def prepare_place(path: Path, size_bytes: int, seconds: float) -> Iterator[Place
             "deleted. Try another folder, or a smaller --size."
         ) from error
     finally:
-        _remove(folder, descriptor)
-        os.close(descriptor)
+        if descriptor >= 0:
+            _remove(folder, descriptor)
+            os.close(descriptor)
+        elif folder.exists():
+            folder.rmdir()
+
+
+def _make(folder: Path) -> int:
+    try:
+        folder.mkdir(0o700)
+        return os.open(folder, _FOLDER)
+    except OSError as error:
+        raise RefusedError(
+            f"{folder.parent} cannot be written ({error.strerror}). Its storage was not measured. "
+            "Name a folder that you may write to: fuelline probe PATH"
+        ) from None
 
 
 @contextlib.contextmanager
