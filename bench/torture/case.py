@@ -33,7 +33,7 @@ ENDINGS = (
 )  # fmt: skip
 FOLDERS = ("removed", "replaced", "closed", "read-only", "truncated", "garbled", "filled")
 ODD = ("closes descriptors", "forks", "threads", "new session", "executes itself")
-STREAMS = ("<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full", ">/dev/full", "</dev/null 2>&1")
+STREAMS = ("<&-", ">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full", ">/dev/full", "<&- 2>&-")
 
 
 @dataclass
@@ -53,8 +53,8 @@ class Case:
     @property
     def name(self) -> str:
         """All of it in a line."""
-        told = {key: self.told[key] for key in ("act", "whom", "signal", "at", "end", "catches")
-                if self.told.get(key) not in (None, "")}  # fmt: skip
+        keys = ("act", "whom", "count", "signal", "at", "end", "catches")
+        told = {key: self.told[key] for key in keys if self.told.get(key) not in (None, "")}
         more = [str(each) for each in (told, self.outside, self.limit[0] and self.limit) if each]
         return " ".join([self.mode, self.told["kind"], self.fault, *more, self.streams])
 
@@ -136,7 +136,9 @@ def _streams(case: Case, rng: random.Random) -> None:
 
 
 def _descriptors(case: Case, rng: random.Random) -> None:
-    case.limit = ("-n", rng.choice((16, 24, 40, 64, 100, 256)))
+    limit = rng.choice((16, 24, 40, 64, 100, 256))
+    case.limit = ("-n", limit)
+    case.told |= {"act": "self", "whom": "opens files", "count": limit - 12}
 
 
 def _file_size(case: Case, rng: random.Random) -> None:
@@ -144,7 +146,9 @@ def _file_size(case: Case, rng: random.Random) -> None:
 
 
 def _processes(case: Case, rng: random.Random) -> None:
-    case.limit = ("-u", rng.choice((4, 8, 12, 24, 60, 200, 410, 500)))
+    limit = rng.choice((4, 8, 12, 24, 60, 200, 410, 500))
+    case.limit = ("-u", limit)
+    case.told |= {"act": "self", "whom": "a crowd", "count": min(limit, 60) - 3, "workers": 0}
 
 
 def _space(case: Case, rng: random.Random) -> None:

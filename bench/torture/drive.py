@@ -34,7 +34,7 @@ LEAST_KIB = 40_000
 """Less memory than that no interpreter starts in, and we are one more of them for a moment."""
 MARK = "FUELLINE_TORTURE"
 _OPTIONS = {"fix": ["--fix"], "zoom": ["--zoom", "2@3"], "quiet": ["--quiet"]}
-_MAY_LEAVE = re.compile(r"__pycache__|\.pyc$|/torchelastic_")
+_MAY_LEAVE = re.compile(r"__pycache__|\.pyc$|/torchelastic_|/pymp-")
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Bench:
                 rec = disk / "rec"
                 words = [word.replace("DISK", str(disk)) for word in options]
                 ours = [sys.executable, "-m", "fuelline", "run", "--run-dir", str(rec), *words]
-                command = [*ours, *command]
+                command = [*ours, *command[1:]]  # which finds a python by itself
             shell = stack.enter_context(_limited(limit, case.seed, place))
             line = f"{shell} {' '.join(map(_quote, command))} {streams}"
             return _watch(line, place, outside or {}, f"{case.seed}-{os.getpid()}-{time.time_ns()}")

@@ -126,7 +126,7 @@ def misbehave(told: dict[str, Any]) -> None:
     elif act == "folder":
         spoil(whom)
     elif act == "self":
-        strain(whom)
+        STRAINS[whom](told)
 
 
 def find(whom: str) -> list[int]:
@@ -211,12 +211,7 @@ SPOILED = {
 }
 
 
-def strain(how: str) -> None:
-    """Do something odd that jobs do."""
-    STRAINS[how]()
-
-
-def fork_often() -> None:
+def fork_often(_: dict[str, Any]) -> None:
     for _ in range(60):
         pid = os.fork()
         if pid == 0:
@@ -224,7 +219,7 @@ def fork_often() -> None:
         os.waitpid(pid, 0)
 
 
-def start_threads() -> None:
+def start_threads(_: dict[str, Any]) -> None:
     threads = [threading.Thread(target=time.sleep, args=(0.05,)) for _ in range(40)]
     for thread in threads:
         thread.start()
@@ -232,7 +227,7 @@ def start_threads() -> None:
         thread.join()
 
 
-def go_elsewhere() -> None:
+def go_elsewhere(_: dict[str, Any]) -> None:
     """The first process waits and leaves with 3; its child goes on in a session of its own."""
     if os.fork():
         os.wait()
@@ -240,14 +235,40 @@ def go_elsewhere() -> None:
     os.setsid()
 
 
-def begin_again() -> None:
+def begin_again(_: dict[str, Any]) -> None:
     if "TORTURED" not in os.environ:
         os.environ["TORTURED"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
+def open_files(told: dict[str, Any]) -> None:
+    """As many as the limit allows beside what a job has open anyway."""
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(told["count"])]
+    time.sleep(0.2)
+    for each in opened:
+        os.close(each)
+
+
+def be_many(told: dict[str, Any]) -> None:
+    """As many processes at a time as the limit allows."""
+    reader, writer = os.pipe()
+    pids = []
+    for _ in range(told["count"]):
+        pids.append(os.fork())
+        if not pids[-1]:
+            os.close(writer)
+            os.read(reader, 1)  # until the last is there
+            os._exit(0)
+    os.close(reader)
+    os.close(writer)
+    for pid in pids:
+        os.waitpid(pid, 0)
+
+
 STRAINS = {
-    "closes descriptors": lambda: os.closerange(3, 256),
+    "a crowd": be_many,
+    "opens files": open_files,
+    "closes descriptors": lambda _: os.closerange(3, 256),
     "forks": fork_often,
     "threads": start_threads,
     "new session": go_elsewhere,

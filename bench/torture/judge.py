@@ -19,7 +19,7 @@ GOES_ON = {-signal.SIGKILL, -signal.SIGSEGV}
 
 def find_complaint(case: Case, got: Result, plain: Result, clean: Result) -> str | None:
     """What is wrong, if anything is; `clean` is the plain job to which nothing happened."""
-    complaint = _find_remains(got, plain)
+    complaint = None if plain.hangs else _find_remains(got, plain)
     is_too_tight = (plain.returncode, plain.results) != (clean.returncode, clean.results)
     if complaint is not None or (case.limit[0] and is_too_tight):
         return complaint  # under a limit that is too tight for the job itself anything may come out
