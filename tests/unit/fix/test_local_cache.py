@@ -222,19 +222,19 @@ def test_a_holder_that_was_stopped_does_not_stop_the_job(
 ) -> None:
     monkeypatch.setattr(local_cache, "LOCK_TRIES", 2)
     write(source / "a", b"content")
-    with open_cache(folder, BUDGET), local_cache._Lock(str(folder / "ledger")):
+    with open_cache(folder, BUDGET), local_cache.Ledger(str(folder)):
         assert read(LocalCache(str(folder), BUDGET, [str(source)]), source / "a") is None
 
 
 def test_a_child_forked_under_the_lock_does_not_keep_it(folder: Path) -> None:
     with open_cache(folder, BUDGET):
-        with local_cache._Lock(str(folder / "ledger")):
+        with local_cache.Ledger(str(folder)):
             child = os.fork()
             if child == 0:
                 time.sleep(30)
                 os._exit(0)
         try:
-            with local_cache._Lock(str(folder / "ledger")) as ledger:
+            with local_cache.Ledger(str(folder)) as ledger:
                 assert ledger.read() == 0
         finally:
             os.kill(child, 9)
