@@ -6,12 +6,16 @@ import os
 import random
 import stat
 import time
+import zlib
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fuelline.fix.adapters.shards import Entry, Pack
+from fuelline.fix.adapters.shards import Block, DamagedPackError, Entry, Pack, is_plain_name
 from fuelline.fix.packing import scan
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import open_below
+from fuelline.schema.shards import CHECKSUM_AT, HEADER, LARGE_BYTES, SHARD, SLOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,14 +29,99 @@ _CHUNK = 1 << 20
 
 
 def open_pack(folder: Path) -> Pack:
-    """A pack, or a sentence that says why it is none."""
+    """A pack that is whole, as far as can be said without reading its shards; or a sentence."""
     try:
-        return Pack(str(folder))
-    except (OSError, ValueError) as error:
+        pack = Pack(str(folder))
+        _check_index(pack)
+    except OSError as error:
         raise InputError(
-            f"{folder} is not a whole pack ({error}). Nothing was started. "
-            f"`fuelline pack DATA_DIR -o {folder}` makes one, or goes on with it."
+            f"{folder} is not a whole pack ({error.strerror or error}). Nothing was started. "
+            f"`fuelline pack DATA_DIR -o DIR` makes a new one, or goes on with one that was cut "
+            "short."
         ) from None
+    return pack
+
+
+def _check_index(pack: Pack) -> None:
+    """Its checksum, then every name and place in it: less than a second for a million files."""
+    if pack.version > 1 and _sum_index(pack) != pack.checksum:
+        raise DamagedPackError("its index is damaged: the checksum is another", pack.folder)
+    shards = _Shards(pack)
+    for entries, names in pack.blocks():
+        ends = list(accumulate(entries.name_bytes, initial=entries.name_at[0]))
+        if entries.name_at != ends[:-1]:
+            raise DamagedPackError("its names are not in order", pack.folder)
+        _check_names(pack, names, [end - ends[0] for end in ends])
+        for mode in set(entries.mode):
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise DamagedPackError("it holds what is neither file nor folder", pack.folder)
+        shards.check(entries)
+    _check_slots(pack)
+
+
+def _check_names(pack: Pack, names: bytes, ends: list[int]) -> None:
+    """Whether one leads out of its folder; without cutting them apart where none can."""
+    lasts = {names[end - 1 : end] for end in ends[1:]}
+    firsts = {names[start : start + 1] for start in ends[:-1]}
+    is_harmless = not any(sign in names for sign in (b"\0", b"./", b"//"))
+    if is_harmless and b"/" not in firsts and not {b"/", b"."} & lasts:
+        return
+    for start, end in pairwise(ends):
+        name = names[start:end]
+        if name and not all(map(is_plain_name, name.split(b"/"))):
+            raise DamagedPackError(f"it has a name that leads out of it: {name!a}", pack.folder)
+
+
+def _sum_index(pack: Pack) -> int:
+    head = bytearray(pack.pread(HEADER.size, 0))
+    head[CHECKSUM_AT : CHECKSUM_AT + 4] = bytes(4)
+    total = zlib.crc32(head)
+    for at in range(HEADER.size, pack.index_bytes, _CHUNK):
+        total = zlib.crc32(pack.pread(min(_CHUNK, pack.index_bytes - at), at), total)
+    return total
+
+
+class _Shards:
+    """The files with the contents, and how long they are."""
+
+    def __init__(self, pack: Pack) -> None:
+        self._folder = pack.folder
+        self._sizes: dict[int, int] = {}
+
+    def check(self, entries: Block) -> None:
+        """Every content is within its shard, which is a file of its own if the content is large."""
+        sizes, is_file = self._sizes, stat.S_ISREG
+        rows = zip(entries.mode, entries.shard, entries.offset, entries.size, strict=True)
+        for mode, shard, offset, size in rows:
+            if not is_file(mode):
+                continue
+            if shard not in sizes:
+                sizes[shard] = self._measure(shard)
+            is_alone = not offset and size == sizes[shard]
+            if offset + size > sizes[shard] or (size >= LARGE_BYTES and not is_alone):
+                reason = f"{SHARD.format(shard)} has not the size that the index says"
+                raise DamagedPackError(reason, self._folder)
+
+    def _measure(self, shard: int) -> int:
+        descriptor = open_below(self._folder, SHARD.format(shard))
+        size_bytes = os.fstat(descriptor).st_size
+        os.close(descriptor)
+        return size_bytes
+
+
+def _check_slots(pack: Pack) -> None:
+    """As many as there are entries, the rest empty, so that every search ends."""
+    filled = total = 0
+    for at in range(0, pack.slots, _CHUNK):
+        many = min(_CHUNK, pack.slots - at)
+        found = memoryview(pack.pread(many * SLOT.size, pack.slots_at + at * SLOT.size)).cast("I")
+        numbers = found.tolist()
+        if max(numbers) > pack.count:
+            raise DamagedPackError("its table leads out of its index", pack.folder)
+        filled += many - numbers.count(0)
+        total += sum(numbers)
+    if filled != pack.count or total != pack.count * (pack.count + 1) // 2:
+        raise DamagedPackError("its table has not every name once", pack.folder)
 
 
 def check_pack(
