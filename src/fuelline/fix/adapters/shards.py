@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import zlib
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
@@ -167,6 +168,8 @@ class Pack:
                 return None
             entry = self.entry(number - 1)
             if entry.name_bytes == len(wanted) and self._name(entry) == wanted:
+                if not (stat.S_ISREG(entry.mode) or stat.S_ISDIR(entry.mode)):
+                    raise self._damage("it holds what is neither file nor folder")
                 return entry
         raise self._damage("its table has no end")
 
