@@ -116,6 +116,36 @@ def test_a_copy_that_was_cut_short_is_made_anew(source: Path, folder: Path) -> N
         assert read(cache, source / "a") == b"content"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_copy_that_somebody_else_put_there_is_not_believed(source: Path, folder: Path) -> None:
+    write(source / "a", b"content")
+    with open_cache(folder, BUDGET):
+        cache = LocalCache(str(folder), BUDGET, [str(source)])
+        read(cache, source / "a")
+        (copy,) = copies(folder)
+        copy.write_bytes(b"poison!")
+        os.chown(copy, 65534, 65534)
+        assert read(cache, source / "a") == b"content"
+
+
+def test_a_link_in_the_place_of_a_copy_or_of_the_ledger_is_not_followed(
+    source: Path, folder: Path, tmp_path: Path
+) -> None:
+    write(source / "a", b"content")
+    (tmp_path / "victim").write_bytes(b"VICTIM!")
+    with open_cache(folder, BUDGET):
+        cache = LocalCache(str(folder), BUDGET, [str(source)])
+        read(cache, source / "a")
+        for planted in (copies(folder)[0], folder / "ledger"):
+            planted.unlink()
+            planted.symlink_to(tmp_path / "victim")
+        assert read(cache, source / "a") is None
+        write(source / "b", b"content")
+        assert read(cache, source / "b") is None
+        (folder / "ledger").unlink()
+    assert (tmp_path / "victim").read_bytes() == b"VICTIM!"
+
+
 def test_the_budget_holds_and_what_this_run_uses_stays(source: Path, folder: Path) -> None:
     budget = 10 << 20
     for number in range(16):
