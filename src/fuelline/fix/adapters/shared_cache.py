@@ -9,7 +9,8 @@ the source once. No link is followed, below the folder, on any way.
     DIR/objects/3f/3f9c...-16384-17...  copies of all users, each deleted by its owner only
     DIR/UID/marks/3f/3f9c...            our marks     DIR/UID/drafts, DIR/UID/ledger  as in our own
 
-Costs a hit 0.11 ms for 100 kB beyond a cache of our own (docs/cache.md). Standard library only.
+A hit on 100 kB costs 0.16 ms more than in a cache of our own (docs/cache.md). Standard library
+only.
 """
 # ruff: noqa: PTH119, PTH120 - a guest loads as little as it can; no pathlib
 
