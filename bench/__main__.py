@@ -58,6 +58,7 @@ OWN_SECTION = (
     "pack_speed",
     "cache_epoch",
     "cache_torture",
+    "foreign_files",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

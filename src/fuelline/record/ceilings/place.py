@@ -8,23 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import shutil
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.schema.errors import InputError, RefusedError
-from fuelline.schema.files import OWNER_FOLDER, is_own_folder
 from fuelline.schema.units import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PREFIX = ".fuelline-probe-"
-_WRITTEN = re.compile(r"large|\d+\.small")
-"""Names of the files in it."""
 SPARE_SHARE = 0.05
 """Of the disk: a probe must leave so much free; ext4 itself reserves as much for root."""
 
@@ -49,7 +44,7 @@ def prepare_place(path: Path, size_bytes: int, seconds: float) -> Iterator[Place
     _check_room(path, size_bytes)
     folder = path / f"{PREFIX}{os.getpid()}"
     try:
-        folder.mkdir(mode=OWNER_FOLDER)
+        folder.mkdir()
     except OSError as error:
         raise RefusedError(
             f"{path} cannot be written ({error.strerror}). Its storage was not measured. "
@@ -84,23 +79,7 @@ def _check_room(path: Path, size_bytes: int) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    """Folders of ours whose process is gone, if they hold nothing but what a probe writes."""
     for left in path.glob(f"{PREFIX}[0-9]*"):
         pid = left.name.removeprefix(PREFIX)
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists() and is_own_folder(left):
-            _remove_own(left)
-
-
-def _remove_own(folder: Path) -> None:
-    try:
-        inside = list(folder.iterdir())
-        if all(_WRITTEN.fullmatch(each.name) and _is_file(each) for each in inside):
-            for each in inside:
-                each.unlink()
-            folder.rmdir()
-    except OSError:
-        return  # somebody else was faster
-
-
-def _is_file(path: Path) -> bool:
-    return stat.S_ISREG(path.lstat().st_mode)
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(left, ignore_errors=True)

@@ -83,22 +83,10 @@ def test_what_a_killed_probe_left_is_removed_by_the_next(tmp_path: Path) -> None
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     (tmp_path / f"{PREFIX}{gone.pid}").mkdir()
-    for name in ("large", "0.small", "17.small"):
-        (tmp_path / f"{PREFIX}{gone.pid}" / name).write_bytes(b"x")
     (tmp_path / f"{PREFIX}{os.getppid()}").mkdir()
     with prepare_place(tmp_path, SMALL, 0.1):
         pass
     assert [path.name for path in tmp_path.iterdir()] == [f"{PREFIX}{os.getppid()}"]
-
-
-@pytest.mark.parametrize("name", ["thesis.tex", "large/thesis.tex"])
-def test_a_folder_with_such_a_name_that_holds_other_files_stays(tmp_path: Path, name: str) -> None:
-    path = tmp_path / f"{PREFIX}4194305" / name  # no process has such a number
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"mine")
-    with prepare_place(tmp_path, SMALL, 0.1):
-        pass
-    assert path.read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize(
