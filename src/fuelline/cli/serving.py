@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -106,7 +107,8 @@ def _open_cache(options: argparse.Namespace, stack: contextlib.ExitStack) -> dic
     folder = options.cache.absolute()
     roots = [str(path.absolute()) for path in options.cache_from]
     if not roots:
-        roots = find_slow_mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+        mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+        roots = find_slow_mounts(mounts)
     inside = [root for root in roots if folder.is_relative_to(root)]
     if inside:
         raise UsageError(

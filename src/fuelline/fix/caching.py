@@ -94,8 +94,8 @@ def _take(folder: Path) -> None:
 
 def _refusal(folder: Path, reason: str) -> RefusedError:
     return RefusedError(
-        f"{folder} cannot be used as a cache: {reason}. The job was not started. Name a folder on "
-        "a disk that can be written, and has room, with --cache."
+        f"{folder} cannot be used as a cache: {reason}. The job was not started. Name another "
+        "folder with --cache, one on a local disk with room."
     )
 
 
@@ -232,5 +232,5 @@ def find_slow_mounts(mountinfo: str) -> list[str]:
             continue
         kind = kinds[0]
         if kind.startswith((*SLOW_TYPES, "fuse")) and kind not in ("fusectl", "fuse.lxcfs"):
-            found.append(fields[4].encode().decode("unicode_escape"))
+            found.append(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4]))
     return found

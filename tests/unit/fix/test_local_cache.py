@@ -302,7 +302,7 @@ def test_slow_mounts_are_those_over_a_network() -> None:
     text = (
         "27 1 254:0 / / rw - ext4 /dev/vda rw\n"
         "30 27 0:40 / /mnt/my\\040data rw - nfs4 server:/d rw\n"
-        "31 27 0:41 / /fuse rw - fuse.sshfs x rw\n"
+        "31 27 0:41 / /fuse/caf\u00e9\udce9 rw - fuse.sshfs x rw\n"
         "32 27 0:42 / /sys/fs/fuse/connections rw - fusectl fusectl rw\n"
     )
-    assert find_slow_mounts(text) == ["/mnt/my data", "/fuse"]
+    assert find_slow_mounts(text) == ["/mnt/my data", "/fuse/caf\u00e9\udce9"]
