@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import stat
@@ -18,7 +19,7 @@ from fuelline.schema.files import open_below
 from fuelline.schema.shards import CHECKSUM_AT, HEADER, LARGE_BYTES, SHARD, SLOT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SPOT_S = 2.0
 """A look at the source before a job: enough for all of some 100,000 files on a local disk, and too
@@ -28,18 +29,26 @@ _BLOCK = 64
 _CHUNK = 1 << 20
 
 
-def open_pack(folder: Path) -> Pack:
+@contextlib.contextmanager
+def open_pack(folder: Path) -> Iterator[Pack]:
     """A pack that is whole, as far as can be said without reading its shards; or a sentence."""
     try:
         pack = Pack(str(folder))
-        _check_index(pack)
     except OSError as error:
-        raise InputError(
-            f"{folder} is not a whole pack ({error.strerror or error}). Nothing was started. "
-            f"`fuelline pack DATA_DIR -o DIR` makes a new one, or goes on with one that was cut "
-            "short."
-        ) from None
-    return pack
+        raise _refusal(folder, error) from None
+    with contextlib.closing(pack):
+        try:
+            _check_index(pack)
+        except OSError as error:
+            raise _refusal(folder, error) from None
+        yield pack
+
+
+def _refusal(folder: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{folder} is not a whole pack ({error.strerror or error}). Nothing was started. "
+        "`fuelline pack DATA_DIR -o DIR` makes a new one, or goes on with one that was cut short."
+    )
 
 
 def _check_index(pack: Pack) -> None:
@@ -128,18 +137,17 @@ def check_pack(
     source: Path, folder: Path, tell: Callable[[int, int], None]
 ) -> list[tuple[str, str]]:
     """Names that differ, and how."""
-    pack = open_pack(folder)
     differs: list[tuple[str, str]] = []
     packed: set[str] = set()
-    for number in range(pack.count):
-        entry = pack.entry(number)
-        if stat.S_ISREG(entry.mode):
-            name = pack.name(entry)
-            packed.add(name)
-            why = _compare(source / name, pack, entry)
-            if why is not None:
-                differs.append((name, why))
-        tell(number + 1, pack.count)
+    with open_pack(folder) as pack:
+        for number, (raw, entry) in enumerate(pack.rows(0), start=1):
+            if stat.S_ISREG(entry.mode):
+                name = os.fsdecode(raw)
+                packed.add(name)
+                why = _compare(source / name, pack, entry)
+                if why is not None:
+                    differs.append((name, why))
+            tell(number, pack.count)
     differs += [
         (found.name, "not in the pack")
         for found in scan(source, [])
@@ -177,11 +185,14 @@ def spot_check(folder: Path, seconds: float = SPOT_S) -> Spot:
     All files if there is time. If not, blocks of them in another disorder every time, so that what
     one start missed the next may find.
     """
-    pack = open_pack(folder)
-    root = Path(pack.root)
-    if not root.is_dir():
-        return Spot([], 0, pack.count)
-    until = time.monotonic() + seconds
+    with open_pack(folder) as pack:
+        root = Path(pack.root)
+        if not root.is_dir():
+            return Spot([], 0, pack.count)
+        return _look_around(root, pack, time.monotonic() + seconds)
+
+
+def _look_around(root: Path, pack: Pack, until_s: float) -> Spot:
     starts = list(range(0, pack.count, _BLOCK))
     random.shuffle(starts)
     differs, looked = [], 0
@@ -189,7 +200,7 @@ def spot_check(folder: Path, seconds: float = SPOT_S) -> Spot:
         numbers = range(start, min(start + _BLOCK, pack.count))
         differs += [name for at in numbers if (name := _differs(root, pack, at)) is not None]
         looked += len(numbers)
-        if time.monotonic() > until:
+        if time.monotonic() > until_s:
             break
     return Spot(sorted(differs), looked, pack.count)
 

@@ -51,7 +51,12 @@ class Journal:
     def __enter__(self) -> Journal:  # noqa: PYI034 - typing.Self is of 3.11
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self._path, flags, 0o600)
-        self._file = os.fdopen(descriptor, "a+", encoding="utf-8")
+        self._file = os.fdopen(
+            descriptor,
+            "a+",
+            encoding="utf-8",
+            errors="backslashreplace",  # what is no UTF-8 is no JSON then
+        )
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

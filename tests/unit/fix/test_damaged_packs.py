@@ -16,7 +16,7 @@ from fuelline.fix import packing
 from fuelline.fix.adapters import PATHS_VARIABLE, SITE_DIR
 from fuelline.fix.adapters.packed import PackServer
 from fuelline.fix.adapters.shards import Pack
-from fuelline.fix.checking import open_pack
+from fuelline.fix.checking import check_pack, open_pack, spot_check
 from fuelline.fix.pack_index import Packed, write_index
 from fuelline.schema.errors import InputError
 from fuelline.schema.shards import CHECKSUM_AT, ENTRY, HEADER, INDEX, JOURNAL, SLOT, round_up
@@ -139,8 +139,8 @@ def test_every_flipped_bit_of_an_index_is_noticed(target: Path) -> None:
         flipped[at] ^= 1 << rng.randrange(8)
         (target / INDEX).write_bytes(flipped)
         if HEADER.unpack_from(flipped)[1] != 1:  # version 1 has no checksum
-            with pytest.raises(InputError, match="not a whole pack"):
-                open_pack(target)
+            with pytest.raises(InputError, match="not a whole pack"), open_pack(target):
+                pass
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -203,8 +203,8 @@ def test_what_is_no_regular_file_is_refused_and_does_not_hang(
         os.mkfifo(target / name)
     elif kind == "folder":
         (target / name).mkdir()
-    with pytest.raises(InputError, match="not a whole pack"):
-        open_pack(target)
+    with pytest.raises(InputError, match="not a whole pack"), open_pack(target):
+        pass
 
 
 def test_a_pack_of_version_1_is_still_read(tmp_path: Path, target: Path, source: Path) -> None:
@@ -230,12 +230,22 @@ def test_a_pack_of_version_1_is_still_read(tmp_path: Path, target: Path, source:
     change_header(1, 1)(index)
     change_header(2, 0)(index)
     (target / INDEX).write_bytes(index)
-    pack = open_pack(target)
-    for name, content in FILES.items():
-        entry = pack.find(name)
-        assert entry is not None
-        with os.fdopen(pack.open(entry), "rb") as file:
-            assert file.read() == content
+    with open_pack(target) as pack:
+        for name, content in FILES.items():
+            entry = pack.find(name)
+            assert entry is not None
+            with os.fdopen(pack.open(entry), "rb") as file:
+                assert file.read() == content
+
+
+def test_checking_a_pack_leaves_no_descriptor_open(source: Path, target: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    spot_check(target)
+    check_pack(source, target, lambda _done, _of: None)
+    (target / INDEX).write_bytes(b"damaged")
+    with pytest.raises(InputError):
+        spot_check(target)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
 def test_files_from_before_1970_can_be_packed(tmp_path: Path) -> None:
@@ -244,7 +254,8 @@ def test_files_from_before_1970_can_be_packed(tmp_path: Path) -> None:
     (source / "file").write_bytes(b"x")
     os.utime(source / "file", ns=(-(10**18), -(10**18)))
     packing.pack(source, tmp_path / "pack", lambda _done, _of: None)
-    entry = open_pack(tmp_path / "pack").find("file")
+    with open_pack(tmp_path / "pack") as pack:
+        entry = pack.find("file")
     assert entry is not None
     assert entry.mtime_ns == -(10**18)
 
@@ -287,6 +298,13 @@ def test_a_journal_that_makes_no_sense_costs_only_what_was_done(
 ) -> None:
     (target / INDEX).unlink()
     (target / JOURNAL).write_text(json.dumps(row) + "\n" + "[" * 100_000 + "\n")
+    packing.pack(source, target, lambda _done, _of: None)
+    assert main(["pack", str(source), "-o", str(target), "--check"]) == 0
+
+
+def test_a_journal_of_noise_costs_only_what_was_done(source: Path, target: Path) -> None:
+    (target / INDEX).unlink()
+    (target / JOURNAL).write_bytes(random.Random(1).randbytes(5000) + b'["\xff\n')
     packing.pack(source, target, lambda _done, _of: None)
     assert main(["pack", str(source), "-o", str(target), "--check"]) == 0
 

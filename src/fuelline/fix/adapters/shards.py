@@ -112,10 +112,16 @@ class Pack:
         self._blocks: set[tuple[int, int]] | None = None
         try:
             self._read_header()
+            self._prepare_ahead()
         except BaseException:
-            os.close(self._index)
+            self.close()
             raise
-        self._prepare_ahead()
+
+    def close(self) -> None:
+        """Give back its descriptors; a job keeps its packs open to its end."""
+        os.close(self._index)
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
 
     def _read_header(self) -> None:
         self.index_bytes = os.fstat(self._index).st_size
@@ -319,7 +325,7 @@ class Pack:
         return content
 
     def _is_right(self, entry: Entry, content: bytes) -> bool:
-        """37 us for 100 kB, 108 in a pack of version 1 (zlib 1.2.13; Xeon of 2026)."""
+        """29 us for 100 kB, 108 in a pack of version 1 (docs/pack.md)."""
         if len(content) != entry.size:
             return False
         if self.version == 1:
