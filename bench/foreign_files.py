@@ -197,6 +197,7 @@ CASES = (
         rf"0/ledger|{_OBJECTS}",
     ),
     Case("pack", ("pack", "{data}", "-o", "{mine}")),
+    Case("pack, no index there", ("pack", "{data}", "-o", "{mine}"), None, "index"),
     Case("pack, cut short", ("pack", "{data}", "-o", "{mine}"), _cut_pack, _OWN_PACK),
     Case("pack --check", ("pack", "{data}", "-o", "{mine}", "--check")),
     Case("run --packed", ("run", "--packed", "{mine}", "true")),
