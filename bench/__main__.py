@@ -61,6 +61,7 @@ OWN_SECTION = (
     "torture",
     "secrets_kept",
     "two_users",
+    "foreign_files",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

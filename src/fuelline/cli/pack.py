@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.fix.checking import check_pack
 from fuelline.fix.packing import pack
-from fuelline.schema.errors import InputError, RefusedError, UsageError
-from fuelline.schema.shards import INDEX
+from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.names import clean
 from fuelline.schema.units import percent, size
 
 if TYPE_CHECKING:
@@ -65,12 +66,6 @@ def act(options: argparse.Namespace) -> int:
             f"{target} lies inside of {source}, which is never written to. Nothing was packed. "
             "Name a folder elsewhere with -o."
         )
-    if (target / INDEX).exists():
-        raise UsageError(
-            f"{target} is a pack already. Nothing was done. `fuelline pack {source} -o {target} "
-            "--check` compares the two; to make it anew, delete it or name another folder."
-        )
-    _make_folder(target)
     with _Progress() as progress:
         done = pack(source, target, progress)
     overhead = done.pack_bytes / max(1, done.content_bytes) - 1
@@ -81,32 +76,21 @@ def act(options: argparse.Namespace) -> int:
         + (f"\n{done.resumed:,} of them were packed by an earlier attempt." if done.resumed else "")
     )
     if done.skipped:
-        print(f"Left out, neither file nor folder: {len(done.skipped)}, e.g. {done.skipped[0]}")
-    print(f"Next: fuelline run --packed {options.output} train.py ...")
+        some = clean(done.skipped[0])
+        print(f"Left out, neither file nor folder: {len(done.skipped)}, e.g. {some}")
+    print(clean(f"Next: fuelline run --packed {shlex.quote(str(options.output))} train.py ..."))
     return 0
-
-
-def _make_folder(target: Path) -> None:
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        (target / ".write").touch()
-        (target / ".write").unlink()
-    except OSError as error:
-        raise RefusedError(
-            f"{target} cannot be written ({error.strerror}). Nothing was packed. Name another "
-            "folder with -o."
-        ) from None
 
 
 def _check(source: Path, target: Path) -> int:
     with _Progress() as progress:
         differs = check_pack(source, target, progress)
     for name, why in differs[:20]:
-        print(f"{name}: {why}")
+        print(clean(f"{name}: {why}"))
     if differs:
         print(f"{len(differs):,} files differ. Pack anew into another folder.")
         return 1
-    print(f"{target} has the bytes of {source}, every file.")
+    print(clean(f"{target} has the bytes of {source}, every file."))
     return 0
 
 

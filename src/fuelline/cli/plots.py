@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -25,8 +25,11 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
 
 def check_plot(options: argparse.Namespace) -> None:
     """Before anything is computed: a name that cannot be written is refused at once."""
-    if options.plot and Path(options.plot).suffix.lower() not in _ENDINGS:
+    if not options.plot:
+        return
+    if Path(options.plot).suffix.lower() not in _ENDINGS:
         raise UsageError(f"--plot {options.plot} must end in .svg or .png.")
+    _check_free([Path(options.plot)])
 
 
 def write_plot(options: argparse.Namespace, document: Document) -> tuple[Path, ...]:
@@ -44,6 +47,7 @@ def write_plot(options: argparse.Namespace, document: Document) -> tuple[Path, .
         )
     path = Path(options.plot)
     names = [path, *(path.with_stem(f"{path.stem}-{each}") for each in range(2, len(charts) + 1))]
+    _check_free(names)
     for named, chart in zip(names, charts, strict=True):
         _write(chart, named)
     return tuple(names)
@@ -56,14 +60,25 @@ def say_plots(options: argparse.Namespace, written: tuple[Path, ...]) -> None:
         print(f"{'' if number else chr(10)}Plot written to {path}", file=stream)
 
 
-def _write(chart: Chart, path: Path) -> None:
-    from fuelline.report.png import write_png  # noqa: PLC0415 - only where a plot is asked for
-    from fuelline.report.svg import draw_svg  # noqa: PLC0415
+def _check_free(names: list[Path]) -> None:
+    from fuelline.report.whole_file import check_free  # noqa: PLC0415 - as below
 
-    try:
-        if path.suffix.lower() == ".png":
-            write_png(chart, path)
-        else:
-            path.write_text(draw_svg(chart), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}. The plot is lost.") from error
+    for path in names:
+        check_free(path, _sign(path))
+
+
+def _sign(path: Path) -> bytes:
+    from fuelline.report import png, svg  # noqa: PLC0415 - only where a plot is asked for
+
+    return png.SIGN if path.suffix.lower() == ".png" else svg.SIGN
+
+
+def _write(chart: Chart, path: Path) -> None:
+    from fuelline.report.png import draw_png  # noqa: PLC0415 - only where a plot is asked for
+    from fuelline.report.svg import draw_svg  # noqa: PLC0415
+    from fuelline.report.whole_file import write_whole  # noqa: PLC0415
+
+    is_png = path.suffix.lower() == ".png"
+    drawn = draw_png(chart) if is_png else draw_svg(chart).encode()
+    with write_whole(path, _sign(path)) as file:
+        file.write(drawn)

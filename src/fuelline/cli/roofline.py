@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fuelline.cli.plots import add_plot, check_plot, say_plots, write_plot
 from fuelline.cli.store import home_folder
 from fuelline.schema.errors import InputError, RefusedError, UsageError
-from fuelline.schema.files import make_folder, read_given, write_whole
+from fuelline.schema.files import make_folder, read_given
 from fuelline.schema.inputs import parse_input
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ def _check(options: argparse.Namespace, shapes: list[InputShape]) -> None:
         raise UsageError(
             "--on takes a saved roofline and --save keeps a new one: give one of them."
         )
+    if options.save:
+        _check_saving(options.save)
     _whole(options.rounds, "--rounds", 3, 200, 9)
     _whole(options.threads, "--threads", 1, 4096, 1)
 
@@ -158,19 +160,38 @@ def _save(name: str, roofline: Roofline) -> None:
     import msgspec  # noqa: PLC0415 - the help needs none of these
 
     from fuelline.predict.roofline.measured import write_entry  # noqa: PLC0415
+    from fuelline.report.whole_file import write_whole  # noqa: PLC0415
 
     folder = home_folder() / "chips"
     try:
         make_folder(folder, is_new=False)
-        with write_whole(folder / f"{name}.toml") as entry:
-            entry.write(write_entry(roofline, name).encode())
-        with write_whole(folder / f"{name}.json") as whole:
-            whole.write(msgspec.json.encode(roofline))
     except OSError as error:
         raise RefusedError(
             f"cannot write to {folder}: {error.strerror}. The measurement is lost; set "
             "FUELLINE_HOME."
         ) from error
+
+    products = write_entry(roofline, name).encode(), msgspec.json.encode(roofline)
+    for (path, sign), content in zip(_products(name), products, strict=True):
+        with write_whole(path, sign) as file:
+            file.write(content)
+
+
+def _check_saving(name: str) -> None:
+    """Before minutes of measuring: a chip of that name that the user wrote is not replaced."""
+    from fuelline.report.whole_file import check_free  # noqa: PLC0415 - the help needs none of it
+
+    for path, sign in _products(name):
+        check_free(path, sign)
+
+
+def _products(name: str) -> list[tuple[Path, bytes]]:
+    """Files that a saved roofline is, with the words by which one of ours is known."""
+    folder = home_folder() / "chips"
+    return [
+        (folder / f"{name}.toml", b"# Measured by `fuelline roofline`"),
+        (folder / f"{name}.json", b'"read_bytes_per_s":{'),
+    ]
 
 
 def _read_saved(name: str) -> Roofline:

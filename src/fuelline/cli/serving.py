@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.saying import say
+from fuelline.cli.store import home_folder
 from fuelline.fix.adapters import PATHS_VARIABLE, put_on_path
 from fuelline.schema.errors import UsageError
 
@@ -39,6 +41,12 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         help="keep copies of files from network and FUSE mounts here (default: no cache)",
     )
     parser.add_argument(
+        "--cache-shared",
+        action="store_true",
+        help="the cache is a folder that other users write to as well: every copy is checked by a "
+        "hash before the job gets it (default: the folder must be yours alone)",
+    )
+    parser.add_argument(
         "--cache-size",
         type=_size,
         default=DEFAULT_BUDGET,
@@ -58,9 +66,13 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
 @contextlib.contextmanager
 def serve_files(options: argparse.Namespace) -> Iterator[dict[str, str]]:
     """Variables that the job needs for it; none if nothing is to be served."""
-    if not options.packed and options.cache is None:
-        if options.cache_from:
-            raise UsageError("--cache-from needs --cache DIR. Nothing was started.")
+    if options.cache is None and (options.cache_from or options.cache_shared):
+        word = "--cache-from" if options.cache_from else "--cache-shared"
+        raise UsageError(
+            f"{word} says how to cache, and there is no cache. Nothing was started. Add "
+            "--cache DIR."
+        )
+    if options.cache is None and not options.packed:
         yield {}
         return
     with contextlib.ExitStack() as stack:
@@ -86,12 +98,17 @@ def _open_pack(folder: Path) -> str:
 
 
 def _open_cache(options: argparse.Namespace, stack: contextlib.ExitStack) -> dict[str, object]:
-    from fuelline.fix.caching import find_slow_mounts, open_cache  # noqa: PLC0415 - as above
+    from fuelline.fix.caching import (  # noqa: PLC0415 - as above
+        find_slow_mounts,
+        open_cache,
+        open_shared_cache,
+    )
 
     folder = options.cache.absolute()
     roots = [str(path.absolute()) for path in options.cache_from]
     if not roots:
-        roots = find_slow_mounts(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+        mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+        roots = find_slow_mounts(mounts)
     inside = [root for root in roots if folder.is_relative_to(root)]
     if inside:
         raise UsageError(
@@ -103,13 +120,19 @@ def _open_cache(options: argparse.Namespace, stack: contextlib.ExitStack) -> dic
             "no network or FUSE mount here, so nothing will be cached. "
             "--cache-from PATH names a folder."
         )
-    stack.enter_context(open_cache(folder, options.cache_size))
-    return {
+    plan: dict[str, object] = {
         "folder": str(folder),
         "budget_bytes": options.cache_size,
         "roots": roots,
         "run_began_ns": time.time_ns(),
     }
+    if options.cache_shared:
+        key_file = home_folder() / "cache.key"
+        open_shared_cache(folder, options.cache_size, key_file)
+        plan["key_file"] = str(key_file.absolute())
+    else:
+        stack.enter_context(open_cache(folder, options.cache_size))
+    return plan
 
 
 def _size(word: str) -> int:

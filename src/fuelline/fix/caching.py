@@ -6,13 +6,28 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import re
+import secrets
 import shutil
+import stat
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuelline.fix.adapters.local_cache import make_room
+from fuelline.fix.adapters.local_cache import Ledger, make_room
+from fuelline.fix.adapters.shared_cache import KEY_BYTES, forget_marks
+from fuelline.fix.own_folder import (
+    CACHE_MARKER,
+    SHARED_MARKER,
+    NotOursError,
+    check_above,
+    check_own,
+    list_own,
+    mark_folder,
+    take_folder,
+)
 from fuelline.schema.errors import RefusedError
+from fuelline.schema.files import OWNER_FOLDER, enter_below, read_below, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,38 +38,127 @@ _BOOT = "boot"
 _DRAFTS = "drafts"
 _OBJECTS = "objects"
 _SYNCED = "synced"
+_DRAFT = re.compile(r"(\d+)-\d+")
+_ALL = 1 << 63
 _LEAST_BYTES = 1 << 20
 """With less room on the disk nothing worth the name can be cached."""
 
 
 @contextlib.contextmanager
 def open_cache(folder: Path, budget_bytes: int) -> Iterator[None]:
-    """Ready for a job; synced after the last one that uses it, so that it outlives a power cut."""
+    """Ready for a job; synced after the last one that uses it, so that it outlives a power cut.
+
+    Its content is believed, so it must be ours alone.
+    """
     try:
+        _take(folder)
         with _join(folder) as users:
-            _prepare(folder, budget_bytes)
+            _forget_unsynced(folder)
+            _tidy(folder, folder / _OBJECTS, budget_bytes)
+            _write_boot(folder, _boot_id())
             yield
             _close(folder, users)
-    except _NotReadyError as error:
+    except NotOursError as reason:
+        raise _refusal(folder, str(reason)) from None
+
+
+def open_shared_cache(folder: Path, budget_bytes: int, key_file: Path) -> None:
+    """Ready a cache that other users write to as well.
+
+    Who may is for the folder's mode to say, so the user makes it. Nothing of it is believed: every
+    copy is checked against a mark that only the owner of the key can have made.
+    """
+    try:
+        _check_there(folder)
+        mark_folder(folder, SHARED_MARKER)
+        _make_shared(folder)
+        own = folder / str(os.geteuid())
+        _make_own(own)
+        _make_own(own / "marks")
+        _tidy(own, folder / _OBJECTS, budget_bytes)
+        forget_marks(str(folder))
+    except NotOursError as reason:
+        raise _refusal(folder, str(reason)) from None
+    except OSError as error:
+        raise _refusal(folder, error.strerror or str(error)) from None
+    _make_key(key_file)
+
+
+def _take(folder: Path) -> None:
+    try:
+        take_folder(folder, CACHE_MARKER)
+        check_above(folder)
+    except OSError as error:
+        raise NotOursError(error.strerror) from None
+
+
+def _refusal(folder: Path, reason: str) -> RefusedError:
+    return RefusedError(
+        f"{folder} cannot be used as a cache: {reason}. The job was not started. Name another "
+        "folder with --cache, one on a local disk with room."
+    )
+
+
+def _check_there(folder: Path) -> None:
+    if not folder.is_dir():
+        raise NotOursError(f"it is not there; `mkdir -m 1777 {folder}` makes one for all users")
+
+
+def _make_shared(folder: Path) -> None:
+    """The folder of copies, with the rights of the folder around it, whatever the umask says."""
+    rights = stat.S_IMODE(folder.stat().st_mode)
+    if rights & 0o022 and not rights & stat.S_ISVTX:
+        raise NotOursError(f"its users could rename each other's files; `chmod +t {folder}` first")
+    try:
+        (folder / _OBJECTS).mkdir(mode=OWNER_FOLDER)
+    except FileExistsError:
+        pass
+    else:
+        with enter_below(folder, [_OBJECTS]) as objects:
+            os.fchmod(objects, rights)
+    with enter_below(folder, [_OBJECTS]):
+        return  # it is no link
+
+
+def _make_own(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=OWNER_FOLDER)
+    except FileExistsError:
+        if not stat.S_ISDIR(folder.lstat().st_mode):
+            raise NotOursError(f"{folder} is not a folder") from None
+        check_own(folder)
+
+
+def _make_key(path: Path) -> None:
+    """What the marks are made with; whoever has it can make us believe a copy."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=OWNER_FOLDER)
+        if not path.exists():
+            with write_whole(path) as file:
+                file.write(secrets.token_bytes(KEY_BYTES))
+        status = path.lstat()
+    except OSError as error:
         raise RefusedError(
-            f"{folder} cannot be used as a cache ({error}). The job was not started. Name a folder "
-            "on a disk that can be written, and has room, with --cache."
+            f"{path} cannot be made ({error.strerror}). A shared cache needs it to check what "
+            "others could have changed, so the job was not started. Set FUELLINE_HOME to a folder "
+            "of yours."
         ) from None
-
-
-class _NotReadyError(Exception):
-    """What the disk said."""
+    if status.st_uid != os.geteuid() or status.st_mode & 0o077 or not stat.S_ISREG(status.st_mode):
+        raise RefusedError(
+            f"{path} is not yours alone, so a shared cache cannot be checked with it. The job was "
+            f"not started. `rm {path}`, and a new one is made."
+        )
 
 
 @contextlib.contextmanager
 def _join(folder: Path) -> Iterator[int]:
     """Be one of the cache's users: a shared lock that a killed process lets go of."""
     try:
-        for name in (_OBJECTS, _DRAFTS):
-            (folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
-        users = os.open(folder / "users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        _make_own(folder / _OBJECTS)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        users = os.open(folder / "users", flags, 0o600)
     except OSError as error:
-        raise _NotReadyError(error.strerror) from None
+        raise NotOursError(error.strerror) from None
     try:
         fcntl.flock(users, fcntl.LOCK_SH)
         yield users
@@ -62,18 +166,19 @@ def _join(folder: Path) -> Iterator[int]:
         os.close(users)
 
 
-def _prepare(folder: Path, budget_bytes: int) -> None:
+def _tidy(folder: Path, objects: Path, budget_bytes: int) -> None:
+    """Room for new copies, and no drafts of processes that are gone."""
     try:
-        _forget_unsynced(folder)
-        _remove_drafts(folder)
-        used = make_room(str(folder / _OBJECTS), budget_bytes, time.time_ns())
-        (folder / "ledger").write_bytes(b"%020d" % used)
-        (folder / _BOOT).write_text(_boot_id())
+        _make_own(folder / _DRAFTS)
+        _remove_drafts(folder / _DRAFTS)
+        used = make_room(str(objects), budget_bytes, time.time_ns())
+        with Ledger(str(folder)) as ledger:
+            ledger.write(used)
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        raise _NotReadyError(error.strerror) from None
+        raise NotOursError(error.strerror or str(error)) from None
     if free + used < min(budget_bytes, _LEAST_BYTES):
-        raise _NotReadyError("its disk is full")
+        raise NotOursError("its disk is full")
 
 
 def _close(folder: Path, users: int) -> None:
@@ -81,9 +186,17 @@ def _close(folder: Path, users: int) -> None:
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         ctypes.CDLL(None).syncfs(users)
-        (folder / _BOOT).write_text(_SYNCED)
-    except OSError:
+        _write_boot(folder, _SYNCED)
+    except (OSError, NotOursError):
         return  # then it is made anew after the next boot
+
+
+def _write_boot(folder: Path, text: str) -> None:
+    try:
+        with write_whole(folder / _BOOT) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise NotOursError(error.strerror) from None
 
 
 def _boot_id() -> str:
@@ -92,18 +205,21 @@ def _boot_id() -> str:
 
 def _forget_unsynced(folder: Path) -> None:
     """After a power cut a file can have its size without its content: only synced ones count."""
-    mark = folder / _BOOT
-    if mark.exists() and mark.read_text() not in (_SYNCED, _boot_id()):
-        shutil.rmtree(folder / _OBJECTS)
-        (folder / _OBJECTS).mkdir(mode=0o700)
+    try:
+        mark = read_below(folder, _BOOT, 100).decode("ascii", "replace")
+        if mark not in (_SYNCED, _boot_id()):
+            make_room(str(folder / _OBJECTS), -1, _ALL)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise NotOursError(error.strerror) from None
 
 
-def _remove_drafts(folder: Path) -> None:
+def _remove_drafts(drafts: Path) -> None:
     """Of processes that are gone; others may be at work in the same cache."""
-    for draft in (folder / _DRAFTS).iterdir():
-        pid = draft.name.partition("-")[0]
-        if not Path(f"/proc/{pid}").exists():
-            draft.unlink(missing_ok=True)
+    for name in list_own(drafts, _DRAFT):
+        if not Path(f"/proc/{name.partition('-')[0]}").exists():
+            (drafts / name).unlink(missing_ok=True)
 
 
 def find_slow_mounts(mountinfo: str) -> list[str]:
@@ -116,5 +232,5 @@ def find_slow_mounts(mountinfo: str) -> list[str]:
             continue
         kind = kinds[0]
         if kind.startswith((*SLOW_TYPES, "fuse")) and kind not in ("fusectl", "fuse.lxcfs"):
-            found.append(fields[4].encode().decode("unicode_escape"))
+            found.append(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4]))
     return found

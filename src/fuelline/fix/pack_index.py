@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from fuelline.schema.files import write_whole
 from fuelline.schema.shards import (
+    CHECKSUM_AT,
     ENTRY,
     HEADER,
     INDEX,
@@ -17,6 +20,7 @@ from fuelline.schema.shards import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -30,7 +34,7 @@ class Packed(NamedTuple):
     mtime_ns: int
     mode: int
     digest: bytes
-    """BLAKE2b, 8 bytes, of what the source gave; zeros for a folder."""
+    """`Digest` of what the source gave; zeros for a folder."""
 
 
 def write_index(target: Path, root: str, entries: list[Packed]) -> None:
@@ -39,40 +43,35 @@ def write_index(target: Path, root: str, entries: list[Packed]) -> None:
     names = [name for name, _ in rows]
     root_bytes = os.fsencode(root)
     slots = 1 << max(1, (2 * len(rows) - 1).bit_length())
-    header = HEADER.pack(MAGIC, VERSION, 0, len(rows), slots, sum(map(len, names)), len(root_bytes))
-    draft = target / f".{INDEX}"
-    with draft.open("wb") as file:
-        file.write(header + root_bytes)
-        file.write(bytes(round_up(file.tell()) - file.tell()))
-        _write_entries(file, rows)
-        file.write(_lay_out_slots(names, slots))
-        file.writelines(names)
+    sizes = len(rows), slots, sum(map(len, names)), len(root_bytes)
+    parts = [
+        HEADER.pack(MAGIC, VERSION, 0, *sizes) + root_bytes,
+        b"",
+        b"".join(_pack_entries(rows)),
+        bytes(_lay_out_slots(names, slots)),
+        b"".join(names),
+    ]
+    parts[1] = bytes(round_up(len(parts[0])) - len(parts[0]))
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    with write_whole(target / INDEX, mode=0o666) as file:
+        file.writelines(parts)
+        file.seek(CHECKSUM_AT)
+        file.write(checksum.to_bytes(4, "little"))
         file.flush()
         os.fsync(file.fileno())
-    draft.replace(target / INDEX)
     folder = os.open(target, os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)
 
 
-def _write_entries(file: object, rows: list[tuple[bytes, Packed]]) -> None:
+def _pack_entries(rows: list[tuple[bytes, Packed]]) -> Iterator[bytes]:
     at = 0
     for name, each in rows:
-        high = int.from_bytes(each.digest[:4], "little")
-        low = int.from_bytes(each.digest[4:], "little")
-        file.write(  # type: ignore[attr-defined]
-            ENTRY.pack(
-                at,
-                each.offset,
-                each.size,
-                each.mtime_ns,
-                high,
-                low,
-                each.shard,
-                each.mode,
-                len(name),
-            )
-        )
+        crc, rest = (int.from_bytes(part, "little") for part in (each.digest[:4], each.digest[4:]))
+        place = at, each.offset, each.size, each.mtime_ns
+        yield ENTRY.pack(*place, crc, rest, each.shard, each.mode, len(name))
         at += len(name)
 
 

@@ -9,16 +9,17 @@ is an error.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
+from fuelline.fix.own_folder import PACK_MARKER, NotOursError, take_folder
 from fuelline.fix.pack_index import Packed, write_index
-from fuelline.fix.pack_journal import Journal
-from fuelline.schema.errors import InputError, RefusedError
-from fuelline.schema.shards import INDEX, LARGE_BYTES, SHARD, SHARD_BYTES
+from fuelline.fix.pack_journal import Journal, shard_sizes
+from fuelline.schema.errors import InputError, RefusedError, UsageError
+from fuelline.schema.files import open_below
+from fuelline.schema.shards import INDEX, LARGE_BYTES, SHARD, SHARD_BYTES, Digest
 from fuelline.schema.units import size
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Found:
 def pack(source: Path, target: Path, tell: Callable[[int, int], None]) -> Outcome:
     """Pack a folder; `tell` gets files done and files in all, again and again."""
     outcome = Outcome()
+    _take(source, target)
     found = list(scan(source, outcome.skipped))
     if not any(stat.S_ISREG(each.status.st_mode) for each in found):
         raise InputError(f"{source} has no file in it. Nothing was packed.")
@@ -66,14 +68,36 @@ def pack(source: Path, target: Path, tell: Callable[[int, int], None]) -> Outcom
             tell(position, len(found))
         packer.close()
         entries = packer.entries
-        _check_shards(target, entries, lambda done: tell(done, len(entries)))
+        _check_shards(target, packer.unread(), lambda done: tell(done, len(entries)))
         _check_source(source, entries)
         write_index(target, str(source), entries)
         journal.remove()
     outcome.files = sum(stat.S_ISREG(each.mode) for each in entries)
     outcome.content_bytes = sum(each.size for each in entries)
-    outcome.pack_bytes = sum(path.stat().st_size for path in target.iterdir())
+    outcome.pack_bytes = sum(shard_sizes(target).values())
+    outcome.pack_bytes += (target / INDEX).stat().st_size
     return outcome
+
+
+def _take(source: Path, target: Path) -> None:
+    """The folder is ours, and stays ours: whoever could write to it could change what is read."""
+    if (target / INDEX).exists():
+        raise UsageError(
+            f"{target} is a pack already, or has an `index` of something else. Nothing was done. "
+            f"`fuelline pack {source} -o {target} --check` compares the two; to make it anew, "
+            "delete it or name another folder."
+        )
+    try:
+        take_folder(target, PACK_MARKER)
+    except NotOursError as reason:
+        raise RefusedError(
+            f"{target} cannot be packed into: {reason}. Nothing was packed. Name it with -o."
+        ) from None
+    except OSError as error:
+        raise RefusedError(
+            f"{target} cannot be written ({error.strerror}). Nothing was packed. Name another "
+            "folder with -o."
+        ) from None
 
 
 def scan(source: Path, skipped: list[str]) -> Iterator[Found]:
@@ -110,7 +134,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 def _check_room(target: Path, found: list[Found]) -> None:
     status = os.statvfs(target)
     free = status.f_bavail * status.f_frsize
-    held = sum(path.stat().st_size for path in target.glob("shard-*"))
+    held = sum(shard_sizes(target).values())
     needed = sum(each.status.st_size for each in found if stat.S_ISREG(each.status.st_mode))
     if free + held < needed * 1.02:
         raise RefusedError(
@@ -130,6 +154,7 @@ class _Packer:
         self._next = journal.next_shard
         self._shard: tuple[int, BinaryIO] | None = None
         self.entries: list[Packed] = []
+        self._resumed: set[str] = set()
 
     def add(self, found: Found) -> bool:
         """Pack one file or note a folder; True if an earlier attempt has done so already."""
@@ -139,13 +164,23 @@ class _Packer:
             self.entries.append(entry)
             return False
         known = self._known.get(found.name)
-        if known is not None and (known.size, known.mtime_ns) == _version(status):
+        if known is not None and self._is_good(known, status):
             self.entries.append(known)
+            self._resumed.add(known.name)
             return True
         entry = self._copy(found)
         self._journal.append(entry)
         self.entries.append(entry)
         return False
+
+    def _is_good(self, known: Packed, status: os.stat_result) -> bool:
+        """Of the source as it is now, and its bytes are still what the journal says."""
+        is_same = (known.size, known.mtime_ns) == _version(status)
+        return is_same and digest_of(self._target, known) == known.digest
+
+    def unread(self) -> list[Packed]:
+        """What was written now and is to be read back; the rest was read when it was resumed."""
+        return [each for each in self.entries if each.name not in self._resumed]
 
     def _copy(self, found: Found) -> Packed:
         for _ in range(TRIES):
@@ -183,7 +218,7 @@ class _Packer:
                 return self._shard
             self._journal.release(self._shard[1])
         number, self._next = self._next, self._next + 1
-        output = (self._target / SHARD.format(number)).open("wb")
+        output = (self._target / SHARD.format(number)).open("xb")  # never over another file
         self._journal.hold(output)
         if is_large:
             self._journal.release(output)
@@ -195,13 +230,12 @@ class _Packer:
         """Everything to the disk; shards that hold nothing, after a retry, are removed."""
         self._journal.flush()
         used = {each.shard for each in self.entries if not _is_folder(each)}
-        for number in range(self._next):
-            if number not in used:
-                (self._target / SHARD.format(number)).unlink(missing_ok=True)
+        for number in shard_sizes(self._target).keys() - used:
+            (self._target / SHARD.format(number)).unlink()
 
 
 def _copy_bytes(file: BinaryIO, output: BinaryIO) -> tuple[bytes, int]:
-    digest, copied = hashlib.blake2b(digest_size=8), 0
+    digest, copied = Digest(), 0
     while chunk := file.read(_CHUNK):
         output.write(chunk)
         digest.update(chunk)
@@ -217,7 +251,6 @@ def _check_shards(target: Path, entries: list[Packed], tell: Callable[[int], Non
     """Read everything back; what differs from what the source gave must not become a pack."""
     for position, each in enumerate(entries, start=1):
         if stat.S_ISREG(each.mode) and digest_of(target, each) != each.digest:
-            (target / INDEX).unlink(missing_ok=True)
             raise RefusedError(
                 f"{target} does not give back what was written to it ({each.name}). There is no "
                 "pack. Check that disk."
@@ -227,8 +260,8 @@ def _check_shards(target: Path, entries: list[Packed], tell: Callable[[int], Non
 
 def digest_of(target: Path, entry: Packed) -> bytes:
     """Of the content that the shard has for this entry."""
-    digest = hashlib.blake2b(digest_size=8)
-    with (target / SHARD.format(entry.shard)).open("rb") as file:
+    digest = Digest()
+    with os.fdopen(open_below(target, SHARD.format(entry.shard)), "rb") as file:
         file.seek(entry.offset)
         left = entry.size
         while left and (chunk := file.read(min(left, _CHUNK))):

@@ -12,8 +12,8 @@ from fuelline.ingest import (
     load_trace,
 )
 from fuelline.pipeline.diagnosed import diagnose_run
-from fuelline.report.perfetto import draw_findings, draw_recording, draw_trace, write_tracks
-from fuelline.report.whole_file import write_whole
+from fuelline.report.perfetto import SIGN, draw_findings, draw_recording, draw_trace, write_tracks
+from fuelline.report.whole_file import check_free, write_whole
 from fuelline.signals import (
     align_hosts,
     view_host,
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 def export_perfetto(run_dir: Path, path: Path) -> int:
     """Write a run for Perfetto, all of it or nothing; how many events it has."""
+    check_free(path, SIGN)
     diagnosis = diagnose_run(run_dir)
     tracks = _draw_trace(run_dir) if is_trace(run_dir) else _draw_recording(run_dir)
     window = diagnosis.window
     ends = None if window is None else (int(window.before_seconds * 1e9), int(window.seconds * 1e9))
     span = None if ends is None else (ends[0], ends[0] + ends[1])
     title = f"fuelline {__version__}: {diagnosis.run.run_id}"
-    with write_whole(path) as stream:
+    with write_whole(path, SIGN) as stream:
         return write_tracks(chain(draw_findings(diagnosis, span), tracks), stream, title)
 
 

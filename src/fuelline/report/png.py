@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
 from fuelline.report.charts import TICKS, TURN, make_axes
@@ -10,7 +11,6 @@ from fuelline.schema.errors import RefusedError
 from fuelline.schema.units import short
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from typing import Any
 
     from fuelline.report.charts import Axis
@@ -41,10 +41,13 @@ class _Canvas:
         self.draw.text(place, words, fill="#111827", font=self.font, anchor=anchor)
 
 
-def write_png(chart: Chart, path: Path) -> None:
-    """The whole file; OSError if it cannot be written."""
+SIGN = b"tEXtSoftware\0fuelline"
+
+
+def draw_png(chart: Chart) -> bytes:
+    """The whole file."""
     try:
-        from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 - optional
+        from PIL import Image, ImageDraw, ImageFont, PngImagePlugin  # noqa: PLC0415 - optional
     except ImportError as error:
         raise RefusedError(
             "PNG needs Pillow, which is not installed. Nothing was drawn. "
@@ -60,7 +63,11 @@ def write_png(chart: Chart, path: Path) -> None:
     canvas.write((_LEFT, 14 * SCALE), chart.title)
     canvas.write(((_LEFT + WIDTH) / 2, HEIGHT - _BOTTOM + 36 * SCALE), chart.x_label, "mm")
     canvas.write((12 * SCALE, _TOP - 12 * SCALE), chart.y_label, "ls")
-    image.save(path, format="PNG")
+    about = PngImagePlugin.PngInfo()
+    about.add_text("Software", "fuelline")
+    drawn = io.BytesIO()
+    image.save(drawn, format="PNG", pnginfo=about)
+    return drawn.getvalue()
 
 
 def _grid(canvas: _Canvas) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 __all__ = [
+    "enter_below",
     "is_own_folder",
     "list_below",
     "make_folder",
@@ -44,7 +45,7 @@ def open_below(folder: Folder, name: str) -> int:
     Raises OSError with a reason to show: ELOOP for a link, EINVAL for what is no regular file.
     """
     *between, last = name.split("/")
-    with _enter(folder, between) as parent:
+    with enter_below(folder, between) as parent:
         try:
             descriptor = os.open(last, _READ, dir_fd=parent)
         except OSError as refusal:
@@ -78,7 +79,7 @@ def read_given(path: Folder, most_bytes: int = GIVEN_BYTES) -> bytes:
 
 def list_below(folder: Folder, name: str = "") -> list[str]:
     """The names in a folder below, sorted; links among them are for `open_below` to refuse."""
-    with _enter(folder, name.split("/") if name else []) as inner:
+    with enter_below(folder, name.split("/") if name else []) as inner:
         return sorted(os.listdir(inner))  # noqa: PTH208 - of a descriptor
 
 
@@ -133,7 +134,7 @@ def write_whole(path: Folder, mode: int = OWNER_FILE) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _enter(folder: Folder, between: list[str]) -> Iterator[int]:
+def enter_below(folder: Folder, between: list[str]) -> Iterator[int]:
     """A descriptor of a folder below a folder, reached without following a link."""
     inner = os.open(folder, _FOLDER)
     try:

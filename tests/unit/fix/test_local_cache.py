@@ -116,6 +116,36 @@ def test_a_copy_that_was_cut_short_is_made_anew(source: Path, folder: Path) -> N
         assert read(cache, source / "a") == b"content"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_copy_that_somebody_else_put_there_is_not_believed(source: Path, folder: Path) -> None:
+    write(source / "a", b"content")
+    with open_cache(folder, BUDGET):
+        cache = LocalCache(str(folder), BUDGET, [str(source)])
+        read(cache, source / "a")
+        (copy,) = copies(folder)
+        copy.write_bytes(b"poison!")
+        os.chown(copy, 65534, 65534)
+        assert read(cache, source / "a") == b"content"
+
+
+def test_a_link_in_the_place_of_a_copy_or_of_the_ledger_is_not_followed(
+    source: Path, folder: Path, tmp_path: Path
+) -> None:
+    write(source / "a", b"content")
+    (tmp_path / "victim").write_bytes(b"VICTIM!")
+    with open_cache(folder, BUDGET):
+        cache = LocalCache(str(folder), BUDGET, [str(source)])
+        read(cache, source / "a")
+        for planted in (copies(folder)[0], folder / "ledger"):
+            planted.unlink()
+            planted.symlink_to(tmp_path / "victim")
+        assert read(cache, source / "a") is None
+        write(source / "b", b"content")
+        assert read(cache, source / "b") is None
+        (folder / "ledger").unlink()
+    assert (tmp_path / "victim").read_bytes() == b"VICTIM!"
+
+
 def test_the_budget_holds_and_what_this_run_uses_stays(source: Path, folder: Path) -> None:
     budget = 10 << 20
     for number in range(16):
@@ -222,19 +252,19 @@ def test_a_holder_that_was_stopped_does_not_stop_the_job(
 ) -> None:
     monkeypatch.setattr(local_cache, "LOCK_TRIES", 2)
     write(source / "a", b"content")
-    with open_cache(folder, BUDGET), local_cache._Lock(str(folder / "ledger")):
+    with open_cache(folder, BUDGET), local_cache.Ledger(str(folder)):
         assert read(LocalCache(str(folder), BUDGET, [str(source)]), source / "a") is None
 
 
 def test_a_child_forked_under_the_lock_does_not_keep_it(folder: Path) -> None:
     with open_cache(folder, BUDGET):
-        with local_cache._Lock(str(folder / "ledger")):
+        with local_cache.Ledger(str(folder)):
             child = os.fork()
             if child == 0:
                 time.sleep(30)
                 os._exit(0)
         try:
-            with local_cache._Lock(str(folder / "ledger")) as ledger:
+            with local_cache.Ledger(str(folder)) as ledger:
                 assert ledger.read() == 0
         finally:
             os.kill(child, 9)
@@ -272,7 +302,7 @@ def test_slow_mounts_are_those_over_a_network() -> None:
     text = (
         "27 1 254:0 / / rw - ext4 /dev/vda rw\n"
         "30 27 0:40 / /mnt/my\\040data rw - nfs4 server:/d rw\n"
-        "31 27 0:41 / /fuse rw - fuse.sshfs x rw\n"
+        "31 27 0:41 / /fuse/caf\u00e9\udce9 rw - fuse.sshfs x rw\n"
         "32 27 0:42 / /sys/fs/fuse/connections rw - fusectl fusectl rw\n"
     )
-    assert find_slow_mounts(text) == ["/mnt/my data", "/fuse"]
+    assert find_slow_mounts(text) == ["/mnt/my data", "/fuse/caf\u00e9\udce9"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuelline.report.perfetto.track import Instants, Spans, Values
-from fuelline.report.perfetto.writer import write_tracks
+from fuelline.report.perfetto.writer import SIGN, write_tracks
 from fuelline.report.whole_file import write_whole
 from fuelline.schema.errors import RefusedError
 
@@ -114,21 +114,25 @@ def test_an_empty_track_leaves_no_line() -> None:
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    path.write_text("before")
+    before = SIGN.decode() + "0.1: run"
+    path.write_text(before)
 
     def fail() -> None:
-        with write_whole(path) as stream:
+        with write_whole(path, SIGN) as stream:
             stream.write(b"half")
             raise ValueError("stop")
 
     with pytest.raises(ValueError, match="stop"):
         fail()
-    assert path.read_text() == "before"
+    assert path.read_text() == before
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="cannot be written"), write_whole(tmp_path / "no" / "x"):
+    with (
+        pytest.raises(RefusedError, match="cannot be written"),
+        write_whole(tmp_path / "no" / "x", SIGN),
+    ):
         pass
 
 

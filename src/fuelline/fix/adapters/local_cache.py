@@ -8,6 +8,10 @@ the job: what cannot be cached is read from where it is. Standard library only.
 
     DIR/objects/3f/3f9c...-16384-17...  copies     DIR/drafts/PID-NUMBER  being made
     DIR/ledger                          bytes in use, changed under a lock
+
+The folder was found to be ours alone before the job began. A copy is believed only if it is a
+regular file of ours, and only files of ours with such names are deleted, so that a folder that was
+put in its place later does no harm.
 """
 # ruff: noqa: PTH103, PTH104, PTH108, PTH120 - a guest loads as little as it can; no pathlib
 
@@ -16,16 +20,19 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import re
 import stat
 import time
 from hashlib import blake2b
 from time import sleep  # noqa: TID251 - for some milliseconds, while another process counts
 from typing import TYPE_CHECKING
 
+from fuelline.schema.files import enter_below
+
 if TYPE_CHECKING:
     from fuelline.fix.adapters.shards import Child
 
-__all__ = ["LocalCache"]
+__all__ = ["Ledger", "LocalCache", "make_room"]
 
 RACY_S = 2.0
 """A file changed within these seconds is not cached: some file systems count time in ticks, and a
@@ -42,6 +49,10 @@ KEPT_SHARE = 0.9
 """Room is made until no more than this of the budget is in use: not for every single file."""
 LOCK_TRIES, LOCK_PAUSE_S = 100, 0.005
 """Half a second: rather than wait for a holder that was stopped, a file is not cached."""
+OBJECT = re.compile(r"[0-9a-f]{32}-\d+--?\d+--?\d+")
+"""A copy's name: path, size, modification and change time, which may be before 1970."""
+_OBJECT_FOLDER = re.compile("[0-9a-f]{2}")
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _CHUNK = 1 << 20
 
 
@@ -54,7 +65,7 @@ class LocalCache:
         self.roots = roots
         self._objects = f"{folder}/objects"
         self._drafts = f"{folder}/drafts"
-        self._ledger = f"{folder}/ledger"
+        self._ledger = folder, "ledger"
         self._budget = budget_bytes
         self._most_bytes = min(MOST_BYTES, int(budget_bytes * MOST_SHARE))
         self._run_began_ns = run_began_ns
@@ -94,15 +105,16 @@ class LocalCache:
 
     def _find(self, name: str, size_bytes: int) -> int | None:
         try:
-            descriptor = _open(name, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = _open(name, _READ)
         except FileNotFoundError:
             return None
         held = os.fstat(descriptor)
-        is_whole = held.st_size == size_bytes
+        is_ours = is_own_file(held)
+        is_whole = is_ours and held.st_size == size_bytes
         try:
-            if not is_whole:
+            if is_ours and not is_whole:
                 os.unlink(name)  # a power cut left less than was written
-            elif time.time_ns() - held.st_mtime_ns > TOUCH_S * 1e9:
+            elif is_whole and time.time_ns() - held.st_mtime_ns > TOUCH_S * 1e9:
                 os.utime(descriptor)
         except OSError:
             pass  # a read-only cache can still be read, but not be tidied
@@ -126,11 +138,11 @@ class LocalCache:
             if not self._copy(path, status, draft):
                 self._give_up(draft, status.st_size)
                 return None
-            descriptor = _open(draft, os.O_RDONLY | os.O_CLOEXEC)
-            os.makedirs(os.path.dirname(name), exist_ok=True)
+            descriptor = _open(draft, _READ)
+            os.makedirs(os.path.dirname(name), mode=0o700, exist_ok=True)
             os.rename(draft, name)
         except OSError:
-            self._idle_until = time.monotonic() + RETRY_S
+            self._rest()
             self._give_up(draft, status.st_size if is_counted else 0)
             return None
         return descriptor
@@ -144,10 +156,14 @@ class LocalCache:
                 copied = _copy_all(source, target)
             finally:
                 os.close(target)
-            after = os.fstat(source)
+            is_unchanged = self._is_unchanged(source, status)
         finally:
             os.close(source)
-        return copied == status.st_size and _version(after) == _version(status)
+        return copied == status.st_size and is_unchanged
+
+    @staticmethod
+    def _is_unchanged(source: int, status: os.stat_result) -> bool:
+        return _version(os.fstat(source)) == _version(status)
 
     def _give_up(self, draft: str, size_bytes: int) -> None:
         try:
@@ -163,19 +179,22 @@ class LocalCache:
         """Take a part of the budget; makes room if need be. False if there is none to be made."""
         if self._count(size_bytes) <= self._budget:
             return True
-        with _Lock(self._ledger) as ledger:
+        with Ledger(*self._ledger) as ledger:
             used = make_room(
                 self._objects, int(self._budget * KEPT_SHARE) - size_bytes, self._run_began_ns
             )
             is_enough = used + size_bytes <= self._budget
             ledger.write(used + size_bytes if is_enough else used)
         if not is_enough:
-            self._idle_until = time.monotonic() + RETRY_S
+            self._rest()
         return is_enough
+
+    def _rest(self) -> None:
+        self._idle_until = time.monotonic() + RETRY_S
 
     def _count(self, size_bytes: int) -> int:
         """Change what is in use, and say what it is then."""
-        with _Lock(self._ledger) as ledger:
+        with Ledger(*self._ledger) as ledger:
             used = max(0, ledger.read() + size_bytes)
             ledger.write(used)
         return used
@@ -202,27 +221,38 @@ def make_room(objects: str, most_bytes: int, before_ns: int) -> int:
 
 
 def _list_objects(objects: str) -> list[tuple[int, int, str]]:
+    """Of our own files those with the name of a copy: anything else is not ours to count."""
     found = []
     for folder in _scandir(objects):
+        if not (_OBJECT_FOLDER.fullmatch(folder.name) and folder.is_dir(follow_symlinks=False)):
+            continue
         for entry in _scandir(folder.path):
+            if OBJECT.fullmatch(entry.name) is None:
+                continue
             try:
-                status = entry.stat()
+                status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            found.append((status.st_mtime_ns, status.st_size, entry.path))
+            if is_own_file(status):
+                found.append((status.st_mtime_ns, status.st_size, entry.path))
     return found
 
 
-class _Lock:
-    """The ledger, held by one process and thread at a time; a killed holder lets go of it."""
+class Ledger:
+    """Bytes in use; held by one process and thread at a time, and a killed holder lets go of it."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, folder: str, name: str = "ledger") -> None:
+        self._folder = folder
+        *self._between, self._name = name.split("/")
 
-    def __enter__(self) -> _Lock:  # noqa: PYI034 - typing.Self is of 3.11
+    def __enter__(self) -> Ledger:  # noqa: PYI034 - typing.Self is of 3.11
         # Opened anew each time: a descriptor that forked children share would share its lock.
-        self._descriptor = _open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        for _ in range(LOCK_TRIES):
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        with enter_below(self._folder, self._between) as folder:
+            self._descriptor = _open(self._name, flags, 0o600, dir_fd=folder)
+        status = os.fstat(self._descriptor)
+        is_ours = is_own_file(status) and status.st_nlink == 1
+        for _ in range(LOCK_TRIES if is_ours else 0):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:  # noqa: PERF203 - each try has its own answer
@@ -230,7 +260,7 @@ class _Lock:
             else:
                 return self
         os.close(self._descriptor)
-        raise TimeoutError("the ledger is held by another process")
+        raise TimeoutError("the ledger is held by another process, or it is not ours")
 
     def read(self) -> int:
         """0 for a ledger that is new or damaged."""
@@ -256,6 +286,11 @@ def _copy_all(source: int, target: int) -> int:
             copied += written
             chunk = chunk[written:]
     return copied
+
+
+def is_own_file(status: os.stat_result) -> bool:
+    """A regular file that nobody else can have put there."""
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _version(status: os.stat_result) -> tuple[int, int, int]:

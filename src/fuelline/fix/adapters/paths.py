@@ -25,6 +25,7 @@ from fuelline.fix.adapters.held_file import SIMPLE_MODES, open_held
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from fuelline.fix.adapters.local_cache import LocalCache
     from fuelline.fix.adapters.shards import Child
 
 __all__ = ["install"]
@@ -68,9 +69,7 @@ def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None
         servers += [(pack.root, pack) for pack in packs]
     has_pack = bool(servers)
     if wanted.get("cache"):
-        from fuelline.fix.adapters.local_cache import LocalCache  # noqa: PLC0415 - as above
-
-        cache = LocalCache(**wanted["cache"])
+        cache = _open_cache(wanted["cache"])
         servers += [(root, cache) for root in cache.roots]
     layer = Layer(servers)
     layer.replace_opening()
@@ -78,6 +77,16 @@ def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None
         layer.replace_asking()
     for module, function in C_READERS.items():
         watch(module, partial(layer.replace_reader, module, function))
+
+
+def _open_cache(wanted: dict[str, Any]) -> LocalCache:
+    if "key_file" in wanted:
+        from fuelline.fix.adapters.shared_cache import SharedCache  # noqa: PLC0415 - if needed
+
+        return SharedCache(**wanted)
+    from fuelline.fix.adapters.local_cache import LocalCache  # noqa: PLC0415 - as above
+
+    return LocalCache(**wanted)
 
 
 class Layer:

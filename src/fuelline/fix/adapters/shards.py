@@ -1,24 +1,34 @@
 """Serves the files of a packed data set under the paths that they had before.
 
-The index is mapped, not loaded: processes share its pages, and a million files cost no memory of
-their own. A small file is copied from its shard into an anonymous file in memory, so that whoever
-opens it has a real descriptor: `mmap`, `fileno()` and C code work as ever. Reads go through
-`pread`, so forked workers may share descriptors. Standard library only.
+The index is read where it is needed, not loaded: a million files cost no memory, and an index that
+is cut short under a running job is an error to be caught, where a map of it would be a SIGBUS. A
+small file is copied from its shard into an anonymous file in memory, so that whoever opens it has a
+real descriptor: `mmap`, `fileno()` and C code work as ever. Reads go through `pread`, so forked
+workers may share descriptors. Standard library only.
+
+A pack may have been damaged, or made up: every number from the index is checked before it is used,
+a search ends, no link is followed, and the bytes of a small file are given only if their checksum
+is right. What is not as it should be is a `DamagedPackError`.
 """
 # ruff: noqa: PTH118 - a guest loads as little as it can; no pathlib
 
 from __future__ import annotations
 
-import mmap
+import errno
 import os
-from typing import NamedTuple
+import stat
+import zlib
+from hashlib import blake2b
+from typing import TYPE_CHECKING, NamedTuple
 
+from fuelline.schema.files import open_below
 from fuelline.schema.shards import (
     ENTRY,
     HEADER,
     INDEX,
     LARGE_BYTES,
     MAGIC,
+    OLDEST,
     SHARD,
     SLOT,
     VERSION,
@@ -26,13 +36,31 @@ from fuelline.schema.shards import (
     round_up,
 )
 
-__all__ = ["Child", "Pack"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Child", "DamagedPackError", "Entry", "Pack"]
 
 AHEAD_BYTES = 256 << 10
 """What is read around a file if the whole set fits in memory: one request instead of dozens. As
 much as a disk of 250 MB/s gives in the millisecond that a request takes anyway."""
 AHEAD_SHARE = 0.5
 """Of the memory that is available: a set up to this size is read in such blocks."""
+
+
+FIRST_BATCH, MOST_BATCH = 8, 512
+"""Entries that are read at once where many are wanted: few at first, since few may be."""
+BLOCK = 1 << 16
+_SHARD_PREFIX = SHARD.partition("{")[0]
+_NEAR_SLOTS = 8
+"""Slots that are read at once: few names are further than that from where they should be."""
+
+
+class DamagedPackError(OSError):
+    """The pack cannot give what was asked for."""
+
+    def __init__(self, reason: str, path: str) -> None:
+        super().__init__(errno.EIO, reason, path)
 
 
 class Child(NamedTuple):
@@ -42,6 +70,9 @@ class Child(NamedTuple):
     status: os.stat_result
 
 
+Children = list[Child]
+
+
 class Entry(NamedTuple):
     """One file or folder of the index."""
 
@@ -49,11 +80,26 @@ class Entry(NamedTuple):
     offset: int
     size: int
     mtime_ns: int
-    digest_high: int
-    digest_low: int
+    crc: int
+    digest_rest: int
     shard: int
     mode: int
     name_bytes: int
+
+    def digest(self) -> bytes:
+        """As `Digest` makes it; of version 1 eight bytes of BLAKE2b."""
+        return self.crc.to_bytes(4, "little") + self.digest_rest.to_bytes(4, "little")
+
+
+class Block(NamedTuple):
+    """Many entries, a list for each field that is checked before a job starts."""
+
+    name_at: list[int]
+    offset: list[int]
+    size: list[int]
+    shard: list[int]
+    mode: list[int]
+    name_bytes: list[int]
 
 
 class Pack:
@@ -61,46 +107,136 @@ class Pack:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        with open(os.path.join(folder, INDEX), "rb") as file:  # noqa: PTH123
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        magic, version, _, self.count, self._slots, _, root_bytes = HEADER.unpack_from(self._map)
-        if magic != MAGIC or version != VERSION:
-            raise ValueError(f"{folder} is not a pack of this version")
-        start = HEADER.size
-        self.root = os.fsdecode(self._map[start : start + root_bytes])
-        self._entries_at = round_up(start + root_bytes)
-        self._slots_at = self._entries_at + self.count * ENTRY.size
-        self._names_at = self._slots_at + self._slots * SLOT.size
+        self._index = open_below(folder, INDEX)
         self._descriptors: dict[int, int] = {}
         self._blocks: set[tuple[int, int]] | None = None
-        self._prepare_ahead()
+        try:
+            self._read_header()
+            self._prepare_ahead()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give back its descriptors; a job keeps its packs open to its end."""
+        os.close(self._index)
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
+
+    def _read_header(self) -> None:
+        self.index_bytes = os.fstat(self._index).st_size
+        if self.index_bytes < HEADER.size:
+            raise self._damage("its index is cut short")
+        magic, self.version, self.checksum, self.count, self.slots, names_bytes, root_bytes = (
+            HEADER.unpack(self.pread(HEADER.size, 0))
+        )
+        if magic != MAGIC:
+            raise self._damage("its index is not that of a pack")
+        if not OLDEST <= self.version <= VERSION:
+            raise self._damage(f"it is of version {self.version}, and {VERSION} is known here")
+        self._entries_at = round_up(HEADER.size + root_bytes)
+        self.slots_at = self._entries_at + self.count * ENTRY.size
+        self._names_at = self.slots_at + self.slots * SLOT.size
+        self._names_bytes = names_bytes
+        if self._names_at + names_bytes != self.index_bytes:
+            raise self._damage("its index has not the size that it says")
+        if not self.count or self.slots <= self.count or self.slots & (self.slots - 1):
+            raise self._damage("its index has no room for its entries")
+        root = self.pread(root_bytes, HEADER.size)
+        self.root = os.fsdecode(root)
+        if root[:1] != b"/" or b"\0" in root:
+            raise self._damage("the path that it was packed from is not absolute")
+
+    def _damage(self, reason: str) -> DamagedPackError:
+        return DamagedPackError(reason, self.folder)
+
+    def pread(self, size_bytes: int, at: int) -> bytes:
+        """So many bytes of the index."""
+        found = os.pread(self._index, size_bytes, at)
+        if len(found) != size_bytes:
+            raise self._damage("its index is cut short")
+        return found
 
     def _prepare_ahead(self) -> None:
-        names = os.listdir(self.folder)  # noqa: PTH208
-        sizes = [os.stat(os.path.join(self.folder, name)).st_size for name in names]  # noqa: PTH116
-        if sum(sizes) <= AHEAD_SHARE * _available_bytes():
+        total, most = self.index_bytes, AHEAD_SHARE * _available_bytes()
+        for name in os.listdir(self.folder):  # noqa: PTH208
+            if name.startswith(_SHARD_PREFIX):
+                total += os.lstat(os.path.join(self.folder, name)).st_size
+        if total <= most:
             self._blocks = set()
 
     def find(self, name: str) -> Entry | None:
         """By the path relative to the root."""
         wanted = os.fsencode(name)
-        slot = hash_name(wanted) & (self._slots - 1)
-        while True:
-            (number,) = SLOT.unpack_from(self._map, self._slots_at + slot * SLOT.size)
+        slot = hash_name(wanted) & (self.slots - 1)
+        for number in self._numbers(slot):
             if not number:
                 return None
             entry = self.entry(number - 1)
-            if self._name(entry) == wanted:
+            if entry.name_bytes == len(wanted) and self._name(entry) == wanted:
+                if not (stat.S_ISREG(entry.mode) or stat.S_ISDIR(entry.mode)):
+                    raise self._damage("it holds what is neither file nor folder")
                 return entry
-            slot = (slot + 1) & (self._slots - 1)
+        raise self._damage("its table has no end")
+
+    def _numbers(self, slot: int) -> Iterator[int]:
+        """What is in the slots from here on, no more of them than there are names and one."""
+        left = self.count + 1
+        while left > 0:
+            many = min(_NEAR_SLOTS, left, self.slots - slot)
+            found = self.pread(many * SLOT.size, self.slots_at + slot * SLOT.size)
+            for (number,) in SLOT.iter_unpack(found):
+                yield number
+            slot = (slot + many) & (self.slots - 1)
+            left -= many
 
     def entry(self, number: int) -> Entry:
         """By its number in the order of names."""
-        return Entry(*ENTRY.unpack_from(self._map, self._entries_at + number * ENTRY.size))
+        if not 0 <= number < self.count:
+            raise self._damage("its table leads out of its index")
+        return Entry(*ENTRY.unpack(self.pread(ENTRY.size, self._entries_at + number * ENTRY.size)))
 
     def _name(self, entry: Entry) -> bytes:
-        start = self._names_at + entry.name_at
-        return self._map[start : start + entry.name_bytes]
+        return self._names(entry.name_at, entry.name_bytes)
+
+    def _names(self, at: int, size_bytes: int) -> bytes:
+        if at + size_bytes > self._names_bytes:
+            raise self._damage("a name leads out of its index")
+        return self.pread(size_bytes, self._names_at + at)
+
+    def rows(self, at: int) -> Iterator[tuple[bytes, Entry]]:
+        """Entries with their names from a number on, in their order; more and more at a time."""
+        many = FIRST_BATCH
+        while at < self.count:
+            many = min(many, self.count - at)
+            found = self.pread(many * ENTRY.size, self._entries_at + at * ENTRY.size)
+            entries = list(map(Entry._make, ENTRY.iter_unpack(found)))
+            first = entries[0].name_at
+            names = self._names(first, sum(entry.name_bytes for entry in entries))
+            place = 0
+            for entry in entries:
+                if entry.name_at != first + place:
+                    raise self._damage("its names are not in order")
+                yield names[place : place + entry.name_bytes], entry
+                place += entry.name_bytes
+            at += many
+            many = min(2 * many, MOST_BATCH)
+
+    def blocks(self) -> Iterator[tuple[Block, bytes]]:
+        """All entries with their names, side by side: a tenth of the time of one by one."""
+        for at in range(0, self.count, BLOCK):
+            many = min(BLOCK, self.count - at)
+            view = memoryview(self.pread(many * ENTRY.size, self._entries_at + at * ENTRY.size))
+            longs, words, shorts = view.cast("Q"), view.cast("I"), view.cast("H")
+            block = Block(
+                name_at=longs[0 :: ENTRY.size // 8].tolist(),
+                offset=longs[1 :: ENTRY.size // 8].tolist(),
+                size=longs[2 :: ENTRY.size // 8].tolist(),
+                shard=words[10 :: ENTRY.size // 4].tolist(),
+                mode=shorts[22 :: ENTRY.size // 2].tolist(),
+                name_bytes=shorts[23 :: ENTRY.size // 2].tolist(),
+            )
+            yield block, self._names(block.name_at[0], sum(block.name_bytes))
 
     def name(self, entry: Entry) -> str:
         """The path relative to the root."""
@@ -116,23 +252,26 @@ class Pack:
             (entry.mode, inode, 0, 1, os.getuid(), os.getgid(), entry.size, *[seconds] * 3), times
         )
 
-    def list(self, name: str) -> list[Child]:
+    def list(self, name: str) -> Children:
         """The names in a folder."""
         prefix = os.fsencode(name) + b"/" if name else b""
-        at = self._bisect(prefix) if prefix else 1  # the first entry is the root itself
-        found = []
-        while at < self.count:
-            entry = self.entry(at)
-            full = self._name(entry)
+        at: int | None = self._bisect(prefix) if prefix else 1  # the first entry is the root itself
+        found: Children = []
+        while at is not None:
+            at = self._list_some(at, prefix, found)
+        return found
+
+    def _list_some(self, start: int, prefix: bytes, found: Children) -> int | None:
+        """Add names up to one that is deeper; where to go on behind that, or None at the end."""
+        for at, (full, entry) in enumerate(self.rows(start), start):
             if not full.startswith(prefix):
-                break
+                return None
             child, slash, _ = full[len(prefix) :].partition(b"/")
             if slash:  # below a folder that was listed: on to what follows, as "0" follows "/"
-                at = self._bisect(prefix + child + b"0")
-                continue
-            found.append(Child(os.fsdecode(child), self.status(entry)))
-            at += 1
-        return found
+                return max(at + 1, self._bisect(prefix + child + b"0"))
+            if is_plain_name(child):
+                found.append(Child(os.fsdecode(child), self.status(entry)))
+        return None
 
     def _bisect(self, wanted: bytes) -> int:
         low, high = 0, self.count
@@ -147,7 +286,7 @@ class Pack:
     def open(self, entry: Entry) -> int:
         """A descriptor of the content, at its beginning, that is the caller's to close."""
         if entry.size >= LARGE_BYTES:
-            return os.open(self._shard_path(entry.shard), os.O_RDONLY | os.O_CLOEXEC)
+            return self._open_large(entry)
         content = self.read(entry)
         descriptor = os.memfd_create("fuelline", os.MFD_CLOEXEC)
         try:
@@ -159,23 +298,39 @@ class Pack:
             raise
         return descriptor
 
+    def _open_large(self, entry: Entry) -> int:
+        """Where it lies; to read all of it first, for its checksum, would make the job wait."""
+        descriptor = open_below(self.folder, SHARD.format(entry.shard))
+        if os.fstat(descriptor).st_size == entry.size and not entry.offset:
+            return descriptor
+        os.close(descriptor)
+        raise self._damage(f"{SHARD.format(entry.shard)} has not the size that the index says")
+
     def read(self, entry: Entry) -> bytes:
         """The content of a small file."""
         shard = self._descriptors.get(entry.shard)
         if shard is None:
-            shard = os.open(self._shard_path(entry.shard), os.O_RDONLY | os.O_CLOEXEC)
+            shard = open_below(self.folder, SHARD.format(entry.shard))
             known = self._descriptors.setdefault(entry.shard, shard)
             if known is not shard:  # another thread was faster
                 os.close(shard)
                 shard = known
+        if entry.size >= LARGE_BYTES or entry.offset >> 62:
+            raise self._damage("a file has no possible place")
         if self._blocks is not None:
             self._read_ahead(shard, entry)
         content = os.pread(shard, entry.size, entry.offset)
-        if len(content) != entry.size:
-            raise OSError(
-                5, "a shard is shorter than its index says", self._shard_path(entry.shard)
-            )
+        if not self._is_right(entry, content):
+            raise self._damage(f"{SHARD.format(entry.shard)} has not the bytes that were packed")
         return content
+
+    def _is_right(self, entry: Entry, content: bytes) -> bool:
+        """29 us for 100 kB, 108 in a pack of version 1 (docs/pack.md)."""
+        if len(content) != entry.size:
+            return False
+        if self.version == 1:
+            return blake2b(content, digest_size=8).digest() == entry.digest()
+        return zlib.crc32(content) == entry.crc
 
     def _read_ahead(self, shard: int, entry: Entry) -> None:
         """Ask once for the block that the file is in; its neighbours are wanted soon, too."""
@@ -185,8 +340,10 @@ class Pack:
             start = block[1] * AHEAD_BYTES
             os.posix_fadvise(shard, start, AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
 
-    def _shard_path(self, number: int) -> str:
-        return os.path.join(self.folder, SHARD.format(number))
+
+def is_plain_name(name: bytes) -> bool:
+    """Whether a part of a path is one: no way up or out of it."""
+    return name not in (b"", b".", b"..") and b"\0" not in name
 
 
 def _available_bytes() -> int:

@@ -2,6 +2,6 @@
 
 from fuelline.report.perfetto.imported import draw_trace
 from fuelline.report.perfetto.recorded import draw_findings, draw_recording
-from fuelline.report.perfetto.writer import write_tracks
+from fuelline.report.perfetto.writer import SIGN, write_tracks
 
-__all__ = ["draw_findings", "draw_recording", "draw_trace", "write_tracks"]
+__all__ = ["SIGN", "draw_findings", "draw_recording", "draw_trace", "write_tracks"]

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from fuelline.report.perfetto.track import Track
 
+SIGN = b'"otherData":{"title":"fuelline '
+"""Every file that is written here has it at its beginning, before the version and the run."""
 _MOST_TEXT = 2000
 _ENCODE = msgspec.json.Encoder().encode
 _TOLD = ("start_ns", "end_ns", "at_ns", "name", "value", "category")
