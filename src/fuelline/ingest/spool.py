@@ -1,27 +1,42 @@
 """Spools in, event columns out. Reads what a process managed to write, however it ended.
 
+A piece at a time: a spool may have a quarter of a gigabyte, and its records take several times as
+much room as Python objects.
+
 A spool of a dead process looks like that of a living one: whole records, perhaps holes where a
 thread was killed between taking a slot and filling it, then zeros.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from fuelline.ingest.excerpts import keep_events
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError
+from fuelline.schema.files import open_below
+from fuelline.timeline.tables import empty_table
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from fuelline.schema.recording import Excerpts
 
 _WORDS = wire.RECORD_BYTES // 8
 LONGEST_NS = 30 * 24 * 3600 * 10**9
 """An event longer than a month is a damaged record, not an event."""
 _LARGEST_PID = 2**22
 """PID_MAX_LIMIT of Linux; of threads, too."""
+CHUNK_BYTES = 8 * 1024 * 1024
+"""Read at a time: 131,072 records."""
+PACE_RECORDS = 1024
+"""Records that tell how quickly they came."""
+_KIND_AT = wire.RECORD_BYTES - 2
+_TIMELESS = (0, wire.Kind.TEXT, wire.Kind.BLINDSPOT)
 _FIRST_SIZES = (wire.FIRST_SEGMENT_BYTES, wire.FIRST_SEGMENT_BYTES + wire.SECOND_SEGMENT_BYTES)
 """Bytes behind the header page until segments are all of one size."""
 _LIVE_OFFSETS = (
@@ -43,6 +58,8 @@ class SpoolContent:
     ppid: int
     created_ns: int
     events: pl.DataFrame
+    records: int
+    """How many there were; of them, `events` may be excerpts."""
     texts: dict[int, str]
     dropped: int
     faults: int
@@ -84,39 +101,65 @@ def read_header(raw: bytes, path: Path) -> SpoolHeader | None:
     return SpoolHeader(pid, ppid, created_ns, *words)
 
 
-def read_spool(path: Path, within_ns: tuple[int, int] | None = None) -> SpoolContent | None:
+def read_spool(
+    path: Path, within_ns: tuple[int, int] | None = None, excerpts: Excerpts | None = None
+) -> SpoolContent | None:
     """Read one spool; None if the process died before its header was written.
 
     Records that do not begin and end within the given times are damaged: the spool has no
-    checksums, but nothing can have happened before the run or after it.
+    checksums, but nothing can have happened before the run or after it. Of a recording with very
+    many records only `excerpts` are kept; the memory that this takes does not grow with the file.
     """
-    raw = path.read_bytes()
-    if len(raw) < wire.HEADER_BYTES:
-        if any(raw):  # the header is written into a page that is there already
-            raise DamagedRecordingError(
-                f"{path} was cut short: {len(raw)} bytes are less than its header."
+    with os.fdopen(open_below(path.parent, path.name), "rb") as file:
+        header = _whole_header(file.read(wire.HEADER_BYTES), path)
+        if header is None:
+            return None
+        texts, frames, written, possible = Texts(), [], 0, 0
+        while chunk := file.read(CHUNK_BYTES):
+            rows = _columns(memoryview(chunk))
+            _add_texts(texts, chunk, rows)
+            rows = rows.filter((pl.col("kind") != 0) & (pl.col("kind") != wire.Kind.TEXT))
+            events = rows.filter(_is_possible(within_ns)).select(
+                pl.lit(header.pid, pl.Int32).alias("pid"), *_EVENT_COLUMNS
             )
-        return None
-    header = read_header(raw, path)
-    if header is None:
-        return None
-    body = memoryview(raw)[wire.HEADER_BYTES :]
-    body = body[: len(body) // wire.RECORD_BYTES * wire.RECORD_BYTES]
-    rows = _columns(body)
-    texts = _texts(body, rows)
-    written = rows.filter((pl.col("kind") != 0) & (pl.col("kind") != wire.Kind.TEXT))
-    events = written.filter(_is_possible(within_ns))
+            written, possible = written + rows.height, possible + events.height
+            frames.append(events if excerpts is None else keep_events(events, excerpts))
+        size_bytes = file.tell()
     return SpoolContent(
         pid=header.pid,
         ppid=header.ppid,
         created_ns=header.created_ns,
-        events=events.select(pl.lit(header.pid, pl.Int32).alias("pid"), *_EVENT_COLUMNS),
-        texts=texts,
+        events=pl.concat(frames) if frames else empty_table("events"),
+        records=possible,
+        texts=texts.whole(),
         dropped=header.dropped,
         faults=header.faults,
-        damaged=written.height - events.height,
-        is_cut=not _is_whole(len(raw), header),
+        damaged=written - possible,
+        is_cut=not _is_whole(size_bytes, header),
     )
+
+
+def _whole_header(page: bytes, path: Path) -> SpoolHeader | None:
+    if len(page) < wire.HEADER_BYTES:
+        if any(page):  # the header is written into a page that is there already
+            raise DamagedRecordingError(
+                f"{path} was cut short: {len(page)} bytes are less than its header."
+            )
+        return None
+    return read_header(page, path)
+
+
+def read_pace(path: Path) -> tuple[int, list[int]]:
+    """How many records a spool has at most, and when some at equal distances in it began."""
+    with os.fdopen(open_below(path.parent, path.name), "rb") as file:
+        records = (os.fstat(file.fileno()).st_size - wire.HEADER_BYTES) // wire.RECORD_BYTES
+        moments_ns = []
+        for number in range(0, records, max(1, records // PACE_RECORDS)):
+            file.seek(wire.HEADER_BYTES + number * wire.RECORD_BYTES)
+            record = file.read(wire.RECORD_BYTES)
+            if len(record) == wire.RECORD_BYTES and record[_KIND_AT] not in _TIMELESS:
+                moments_ns.append(wire.WORD.unpack_from(record)[0])
+    return max(0, records), sorted(moments_ns)
 
 
 def _is_possible(within_ns: tuple[int, int] | None) -> pl.Expr:
@@ -156,11 +199,11 @@ _EVENT_COLUMNS = (
 
 
 def _columns(body: memoryview) -> pl.DataFrame:
-    """Split the records into columns.
+    """Split the records into columns; half a record at the end is left out.
 
     The last word holds tid, flags and kind: `kind << 48 | flags << 32 | tid`.
     """
-    words = body.cast("q")
+    words = body[: len(body) // wire.RECORD_BYTES * wire.RECORD_BYTES].cast("q")
     names = ("start_ns", "dur_ns", "a", "b", "c", "d", "e", "last")
     frame = pl.DataFrame(
         {
@@ -176,13 +219,9 @@ def _columns(body: memoryview) -> pl.DataFrame:
     ).drop("last")
 
 
-def _texts(body: memoryview, rows: pl.DataFrame) -> dict[int, str]:
-    """Join the chunks of each text; a text whose chunks are not all there is left out."""
-    texts = Texts()
-    at = rows.with_row_index("at").filter(pl.col("kind") == wire.Kind.TEXT)["at"].to_list()
-    for index in at:
-        texts.add(body, index * wire.RECORD_BYTES)
-    return {text_id: text for text_id in texts.ids if (text := texts.find(text_id)) is not None}
+def _add_texts(texts: Texts, chunk: bytes, rows: pl.DataFrame) -> None:
+    for index in (rows["kind"] == wire.Kind.TEXT).arg_true():
+        texts.add(chunk, index * wire.RECORD_BYTES)
 
 
 class Texts:
@@ -197,7 +236,11 @@ class Texts:
         """Every text of which any chunk was seen."""
         return list(self._chunks)
 
-    def add(self, body: bytes | memoryview, offset: int) -> None:
+    def whole(self) -> dict[int, str]:
+        """Every text whose chunks are all there; the others are left out."""
+        return {each: text for each in self._chunks if (text := self.find(each)) is not None}
+
+    def add(self, body: bytes, offset: int) -> None:
         """Take the chunk in the TEXT record at an offset."""
         text_id, size, payload, _, number, _ = wire.TEXT_RECORD.unpack_from(body, offset)
         self._chunks.setdefault(text_id, {})[number] = payload

@@ -126,5 +126,6 @@ def _core_waits(timeline: Timeline, spans: Mapping[int, Span]) -> list[float]:
             .agg(pl.col("runq_ns").max() - pl.col("runq_ns").min())["runq_ns"]
         )
         if queued.len():
-            shares.append(float(queued.max()) / span.wall_ns)  # type: ignore[arg-type]
+            queued_ns = float(queued.max()) * timeline.kept_frac  # type: ignore[arg-type]
+            shares.append(queued_ns / span.wall_ns)
     return shares
