@@ -50,6 +50,8 @@ _CUT = (
 )
 """What a step is made of: its share of each excerpt counts. Everything else, as the fetches of
 workers, is kept as it is if it begins in an excerpt."""
+_TURNS = (Kind.NEXT, Kind.ITER, Kind.BACKWARD, Kind.OPTIMIZER)
+"""What says which part of a step a gap after it or before it is."""
 _CUT_FIELDS = {"a": (Kind.PIN, Kind.COPY), "b": (Kind.BACKWARD,), "d": (Kind.NEXT,)}
 """Times and bytes that are cut with the duration."""
 _MATCHED = (Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
@@ -103,57 +105,72 @@ def state_excerpts(excerpts: Excerpts) -> Blindspot:
     )
 
 
-def keep_events(events: pl.DataFrame, excerpts: Excerpts) -> pl.DataFrame:
-    """What of a process's events lies in the excerpts, on their clock.
+def choose_rows(events: pl.DataFrame, excerpts: Excerpts) -> pl.Series:
+    """The `at` of the events of a process of which something lies in the excerpts, in order.
+
+    Also of what stands beside a long gap, whose part of the step it tells.
+    """
+    always = pl.col("kind").is_in([int(kind) for kind in _ALWAYS])
+    has_part = pl.col("is_cut") & (pl.col("until_ns") > pl.col("from_ns"))
+    told = _placed(events.select("at", "tid", "kind", "start_ns", "dur_ns"), excerpts)
+    turns = pl.col("kind").is_in([int(kind) for kind in _TURNS])
+    in_order = told.filter(turns).sort("tid", "start_ns")
+    chosen = (
+        told.filter(pl.col("begins") | always | has_part)["at"],
+        in_order.filter(_is_beside_gap(excerpts))["at"],
+    )
+    rows: pl.Series = pl.concat(chosen).unique().sort()
+    return rows
+
+
+def cut_events(events: pl.DataFrame, excerpts: Excerpts) -> pl.DataFrame:
+    """Chosen events on the clock of the excerpts.
 
     | start_ns | dur_ns |      | start_ns | dur_ns |   10 of each 40 are kept
     | 3        | 2      |  ->  | 3        | 2      |
     | 8        | 40     |      | 8        | 10     |   2 of the first excerpt, 8 of the second
-    | 60       | 5      |                             between two of them
     """
-    end_ns = pl.col("start_ns") + pl.col("dur_ns")
-    begins = _fold(pl.col("start_ns"), excerpts)
-    told = (
-        events.with_columns(
-            is_cut=pl.col("kind").is_in([int(kind) for kind in _CUT]),
-            begins=_is_kept(pl.col("start_ns"), excerpts),
-            from_ns=begins,
-            until_ns=_fold(end_ns, excerpts),
-        )
-        .sort("tid", "start_ns")
-        .with_columns(beside_gap=_is_beside_gap(excerpts))
+    placed = _placed(events, excerpts)
+    # What only tells of a gap has no time of its own left: a nanosecond each, one after another.
+    is_mark = pl.col("is_cut") & ~pl.col("begins") & (pl.col("until_ns") == pl.col("from_ns"))
+    number = is_mark.cum_sum().over("tid", "from_ns", order_by="start_ns")
+    marks = pl.when(is_mark).then(pl.col("from_ns") + number - 1)
+    return placed.with_columns(
+        from_ns=pl.coalesce(marks, "from_ns"), until_ns=pl.coalesce(marks + 1, "until_ns")
+    ).select(*_on_their_clock(events.columns))
+
+
+def _placed(events: pl.DataFrame, excerpts: Excerpts) -> pl.DataFrame:
+    """With when events began and ended on the clock of the excerpts, and whether in one."""
+    return events.with_columns(
+        is_cut=pl.col("kind").is_in([int(kind) for kind in _CUT]),
+        begins=_is_kept(pl.col("start_ns"), excerpts),
+        from_ns=_fold(pl.col("start_ns"), excerpts),
+        until_ns=_fold(pl.col("start_ns") + pl.col("dur_ns"), excerpts),
     )
-    return told.filter(_is_wanted()).select(*_on_their_clock(events.columns))
-
-
-def _is_wanted() -> pl.Expr:
-    always = pl.col("kind").is_in([int(kind) for kind in _ALWAYS])
-    has_part = pl.col("is_cut") & (pl.col("until_ns") > pl.col("from_ns"))
-    return pl.col("begins") | always | has_part | pl.col("beside_gap")
 
 
 def _is_beside_gap(excerpts: Excerpts) -> pl.Expr:
-    """Whether a thread did nothing that was recorded for long before or after; at ends, too."""
-    after = pl.col("from_ns").shift(-1).over("is_cut", "tid") - pl.col("until_ns")
-    before = pl.col("from_ns") - pl.col("until_ns").shift(1).over("is_cut", "tid")
+    """Whether a thread came to no other turn for long before or after; at ends, too."""
+    after = pl.col("from_ns").shift(-1).over("tid") - pl.col("until_ns")
+    before = pl.col("from_ns") - pl.col("until_ns").shift(1).over("tid")
     longest_ns = int(excerpts.kept_ns * _GAP_FRAC)
-    is_beside = (after > longest_ns).fill_null(value=True)
-    is_beside |= (before > longest_ns).fill_null(value=True)
-    return pl.col("is_cut") & is_beside
+    is_after = (after > longest_ns).fill_null(value=True)
+    is_before = (before > longest_ns).fill_null(value=True)
+    return is_after | is_before
 
 
 def _on_their_clock(names: list[str]) -> list[pl.Expr]:
     """The columns of events, with what was cut."""
     kind, whole_ns = pl.col("kind"), pl.col("dur_ns")
     cut_ns = pl.col("until_ns") - pl.col("from_ns")
-    dur_ns = pl.when("is_cut").then(cut_ns).otherwise(whole_ns)
+    is_less = pl.col("is_cut") & (cut_ns < whole_ns)
     columns = {
         "start_ns": pl.col("from_ns"),
-        "dur_ns": dur_ns,
-        # Demands of a loader's start are of all of it.
-        "e": pl.when((kind == Kind.ITER) & (cut_ns < whole_ns)).then(whole_ns).otherwise("e"),
+        "dur_ns": pl.when("is_cut").then(cut_ns).otherwise(whole_ns),
+        # What a loader needs to start is asked of all of it.
+        "e": pl.when(is_less & (kind == Kind.ITER)).then(whole_ns).otherwise("e"),
     }
-    is_less = pl.col("is_cut") & (cut_ns < whole_ns)
     for name, kinds in _CUT_FIELDS.items():
         is_theirs = kind.is_in([int(each) for each in kinds]) & (pl.col(name) > 0)
         less = (pl.col(name) * (cut_ns / whole_ns)).cast(pl.Int64)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.ingest.excerpts import keep_events
+from fuelline.ingest.excerpts import choose_rows, cut_events
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError
 from fuelline.schema.files import open_below
@@ -116,14 +116,17 @@ def read_spool(
             return None
         texts, frames, written, possible = Texts(), [], 0, 0
         while chunk := file.read(CHUNK_BYTES):
-            rows = _columns(memoryview(chunk))
-            _add_texts(texts, chunk, rows)
+            rows = _columns(chunk, _FIELDS if excerpts is None else _TIMES)
+            for at in (rows["kind"] == wire.Kind.TEXT).arg_true():
+                texts.add(chunk, at * wire.RECORD_BYTES)
             rows = rows.filter((pl.col("kind") != 0) & (pl.col("kind") != wire.Kind.TEXT))
-            events = rows.filter(_is_possible(within_ns)).select(
-                pl.lit(header.pid, pl.Int32).alias("pid"), *_EVENT_COLUMNS
-            )
-            written, possible = written + rows.height, possible + events.height
-            frames.append(events if excerpts is None else keep_events(events, excerpts))
+            written += rows.height
+            rows = rows.filter(_is_possible(within_ns))
+            possible += rows.height
+            if excerpts is not None:
+                rows = _columns(_pick(chunk, choose_rows(rows, excerpts)), _FIELDS)
+            events = rows.select(pl.lit(header.pid, pl.Int32).alias("pid"), *_EVENT_COLUMNS)
+            frames.append(events if excerpts is None else cut_events(events, excerpts))
         size_bytes = file.tell()
     return SpoolContent(
         pid=header.pid,
@@ -198,30 +201,37 @@ _EVENT_COLUMNS = (
 )
 
 
-def _columns(body: memoryview) -> pl.DataFrame:
-    """Split the records into columns; half a record at the end is left out.
+_TIMES = ("start_ns", "dur_ns")
+_FIELDS = (*_TIMES, "a", "b", "c", "d", "e")
 
-    The last word holds tid, flags and kind: `kind << 48 | flags << 32 | tid`.
+
+def _columns(body: bytes, names: tuple[str, ...]) -> pl.DataFrame:
+    """The first fields of each record, its tid, flags and kind, and where it is: `at`.
+
+    The last word holds tid, flags and kind: `kind << 48 | flags << 32 | tid`. Half a record at the
+    end is left out.
     """
-    words = body[: len(body) // wire.RECORD_BYTES * wire.RECORD_BYTES].cast("q")
-    names = ("start_ns", "dur_ns", "a", "b", "c", "d", "e", "last")
-    frame = pl.DataFrame(
-        {
-            name: pl.Series(name, words[index::_WORDS].tolist(), dtype=pl.Int64)
-            for index, name in enumerate(names)
-        }
-    )
+    words = memoryview(body)[: len(body) // wire.RECORD_BYTES * wire.RECORD_BYTES].cast("q")
     last = pl.col("last")
-    return frame.with_columns(
-        tid=last % 2**32 % 2**31,
-        flags=last // 2**32 % 2**16,
-        kind=last // 2**48 % 2**16,
-    ).drop("last")
+    return (
+        pl.DataFrame(
+            {
+                name: pl.Series(name, words[index::_WORDS].tolist(), dtype=pl.Int64)
+                for index, name in (*enumerate(names), (_WORDS - 1, "last"))
+            }
+        )
+        .with_columns(
+            tid=last % 2**32 % 2**31, flags=last // 2**32 % 2**16, kind=last // 2**48 % 2**16
+        )
+        .drop("last")
+        .with_row_index("at")
+    )
 
 
-def _add_texts(texts: Texts, chunk: bytes, rows: pl.DataFrame) -> None:
-    for index in (rows["kind"] == wire.Kind.TEXT).arg_true():
-        texts.add(chunk, index * wire.RECORD_BYTES)
+def _pick(body: bytes, places: pl.Series) -> bytes:
+    """These records, end to end."""
+    size = wire.RECORD_BYTES
+    return b"".join(body[at * size : (at + 1) * size] for at in places)
 
 
 class Texts:

@@ -99,7 +99,7 @@ def measure_window(timeline: Timeline, tiling: Tiling) -> Window:
     run, excerpts = timeline.run, timeline.excerpts
     start_ns, end_ns = tiling.start_ns, tiling.end_ns
     if excerpts is not None:
-        start_ns, end_ns = excerpts.unfold(start_ns), excerpts.unfold(end_ns)
+        start_ns, end_ns = excerpts.unfold(start_ns), excerpts.unfold(end_ns - 1) + 1
     ended_ns = end_ns if run.ended_ns is None else run.ended_ns
     return Window(
         seconds=tiling.run_ns / 1e9,
