@@ -108,16 +108,20 @@ def state_excerpts(excerpts: Excerpts) -> Blindspot:
 def choose_rows(events: pl.DataFrame, excerpts: Excerpts) -> pl.Series:
     """The `at` of the events of a process of which something lies in the excerpts, in order.
 
-    Also of what stands beside a long gap, whose part of the step it tells.
+    Also of what stands beside a long gap, or before an excerpt, and tells what follows.
     """
     always = pl.col("kind").is_in([int(kind) for kind in _ALWAYS])
     has_part = pl.col("is_cut") & (pl.col("until_ns") > pl.col("from_ns"))
-    told = _placed(events.select("at", "tid", "kind", "start_ns", "dur_ns"), excerpts)
+    told = _placed(events.select("at", "tid", "kind", "start_ns", "dur_ns"), excerpts).with_columns(
+        is_in=pl.col("begins") | has_part
+    )
     turns = pl.col("kind").is_in([int(kind) for kind in _TURNS])
     in_order = told.filter(turns).sort("tid", "start_ns")
+    # A batch that is learned from in an excerpt says whose batches are.
+    is_learned = (pl.col("kind") == Kind.NEXT) & pl.col("is_in").shift(-1).over("tid")
     chosen = (
-        told.filter(pl.col("begins") | always | has_part)["at"],
-        in_order.filter(_is_beside_gap(excerpts))["at"],
+        told.filter(pl.col("is_in") | always)["at"],
+        in_order.filter(_is_beside_gap(excerpts) | is_learned)["at"],
     )
     rows: pl.Series = pl.concat(chosen).unique().sort()
     return rows
@@ -131,12 +135,14 @@ def cut_events(events: pl.DataFrame, excerpts: Excerpts) -> pl.DataFrame:
     | 8        | 40     |      | 8        | 10     |   2 of the first excerpt, 8 of the second
     """
     placed = _placed(events, excerpts)
-    # What only tells of a gap has no time of its own left: a nanosecond each, one after another.
-    is_mark = pl.col("is_cut") & ~pl.col("begins") & (pl.col("until_ns") == pl.col("from_ns"))
-    number = is_mark.cum_sum().over("tid", "from_ns", order_by="start_ns")
-    marks = pl.when(is_mark).then(pl.col("from_ns") + number - 1)
+    # What began between two excerpts now begins with the second, in the order in which it did; of
+    # what also ended there a nanosecond is left.
+    is_early = pl.col("is_cut") & ~pl.col("begins")
+    number = is_early.cum_sum().over("tid", "from_ns", order_by="start_ns")
+    from_ns = pl.col("from_ns") + pl.when(is_early).then(number - 1).otherwise(0)
+    least_ns = pl.when(is_early).then(from_ns + 1).otherwise("until_ns")
     return placed.with_columns(
-        from_ns=pl.coalesce(marks, "from_ns"), until_ns=pl.coalesce(marks + 1, "until_ns")
+        from_ns=from_ns, until_ns=pl.max_horizontal("until_ns", least_ns)
     ).select(*_on_their_clock(events.columns))
 
 
