@@ -40,6 +40,7 @@ OWN_SECTION = (
     "hour",
     "alpha_beta",
     "jitter_forecast",
+    "long_spool",
     "many_ranks",
     "trace_import",
     "predict_gain",

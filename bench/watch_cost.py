@@ -32,7 +32,7 @@ from fuelline.report import Painter, View
 from fuelline.schema import samples, wire
 from fuelline.schema.journal import encode_frame
 from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, RunFacts
-from fuelline.schema.wire import Flag, Kind, Phase
+from fuelline.schema.wire import Flag, Kind
 
 STEP_NS = 50_000_000
 PAST_S = 3600
@@ -51,21 +51,13 @@ class Writer:
         now_ns = time.monotonic_ns()
         wire.HEADER.pack_into(head, 0, wire.MAGIC, wire.VERSION, pid, 1, 0x030B0000, now_ns, 0)
         if is_trainer:
-            wire.WORD.pack_into(head, wire.PHASE_TID_OFFSET, pid)
-            wire.WORD.pack_into(head, wire.PHASE_OFFSET, Phase.WAIT)
+            wire.WORD.pack_into(head, wire.TRAINER_OFFSET, pid)
         self._file = (folder / f"{pid}-{now_ns}{wire.SUFFIX}").open("wb", buffering=0)
         self._file.write(head)
-        self._at = wire.HEADER_BYTES
-        self._size = self._at
 
     def write(self, records: list[bytes]) -> None:
-        """Append; zeros reach to the end of a segment, as in a spool."""
-        data = b"".join(records)
-        while self._at + len(data) > self._size:
-            self._size += wire.SEGMENT_BYTES
-            self._file.truncate(self._size)
-        os.pwrite(self._file.fileno(), data, self._at)
-        self._at += len(data)
+        """Append."""
+        self._file.write(b"".join(records))
 
 
 def step(pid: int, start_ns: int, number: int) -> list[bytes]:

@@ -12,6 +12,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
+from fuelline.ingest.excerpts import (
+    Pace,
+    choose_excerpts,
+    fold_limits,
+    fold_tables,
+    state_excerpts,
+)
+from fuelline.ingest.spool import LONGEST_NS, read_pace, read_spool
 from fuelline.schema import samples, wire
 from fuelline.schema.errors import InputError, NewerRecordingError
 from fuelline.schema.journal import decode_frames
@@ -22,9 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fuelline.ingest.spool import SpoolContent
-    from fuelline.schema.recording import RunFacts
+    from fuelline.schema.recording import Excerpts, RunFacts
 
-from fuelline.ingest.spool import LONGEST_NS, read_spool
 
 SLACK_NS = 5 * 10**9
 """How far from the run a record may lie: a worker that outlives the job ends its last fetch."""
@@ -45,6 +52,8 @@ class Remains:
     limits: list[samples.Limits] = field(default_factory=list)
     blindspots: list[Blindspot] = field(default_factory=list)
     devices: list[samples.DeviceSeen] = field(default_factory=list)
+    excerpts: Excerpts | None = None
+    """What was kept, if there was too much to keep it all."""
     is_damaged: bool = False
     """Whether a file holds more than could be read of it, so that it must not be deleted."""
 
@@ -73,13 +82,39 @@ def gather(run_dir: Path, run: RunFacts | None = None) -> Remains:
     """
     remains = Remains()
     within_ns = None if run is None else _bound(run, run_dir)
-    _gather_spools(run_dir / SPOOL_DIR, remains, within_ns)
+    paths = _list_spools(run_dir / SPOOL_DIR, remains)
+    if run is not None:
+        wall_offset_ns = run.started_wall_ns - run.started_ns
+        remains.excerpts = choose_excerpts(_find_pace(paths, within_ns), wall_offset_ns)
+    _gather_spools(paths, remains, within_ns)
     _gather_journal(run_dir / samples.JOURNAL_NAME, remains)
     remains.blindspots += find_failures(run_dir)
-    if run is not None and run.ended_ns is not None:
+    ended_ns = None if run is None else run.ended_ns
+    if remains.excerpts is not None:
+        remains.tables = fold_tables(remains.tables, remains.excerpts)
+        remains.limits = fold_limits(remains.limits, remains.excerpts)
+        remains.blindspots.append(state_excerpts(remains.excerpts))
+        ended_ns = None if ended_ns is None else remains.excerpts.fold(ended_ns)
+    if ended_ns is not None:
         events = remains.tables["events"]
-        remains.tables["events"] = events.filter(pl.col("start_ns") <= run.ended_ns)
+        remains.tables["events"] = events.filter(pl.col("start_ns") <= ended_ns)
     return remains
+
+
+def _find_pace(paths: list[Path], within_ns: tuple[int, int] | None) -> Pace:
+    """How many records there are, before any is read; a spool that cannot be opened has none."""
+    first_ns, last_ns = within_ns or (0, 2**63)
+    busiest: tuple[int, list[int]] = (0, [])
+    together = 0
+    for path in paths:
+        try:
+            found = read_pace(path)
+        except OSError:
+            continue  # reading it will say why
+        together += found[0]
+        busiest = max(busiest, found)
+    moments_ns = [each for each in busiest[1] if first_ns <= each <= last_ns]
+    return Pace(most=busiest[0], together=together, moments_ns=moments_ns)
 
 
 def _bound(run: RunFacts, run_dir: Path) -> tuple[int, int]:
@@ -119,11 +154,11 @@ def find_failures(run_dir: Path) -> list[Blindspot]:
     ]
 
 
-def _gather_spools(folder: Path, remains: Remains, within_ns: tuple[int, int] | None) -> None:
+def _gather_spools(paths: list[Path], remains: Remains, within_ns: tuple[int, int] | None) -> None:
     frames = [empty_table("events")]
-    for path in _list_spools(folder, remains):
+    for path in paths:
         try:
-            content = read_spool(path, within_ns)
+            content = read_spool(path, within_ns, remains.excerpts)
         except NewerRecordingError:
             raise
         except (InputError, OSError) as error:
@@ -131,11 +166,10 @@ def _gather_spools(folder: Path, remains: Remains, within_ns: tuple[int, int] | 
             remains.blindspots.append(unreadable_spool(path.name, error))
             continue
         if content is not None:
-            frames.append(content.events)
+            frames.append(content.events.filter(~pl.col("kind").is_in(_NOTES)))
             _note_process(content, remains)
             _note_damage(path, content, remains)
-    events = pl.concat(frames).filter(~pl.col("kind").is_in(_NOTES))
-    remains.tables["events"] = events.sort("pid", "tid", "start_ns")
+    remains.tables["events"] = pl.concat(frames).sort("pid", "tid", "start_ns")
 
 
 def _list_spools(folder: Path, remains: Remains) -> list[Path]:
@@ -172,7 +206,7 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
             pid=content.pid,
             ppid=content.ppid,
             created_ns=content.created_ns,
-            records=content.events.height,
+            records=content.records,
             dropped=content.dropped,
             faults=content.faults,
             framework=note.framework,

@@ -29,6 +29,7 @@ from fuelline.schema.recording import (
     RECORDING_VERSION,
     RUN_FILE,
     SPOOL_DIR,
+    WHOLE_VERSION,
     Manifest,
     RunFacts,
     TableFacts,
@@ -123,6 +124,8 @@ def _compact(run_dir: Path, run: RunFacts) -> Timeline:
         source_lines=lines,
         tables=tables,
         devices=remains.devices,
+        version=WHOLE_VERSION if remains.excerpts is None else RECORDING_VERSION,
+        excerpts=remains.excerpts,
     )
     write_atomically(run_dir / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(manifest)))
     shutil.rmtree(run_dir / SPOOL_DIR, ignore_errors=True)
@@ -195,6 +198,7 @@ def _load_compacted(run_dir: Path) -> Timeline:
         blindspots=(*manifest.run.blindspots, *manifest.blindspots),
         source_lines=manifest.source_lines,
         devices=tuple(manifest.devices),
+        excerpts=manifest.excerpts,
     )
 
 
@@ -264,4 +268,5 @@ def _timeline(run: RunFacts, remains: Remains, lines: dict[str, str]) -> Timelin
         blindspots=(*run.blindspots, *remains.blindspots),
         source_lines=lines,
         devices=tuple(remains.devices),
+        excerpts=remains.excerpts,
     )

@@ -1,27 +1,42 @@
 """Spools in, event columns out. Reads what a process managed to write, however it ended.
 
+A piece at a time: a spool may have a quarter of a gigabyte, and its records take several times as
+much room as Python objects.
+
 A spool of a dead process looks like that of a living one: whole records, perhaps holes where a
 thread was killed between taking a slot and filling it, then zeros.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import polars as pl
 
+from fuelline.ingest.excerpts import choose_rows, cut_events
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError
+from fuelline.schema.files import open_below
+from fuelline.timeline.tables import empty_table
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from fuelline.schema.recording import Excerpts
 
 _WORDS = wire.RECORD_BYTES // 8
 LONGEST_NS = 30 * 24 * 3600 * 10**9
 """An event longer than a month is a damaged record, not an event."""
 _LARGEST_PID = 2**22
 """PID_MAX_LIMIT of Linux; of threads, too."""
+CHUNK_BYTES = 8 * 1024 * 1024
+"""Read at a time: 131,072 records."""
+PACE_RECORDS = 1024
+"""Records that tell how quickly they came."""
+_KIND_AT = wire.RECORD_BYTES - 2
+_TIMELESS = (0, wire.Kind.TEXT, wire.Kind.BLINDSPOT)
 NOTED_BYTES = wire.NOTES_OFFSET + wire.NOTES.size
 """The part of the header page that has something in it."""
 
@@ -34,6 +49,8 @@ class SpoolContent:
     ppid: int
     created_ns: int
     events: pl.DataFrame
+    records: int
+    """How many there were; of them, `events` may be excerpts."""
     texts: dict[int, str]
     dropped: int
     faults: int
@@ -76,37 +93,67 @@ def read_header(raw: bytes, path: Path) -> SpoolHeader | None:
     return SpoolHeader(pid, ppid, created_ns, *wire.NOTES.unpack_from(raw, wire.NOTES_OFFSET))
 
 
-def read_spool(path: Path, within_ns: tuple[int, int] | None = None) -> SpoolContent | None:
+def read_spool(
+    path: Path, within_ns: tuple[int, int] | None = None, excerpts: Excerpts | None = None
+) -> SpoolContent | None:
     """Read one spool; None if the process died before its header was written.
 
     Records that do not begin and end within the given times are damaged: the spool has no
-    checksums, but nothing can have happened before the run or after it.
+    checksums, but nothing can have happened before the run or after it. Of a recording with very
+    many records only `excerpts` are kept; the memory that this takes does not grow with the file.
     """
-    raw = path.read_bytes()
-    header = read_header(raw, path) if len(raw) >= wire.HEADER_BYTES else None
-    if header is None:
-        if any(raw):  # header and first records are written at once
-            raise DamagedRecordingError(
-                f"{path} was cut short: of its {len(raw)} bytes the first ones are not its header."
-            )
-        return None
-    body = memoryview(raw)[wire.HEADER_BYTES :]
-    body = body[: len(body) // wire.RECORD_BYTES * wire.RECORD_BYTES]
-    rows = _columns(body)
-    texts = _texts(body, rows)
-    written = rows.filter((pl.col("kind") != 0) & (pl.col("kind") != wire.Kind.TEXT))
-    events = written.filter(_is_possible(within_ns))
+    with os.fdopen(open_below(path.parent, path.name), "rb") as file:
+        header = _read_header(file, path)
+        if header is None:
+            return None
+        texts, frames, written, possible = Texts(), [], 0, 0
+        while chunk := file.read(CHUNK_BYTES):
+            rows = _columns(chunk, _FIELDS if excerpts is None else _TIMES)
+            for at in (rows["kind"] == wire.Kind.TEXT).arg_true():
+                texts.add(chunk, at * wire.RECORD_BYTES)
+            rows = rows.filter((pl.col("kind") != 0) & (pl.col("kind") != wire.Kind.TEXT))
+            written += rows.height
+            rows = rows.filter(_is_possible(within_ns))
+            possible += rows.height
+            if excerpts is not None:
+                rows = _columns(_pick(chunk, choose_rows(rows, excerpts)), _FIELDS)
+            events = rows.select(pl.lit(header.pid, pl.Int32).alias("pid"), *_EVENT_COLUMNS)
+            frames.append(events if excerpts is None else cut_events(events, excerpts))
+        size_bytes = file.tell()
     return SpoolContent(
         pid=header.pid,
         ppid=header.ppid,
         created_ns=header.created_ns,
-        events=events.select(pl.lit(header.pid, pl.Int32).alias("pid"), *_EVENT_COLUMNS),
-        texts=texts,
+        events=pl.concat(frames) if frames else empty_table("events"),
+        records=possible,
+        texts=texts.whole(),
         dropped=header.dropped,
         faults=header.faults,
-        damaged=written.height - events.height,
-        is_cut=len(raw) < header.written_bytes,
+        damaged=written - possible,
+        is_cut=size_bytes < header.written_bytes,
     )
+
+
+def _read_header(file: BinaryIO, path: Path) -> SpoolHeader | None:
+    page = file.read(wire.HEADER_BYTES)
+    header = read_header(page, path) if len(page) == wire.HEADER_BYTES else None
+    # Header and first records are written at once, so one without the other was cut short.
+    if header is None and (any(page) or any(map(any, iter(lambda: file.read(CHUNK_BYTES), b"")))):
+        raise DamagedRecordingError(f"{path} was cut short: its first bytes are not its header.")
+    return header
+
+
+def read_pace(path: Path) -> tuple[int, list[int]]:
+    """How many records a spool has at most, and when some at equal distances in it began."""
+    with os.fdopen(open_below(path.parent, path.name), "rb") as file:
+        records = (os.fstat(file.fileno()).st_size - wire.HEADER_BYTES) // wire.RECORD_BYTES
+        moments_ns = []
+        for number in range(0, records, max(1, records // PACE_RECORDS)):
+            file.seek(wire.HEADER_BYTES + number * wire.RECORD_BYTES)
+            record = file.read(wire.RECORD_BYTES)
+            if len(record) == wire.RECORD_BYTES and record[_KIND_AT] not in _TIMELESS:
+                moments_ns.append(wire.WORD.unpack_from(record)[0])
+    return max(0, records), sorted(moments_ns)
 
 
 def _is_possible(within_ns: tuple[int, int] | None) -> pl.Expr:
@@ -135,34 +182,37 @@ _EVENT_COLUMNS = (
 )
 
 
-def _columns(body: memoryview) -> pl.DataFrame:
-    """Split the records into columns.
+_TIMES = ("start_ns", "dur_ns")
+_FIELDS = (*_TIMES, "a", "b", "c", "d", "e")
 
-    The last word holds tid, flags and kind: `kind << 48 | flags << 32 | tid`.
+
+def _columns(body: bytes, names: tuple[str, ...]) -> pl.DataFrame:
+    """The first fields of each record, its tid, flags and kind, and where it is: `at`.
+
+    The last word holds tid, flags and kind: `kind << 48 | flags << 32 | tid`. Half a record at the
+    end is left out.
     """
-    words = body.cast("q")
-    names = ("start_ns", "dur_ns", "a", "b", "c", "d", "e", "last")
-    frame = pl.DataFrame(
-        {
-            name: pl.Series(name, words[index::_WORDS].tolist(), dtype=pl.Int64)
-            for index, name in enumerate(names)
-        }
-    )
+    words = memoryview(body)[: len(body) // wire.RECORD_BYTES * wire.RECORD_BYTES].cast("q")
     last = pl.col("last")
-    return frame.with_columns(
-        tid=last % 2**32 % 2**31,
-        flags=last // 2**32 % 2**16,
-        kind=last // 2**48 % 2**16,
-    ).drop("last")
+    return (
+        pl.DataFrame(
+            {
+                name: pl.Series(name, words[index::_WORDS].tolist(), dtype=pl.Int64)
+                for index, name in (*enumerate(names), (_WORDS - 1, "last"))
+            }
+        )
+        .with_columns(
+            tid=last % 2**32 % 2**31, flags=last // 2**32 % 2**16, kind=last // 2**48 % 2**16
+        )
+        .drop("last")
+        .with_row_index("at")
+    )
 
 
-def _texts(body: memoryview, rows: pl.DataFrame) -> dict[int, str]:
-    """Join the chunks of each text; a text whose chunks are not all there is left out."""
-    texts = Texts()
-    at = rows.with_row_index("at").filter(pl.col("kind") == wire.Kind.TEXT)["at"].to_list()
-    for index in at:
-        texts.add(body, index * wire.RECORD_BYTES)
-    return {text_id: text for text_id in texts.ids if (text := texts.find(text_id)) is not None}
+def _pick(body: bytes, places: pl.Series) -> bytes:
+    """These records, end to end."""
+    size = wire.RECORD_BYTES
+    return b"".join(body[at * size : (at + 1) * size] for at in places)
 
 
 class Texts:
@@ -177,7 +227,11 @@ class Texts:
         """Every text of which any chunk was seen."""
         return list(self._chunks)
 
-    def add(self, body: bytes | memoryview, offset: int) -> None:
+    def whole(self) -> dict[int, str]:
+        """Every text whose chunks are all there; the others are left out."""
+        return {each: text for each in self._chunks if (text := self.find(each)) is not None}
+
+    def add(self, body: bytes, offset: int) -> None:
         """Take the chunk in the TEXT record at an offset."""
         text_id, size, payload, _, number, _ = wire.TEXT_RECORD.unpack_from(body, offset)
         self._chunks.setdefault(text_id, {})[number] = payload

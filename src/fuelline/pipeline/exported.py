@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fuelline.report.perfetto.track import Track
+    from fuelline.schema.findings import Window
 
 
 def export_perfetto(run_dir: Path, path: Path) -> int:
@@ -33,11 +34,27 @@ def export_perfetto(run_dir: Path, path: Path) -> int:
     diagnosis = diagnose_run(run_dir)
     tracks = _draw_trace(run_dir) if is_trace(run_dir) else _draw_recording(run_dir)
     window = diagnosis.window
-    ends = None if window is None else (int(window.before_seconds * 1e9), int(window.seconds * 1e9))
-    span = None if ends is None else (ends[0], ends[0] + ends[1])
+    span = None if window is None else _span(run_dir, window)
     title = f"fuelline {__version__}: {diagnosis.run.run_id}"
     with write_whole(path, SIGN) as stream:
         return write_tracks(chain(draw_findings(diagnosis, span), tracks), stream, title)
+
+
+def _span(run_dir: Path, window: Window) -> tuple[int, int]:
+    """The window on the clock of the tracks, which begins with the run."""
+    ends_ns = (
+        int(window.before_seconds * 1e9),
+        int(window.before_seconds * 1e9) + int(window.seconds * 1e9),
+    )
+    if is_trace(run_dir):
+        return ends_ns
+    timeline = Hosts(run_dir).read(0)
+    began_ns, excerpts = timeline.run.started_ns, timeline.excerpts
+    if excerpts is None:
+        return ends_ns
+    return excerpts.fold(began_ns + ends_ns[0]) - began_ns, excerpts.fold(
+        began_ns + ends_ns[1]
+    ) - began_ns
 
 
 def _draw_trace(run_dir: Path) -> Iterator[Track]:

@@ -17,7 +17,10 @@ from fuelline.schema.samples import (  # noqa: TC001 - msgspec resolves them at 
 from fuelline.schema.trace import TraceFacts  # noqa: TC001
 
 FORMAT = "fuelline-recording"
-RECORDING_VERSION = 1
+RECORDING_VERSION = 2
+"""The newest that is read; 2 has `Excerpts`, which a reader that knows only 1 would misread."""
+WHOLE_VERSION = 1
+"""Of recordings that are kept whole, and of `run.json`."""
 
 
 class Blindspot(Struct, frozen=True, kw_only=True):
@@ -32,7 +35,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """One run of `fuelline run`."""
 
     format: str = FORMAT
-    version: int = RECORDING_VERSION
+    version: int = WHOLE_VERSION
     run_id: str
     command: list[str]
     """As started, without what looks like a secret; empty with `run --no-command`."""
@@ -102,11 +105,47 @@ class TableFacts(Struct, frozen=True, kw_only=True):
     crc32: int
 
 
+class Excerpts(Struct, frozen=True, kw_only=True):
+    """What is kept of a recording with more records than are judged: its excerpts, put end to end.
+
+    Of each `period_ns` from `first_ns` on the first `kept_ns` are kept, and the clock of the tables
+    runs only then. So times, shares and rates are those of the run, in proportion: a save of 20 s
+    lasts 2.5 s where an eighth is kept. Counters of the observer grow all the time:
+    `Timeline.kept_frac` of their growth goes with the time in the tables.
+    """
+
+    first_ns: int
+    """On the recording's clock; begins a period on the wall clock, the same on all hosts."""
+    period_ns: int
+    kept_ns: int
+    records: int
+    """How many there were on this host."""
+
+    @property
+    def kept_frac(self) -> float:
+        """Share of the time that is kept."""
+        return self.kept_ns / self.period_ns
+
+    def fold(self, at_ns: int) -> int:
+        """A moment of the run on the clock of the tables: the next one that is kept."""
+        if at_ns < self.first_ns:
+            return at_ns
+        periods, since_ns = divmod(at_ns - self.first_ns, self.period_ns)
+        return self.first_ns + periods * self.kept_ns + min(since_ns, self.kept_ns)
+
+    def unfold(self, at_ns: int) -> int:
+        """A moment on the clock of the tables in the run."""
+        if at_ns < self.first_ns:
+            return at_ns
+        periods, since_ns = divmod(at_ns - self.first_ns, self.kept_ns)
+        return self.first_ns + periods * self.period_ns + since_ns
+
+
 class Manifest(Struct, frozen=True, kw_only=True):
     """The table of contents of a compacted recording."""
 
     format: str = FORMAT
-    version: int = RECORDING_VERSION
+    version: int = WHOLE_VERSION
     run: RunFacts
     loaders: list[LoaderFacts] = field(default_factory=list)
     processes: list[ProcessFacts] = field(default_factory=list)
@@ -120,3 +159,5 @@ class Manifest(Struct, frozen=True, kw_only=True):
     kind: Literal["recorded", "trace"] = "recorded"
     """recorded: by `fuelline run`. trace: imported from a profiler's file, see `trace`."""
     trace: TraceFacts | None = None
+    excerpts: Excerpts | None = None
+    """None: everything was kept."""

@@ -77,7 +77,11 @@ def measure_budget(
     # Whatever the tiles do not cover is said, not spread over the parts.
     by_part["unexplained"] = by_part.get("unexplained", 0) + tiling.wall_ns - sum(by_part.values())
     return [
-        BudgetPart(part=part, seconds=by_part[part] / 1e9, share=by_part[part] / tiling.wall_ns)
+        BudgetPart(
+            part=part,
+            seconds=by_part[part] / tiling.kept_frac / 1e9,
+            share=by_part[part] / tiling.wall_ns,
+        )
         for part in PARTS
         if by_part.get(part, 0) > 0 or part == "unexplained"
     ]
@@ -91,13 +95,16 @@ def device_wait_frac(loop_lines: list[HotLine]) -> float:
 
 
 def measure_window(timeline: Timeline, tiling: Tiling) -> Window:
-    """The window inside the run."""
-    run = timeline.run
-    ended = run.ended_ns if run.ended_ns is not None else tiling.end_ns
+    """The window inside the run, by the run's own clock."""
+    run, excerpts = timeline.run, timeline.excerpts
+    start_ns, end_ns = tiling.start_ns, tiling.end_ns
+    if excerpts is not None:
+        start_ns, end_ns = excerpts.unfold(start_ns), excerpts.unfold(end_ns - 1) + 1
+    ended_ns = end_ns if run.ended_ns is None else run.ended_ns
     return Window(
-        seconds=tiling.wall_ns / 1e9,
-        before_seconds=max(0, tiling.start_ns - run.started_ns) / 1e9,
-        after_seconds=max(0, ended - tiling.end_ns) / 1e9,
+        seconds=tiling.run_ns / 1e9,
+        before_seconds=max(0, start_ns - run.started_ns) / 1e9,
+        after_seconds=max(0, ended_ns - end_ns) / 1e9,
     )
 
 
@@ -108,7 +115,7 @@ def measure_steps(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> StepS
         pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
     return StepStats(
-        count=seconds.len(),
+        count=round(seconds.len() / tiling.kept_frac),
         mean=_number(seconds.mean()),
         p50=_number(seconds.median()),
         p95=_number(seconds.quantile(0.95, "linear")),

@@ -1,4 +1,7 @@
-"""Growth of cumulative counters inside the window: of the host, of the job's processes."""
+"""Growth of cumulative counters inside the window: of the host, of the job's processes.
+
+Counters grow all the time; where only excerpts of a run are kept, so is that share of the growth.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def growth(timeline: Timeline, span: Span, name: str) -> float | None:
     if last_ns <= first_ns:
         return None
     grown = _value_at(rows, last_ns) - _value_at(rows, first_ns)
-    return max(0.0, grown) * span.wall_ns / (last_ns - first_ns)
+    return max(0.0, grown) * timeline.kept_frac * span.wall_ns / (last_ns - first_ns)
 
 
 def usual_rate(timeline: Timeline, span: Span, name: str) -> float | None:
@@ -39,7 +42,7 @@ def usual_rate(timeline: Timeline, span: Span, name: str) -> float | None:
         return None
     values = pl.DataFrame({"at_ns": inside}).join_asof(rows, on="at_ns")
     rates = values.select(pl.col("value").diff() / pl.col("at_ns").diff() * 1e9).to_series()
-    return float(rates.median())  # type: ignore[arg-type]
+    return float(rates.median()) * timeline.kept_frac  # type: ignore[arg-type]
 
 
 def _readings(timeline: Timeline, name: str) -> tuple[pl.DataFrame, pl.Series]:
@@ -92,7 +95,8 @@ def process_growth(timeline: Timeline, span: Span, column: str) -> float | None:
         return None
     before = pl.col(column).filter(pl.col("at_ns") <= span.start_ns).last().fill_null(0)
     grown = rows.sort("at_ns").group_by("pid").agg((pl.col(column).last() - before).alias("grown"))
-    return float(grown["grown"].sum()) * span.wall_ns / (last_ns - span.start_ns)
+    of_window = float(grown["grown"].sum()) * timeline.kept_frac
+    return of_window * span.wall_ns / (last_ns - span.start_ns)
 
 
 def thread_growth(timeline: Timeline, span: Span, tid: int) -> tuple[float, float] | None:
@@ -105,7 +109,7 @@ def thread_growth(timeline: Timeline, span: Span, tid: int) -> tuple[float, floa
         return None
     grown = clocks.select(pl.col("oncpu_ns", "runq_ns").max() - pl.col("oncpu_ns", "runq_ns").min())
     oncpu, queued = grown.row(0)
-    return float(oncpu), float(queued)
+    return float(oncpu) * timeline.kept_frac, float(queued) * timeline.kept_frac
 
 
 def queued_growth(timeline: Timeline, span: Span) -> float | None:
@@ -124,7 +128,8 @@ def queued_growth(timeline: Timeline, span: Span) -> float | None:
     )
     if not clocks.height:
         return None
-    return float((clocks["grown"] * (span.wall_ns / clocks["seen_ns"])).sum())
+    grown_ns = clocks["grown"] * (span.wall_ns / clocks["seen_ns"])
+    return float(grown_ns.sum()) * timeline.kept_frac
 
 
 def _clocks(timeline: Timeline, span: Span) -> pl.DataFrame:

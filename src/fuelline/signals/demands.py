@@ -55,7 +55,7 @@ def measure_demands(
         pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
     if taken.height < _FEW_BATCHES or trainer.reader_tid != trainer.tid:
-        return DemandFacts(batches=taken.height)
+        return DemandFacts(batches=_in_run(taken.height, tiling))
     cycles = cut_cycles(timeline, trainer, tiling)
     batch_ns = tiling.wall_ns / taken.height
     grown = thread_growth(timeline, tiling, trainer.tid)
@@ -69,7 +69,7 @@ def measure_demands(
         queued_ns=0.0 if grown is None else grown[1],
     )
     return DemandFacts(
-        batches=taken.height,
+        batches=_in_run(taken.height, tiling),
         batch_seconds=_mean(taken["end_ns"].diff().drop_nulls(), "next to next"),
         **_fetching(fetches),
         **_handing_over(timeline, trainer, tiling, fetches, taken),
@@ -85,6 +85,11 @@ def measure_demands(
         **_remembering(timeline, trainer, tiling),
         **_copying(timeline, trainer, tiling, taken.height),
     )
+
+
+def _in_run(count: int, tiling: Tiling) -> int:
+    """How many there were in the run, of which the tables may hold excerpts."""
+    return round(count / tiling.kept_frac)
 
 
 def _fetching(fetches: Fetches) -> dict[str, Any]:
@@ -196,7 +201,11 @@ def _pausing(
         seconds, count = spent[longest]
         spent[longest] = (seconds + _after_pauses(cycles) / 1e9, count)
     is_built = (pl.col("kind") == Kind.ITER) & pl.col("a").is_in(trainer.train_loaders)
-    built = timeline.table("events").filter((pl.col("pid") == trainer.pid) & is_built)["dur_ns"]
+    mine = timeline.table("events").filter((pl.col("pid") == trainer.pid) & is_built)
+    built = mine.select(pl.max_horizontal("dur_ns", "e")).to_series()
+    if timeline.excerpts is not None and "epoch start" in spent:
+        # Excerpts have every start of an epoch, though little of the time that it took.
+        spent["epoch start"] = (spent["epoch start"][0], built.len())
     return {
         "pause_seconds": {part: seconds / batches for part, (seconds, _) in spent.items()},
         "pause_counts": {part: count for part, (_, count) in spent.items()},

@@ -23,12 +23,13 @@ class Readings:
     def __init__(self, timeline: Timeline, seen: DeviceSeen, window: tuple[int, int]) -> None:
         self._seen = seen
         self._window = window
+        self._kept_frac = timeline.kept_frac
         self.frame = timeline.table("devices").filter(pl.col("device") == seen.device)
 
     @property
     def seconds(self) -> float:
-        """Length of the stretch."""
-        return (self._window[1] - self._window[0]) / 1e9
+        """Length of the stretch of the run in which counters grew."""
+        return (self._window[1] - self._window[0]) / self._kept_frac / 1e9
 
     @property
     def lost_ns(self) -> int | None:

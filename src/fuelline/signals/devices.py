@@ -137,7 +137,7 @@ def _card(timeline: Timeline, seen: DeviceSeen) -> DeviceSeen:
 def _run(timeline: Timeline) -> tuple[int, int]:
     """The whole run; one that goes on still lasts to its last reading."""
     last_ns = timeline.table("devices")["at_ns"].max()
-    end_ns = timeline.run.ended_ns or (last_ns if isinstance(last_ns, int) else None)
+    end_ns = timeline.ended_ns or (last_ns if isinstance(last_ns, int) else None)
     return timeline.run.started_ns, max(end_ns or 0, timeline.run.started_ns)
 
 

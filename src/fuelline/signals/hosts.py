@@ -20,7 +20,7 @@ from fuelline.timeline.trainer import find_trainers
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fuelline.schema.recording import Blindspot, ProcessFacts, RunFacts
+    from fuelline.schema.recording import Blindspot, Excerpts, ProcessFacts, RunFacts
     from fuelline.timeline import Timeline
     from fuelline.timeline.tiles import Span
     from fuelline.timeline.trainer import Trainer
@@ -47,6 +47,8 @@ class HostView:
     core_waits: tuple[float, ...]
     """Of each rank's window: its busiest thread waited for a core."""
     offset: Offset = HERE
+    excerpts: Excerpts | None = None
+    """What its tables hold of the run; None if all of it."""
 
 
 def view_host(timeline: Timeline) -> HostView:
@@ -66,6 +68,7 @@ def view_host(timeline: Timeline) -> HostView:
         arrivals=find_arrivals(timeline, trainers),
         segments=_segments(timeline, next(iter(spans.values()), None)),
         core_waits=tuple(_core_waits(timeline, spans)),
+        excerpts=timeline.excerpts,
     )
 
 
@@ -85,6 +88,8 @@ def align_hosts(views: Sequence[HostView]) -> list[HostView]:
 
 
 def _moved(first: HostView, view: HostView) -> HostView:
+    if _rhythm(view) != _rhythm(first):  # moments of the one are mostly not in the other
+        view = dataclasses.replace(view, arrivals=view.arrivals.clear())
     guess_ns = _wall_offset(view) - _wall_offset(first)
     offset = find_offset(first.arrivals, view.arrivals, guess_ns)
     shift_ns = offset.shift_ns
@@ -94,6 +99,11 @@ def _moved(first: HostView, view: HostView) -> HostView:
         arrivals=view.arrivals.with_columns(pl.col(_MOMENTS) + shift_ns),
         offset=offset,
     )
+
+
+def _rhythm(view: HostView) -> tuple[int, int] | None:
+    excerpts = view.excerpts
+    return None if excerpts is None else (excerpts.period_ns, excerpts.kept_ns)
 
 
 def _wall_offset(view: HostView) -> int:
@@ -126,5 +136,6 @@ def _core_waits(timeline: Timeline, spans: Mapping[int, Span]) -> list[float]:
             .agg(pl.col("runq_ns").max() - pl.col("runq_ns").min())["runq_ns"]
         )
         if queued.len():
-            shares.append(float(queued.max()) / span.wall_ns)  # type: ignore[arg-type]
+            queued_ns = float(queued.max()) * timeline.kept_frac  # type: ignore[arg-type]
+            shares.append(queued_ns / span.wall_ns)
     return shares

@@ -129,7 +129,7 @@ def _most_idle(demands: DemandFacts, tiling: Tiling, *, is_queued: bool) -> floa
     if each.origin == COUNTED:
         return 1.0
     seconds = each.value if is_queued else each.low
-    return max(0.0, 1 - demands.batches * seconds * 1e9 / tiling.wall_ns)
+    return max(0.0, 1 - demands.batches * seconds * 1e9 / tiling.run_ns)
 
 
 def _hidden_meetings(budget: list[BudgetPart], carried: float, most_idle: float) -> float:

@@ -98,15 +98,16 @@ def _find_culprits(blamed: pl.DataFrame, spans: Mapping[int, Span]) -> list[Culp
     weight = everything**2 / float((steps["caused_ns"].cast(pl.Float64) ** 2).sum())
     limit = CLEARLY_LATE if len(spans) == 2 else min(CLEARLY_LATE, 2 / len(spans))
     culprits = []
+    kept_frac = spans[min(spans)].kept_frac
     for rank, caused_ns, times in caused.iter_rows():
         share = proportion(caused_ns / everything * weight, weight, "meetings.caused wait")
         if isinstance(share, Reading) and (share.low or 0.0) >= limit and rank in spans:
             culprits.append(
                 Culprit(
                     rank=rank,
-                    late_count=times,
-                    of=steps.height,
-                    caused_wait_seconds=caused_ns / 1e9,
+                    late_count=round(times / kept_frac),
+                    of=round(steps.height / kept_frac),
+                    caused_wait_seconds=caused_ns / kept_frac / 1e9,
                     share_of_waiting=share,
                 )
             )
@@ -168,7 +169,8 @@ def find_reason(comparison: Comparison, tilings: Mapping[int, Tiling], culprit: 
     if not excess:
         return culprit
     part = max(excess, key=lambda name: excess[name])
-    return msgspec.structs.replace(culprit, part=part, excess_seconds=max(0.0, excess[part]) / 1e9)
+    seconds = max(0.0, excess[part]) / tilings[rank].kept_frac / 1e9
+    return msgspec.structs.replace(culprit, part=part, excess_seconds=seconds)
 
 
 def _parts_before(meetings_ns: pl.Series, tiling: Tiling) -> dict[str, float]:

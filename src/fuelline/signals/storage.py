@@ -270,7 +270,7 @@ def _crowd(
     if not there.height or isinstance(in_flight, Missing):
         return Missing(reason="no other process was seen blocked on this mount"), None
     looks = growth(timeline, tiling, "others.looks") or tiling.wall_ns / _LOOK_NS
-    theirs = float(there["blocked"].sum()) / looks
+    theirs = float(there["blocked"].sum()) * timeline.kept_frac / looks
     by_name = there.group_by("name").agg(pl.col("blocked").sum()).sort("blocked", descending=True)
     share = theirs / (theirs + in_flight.value)
     return total(share, "frac", "threads blocked on the mount", there.height), by_name["name"][0]

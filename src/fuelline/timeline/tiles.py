@@ -7,7 +7,7 @@ cover the window from its first to its last nanosecond, so that a budget sums to
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -68,11 +68,18 @@ class Span:
     end_ns: int
     boundaries: pl.Series
     """End of each step inside the window, in order; the first equals `start_ns`."""
+    kept_frac: float = field(default=1.0, kw_only=True)
+    """Of the run's time that the tables hold, as of `Timeline`."""
 
     @property
     def wall_ns(self) -> int:
         """Length of the window."""
         return self.end_ns - self.start_ns
+
+    @property
+    def run_ns(self) -> float:
+        """How long it lasted in the run, which is longer if only excerpts of that were kept."""
+        return self.wall_ns / self.kept_frac
 
     def shifted(self, shift_ns: int) -> Span:
         """The same on another clock."""
@@ -115,6 +122,7 @@ def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
         start_ns=int(boundaries[0]),
         end_ns=int(lasting["end_ns"].max()),  # type: ignore[arg-type]
         boundaries=boundaries,
+        kept_frac=timeline.kept_frac,
     )
 
 
@@ -151,6 +159,7 @@ def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
         start_ns=start_ns,
         end_ns=end_ns,
         boundaries=boundaries,
+        kept_frac=timeline.kept_frac,
         tiles=_number_steps(inside, boundaries),
     )
 

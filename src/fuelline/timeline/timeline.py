@@ -12,7 +12,7 @@ from fuelline.timeline.tables import TABLES, empty_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fuelline.schema.recording import Blindspot, LoaderFacts, ProcessFacts, RunFacts
+    from fuelline.schema.recording import Blindspot, Excerpts, LoaderFacts, ProcessFacts, RunFacts
     from fuelline.schema.samples import DeviceSeen, Limits
 
 
@@ -29,6 +29,21 @@ class Timeline:
     source_lines: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[DeviceSeen, ...] = ()
     """One a device, in the driver's order; empty without accelerators or a way to ask them."""
+    excerpts: Excerpts | None = None
+    """What the tables hold of the run, and how their clock runs; None if they hold all of it."""
+
+    @property
+    def kept_frac(self) -> float:
+        """Of the growth of a counter: goes with the time that the tables hold."""
+        return 1.0 if self.excerpts is None else self.excerpts.kept_frac
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When the run ended, on the clock of the tables."""
+        ended_ns = self.run.ended_ns
+        if ended_ns is None or self.excerpts is None:
+            return ended_ns
+        return self.excerpts.fold(ended_ns)
 
     def table(self, name: str) -> pl.DataFrame:
         """One of `TABLES`, empty if nothing was recorded for it."""

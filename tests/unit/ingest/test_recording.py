@@ -359,7 +359,7 @@ def test_damage_is_named_with_its_path_and_a_next_step(compacted: Path, damage: 
         (_cut, DamagedRecordingError),
         (_write(b"{}"), NotARecordingError),
         (_restamp(format="other"), NotARecordingError),
-        (_restamp(version=2), NewerRecordingError),
+        (_restamp(version=99), NewerRecordingError),
         (_restamp(started_ns="soon"), DamagedRecordingError),
     ],
 )
