@@ -6,6 +6,7 @@ thread was killed between taking a slot and filling it, then zeros.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,13 @@ import polars as pl
 
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError
+from fuelline.schema.files import read_below
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+MOST_BYTES = wire.CAP_BYTES + 2 * wire.SEGMENT_BYTES
+"""Of a spool; the recorder stops before."""
 _WORDS = wire.RECORD_BYTES // 8
 LONGEST_NS = 30 * 24 * 3600 * 10**9
 """An event longer than a month is a damaged record, not an event."""
@@ -84,13 +88,22 @@ def read_header(raw: bytes, path: Path) -> SpoolHeader | None:
     return SpoolHeader(pid, ppid, created_ns, *words)
 
 
+def check_size(descriptor: int, path: Path) -> None:
+    """Raise if it is longer than the recorder lets a spool become."""
+    size_bytes = os.fstat(descriptor).st_size
+    if size_bytes > MOST_BYTES:
+        raise DamagedRecordingError(
+            f"{path} has {size_bytes} bytes, more than the {MOST_BYTES} that a spool may have."
+        )
+
+
 def read_spool(path: Path, within_ns: tuple[int, int] | None = None) -> SpoolContent | None:
     """Read one spool; None if the process died before its header was written.
 
     Records that do not begin and end within the given times are damaged: the spool has no
     checksums, but nothing can have happened before the run or after it.
     """
-    raw = path.read_bytes()
+    raw = read_below(path.parent, path.name, MOST_BYTES)
     if len(raw) < wire.HEADER_BYTES:
         if any(raw):  # the header is written into a page that is there already
             raise DamagedRecordingError(

@@ -16,13 +16,25 @@ import stat
 from collections.abc import Iterator
 from typing import BinaryIO
 
-__all__ = ["is_own_folder", "list_below", "open_below", "read_below", "write_whole"]
+__all__ = [
+    "is_below",
+    "is_own_folder",
+    "list_below",
+    "make_draft_folder",
+    "open_below",
+    "read_below",
+    "remove_drafts",
+    "write_whole",
+]
 
 OWNER_FILE = 0o600
 OWNER_FOLDER = 0o700
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _DRAFT = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_MOST_PIECES = 100_000
+MOST_HOLES = 64 * 1024 * 1024
+"""More than this is not written by anybody: a spool grows by half a megabyte at a time."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 Folder = str | os.PathLike[str]
@@ -46,13 +58,44 @@ def open_below(folder: Folder, name: str) -> int:
 
 
 def read_below(folder: Folder, name: str, most_bytes: int) -> bytes:
-    """The content of a regular file; EFBIG if there is more than `most_bytes` of it."""
-    descriptor = open_below(folder, name)
-    with os.fdopen(descriptor, "rb") as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
+    """The content of a regular file; EFBIG if there is more than `most_bytes` of it.
+
+    A large file that is mostly holes is refused, too: it costs its sender nothing.
+    """
+    with os.fdopen(open_below(folder, name), "rb") as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes > MOST_HOLES and size_bytes - _count_written(file) > MOST_HOLES:
+            raise OSError(errno.EFBIG, f"its {size_bytes} bytes are mostly holes", name)
+        file.seek(0)
+        content = file.read(most_bytes + 1) if size_bytes <= most_bytes else b""
+    if len(content) > most_bytes or size_bytes > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", name)
     return content
+
+
+def _count_written(file: BinaryIO) -> int:
+    """Bytes of a file that are not holes, as far as the file system tells; all if it does not."""
+    written = at = 0
+    try:
+        for _ in range(_MOST_PIECES):
+            start = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            at = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            written += at - start
+    except OSError as refusal:
+        if refusal.errno != errno.ENXIO:  # nothing but a hole follows
+            return os.fstat(file.fileno()).st_size
+    return written
+
+
+def is_below(folder: Folder, name: str) -> bool:
+    """Whether something has that name, be it a link that leads nowhere."""
+    *between, last = name.split("/")
+    try:
+        with _enter(folder, between) as parent:
+            os.stat(last, dir_fd=parent, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def list_below(folder: Folder, name: str = "") -> list[str]:
@@ -89,6 +132,29 @@ def write_whole(path: Folder, mode: int = OWNER_FILE) -> Iterator[BinaryIO]:
         except OSError:
             pass  # it was never made
         raise
+
+
+def make_draft_folder(folder: Folder, name: str) -> str:
+    """A new folder of our own for what becomes a folder of that name; it says which process's."""
+    os.makedirs(folder, OWNER_FOLDER, exist_ok=True)  # noqa: PTH103 - no pathlib in guests
+    draft = os.path.join(folder, f".{name[:100]}.{os.getpid()}.{secrets.token_hex(6)}")  # noqa: PTH118
+    os.mkdir(draft, OWNER_FOLDER)  # noqa: PTH102
+    return draft
+
+
+def remove_drafts(folder: Folder, pid: int) -> None:
+    """Take away the draft folders of a process that was killed."""
+    import shutil  # noqa: PLC0415 - guests of a job need not load it
+
+    try:
+        names = list_below(folder)
+    except OSError:
+        return
+    for name in names:
+        draft = os.path.join(folder, name)  # noqa: PTH118
+        is_draft = name.startswith(".") and name.split(".")[-2:-1] == [str(pid)]
+        if is_draft and is_own_folder(draft):
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 @contextlib.contextmanager

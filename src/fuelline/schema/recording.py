@@ -21,6 +21,8 @@ MANIFEST_FILE = "manifest.json"
 PART_PREFIX = "node-"
 """A run over several hosts has one recording a host, in folders named after their numbers."""
 SPOOL_DIR = "spool"
+MOST_FACTS_BYTES = 64 * 1024 * 1024
+"""Of run.json or manifest.json; that of a thousand ranks has two."""
 
 
 class Blindspot(Struct, frozen=True, kw_only=True):
