@@ -25,7 +25,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--perfetto", type=Path, required=True, metavar="FILE", help="file to write (no default)"
     )
-    parser.set_defaults(act=act)
+    parser.set_defaults(act=act, reads=lambda options: [find_run(options.run)])
 
 
 def act(options: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from fuelline.cli.serving import add_serving, serve_files
 from fuelline.cli.store import is_there, name_run, new_run_dir
 from fuelline.fix.adapters import put_on_path
 from fuelline.record.launch import Outcome, launch
-from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.fixes import ALLOWED, FIX_DIR, FIX_VARIABLE
 from fuelline.schema.recording import PART_PREFIX
 
@@ -160,7 +160,12 @@ def _price(word: str) -> float:
 def act(options: argparse.Namespace) -> int:
     """Run the job, then report; leave exactly as the job left."""
     command = resolve_command(options.job)
-    run_dir = _choose_folder(options)
+    try:
+        run_dir = _choose_folder(options)
+    except RefusedError as error:
+        say(f"{error} The job runs all the same, unrecorded and as it is.")
+        flush_streams()
+        os.execvp(command[0], command)
     if is_there(run_dir):
         raise UsageError(
             f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "

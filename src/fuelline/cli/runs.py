@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from fuelline.cli.store import list_runs, runs_folder
+from fuelline.cli.store import list_runs, read_listed, runs_folder
 from fuelline.schema.names import clean
-from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, Manifest, RunFacts
 
 if TYPE_CHECKING:
     import argparse
@@ -36,21 +34,17 @@ def act(_: argparse.Namespace) -> int:
 
 def _line(path: Path) -> str:
     try:
-        facts = _facts(path)
-    except (OSError, msgspec.MsgspecError):
+        facts = read_listed(path)
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.started_wall_ns / 1e9))
+    except (OSError, OverflowError, ValueError):  # msgspec's are ValueErrors, as times without end
         return f"{path.name}  unreadable"
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.started_wall_ns / 1e9))
     seconds = (
         "?" if facts.ended_ns is None else f"{(facts.ended_ns - facts.started_ns) / 1e9:.0f} s"
     )
     state = "unfinished" if facts.exit_code is None else f"exit {facts.exit_code}"
-    if facts.command[:2] == ["fuelline", "import"]:
+    if _IMPORT.match(facts.command):
         state = "imported"
     return f"{path.name}  {when}  {seconds:>7}  {state}"
 
 
-def _facts(path: Path) -> RunFacts:
-    manifest = path / MANIFEST_FILE
-    if manifest.exists():
-        return msgspec.json.decode(manifest.read_bytes(), type=Manifest).run
-    return msgspec.json.decode((path / RUN_FILE).read_bytes(), type=RunFacts)
+_IMPORT = re.compile(rb'\[\s*"fuelline",\s*"import"')

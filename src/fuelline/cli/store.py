@@ -11,7 +11,23 @@ from pathlib import Path
 import msgspec
 
 from fuelline.schema.errors import NotARecordingError, RefusedError
-from fuelline.schema.recording import MANIFEST_FILE, PART_PREFIX, RUN_FILE, RunFacts
+from fuelline.schema.files import (
+    is_below,
+    is_own_file,
+    is_own_folder,
+    list_below,
+    open_below,
+    read_below,
+)
+from fuelline.schema.foreign import decode_json
+from fuelline.schema.recording import (
+    MANIFEST_FILE,
+    MOST_FACTS_BYTES,
+    PART_PREFIX,
+    RUN_FILE,
+    Moment,
+    Number,
+)
 
 HOME_VARIABLE = "FUELLINE_HOME"
 _RECENT = 50
@@ -27,8 +43,29 @@ def home_folder() -> Path:
     try:
         base = Path(data) if data else Path("~/.local/share").expanduser()
     except RuntimeError:  # a user without a home, as containers run many
-        return Path("/tmp") / f"fuelline-{os.getuid()}"
+        return _make_fallback(Path("/tmp") / f"fuelline-{os.getuid()}")
     return base / "fuelline"
+
+
+def _make_fallback(folder: Path) -> Path:
+    """A folder where anybody can make one: it must be ours alone, and no link."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise RefusedError(f"{folder} cannot be made ({error.strerror}). {_NO_STORE}") from None
+    if not is_own_folder(folder):
+        raise RefusedError(
+            f"{folder} is a link, belongs to somebody else, or others can write there. {_NO_STORE}"
+        )
+    return folder
+
+
+_NO_STORE = (
+    "You have no home folder, so there is no place for runs that can be trusted. "
+    f"Set {HOME_VARIABLE} to a folder of yours."
+)
 
 
 def is_there(path: Path) -> bool:
@@ -50,7 +87,22 @@ def runs_folder() -> Path:
 def saved_chips() -> list[Path]:
     """Catalogue files of devices that `fuelline roofline --save` measured."""
     folder = home_folder() / "chips"
-    return sorted(folder.glob("*.toml")) if folder.is_dir() else []
+    try:
+        names = [name for name in list_below(folder) if name.endswith(".toml")]
+        return [folder / name for name in names if _is_trusted(folder, name)]
+    except OSError:
+        return []
+
+
+def _is_trusted(folder: Path, name: str) -> bool:
+    try:
+        descriptor = open_below(folder, name)
+    except OSError:
+        return False
+    try:
+        return is_own_file(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def undo_folder() -> Path:
@@ -120,17 +172,50 @@ def name_run(path: Path) -> str:
 
 def find_running() -> Path | None:
     """The newest run whose launcher lives on this host; None if there is none."""
+    here = msgspec.json.encode(socket.gethostname())
     for path in reversed(list_runs()[-_RECENT:]):
         try:
-            run = msgspec.json.decode((path / RUN_FILE).read_bytes(), type=RunFacts)
+            run = read_listed(path)
         except (OSError, msgspec.MsgspecError):
             continue
-        is_here = run.host == socket.gethostname() and run.launcher_pid is not None
+        is_here = bytes(run.host) == here and run.launcher_pid is not None
         if is_here and run.ended_ns is None and Path(f"/proc/{run.launcher_pid}").exists():
             return path
     return None
 
 
+class Listed(msgspec.Struct):
+    """As much of RunFacts as a list of runs needs: it must not take the memory of the worst."""
+
+    started_wall_ns: Moment
+    started_ns: Moment
+    host: msgspec.Raw
+    command: msgspec.Raw
+    ended_ns: Moment | None = None
+    exit_code: Number | None = None
+    launcher_pid: Number | None = None
+
+
+class _ListedManifest(msgspec.Struct):
+    run: Listed
+
+
+def read_listed(run_dir: Path) -> Listed:
+    """What a run says of itself; OSError or MsgspecError if nothing sane."""
+    if is_below(run_dir, MANIFEST_FILE):
+        content = read_below(run_dir, MANIFEST_FILE, MOST_FACTS_BYTES)
+        return decode_json(content, _ListedManifest).run
+    return decode_json(read_below(run_dir, RUN_FILE, MOST_FACTS_BYTES), Listed)
+
+
 def _is_run(path: Path) -> bool:
-    files = (RUN_FILE, MANIFEST_FILE, f"{PART_PREFIX}*/{RUN_FILE}")
-    return any(True for file in files for _ in path.glob(file))
+    try:
+        names = list_below(path)
+    except OSError:  # no folder, a link, or not ours to enter
+        return False
+    parts = (name for name in names if name.startswith(PART_PREFIX))
+    return (
+        RUN_FILE in names
+        or MANIFEST_FILE in names
+        or any(is_below(path, f"{part}/{RUN_FILE}") for part in parts)
+    )

@@ -21,7 +21,7 @@ from fuelline.ingest.parquet import ERRORS, MOST_TABLE_BYTES, brief, find_bomb
 from fuelline.ingest.spans import describe_insane, keep_sane, write
 from fuelline.ingest.unpack import refuse_packed
 from fuelline.schema.errors import InputError
-from fuelline.schema.files import read_below
+from fuelline.schema.files import read_named
 from fuelline.schema.trace import DeviceKind, HostKind, Quality, RankFacts, SourceFacts
 
 if TYPE_CHECKING:
@@ -133,8 +133,7 @@ class Straggler:
 def _load(path: Path) -> pl.DataFrame:
     """The columns that are needed, in our types."""
     try:
-        real = path.resolve()
-        data = read_below(real.parent, real.name, MOST_TABLE_BYTES)
+        data = read_named(path, MOST_TABLE_BYTES)
         schema = pl.read_parquet_schema(data)
         missing = sorted(set(_COLUMNS) - set(schema))
         if missing:

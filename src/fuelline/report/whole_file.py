@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, cast
 
+from fuelline.schema import files
 from fuelline.schema.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_AS_USUAL = 0o666
+"""Less what the user's umask takes away: an export is made to be shown."""
+
+
 @contextmanager
 def write_whole(path: Path) -> Iterator[BinaryIO]:
     """A stream to write to; the file appears under its name when all went well."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("wb") as file:
+        with files.write_whole(path, _AS_USUAL) as file:
             if path.name.endswith(".gz"):
                 with gzip.open(file, "wb", compresslevel=3) as packed:
                     yield cast("BinaryIO", packed)
             else:
                 yield file
-        draft.replace(path)
     except OSError as error:
         raise RefusedError(
             f"{path} cannot be written ({error.strerror}). Nothing was exported. Choose another "
             "place, or make room."
         ) from None
-    finally:
-        draft.unlink(missing_ok=True)

@@ -18,11 +18,13 @@ from typing import BinaryIO
 
 __all__ = [
     "is_below",
+    "is_own_file",
     "is_own_folder",
     "list_below",
     "make_draft_folder",
     "open_below",
     "read_below",
+    "read_named",
     "remove_drafts",
     "write_whole",
 ]
@@ -71,6 +73,18 @@ def read_below(folder: Folder, name: str, most_bytes: int) -> bytes:
     if len(content) > most_bytes or size_bytes > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", name)
     return content
+
+
+def read_named(path: Folder, most_bytes: int) -> bytes:
+    """The same for a file that the user named: where its links lead to is his own word."""
+    return read_below(*os.path.split(os.path.realpath(path)), most_bytes)
+
+
+def is_own_file(descriptor: int) -> bool:
+    """Whether an open file is a regular one of ours that nobody else can write."""
+    status = os.fstat(descriptor)
+    is_ours = status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
+    return stat.S_ISREG(status.st_mode) and is_ours
 
 
 def _count_written(file: BinaryIO) -> int:
