@@ -217,7 +217,10 @@ def _note_damage(path: Path, content: SpoolContent, remains: Remains) -> None:
 
 def unreadable_spool(name: str, error: Exception) -> Blindspot:
     """What a spool costs that cannot be read."""
-    return Blindspot(what=f"{_SPOOL}{name}", why=str(error), forbids="anything about that process")
+    why = error.strerror if isinstance(error, OSError) else None
+    return Blindspot(
+        what=f"{_SPOOL}{name}", why=why or str(error), forbids="anything about that process"
+    )
 
 
 def cut_spool(path: Path) -> Blindspot:

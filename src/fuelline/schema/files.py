@@ -69,10 +69,9 @@ def read_below(folder: Folder, name: str, most_bytes: int) -> bytes:
         if size_bytes > MOST_HOLES and size_bytes - _count_written(file) > MOST_HOLES:
             raise OSError(errno.EFBIG, f"its {size_bytes} bytes are mostly holes", name)
         file.seek(0)
-        content = file.read(most_bytes + 1) if size_bytes <= most_bytes else b""
-    if len(content) > most_bytes or size_bytes > most_bytes:
-        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", name)
-    return content
+        if size_bytes > most_bytes:
+            raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", name)
+        return file.read(size_bytes)  # room for as much is taken at once
 
 
 def read_named(path: Folder, most_bytes: int) -> bytes:
