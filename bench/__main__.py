@@ -50,6 +50,7 @@ OWN_SECTION = (
     "tune_gain",
     "loaders_peers",
     "fuzz_importers",
+    "hostile",
     "plan_accuracy",
     "plan_counts",
     "plan_speed",

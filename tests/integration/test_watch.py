@@ -221,7 +221,7 @@ def test_an_exception_of_our_own_leaves_the_terminal_as_it_was(
     finally:
         facts.write_bytes(content)
     assert terminal.is_given_back()
-    assert "is not readable JSON" in terminal.text.rpartition(SHARED_SCREEN)[2]
+    assert "readable JSON" in terminal.text.rpartition(SHARED_SCREEN)[2]
 
 
 def test_into_a_pipe_it_prints_once(home: Path) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import TYPE_CHECKING
 
+from fuelline.cli.bounded import read_apart
 from fuelline.cli.parser import build_parser
 from fuelline.cli.run import separate_job
 from fuelline.cli.saying import flush_streams, open_streams, say
-from fuelline.schema.errors import FuellineError, RefusedError, UsageError
+from fuelline.schema.errors import FuellineError, InputError, RefusedError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
 
 __all__ = ["main"]
 
@@ -23,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
         return UsageError.exit_code
     options = parser.parse_args(separate_job(words))
     try:
-        code = int(options.act(options))
+        code = _act(options, apart=argv is None)
         sys.stdout.flush()  # here, where a reader that has left can be told from a failure
     except FuellineError as error:
         if options.debug:
@@ -39,8 +44,28 @@ def main(argv: list[str] | None = None) -> int:
         code = _refuse(error)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
+    except BaseException as error:  # data made to do harm; a panic of polars is no Exception
+        if options.debug or "reads" not in options or isinstance(error, SystemExit):
+            raise
+        code = _tell_unforeseen(error)
     flush_streams()
     return code
+
+
+def _act(options: argparse.Namespace, *, apart: bool) -> int:
+    code = read_apart(options) if apart else None
+    return int(options.act(options)) if code is None else code
+
+
+def _tell_unforeseen(error: BaseException) -> int:
+    """What a reader of foreign data stumbles over must not look like a crash; it is a defect."""
+    words = next(iter(str(error).splitlines()), "")[:200]
+    say(
+        f"this data cannot be read: {type(error).__name__} ({words}), which nobody foresaw. "
+        "Nothing was changed. It may be damaged: copy it again. If it is whole this is a defect of "
+        "fuelline; `fuelline --debug` with the same words shows where."
+    )
+    return InputError.exit_code
 
 
 def _refuse(error: OSError) -> int:

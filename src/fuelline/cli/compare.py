@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from tempfile import gettempdir
 
 from fuelline.cli.endings import clean_up_on_signals
 from fuelline.cli.store import find_run, name_run
@@ -31,7 +32,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print JSON (default: a report)")
     shape.add_argument("--markdown", action="store_true", help="print Markdown (default: a report)")
-    parser.set_defaults(act=act)
+    parser.set_defaults(
+        act=act,
+        reads=lambda options: [find_run(options.before), find_run(options.after)],
+        drafts=lambda _: [gettempdir()],
+    )
 
 
 def act(options: argparse.Namespace) -> int:

@@ -24,7 +24,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("run", nargs="?", help="a run's folder or id (default: the last run)")
     parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
     add_price(parser)
-    parser.set_defaults(act=act)
+    parser.set_defaults(act=act, reads=lambda options: [find_run(options.run)])
 
 
 def act(options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.store import find_run
+from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
     import argparse
@@ -25,7 +26,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--perfetto", type=Path, required=True, metavar="FILE", help="file to write (no default)"
     )
-    parser.set_defaults(act=act)
+    parser.set_defaults(act=act, reads=lambda options: [find_run(options.run)])
 
 
 def act(options: argparse.Namespace) -> int:
@@ -34,7 +35,7 @@ def act(options: argparse.Namespace) -> int:
 
     events = pipeline.export_perfetto(find_run(options.run), options.perfetto)
     print(
-        f"{events} events in {shlex.quote(str(options.perfetto))}\n\n"
+        f"{events} events in {clean(shlex.quote(str(options.perfetto)))}\n\n"
         "Next: open it at https://ui.perfetto.dev (nothing is uploaded)"
     )
     return 0

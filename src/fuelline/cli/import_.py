@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.frugal import save_memory, save_threads
-from fuelline.cli.store import name_run, new_run_dir
+from fuelline.cli.store import name_run, new_run_dir, runs_folder
 from fuelline.schema.errors import UsageError
 from fuelline.schema.names import clean
 
@@ -46,7 +46,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--jobs", type=int, help="processes, one a file at a time (default: one a core)"
     )
-    parser.set_defaults(act=act)
+    parser.set_defaults(
+        act=act,
+        reads=lambda options: options.trace,
+        drafts=lambda options: [options.output.parent if options.output else runs_folder()],
+    )
 
 
 def act(options: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from fuelline.cli.store import is_there, name_job, name_run, new_run_dir
 from fuelline.fix.adapters import put_on_path
 from fuelline.record.headroom import LEAST_DESCRIPTORS, find_extent
 from fuelline.record.launch import become, hold_signals, launch
-from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.run_folder import ALLOWED, FIX_DIR, FIX_VARIABLE, PART_PREFIX
 
 if TYPE_CHECKING:
@@ -174,7 +174,12 @@ def _price(word: str) -> float:
 def act(options: argparse.Namespace) -> int:
     """Run the job, then report; leave exactly as the job left."""
     command = resolve_command(options.job)
-    run_dir = _choose_folder(options)
+    try:
+        run_dir = _choose_folder(options)
+    except RefusedError as error:
+        say(f"{error} The job runs all the same, unrecorded and as it is.")
+        flush_streams()
+        os.execvp(command[0], command)
     if is_there(run_dir):
         raise UsageError(
             f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.schema.errors import NotARecordingError, RefusedError
+from fuelline.schema.files import is_below, is_own_file, is_own_folder, list_below, open_below
 from fuelline.schema.redaction import redact
 from fuelline.schema.run_folder import MANIFEST_FILE, PART_PREFIX, RUN_FILE
 
@@ -26,8 +27,6 @@ _LAUNCHING_MODULES = (
     "accelerate.commands.launch",
 )
 """Modules that are followed by the script that counts."""
-_RECENT = 50
-"""Runs among which a running one is looked for."""
 
 
 def home_folder() -> Path:
@@ -39,8 +38,29 @@ def home_folder() -> Path:
     try:
         base = Path(data) if data else Path("~/.local/share").expanduser()
     except RuntimeError:  # a user without a home, as containers run many
-        return Path("/tmp") / f"fuelline-{os.getuid()}"
+        return _make_fallback(Path("/tmp") / f"fuelline-{os.getuid()}")
     return base / "fuelline"
+
+
+def _make_fallback(folder: Path) -> Path:
+    """A folder where anybody can make one: it must be ours alone, and no link."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise RefusedError(f"{folder} cannot be made ({error.strerror}). {_NO_STORE}") from None
+    if not is_own_folder(folder):
+        raise RefusedError(
+            f"{folder} is a link, belongs to somebody else, or others can write there. {_NO_STORE}"
+        )
+    return folder
+
+
+_NO_STORE = (
+    "You have no home folder, so there is no place for runs that can be trusted. "
+    f"Set {HOME_VARIABLE} to a folder of yours."
+)
 
 
 def is_there(path: Path) -> bool:
@@ -62,7 +82,22 @@ def runs_folder() -> Path:
 def saved_chips() -> list[Path]:
     """Catalogue files of devices that `fuelline roofline --save` measured."""
     folder = home_folder() / "chips"
-    return sorted(folder.glob("*.toml")) if folder.is_dir() else []
+    try:
+        names = [name for name in list_below(folder) if name.endswith(".toml")]
+        return [folder / name for name in names if _is_trusted(folder, name)]
+    except OSError:
+        return []
+
+
+def _is_trusted(folder: Path, name: str) -> bool:
+    try:
+        descriptor = open_below(folder, name)
+    except OSError:
+        return False
+    try:
+        return is_own_file(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def undo_folder() -> Path:
@@ -151,23 +186,14 @@ def name_run(path: Path) -> str:
     return f"./{word}" if word.startswith("-") else word  # not an option
 
 
-def find_running() -> Path | None:
-    """The newest run whose launcher lives on this host; None if there is none."""
-    import msgspec  # noqa: PLC0415 - the launcher of a job has no use for it, and stays small
-
-    from fuelline.schema.recording import RunFacts  # noqa: PLC0415 - as above
-
-    for path in reversed(list_runs()[-_RECENT:]):
-        try:
-            run = msgspec.json.decode((path / RUN_FILE).read_bytes(), type=RunFacts)
-        except (OSError, msgspec.MsgspecError):
-            continue
-        is_here = run.host == os.uname().nodename and run.launcher_pid is not None
-        if is_here and run.ended_ns is None and Path(f"/proc/{run.launcher_pid}").exists():
-            return path
-    return None
-
-
 def _is_run(path: Path) -> bool:
-    files = (RUN_FILE, MANIFEST_FILE, f"{PART_PREFIX}*/{RUN_FILE}")
-    return any(True for file in files for _ in path.glob(file))
+    try:
+        names = list_below(path)
+    except OSError:  # no folder, a link, or not ours to enter
+        return False
+    parts = (name for name in names if name.startswith(PART_PREFIX))
+    return (
+        RUN_FILE in names
+        or MANIFEST_FILE in names
+        or any(is_below(path, f"{part}/{RUN_FILE}") for part in parts)
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.store import undo_folder
 from fuelline.fix.undoing import undo_last
+from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
     import argparse
@@ -28,5 +29,5 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def act(options: argparse.Namespace) -> int:
     """Restore it."""
     change = undo_last(undo_folder(), options.script)
-    print(f"{change.script} is as it was. Next: fuelline run {change.script}")
+    print(clean(f"{change.script} is as it was. Next: fuelline run {change.script}"))
     return 0

@@ -10,9 +10,12 @@ import time
 from typing import TYPE_CHECKING
 
 from fuelline.cli.keyboard import Keyboard
-from fuelline.cli.store import find_run, find_running, name_run
+from fuelline.cli.runs import find_running
+from fuelline.cli.store import find_run, name_run
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fuelline.pipeline import Watch
     from fuelline.report import View
     from fuelline.schema.live import Snapshot
@@ -56,7 +59,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="SECONDS",
         help="seconds between two looks, 0.2 to 60 (default: 1)",
     )
-    parser.set_defaults(act=act)
+    parser.set_defaults(act=act, reads=lambda options: [_choose(options)])
 
 
 def _interval(word: str) -> float:
@@ -74,7 +77,7 @@ def act(options: argparse.Namespace) -> int:
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
     from fuelline.report import View, print_snapshot  # noqa: PLC0415
 
-    run_dir = (find_running() if options.run is None else None) or find_run(options.run)
+    run_dir = _choose(options)
     watch = pipeline.Watch(run_dir)
     view = View(workers=options.workers)
     if not options.once and sys.stdin.isatty() and sys.stdout.isatty():
@@ -87,6 +90,10 @@ def act(options: argparse.Namespace) -> int:
     watch.look_at_all()
     print_snapshot(watch.snapshot(workers=view.workers), view, sys.stdout, name_run(run_dir))
     return 0
+
+
+def _choose(options: argparse.Namespace) -> Path:
+    return (find_running() if options.run is None else None) or find_run(options.run)
 
 
 def _die_of(number: int) -> int:

@@ -16,10 +16,13 @@ from fuelline.schema.chips import find_chip, list_chips
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.files import read_given
 from fuelline.schema.forecasts import WhatIf
+from fuelline.schema.foreign import decode_json
 from fuelline.schema.storages import STORAGE_NAMES, StorageKind
 
 MOST_WORKERS = 512
 """On one host; the model counts no further (predict.network)."""
+_MOST_BYTES = 16 * 1024 * 1024
+"""Of what `fuelline probe --json` wrote: it has some kilobytes."""
 _PARTS = ("checkpoint", "validation", "loop", "garbage collection", "epoch start")
 
 _EPILOG = """\
@@ -52,7 +55,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     _add_machine(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (default: sentences)")
     add_price(parser)
-    parser.set_defaults(act=act)
+    parser.set_defaults(act=act, reads=lambda options: [find_run(options.run)])
 
 
 def _add_loader(parser: argparse.ArgumentParser) -> None:
@@ -236,8 +239,8 @@ def _read_probe(word: str | None) -> StorageKind | None:
     if word is None or not word.endswith(".json"):
         return None
     try:
-        storage = msgspec.json.decode(read_given(word), type=Probe).storage
-    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        storage = decode_json(read_given(word), Probe).storage
+    except (OSError, msgspec.MsgspecError) as error:
         raise InputError(
             f"{word} is not what `fuelline probe --json` writes ({error}). Nothing was asked. "
             f"`fuelline probe /data --json > {word}` makes one."

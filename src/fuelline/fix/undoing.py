@@ -2,20 +2,30 @@
 
 The original is kept before the script is touched; the script is replaced in one step, with its
 permissions. Undoing refuses when the script was changed since: then it is not ours to overwrite.
+What is undone becomes code that runs, so only our own files in a folder of ours are believed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
 import msgspec
 
-from fuelline.schema.errors import InputError
-from fuelline.schema.files import make_folder
+from fuelline.schema.errors import InputError, RefusedError
+from fuelline.schema.files import (
+    is_own_file,
+    is_own_folder,
+    list_below,
+    make_folder,
+    open_below,
+    read_below,
+)
+from fuelline.schema.foreign import decode_json
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +46,7 @@ def apply_change(script: Path, before: bytes, after: bytes, folder: Path, made_n
             "Run `fuelline tune` again, or paste the settings."
         )
     make_folder(folder, is_new=False)
+    _check_folder(folder)
     change = Change(
         script=str(script), original=before, changed_sha256=_hash(after), made_ns=made_ns
     )
@@ -48,11 +59,11 @@ def apply_change(script: Path, before: bytes, after: bytes, folder: Path, made_n
 def undo_last(folder: Path, script: Path | None = None) -> Change:
     """Restore the script that was changed last, or the last change of a given one."""
     wanted = str(script.resolve()) if script is not None else None
-    for kept in sorted(folder.glob("*.json"), reverse=True):
-        change = msgspec.json.decode(kept.read_bytes(), type=Change)
-        if wanted in (None, change.script):
+    for name in _list_changes(folder):
+        change = _read_change(folder, name)
+        if change is not None and wanted in (None, change.script):
             _restore(change)
-            kept.unlink()
+            (folder / name).unlink()
             return change
     what = f"No change of {script}" if script is not None else "No change"
     raise InputError(
@@ -61,9 +72,57 @@ def undo_last(folder: Path, script: Path | None = None) -> Change:
     )
 
 
+def _list_changes(folder: Path) -> list[str]:
+    """Names of what was kept, the newest first."""
+    if not os.path.lexists(folder):
+        return []
+    _check_folder(folder)
+    found = [name for name in list_below(folder) if _KEPT.fullmatch(name)]
+    return sorted(found, key=lambda name: int(name.partition(".")[0]), reverse=True)
+
+
+_KEPT = re.compile(r"\d{1,20}\.json")
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+def _check_folder(folder: Path) -> None:
+    if not is_own_folder(folder):
+        raise RefusedError(
+            f"{folder} is a link, belongs to somebody else, or others can write there: what it "
+            "holds may be anybody's code. Nothing was written. `chmod go-w` it if it is yours, or "
+            "set FUELLINE_HOME to a folder of yours."
+        )
+
+
+def _read_change(folder: Path, name: str) -> Change | None:
+    """A change that we wrote; None for what others did, or what is damaged."""
+    try:
+        descriptor = open_below(folder, name)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not is_own_file(descriptor) or os.fstat(descriptor).st_size > _MOST_BYTES:
+            return None
+        content = file.read(_MOST_BYTES)
+    try:
+        return decode_json(content, Change)
+    except msgspec.DecodeError:
+        return None
+
+
 def _restore(change: Change) -> None:
     path = Path(change.script)
-    if not path.exists() or _hash(path.read_bytes()) != change.changed_sha256:
+    try:
+        content = read_below(path.parent, path.name, _MOST_BYTES)
+        is_ours = path.lstat().st_uid == os.geteuid()
+    except (OSError, ValueError):  # gone, a link, a name with a zero in it
+        content, is_ours = b"", True
+    if not is_ours:
+        raise RefusedError(
+            f"{path} belongs to another user. Nothing was written, so that nobody's code is "
+            "replaced. Let its owner run `fuelline undo`, or take the settings out by hand."
+        )
+    if _hash(content) != change.changed_sha256:
         raise InputError(
             f"{path} was changed after `fuelline tune --apply`, or is gone. Nothing was written, "
             "so that no work is lost. Take the settings out by hand."

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from fuelline.schema.files import list_below, read_below
 from fuelline.schema.fixes import FIX_DIR, FixEvent
+from fuelline.schema.foreign import decode_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,13 +17,29 @@ if TYPE_CHECKING:
 
 def read_fixes(run_dir: Path) -> list[FixEvent]:
     """Events of all processes, each process's in their order; none for a run without --fix."""
+    try:
+        names = list_below(run_dir, FIX_DIR)
+    except OSError:
+        return []
     events = []
-    for file in sorted((run_dir / FIX_DIR).glob("*.jsonl")):
-        pid = int(file.stem) if file.stem.isdecimal() else 0
-        for line in file.read_bytes().splitlines():
+    for name in names:
+        found = _NAME.fullmatch(name)
+        for line in _read(run_dir, name).splitlines() if found else ():
             try:
-                event = msgspec.json.decode(line, type=FixEvent)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+                event = decode_json(line, FixEvent)
+            except msgspec.DecodeError:
                 continue  # cut off when the disk was full
-            events.append(msgspec.structs.replace(event, pid=pid))
+            events.append(msgspec.structs.replace(event, pid=int(found[1]) if found else 0))
     return events
+
+
+_NAME = re.compile(r"(\d{1,10})\.jsonl")
+_MOST_BYTES = 64 * 1024 * 1024
+"""A change takes a second and 500 bytes: more than a day of them."""
+
+
+def _read(run_dir: Path, name: str) -> bytes:
+    try:
+        return read_below(run_dir, f"{FIX_DIR}/{name}", _MOST_BYTES)
+    except OSError:
+        return b""

@@ -26,6 +26,7 @@ from fuelline.ingest.recording import has_ended, read_run_facts
 from fuelline.ingest.spool_tail import SpoolTail
 from fuelline.schema import wire
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import list_below
 from fuelline.schema.live import RunGrowth, RunState, SpoolGrowth
 from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, Blindspot
 from fuelline.schema.samples import JOURNAL_NAME, Blind
@@ -107,7 +108,7 @@ class RunTail:
     def _find_spools(self) -> None:
         folder = self._run_dir / SPOOL_DIR
         try:
-            names = os.listdir(folder)  # noqa: PTH208 - there may be 10,000, each a Path otherwise
+            names = list_below(self._run_dir, SPOOL_DIR)
         except OSError:  # not made yet, or compacted away
             return
         for name in sorted(set(names) - self._spools.keys()):
@@ -203,13 +204,17 @@ def find_rank(pid: int, run_dir: Path, proc: Path = Path("/proc")) -> int | None
     values = dict(word.partition(b"=")[::2] for word in words)
     rank = values.get(b"RANK", b"")
     is_ours = values.get(wire.RUN_DIR_VARIABLE.encode()) == os.fsencode(run_dir.absolute())
-    return int(rank) if is_ours and rank.isdigit() else None
+    return int(rank) if is_ours and rank.isdigit() and len(rank) < _MOST_DIGITS else None
+
+
+_MOST_DIGITS = 10
+"""Of a rank; a longer one is none, and Python refuses to read numbers of thousands."""
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     """Changes when a file is replaced; None if it is not there."""
     try:
-        found = path.stat()
+        found = path.lstat()
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns

@@ -6,6 +6,7 @@ file of a newer version stops it, as nobody knows what that one changes for the 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,11 @@ from fuelline.ingest.excerpts import (
 from fuelline.ingest.spool import LONGEST_NS, read_pace, read_spool
 from fuelline.schema import samples, wire
 from fuelline.schema.errors import InputError, NewerRecordingError
+from fuelline.schema.files import list_below, read_below
+from fuelline.schema.foreign import decode_json
 from fuelline.schema.journal import decode_frames
 from fuelline.schema.recording import SPOOL_DIR, Blindspot, LoaderFacts, ProcessFacts
-from fuelline.timeline.tables import TABLES, empty_table
+from fuelline.timeline.tables import TABLES, empty_table, is_possible
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +43,16 @@ LATE_WRITE_NS = 120 * 10**9
 of a page when it is written to disk, within 35 s by default (vm.dirty_expire_centisecs)."""
 _SPOOL = "the spool "
 _DAMAGED = "damaged"
+_MOST_JOURNAL_BYTES = 16 << 30
+"""Of a month; what it takes in memory the command line bounds by what lies on the disk."""
+_MOST_NOTE_BYTES = 64 * 1024
+_MOST_NOTES = 100
+"""Processes that tell why something of ours could not be put into them; a job of many says it once
+in each."""
+MOST_LINES = 200
+"""Of source code that a recording carries: those that were seen most often."""
+_FRAME = re.compile(r"^.*? \((?P<place>.*:\d+)\)$", re.DOTALL)
+"""`function (file:line)`, as py-spy prints it."""
 
 
 @dataclass
@@ -54,6 +67,7 @@ class Remains:
     devices: list[samples.DeviceSeen] = field(default_factory=list)
     excerpts: Excerpts | None = None
     """What was kept, if there was too much to keep it all."""
+    source_lines: dict[str, str] = field(default_factory=dict)
     is_damaged: bool = False
     """Whether a file holds more than could be read of it, so that it must not be deleted."""
 
@@ -87,7 +101,7 @@ def gather(run_dir: Path, run: RunFacts | None = None) -> Remains:
         wall_offset_ns = run.started_wall_ns - run.started_ns
         remains.excerpts = choose_excerpts(_find_pace(paths, within_ns), wall_offset_ns)
     _gather_spools(paths, remains, within_ns)
-    _gather_journal(run_dir / samples.JOURNAL_NAME, remains)
+    _gather_journal(run_dir, remains)
     remains.blindspots += find_failures(run_dir)
     ended_ns = None if run is None else run.ended_ns
     if remains.excerpts is not None:
@@ -136,22 +150,32 @@ def find_last_write(run_dir: Path) -> int | None:
 
 def _changed_ns(path: Path) -> int | None:
     try:
-        return path.stat().st_mtime_ns
+        return path.lstat().st_mtime_ns
     except OSError:
         return None
 
 
 def find_failures(run_dir: Path) -> list[Blindspot]:
     """Processes into which something of ours could not be put leave a note instead."""
+    found = [match for name in list_below(run_dir) if (match := _NOTE_NAME.fullmatch(name))]
     return [
         Blindspot(
-            what=f"{what} process {note.stem.rpartition('-')[2]}",
-            why=note.read_text(errors="replace")[:300].strip(),
-            forbids=forbids,
+            what=f"{_LEFT_NOTES[note['part']][0]} process {note['pid']}",
+            why=_read_note(run_dir, note[0]),
+            forbids=_LEFT_NOTES[note["part"]][1],
         )
-        for part, (what, forbids) in _LEFT_NOTES.items()
-        for note in sorted(run_dir.glob(f"{part}-failed-*.txt"))
+        for note in found[:_MOST_NOTES]
     ]
+
+
+_NOTE_NAME = re.compile(rf"(?P<part>{'|'.join(_LEFT_NOTES)})-failed-(?P<pid>\d+)\.txt")
+
+
+def _read_note(run_dir: Path, name: str) -> str:
+    try:
+        return read_below(run_dir, name, _MOST_NOTE_BYTES).decode(errors="replace")[:300].strip()
+    except OSError as error:
+        return f"{name}: {error.strerror}"
 
 
 def _gather_spools(paths: list[Path], remains: Remains, within_ns: tuple[int, int] | None) -> None:
@@ -174,7 +198,8 @@ def _gather_spools(paths: list[Path], remains: Remains, within_ns: tuple[int, in
 
 def _list_spools(folder: Path, remains: Remains) -> list[Path]:
     try:
-        return sorted(path for path in folder.iterdir() if path.name.endswith(wire.SUFFIX))
+        names = list_below(folder.parent, folder.name)
+        return [folder / name for name in names if name.endswith(wire.SUFFIX)]
     except FileNotFoundError:  # compacted, or the job never loaded its framework
         return []
     except OSError as error:
@@ -226,7 +251,10 @@ def _note_damage(path: Path, content: SpoolContent, remains: Remains) -> None:
 
 def unreadable_spool(name: str, error: Exception) -> Blindspot:
     """What a spool costs that cannot be read."""
-    return Blindspot(what=f"{_SPOOL}{name}", why=str(error), forbids="anything about that process")
+    why = error.strerror if isinstance(error, OSError) else None
+    return Blindspot(
+        what=f"{_SPOOL}{name}", why=why or str(error), forbids="anything about that process"
+    )
 
 
 def cut_spool(path: Path) -> Blindspot:
@@ -270,7 +298,7 @@ def decode_note(text: str | None, kind: type[Any]) -> Any:
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=kind)
+        return decode_json(text, kind)
     except msgspec.MsgspecError:
         return None
 
@@ -281,8 +309,8 @@ def _append_new(blindspots: list[Blindspot], found: Blindspot | None) -> None:
         blindspots.append(found)
 
 
-def _gather_journal(path: Path, remains: Remains) -> None:
-    rows, problem = _read_journal(path, remains)
+def _gather_journal(run_dir: Path, remains: Remains) -> None:
+    rows, problem = _read_journal(run_dir, remains)
     if not rows:
         remains.blindspots.append(
             Blindspot(
@@ -298,6 +326,10 @@ def _gather_journal(path: Path, remains: Remains) -> None:
         remains.tables[name] = _frame(name, by_kind.get(kind, []))
     remains.tables["host"] = _host_frame(by_kind.get(samples.HostSample, []))
     remains.tables["devices"] = _device_frame(by_kind.get(samples.DeviceSample, []))
+    _leave_out_impossible(remains)
+    remains.source_lines = choose_lines(
+        remains.tables["stacks"], by_kind.get(samples.SourceLine, [])
+    )
     remains.limits = by_kind.get(samples.Limits, [])
     last_seen = {row.device: row for row in by_kind.get(samples.DeviceSeen, [])}
     remains.devices = list(last_seen.values())
@@ -306,23 +338,58 @@ def _gather_journal(path: Path, remains: Remains) -> None:
         _append_new(remains.blindspots, spot)
 
 
-def _read_journal(path: Path, remains: Remains) -> tuple[list[samples.Row], str | None]:
+def _leave_out_impossible(remains: Remains) -> None:
+    """Rows that the observer cannot have written: damage that a checksum was made for."""
+    for name in (*_ROW_TABLES, "host", "devices"):
+        frame = remains.tables[name]
+        kept = frame.filter(is_possible(frame)) if frame.height else frame
+        if kept.height < frame.height:
+            remains.is_damaged = True
+            remains.tables[name] = kept
+            remains.blindspots.append(
+                Blindspot(
+                    what=f"{frame.height - kept.height} rows of the observer's journal ({name})",
+                    why=f"{_DAMAGED}: values are missing or out of all bounds",
+                    forbids="what the observer saw at those moments",
+                )
+            )
+
+
+def choose_lines(stacks: pl.DataFrame, lines: list[samples.SourceLine]) -> dict[str, str]:
+    """Map `file:line` to source text for the frames that were seen most often."""
+    texts = {f"{line.file}:{line.line}": line.text for line in lines}
+    frequent = (
+        stacks.select("frames", "count")
+        .explode("frames")
+        .group_by("frames")
+        .agg(pl.col("count").sum())
+        .sort("count", "frames", descending=[True, False])
+    )
+    chosen: dict[str, str] = {}
+    for frame in frequent["frames"].drop_nulls() if texts else ():
+        found = _FRAME.match(frame)
+        if found and found["place"] in texts and len(chosen) < MOST_LINES:
+            chosen[found["place"]] = texts[found["place"]]
+    return chosen
+
+
+def _read_journal(run_dir: Path, remains: Remains) -> tuple[list[samples.Row], str | None]:
     """The rows, and what kept others from being read.
 
     A last frame that was cut off is no damage: the observer was killed.
     """
     try:
-        decoded = decode_frames(path.read_bytes())
+        decoded = decode_frames(read_below(run_dir, samples.JOURNAL_NAME, _MOST_JOURNAL_BYTES))
     except FileNotFoundError:
         return [], None
     except OSError as error:
         remains.is_damaged = True
-        return [], f"{path.name} cannot be read ({error.strerror})"
+        return [], f"{samples.JOURNAL_NAME} cannot be read ({error.strerror})"
     if not decoded.damaged:
         return decoded.rows, None
     remains.is_damaged = True
     remains.blindspots.append(damaged_frames(decoded.damaged))
-    return decoded.rows, f"{path.name} is damaged"
+    return decoded.rows, f"{samples.JOURNAL_NAME} is damaged"
 
 
 _ROW_TABLES: dict[str, type[msgspec.Struct]] = {
@@ -363,7 +430,20 @@ def _columns(name: str, cells: list[tuple[Any, ...]]) -> pl.DataFrame:
     columns = zip(*cells, strict=True)
     return pl.DataFrame(
         [
-            pl.Series(column, values, kind)
+            _series(column, values, kind)
             for (column, kind), values in zip(kinds, columns, strict=True)
         ]
     )
+
+
+def _series(name: str, values: tuple[Any, ...], kind: pl.DataType) -> pl.Series:
+    """A column; what does not fit its type is null."""
+    try:
+        return pl.Series(name, values, kind)
+    except (OverflowError, TypeError, pl.exceptions.PolarsError):
+        return pl.Series(name, [_fitting(value) for value in values], kind, strict=False)
+
+
+def _fitting(value: Any) -> Any:
+    """Polars fails over whole numbers of more than 64 bits, strict or not."""
+    return None if isinstance(value, int) and abs(value) >= 1 << 63 else value

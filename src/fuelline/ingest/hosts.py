@@ -6,10 +6,12 @@ A part that cannot be read is a Blindspot; the others are read all the same.
 from __future__ import annotations
 
 import re
+import stat
 from typing import TYPE_CHECKING
 
 from fuelline.ingest.recording import read_recording
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import list_below
 from fuelline.schema.recording import PART_PREFIX, Blindspot
 
 if TYPE_CHECKING:
@@ -23,8 +25,20 @@ _PART = re.compile(rf"{PART_PREFIX}(\d+)")
 
 def find_parts(run_dir: Path) -> list[Path]:
     """The hosts' parts of a run, by number; none if the folder is a recording itself."""
-    found = run_dir.glob(f"{PART_PREFIX}*") if run_dir.is_dir() else ()
-    return sorted(path for path in found if _PART.fullmatch(path.name))
+    try:
+        names = list_below(run_dir)
+    except OSError:  # no folder, or not ours to enter: whoever reads it says so
+        return []
+    parts = [run_dir / name for name in names if _PART.fullmatch(name)]
+    return [part for part in parts if _is_folder(part)]
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether it is a folder itself; a link to one is none of this run's."""
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 class Hosts:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
-import secrets
 import shutil
+import stat
 from concurrent.futures import ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from fuelline.ingest.formats import find_importer, recognise
-from fuelline.ingest.recording import write_atomically
+from fuelline.ingest.recording import write_file
 from fuelline.ingest.trace_run import SourceWriter, draft_name, part_stem
 from fuelline.schema.errors import InputError
-from fuelline.schema.files import make_folder
+from fuelline.schema.files import make_draft_folder
 from fuelline.schema.recording import MANIFEST_FILE, Manifest
 from fuelline.schema.redaction import redact
 from fuelline.schema.trace import Quality, TraceFacts
@@ -25,7 +26,6 @@ from fuelline.schema.trace import Quality, TraceFacts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from multiprocessing.sharedctypes import Synchronized
-    from pathlib import Path
 
     from fuelline.ingest.importer import Imported
     from fuelline.schema.recording import RunFacts, TableFacts
@@ -61,18 +61,32 @@ def find_sources(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted((each for each in path.rglob("*") if each.is_file()), key=_natural)
+            inside, links = _list_files(path)
             known = [each for each in inside if find_importer(each) is not None]
             if not known:
+                hint = f" {links} links are not followed: name the files." if links else ""
                 raise InputError(
                     f"{path} holds {len(inside)} files, and none is a trace that can be imported. "
-                    "Nothing was imported. docs/import.md lists the formats."
+                    f"Nothing was imported.{hint} docs/import.md lists the formats."
                 )
             found += known
         else:
             recognise(path)
             found.append(path)
     return list(dict.fromkeys(found))
+
+
+def _list_files(folder: Path) -> tuple[list[Path], int]:
+    """The regular files in a folder and below, and how many links there are, which may lead out."""
+    found: list[Path] = []
+    links = 0
+    for here, _, names in os.walk(folder):
+        for path in (Path(here, name) for name in names):
+            mode = path.lstat().st_mode
+            links += stat.S_ISLNK(mode)
+            if stat.S_ISREG(mode):
+                found.append(path)
+    return sorted(found, key=_natural), links
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
@@ -96,13 +110,12 @@ def import_trace(
             f"{run_dir} exists already. Nothing was imported. Choose another folder with -o, or "
             "remove it first."
         )
-    draft = run_dir.with_name(f".{run_dir.name}.{secrets.token_hex(6)}")
-    make_folder(draft)
+    draft = Path(make_draft_folder(run_dir.parent, run_dir.name))
     try:
         results = _read_all(sources, draft, partial=partial, jobs=jobs, advance=advance)
         manifest = _redacted(msgspec.to_builtins(_settle(results, draft, run)))
         data = msgspec.json.format(msgspec.json.encode(manifest))
-        write_atomically(draft / MANIFEST_FILE, data)
+        write_file(draft / MANIFEST_FILE, data)
         draft.replace(run_dir)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

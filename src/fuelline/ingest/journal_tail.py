@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from fuelline.schema.files import open_below
 from fuelline.schema.journal import HEADER, MAX_FRAME_BYTES, decode_frames
 from fuelline.schema.samples import Blind, DeviceSample, DeviceSeen, HostSample, Limits, Place, Row
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 FIRST_LOOK_FRAMES = 15
 """One is written about every second."""
 SLICE_BYTES = 1024 * 1024
+_MOST_FRAMES = 2_000_000
+"""Three weeks of them; what comes behind is read as it comes."""
+_MOST_AT_ONCE = 16 * 1024 * 1024
+"""Of new frames in one look: four of the longest, and more than a day's journal in ten minutes."""
 _LASTING = frozenset({Place, Limits, Blind, HostSample, DeviceSeen, DeviceSample})
 """Of counters only changes are told, so the last word on one may be old."""
 
@@ -41,7 +46,7 @@ class JournalTail:
     def look(self) -> list[Row]:
         """The new rows, and lasting ones of the past; none if there is no journal (any more)."""
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_below(self._path.parent, self._path.name)
         except OSError:
             return []
         try:
@@ -54,8 +59,9 @@ class JournalTail:
 
     def _begin(self, fd: int) -> None:
         """Find the frames of the last seconds by walking over all headers: 1 us each."""
-        starts, at, size = [], 0, os.fstat(fd).st_size
-        while at + HEADER.size <= size:
+        starts: list[int] = []
+        at, size = 0, os.fstat(fd).st_size
+        while at + HEADER.size <= size and len(starts) < _MOST_FRAMES:
             length = int(HEADER.unpack(os.pread(fd, HEADER.size, at))[0])
             if not 0 < length <= MAX_FRAME_BYTES:
                 break  # damage; from the last frame before it the decoder finds its way
@@ -66,7 +72,8 @@ class JournalTail:
 
     def _follow(self, fd: int) -> list[Row]:
         at = self._at or 0
-        found = os.pread(fd, max(0, os.fstat(fd).st_size - at), at)
+        left = max(0, os.fstat(fd).st_size - at)
+        found = os.pread(fd, min(left, _MOST_AT_ONCE), at)
         decoded = decode_frames(found)
         self._at = at + len(found) - decoded.torn_bytes
         self.damaged += decoded.damaged
@@ -78,8 +85,8 @@ class JournalTail:
         decoded = decode_frames(found)
         used = len(found) - decoded.torn_bytes
         if not used:  # one frame is longer than a slice, or the file was cut short
-            found = os.pread(fd, end - at, at) if at < end else b""
-            decoded, used = decode_frames(found), end - at
+            found = os.pread(fd, min(_MOST_AT_ONCE, end - at), at) if at < end else b""
+            decoded, used = decode_frames(found), len(found) or end - at
         self._past = (at + used, end)
         self.damaged += decoded.damaged
         return [row for row in decoded.rows if type(row) in _LASTING]

@@ -7,10 +7,13 @@ that cannot be compacted (full disk, read-only copy) is read raw.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
-import shutil
+import os
+import re
 import socket
+import threading
 import time
 import zlib
 from pathlib import Path
@@ -20,12 +23,23 @@ import msgspec
 import polars as pl
 
 from fuelline.ingest.gather import Remains, find_last_write, gather
-from fuelline.ingest.source import read_source_lines
+from fuelline.ingest.parquet import DAMAGE, SUFFIX, read_table
+from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError, NotARecordingError
-from fuelline.schema.files import write_whole
+from fuelline.schema.files import (
+    is_below,
+    is_own_folder,
+    list_below,
+    open_below,
+    read_below,
+    write_whole,
+)
+from fuelline.schema.foreign import decode_json
 from fuelline.schema.recording import (
     FORMAT,
     MANIFEST_FILE,
+    MOST_FACTS_BYTES,
+    PART_PREFIX,
     RECORDING_VERSION,
     RUN_FILE,
     SPOOL_DIR,
@@ -36,7 +50,7 @@ from fuelline.schema.recording import (
 )
 from fuelline.schema.samples import JOURNAL_NAME
 from fuelline.timeline import Timeline
-from fuelline.timeline.tables import TABLES
+from fuelline.timeline.tables import TABLES, is_possible
 
 LEFT_NS = 3600 * 10**9
 """A run of another host is over if nothing was written for so long: its observer writes every
@@ -50,14 +64,33 @@ class _Stamp(msgspec.Struct):
     version: int = 0
 
 
+_LOCK_SECONDS = 30.0
+"""How long to wait for another reader who compacts; then the raw files are read as they are."""
+
+
 def read_recording(run_dir: Path) -> Timeline:
-    """Read a run, and compact it on the way if it has ended and was not compacted yet."""
-    if not (run_dir / RUN_FILE).exists() or not has_ended(read_run_facts(run_dir), run_dir):
-        return load_recording(run_dir)  # compacted elsewhere, still being written, or no run
+    """Read a run, and compact it on the way if it is ours, has ended and was not compacted yet."""
+    if (
+        is_below(run_dir, MANIFEST_FILE)  # compacted
+        or not is_below(run_dir, RUN_FILE)  # no run
+        or not _is_ours(run_dir)
+        or not has_ended(read_run_facts(run_dir), run_dir)
+    ):
+        return load_recording(run_dir)
     try:
         return compact_recording(run_dir)
     except OSError:
         return load_recording(run_dir)  # no room, or a read-only copy: the raw files serve as well
+
+
+def _is_ours(run_dir: Path) -> bool:
+    """Whether nobody else can put anything in the way of what we write there.
+
+    A part of a run over several hosts lies in a folder that must be ours, too.
+    """
+    real = Path(os.path.realpath(run_dir))
+    is_part = real.name.startswith(PART_PREFIX)
+    return is_own_folder(real) and (not is_part or is_own_folder(real.parent))
 
 
 def load_recording(run_dir: Path) -> Timeline:
@@ -67,11 +100,10 @@ def load_recording(run_dir: Path) -> Timeline:
             f"{run_dir} is not a folder. Nothing was read. `fuelline run train.py` makes a "
             f"recording."
         )
-    if (run_dir / MANIFEST_FILE).exists():
+    if is_below(run_dir, MANIFEST_FILE):
         return _load_compacted(run_dir)
     run = read_run_facts(run_dir)
-    remains = _gather(run_dir, run)
-    return _timeline(run, remains, read_source_lines(remains.tables["stacks"]))
+    return _timeline(run, _gather(run_dir, run))
 
 
 def has_ended(run: RunFacts, run_dir: Path) -> bool:
@@ -85,9 +117,16 @@ def has_ended(run: RunFacts, run_dir: Path) -> bool:
     if run.host != socket.gethostname():
         written_ns = find_last_write(run_dir)
         return written_ns is not None and time.time_ns() - written_ns > LEFT_NS
-    writers = {path.name.partition("-")[0] for path in (run_dir / SPOOL_DIR).glob("*")}
+    try:
+        names = list_below(run_dir, SPOOL_DIR)
+    except OSError:
+        names = []
+    writers = {int(found[1]) for name in names if (found := _SPOOL_NAME.match(name))}
     # A job that has not loaded its framework yet has no spool, but it has a launcher.
     return not any(Path(f"/proc/{pid}").exists() for pid in {*writers, run.launcher_pid})
+
+
+_SPOOL_NAME = re.compile(rf"(\d{{1,10}})(?:-\d+)?{re.escape(wire.SUFFIX)}")
 
 
 def compact_recording(run_dir: Path) -> Timeline:
@@ -96,23 +135,40 @@ def compact_recording(run_dir: Path) -> Timeline:
     Raises OSError if there is no room; the raw files are then still there. They also stay, and are
     read again the next time, if they hold more than could be read.
     """
-    if (run_dir / MANIFEST_FILE).exists():
+    if is_below(run_dir, MANIFEST_FILE):
         return _load_compacted(run_dir)
     run = read_run_facts(run_dir)
-    with (run_dir / RUN_FILE).open("rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two readers at once: the second finds it done
-        if (run_dir / MANIFEST_FILE).exists():
+    with os.fdopen(open_below(run_dir, RUN_FILE), "rb") as lock:
+        _wait_for(lock.fileno())  # two readers at once: the second finds it done
+        if is_below(run_dir, MANIFEST_FILE):
             return _load_compacted(run_dir)
         return _compact(run_dir, run)
 
 
+def _wait_for(lock: int) -> None:
+    """Hold the lock; BlockingIOError if somebody does not let go of it."""
+    deadline_s = time.monotonic() + _LOCK_SECONDS
+    while time.monotonic() < deadline_s:
+        if _holds(lock):
+            return
+        threading.Event().wait(0.05)
+    raise BlockingIOError(errno.EAGAIN, "another reader has held it for long", RUN_FILE)
+
+
+def _holds(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _compact(run_dir: Path, run: RunFacts) -> Timeline:
     remains = _gather(run_dir, run)
-    lines = read_source_lines(remains.tables["stacks"])
     if remains.is_damaged:
-        return _timeline(run, remains, lines)
+        return _timeline(run, remains)
     tables = {
-        name: _write_table(run_dir / f"{name}.parquet", frame)
+        name: _write_table(run_dir / f"{name}{SUFFIX}", frame)
         for name, frame in remains.tables.items()
     }
     manifest = Manifest(
@@ -121,22 +177,34 @@ def _compact(run_dir: Path, run: RunFacts) -> Timeline:
         processes=remains.processes,
         blindspots=remains.blindspots,
         limits=remains.limits,
-        source_lines=lines,
+        source_lines=remains.source_lines,
         tables=tables,
         devices=remains.devices,
         version=WHOLE_VERSION if remains.excerpts is None else RECORDING_VERSION,
         excerpts=remains.excerpts,
     )
-    write_atomically(run_dir / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(manifest)))
-    shutil.rmtree(run_dir / SPOOL_DIR, ignore_errors=True)
+    write_file(run_dir / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(manifest)))
+    _remove_raw(run_dir)
+    return _timeline(run, remains)
+
+
+def _remove_raw(run_dir: Path) -> None:
+    """The files that are in the tables now, and nothing else that may lie beside them."""
+    folder = run_dir / SPOOL_DIR
+    try:
+        for name in list_below(run_dir, SPOOL_DIR):
+            if _SPOOL_NAME.fullmatch(name):
+                (folder / name).unlink()
+        folder.rmdir()
+    except OSError:
+        pass  # there was none, or something of somebody else's is in it
     (run_dir / JOURNAL_NAME).unlink(missing_ok=True)
-    return _timeline(run, remains, lines)
 
 
 def _gather(run_dir: Path, run: RunFacts) -> Remains:
     """What the raw files hold; tables without them and without a manifest must not be replaced."""
-    has_raw = (run_dir / SPOOL_DIR).exists() or (run_dir / JOURNAL_NAME).exists()
-    tables = sorted(path.name for path in run_dir.glob("*.parquet"))
+    has_raw = is_below(run_dir, SPOOL_DIR) or is_below(run_dir, JOURNAL_NAME)
+    tables = [name for name in list_below(run_dir) if name.endswith(SUFFIX)]
     if tables and not has_raw:
         raise DamagedRecordingError(
             f"{run_dir / MANIFEST_FILE} is missing, which says what is in {tables[0]} and the "
@@ -145,7 +213,7 @@ def _gather(run_dir: Path, run: RunFacts) -> Remains:
     return gather(run_dir, run)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes | memoryview) -> None:
     """Write all of it or nothing: a reader never sees half a file."""
     with write_whole(path) as file:
         file.write(data)
@@ -156,36 +224,35 @@ def _write_table(path: Path, frame: pl.DataFrame) -> TableFacts:
     buffer = io.BytesIO()
     frame.write_parquet(buffer, compression="zstd", compression_level=9, statistics=False)
     data = buffer.getvalue()
-    write_atomically(path, data)
+    write_file(path, data)
     return TableFacts(rows=frame.height, size_bytes=len(data), crc32=zlib.crc32(data))
 
 
 def read_run_facts(run_dir: Path) -> RunFacts:
     """What run.json says; the launcher writes it again when the job has ended."""
-    path = run_dir / RUN_FILE
-    if not path.exists():
+    if not is_below(run_dir, RUN_FILE):
         raise NotARecordingError(
             f"{run_dir} holds no {RUN_FILE} or {MANIFEST_FILE}, so it is not a recording. "
             f"Nothing was read. "
             "`fuelline runs` lists what there is."
         )
-    return _decode(path, RunFacts)
+    return _decode(run_dir, RUN_FILE, RunFacts)
 
 
 def read_manifest(run_dir: Path) -> Manifest:
     """The table of contents of a run that is whole."""
-    if not (run_dir / MANIFEST_FILE).exists():
+    if not is_below(run_dir, MANIFEST_FILE):
         raise NotARecordingError(
             f"{run_dir} holds no {MANIFEST_FILE}. Nothing was read. `fuelline runs` lists what "
             "there is."
         )
-    return _decode(run_dir / MANIFEST_FILE, Manifest)
+    return _decode(run_dir, MANIFEST_FILE, Manifest)
 
 
 def _load_compacted(run_dir: Path) -> Timeline:
     manifest = read_manifest(run_dir)
     tables = {
-        name: _read_table(run_dir / f"{name}.parquet", facts)
+        name: _read_table(run_dir, name, facts)
         for name, facts in manifest.tables.items()
         if name in TABLES
     }
@@ -202,17 +269,23 @@ def _load_compacted(run_dir: Path) -> Timeline:
     )
 
 
-def _read_table(path: Path, facts: TableFacts) -> pl.DataFrame:
-    data = _read_bytes(path)
-    if len(data) != facts.size_bytes or zlib.crc32(data) != facts.crc32:
-        raise DamagedRecordingError(
-            f"{path} was altered or cut short: {len(data)} bytes of {facts.size_bytes}, "
-            f"checksum {zlib.crc32(data):08x} instead of {facts.crc32:08x}. {DAMAGE}"
-        )
-    frame = pl.read_parquet(data)
-    columns = TABLES[path.stem]
+def _read_table(run_dir: Path, name: str, facts: TableFacts) -> pl.DataFrame:
+    frame = read_table(run_dir, name, facts)
+    path = run_dir / f"{name}{SUFFIX}"
+    columns = TABLES[name]
     if not set(frame.columns) <= set(columns):
         raise DamagedRecordingError(f"{path} has unknown columns {sorted(frame.columns)}. {DAMAGE}")
+    for column, kind in frame.schema.items():
+        if kind != columns[column]:
+            raise DamagedRecordingError(
+                f"{path} has {kind} in the column {column} instead of {columns[column]}. {DAMAGE}"
+            )
+    impossible = frame.filter(~is_possible(frame)).height if frame.height else 0
+    if impossible:
+        raise DamagedRecordingError(
+            f"{path} has {impossible} rows that no recorder writes: values are missing or out of "
+            f"all bounds. {DAMAGE}"
+        )
     added = [
         pl.lit(None, kind).alias(name)
         for name, kind in columns.items()
@@ -221,24 +294,17 @@ def _read_table(path: Path, facts: TableFacts) -> pl.DataFrame:
     return frame.with_columns(added).select(*columns)
 
 
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DamagedRecordingError(f"{path}: {error.strerror}. {DAMAGE}") from None
-
-
-DAMAGE = (
-    "The run cannot be diagnosed from this copy, and nothing was changed. Copy the folder again, "
-    "or record again with `fuelline run`."
-)
 _T = TypeVar("_T", RunFacts, Manifest)
 
 
-def _decode(path: Path, kind: type[_T]) -> _T:
-    data = _read_bytes(path)
+def _decode(run_dir: Path, name: str, kind: type[_T]) -> _T:
+    path = run_dir / name
     try:
-        stamp = msgspec.json.decode(data, type=_Stamp)
+        data = read_below(run_dir, name, MOST_FACTS_BYTES)
+    except OSError as error:
+        raise DamagedRecordingError(f"{path}: {error.strerror}. {DAMAGE}") from None
+    try:
+        stamp = decode_json(data, _Stamp)
     except msgspec.MsgspecError as error:
         raise DamagedRecordingError(f"{path} is not readable JSON ({error}). {DAMAGE}") from None
     if stamp.format != FORMAT:
@@ -253,12 +319,12 @@ def _decode(path: Path, kind: type[_T]) -> _T:
             "Nothing was changed. `pip install -U fuelline` brings a version that reads it."
         )
     try:
-        return msgspec.json.decode(data, type=kind)
+        return decode_json(data, kind)
     except msgspec.MsgspecError as error:
         raise DamagedRecordingError(f"{path} lacks something ({error}). {DAMAGE}") from None
 
 
-def _timeline(run: RunFacts, remains: Remains, lines: dict[str, str]) -> Timeline:
+def _timeline(run: RunFacts, remains: Remains) -> Timeline:
     return Timeline(
         run=run,
         tables=remains.tables,
@@ -266,7 +332,7 @@ def _timeline(run: RunFacts, remains: Remains, lines: dict[str, str]) -> Timelin
         processes=tuple(remains.processes),
         limits=tuple(remains.limits),
         blindspots=(*run.blindspots, *remains.blindspots),
-        source_lines=lines,
+        source_lines=remains.source_lines,
         devices=tuple(remains.devices),
         excerpts=remains.excerpts,
     )

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.trace import Quality
+from fuelline.timeline.tables import MOST_NS
 from fuelline.timeline.trace import complete
 
 if TYPE_CHECKING:
     from fuelline.ingest.importer import PartWriter
-
-MOST_NS = 1 << 62
-"""Beyond 146 years from zero a time is damage, and differences of such times would overflow."""
 
 
 def keep_sane(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:

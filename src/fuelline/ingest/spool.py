@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from fuelline.schema.recording import Excerpts
 
+MOST_BYTES = wire.CAP_BYTES + 1024 * 1024
+"""Of a spool; the recorder stops before."""
 _WORDS = wire.RECORD_BYTES // 8
 LONGEST_NS = 30 * 24 * 3600 * 10**9
 """An event longer than a month is a damaged record, not an event."""
@@ -93,6 +95,15 @@ def read_header(raw: bytes, path: Path) -> SpoolHeader | None:
     return SpoolHeader(pid, ppid, created_ns, *wire.NOTES.unpack_from(raw, wire.NOTES_OFFSET))
 
 
+def check_size(descriptor: int, path: Path) -> None:
+    """Raise if it is longer than the recorder lets a spool become."""
+    size_bytes = os.fstat(descriptor).st_size
+    if size_bytes > MOST_BYTES:
+        raise DamagedRecordingError(
+            f"{path} has {size_bytes} bytes, more than the {MOST_BYTES} that a spool may have."
+        )
+
+
 def read_spool(
     path: Path, within_ns: tuple[int, int] | None = None, excerpts: Excerpts | None = None
 ) -> SpoolContent | None:
@@ -103,6 +114,7 @@ def read_spool(
     many records only `excerpts` are kept; the memory that this takes does not grow with the file.
     """
     with os.fdopen(open_below(path.parent, path.name), "rb") as file:
+        check_size(file.fileno(), path)
         header = _read_header(file, path)
         if header is None:
             return None

@@ -17,8 +17,16 @@ from dataclasses import dataclass, field
 from itertools import compress
 from typing import TYPE_CHECKING
 
-from fuelline.ingest.spool import LONGEST_NS, NOTED_BYTES, SpoolHeader, Texts, read_header
+from fuelline.ingest.spool import (
+    LONGEST_NS,
+    NOTED_BYTES,
+    SpoolHeader,
+    Texts,
+    check_size,
+    read_header,
+)
 from fuelline.schema import wire
+from fuelline.schema.files import open_below
 from fuelline.schema.live import LoaderWorker, Record
 from fuelline.schema.wire import Flag, Kind
 
@@ -91,8 +99,9 @@ class SpoolTail:
 
     def look(self, budget_bytes: int = SLICE_BYTES) -> Look | None:
         """What is new; None while the header is not written. Raises OSError and InputError."""
-        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_below(self.path.parent, self.path.name)
         try:
+            check_size(fd, self.path)
             header = read_header(os.pread(fd, NOTED_BYTES, 0), self.path)
             if header is None:
                 return None

@@ -17,9 +17,11 @@ import polars as pl
 
 from fuelline.ingest.importer import Imported
 from fuelline.ingest.name_book import NameBook
+from fuelline.ingest.parquet import ERRORS, MOST_TABLE_BYTES, brief, find_bomb
 from fuelline.ingest.spans import describe_insane, keep_sane, write
 from fuelline.ingest.unpack import refuse_packed
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import read_given
 from fuelline.schema.trace import DeviceKind, HostKind, Quality, RankFacts, SourceFacts
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ _SECOND_NS = 1e9
 _MOST_SECONDS = 1e8
 _MOST_NUMBER = 10_000_000
 """Of ranks, stages and replicas."""
+_MOST_WORKERS = 8192
+"""Each becomes four files; larger jobs than this are not in the public traces."""
 _ON_HOST = ("gc",)
 """Python's garbage collection: the worker stands still, its device has nothing to do."""
 _COMPUTES = ("forward-compute", "backward-compute", "optimizer")
@@ -129,7 +133,7 @@ class Straggler:
 def _load(path: Path) -> pl.DataFrame:
     """The columns that are needed, in our types."""
     try:
-        data = path.read_bytes()
+        data = read_given(path, MOST_TABLE_BYTES)
         schema = pl.read_parquet_schema(data)
         missing = sorted(set(_COLUMNS) - set(schema))
         if missing:
@@ -138,19 +142,32 @@ def _load(path: Path) -> pl.DataFrame:
                 f"columns {', '.join(missing)}, so it is no trace of operations. Nothing was "
                 "imported. docs/import.md lists the columns."
             )
+        bomb = find_bomb(data)
+        if bomb is not None:
+            raise InputError(
+                f"{path}: at byte {_find_footer(data)} it claims {bomb} rows, in {len(data)} "
+                "bytes; no trace is like that, and they would fill the memory. Nothing was "
+                "imported. Get the file again from where it was recorded."
+            )
         frame = pl.read_parquet(data, columns=list(_COLUMNS)).select(
             pl.col(name).cast(kind, strict=False) for name, kind in _COLUMNS.items()
         )
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+    except ERRORS as error:
         raise InputError(
             f"{path}: not a whole Parquet file, read to byte {path.stat().st_size} "
-            f"({str(error).splitlines()[0][:100]}). Nothing was imported. What is where stands at "
-            "the end of such a file, so --partial cannot read one that was cut. Copy it again."
+            f"({brief(error)}). Nothing was imported. What is where stands at the end of such a "
+            "file, so --partial cannot read one that was cut. Copy it again."
         ) from None
     if not frame.height:
         raise InputError(
             f"{path} was read to its end at byte {len(data)} and holds no operation. Nothing was "
             "imported. Record it again."
+        )
+    workers = frame["rank"].n_unique()
+    if workers > _MOST_WORKERS:
+        raise InputError(
+            f"{path} (columns up to byte {_find_footer(data)}) tells of {workers} workers, more "
+            f"than {_MOST_WORKERS}. Nothing was imported. Split the trace by its column rank."
         )
     return _checked(path, frame, _find_footer(data))
 

@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.ingest.recording import DAMAGE, read_manifest
+from fuelline.ingest.parquet import DAMAGE, SUFFIX, brief, read_table
+from fuelline.ingest.recording import read_manifest, write_file
 from fuelline.schema.errors import DamagedRecordingError, NotARecordingError
-from fuelline.schema.files import write_whole
 from fuelline.schema.recording import TableFacts
 from fuelline.schema.trace import TraceFacts
+from fuelline.timeline.tables import MOST_NS
 from fuelline.timeline.trace import Trace, complete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-_SUFFIX = ".parquet"
 
 
 class SourceWriter:
@@ -51,8 +50,7 @@ class SourceWriter:
             buffer, compression="zstd", compression_level=1, statistics=False
         )
         data = buffer.getbuffer()
-        with write_whole(self._folder / draft_name(self._source, table, rank, number)) as file:
-            file.write(data)
+        write_file(self._folder / draft_name(self._source, table, rank, number), data)
         facts = TableFacts(rows=frame.height, size_bytes=len(data), crc32=zlib.crc32(data))
         if "end_ns" in frame.columns and frame.height:
             first, last = frame["start_ns"].min(), frame["end_ns"].max()
@@ -62,7 +60,7 @@ class SourceWriter:
 
 def draft_name(source: int, table: str, rank: int, number: int) -> str:
     """A part while its rank may still be another file's, too."""
-    return f"draft-{source}-{table}-{rank}-{number}{_SUFFIX}"
+    return f"draft-{source}-{table}-{rank}-{number}{SUFFIX}"
 
 
 def part_stem(table: str, rank: int, number: int) -> str:
@@ -92,21 +90,29 @@ def load_trace(run_dir: Path) -> Trace:
             stem = part_stem(name, rank, number)
             if stem not in tables:
                 return
-            yield _read_part(run_dir / f"{stem}{_SUFFIX}", tables[stem], columns)
+            yield _checked(read_table(run_dir, stem, tables[stem], columns), run_dir / stem)
 
     return Trace(run=manifest.run, facts=manifest.trace or TraceFacts(), load=load)
 
 
-def _read_part(path: Path, facts: TableFacts, columns: Sequence[str]) -> pl.DataFrame:
+def _checked(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """Refuse what no importer writes: times that are missing, or so far away that sums overflow."""
+    times = [name for name in _TIMES if name in frame.columns]
+    impossible = [
+        ~pl.col(name).is_between(-MOST_NS, MOST_NS).fill_null(value=False) for name in times
+    ]
+    if {"start_ns", "end_ns"} <= set(times):
+        impossible.append(pl.col("end_ns") < pl.col("start_ns"))
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DamagedRecordingError(f"{path}: {error.strerror}. {DAMAGE}") from None
-    if len(data) != facts.size_bytes or zlib.crc32(data) != facts.crc32:
+        found = frame.filter(pl.any_horizontal(impossible)).height if times else 0
+    except pl.exceptions.PolarsError as error:
+        raise DamagedRecordingError(f"{path}{SUFFIX}: {brief(error)}. {DAMAGE}") from None
+    if found:
         raise DamagedRecordingError(
-            f"{path} was altered or cut short: {len(data)} bytes of {facts.size_bytes}. {DAMAGE}"
+            f"{path}{SUFFIX} has {found} rows whose times are missing or out of all bounds. "
+            f"{DAMAGE}"
         )
-    try:
-        return pl.read_parquet(data, columns=list(columns))
-    except pl.exceptions.ColumnNotFoundError:
-        return pl.read_parquet(data)  # an older run: what it lacks is not known
+    return frame
+
+
+_TIMES = ("start_ns", "end_ns", "at_ns")

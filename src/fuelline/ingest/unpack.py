@@ -8,8 +8,11 @@ that it counts what was unpacked.
 
 from __future__ import annotations
 
+import errno
 import importlib
-from typing import TYPE_CHECKING, Any
+import os
+import stat
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import zstandard
 
@@ -54,14 +57,14 @@ def is_packed(head: bytes) -> bool:
 
 def say_byte(path: Path, at: int) -> str:
     """An offset in the content of a file, in words that tell it from one in the packed file."""
-    with path.open("rb") as file:
+    with open_trace(path) as file:
         packed = is_packed(file.read(len(ZSTD_MAGIC)))
     return f"byte {at} of the unpacked content" if packed else f"byte {at}"
 
 
 def refuse_packed(path: Path) -> None:
     """For formats that are read in place: say what to do with a packed file."""
-    with path.open("rb") as file:
+    with open_trace(path) as file:
         head = file.read(len(ZSTD_MAGIC))
     if is_packed(head):
         tool = "gunzip" if head.startswith(GZIP_MAGIC) else "unzstd"
@@ -71,9 +74,18 @@ def refuse_packed(path: Path) -> None:
         )
 
 
+def open_trace(path: Path) -> BinaryIO:
+    """A file that the user named; a FIFO would hang and a device never end, so they are refused."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
 def read_blocks(path: Path, advance: Callable[[int], None]) -> Iterator[bytes]:
     """The unpacked content in blocks of any size; `advance` hears of packed bytes."""
-    with path.open("rb") as file:
+    with open_trace(path) as file:
         first = file.read(READ_BYTES)
         advance(len(first))
         rest = iter(lambda: file.read(READ_BYTES), b"")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -22,6 +23,7 @@ from fuelline.report import (
     write_comparison,
 )
 from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.files import make_draft_folder
 from fuelline.signals.changes import compare_samples
 from fuelline.signals.sampling import sample_recording, sample_trace
 from fuelline.signals.trace import survey_trace
@@ -58,7 +60,9 @@ def _as_run(path: Path, stack: ExitStack) -> Path:
     """A run's folder; a trace file is imported into one that lasts as long as the comparison."""
     if not path.is_file():
         return path
-    run_dir = Path(stack.enter_context(TemporaryDirectory(prefix="fuelline-compare-"))) / "run"
+    draft = make_draft_folder(gettempdir(), "fuelline-compare")
+    stack.callback(shutil.rmtree, draft, ignore_errors=True)
+    run_dir = Path(draft) / "run"
     import_files([path], run_dir, partial=False, jobs=None, progress=_Untold())
     return run_dir
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from fuelline.report.live import Paper, draw_foot, draw_snapshot, next_command
 from fuelline.report.live_columns import COLUMNS
 from fuelline.report.terminal import WIDTH, Page, speaks_unicode
+from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -54,7 +55,7 @@ def print_snapshot(snapshot: Snapshot, view: View, stream: TextIO, path: str) ->
     for line in (*head, *(draw() for draw in body), *foot):
         line.rstrip()
         console.print(line, soft_wrap=True)
-    stream.write(next_command(snapshot, path) + "\n")
+    stream.write(clean(next_command(snapshot, path)) + "\n")
 
 
 class Painter:

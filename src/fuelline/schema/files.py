@@ -17,13 +17,17 @@ from typing import BinaryIO
 
 __all__ = [
     "enter_below",
+    "is_below",
+    "is_own_file",
     "is_own_folder",
     "list_below",
+    "make_draft_folder",
     "make_folder",
     "open_below",
     "open_own",
     "read_below",
     "read_given",
+    "remove_drafts",
     "write_whole",
 ]
 
@@ -34,6 +38,9 @@ GIVEN_BYTES = 64 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _DRAFT = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_MOST_PIECES = 100_000
+MOST_HOLES = 64 * 1024 * 1024
+"""More than this is not written by anybody: a spool grows by half a megabyte at a time."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 Folder = str | os.PathLike[str]
@@ -57,24 +64,55 @@ def open_below(folder: Folder, name: str) -> int:
 
 
 def read_below(folder: Folder, name: str, most_bytes: int) -> bytes:
-    """The content of a regular file; EFBIG if there is more than `most_bytes` of it."""
-    descriptor = open_below(folder, name)
-    with os.fdopen(descriptor, "rb") as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", name)
-    return content
+    """The content of a regular file; EFBIG if there is more than `most_bytes` of it.
+
+    A large file that is mostly holes is refused, too: it costs its sender nothing.
+    """
+    with os.fdopen(open_below(folder, name), "rb") as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes > MOST_HOLES and size_bytes - _count_written(file) > MOST_HOLES:
+            raise OSError(errno.EFBIG, f"its {size_bytes} bytes are mostly holes", name)
+        file.seek(0)
+        if size_bytes > most_bytes:
+            raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", name)
+        return file.read(size_bytes)  # room for as much is taken at once
+
+
+def is_own_file(descriptor: int) -> bool:
+    """Whether an open file is a regular one of ours that nobody else can write."""
+    status = os.fstat(descriptor)
+    is_ours = status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
+    return stat.S_ISREG(status.st_mode) and is_ours
+
+
+def _count_written(file: BinaryIO) -> int:
+    """Bytes of a file that are not holes, as far as the file system tells; all if it does not."""
+    written = at = 0
+    try:
+        for _ in range(_MOST_PIECES):
+            start = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            at = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            written += at - start
+    except OSError as refusal:
+        if refusal.errno != errno.ENXIO:  # nothing but a hole follows
+            return os.fstat(file.fileno()).st_size
+    return written
+
+
+def is_below(folder: Folder, name: str) -> bool:
+    """Whether something has that name, be it a link that leads nowhere."""
+    *between, last = name.split("/")
+    try:
+        with enter_below(folder, between) as parent:
+            os.stat(last, dir_fd=parent, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def read_given(path: Folder, most_bytes: int = GIVEN_BYTES) -> bytes:
-    """The content of what the user named, links and pipes included; EFBIG if there is more."""
-    content = bytearray()
-    with open(path, "rb") as file:  # noqa: PTH123 - no pathlib in guests
-        while piece := file.read(1 << 20):  # as much memory as there is content
-            content += piece
-            if len(content) > most_bytes:
-                raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", os.fspath(path))
-    return bytes(content)
+    """The same for a file that the user named: where its links lead to is his own word."""
+    return read_below(*os.path.split(os.path.realpath(path)), most_bytes)
 
 
 def list_below(folder: Folder, name: str = "") -> list[str]:
@@ -131,6 +169,29 @@ def write_whole(path: Folder, mode: int = OWNER_FILE) -> Iterator[BinaryIO]:
         except OSError:
             pass  # it was never made
         raise
+
+
+def make_draft_folder(folder: Folder, name: str) -> str:
+    """A new folder of our own for what becomes a folder of that name; it says which process's."""
+    os.makedirs(folder, OWNER_FOLDER, exist_ok=True)  # noqa: PTH103 - no pathlib in guests
+    draft = os.path.join(folder, f".{name[:100]}.{os.getpid()}.{os.urandom(6).hex()}")  # noqa: PTH118
+    os.mkdir(draft, OWNER_FOLDER)  # noqa: PTH102
+    return draft
+
+
+def remove_drafts(folder: Folder, pid: int) -> None:
+    """Take away the draft folders of a process that was killed."""
+    import shutil  # noqa: PLC0415 - guests of a job need not load it
+
+    try:
+        names = list_below(folder)
+    except OSError:
+        return
+    for name in names:
+        draft = os.path.join(folder, name)  # noqa: PTH118
+        is_draft = name.startswith(".") and name.split(".")[-2:-1] == [str(pid)]
+        if is_draft and is_own_folder(draft):
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 @contextlib.contextmanager

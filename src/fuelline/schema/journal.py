@@ -6,19 +6,24 @@ damage in the middle costs the frames it touches, never the ones behind them. Bo
 are counted, so that a reader can say what is missing.
 """
 
+import re
 import struct
 import zlib
 from collections.abc import Sequence
 
 import msgspec
 
+from fuelline.schema.foreign import guard
 from fuelline.schema.samples import Row
 
 HEADER = struct.Struct("<II")
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 """Longer frames are never written; a longer length is damage. One second of rows is some 10 kB."""
 
-_ARRAY_LEAD = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
+_TIMES_OVER = 8
+"""Bytes summed up for each byte of a journal at most; a whole one takes one."""
+_MOST_GUESSES = 2_000_000
+_ARRAY_LEAD = re.compile(rb"[\x90-\x9f\xdc\xdd]")
 """First bytes of a MessagePack array: a cheap test before a checksum is spent on a guess."""
 
 _encoder = msgspec.msgpack.Encoder()
@@ -45,8 +50,9 @@ def decode_frames(journal: bytes) -> Decoded:
     """All rows of a journal that are whole; never raises on damaged input."""
     rows: list[Row] = []
     damaged = offset = 0
+    search = _Search(journal)
     while offset < len(journal):
-        start = _find_frame(journal, offset)
+        start = search.find(offset)
         if start is None:
             torn = len(journal) - offset if _is_cut_off(journal, offset) else 0
             return Decoded(rows=rows, damaged=damaged + (not torn), torn_bytes=torn)
@@ -58,20 +64,36 @@ def decode_frames(journal: bytes) -> Decoded:
     return Decoded(rows=rows, damaged=damaged, torn_bytes=0)
 
 
-def _find_frame(journal: bytes, offset: int) -> int | None:
-    """The first place at or after `offset` where a frame with a right checksum begins."""
-    last = len(journal) - HEADER.size
-    return next((at for at in range(offset, last) if _is_frame(journal, at)), None)
+class _Search:
+    """Looks for frames; what it may spend on wrong guesses is bounded.
 
+    Where every byte looks like the beginning of a long frame, each would be summed up: hours.
+    """
 
-def _is_frame(journal: bytes, offset: int) -> bool:
-    if journal[offset + HEADER.size] not in _ARRAY_LEAD:
-        return False
-    length, checksum = map(int, HEADER.unpack_from(journal, offset))
-    end = offset + HEADER.size + length
-    if not 0 < length <= MAX_FRAME_BYTES or end > len(journal):
-        return False
-    return zlib.crc32(journal[offset + HEADER.size : end]) == checksum
+    def __init__(self, journal: bytes) -> None:
+        self._journal = journal
+        self._left_bytes = _TIMES_OVER * len(journal) + 16 * MAX_FRAME_BYTES
+        self._left_guesses = _MOST_GUESSES
+
+    def find(self, offset: int) -> int | None:
+        """The first place at or after `offset` where a frame with a right checksum begins."""
+        for found in _ARRAY_LEAD.finditer(self._journal, offset + HEADER.size):
+            at = found.start() - HEADER.size
+            if self._is_frame(at):
+                return at
+            self._left_guesses -= 1
+            if self._left_bytes < 0 or self._left_guesses < 0:
+                return None
+        return None
+
+    def _is_frame(self, offset: int) -> bool:
+        journal = self._journal
+        length, checksum = map(int, HEADER.unpack_from(journal, offset))
+        end = offset + HEADER.size + length
+        if not 0 < length <= MAX_FRAME_BYTES or end > len(journal):
+            return False
+        self._left_bytes -= length
+        return zlib.crc32(memoryview(journal)[offset + HEADER.size : end]) == checksum
 
 
 def _frame_end(journal: bytes, offset: int) -> int:
@@ -90,6 +112,6 @@ def _is_cut_off(journal: bytes, offset: int) -> bool:
 def _decode_payload(payload: bytes) -> list[Row] | None:
     """The rows, or None for a whole frame that we do not understand (a newer row, say)."""
     try:
-        return _decoder.decode(payload)
+        return guard(_decoder.decode, payload)
     except msgspec.DecodeError:
         return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from fuelline.schema.run_folder import MANIFEST_FILE as MANIFEST_FILE  # noqa: PLC0414 - passed on
 from fuelline.schema.run_folder import PART_PREFIX as PART_PREFIX  # noqa: PLC0414 - passed on
@@ -21,6 +21,16 @@ RECORDING_VERSION = 2
 """The newest that is read; 2 has `Excerpts`, which a reader that knows only 1 would misread."""
 WHOLE_VERSION = 1
 """Of recordings that are kept whole, and of `run.json`."""
+MOST_FACTS_BYTES = 64 * 1024 * 1024
+"""Of run.json or manifest.json; that of a thousand ranks has two."""
+
+Number = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""A whole number as a computer has them; Python would take one of a million digits."""
+Moment = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
+"""Nanoseconds whose differences fit in 64 bits; beyond 146 years from zero is damage."""
+
+Length = Annotated[int, Meta(ge=1, le=1 << 62)]
+"""Nanoseconds that something lasts."""
 
 
 class Blindspot(Struct, frozen=True, kw_only=True):
@@ -35,45 +45,45 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """One run of `fuelline run`."""
 
     format: str = FORMAT
-    version: int = WHOLE_VERSION
+    version: Number = WHOLE_VERSION
     run_id: str
     command: list[str]
     """As started, without what looks like a secret; empty with `run --no-command`."""
     host: str
-    started_wall_ns: int
+    started_wall_ns: Moment
     """CLOCK_REALTIME, for people."""
-    started_ns: int
+    started_ns: Moment
     """CLOCK_MONOTONIC, the recording's clock."""
-    ended_ns: int | None = None
+    ended_ns: Moment | None = None
     """None while the job runs, and for ever if the launcher was killed."""
-    exit_code: int | None = None
+    exit_code: Number | None = None
     """Of the job; negative is the signal that ended it."""
     fuelline_version: str = ""
     python_version: str = ""
     kernel: str = ""
     blindspots: list[Blindspot] = field(default_factory=list)
-    launcher_pid: int | None = None
+    launcher_pid: Number | None = None
     """Of `fuelline run` on its host; while it lives the run goes on."""
 
 
 class LoaderFacts(Struct, frozen=True, kw_only=True):
     """Settings of one loader of one process, as the hooks saw them; None is unknown."""
 
-    pid: int = 0
-    loader_id: int = 0
+    pid: Number = 0
+    loader_id: Number = 0
     loader: str | None = None
     """Class of the loader; likewise below."""
     dataset: str | None = None
     sampler: str | None = None
-    num_workers: int | None = None
-    batch_size: int | None = None
-    prefetch_factor: int | None = None
+    num_workers: Number | None = None
+    batch_size: Number | None = None
+    prefetch_factor: Number | None = None
     pin_memory: bool | None = None
     persistent_workers: bool | None = None
     context: str | None = None
     drop_last: bool | None = None
     in_order: bool | None = None
-    dataset_length: int | None = None
+    dataset_length: Number | None = None
     style: str | None = None
     """`map` or `iterable`."""
     collate: str | None = None
@@ -83,26 +93,26 @@ class LoaderFacts(Struct, frozen=True, kw_only=True):
 class ProcessFacts(Struct, frozen=True, kw_only=True):
     """One process that wrote a spool."""
 
-    pid: int
-    ppid: int
-    created_ns: int
-    records: int
-    dropped: int
-    faults: int
+    pid: Number
+    ppid: Number
+    created_ns: Moment
+    records: Number
+    dropped: Number
+    faults: Number
     framework: str = ""
     version: str = ""
-    threads: int | None = None
-    rank: int | None = None
+    threads: Number | None = None
+    rank: Number | None = None
     """Of a distributed job; None if the process never took part in a collective."""
-    ranks: int | None = None
+    ranks: Number | None = None
 
 
 class TableFacts(Struct, frozen=True, kw_only=True):
     """One Parquet file of a recording, so that damage is noticed before it is believed."""
 
-    rows: int
-    size_bytes: int
-    crc32: int
+    rows: Number
+    size_bytes: Number
+    crc32: Number
 
 
 class Excerpts(Struct, frozen=True, kw_only=True):
@@ -114,11 +124,11 @@ class Excerpts(Struct, frozen=True, kw_only=True):
     `Timeline.kept_frac` of their growth goes with the time in the tables.
     """
 
-    first_ns: int
+    first_ns: Moment
     """On the recording's clock; begins a period on the wall clock, the same on all hosts."""
-    period_ns: int
-    kept_ns: int
-    records: int
+    period_ns: Length
+    kept_ns: Length
+    records: Number
     """How many there were on this host."""
 
     @property
@@ -145,7 +155,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """The table of contents of a compacted recording."""
 
     format: str = FORMAT
-    version: int = WHOLE_VERSION
+    version: Number = WHOLE_VERSION
     run: RunFacts
     loaders: list[LoaderFacts] = field(default_factory=list)
     processes: list[ProcessFacts] = field(default_factory=list)

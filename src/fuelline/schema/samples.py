@@ -110,6 +110,16 @@ class StackSample(Struct, frozen=True, array_like=True, tag="stack"):
     count: int
 
 
+class SourceLine(Struct, frozen=True, array_like=True, tag="source"):
+    """The text of a line that a stack has shown, read when it was first seen."""
+
+    file: str
+    """As the frame names it."""
+    line: int
+    text: str
+    """Without the white space around it, at most 200 characters."""
+
+
 class OtherProcess(Struct, frozen=True, array_like=True, tag="other"):
     """A process outside the job that did noticeable work in an interval."""
 
@@ -214,4 +224,5 @@ Row = (
     | DeviceSeen
     | DeviceSample
     | DeviceProcess
+    | SourceLine
 )

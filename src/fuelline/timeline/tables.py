@@ -100,6 +100,25 @@ TABLES: Mapping[str, Mapping[str, pl.DataType]] = {
 }
 
 
+MOST_NS = 1 << 62
+"""Beyond 146 years from zero a time is damage, and differences of such times would overflow."""
+
+
+def is_possible(frame: pl.DataFrame) -> pl.Expr:
+    """Whether a row can have been recorded: nothing is missing, and times can be subtracted."""
+    checks = [pl.col(name).is_not_null() for name in frame.columns]
+    for name, kind in frame.schema.items():
+        if name.endswith("_ns") and kind.is_integer():
+            checks.append(pl.col(name).is_between(-MOST_NS, MOST_NS))
+        elif kind.is_float():
+            checks.append(pl.col(name).is_finite())
+        elif kind == pl.List(pl.String):
+            checks.append(pl.col(name).list.eval(pl.element().is_not_null()).list.all())
+        if name in ("dur_ns", "count", "pid", "tid"):
+            checks.append(pl.col(name) >= 0)
+    return pl.all_horizontal(checks)
+
+
 def empty_table(name: str) -> pl.DataFrame:
     """A table with its columns and no row."""
     return pl.DataFrame(schema=dict(TABLES[name]))

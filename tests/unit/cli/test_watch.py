@@ -11,7 +11,7 @@ import pytest
 
 from fuelline import pipeline
 from fuelline.cli import main
-from fuelline.cli.store import find_running
+from fuelline.cli.runs import find_running
 from fuelline.ingest import compact_recording
 from fuelline.schema.recording import RUN_FILE
 from tests.unit.ingest.remains import RUN, write_run

@@ -1,7 +1,18 @@
 """py-spy's raw lines, and what happens where there is no py-spy."""
 
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fuelline.record.samplers.sources import Sources
 from fuelline.record.samplers.stacks import FIRST_DELAY_NS, Stacks, parse_raw
-from fuelline.schema.samples import Blind
+from fuelline.schema.samples import Blind, StackSample
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def parse(text: str) -> list[tuple[int, list[str], int]]:
@@ -75,3 +86,50 @@ def test_a_slow_start_does_not_use_up_the_budget_of_the_training() -> None:
     stacks._price_s = 0.1
     stacks.start_if_due(8 * 10**9, [1], [])
     assert stacks.collect(9 * 10**9)  # it tried, and told that there is no py-spy
+
+
+def _stack(pid: int, *frames: str) -> StackSample:
+    return StackSample(1, 2, pid, pid, list(frames), 1)
+
+
+def _texts(sources: Sources, *frames: str) -> dict[tuple[str, int], str]:
+    rows = sources.read([_stack(os.getpid(), *frames)])
+    return {(row.file, row.line): row.text for row in rows}
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
+    monkeypatch.chdir(tmp_path)
+    found = Sources()
+    found.meet(os.getpid())
+    return found
+
+
+def test_a_line_of_source_is_read_once_also_by_a_name_relative_to_the_job(
+    sources: Sources, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("import torch\n  step()  # caf\u00e9\n")
+    assert _texts(sources, "main (train.py:2)") == {("train.py", 2): "step()  # caf\u00e9"}
+    assert _texts(sources, "main (train.py:2)", "main (train.py:9)") == {}
+
+
+def test_only_regular_files_of_python_source_are_read(sources: Sources, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("root:x:0:0")
+    (tmp_path / "link.py").symlink_to(tmp_path / "secret")
+    (tmp_path / "compiled.py").write_bytes(b"a\0b\n")
+    (tmp_path / "folder.py").mkdir()
+    os.mkfifo(tmp_path / "fifo.py")
+    with (tmp_path / "huge.py").open("wb") as file:
+        file.truncate(100 << 30)
+    names = ("secret", "link.py", "compiled.py", "folder.py", "fifo.py", "huge.py")
+    frames = [f"f ({tmp_path / name}:1)" for name in names]
+    assert _texts(sources, *frames, "f (/proc/self/environ:1)", "f (/etc/passwd:1)") == {}
+
+
+def test_lines_of_a_file_that_was_edited_since_are_not_those_that_run(
+    sources: Sources, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("one\ntwo\n")
+    assert len(_texts(sources, "f (train.py:1)")) == 1
+    (tmp_path / "train.py").write_text("another\nfile\n")
+    assert _texts(sources, "f (train.py:2)") == {}

@@ -15,10 +15,11 @@ import polars as pl
 from fuelline.ingest.dcgm.exposition import CutShortError, read_samples
 from fuelline.ingest.dcgm.fields import FIELDS, is_blank
 from fuelline.ingest.importer import Imported
-from fuelline.ingest.spans import MOST_NS, write
+from fuelline.ingest.spans import write
 from fuelline.ingest.unpack import read_blocks
 from fuelline.schema.errors import InputError
 from fuelline.schema.trace import ChipFacts, Quality, RankFacts, SourceFacts
+from fuelline.timeline.tables import MOST_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

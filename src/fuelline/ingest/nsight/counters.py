@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.ingest.spans import MOST_NS
+from fuelline.timeline.tables import MOST_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from fuelline.record.samplers.sources import Sources
 from fuelline.schema.redaction import redact
-from fuelline.schema.samples import Blind, StackSample
+from fuelline.schema.samples import Blind, SourceLine, StackSample
 
 SAMPLES_PER_S = 25
 """A run of a quarter of a minute has one burst or two: decode is told from transform by these."""
@@ -84,6 +85,7 @@ class Stacks:
         self._failures = 0
         self._is_over = False
         self._blind: list[Blind] = []
+        self._sources = Sources()
 
     @property
     def pids(self) -> frozenset[int]:
@@ -111,9 +113,9 @@ class Stacks:
         for pid in self._choose(trainers, workers):
             self._start(pid, now_ns)
 
-    def collect(self, now_ns: int) -> list[StackSample | Blind]:
+    def collect(self, now_ns: int) -> list[StackSample | SourceLine | Blind]:
         """The stacks of bursts that have ended."""
-        rows: list[StackSample | Blind] = []
+        rows: list[StackSample | SourceLine | Blind] = []
         for burst in list(self._bursts):
             if burst.process.poll() is not None:
                 rows += self._finish(burst, now_ns)
@@ -125,7 +127,7 @@ class Stacks:
         blind, self._blind = self._blind, []
         return [*rows, *blind]
 
-    def stop(self, now_ns: int) -> list[StackSample | Blind]:
+    def stop(self, now_ns: int) -> list[StackSample | SourceLine | Blind]:
         """End running bursts and keep what they have: py-spy writes its stacks on SIGINT."""
         for burst in self._bursts:
             burst.process.send_signal(signal.SIGINT)
@@ -159,18 +161,21 @@ class Stacks:
             self._give_up(f"py-spy does not start: {error.strerror}")
             return
         self._bursts.append(_Burst(pid, process, output_fd, errors_fd, now_ns))
+        self._sources.meet(pid)
         try:
             os.setpriority(os.PRIO_PROCESS, process.pid, _NICENESS)
         except OSError:  # it has ended already
             return
 
-    def _finish(self, burst: _Burst, now_ns: int) -> Iterator[StackSample]:
+    def _finish(self, burst: _Burst, now_ns: int) -> Iterator[StackSample | SourceLine]:
         self._bursts.remove(burst)
         output, errors = _drain(burst.output_fd), _drain(burst.errors_fd)
         if output:
             self._failures = 0
             until_ns = min(now_ns, burst.from_ns + BURST_S * 2 * _NS)
-            yield from parse_raw(output, burst.pid, burst.from_ns, until_ns)
+            stacks = list(parse_raw(output, burst.pid, burst.from_ns, until_ns))
+            yield from stacks
+            yield from self._sources.read(stacks)
             return
         self._failures += 1
         if "ermission" in errors or "not permitted" in errors:

@@ -16,12 +16,14 @@ import msgspec
 
 from fuelline.schema.errors import InputError
 from fuelline.schema.files import read_given
+from fuelline.schema.foreign import decode_toml
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
 Noun = TypeVar("Noun")
+_MOST_BYTES = 16 * 1024 * 1024
 
 
 def read_shipped(name: str, noun: type[Noun]) -> Noun:
@@ -33,13 +35,13 @@ def read_shipped(name: str, noun: type[Noun]) -> Noun:
 def read_own(path: Path, noun: type[Noun]) -> Noun:
     """A table of the user's."""
     try:
-        return msgspec.toml.decode(read_given(path), type=noun)
+        return decode_toml(read_given(path), noun)
     except OSError as error:
         raise InputError(
             f"cannot read the catalogue {path}: {error.strerror}. Without it your own chips and "
             "models are not known; check --catalogue."
         ) from error
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise InputError(
             f"the catalogue {path} is not what it should be: {error}. docs/plan.md shows a "
             "[[chip]] and a [[model]] entry to copy."

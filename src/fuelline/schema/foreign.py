@@ -1,0 +1,40 @@
+"""What others wrote, decoded: whatever it holds, the answer is a value or one kind of error.
+
+A hundred thousand open brackets are a RecursionError to msgspec and json alike, a text that is no
+UTF-8 a UnicodeDecodeError, a number without end an OverflowError or ValueError. To the reader of a
+run, a pack or a trace they are one thing: content that is not what it should be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_T = TypeVar("_T")
+_MOST_TEXT = 200
+
+
+def decode_json(content: bytes | str, kind: type[_T]) -> _T:
+    """JSON as a noun; raises msgspec.DecodeError for all that it is not."""
+    return guard(lambda text: msgspec.json.decode(text, type=kind), content)
+
+
+def decode_toml(content: bytes | str, kind: type[_T]) -> _T:
+    """The same for TOML."""
+    return guard(lambda text: msgspec.toml.decode(text, type=kind), content)
+
+
+def guard(decode: Callable[[Any], _T], content: Any) -> _T:
+    """What a decoder makes of content; its errors are one kind: msgspec.DecodeError."""
+    try:
+        return decode(content)
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested too deeply") from None
+    except (UnicodeDecodeError, OverflowError, ValueError, MemoryError) as error:
+        if isinstance(error, msgspec.DecodeError):
+            raise
+        raise msgspec.DecodeError(str(error)[:_MOST_TEXT]) from None
