@@ -54,4 +54,4 @@ def test_a_file_that_never_ends_is_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 3
-    assert "more than" in capsys.readouterr().err
+    assert "it is not a regular file" in capsys.readouterr().err

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -134,16 +133,3 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         write_whole(tmp_path / "no" / "x", SIGN),
     ):
         pass
-
-
-def test_no_link_is_written_through(tmp_path: Path) -> None:
-    """Neither under the file's name nor under that of a draft."""
-    foreign = tmp_path / "foreign"
-    foreign.write_bytes(b"theirs")
-    (tmp_path / "out.json").symlink_to(foreign)
-    (tmp_path / f".out.json.{os.getpid()}").symlink_to(foreign)
-    with write_whole(tmp_path / "out.json") as stream:
-        stream.write(b"ours")
-    assert foreign.read_bytes() == b"theirs"
-    assert (tmp_path / "out.json").read_bytes() == b"ours"
-    assert (tmp_path / f".out.json.{os.getpid()}").is_symlink()
