@@ -29,6 +29,8 @@ LIMIT_S = 180
 """Longer than anything takes on a busy machine; who needs it hangs."""
 LEAVING_S = 20
 """How long processes that were killed from outside may take to be gone."""
+GOES_ON = {-signal.SIGKILL, -signal.SIGSEGV}
+"""What ends a launcher without its passing anything on."""
 FIRST_USER = 50_000
 LEAST_KIB = 40_000
 """Less memory than that no interpreter starts in, and we are one more of them for a moment."""
@@ -226,7 +228,9 @@ def _watch(line: str, place: Path, outside: dict[str, Any], mark: str) -> Result
         process.wait(LIMIT_S)
     except subprocess.TimeoutExpired:
         hangs = True
-    _wait_for(lambda: not _marked(mark), 0 if hangs else LEAVING_S)
+    is_alone = process.returncode in GOES_ON  # the job goes on without its launcher, to its end
+    leaving_s = LIMIT_S if is_alone else LEAVING_S
+    _wait_for(lambda: not _marked(mark), 0 if hangs else leaving_s)
     orphans = [read(pid).replace("\0", " ")[:200] for pid in _marked(mark)]
     for pid in _marked(mark):
         _kill(pid)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
+from bench.torture.drive import GOES_ON
+
 if TYPE_CHECKING:
     from bench.torture.case import Case
     from bench.torture.drive import Result
-
-GOES_ON = {-signal.SIGKILL, -signal.SIGSEGV}
-"""What ends a launcher without its passing anything on: then the job goes on without it."""
 
 
 def find_complaint(case: Case, got: Result, plain: Result, clean: Result) -> str | None:
