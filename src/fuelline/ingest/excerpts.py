@@ -24,7 +24,7 @@ from fuelline.schema.units import duration
 from fuelline.schema.wire import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from fuelline.schema.samples import Limits
 
@@ -66,6 +66,11 @@ class Pace:
     together: int
     moments_ns: Sequence[int]
     """Of the busiest process: of records at equal distances in its spool, in order."""
+
+
+def has_too_many(records: Collection[int]) -> bool:
+    """Whether processes with so many records each have more than are judged."""
+    return max(records, default=0) > MOST_RECORDS or sum(records) > MOST_RECORDS_OF_HOST
 
 
 def choose_excerpts(pace: Pace, wall_offset_ns: int) -> Excerpts | None:

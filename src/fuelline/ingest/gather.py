@@ -18,9 +18,10 @@ from fuelline.ingest.excerpts import (
     choose_excerpts,
     fold_limits,
     fold_tables,
+    has_too_many,
     state_excerpts,
 )
-from fuelline.ingest.spool import LONGEST_NS, read_pace, read_spool
+from fuelline.ingest.spool import LONGEST_NS, count_records, read_moments, read_spool
 from fuelline.schema import samples, wire
 from fuelline.schema.errors import InputError, NewerRecordingError
 from fuelline.schema.files import list_below, read_below
@@ -116,19 +117,21 @@ def gather(run_dir: Path, run: RunFacts | None = None) -> Remains:
 
 
 def _find_pace(paths: list[Path], within_ns: tuple[int, int] | None) -> Pace:
-    """How many records there are, before any is read; a spool that cannot be opened has none."""
-    first_ns, last_ns = within_ns or (0, 2**63)
-    busiest: tuple[int, list[int]] = (0, [])
-    together = 0
-    for path in paths:
+    """How many records there are, before any is read."""
+    counts = {path: count_records(path) for path in paths}
+    busiest = max(counts, key=lambda path: counts[path], default=None)
+    moments_ns: list[int] = []
+    if busiest is not None and has_too_many(counts.values()):
         try:
-            found = read_pace(path)
+            moments_ns = read_moments(busiest)
         except OSError:
-            continue  # reading it will say why
-        together += found[0]
-        busiest = max(busiest, found)
-    moments_ns = [each for each in busiest[1] if first_ns <= each <= last_ns]
-    return Pace(most=busiest[0], together=together, moments_ns=moments_ns)
+            pass  # reading it will say why
+    first_ns, last_ns = within_ns or (0, 2**63)
+    return Pace(
+        most=max(counts.values(), default=0),
+        together=sum(counts.values()),
+        moments_ns=[each for each in moments_ns if first_ns <= each <= last_ns],
+    )
 
 
 def _bound(run: RunFacts, run_dir: Path) -> tuple[int, int]:

@@ -155,17 +155,25 @@ def _read_header(file: BinaryIO, path: Path) -> SpoolHeader | None:
     return header
 
 
-def read_pace(path: Path) -> tuple[int, list[int]]:
-    """How many records a spool has at most, and when some at equal distances in it began."""
+def count_records(path: Path) -> int:
+    """How many records a spool has at most, by its size; 0 if that cannot be seen."""
+    try:
+        size_bytes = path.lstat().st_size
+    except OSError:
+        return 0
+    return max(0, size_bytes - wire.HEADER_BYTES) // wire.RECORD_BYTES
+
+
+def read_moments(path: Path) -> list[int]:
+    """When some records at equal distances in a spool began, in order."""
+    records, moments_ns = count_records(path), []
     with os.fdopen(open_below(path.parent, path.name), "rb") as file:
-        records = (os.fstat(file.fileno()).st_size - wire.HEADER_BYTES) // wire.RECORD_BYTES
-        moments_ns = []
         for number in range(0, records, max(1, records // PACE_RECORDS)):
             file.seek(wire.HEADER_BYTES + number * wire.RECORD_BYTES)
             record = file.read(wire.RECORD_BYTES)
             if len(record) == wire.RECORD_BYTES and record[_KIND_AT] not in _TIMELESS:
                 moments_ns.append(wire.WORD.unpack_from(record)[0])
-    return max(0, records), sorted(moments_ns)
+    return sorted(moments_ns)
 
 
 def _is_possible(within_ns: tuple[int, int] | None) -> pl.Expr:
