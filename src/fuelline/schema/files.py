@@ -25,6 +25,7 @@ __all__ = [
     "open_below",
     "read_below",
     "read_named",
+    "refuse_holes",
     "remove_drafts",
     "write_whole",
 ]
@@ -65,10 +66,8 @@ def read_below(folder: Folder, name: str, most_bytes: int) -> bytes:
     A large file that is mostly holes is refused, too: it costs its sender nothing.
     """
     with os.fdopen(open_below(folder, name), "rb") as file:
+        refuse_holes(file, name)
         size_bytes = os.fstat(file.fileno()).st_size
-        if size_bytes > MOST_HOLES and size_bytes - _count_written(file) > MOST_HOLES:
-            raise OSError(errno.EFBIG, f"its {size_bytes} bytes are mostly holes", name)
-        file.seek(0)
         if size_bytes > most_bytes:
             raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", name)
         return file.read(size_bytes)  # room for as much is taken at once
@@ -77,6 +76,14 @@ def read_below(folder: Folder, name: str, most_bytes: int) -> bytes:
 def read_named(path: Folder, most_bytes: int) -> bytes:
     """The same for a file that the user named: where its links lead to is his own word."""
     return read_below(*os.path.split(os.path.realpath(path)), most_bytes)
+
+
+def refuse_holes(file: BinaryIO, name: str) -> None:
+    """Raise EFBIG for a large file that is mostly holes; its place is left at the beginning."""
+    size_bytes = os.fstat(file.fileno()).st_size
+    if size_bytes > MOST_HOLES and size_bytes - _count_written(file) > MOST_HOLES:
+        raise OSError(errno.EFBIG, f"its {size_bytes} bytes are mostly holes", name)
+    file.seek(0)
 
 
 def is_own_file(descriptor: int) -> bool:
