@@ -34,19 +34,19 @@ _PACKERS = (
 
 def find_importer(path: Path) -> Importer | None:
     """The importer of a file by its first bytes; None if nobody knows them."""
-    head = read_head(path, HEAD_BYTES)
-    return next((importer for importer in IMPORTERS if importer.recognises(head)), None)
-
-
-def recognise(path: Path) -> Importer:
-    """The same, or an error that says what the file looks like."""
     try:
-        found = find_importer(path)
+        head = read_head(path, HEAD_BYTES)
     except OSError as error:
         raise InputError(
             f"{path} cannot be read ({error.strerror}). Nothing was imported. Check the name and "
             "the permissions."
         ) from None
+    return next((importer for importer in IMPORTERS if importer.recognises(head)), None)
+
+
+def recognise(path: Path) -> Importer:
+    """The same, or an error that says what the file looks like."""
+    found = find_importer(path)
     if found is not None:
         return found
     head = _read_head_or_fail(path)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.ingest.parquet import DAMAGE, SUFFIX, brief, read_table
+from fuelline.ingest.parquet import DAMAGE, ERRORS, SUFFIX, brief, read_table
 from fuelline.ingest.recording import read_manifest, write_file
 from fuelline.schema.errors import DamagedRecordingError, NotARecordingError
 from fuelline.schema.recording import TableFacts
-from fuelline.schema.trace import TraceFacts
+from fuelline.schema.trace import DeviceKind, HostKind, TraceFacts
 from fuelline.timeline.tables import MOST_NS
-from fuelline.timeline.trace import Trace, complete
+from fuelline.timeline.trace import TRACE_TABLES, Trace, complete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,29 +90,42 @@ def load_trace(run_dir: Path) -> Trace:
             stem = part_stem(name, rank, number)
             if stem not in tables:
                 return
-            yield _checked(read_table(run_dir, stem, tables[stem], columns), run_dir / stem)
+            yield _checked(read_table(run_dir, stem, tables[stem], columns), name, run_dir / stem)
 
     return Trace(run=manifest.run, facts=manifest.trace or TraceFacts(), load=load)
 
 
-def _checked(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """Refuse what no importer writes: times that are missing, or so far away that sums overflow."""
-    times = [name for name in _TIMES if name in frame.columns]
-    impossible = [
-        ~pl.col(name).is_between(-MOST_NS, MOST_NS).fill_null(value=False) for name in times
-    ]
-    if {"start_ns", "end_ns"} <= set(times):
-        impossible.append(pl.col("end_ns") < pl.col("start_ns"))
+def _checked(frame: pl.DataFrame, table: str, path: Path) -> pl.DataFrame:
+    """Refuse what no importer writes.
+
+    Other types, nothing where something is always said, times so far away that sums overflow,
+    numbers of names beyond all names.
+    """
+    kinds = TRACE_TABLES[table]
     try:
-        found = frame.filter(pl.any_horizontal(impossible)).height if times else 0
-    except pl.exceptions.PolarsError as error:
+        frame = frame.select(pl.col(name).cast(kinds[name]) for name in frame.columns)
+        checks = [pl.col(name).is_null() for name in _ALWAYS_SAID if name in frame.columns]
+        times = [pl.col(name) for name in _TIMES if name in frame.columns]
+        checks += [~time.is_between(-MOST_NS, MOST_NS) for time in times]
+        if {"start_ns", "end_ns"} <= set(frame.columns):
+            checks.append(pl.col("end_ns") < pl.col("start_ns"))
+        if frame.schema.get("name") == pl.UInt32:
+            checks.append(pl.col("name") >= _MOST_NAMES)
+        if table in _MOST_KINDS and "kind" in frame.columns:
+            checks.append(pl.col("kind") > _MOST_KINDS[table])
+        found = frame.filter(pl.any_horizontal(checks)).height if checks else 0
+    except (*ERRORS, KeyError) as error:
         raise DamagedRecordingError(f"{path}{SUFFIX}: {brief(error)}. {DAMAGE}") from None
     if found:
         raise DamagedRecordingError(
-            f"{path}{SUFFIX} has {found} rows whose times are missing or out of all bounds. "
-            f"{DAMAGE}"
+            f"{path}{SUFFIX} has {found} rows that no importer writes: values are missing or out "
+            f"of all bounds. {DAMAGE}"
         )
     return frame
 
 
 _TIMES = ("start_ns", "end_ns", "at_ns")
+_ALWAYS_SAID = (*_TIMES, "name", "text", "kind")
+_MOST_KINDS = {"device": int(max(DeviceKind)), "host": int(max(HostKind))}
+_MOST_NAMES = 1 << 22
+"""Of one rank; they are numbered from zero."""

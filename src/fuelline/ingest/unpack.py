@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import zstandard
 
 from fuelline.schema.errors import InputError
+from fuelline.schema.files import refuse_holes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,7 +81,13 @@ def open_trace(path: Path) -> BinaryIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    return os.fdopen(descriptor, "rb")
+    file = os.fdopen(descriptor, "rb")
+    try:
+        refuse_holes(file, str(path))
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def read_blocks(path: Path, advance: Callable[[int], None]) -> Iterator[bytes]:

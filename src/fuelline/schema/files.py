@@ -27,6 +27,7 @@ __all__ = [
     "open_own",
     "read_below",
     "read_given",
+    "refuse_holes",
     "remove_drafts",
     "write_whole",
 ]
@@ -69,13 +70,19 @@ def read_below(folder: Folder, name: str, most_bytes: int) -> bytes:
     A large file that is mostly holes is refused, too: it costs its sender nothing.
     """
     with os.fdopen(open_below(folder, name), "rb") as file:
+        refuse_holes(file, name)
         size_bytes = os.fstat(file.fileno()).st_size
-        if size_bytes > MOST_HOLES and size_bytes - _count_written(file) > MOST_HOLES:
-            raise OSError(errno.EFBIG, f"its {size_bytes} bytes are mostly holes", name)
-        file.seek(0)
         if size_bytes > most_bytes:
             raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", name)
         return file.read(size_bytes)  # room for as much is taken at once
+
+
+def refuse_holes(file: BinaryIO, name: str) -> None:
+    """Raise EFBIG for a large file that is mostly holes; its place is left at the beginning."""
+    size_bytes = os.fstat(file.fileno()).st_size
+    if size_bytes > MOST_HOLES and size_bytes - _count_written(file) > MOST_HOLES:
+        raise OSError(errno.EFBIG, f"its {size_bytes} bytes are mostly holes", name)
+    file.seek(0)
 
 
 def is_own_file(descriptor: int) -> bool:

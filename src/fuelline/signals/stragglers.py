@@ -174,7 +174,7 @@ def _operations(trace: Trace, rank: int) -> pl.DataFrame:
         .join_asof(steps.sort("from_ns"), left_on="start_ns", right_on="from_ns")
         .with_columns(
             rank=pl.lit(rank, pl.Int64),
-            kind=pl.col("name").replace_strict(texts, return_dtype=pl.String),
+            kind=pl.col("name").replace_strict(texts, default="", return_dtype=pl.String),
             group=pl.col("group").replace_strict(texts, default=None, return_dtype=pl.String),
         )
         .drop_nulls("step")

@@ -162,8 +162,8 @@ def _read_sets(
 
 
 def _codes_by_name(texts: Mapping[int, str]) -> pl.Series:
-    """The cause of each name, at the place of its number."""
-    codes = [_NONE] * (max(texts, default=0) + 1)
+    """The cause of each name, at the place of its number; the last is of no name."""
+    codes = [_NONE] * (max(texts, default=0) + 2)
     for name, text in texts.items():
         cause = find_cause(text)
         codes[name] = _NONE if cause is None else _CODES[cause]
@@ -174,7 +174,8 @@ def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> 
     """Events that say what the host did, on threads that matter: | start | end | name | code |."""
     of_kind = [_OF_KIND.get(kind, _NONE) for kind in range(max(HostKind) + 1)]
     kinds = pl.Series(values=of_kind, dtype=pl.UInt8).gather(part["kind"])
-    named = by_name.gather(part["name"]).rename("named")
+    last = len(by_name) - 1  # is no name, as are all that no text is known of
+    named = by_name.gather(part["name"].clip(upper_bound=last)).rename("named")
     told = (pl.col("named") != _NONE) & (pl.col("kind") != int(HostKind.PROFILER))
     coded = part.select(_CODE_COLUMNS).with_columns(named, kinds.alias("code"))
     coded = coded.with_columns(pl.when(told).then("named").otherwise("code").alias("code"))
