@@ -98,11 +98,8 @@ def _open_pack(folder: Path) -> str:
 
 
 def _open_cache(options: argparse.Namespace, stack: contextlib.ExitStack) -> dict[str, object]:
-    from fuelline.fix.caching import (  # noqa: PLC0415 - as above
-        find_slow_mounts,
-        open_cache,
-        open_shared_cache,
-    )
+    from fuelline.fix.caching import open_cache, open_shared_cache  # noqa: PLC0415 - as above
+    from fuelline.schema.mounts import find_slow_mounts  # noqa: PLC0415
 
     folder = options.cache.absolute()
     roots = [str(path.absolute()) for path in options.cache_from]

@@ -32,8 +32,6 @@ from fuelline.schema.files import OWNER_FOLDER, enter_below, read_below, write_w
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SLOW_TYPES = ("nfs", "cifs", "smb", "lustre", "gpfs", "ceph", "beegfs", "glusterfs", "9p", "afs")
-"""Beginnings of the names of file systems that are reached over a network; FUSE's are added."""
 _BOOT = "boot"
 _DRAFTS = "drafts"
 _OBJECTS = "objects"
@@ -220,17 +218,3 @@ def _remove_drafts(drafts: Path) -> None:
     for name in list_own(drafts, _DRAFT):
         if not Path(f"/proc/{name.partition('-')[0]}").exists():
             (drafts / name).unlink(missing_ok=True)
-
-
-def find_slow_mounts(mountinfo: str) -> list[str]:
-    """Mount points of file systems that are not local."""
-    found = []
-    for line in mountinfo.splitlines():
-        left, _, right = line.partition(" - ")
-        fields, kinds = left.split(), right.split()
-        if len(fields) < 5 or not kinds:
-            continue
-        kind = kinds[0]
-        if kind.startswith((*SLOW_TYPES, "fuse")) and kind not in ("fusectl", "fuse.lxcfs"):
-            found.append(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4]))
-    return found

@@ -22,7 +22,7 @@ from fuelline.ingest.gather import (
     unreadable_spool,
 )
 from fuelline.ingest.journal_tail import JournalTail
-from fuelline.ingest.recording import has_ended, read_run_facts
+from fuelline.ingest.recording import has_ended, locate_recording, read_run_facts
 from fuelline.ingest.spool_tail import SpoolTail
 from fuelline.schema import wire
 from fuelline.schema.errors import InputError
@@ -59,7 +59,8 @@ class RunTail:
     """One run, from one look to the next."""
 
     def __init__(self, run_dir: Path, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._run_dir = run_dir
+        self._home = run_dir
+        self._run_dir = run_dir = locate_recording(run_dir)
         self._clock = clock
         self._run = read_run_facts(run_dir)
         self._stamp = _stamp(run_dir / RUN_FILE)
@@ -94,6 +95,9 @@ class RunTail:
 
     def _read_facts(self) -> None:
         stamp = _stamp(self._run_dir / RUN_FILE)
+        if stamp is None and self._run_dir != self._home:  # it was brought home
+            self._run_dir = self._home
+            stamp = _stamp(self._run_dir / RUN_FILE)
         if stamp not in {None, self._stamp}:
             self._stamp = stamp
             self._run = read_run_facts(self._run_dir)

@@ -68,8 +68,27 @@ _LOCK_SECONDS = 30.0
 """How long to wait for another reader who compacts; then the raw files are read as they are."""
 
 
+def locate_recording(run_dir: Path) -> Path:
+    """Where a run's recording is: there, or in the local folder where its host still has it.
+
+    That folder is believed only if it is ours alone and has the same run: the word of a run from
+    somebody else leads nowhere.
+    """
+    try:
+        run = decode_json(read_below(run_dir, RUN_FILE, MOST_FACTS_BYTES), RunFacts)
+        staged = Path(run.staged_in or "")
+        if not run.staged_in or not staged.is_absolute() or not is_own_folder(staged):
+            return run_dir
+        there = decode_json(read_below(staged, RUN_FILE, MOST_FACTS_BYTES), RunFacts)
+    except (OSError, ValueError):  # ValueError: msgspec's, and a path with a zero in it
+        return run_dir
+    is_same = (run.run_id, run.started_ns) == (there.run_id, there.started_ns)
+    return staged if is_same else run_dir
+
+
 def read_recording(run_dir: Path) -> Timeline:
     """Read a run, and compact it on the way if it is ours, has ended and was not compacted yet."""
+    run_dir = locate_recording(run_dir)
     if (
         is_below(run_dir, MANIFEST_FILE)  # compacted
         or not is_below(run_dir, RUN_FILE)  # no run

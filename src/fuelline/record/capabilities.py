@@ -24,12 +24,11 @@ from fuelline.record.samplers.procfs import find_text, read_once
 from fuelline.record.samplers.stacks import find_py_spy
 from fuelline.record.samplers.syscalls import HERE
 from fuelline.schema.capabilities import Capability
+from fuelline.schema.mounts import is_slow_type
 from fuelline.schema.samples import Limits
 
 WANTED_FREE_BYTES = 256 * 1024 * 1024
 """An hour of recording takes a few MB; less room than this is worth a word."""
-_REMOTE = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "gpfs", "beegfs", "9p", "virtiofs")
-_NOT_DATA = frozenset({"fusectl", "fuseblk", "fuse.portal", "fuse.lxcfs"})
 _PROBE_TIMEOUT_S = 10.0
 _MIB = 1024 * 1024
 
@@ -253,11 +252,7 @@ def find_cores_and_memory() -> Capability:
 
 def find_remote_mounts() -> Capability:
     """Mounts whose latency the network or a daemon decides."""
-    mounts = [
-        mount
-        for mount in MountTable().mounts
-        if mount.fstype.startswith(_REMOTE) and mount.fstype not in _NOT_DATA
-    ]
+    mounts = [mount for mount in MountTable().mounts if is_slow_type(mount.fstype)]
     names = ", ".join(f"{mount.point} ({mount.fstype})" for mount in mounts[:5])
     has_nfs = any(mount.fstype.startswith("nfs") for mount in mounts)
     counted = "; NFS operations are counted" if has_nfs else ""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fuelline import __version__
 from fuelline.record.headroom import Extent, find_extent
 from fuelline.record.hooks import SITE_DIR
+from fuelline.record.staging import bring_home, stage
 from fuelline.schema.errors import InputError
 from fuelline.schema.files import make_folder, open_own, write_whole
 from fuelline.schema.names import encodable
@@ -97,14 +98,16 @@ def launch(
     """
     extent = extent or find_extent()
     facts = _describe_run(command, shown, run_dir, extent)
-    problem = extent.why if extent.kind == "nothing" else _prepare(run_dir, facts)
+    folder = None if extent.kind == "nothing" else stage(run_dir)
+    problem = extent.why if extent.kind == "nothing" else _prepare(run_dir, folder, facts)
+    folder = folder or run_dir
     blocked = hold_signals()
     mask = blocked if mask is None else mask
     try:
-        environment = _environment(run_dir, zoom, more or {}, is_recorded=problem is None)
+        environment = _environment(folder, zoom, more or {}, is_recorded=problem is None)
         job = _start_job(command, environment, mask, stdout)
         is_watched = problem is None and extent.kind == "whole"
-        observer = _start_observer(run_dir, job.pid, mask) if is_watched else None
+        observer = _start_observer(folder, job.pid, mask) if is_watched else None
         if meanwhile is not None and problem is None:
             meanwhile()
         returncode = _wait(job)
@@ -113,13 +116,16 @@ def launch(
             return Outcome(returncode, problem)
         if is_watched and observer_code != 0:
             facts["blindspots"].append(_explain_observer(observer_code))
-        lacking = _finish(run_dir, facts, returncode)
-        if lacking is not None and not run_dir.is_dir():
+        lacking = _finish(folder, facts, returncode)
+        if folder != run_dir:
+            lacking = bring_home(folder, run_dir, RUN_FILE) or lacking
+        if not os.path.isdir(run_dir):  # noqa: PTH112 - `is_dir` may raise
             return Outcome(returncode, f"{run_dir} was removed while the job ran")
         return Outcome(returncode, lacking=lacking)
     except InputError:
         if problem is None:  # made a moment ago: a run of nothing must not become the last run
             shutil.rmtree(run_dir, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
@@ -141,7 +147,7 @@ def become(
     """
     problem = None
     if extent.kind != "nothing":
-        problem = _prepare(run_dir, _describe_run(command, shown, run_dir, extent))
+        problem = _prepare(run_dir, None, _describe_run(command, shown, run_dir, extent))
     is_recorded = problem is None and extent.kind != "nothing"
     tell(problem)
     environment = _environment(run_dir, zoom, {}, is_recorded=is_recorded)
@@ -183,15 +189,24 @@ def _describe_run(
     }
 
 
-def _prepare(run_dir: Path, facts: dict[str, Any]) -> str | None:
-    """Make the run's folder; returns what went wrong, if anything."""
+def _prepare(run_dir: Path, staged: Path | None, facts: dict[str, Any]) -> str | None:
+    """Make the run's folder, and the one that stands in for it; what went wrong, if anything."""
     try:
         make_folder(run_dir / SPOOL_DIR)
-        with write_whole(run_dir / RUN_FILE) as file:
-            file.write(json.dumps(facts).encode())
+        if staged is not None:
+            _write_facts(run_dir, {**facts, "staged_in": str(staged)})
+            make_folder(staged / SPOOL_DIR)
+        _write_facts(staged or run_dir, facts)
     except OSError as error:
+        if staged is not None:
+            shutil.rmtree(staged, ignore_errors=True)
         return f"{run_dir} cannot be written ({error.strerror})"
     return None
+
+
+def _write_facts(folder: Path, facts: dict[str, Any]) -> None:
+    with write_whole(folder / RUN_FILE) as file:
+        file.write(json.dumps(facts).encode())
 
 
 def _environment(

@@ -64,6 +64,9 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     blindspots: list[Blindspot] = field(default_factory=list)
     launcher_pid: Number | None = None
     """Of `fuelline run` on its host; while it lives the run goes on."""
+    staged_in: str | None = None
+    """A folder of that host where the recording is until its end, if this one is on a network's
+    disk; None in a run that is whole."""
 
 
 class LoaderFacts(Struct, frozen=True, kw_only=True):

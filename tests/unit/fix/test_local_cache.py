@@ -11,7 +11,7 @@ import pytest
 from fuelline.cli import main
 from fuelline.fix.adapters import local_cache
 from fuelline.fix.adapters.local_cache import LocalCache
-from fuelline.fix.caching import find_slow_mounts, open_cache
+from fuelline.fix.caching import open_cache
 from fuelline.schema.errors import RefusedError
 from tests.unit.fix.trees import look, plant
 
@@ -296,13 +296,3 @@ def test_a_full_disk_is_told_before_the_job_starts(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
     with pytest.raises(RefusedError, match="its disk is full"), open_cache(folder, BUDGET):
         pytest.fail("it went on")
-
-
-def test_slow_mounts_are_those_over_a_network() -> None:
-    text = (
-        "27 1 254:0 / / rw - ext4 /dev/vda rw\n"
-        "30 27 0:40 / /mnt/my\\040data rw - nfs4 server:/d rw\n"
-        "31 27 0:41 / /fuse/caf\u00e9\udce9 rw - fuse.sshfs x rw\n"
-        "32 27 0:42 / /sys/fs/fuse/connections rw - fusectl fusectl rw\n"
-    )
-    assert find_slow_mounts(text) == ["/mnt/my data", "/fuse/caf\u00e9\udce9"]
