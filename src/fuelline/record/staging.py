@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
+from fuelline.schema.files import OWNER_FOLDER
 from fuelline.schema.mounts import is_slow
 
 _PLACES = ("/var/tmp", "/tmp")
@@ -31,9 +31,11 @@ def stage(run_dir: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> Path
     for place in (wanted, *_PLACES) if wanted else _PLACES:
         if not is_slow(place, mounts):
             try:
-                return Path(tempfile.mkdtemp(prefix="fuelline-run-", dir=place))
+                folder = Path(place) / f"fuelline-run-{os.urandom(8).hex()}"
+                folder.mkdir(OWNER_FOLDER)
             except OSError:
                 continue
+            return folder
     return None
 
 
