@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MOST_RECORDS = 500_000
 """Of one process that are judged: 0.5 kB of memory each while a diagnosis runs, and about 250 MB
 together (bench/long_spool.py)."""
-MOST_RECORDS_OF_HOST = 3_000_000
+MOST_RECORDS_OF_HOST = 1_500_000
 """Of all processes of a host together, most of which are only looked through."""
 EXCERPTS = 256
 """At least, in the time that the busiest process needs for its records: each has some 500 records
