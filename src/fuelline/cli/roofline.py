@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fuelline.cli.plots import add_plot, check_plot, say_plots, write_plot
 from fuelline.cli.store import home_folder
 from fuelline.schema.errors import InputError, RefusedError, UsageError
+from fuelline.schema.files import read_named
 from fuelline.schema.inputs import parse_input
 
 if TYPE_CHECKING:
@@ -170,14 +171,19 @@ def _save(name: str, roofline: Roofline) -> None:
         ) from error
 
 
+_MOST_BYTES = 16 * 1024 * 1024
+"""Of a saved roofline: it has some kilobytes."""
+
+
 def _read_saved(name: str) -> Roofline:
     import msgspec  # noqa: PLC0415 - the help needs none of these
 
+    from fuelline.schema.foreign import decode_json  # noqa: PLC0415
     from fuelline.schema.roofline import Roofline as Noun  # noqa: PLC0415
 
     path = home_folder() / "chips" / f"{name}.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Noun)
+        return decode_json(read_named(path, _MOST_BYTES), Noun)
     except FileNotFoundError as error:
         known = (
             sorted(each.stem for each in path.parent.glob("*.json")) if path.parent.is_dir() else []
