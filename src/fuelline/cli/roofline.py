@@ -197,11 +197,12 @@ def _products(name: str) -> list[tuple[Path, bytes]]:
 def _read_saved(name: str) -> Roofline:
     import msgspec  # noqa: PLC0415 - the help needs none of these
 
+    from fuelline.schema.foreign import decode_json  # noqa: PLC0415
     from fuelline.schema.roofline import Roofline as Noun  # noqa: PLC0415
 
     path = home_folder() / "chips" / f"{name}.json"
     try:
-        return msgspec.json.decode(read_given(path), type=Noun)
+        return decode_json(read_given(path), Noun)
     except FileNotFoundError as error:
         known = (
             sorted(each.stem for each in path.parent.glob("*.json")) if path.parent.is_dir() else []

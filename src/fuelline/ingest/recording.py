@@ -23,7 +23,7 @@ import msgspec
 import polars as pl
 
 from fuelline.ingest.gather import Remains, find_last_write, gather
-from fuelline.ingest.parquet import DAMAGE, SUFFIX, read_table
+from fuelline.ingest.parquet import DAMAGE, SUFFIX, brief, read_table
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError, NotARecordingError
 from fuelline.schema.files import (
@@ -45,6 +45,7 @@ from fuelline.schema.recording import (
     SPOOL_DIR,
     WHOLE_VERSION,
     Manifest,
+    Number,
     RunFacts,
     TableFacts,
 )
@@ -61,7 +62,7 @@ class _Stamp(msgspec.Struct):
     """The part of run.json and manifest.json that every version will have."""
 
     format: str = ""
-    version: int = 0
+    version: Number = 0
 
 
 _LOCK_SECONDS = 30.0
@@ -293,7 +294,9 @@ def _read_table(run_dir: Path, name: str, facts: TableFacts) -> pl.DataFrame:
     path = run_dir / f"{name}{SUFFIX}"
     columns = TABLES[name]
     if not set(frame.columns) <= set(columns):
-        raise DamagedRecordingError(f"{path} has unknown columns {sorted(frame.columns)}. {DAMAGE}")
+        raise DamagedRecordingError(
+            f"{path} has unknown columns {sorted(frame.columns)!s:.200}. {DAMAGE}"
+        )
     for column, kind in frame.schema.items():
         if kind != columns[column]:
             raise DamagedRecordingError(
@@ -325,10 +328,12 @@ def _decode(run_dir: Path, name: str, kind: type[_T]) -> _T:
     try:
         stamp = decode_json(data, _Stamp)
     except msgspec.MsgspecError as error:
-        raise DamagedRecordingError(f"{path} is not readable JSON ({error}). {DAMAGE}") from None
+        raise DamagedRecordingError(
+            f"{path} is not readable JSON ({brief(error)}). {DAMAGE}"
+        ) from None
     if stamp.format != FORMAT:
         raise NotARecordingError(
-            f"{path} was not written by fuelline (format {stamp.format!r}). Nothing was read. "
+            f"{path} was not written by fuelline (format {stamp.format!r:.40}). Nothing was read. "
             "`fuelline runs` lists what there is."
         )
     if stamp.version > RECORDING_VERSION:
@@ -340,7 +345,7 @@ def _decode(run_dir: Path, name: str, kind: type[_T]) -> _T:
     try:
         return decode_json(data, kind)
     except msgspec.MsgspecError as error:
-        raise DamagedRecordingError(f"{path} lacks something ({error}). {DAMAGE}") from None
+        raise DamagedRecordingError(f"{path} lacks something ({brief(error)}). {DAMAGE}") from None
 
 
 def _timeline(run: RunFacts, remains: Remains) -> Timeline:

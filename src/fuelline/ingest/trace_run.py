@@ -90,18 +90,24 @@ def load_trace(run_dir: Path) -> Trace:
             stem = part_stem(name, rank, number)
             if stem not in tables:
                 return
-            yield _checked(read_table(run_dir, stem, tables[stem], columns), name, run_dir / stem)
+            frame = read_table(run_dir, stem, tables[stem], columns)
+            if frame.height:
+                yield _checked(frame, name, columns, run_dir / stem)
 
     return Trace(run=manifest.run, facts=manifest.trace or TraceFacts(), load=load)
 
 
-def _checked(frame: pl.DataFrame, table: str, path: Path) -> pl.DataFrame:
+def _checked(frame: pl.DataFrame, table: str, wanted: Sequence[str], path: Path) -> pl.DataFrame:
     """Refuse what no importer writes.
 
     Other types, nothing where something is always said, times so far away that sums overflow,
     numbers of names beyond all names.
     """
     kinds = TRACE_TABLES[table]
+    lacks = [name for name in _ALWAYS_THERE.get(table, ()) if name in wanted]
+    lacks = [name for name in lacks if name not in frame.columns]
+    if lacks:
+        raise DamagedRecordingError(f"{path}{SUFFIX} lacks the column {lacks[0]}. {DAMAGE}")
     try:
         frame = frame.select(pl.col(name).cast(kinds[name]) for name in frame.columns)
         checks = [pl.col(name).is_null() for name in _ALWAYS_SAID if name in frame.columns]
@@ -126,6 +132,13 @@ def _checked(frame: pl.DataFrame, table: str, path: Path) -> pl.DataFrame:
 
 _TIMES = ("start_ns", "end_ns", "at_ns")
 _ALWAYS_SAID = (*_TIMES, "name", "text", "kind")
+_ALWAYS_THERE = {
+    "device": ("start_ns", "end_ns", "name", "kind"),
+    "host": ("start_ns", "end_ns", "name", "kind"),
+    "names": ("name", "text"),
+    "steps": ("start_ns", "end_ns"),
+    "counters": ("at_ns", "name"),
+}
 _MOST_KINDS = {"device": int(max(DeviceKind)), "host": int(max(HostKind))}
 _MOST_NAMES = 1 << 22
 """Of one rank; they are numbered from zero."""
