@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import polars as pl
 
-from fuelline.ingest.excerpts import choose_rows, cut_events
+from fuelline.ingest.excerpts import MOST_RECORDS, choose_rows, cut_events
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError
 from fuelline.schema.files import open_below
@@ -35,6 +35,8 @@ _LARGEST_PID = 2**22
 """PID_MAX_LIMIT of Linux; of threads, too."""
 CHUNK_BYTES = 8 * 1024 * 1024
 """Read at a time: 131,072 records."""
+MOST_KEPT = 4 * MOST_RECORDS
+"""In excerpts of one process: a job's have less than `MOST_RECORDS`, but for chance."""
 PACE_RECORDS = 1024
 """Records that tell how quickly they came."""
 _KIND_AT = wire.RECORD_BYTES - 2
@@ -112,13 +114,14 @@ def read_spool(
     Records that do not begin and end within the given times are damaged: the spool has no
     checksums, but nothing can have happened before the run or after it. Of a recording with very
     many records only `excerpts` are kept; the memory that this takes does not grow with the file.
+    Records that crowd into an excerpt as no job's do, of a file that was made so, are damaged, too.
     """
     with os.fdopen(open_below(path.parent, path.name), "rb") as file:
         check_size(file.fileno(), path)
         header = _read_header(file, path)
         if header is None:
             return None
-        texts, frames, written, possible = Texts(), [], 0, 0
+        texts, frames, written, possible, room = Texts(), [], 0, 0, MOST_KEPT
         while chunk := file.read(CHUNK_BYTES):
             rows = _columns(chunk, _FIELDS if excerpts is None else _TIMES)
             for at in (rows["kind"] == wire.Kind.TEXT).arg_true():
@@ -128,7 +131,10 @@ def read_spool(
             rows = rows.filter(_is_possible(within_ns))
             possible += rows.height
             if excerpts is not None:
-                rows = _columns(_pick(chunk, choose_rows(rows, excerpts)), _FIELDS)
+                chosen = choose_rows(rows, excerpts)
+                possible -= max(0, chosen.len() - room)
+                rows = _columns(_pick(chunk, chosen.head(room)), _FIELDS)
+                room -= rows.height
             events = rows.select(pl.lit(header.pid, pl.Int32).alias("pid"), *_EVENT_COLUMNS)
             frames.append(events if excerpts is None else cut_events(events, excerpts))
         size_bytes = file.tell()

@@ -10,6 +10,7 @@ import pytest
 
 from fuelline import pipeline
 from fuelline.ingest import excerpts as room
+from fuelline.ingest import spool as spool_room
 from fuelline.ingest.excerpts import Pace, choose_excerpts, choose_rows, cut_events
 from fuelline.ingest.recording import compact_recording, load_recording
 from fuelline.schema import wire
@@ -206,6 +207,23 @@ def test_a_compacted_run_of_excerpts_reads_as_before_and_is_refused_by_older_rea
     assert manifest.excerpts is not None
     assert pipeline.diagnose_as_json(long_run) == first
     assert load_recording(long_run).kept_frac == 1 / 8
+
+
+def test_records_that_crowd_into_one_moment_are_not_all_kept(
+    long_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_room, "MOST_KEPT", 5000)
+    spots = pipeline.diagnose_run(long_run).blindspots
+    assert any(spot.why.startswith("damaged") for spot in spots)
+    assert load_recording(long_run).table("events").height == 5000
+
+
+def test_a_spool_beyond_what_the_recorder_writes_is_refused_unread(whole_run: Path) -> None:
+    (spool,) = (whole_run / SPOOL_DIR).iterdir()
+    with spool.open("r+b") as file:
+        file.truncate(2 * wire.CAP_BYTES + 1)
+    (spot, *_) = load_recording(whole_run).blindspots
+    assert "that a spool may have" in spot.why
 
 
 def test_a_run_that_is_kept_whole_is_read_by_older_readers(whole_run: Path) -> None:
