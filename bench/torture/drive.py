@@ -156,7 +156,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
     place = Path(tempfile.mkdtemp(dir=folder, prefix="case-"))
     for name in ("", "out", "tmp", "home", "work", "disk"):
         (place / name).mkdir(exist_ok=True)
-        (place / name).chmod(0o777)
+        (place / name).chmod(0o1777)
     try:
         yield place
     finally:
@@ -165,7 +165,7 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _small_disk(disk: Path) -> Iterator[None]:
-    words = ["mount", "-t", "tmpfs", "-o", "size=200k,mode=777", "fuelline-torture", str(disk)]
+    words = ["mount", "-t", "tmpfs", "-o", "size=200k,mode=1777", "fuelline-torture", str(disk)]
     subprocess.run(words, check=True)
     try:
         yield
