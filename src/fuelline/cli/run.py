@@ -231,7 +231,7 @@ def _tell(
     if outcome.problem is not None:
         if reporter is not None:
             reporter.stop()
-        _say_unrecorded(outcome.problem)
+        _say_unrecorded(outcome.problem, "The job itself was not affected.")
         return
     if outcome.lacking is not None:
         say(
@@ -248,10 +248,9 @@ def _tell(
         )
 
 
-def _say_unrecorded(problem: str) -> None:
+def _say_unrecorded(problem: str, job: str) -> None:
     say(
-        f"not recorded: {problem}. The job runs as it would without that. "
-        "`fuelline run --run-dir DIR ...` records to another place."
+        f"not recorded: {problem}. {job} `fuelline run --run-dir DIR ...` records to another place."
     )
 
 
@@ -261,7 +260,7 @@ def _say_less(
     """Before a job that is recorded less than was asked for, or not at all."""
     unfixed = " --fix is left out: it would start more workers." if options.fix else ""
     if problem is not None:
-        _say_unrecorded(problem)
+        _say_unrecorded(problem, "The job runs as it would without us.")
     elif extent.kind == "nothing":
         say(
             f"not recorded: {extent.why}, and the job may need them all. It runs as it would "
