@@ -321,7 +321,7 @@ def fuzz_case(seed: int) -> Callable[[Arena], Any]:
         if _is_sound(run / MANIFEST_FILE) and chance.random() < 0.8:
             try:
                 reseal(run)
-            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 pass  # what it says of its tables is spoilt already
         return [chance.choice(read_all(run)), ["diagnose", str(run)]]
 

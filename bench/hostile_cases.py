@@ -13,6 +13,7 @@ import os
 import shutil
 import sqlite3
 import struct
+import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -673,6 +674,8 @@ def _sqlite_views(arena: Arena) -> Commands:
         names = ("CUPTI_ACTIVITY_KIND_KERNEL", "StringIds", "TARGET_INFO_GPU", "NVTX_EVENTS")
         for name in names:
             base.execute(f"CREATE VIEW {name} AS {endless}")
+        for name in ("META_DATA_CAPTURE", "EXPORT_META_DATA", "META_DATA_EXPORT"):
+            base.execute(f"CREATE TABLE {name} (name TEXT, value TEXT)")
         base.execute(
             "CREATE TABLE CUPTI_ACTIVITY_KIND_MEMCPY (start INT, end INT, streamId INT AS "
             "(length(hex(zeroblob(400000000)))))"
@@ -810,6 +813,7 @@ def _cached(spoil: Callable[[Path], None], *, first: bool) -> Callable[[Arena], 
         job, cache = _job(arena), arena.folder / "cache"
         data = str(arena.folder / "data")
         run = ["run", "--quiet", "--cache", str(cache), "--cache-from", data, str(job), data]
+        time.sleep(2.5)  # what was changed a moment ago is not cached
         change: list[Any] = ["!spoil", lambda: spoil(cache)]
         return [change, run] if first else [run, change, run]
 
@@ -829,7 +833,8 @@ def _foreign_cache(cache: Path) -> None:
 
 def _objects_of_others(cache: Path) -> None:
     """What is in the cache becomes somebody else's content, a link or a FIFO, in turns."""
-    objects = [path for path in (cache / "objects").rglob("*") if path.is_file()]
+    objects = sorted(path for path in (cache / "objects").rglob("*") if path.is_file())
+    assert objects, "nothing was cached: the case would show nothing"
     for number, path in enumerate(objects):
         if number % 3 == 0:
             path.write_bytes(b"evil" * (path.stat().st_size // 4 + 1))
