@@ -19,7 +19,7 @@ from fuelline.cli.orphans import adopt_orphans, end_orphans
 from fuelline.cli.run import resolve_command
 from fuelline.fix.adapters import FEED_VARIABLE, put_on_path
 from fuelline.record.launch import launch
-from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.feeding import FeedAccount, FeedRequest
 from fuelline.schema.workloads import WORKLOADS
 
@@ -148,9 +148,15 @@ def _run(command: list[str], folder: Path, request: FeedRequest) -> Outcome:
         "PYTHONDONTWRITEBYTECODE": "1",  # nothing changes on disk
     }
     try:
-        return launch(command, folder / "run", more=more, stdout=sys.stderr.fileno())
+        outcome = launch(command, folder / "run", more=more, stdout=sys.stderr.fileno())
     finally:
         end_orphans()
+    if outcome.problem is not None:
+        raise RefusedError(
+            f"The loader could not be recorded: {outcome.problem}. Nothing was measured. "
+            "`fuelline doctor` shows what this machine allows."
+        )
+    return outcome
 
 
 def _write_plan(folder: Path, request: FeedRequest) -> Path:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.saying import flush_streams, open_streams, say
-from fuelline.record.launch import PASSED_ON, own_python, step_back
+from fuelline.record.launch import PASSED_ON, end_process, own_python, step_back
 
 if TYPE_CHECKING:
     from fuelline.record.launch import Mask
@@ -85,8 +85,7 @@ class Reporter:
         """There is nothing to report, or nobody to do it."""
         child, self._child = self._child, None
         if child is not None:
-            child.kill()
-            child.wait()
+            end_process(child)
             if child.stdin is not None:
                 child.stdin.close()
 

@@ -21,6 +21,7 @@ from fuelline.fix.adapters import put_on_path
 from fuelline.record.headroom import LEAST_DESCRIPTORS, find_extent
 from fuelline.record.launch import become, hold_signals, launch
 from fuelline.schema.errors import InputError, RefusedError, UsageError
+from fuelline.schema.mounts import is_slow_here
 from fuelline.schema.run_folder import ALLOWED, FIX_DIR, FIX_VARIABLE, PART_PREFIX
 
 if TYPE_CHECKING:
@@ -76,6 +77,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="this host's number in a job over several hosts: each host writes its part of one "
         "--run-dir that all can reach; `auto` under srun or mpirun, which start a recorder for "
         "each task (default: the job runs on this host alone)",
+    )
+    parser.add_argument(
+        "--no-staging",
+        action="store_true",
+        help="write to a --run-dir on a network's disk while the job runs, so that other hosts can "
+        "watch it (default: record on a local disk, move it there at the end)",
     )
     parser.add_argument(
         "--zoom",
@@ -187,6 +194,12 @@ def act(options: argparse.Namespace) -> int:
         )
     fixing, extent = _fix_variables(options), find_extent()
     shown: list[str] | None = [] if options.no_command else None
+    told: list[str] = []
+
+    def tell(problem: str) -> None:
+        told.append(problem)
+        _say_unrecorded(problem, "The job runs as it would without us.")
+
     with serve_files(options) as serving:
         if extent.kind != "whole":
             fixing = {}  # more workers are more of what is short
@@ -206,9 +219,11 @@ def act(options: argparse.Namespace) -> int:
             mask=mask,
             meanwhile=reporter.start if reporter is not None and extent.is_roomy else None,
             shown=shown,
+            tell=tell,
+            stages=not options.no_staging,
         )
     if extent.kind != "nothing":
-        _tell(outcome, options, run_dir, reporter)
+        _tell(outcome, options, run_dir, reporter, is_told=outcome.problem in told)
     if fixing and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
         say(
             "--fix had nothing to do: no DataLoader of torch was iterated. The job ran "
@@ -225,14 +240,26 @@ def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Re
 
 
 def _tell(
-    outcome: Outcome, options: argparse.Namespace, run_dir: Path, reporter: Reporter | None
+    outcome: Outcome,
+    options: argparse.Namespace,
+    run_dir: Path,
+    reporter: Reporter | None,
+    *,
+    is_told: bool,
 ) -> None:
-    """What became of the recording, and the report."""
+    """What became of the recording, and the report; `is_told` if it is known why there is none."""
     if outcome.problem is not None:
         if reporter is not None:
             reporter.stop()
-        _say_unrecorded(outcome.problem, "The job itself was not affected.")
+        if not is_told:
+            _say_unrecorded(outcome.problem, "The job itself was not affected.")
         return
+    if outcome.left_in is not None:
+        where, why = outcome.left_in
+        say(
+            f"the recording is still in {where}: it could not be moved to {run_dir} ({why}). "
+            f"`fuelline diagnose {name_run(run_dir)}` on this host reads it there."
+        )
     if outcome.lacking is not None:
         say(
             f"{run_dir} lacks the end of the job, which could not be written ({outcome.lacking}). "
@@ -297,12 +324,18 @@ def _choose_folder(options: argparse.Namespace) -> Path:
             "Try `fuelline run --node-rank 1 --run-dir /shared/run42 ...`."
         )
     folder = Path(options.run_dir)
-    if is_there(folder) and folder.stat().st_uid not in (os.geteuid(), _NOBODY):
+    if is_there(folder) and not _is_trusted(folder):
         raise UsageError(
             f"{folder} is another user's, who could put a folder of their own in the place of this "
             "host's part. Nothing was started. Name a folder of yours, or one that is not there."
         )
     return folder / f"{PART_PREFIX}{options.node_rank:04d}"
+
+
+def _is_trusted(folder: Path) -> bool:
+    """Ours; or nobody's on a server that calls all users that."""
+    owner = folder.stat().st_uid
+    return owner == os.geteuid() or (owner == _NOBODY and is_slow_here(str(folder)))
 
 
 def _zoom(word: str) -> str:

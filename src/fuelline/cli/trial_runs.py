@@ -14,7 +14,7 @@ from fuelline.cli.orphans import end_orphans
 from fuelline.fix.adapters import TRIALS_VARIABLE, put_on_path
 from fuelline.fix.tuning import Measured
 from fuelline.record.launch import launch
-from fuelline.schema.errors import InputError
+from fuelline.schema.errors import InputError, RefusedError
 from fuelline.schema.trials import Setting
 
 if TYPE_CHECKING:
@@ -100,6 +100,11 @@ def record_baseline(command: list[str], folder: Path) -> Baseline:
     plan = _plan(folder / "baseline.json", Turns([()], BASELINE_S, 1))
     # Standard output is for the answer, so the job's own goes the other way.
     outcome = launch(command, run_dir, more=_environment(plan), stdout=sys.stderr.fileno())
+    if outcome.problem is not None:
+        raise RefusedError(
+            f"The job could not be recorded: {outcome.problem}. Nothing was tuned. "
+            "`fuelline doctor` shows what this machine allows."
+        )
     return Baseline(run_dir, _read(folder / "baseline.json", outcome.returncode))
 
 

@@ -44,6 +44,7 @@ from fuelline.schema.recording import (
     RUN_FILE,
     SPOOL_DIR,
     WHOLE_VERSION,
+    Blindspot,
     Manifest,
     Number,
     RunFacts,
@@ -256,7 +257,21 @@ def read_run_facts(run_dir: Path) -> RunFacts:
             f"Nothing was read. "
             "`fuelline runs` lists what there is."
         )
-    return _decode(run_dir, RUN_FILE, RunFacts)
+    run = _decode(run_dir, RUN_FILE, RunFacts)
+    return msgspec.structs.replace(run, blindspots=[*run.blindspots, *_say_staged(run)])
+
+
+def _say_staged(run: RunFacts) -> list[Blindspot]:
+    if run.staged_in is None:
+        return []
+    why = f"it is on {run.host} in {run.staged_in} and is moved here when the job has ended"
+    return [
+        Blindspot(
+            what="the recording itself",
+            why=f"{why}; with `fuelline run --no-staging` it is written here at once",
+            forbids="anything about this job; ask on that host, or wait",
+        )
+    ]
 
 
 def read_manifest(run_dir: Path) -> Manifest:

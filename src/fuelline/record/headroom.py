@@ -32,6 +32,9 @@ LEAST_MEMORY_BYTES = 200 << 20
 """Twenty times the launcher and the hooks, of a control group's limit."""
 EARLY_MEMORY_BYTES = 1 << 30
 """Twenty times what the report takes while it waits for the job to end; below it starts then."""
+TOGETHER_TIMES = 4
+"""As many times either where the kernel ends a whole group at once (`memory.oom.group`, as on
+Kubernetes): there the observer and the report count as memory, since nobody is taken first."""
 
 _UNLIMITED = 1 << 60
 """Version 1 of control groups says "no limit" with a number close to 2^63."""
@@ -59,10 +62,12 @@ def find_extent(root: str = "/") -> Extent:
         why = f"only {max(free[0], 0)} more processes and threads may be started ({free[1]})"
         return Extent("inside", why, is_roomy=False)
     memory_bytes = min(_memory_limits(root), default=_UNLIMITED)
-    if memory_bytes < LEAST_MEMORY_BYTES:
+    is_one = any(_number(f"{group}/memory.oom.group") for group in _list_groups(root, "memory"))
+    times = TOGETHER_TIMES if is_one else 1
+    if memory_bytes < times * LEAST_MEMORY_BYTES:
         why = f"only {memory_bytes >> 20} MiB of memory are allowed (control group)"
         return Extent("inside", why, is_roomy=False)
-    return Extent(is_roomy=memory_bytes >= EARLY_MEMORY_BYTES)
+    return Extent(is_roomy=memory_bytes >= times * EARLY_MEMORY_BYTES)
 
 
 def _free_by_user(root: str) -> Iterator[tuple[int, str]]:
@@ -83,7 +88,11 @@ def _free_by_user(root: str) -> Iterator[tuple[int, str]]:
 
 def _count_threads(proc: str) -> Iterator[int]:
     """Threads of this user, by process: a folder has two links more than folders in it."""
-    for name in os.listdir(proc):
+    try:
+        names = os.listdir(proc)
+    except OSError:
+        return  # whoever hides his processes from us hides their number, too
+    for name in names:
         if name.isdecimal():
             try:
                 task = os.stat(f"{proc}/{name}/task")

@@ -21,10 +21,10 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fuelline import __version__
+import fuelline
 from fuelline.record.headroom import Extent, find_extent
 from fuelline.record.hooks import SITE_DIR
-from fuelline.record.staging import bring_home, stage
+from fuelline.record.staging import bring_home_apart, stage
 from fuelline.schema.errors import InputError
 from fuelline.schema.files import make_folder, open_own, write_whole
 from fuelline.schema.names import encodable
@@ -68,6 +68,8 @@ class Outcome(NamedTuple):
     """Why nothing was recorded."""
     lacking: str | None = None
     """Why what was recorded lacks its end."""
+    left_in: tuple[Path, str] | None = None
+    """Where the recording still is, if it could not be brought home, and why."""
 
 
 def hold_signals() -> Mask:
@@ -86,6 +88,8 @@ def launch(
     mask: Mask | None = None,
     meanwhile: Callable[[], None] | None = None,
     shown: list[str] | None = None,
+    tell: Callable[[str], None] | None = None,
+    stages: bool = True,
 ) -> Outcome:
     """Run the job to its end and record it into `run_dir`.
 
@@ -94,12 +98,15 @@ def launch(
     not given; `mask` are the signals that the job starts with blocked, if not those that are
     blocked here; `meanwhile` is called once while the job starts, if it is recorded, and signals
     that are to be passed on wait for it; `shown` is what the recording says was run, if not the
-    command without its secrets.
+    command without its secrets; `tell` hears before the start why `run_dir` cannot be written;
+    without `stages` a folder on a network's disk is written to while the job runs.
     """
     extent = extent or find_extent()
     facts = _describe_run(command, shown, run_dir, extent)
-    folder = None if extent.kind == "nothing" else stage(run_dir)
+    folder = stage(run_dir) if stages and extent.kind != "nothing" else None
     problem = extent.why if extent.kind == "nothing" else _prepare(run_dir, folder, facts)
+    if problem is not None and extent.kind != "nothing" and tell is not None:
+        tell(problem)
     folder = folder or run_dir
     blocked = hold_signals()
     mask = blocked if mask is None else mask
@@ -117,11 +124,12 @@ def launch(
         if is_watched and observer_code != 0:
             facts["blindspots"].append(_explain_observer(observer_code))
         lacking = _finish(folder, facts, returncode)
+        why = None
         if folder != run_dir:
-            lacking = bring_home(folder, run_dir, RUN_FILE) or lacking
+            why = bring_home_apart(folder, run_dir, RUN_FILE, PASSED_ON)
         if not os.path.isdir(run_dir):  # noqa: PTH112 - `is_dir` may raise
             return Outcome(returncode, f"{run_dir} was removed while the job ran")
-        return Outcome(returncode, lacking=lacking)
+        return Outcome(returncode, lacking=lacking, left_in=None if why is None else (folder, why))
     except InputError:
         if problem is None:  # made a moment ago: a run of nothing must not become the last run
             shutil.rmtree(run_dir, ignore_errors=True)
@@ -181,7 +189,7 @@ def _describe_run(
         "host": host.nodename,
         "started_wall_ns": time.time_ns(),
         "started_ns": time.monotonic_ns(),
-        "fuelline_version": __version__,
+        "fuelline_version": fuelline.__version__,
         "python_version": sys.version.split()[0],
         "kernel": host.release,
         "launcher_pid": os.getpid(),
@@ -269,8 +277,17 @@ def own_python(module: str, words: list[str]) -> list[str]:
     """
     start = "import sys; sys.path[:] = sys.argv.pop(1).split('\\n'); "
     start += f"from {module} import main; sys.exit(main(sys.argv[1:]))"
-    path = "\n".join(each for each in sys.path if each)
-    return [sys.executable, "-W", "ignore", "-c", start, path, *words]
+    return [sys.executable, "-W", "ignore", "-c", start, _find_path(), *words]
+
+
+def _find_path() -> str:
+    """Where we look for modules, but for the working directory: others may write there.
+
+    `python -m fuelline` looks there first, and so does an empty word in PYTHONPATH.
+    """
+    ours = os.path.dirname(os.path.dirname(os.path.realpath(fuelline.__file__)))  # noqa: PTH120
+    barred = {os.path.realpath(".")} - {ours}
+    return "\n".join(each for each in sys.path if each and os.path.realpath(each) not in barred)
 
 
 def step_back(mask: Mask) -> None:
@@ -324,17 +341,17 @@ def _stop(observer: subprocess.Popen[bytes] | None) -> int | None:
         try:
             observer.wait(_OBSERVER_GRACE_S)
         except subprocess.TimeoutExpired:
-            return _kill(observer)
+            return end_process(observer)
         if observer.returncode == -signal.SIGTERM:
             return 0  # the job was over before the observer could do more than start
     return observer.returncode
 
 
-def _kill(observer: subprocess.Popen[bytes]) -> int:
+def end_process(process: subprocess.Popen[bytes]) -> int:
     """End it; not even that reaches a process that hangs in a driver, and nobody waits for one."""
-    observer.kill()
+    process.kill()
     try:
-        return observer.wait(_OBSERVER_GRACE_S)
+        return process.wait(_OBSERVER_GRACE_S)
     except subprocess.TimeoutExpired:
         return -signal.SIGKILL
 

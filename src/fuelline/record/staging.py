@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fuelline.schema.files import OWNER_FOLDER
+from fuelline.schema.files import OWNER_FOLDER, write_whole
 from fuelline.schema.mounts import is_slow
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+LONGEST_S = 600
+"""A recording has some megabytes; a server that takes longer is gone."""
 _PLACES = ("/var/tmp", "/tmp")
 """The first is a disk where the second is memory."""
 
@@ -48,10 +56,33 @@ def bring_home(staged: Path, run_dir: Path, last: str) -> str | None:
         if run_dir.exists():
             later = shutil.ignore_patterns(last)
             shutil.copytree(staged, run_dir, symlinks=True, ignore=later, dirs_exist_ok=True)
-            shutil.copy2(staged / last, run_dir / f".{last}")
-            (run_dir / f".{last}").replace(run_dir / last)
+            with write_whole(run_dir / last) as file:
+                file.write((staged / last).read_bytes())
     except (OSError, shutil.Error) as error:
-        reason = getattr(error, "strerror", None) or "some files could not be copied"
-        return f"it stays in {staged} ({reason})"
+        return getattr(error, "strerror", None) or "some files could not be copied"
     shutil.rmtree(staged, ignore_errors=True)
     return None
+
+
+def bring_home_apart(staged: Path, run_dir: Path, last: str, ends: Iterable[int]) -> str | None:
+    """The same in a process of its own, called with signals held back.
+
+    A server that does not answer must not keep the job's exit code: one of the signals `ends` gives
+    up, and so does time. The process may be beyond killing then, and nobody waits for it.
+    """
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, set(ends))
+            code = 0 if bring_home(staged, run_dir, last) is None else 1
+        finally:
+            os._exit(code)
+    until_s = time.monotonic() + LONGEST_S
+    while (done := os.waitpid(pid, os.WNOHANG))[0] == 0:
+        left_s = max(until_s - time.monotonic(), 0)
+        info = signal.sigtimedwait({*ends, signal.SIGCHLD}, left_s)
+        if info is None or info.si_signo != signal.SIGCHLD:
+            os.kill(pid, signal.SIGKILL)
+            return f"copying took over {LONGEST_S} s" if info is None else "copying was interrupted"
+    return None if done[1] == 0 else "it could not be copied"

@@ -3,7 +3,7 @@
 import os
 import re
 
-__all__ = ["find_slow_mounts", "is_slow", "is_slow_type"]
+__all__ = ["find_slow_mounts", "is_slow", "is_slow_here", "is_slow_type"]
 
 SLOW_TYPES = (
     "nfs", "cifs", "smb", "lustre", "gpfs", "ceph", "beegfs", "glusterfs", "9p", "afs", "virtiofs",
@@ -28,6 +28,15 @@ def is_slow(folder: str, mountinfo: str) -> bool:
         if len(point) >= len(nearest) and f"{path}/".startswith(point.rstrip("/") + "/"):
             nearest, kind = point, its_kind
     return is_slow_type(kind)
+
+
+def is_slow_here(folder: str) -> bool:
+    """The same by this process's own mounts; False if they are not to be read."""
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:  # noqa: PTH123 - no pathlib: light
+            return is_slow(folder, os.fsdecode(file.read()))
+    except OSError:
+        return False
 
 
 def is_slow_type(kind: str) -> bool:

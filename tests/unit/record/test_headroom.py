@@ -120,3 +120,24 @@ def test_a_host_that_tells_nothing_is_no_reason_to_record_less(
 ) -> None:
     allow(monkeypatch, {})
     assert find_extent(f"{tmp_path}/").kind == "whole"
+
+
+def test_where_a_whole_group_is_killed_at_once_our_own_memory_counts(host: Host) -> None:
+    host.write("sys/fs/cgroup/jobs/a/memory.max", 600 << 20)
+    assert host.extent.kind == "whole"
+    host.write("sys/fs/cgroup/jobs/a/memory.oom.group", 1)
+    assert host.extent.kind == "inside"
+    assert "600 MiB" in host.extent.why
+    host.write("sys/fs/cgroup/jobs/a/memory.max", 2 << 30)
+    assert (host.extent.kind, host.extent.is_roomy) == ("whole", False)
+
+
+def test_processes_that_are_hidden_are_no_limit(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str) -> list[str]:
+        raise PermissionError(13, "hidden")
+
+    allow(monkeypatch, {resource.RLIMIT_NPROC: 700})
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert host.extent.kind == "whole"

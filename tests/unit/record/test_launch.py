@@ -111,3 +111,15 @@ class TestFullDisk:
         monkeypatch.setattr(os, "ftruncate", lambda *_: None)
         assert launch._finish(tmp_path, facts, 5) == os.strerror(errno.ENOSPC)
         assert (tmp_path / RUN_FILE).read_text() == before
+
+
+def test_our_processes_look_for_nothing_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), "", *sys.path])
+    (tmp_path / "json.py").write_text("raise SystemExit(5)")
+    words = launch.own_python("fuelline.record.launch", [])
+    start = words[4].partition("from fuelline")[0] + "import json"
+    done = subprocess.run([*words[:4], start, *words[5:]], check=False)
+    assert done.returncode == 0

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fuelline.ingest import follow
-from fuelline.ingest.recording import locate_recording
+from fuelline.ingest.recording import load_recording, locate_recording
 from fuelline.record import launch, staging
-from fuelline.record.staging import bring_home, stage
+from fuelline.record.staging import bring_home, bring_home_apart, stage
 from fuelline.schema.recording import RUN_FILE
 from fuelline.schema.wire import RUN_DIR_VARIABLE
 
@@ -99,10 +100,55 @@ def test_what_cannot_be_brought_home_is_kept(tmp_path: Path) -> None:
     staged.mkdir()
     (staged / RUN_FILE).write_text("{}")
     run_dir.write_text("no folder")
-    said = bring_home(staged, run_dir, RUN_FILE)
-    assert said is not None
-    assert str(staged) in said
+    assert bring_home(staged, run_dir, RUN_FILE) is not None
     assert (staged / RUN_FILE).exists()
+
+
+def test_a_server_that_does_not_answer_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "bring_home", lambda *_: signal.pause())
+    monkeypatch.setattr(staging, "LONGEST_S", 0.2)
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGUSR1})
+    try:
+        assert "took over" in (bring_home_apart(tmp_path, tmp_path, "x", [signal.SIGUSR1]) or "")
+        signal.raise_signal(signal.SIGUSR1)
+        said = bring_home_apart(tmp_path, tmp_path, "x", [signal.SIGUSR1])
+        assert said == "copying was interrupted"
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+def test_a_run_that_could_not_be_moved_says_where_it_is(
+    staged_run: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir, near = staged_run
+    monkeypatch.setattr(launch, "bring_home_apart", lambda *_: "no room")
+    outcome = launch.launch([sys.executable, "-c", "pass"], run_dir)
+    assert outcome.left_in is not None
+    assert (outcome.left_in[0].parent, outcome.left_in[1]) == (near, "no room")
+    assert locate_recording(run_dir) == outcome.left_in[0]
+
+
+def test_staging_can_be_left_out(staged_run: tuple[Path, Path]) -> None:
+    run_dir, near = staged_run
+    launch.launch([sys.executable, "-c", JOB], run_dir, stages=False)
+    assert (run_dir / "left-by-the-job").read_text() == str(run_dir)
+    assert list(near.iterdir()) == []
+
+
+def test_why_a_folder_cannot_be_written_is_told_before_the_job(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    told: list[str] = []
+    mark = tmp_path / "mark"
+    job = f"open({str(mark)!r}, 'w')"
+    outcome = launch.launch(
+        [sys.executable, "-c", job],
+        tmp_path / "file" / "run",
+        tell=lambda problem: told.append(f"{problem} {mark.exists()}"),
+    )
+    assert told == [f"{outcome.problem} False"]
+    assert mark.exists()
 
 
 def write_run(folder: Path, run_id: str, staged_in: str | None = None) -> Path:
@@ -127,6 +173,12 @@ def test_the_word_of_a_foreign_run_leads_nowhere(tmp_path: Path, lie: str) -> No
     words = {"a link": str(tmp_path / "link"), "relative": "near", "zero": "/x\0y"}
     far = write_run(tmp_path / "far", "a", words.get(lie, str(near)))
     assert locate_recording(far) == far
+
+
+def test_from_another_host_a_staged_run_says_where_it_is(tmp_path: Path) -> None:
+    far = write_run(tmp_path / "far", "a", "/var/tmp/fuelline-run-elsewhere")
+    (spot, *_) = load_recording(far).blindspots
+    assert "/var/tmp/fuelline-run-elsewhere" in spot.why
 
 
 def test_who_watches_follows_a_recording_home(tmp_path: Path) -> None:
