@@ -176,6 +176,22 @@ def test_a_pack_that_is_cut_short_under_a_job_is_left_for_the_source(
         server.read(str(source / "a/one"))
 
 
+@pytest.mark.parametrize("state", ["none", "closed", "full"])
+def test_a_damaged_pack_is_left_for_the_source_also_without_standard_error(
+    source: Path, target: Path, state: str
+) -> None:
+    os.truncate(target / "shard-00000", 100)
+    job = f"import os; os.write(1, open({str(source / 'a/one')!r}, 'rb').read())"
+    command = [sys.executable, "-c", f"import sys; sys.stderr.close(); {job}"]
+    if state != "closed":
+        away = "2>&-" if state == "none" else "2>/dev/full"
+        command = ["sh", "-c", f'exec "$@" {away}', "sh", sys.executable, "-c", job]
+    plan = {"packed": [str(target)], "cache": None}
+    env = {**os.environ, PATHS_VARIABLE: json.dumps(plan), "PYTHONPATH": SITE_DIR}
+    done = subprocess.run(command, env=env, capture_output=True, check=True)
+    assert done.stdout == FILES["a/one"]
+
+
 def test_a_flipped_bit_in_a_shard_never_reaches_the_job(source: Path, target: Path) -> None:
     shard = bytearray((target / "shard-00000").read_bytes())
     at = shard.index(b"one")

@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from fuelline.fix.adapters.shards import Child, Entry, Pack
+from fuelline.fix.adapters.telling import tell
 from fuelline.schema.shards import LARGE_BYTES
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ class PackServer:
         if self._is_told:
             return
         self._is_told = True
-        sys.stderr.write(
-            f"fuelline: the pack {self._pack.folder!a} fails at {path!a} ({problem.strerror}). "
+        tell(
+            f"the pack {self._pack.folder!a} fails at {path!a} ({problem.strerror}). "
             "This file, and others like it, are read from the original folder. `fuelline pack "
-            "--check` lists them.\n"
+            "--check` lists them."
         )
 
     def open(self, path: str) -> int | None:

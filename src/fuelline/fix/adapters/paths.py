@@ -138,8 +138,10 @@ class Layer:
                 content = None
                 if found is not None and mode in SIMPLE_MODES and buffering:
                     content = found[1].read(found[0])
-                if found is not None and content is not None and (
-                    "b" not in mode or encoding is errors is newline is None
+                if (
+                    found is not None
+                    and content is not None
+                    and ("b" not in mode or encoding is errors is newline is None)
                 ):
                     name = os.fspath(file)
                     given = name, mode, buffering, encoding, errors, newline
