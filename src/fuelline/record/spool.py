@@ -52,8 +52,9 @@ _pack_record = wire.RECORD.pack
 _TEXT = int(wire.Kind.TEXT)
 _TEXT_FIELDS = struct.Struct("<5q")
 """A chunk of text as the five integers that stand in its place in other records."""
-_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Refusals of opening the file that end by themselves: the job has all its descriptors in use."""
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+"""Refusals of opening the file that end by themselves: the job has all its descriptors in use, or
+another process a lease of the file, as a file server may."""
 
 
 class _Thread(threading.local):
