@@ -39,21 +39,21 @@ class PackServer:
         """What the pack says; None if it cannot, and the source is there to be asked."""
         try:
             return ask()
-        except OSError as problem:
-            self._tell(path, problem)
+        except (OSError, MemoryError) as problem:
+            no_memory = os.strerror(errno.ENOMEM)
+            why = problem.strerror if isinstance(problem, OSError) else no_memory
+            self._tell(path, why)
             if _is_there(path):
                 return None
-            reason = (
-                f"the pack {self._pack.folder} fails ({problem.strerror}); the original is gone"
-            )
+            reason = f"the pack {self._pack.folder} fails ({why}); the original is gone"
             raise OSError(errno.EIO, reason, path) from None
 
-    def _tell(self, path: str, problem: OSError) -> None:
+    def _tell(self, path: str, why: str | None) -> None:
         if self._is_told:
             return
         self._is_told = True
         tell(
-            f"the pack {self._pack.folder!a} fails at {path!a} ({problem.strerror}). "
+            f"the pack {self._pack.folder!a} fails at {path!a} ({why}). "
             "This file, and others like it, are read from the original folder. `fuelline pack "
             "--check` lists them."
         )

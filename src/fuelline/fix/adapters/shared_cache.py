@@ -71,7 +71,7 @@ class SharedCache(LocalCache):
             return None
         try:
             descriptor = make_memory("fuelline")
-        except OSError:
+        except (OSError, MemoryError):
             return None
         try:
             _write_all(descriptor, content)
@@ -94,7 +94,7 @@ class SharedCache(LocalCache):
             if name in self._in_the_way or not self._may_write(status):
                 return None
             return self._keep(path, status, name, found)
-        except OSError:
+        except (OSError, MemoryError):
             return None  # the original will say what is wrong, if anything is
 
     def _find_copy(self, name: str, size_bytes: int) -> bytes | None:
