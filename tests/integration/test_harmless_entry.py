@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fuelline.fix.adapters import SITE_DIR as FIX_SITE_DIR
 from fuelline.record.hooks import SITE_DIR
 from fuelline.schema import wire
 from tests.integration.harness import environment, read_spools
@@ -229,6 +230,34 @@ def test_a_watcher_that_cannot_start_leaves_a_note_and_the_process_goes_on(tmp_p
     assert "this process is not recorded" in done.stderr
     (note,) = tmp_path.glob("hooks-failed-*.txt")
     assert "OSError" in note.read_text()
+
+
+def test_a_watcher_that_cannot_start_nor_tell_lets_the_process_go_on(tmp_path: Path) -> None:
+    (tmp_path / "fuelline_watch.py").write_text("raise OSError('no')\n")
+    for folder in (SITE_DIR, FIX_SITE_DIR):
+        path = os.pathsep.join([str(tmp_path), str(folder)])
+        command = f"exec {sys.executable} -c 'print(1)' 2>&-"
+        env = {"FUELLINE_RUN_DIR": str(tmp_path), "FUELLINE_FIX": "auto", "PYTHONPATH": path}
+        done = subprocess.run(
+            ["sh", "-c", command], env={**os.environ, **env}, capture_output=True, check=True
+        )
+        assert done.stdout == b"1\n"
+
+
+@pytest.mark.parametrize("broken", ["raise TypeError", "def redact(text): raise KeyError", None])
+def test_a_note_that_cannot_be_redacted_is_cut_at_what_may_be_secret(
+    tmp_path: Path, broken: str | None
+) -> None:
+    (tmp_path / "schema").mkdir()
+    if broken is not None:
+        (tmp_path / "schema" / "redaction.py").write_text(broken)
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import fuelline_watch as watch;"
+        "watch.PACKAGE = sys.argv[2]; watch.leave_note(sys.argv[2], 'torch: Error(secret)')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(SITE_DIR), str(tmp_path)], check=True)
+    (note,) = tmp_path.glob("hooks-failed-*.txt")
+    assert note.read_text() == "torch: Error\n"
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])

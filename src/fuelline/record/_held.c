@@ -659,7 +659,8 @@ static PyObject *spill(PyObject *module, PyObject *args)
     if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY
         && (rlim_t)(at + size) > limit.rlim_cur) {
         error = EFBIG;
-    } else if ((fd = open(PyBytes_AsString(path), O_WRONLY | O_CLOEXEC | O_NOFOLLOW)) < 0) {
+    } else if ((fd = open(PyBytes_AsString(path),
+                          O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) < 0) {
         error = errno;
     } else {
         error = write_all(fd, records, size, at);

@@ -126,13 +126,16 @@ def spill(path: str, at: int, records: bytes, notes_at: int, notes: bytes) -> in
 
     The file is opened anew each time: a job may close all descriptors, and use their numbers for
     files of its own. The compiled one keeps the GIL, so that no other thread of the job gets ahead
-    of the one that a record holds up, and no signal handler of the job's runs in its midst.
+    of the one that a record holds up, and no signal handler of the job's runs in its midst. A pipe
+    that somebody put in the file's place is not waited for (O_NONBLOCK), nor written to at an
+    offset.
     """
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     if limit != resource.RLIM_INFINITY and at + len(records) > limit:
         return errno.EFBIG  # asking the kernel would also send SIGXFSZ, which a job may not ignore
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(path, flags)
         try:
             if os.pwrite(descriptor, records, at) != len(records):
                 os.ftruncate(descriptor, at)

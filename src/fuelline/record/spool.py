@@ -14,7 +14,6 @@ held and written many at a time: then `kill -9` costs the last HOLD_NS of them.
 import atexit
 import ctypes
 import errno
-import fcntl
 import itertools
 import mmap
 import os
@@ -28,6 +27,7 @@ from multiprocessing import util
 
 from fuelline.record.held import Held, spill
 from fuelline.schema import wire
+from fuelline.schema.memory import make_memory, seal_size
 
 __all__ = ["Spool"]
 
@@ -52,12 +52,9 @@ _pack_record = wire.RECORD.pack
 _TEXT = int(wire.Kind.TEXT)
 _TEXT_FIELDS = struct.Struct("<5q")
 """A chunk of text as the five integers that stand in its place in other records."""
-_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Refusals of opening the file that end by themselves: the job has all its descriptors in use."""
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-_NO_EXEC_SEAL = 8
-"""MFD_NOEXEC_SEAL of memfd_create(2): some hosts ask for it (vm.memfd_noexec), older ones refuse
-what they do not know."""
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+"""Refusals of opening the file that end by themselves: the job has all its descriptors in use, or
+another process a lease of the file, as a file server may."""
 
 
 class _Thread(threading.local):
@@ -247,9 +244,9 @@ class Spool:
         again, which may be another file's one day.
         """
         try:
-            fd = _make_memory()
+            fd = make_memory(wire.LIVE_NAME)
             os.ftruncate(fd, wire.LIVE_BYTES)
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+            seal_size(fd)
             page = _map_page(fd)
         except OSError as refusal:
             if refusal.errno is None:
@@ -257,16 +254,6 @@ class Spool:
             return 0
         self.held.show(page[wire.PHASE_OFFSET :][:1])
         return fd + 1
-
-
-def _make_memory() -> int:
-    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-    try:
-        return os.memfd_create(wire.LIVE_NAME, flags | _NO_EXEC_SEAL)
-    except OSError as refusal:
-        if refusal.errno != errno.EINVAL:
-            raise
-        return os.memfd_create(wire.LIVE_NAME, flags)
 
 
 def _map_page(fd: int) -> memoryview:

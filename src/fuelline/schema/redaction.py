@@ -10,8 +10,13 @@ What this cannot know: a secret that stands alone and looks like any other word,
 single letter (`mysql -pSECRET`). `fuelline run --no-command` is for those.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["SUSPICIOUS", "redact", "redact_code", "redact_command"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from fuelline.cli import main
 from fuelline.fix import packing
-from fuelline.fix.adapters import PATHS_VARIABLE, SITE_DIR
+from fuelline.fix.adapters import PATHS_VARIABLE, SITE_DIR, shards
 from fuelline.fix.adapters.packed import PackServer
 from fuelline.fix.adapters.shards import Pack
 from fuelline.fix.checking import check_pack, open_pack, spot_check
@@ -174,6 +174,32 @@ def test_a_pack_that_is_cut_short_under_a_job_is_left_for_the_source(
     (source / "a/one").unlink()
     with pytest.raises(OSError, match="the original is gone"):
         server.read(str(source / "a/one"))
+
+
+def test_what_there_is_no_memory_for_is_read_from_the_source(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(shards, "make_memory", refuse)
+    assert PackServer(str(target)).open(str(source / "a/one")) is None
+
+
+@pytest.mark.parametrize("state", ["none", "closed", "full"])
+def test_a_damaged_pack_is_left_for_the_source_also_without_standard_error(
+    source: Path, target: Path, state: str
+) -> None:
+    os.truncate(target / "shard-00000", 100)
+    job = f"import os; os.write(1, open({str(source / 'a/one')!r}, 'rb').read())"
+    command = [sys.executable, "-c", f"import sys; sys.stderr.close(); {job}"]
+    if state != "closed":
+        away = "2>&-" if state == "none" else "2>/dev/full"
+        command = ["sh", "-c", f'exec "$@" {away}', "sh", sys.executable, "-c", job]
+    plan = {"packed": [str(target)], "cache": None}
+    env = {**os.environ, PATHS_VARIABLE: json.dumps(plan), "PYTHONPATH": SITE_DIR}
+    done = subprocess.run(command, env=env, capture_output=True, check=True)
+    assert done.stdout == FILES["a/one"]
 
 
 def test_a_flipped_bit_in_a_shard_never_reaches_the_job(source: Path, target: Path) -> None:

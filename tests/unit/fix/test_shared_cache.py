@@ -260,3 +260,17 @@ def test_a_job_sees_the_same_through_the_cache_twice(tmp_path: Path, folder: Pat
 def test_sharing_needs_a_cache(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--cache-shared", "true"]) == 2
     assert "--cache-shared says how to cache" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("problem", [OSError(24, "too many"), MemoryError()])
+@pytest.mark.parametrize("where", ["make_memory", "_read_all"])
+def test_what_the_cache_has_no_memory_for_is_left_to_the_source(
+    source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, where: str, problem: Exception
+) -> None:
+    cache = open_it(folder, source)
+
+    def refuse(*_: object) -> int:
+        raise problem
+
+    monkeypatch.setattr(shared_cache, where, refuse)
+    assert cache.open(str(source / "a")) is None

@@ -3,8 +3,10 @@
 import ctypes
 import dis
 import functools
+import io
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -86,6 +88,40 @@ def test_what_fails_in_the_compiled_part_is_a_fault_of_ours(
     (blind,) = read(tmp_path).blindspots()
     assert blind["what"] == "hook loader wait"
     assert blind["why"] == "OverflowError at the compiled part"
+
+
+def test_a_fault_that_cannot_be_told_is_kept_from_the_job(
+    hooked: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> str:
+        raise MemoryError
+
+    fail.__code__ = fail.__code__.replace(co_filename=spooling.__file__)
+    monkeypatch.setattr("fuelline.record.hooks.pauses._path", fail)
+    monkeypatch.setattr(hooked.guest, "report_blindspot", fail)
+    stream = io.BytesIO()
+    torch.save(1, stream)
+    assert stream.tell()
+
+
+NO_DESCRIPTOR = """
+import io, os, sys, torch
+from fuelline.record.hooks.install import install
+torch.save(torch.zeros(1), io.BytesIO())  # loads what it needs
+install(sys.argv[1], lambda name, action: None)
+try:
+    while True:
+        os.open("/dev/null", os.O_RDONLY)
+except OSError:
+    pass
+torch.save(torch.zeros(1), io.BytesIO())
+"""
+
+
+def test_a_job_with_all_its_descriptors_in_use_saves_as_ever(tmp_path: Path) -> None:
+    command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable, "-c", NO_DESCRIPTOR]
+    ended = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 class TimeLimitError(Exception):

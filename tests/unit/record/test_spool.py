@@ -1,14 +1,18 @@
 """The spool keeps records through growth, threads and forks, and gives up quietly."""
 
 import errno
+import fcntl
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from fuelline.record import spool as spooling
+from fuelline.record.held import LEFT_OUT
 from fuelline.record.spool import Spool
 from fuelline.schema import wire
 from tests.integration.harness import Left, read_spool, read_spools
@@ -120,6 +124,44 @@ def test_a_spool_that_is_cut_under_the_job_costs_records_only(spool: Spool, size
     assert Path(spool.path).stat().st_size > 2000 * wire.RECORD_BYTES
 
 
+REPLACED = """
+import os, sys
+from fuelline.record.held import LEFT_OUT
+from fuelline.record.spool import Spool
+spool = Spool(sys.argv[1])
+spool.append(1, 1, 1)
+os.unlink(spool.path)
+os.mkfifo(spool.path)
+spool.append(1, 1, 1)
+reader = os.open(spool.path, os.O_RDONLY | os.O_NONBLOCK)
+spool.append(1, 1, 1)
+print(spool._dropped, os.read(reader, 100))
+"""
+
+
+@pytest.mark.parametrize("left_out", ["", "1"])
+def test_a_spool_that_is_replaced_by_a_pipe_is_not_waited_for(
+    tmp_path: Path, left_out: str
+) -> None:
+    command = [sys.executable, "-c", REPLACED, str(tmp_path)]
+    env = {**os.environ, LEFT_OUT: left_out}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=30)
+    assert (done.stdout, done.stderr) == ("2 b''\n", "")
+
+
+def test_a_lease_that_another_process_has_of_the_spool_costs_nothing(
+    spool: Spool,
+) -> None:
+    fill(spool, 1)
+    assert spool.path is not None
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    with Path(spool.path).open("rb") as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fill(spool, 10)
+    signal.signal(signal.SIGIO, before)
+    assert len(read(spool).records) == 11
+
+
 def test_a_spool_that_is_deleted_is_not_made_again(spool: Spool) -> None:
     fill(spool, 1)
     assert spool.path is not None
@@ -225,6 +267,7 @@ def test_an_interrupt_at_any_moment_stops_nothing(tmp_path: Path) -> None:
         try:
             is_inside = True
             fill(spool, 100)
+            is_inside = False
         except InterruptedError:  # noqa: PERF203 - each may be hit
             pass
     is_inside = False

@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import sys
 from multiprocessing.connection import wait
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from torch.utils.data import _utils, dataloader
 
 from fuelline.fix.adapters.contexts import Context
 from fuelline.fix.adapters.mailboxes import Fallen, Refused
+from fuelline.fix.adapters.telling import tell
 
 if TYPE_CHECKING:
     from fuelline.fix.adapters.keeper import Keeper
@@ -205,9 +205,9 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         self._workers_status[worker_id] = False
         if self._fl_context.slots.epochs(worker_id) < self._fl_resets - 1:
             self._fl_owed += 1  # it will not say any more that it begins anew
-        sys.stderr.write(
-            f"fuelline: loader worker {worker.pid} was killed by {signal.Signals(how).name}; "
-            f"the training goes on with {min(len(others), self.fl_active)}\n"
+        tell(
+            f"loader worker {worker.pid} was killed by {signal.Signals(how).name}; "
+            f"the training goes on with {min(len(others), self.fl_active)}"
         )
         self._fl_keeper.lose(self, f"was killed by {signal.Signals(how).name}")
         self._fl_move(worker_id)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from fuelline.fix.adapters.shards import Child, Entry, Pack
+from fuelline.fix.adapters.telling import tell
 from fuelline.schema.shards import LARGE_BYTES
 
 if TYPE_CHECKING:
@@ -39,23 +39,23 @@ class PackServer:
         """What the pack says; None if it cannot, and the source is there to be asked."""
         try:
             return ask()
-        except OSError as problem:
-            self._tell(path, problem)
+        except (OSError, MemoryError) as problem:
+            no_memory = os.strerror(errno.ENOMEM)
+            why = problem.strerror if isinstance(problem, OSError) else no_memory
+            self._tell(path, why)
             if _is_there(path):
                 return None
-            reason = (
-                f"the pack {self._pack.folder} fails ({problem.strerror}); the original is gone"
-            )
+            reason = f"the pack {self._pack.folder} fails ({why}); the original is gone"
             raise OSError(errno.EIO, reason, path) from None
 
-    def _tell(self, path: str, problem: OSError) -> None:
+    def _tell(self, path: str, why: str | None) -> None:
         if self._is_told:
             return
         self._is_told = True
-        sys.stderr.write(
-            f"fuelline: the pack {self._pack.folder!a} fails at {path!a} ({problem.strerror}). "
+        tell(
+            f"the pack {self._pack.folder!a} fails at {path!a} ({why}). "
             "This file, and others like it, are read from the original folder. `fuelline pack "
-            "--check` lists them.\n"
+            "--check` lists them."
         )
 
     def open(self, path: str) -> int | None:

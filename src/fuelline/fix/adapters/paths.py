@@ -138,11 +138,14 @@ class Layer:
                 content = None
                 if found is not None and mode in SIMPLE_MODES and buffering:
                     content = found[1].read(found[0])
-                if content is not None and (
-                    "b" not in mode or encoding is errors is newline is None
+                if (
+                    found is not None
+                    and content is not None
+                    and ("b" not in mode or encoding is errors is newline is None)
                 ):
                     name = os.fspath(file)
-                    return open_held(content, name, mode, buffering, encoding, errors, newline)
+                    given = name, mode, buffering, encoding, errors, newline
+                    return open_held(content, *given, found[0])
                 if found is not None:
                     opener = self._opener(found, plain_os_open)
             return plain_open(file, mode, buffering, encoding, errors, newline, closefd, opener)

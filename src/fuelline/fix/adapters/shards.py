@@ -22,6 +22,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from fuelline.schema.files import open_below
+from fuelline.schema.memory import make_memory
 from fuelline.schema.shards import (
     ENTRY,
     HEADER,
@@ -288,7 +289,7 @@ class Pack:
         if entry.size >= LARGE_BYTES:
             return self._open_large(entry)
         content = self.read(entry)
-        descriptor = os.memfd_create("fuelline", os.MFD_CLOEXEC)
+        descriptor = make_memory("fuelline")
         try:
             if content:
                 os.write(descriptor, content)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.fix.adapters.local_cache import OBJECT, TOUCH_S, LocalCache
 from fuelline.schema.files import enter_below, open_below, read_below
+from fuelline.schema.memory import make_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +69,10 @@ class SharedCache(LocalCache):
         content = self._content(path, self._most_bytes)
         if content is None:
             return None
-        descriptor = os.memfd_create("fuelline", os.MFD_CLOEXEC)
+        try:
+            descriptor = make_memory("fuelline")
+        except (OSError, MemoryError):
+            return None
         try:
             _write_all(descriptor, content)
             os.lseek(descriptor, 0, os.SEEK_SET)
@@ -90,7 +94,7 @@ class SharedCache(LocalCache):
             if name in self._in_the_way or not self._may_write(status):
                 return None
             return self._keep(path, status, name, found)
-        except OSError:
+        except (OSError, MemoryError):
             return None  # the original will say what is wrong, if anything is
 
     def _find_copy(self, name: str, size_bytes: int) -> bytes | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuelline.record.hooks.threadclock import ThreadClock
 from fuelline.record.spool import Spool
+from fuelline.schema.redaction import redact
 from fuelline.schema.wire import Kind, Phase, tail
 
 if TYPE_CHECKING:
@@ -154,7 +155,5 @@ class Guest:
         if what in self._blindspots:
             return
         self._blindspots.add(what)
-        from fuelline.schema.redaction import redact  # noqa: PLC0415 - 10 ms, and rarely needed
-
         text = json.dumps({"what": redact(what), "why": redact(why), "forbids": forbids})
         self.append(_BLINDSPOT, 0, 0, self.spool.text(text))

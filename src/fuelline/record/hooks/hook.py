@@ -126,9 +126,14 @@ class Hook:
         self._faults += 1
         if self._faults >= FAULTS_UNTIL_OFF:
             self.switch_off()
-        self.guest.spool.count_fault()
-        why = f"{type(fault).__name__} at {place}"
-        self.guest.report_blindspot(f"hook {self.name}", why, self.forbids)
+        try:
+            self.guest.spool.count_fault()
+            why = f"{type(fault).__name__} at {place}"
+            self.guest.report_blindspot(f"hook {self.name}", why, self.forbids)
+        except BaseException as second:
+            # What failed us once may do so again (no memory, no descriptor): then none is told.
+            if _is_foreign(second) or _place_of(second.__traceback__) is None:
+                raise
 
 
 class QuickHook(Hook):

@@ -11,6 +11,7 @@ import torch
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
+from fuelline.schema.redaction import redact
 from fuelline.schema.wire import Flag, Kind, Phase, tail
 
 __all__ = ["Save", "install"]
@@ -84,8 +85,6 @@ class Save(Hook):
             self.guest.enter(before)
         path = _path(target)
         size_bytes = _size(target, path, position) if error is None else _UNKNOWN_BYTES
-        from fuelline.schema.redaction import redact  # noqa: PLC0415 - 10 ms, for who saves
-
         text_id = self.guest.spool.text(redact(path)) if path else 0
         flags = 0 if error is None else _ERROR
         self.guest.append(_SAVE_KIND, start_ns, dur_ns, size_bytes, text_id, flags=flags)

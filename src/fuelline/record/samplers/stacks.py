@@ -23,6 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from fuelline.record.samplers.sources import Sources
+from fuelline.schema.memory import make_memory
 from fuelline.schema.redaction import redact
 from fuelline.schema.samples import Blind, SourceLine, StackSample
 
@@ -146,9 +147,11 @@ class Stacks:
         if self._binary is None:
             self._give_up("py-spy is not installed beside this interpreter")
             return
-        output_fd, errors_fd = os.memfd_create("stacks"), os.memfd_create("errors")
-        try:
-            process = subprocess.Popen(  # memory, not the disk: it may be full, and is the user's
+        made: list[int] = []
+        try:  # memory, not the disk: it may be full, and is the user's
+            made.append(output_fd := make_memory("stacks"))
+            made.append(errors_fd := make_memory("errors"))
+            process = subprocess.Popen(
                 [*_command(self._binary, pid), "--output", f"/proc/self/fd/{output_fd}"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -156,8 +159,8 @@ class Stacks:
                 pass_fds=(output_fd,),
             )
         except OSError as error:
-            os.close(output_fd)
-            os.close(errors_fd)
+            for descriptor in made:
+                os.close(descriptor)
             self._give_up(f"py-spy does not start: {error.strerror}")
             return
         self._bursts.append(_Burst(pid, process, output_fd, errors_fd, now_ns))

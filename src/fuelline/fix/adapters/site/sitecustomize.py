@@ -42,7 +42,7 @@ def _start() -> None:
         elif feed:
             _feed(feed, watch)
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
-        sys.stderr.write(f"fuelline: not active in this process: {failure!r}\n")
+        _tell(f"fuelline: not active in this process: {failure!r}\n")
         found = sys.modules.get("fuelline_watch")
         if found is not None:  # else there is no more than the line above
             found.leave_note(run_dir, f"the start: {failure!r}", PART)
@@ -67,8 +67,7 @@ def _try_settings(plan: str, watch: object) -> None:
     finally:
         if not is_ready:  # this process exists for the trial alone, and must not train on and on
             failure = sys.exc_info()[1]
-            sys.stderr.write(f"fuelline: no trial is possible with this torch: {failure!r}\n")
-            sys.stderr.flush()
+            _tell(f"fuelline: no trial is possible with this torch: {failure!r}\n")
             os._exit(70)
 
 
@@ -134,6 +133,15 @@ def _feed(plan: str, watch: object) -> None:
 
     _await(watch, os.path.dirname(plan), LOADER, follow_loader)
     _await(watch, os.path.dirname(plan), AUTOGRAD, follow_backward)
+
+
+def _tell(line: str) -> None:
+    """As `telling.tell`, before there is a package to import it from."""
+    try:
+        number = sys.__stderr__.fileno()  # type: ignore[union-attr]  # None: as told below
+        os.write(number, line.encode("utf-8", "backslashreplace"))
+    except (AttributeError, OSError, ValueError):
+        return  # None, not writable, closed
 
 
 def _step_aside() -> None:

@@ -145,20 +145,21 @@ def leave_note(run_dir: str, text: str, part: str = "hooks") -> None:
     # The name can be guessed: no link is written through, and a pipe that nobody reads is refused.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        with open(os.open(path, flags, 0o600), "a", encoding="utf-8") as file:
-            file.write(_redacted(text) + "\n")
+        with open(os.open(path, flags, 0o600), "ab") as file:
+            file.write(_redacted(text).encode("utf-8", "backslashreplace") + b"\n")
     except OSError:
         return  # a folder that cannot be written has no spool either; the reader will say so
 
 
 def _redacted(text: str) -> str:
     """What failed, without secrets: asks the one file that knows them, whose `fuelline` it be."""
-    from importlib import util  # noqa: PLC0415 - as above
+    try:
+        from importlib import util  # noqa: PLC0415 - as above
 
-    path = os.path.join(PACKAGE, "schema", "redaction.py")
-    spec = util.spec_from_file_location("fuelline_redaction", path)
-    if spec is None or spec.loader is None or not os.path.exists(path):  # noqa: PTH110
+        path = os.path.join(PACKAGE, "schema", "redaction.py")
+        spec = util.spec_from_file_location("fuelline_redaction", path)
+        module = util.module_from_spec(spec)  # type: ignore[arg-type]  # None: as told below
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+        return str(module.redact(text))
+    except Exception:  # noqa: BLE001 - the guard's own: the file is gone, or this Python too old
         return text.partition("(")[0]
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return str(module.redact(text))

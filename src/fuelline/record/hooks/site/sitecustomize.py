@@ -20,10 +20,19 @@ def _start_watching() -> None:
 
         fuelline_watch.start(run_dir)
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
-        sys.stderr.write(f"fuelline: this process is not recorded: {failure!r}\n")
+        _tell(f"fuelline: this process is not recorded: {failure!r}\n")
         watch = sys.modules.get("fuelline_watch")
         if watch is not None:  # else there is no more than the line above
             watch.leave_note(run_dir, f"the start: {failure!r}")
+
+
+def _tell(line: str) -> None:
+    """Write to standard error; where there is none, number 2 may be a file of the job's."""
+    try:
+        number = sys.__stderr__.fileno()  # type: ignore[union-attr]  # None: as told below
+        os.write(number, line.encode("utf-8", "backslashreplace"))
+    except (AttributeError, OSError, ValueError):
+        return  # None, not writable, closed
 
 
 def _step_aside() -> None:
