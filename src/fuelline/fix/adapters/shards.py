@@ -53,7 +53,7 @@ FIRST_BATCH, MOST_BATCH = 8, 512
 """Entries that are read at once where many are wanted: few at first, since few may be."""
 BLOCK = 1 << 16
 CHECKED_BYTES = 256 << 20
-"""Files up to this size are read and compared before the job gets them: a tenth of a second. To
+"""Files up to this size are read and compared before the job gets them: at most 0.2 s. To
 read more first would make a job wait that wants a page of a file of 100 GB."""
 _PIECE_BYTES = 1 << 20
 _SHARD_PREFIX = SHARD.partition("{")[0]
@@ -139,7 +139,9 @@ class Pack:
         if magic != MAGIC:
             raise self._damage("its index is not that of a pack")
         if not OLDEST <= self.version <= VERSION:
-            raise self._damage(f"it is of version {self.version}, and only versions up to {VERSION} are known here")
+            raise self._damage(
+                f"it is of version {self.version}, and only versions up to {VERSION} are known here"
+            )
         self._entries_at = round_up(HEADER.size + root_bytes)
         self.slots_at = self._entries_at + self.count * ENTRY.size
         self._names_at = self.slots_at + self.slots * SLOT.size
