@@ -5,7 +5,7 @@ the terminal sends reaches it directly; one that was sent to us alone is passed 
 here costs the recording, never the job.
 
 This process holds the job's exit code, so it must outlive whatever memory runs short of: it loads
-the standard library only, 14 MB resident and 9 MB of its own, and what is heavy runs in processes
+the standard library only, 15 MB resident and 9 MB of its own, and what is heavy runs in processes
 that the kernel ends first.
 """
 
