@@ -32,6 +32,7 @@ from fuelline.record.ceilings.storage import THREADS
 from fuelline.record.samplers.mounts import parse_mountinfo
 from fuelline.schema.ceilings import Ceiling, Probe
 from fuelline.schema.errors import UsageError
+from fuelline.schema.names import encodable
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.storages import StorageKind
 
@@ -219,8 +220,8 @@ def _measure(options: argparse.Namespace) -> Probe:
     return Probe(
         fuelline_version=__version__,
         host=socket.gethostname(),
-        path=str(path),
-        mount=mount,
+        path=encodable(str(path)),
+        mount=encodable(mount),
         fstype=fstype,
         seconds=time.monotonic() - start,
         ceilings=ceilings,
@@ -246,9 +247,9 @@ def _probe_device() -> list[Ceiling]:
     ]
 
 
-def _find_mount(path: Path) -> tuple[str, str]:
+def _find_mount(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> tuple[str, str]:
     """The mount that holds the path: the deepest whose point is above it."""
-    mounts = parse_mountinfo(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    mounts = parse_mountinfo(os.fsdecode(mountinfo.read_bytes()))
     real = os.path.realpath(path)
     above = [
         mount

@@ -102,7 +102,7 @@ def test_two_hosts_measure_the_network_between_them(host: str) -> None:
 
 
 def test_a_wrong_token_is_told_and_gets_nothing(server: Server) -> None:
-    with pytest.raises(InputError, match="another token"):
+    with pytest.raises(InputError, match="different token"):
         probe_peer("127.0.0.1", server.port, "a token of nobody", 0.1)
     assert server.told == []
 
@@ -137,9 +137,34 @@ def test_a_server_that_does_not_know_the_token_is_not_believed() -> None:
 
         thread = threading.Thread(target=mirror)
         thread.start()
-        with pytest.raises(InputError, match="another token"):
+        with pytest.raises(InputError, match="different token"):
             probe_peer("127.0.0.1", port, KEY, 0.1)
         thread.join()
+
+
+def test_an_answer_that_comes_in_pieces_is_put_together() -> None:
+    question = QUESTION.pack(b"L", 0.1)
+    ours, theirs = socket.socketpair()
+
+    def answer() -> None:
+        hello = theirs.recv(network.HELLO_BYTES, socket.MSG_WAITALL)
+        nonces = hello[len(MAGIC) :] + bytes(NONCE_BYTES)
+        _send_slowly(theirs, bytes(NONCE_BYTES))
+        theirs.recv(QUESTION.size + network.PROOF_BYTES, socket.MSG_WAITALL)
+        _send_slowly(theirs, prove(KEY, b"server", nonces, question))
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with ours, theirs:
+        ours.settimeout(10)
+        network._introduce(ours, "there", KEY, question)
+        thread.join()
+
+
+def _send_slowly(connection: socket.socket, content: bytes) -> None:
+    connection.sendall(content[:5])
+    time.sleep(0.1)
+    connection.sendall(content[5:])
 
 
 def test_a_proof_cannot_be_replayed(server: Server) -> None:
