@@ -61,9 +61,9 @@ def _tell_unforeseen(error: BaseException) -> int:
     """What a reader of foreign data stumbles over must not look like a crash; it is a defect."""
     words = next(iter(str(error).splitlines()), "")[:200]
     say(
-        f"this data cannot be read: unexpected {type(error).__name__} ({words}). Nothing was changed. "
-        "The data may be damaged: copy it again. If it is intact, this is a bug in fuelline; "
-        "`fuelline --debug` with the same arguments shows where."
+        f"this data cannot be read: unexpected {type(error).__name__} ({words}). Nothing was "
+        "changed. The data may be damaged: copy it again. If it is intact, this is a bug in "
+        "fuelline; `fuelline --debug` with the same arguments shows where."
     )
     return InputError.exit_code
 

@@ -180,9 +180,9 @@ class _Watchdog:
         self._clean_up()
         if -code in _CRASHES:
             say(
-                f"reading {self._name()} crashed a library ({signal.Signals(-code).name}): the data "
-                "is damaged. Nothing was changed. Copy "
-                "the data again, or record again with `fuelline run`."
+                f"reading {self._name()} crashed a library ({signal.Signals(-code).name}): the "
+                "data is damaged. Nothing was changed. Copy the data again, or record again with "
+                "`fuelline run`."
             )
             return InputError.exit_code
         if -code == signal.SIGKILL:

@@ -12,7 +12,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from fuelline.schema.files import OWNER_FOLDER, is_own_folder, read_below
+from fuelline.schema.files import OWNER_FOLDER, is_own, is_own_folder, read_below
 
 if TYPE_CHECKING:
     import re
@@ -45,7 +45,7 @@ def take_folder(folder: Path, marker: str) -> None:
 def check_own(folder: Path) -> None:
     """Raise unless it belongs to us and others cannot write to it."""
     status = folder.stat()
-    if status.st_uid != os.geteuid():
+    if not is_own(status):
         raise NotOursError(
             f"it belongs to user {status.st_uid} and you are {os.geteuid()}; name a folder inside "
             "of it, which will be made"
@@ -103,6 +103,6 @@ def list_own(folder: Path, pattern: re.Pattern[str]) -> list[str]:
             if pattern.fullmatch(entry.name) is None:
                 continue
             status = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+            if stat.S_ISREG(status.st_mode) and is_own(status):
                 found.append(entry.name)
     return sorted(found)

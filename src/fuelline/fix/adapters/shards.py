@@ -308,22 +308,26 @@ class Pack:
 
     def _open_large(self, entry: Entry) -> int:
         """Where it lies; up to a size its bytes are checked first, and again if it changes."""
-        name = SHARD.format(entry.shard)
-        descriptor = open_below(self.folder, name)
+        descriptor = open_below(self.folder, SHARD.format(entry.shard))
         try:
-            status = os.fstat(descriptor)
-            if status.st_size != entry.size or entry.offset:
-                raise self._damage(f"{name} has a different size than the index says")
-            state = (entry.shard, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-            if entry.size <= CHECKED_BYTES and state not in self._checked:
-                self._check_large(descriptor, entry)
-                self._checked.add(state)
+            self._check_large(descriptor, entry)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
 
     def _check_large(self, descriptor: int, entry: Entry) -> None:
+        status = os.fstat(descriptor)
+        name = SHARD.format(entry.shard)
+        if status.st_size != entry.size or entry.offset:
+            raise self._damage(f"{name} has a different size than the index says")
+        state = (entry.shard, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+        if entry.size <= CHECKED_BYTES and state not in self._checked:
+            if not self._is_right_large(descriptor, entry):
+                raise self._damage(f"{name} has other bytes than were packed")
+            self._checked.add(state)
+
+    def _is_right_large(self, descriptor: int, entry: Entry) -> bool:
         """The job reads it next, from memory then; by `pread`, which leaves it at its beginning."""
         crc, slow = 0, blake2b(digest_size=8)
         for at in range(0, entry.size, _PIECE_BYTES):
@@ -332,8 +336,7 @@ class Pack:
                 slow.update(piece)
             else:
                 crc = zlib.crc32(piece, crc)
-        if (slow.digest() != entry.digest()) if self.version == 1 else (crc != entry.crc):
-            raise self._damage(f"{SHARD.format(entry.shard)} has other bytes than were packed")
+        return slow.digest() == entry.digest() if self.version == 1 else crc == entry.crc
 
     def read(self, entry: Entry) -> bytes:
         """The content of a small file."""
