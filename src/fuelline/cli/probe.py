@@ -161,8 +161,9 @@ def _tell_how_to_ask(host: str, port: int, token: str | None) -> None:
     if bound.is_loopback:
         wider = name_address(find_own_address(), port)
         say(
-            f"listening on {name_address(host, port)} for {minutes}: only this host can reach "
-            f"that. For others name an address of this host: fuelline probe --serve {wider}"
+            f"listening on {name_address(host, port)} for {minutes}, reachable from this "
+            "host only. For other hosts, name an address of this one: "
+            f"fuelline probe --serve {wider}"
         )
     else:
         which = "every address of this host" if bound.is_unspecified else "this address alone"
@@ -177,8 +178,8 @@ def _given_token() -> str | None:
     token = os.environ.get(TOKEN, "").strip()
     if token and len(token) < SHORTEST_TOKEN:
         raise UsageError(
-            f"{TOKEN} has {len(token)} characters, which can be guessed. Nothing was started. Give "
-            f"it {SHORTEST_TOKEN} or more, or unset it: `fuelline probe --serve` makes one."
+            f"{TOKEN} has only {len(token)} characters and could be guessed. Nothing was started. "
+            f"Give it {SHORTEST_TOKEN} or more, or unset it: `fuelline probe --serve` makes one."
         )
     return token or None
 

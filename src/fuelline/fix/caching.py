@@ -144,7 +144,7 @@ def _make_key(path: Path) -> None:
     if not is_own(status) or status.st_mode & 0o077 or not stat.S_ISREG(status.st_mode):
         raise RefusedError(
             f"{path} is not yours alone, so a shared cache cannot be checked with it. The job was "
-            f"not started. `rm {path}`, and a new one is made."
+            f"not started. `rm {path}` and try again: a new one is made."
         )
 
 

@@ -80,7 +80,7 @@ def _check_names(pack: Pack, names: bytes, ends: list[int]) -> None:
     for start, end in pairwise(ends):
         name = names[start:end]
         if name and not all(map(is_plain_name, name.split(b"/"))):
-            raise DamagedPackError(f"it has a name that leads out of it: {name!a}", pack.folder)
+            raise DamagedPackError(f"it has a name that points outside it: {name!a}", pack.folder)
 
 
 def _sum_index(pack: Pack) -> int:

@@ -48,12 +48,12 @@ def check_own(folder: Path) -> None:
     if not is_own(status):
         raise NotOursError(
             f"it belongs to user {status.st_uid} and you are {os.geteuid()}; name a folder inside "
-            "of it, which will be made"
+            "it, which will be made"
         )
     if not is_own_folder(folder.resolve()):
         raise NotOursError(
-            f"other users can write to it; `chmod go-w {folder}` ends that, or name a new folder "
-            "inside of it"
+            f"other users can write to it; `chmod go-w {folder}` stops that, or name a new folder "
+            "inside it"
         )
 
 
@@ -63,7 +63,7 @@ def check_above(folder: Path) -> None:
         mode = above.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise NotOursError(
-                f"everybody can rename what is in {above}; `chmod +t {above}` ends that"
+                f"anybody can rename what is in {above}; `chmod +t {above}` stops that"
             )
 
 

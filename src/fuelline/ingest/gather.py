@@ -353,7 +353,7 @@ def _leave_out_impossible(remains: Remains) -> None:
             remains.blindspots.append(
                 Blindspot(
                     what=f"{frame.height - kept.height} rows of the observer's journal ({name})",
-                    why=f"{_DAMAGED}: values are missing or out of all bounds",
+                    why=f"{_DAMAGED}: values are missing or out of range",
                     forbids="what the observer saw at those moments",
                 )
             )

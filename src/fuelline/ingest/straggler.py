@@ -166,7 +166,7 @@ def _load(path: Path) -> pl.DataFrame:
     workers = frame["rank"].n_unique()
     if workers > _MOST_WORKERS:
         raise InputError(
-            f"{path} (columns up to byte {_find_footer(data)}) tells of {workers} workers, more "
+            f"{path} (columns up to byte {_find_footer(data)}) has {workers} workers, more "
             f"than {_MOST_WORKERS}. Nothing was imported. Split the trace by its column rank."
         )
     return _checked(path, frame, _find_footer(data))

@@ -342,7 +342,7 @@ def _kill(observer: subprocess.Popen[bytes]) -> int:
 def _explain_observer(code: int | None) -> dict[str, str]:
     how = "did not start" if code is None else f"ended with code {code}"
     if code == -signal.SIGKILL:
-        how += ", as the kernel ends it first where memory runs out"
+        how += "; the kernel ends it first when memory runs out"
     return {
         "what": "everything outside the job after that moment",
         "why": f"the observer {how} (see observer.log in the run's folder)",
