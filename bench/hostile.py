@@ -68,7 +68,12 @@ _OPENED = re.compile(r"open\w*\(.*?(?P<flags>O_\w[\w|]*).*\) = \d+<(?P<path>[^>]
 _NAMED = re.compile(r"(?P<call>rename\w*|unlink\w*|truncate|mkdir\w*|creat)\((?P<words>.*)\) = 0")
 _QUOTED = re.compile(r'(?:<(?P<folder>[^>]*)>, )?"(?P<name>(?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-_CRASHED = ("Traceback (most recent", "nobody foresaw", "panicked at", "Segmentation fault")
+_CRASHED = (
+    "Traceback (most recent",
+    "cannot be read: unexpected",
+    "panicked at",
+    "Segmentation fault",
+)
 _SYSTEM = tuple(
     os.path.realpath(path)
     for path in (

@@ -466,7 +466,7 @@ def test_a_report_for_which_there_is_no_memory_leaves_the_exit_code(
     inside = b"recorded from inside the job only" in recorded.stderr
     assert inside == (mib < 200)
     if not inside:
-        assert b"most likely for want of memory" in recorded.stderr
+        assert b"most likely because memory ran out" in recorded.stderr
         assert launcher.diagnosis("rec")["run"]["exit_code"] == recorded.returncode
 
 

@@ -61,9 +61,9 @@ def _tell_unforeseen(error: BaseException) -> int:
     """What a reader of foreign data stumbles over must not look like a crash; it is a defect."""
     words = next(iter(str(error).splitlines()), "")[:200]
     say(
-        f"this data cannot be read: {type(error).__name__} ({words}), which nobody foresaw. "
-        "Nothing was changed. It may be damaged: copy it again. If it is whole this is a defect of "
-        "fuelline; `fuelline --debug` with the same words shows where."
+        f"this data cannot be read: unexpected {type(error).__name__} ({words}). Nothing was "
+        "changed. The data may be damaged: copy it again. If it is intact, this is a bug in "
+        "fuelline; `fuelline --debug` with the same arguments shows where."
     )
     return InputError.exit_code
 
@@ -73,7 +73,7 @@ def _refuse(error: OSError) -> int:
     where = error.filename or "A file or the output"
     say(
         f"{where} cannot be used ({error.strerror or error}). The command stopped there. "
-        "Check the path and who may use it; `fuelline --debug` with the same words shows where it "
-        "was needed."
+        "Check the path and its permissions; `fuelline --debug` with the same arguments shows "
+        "where it was needed."
     )
     return RefusedError.exit_code

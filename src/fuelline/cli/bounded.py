@@ -169,8 +169,8 @@ class _Watchdog:
         say(
             f"reading {self._name()} took more than {limit_mb:.0f} MB of memory{beside}. It was "
             "stopped and nothing was changed: such data is damaged, or made to do harm. If you "
-            f"trust it, `{MEMORY_VARIABLE}={4 * limit_mb:.0f} fuelline ...` with the same words "
-            "allows more."
+            f"trust it, `{MEMORY_VARIABLE}={4 * limit_mb:.0f} fuelline ...` with the same "
+            "arguments allows more."
         )
         return InputError.exit_code
 
@@ -180,15 +180,15 @@ class _Watchdog:
         self._clean_up()
         if -code in _CRASHES:
             say(
-                f"reading {self._name()} ended by {signal.Signals(-code).name} in a library: "
-                "the data is damaged in a way that it does not survive. Nothing was changed. Copy "
-                "the data again, or record again with `fuelline run`."
+                f"reading {self._name()} crashed a library ({signal.Signals(-code).name}): the "
+                "data is damaged. Nothing was changed. Copy the data again, or record again with "
+                "`fuelline run`."
             )
             return InputError.exit_code
         if -code == signal.SIGKILL:
             say(
-                f"reading {self._name()} was killed from outside, by the kernel if memory ran "
-                "out. Nothing was changed. Try again on a machine with more memory."
+                f"reading {self._name()} was killed from outside, perhaps by the kernel because "
+                "memory ran out. Nothing was changed. Try again on a machine with more memory."
             )
             return RefusedError.exit_code
         for number in (-code, *_PASSED_ON):

@@ -29,7 +29,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "import",
         help="a run made of profilers' traces: Kineto (.json, .gz, .zst) and others",
         description="Make a run of what other profilers recorded: one file, several ranks' files, "
-        "or a folder of them. The format is told by the content, not by the name.",
+        "or a folder of them. The format is detected from the content, not the name.",
         epilog="`fuelline diagnose RUN` then says what the devices waited for.",
     )
     parser.add_argument(

@@ -76,9 +76,9 @@ def _sign(path: Path) -> bytes:
 def _write(chart: Chart, path: Path) -> None:
     from fuelline.report.png import draw_png  # noqa: PLC0415 - only where a plot is asked for
     from fuelline.report.svg import draw_svg  # noqa: PLC0415
-    from fuelline.report.whole_file import write_whole  # noqa: PLC0415
+    from fuelline.report.whole_file import write_named  # noqa: PLC0415
 
     is_png = path.suffix.lower() == ".png"
     drawn = draw_png(chart) if is_png else draw_svg(chart).encode()
-    with write_whole(path, _sign(path)) as file:
+    with write_named(path, _sign(path)) as file:
         file.write(drawn)

@@ -32,6 +32,7 @@ from fuelline.record.ceilings.storage import THREADS
 from fuelline.record.samplers.mounts import parse_mountinfo
 from fuelline.schema.ceilings import Ceiling, Probe
 from fuelline.schema.errors import UsageError
+from fuelline.schema.names import encodable
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.storages import StorageKind
 
@@ -160,8 +161,9 @@ def _tell_how_to_ask(host: str, port: int, token: str | None) -> None:
     if bound.is_loopback:
         wider = name_address(find_own_address(), port)
         say(
-            f"listening on {name_address(host, port)} for {minutes}: only this host can reach "
-            f"that. For others name an address of this host: fuelline probe --serve {wider}"
+            f"listening on {name_address(host, port)} for {minutes}, reachable from this "
+            "host only. For other hosts, name an address of this one: "
+            f"fuelline probe --serve {wider}"
         )
     else:
         which = "every address of this host" if bound.is_unspecified else "this address alone"
@@ -176,8 +178,8 @@ def _given_token() -> str | None:
     token = os.environ.get(TOKEN, "").strip()
     if token and len(token) < SHORTEST_TOKEN:
         raise UsageError(
-            f"{TOKEN} has {len(token)} characters, which can be guessed. Nothing was started. Give "
-            f"it {SHORTEST_TOKEN} or more, or unset it: `fuelline probe --serve` makes one."
+            f"{TOKEN} has only {len(token)} characters and could be guessed. Nothing was started. "
+            f"Give it {SHORTEST_TOKEN} or more, or unset it: `fuelline probe --serve` makes one."
         )
     return token or None
 
@@ -219,8 +221,8 @@ def _measure(options: argparse.Namespace) -> Probe:
     return Probe(
         fuelline_version=__version__,
         host=socket.gethostname(),
-        path=str(path),
-        mount=mount,
+        path=encodable(str(path)),
+        mount=encodable(mount),
         fstype=fstype,
         seconds=time.monotonic() - start,
         ceilings=ceilings,
@@ -246,9 +248,9 @@ def _probe_device() -> list[Ceiling]:
     ]
 
 
-def _find_mount(path: Path) -> tuple[str, str]:
+def _find_mount(path: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> tuple[str, str]:
     """The mount that holds the path: the deepest whose point is above it."""
-    mounts = parse_mountinfo(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+    mounts = parse_mountinfo(os.fsdecode(mountinfo.read_bytes()))
     real = os.path.realpath(path)
     above = [
         mount

@@ -77,7 +77,7 @@ class Reporter:
             ended = f"was killed by signal {-code}" if code < 0 else f"failed with code {code}"
             self.stop()
         self._say(
-            f"its process {ended}, most likely for want of memory",
+            f"its process {ended}, most likely because memory ran out",
             "on a machine with more memory shows it",
         )
 

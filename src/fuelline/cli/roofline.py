@@ -160,7 +160,7 @@ def _save(name: str, roofline: Roofline) -> None:
     import msgspec  # noqa: PLC0415 - the help needs none of these
 
     from fuelline.predict.roofline.measured import write_entry  # noqa: PLC0415
-    from fuelline.report.whole_file import write_whole  # noqa: PLC0415
+    from fuelline.report.whole_file import write_named  # noqa: PLC0415
 
     folder = home_folder() / "chips"
     try:
@@ -173,7 +173,7 @@ def _save(name: str, roofline: Roofline) -> None:
 
     products = write_entry(roofline, name).encode(), msgspec.json.encode(roofline)
     for (path, sign), content in zip(_products(name), products, strict=True):
-        with write_whole(path, sign) as file:
+        with write_named(path, sign) as file:
             file.write(content)
 
 

@@ -326,8 +326,8 @@ def _choose_folder(options: argparse.Namespace) -> Path:
     folder = Path(options.run_dir)
     if is_there(folder) and not _is_trusted(folder):
         raise UsageError(
-            f"{folder} is another user's, who could put a folder of their own in the place of this "
-            "host's part. Nothing was started. Name a folder of yours, or one that is not there."
+            f"{folder} belongs to another user, who could put a folder of their own in place of "
+            "this host's part. Nothing was started. Name a folder of yours, or a new one."
         )
     return folder / f"{PART_PREFIX}{options.node_rank:04d}"
 

@@ -69,7 +69,7 @@ def serve_files(options: argparse.Namespace) -> Iterator[dict[str, str]]:
     if options.cache is None and (options.cache_from or options.cache_shared):
         word = "--cache-from" if options.cache_from else "--cache-shared"
         raise UsageError(
-            f"{word} says how to cache, and there is no cache. Nothing was started. Add "
+            f"{word} says how to cache, but there is no cache. Nothing was started. Add "
             "--cache DIR."
         )
     if options.cache is None and not options.packed:

@@ -27,7 +27,7 @@ from fuelline.fix.own_folder import (
     take_folder,
 )
 from fuelline.schema.errors import RefusedError
-from fuelline.schema.files import OWNER_FOLDER, enter_below, read_below, write_whole
+from fuelline.schema.files import OWNER_FOLDER, enter_below, is_own, read_below, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,10 +141,10 @@ def _make_key(path: Path) -> None:
             "others could have changed, so the job was not started. Set FUELLINE_HOME to a folder "
             "of yours."
         ) from None
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077 or not stat.S_ISREG(status.st_mode):
+    if not is_own(status) or status.st_mode & 0o077 or not stat.S_ISREG(status.st_mode):
         raise RefusedError(
             f"{path} is not yours alone, so a shared cache cannot be checked with it. The job was "
-            f"not started. `rm {path}`, and a new one is made."
+            f"not started. `rm {path}` and try again: a new one is made."
         )
 
 

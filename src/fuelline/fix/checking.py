@@ -47,14 +47,14 @@ def open_pack(folder: Path) -> Iterator[Pack]:
 def _refusal(folder: Path, error: OSError) -> InputError:
     return InputError(
         f"{folder} is not a whole pack ({error.strerror or error}). Nothing was started. "
-        "`fuelline pack DATA_DIR -o DIR` makes a new one, or goes on with one that was cut short."
+        "`fuelline pack DATA_DIR -o DIR` makes a new one, or completes one that was interrupted."
     )
 
 
 def _check_index(pack: Pack) -> None:
     """Its checksum, then every name and place in it: less than a second for a million files."""
     if pack.version > 1 and _sum_index(pack) != pack.checksum:
-        raise DamagedPackError("its index is damaged: the checksum is another", pack.folder)
+        raise DamagedPackError("its index is damaged: its checksum is wrong", pack.folder)
     shards = _Shards(pack)
     for entries, names in pack.blocks():
         ends = list(accumulate(entries.name_bytes, initial=entries.name_at[0]))
@@ -63,7 +63,9 @@ def _check_index(pack: Pack) -> None:
         _check_names(pack, names, [end - ends[0] for end in ends])
         for mode in set(entries.mode):
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise DamagedPackError("it holds what is neither file nor folder", pack.folder)
+                raise DamagedPackError(
+                    "it has an entry that is neither a file nor a folder", pack.folder
+                )
         shards.check(entries)
     _check_slots(pack)
 
@@ -78,7 +80,7 @@ def _check_names(pack: Pack, names: bytes, ends: list[int]) -> None:
     for start, end in pairwise(ends):
         name = names[start:end]
         if name and not all(map(is_plain_name, name.split(b"/"))):
-            raise DamagedPackError(f"it has a name that leads out of it: {name!a}", pack.folder)
+            raise DamagedPackError(f"it has a name that points outside it: {name!a}", pack.folder)
 
 
 def _sum_index(pack: Pack) -> int:
@@ -108,7 +110,7 @@ class _Shards:
                 sizes[shard] = self._measure(shard)
             is_alone = not offset and size == sizes[shard]
             if offset + size > sizes[shard] or (size >= LARGE_BYTES and not is_alone):
-                reason = f"{SHARD.format(shard)} has not the size that the index says"
+                reason = f"{SHARD.format(shard)} has a different size than the index says"
                 raise DamagedPackError(reason, self._folder)
 
     def _measure(self, shard: int) -> int:
@@ -126,11 +128,11 @@ def _check_slots(pack: Pack) -> None:
         found = memoryview(pack.pread(many * SLOT.size, pack.slots_at + at * SLOT.size)).cast("I")
         numbers = found.tolist()
         if max(numbers) > pack.count:
-            raise DamagedPackError("its table leads out of its index", pack.folder)
+            raise DamagedPackError("its hash table points outside the index", pack.folder)
         filled += many - numbers.count(0)
         total += sum(numbers)
     if filled != pack.count or total != pack.count * (pack.count + 1) // 2:
-        raise DamagedPackError("its table has not every name once", pack.folder)
+        raise DamagedPackError("its hash table does not hold every name exactly once", pack.folder)
 
 
 def check_pack(
@@ -174,7 +176,7 @@ class Spot(NamedTuple):
     """What a quick look at the source showed."""
 
     differs: list[str]
-    """Names whose size or time is another, or that are gone."""
+    """Names whose size or time has changed, or that are gone."""
     looked: int
     of: int
 

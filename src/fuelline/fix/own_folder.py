@@ -12,7 +12,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from fuelline.schema.files import OWNER_FOLDER, is_own_folder, read_below
+from fuelline.schema.files import OWNER_FOLDER, is_own, is_own_folder, read_below
 
 if TYPE_CHECKING:
     import re
@@ -45,15 +45,15 @@ def take_folder(folder: Path, marker: str) -> None:
 def check_own(folder: Path) -> None:
     """Raise unless it belongs to us and others cannot write to it."""
     status = folder.stat()
-    if status.st_uid != os.geteuid():
+    if not is_own(status):
         raise NotOursError(
             f"it belongs to user {status.st_uid} and you are {os.geteuid()}; name a folder inside "
-            "of it, which will be made"
+            "it, which will be made"
         )
     if not is_own_folder(folder.resolve()):
         raise NotOursError(
-            f"other users can write to it; `chmod go-w {folder}` ends that, or name a new folder "
-            "inside of it"
+            f"other users can write to it; `chmod go-w {folder}` stops that, or name a new folder "
+            "inside it"
         )
 
 
@@ -63,7 +63,7 @@ def check_above(folder: Path) -> None:
         mode = above.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise NotOursError(
-                f"everybody can rename what is in {above}; `chmod +t {above}` ends that"
+                f"anybody can rename what is in {above}; `chmod +t {above}` stops that"
             )
 
 
@@ -103,6 +103,6 @@ def list_own(folder: Path, pattern: re.Pattern[str]) -> list[str]:
             if pattern.fullmatch(entry.name) is None:
                 continue
             status = entry.stat(follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+            if stat.S_ISREG(status.st_mode) and is_own(status):
                 found.append(entry.name)
     return sorted(found)

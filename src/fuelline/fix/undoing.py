@@ -18,6 +18,7 @@ import msgspec
 
 from fuelline.schema.errors import InputError, RefusedError
 from fuelline.schema.files import (
+    is_own,
     is_own_file,
     is_own_folder,
     list_below,
@@ -114,7 +115,7 @@ def _restore(change: Change) -> None:
     path = Path(change.script)
     try:
         content = read_below(path.parent, path.name, _MOST_BYTES)
-        is_ours = path.lstat().st_uid == os.geteuid()
+        is_ours = is_own(path.lstat())
     except (OSError, ValueError):  # gone, a link, a name with a zero in it
         content, is_ours = b"", True
     if not is_ours:

@@ -103,9 +103,9 @@ def state_excerpts(excerpts: Excerpts) -> Blindspot:
     dropped = 1 - excerpts.kept_frac
     return Blindspot(
         what=f"{100 * dropped:.0f} % of the run, in short stretches all over it",
-        why=f"{excerpts.records:,} records are more than are judged; of each "
-        f"{duration(excerpts.period_ns / 1e9)} the first {duration(excerpts.kept_ns / 1e9)} were, "
-        "and totals are in proportion to these",
+        why=f"{excerpts.records:,} records are too many to judge all of them; only the first "
+        f"{duration(excerpts.kept_ns / 1e9)} of every {duration(excerpts.period_ns / 1e9)} were "
+        "judged, and totals are scaled up from these",
         forbids="what happened at a given moment, and exact totals of the run",
     )
 

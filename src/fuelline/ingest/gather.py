@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 SLACK_NS = 5 * 10**9
 """How far from the run a record may lie: a worker that outlives the job ends its last fetch."""
 LATE_WRITE_NS = 120 * 10**9
-"""How much older than its newest record a spool may look: it is mapped, and Linux notes the change
-of a page when it is written to disk, within 35 s by default (vm.dirty_expire_centisecs)."""
+"""How much older than its newest record a spool may look: those before version 2 were mapped, and
+Linux notes the change of a page when it is written to disk, within 35 s by default
+(vm.dirty_expire_centisecs)."""
 _SPOOL = "the spool "
 _DAMAGED = "damaged"
 _MOST_JOURNAL_BYTES = 16 << 30
@@ -352,7 +353,7 @@ def _leave_out_impossible(remains: Remains) -> None:
             remains.blindspots.append(
                 Blindspot(
                     what=f"{frame.height - kept.height} rows of the observer's journal ({name})",
-                    why=f"{_DAMAGED}: values are missing or out of all bounds",
+                    why=f"{_DAMAGED}: values are missing or out of range",
                     forbids="what the observer saw at those moments",
                 )
             )

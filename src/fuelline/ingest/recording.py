@@ -173,7 +173,7 @@ def _wait_for(lock: int) -> None:
         if _holds(lock):
             return
         threading.Event().wait(0.05)
-    raise BlockingIOError(errno.EAGAIN, "another reader has held it for long", RUN_FILE)
+    raise BlockingIOError(errno.EAGAIN, "another reader has been holding it for too long", RUN_FILE)
 
 
 def _holds(lock: int) -> bool:
@@ -321,7 +321,7 @@ def _read_table(run_dir: Path, name: str, facts: TableFacts) -> pl.DataFrame:
     if impossible:
         raise DamagedRecordingError(
             f"{path} has {impossible} rows that no recorder writes: values are missing or out of "
-            f"all bounds. {DAMAGE}"
+            f"range. {DAMAGE}"
         )
     added = [
         pl.lit(None, kind).alias(name)
@@ -360,7 +360,7 @@ def _decode(run_dir: Path, name: str, kind: type[_T]) -> _T:
     try:
         return decode_json(data, kind)
     except msgspec.MsgspecError as error:
-        raise DamagedRecordingError(f"{path} lacks something ({brief(error)}). {DAMAGE}") from None
+        raise DamagedRecordingError(f"{path} is incomplete ({brief(error)}). {DAMAGE}") from None
 
 
 def _timeline(run: RunFacts, remains: Remains) -> Timeline:

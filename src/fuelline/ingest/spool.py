@@ -3,8 +3,9 @@
 A piece at a time: a spool may have a quarter of a gigabyte, and its records take several times as
 much room as Python objects.
 
-A spool of a dead process looks like that of a living one: whole records, perhaps holes where a
-thread was killed between taking a slot and filling it, then zeros.
+A spool of a dead process looks like that of a living one: whole records. Before version 2 there
+could be holes among them, where a thread was killed between taking a slot and filling it, and
+zeros at the end.
 """
 
 from __future__ import annotations

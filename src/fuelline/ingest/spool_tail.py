@@ -3,7 +3,8 @@
 The first look begins some seconds before the end of the file; what lies before that is only
 counted, in slices that the caller's budget pays for: a run of many hours is on the screen at once.
 The file is read with pread, not mapped: one that shrinks under a mapping would kill us. A slot that
-was taken but not filled is looked at again a few times, as its thread may only have been suspended.
+was taken but not filled, as happens in version 1, is looked at again a few times: its thread may
+only have been suspended.
 What must stay true: every record is told or counted once, wherever the first look began.
 """
 

@@ -146,7 +146,7 @@ def _load(path: Path) -> pl.DataFrame:
         if bomb is not None:
             raise InputError(
                 f"{path}: at byte {_find_footer(data)} it claims {bomb} rows, in {len(data)} "
-                "bytes; no trace is like that, and they would fill the memory. Nothing was "
+                "bytes; no real trace does, and they would fill the memory. Nothing was "
                 "imported. Get the file again from where it was recorded."
             )
         frame = pl.read_parquet(data, columns=list(_COLUMNS)).select(
@@ -155,8 +155,8 @@ def _load(path: Path) -> pl.DataFrame:
     except ERRORS as error:
         raise InputError(
             f"{path}: not a whole Parquet file, read to byte {path.stat().st_size} "
-            f"({brief(error)}). Nothing was imported. What is where stands at the end of such a "
-            "file, so --partial cannot read one that was cut. Copy it again."
+            f"({brief(error)}). Nothing was imported. Such a file has its table of "
+            "contents at the end, so --partial cannot read one that was cut short. Copy it again."
         ) from None
     if not frame.height:
         raise InputError(
@@ -166,7 +166,7 @@ def _load(path: Path) -> pl.DataFrame:
     workers = frame["rank"].n_unique()
     if workers > _MOST_WORKERS:
         raise InputError(
-            f"{path} (columns up to byte {_find_footer(data)}) tells of {workers} workers, more "
+            f"{path} (columns up to byte {_find_footer(data)}) has {workers} workers, more "
             f"than {_MOST_WORKERS}. Nothing was imported. Split the trace by its column rank."
         )
     return _checked(path, frame, _find_footer(data))

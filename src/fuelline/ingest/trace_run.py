@@ -125,7 +125,7 @@ def _checked(frame: pl.DataFrame, table: str, wanted: Sequence[str], path: Path)
     if found:
         raise DamagedRecordingError(
             f"{path}{SUFFIX} has {found} rows that no importer writes: values are missing or out "
-            f"of all bounds. {DAMAGE}"
+            f"of range. {DAMAGE}"
         )
     return frame
 

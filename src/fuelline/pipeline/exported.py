@@ -13,7 +13,7 @@ from fuelline.ingest import (
 )
 from fuelline.pipeline.diagnosed import diagnose_run
 from fuelline.report.perfetto import SIGN, draw_findings, draw_recording, draw_trace, write_tracks
-from fuelline.report.whole_file import check_free, write_whole
+from fuelline.report.whole_file import check_free, write_named
 from fuelline.signals import (
     align_hosts,
     view_host,
@@ -36,7 +36,7 @@ def export_perfetto(run_dir: Path, path: Path) -> int:
     window = diagnosis.window
     span = None if window is None else _span(run_dir, window)
     title = f"fuelline {__version__}: {diagnosis.run.run_id}"
-    with write_whole(path, SIGN) as stream:
+    with write_named(path, SIGN) as stream:
         return write_tracks(chain(draw_findings(diagnosis, span), tracks), stream, title)
 
 

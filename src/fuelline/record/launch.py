@@ -5,7 +5,7 @@ the terminal sends reaches it directly; one that was sent to us alone is passed 
 here costs the recording, never the job.
 
 This process holds the job's exit code, so it must outlive whatever memory runs short of: it loads
-the standard library only, 14 MB resident and 9 MB of its own, and what is heavy runs in processes
+the standard library only, 15 MB resident and 9 MB of its own, and what is heavy runs in processes
 that the kernel ends first.
 """
 
@@ -359,7 +359,7 @@ def end_process(process: subprocess.Popen[bytes]) -> int:
 def _explain_observer(code: int | None) -> dict[str, str]:
     how = "did not start" if code is None else f"ended with code {code}"
     if code == -signal.SIGKILL:
-        how += ", as the kernel ends it first where memory runs out"
+        how += "; the kernel ends it first when memory runs out"
     return {
         "what": "everything outside the job after that moment",
         "why": f"the observer {how} (see observer.log in the run's folder)",

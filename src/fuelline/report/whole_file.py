@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from fuelline.schema.errors import RefusedError, UsageError
-from fuelline.schema.files import open_below
-from fuelline.schema.files import write_whole as write_plain
+from fuelline.schema.files import open_below, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,11 +39,11 @@ def check_free(path: Path, sign: bytes) -> None:
 
 
 @contextmanager
-def write_whole(path: Path, sign: bytes) -> Iterator[BinaryIO]:
+def write_named(path: Path, sign: bytes) -> Iterator[BinaryIO]:
     """A stream to write to; the file appears under its name when all went well."""
     check_free(path, sign)
     try:
-        with write_plain(path, mode=0o666) as file:  # less the umask: it was made to be passed on
+        with write_whole(path, mode=0o666) as file:  # less the umask: it was made to be passed on
             if _is_packed(path):
                 with gzip.open(file, "wb", compresslevel=3) as packed:
                     yield cast("BinaryIO", packed)

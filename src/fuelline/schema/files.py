@@ -18,6 +18,7 @@ from typing import BinaryIO
 __all__ = [
     "enter_below",
     "is_below",
+    "is_own",
     "is_own_file",
     "is_own_folder",
     "list_below",
@@ -85,11 +86,15 @@ def refuse_holes(file: BinaryIO, name: str) -> None:
     file.seek(0)
 
 
+def is_own(status: os.stat_result) -> bool:
+    """Whether it belongs to us; others may be able to write to it all the same."""
+    return status.st_uid == os.geteuid()
+
+
 def is_own_file(descriptor: int) -> bool:
     """Whether an open file is a regular one of ours that nobody else can write."""
     status = os.fstat(descriptor)
-    is_ours = status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
-    return stat.S_ISREG(status.st_mode) and is_ours
+    return stat.S_ISREG(status.st_mode) and is_own(status) and not status.st_mode & _OTHERS_WRITE
 
 
 def _count_written(file: BinaryIO) -> int:
@@ -134,8 +139,7 @@ def is_own_folder(folder: Folder) -> bool:
         status = os.lstat(folder)
     except OSError:
         return False
-    is_ours = status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
-    return stat.S_ISDIR(status.st_mode) and is_ours
+    return stat.S_ISDIR(status.st_mode) and is_own(status) and not status.st_mode & _OTHERS_WRITE
 
 
 def make_folder(folder: Folder, *, is_new: bool = True) -> None:

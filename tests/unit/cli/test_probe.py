@@ -1,6 +1,8 @@
 """What a probe says of a disk for `whatif --storage probe.json`."""
 
 import argparse
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -8,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.cli.probe import PORT, _address, _own_address, _summarise
+from fuelline.cli.probe import PORT, _address, _find_mount, _own_address, _summarise
 from fuelline.schema.ceilings import Ceiling
 from fuelline.schema.readings import Missing, Reading, Signal
 
@@ -33,6 +35,24 @@ def test_a_disk_that_16_requests_fill_has_a_most(crowd: float | None, at_once: i
     assert found is not None
     assert found.requests_at_once == at_once
     assert found.request_seconds == pytest.approx(0.01)
+
+
+def test_a_mount_whose_name_is_no_utf_8_is_found(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff"))
+    line = b"27 1 254:0 / %s rw - ext4 /dev/vda rw\n" % os.fsencode(folder)
+    (tmp_path / "mountinfo").write_bytes(line)
+    assert _find_mount(folder, tmp_path / "mountinfo") == (str(folder), "ext4")
+
+
+def test_a_path_that_is_no_utf_8_can_be_told_as_json(tmp_path: Path) -> None:
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    os.mkdir(folder)  # noqa: PTH102
+    command = [sys.executable, "-m", "fuelline", "probe", folder, "--size", "16M"]
+    done = subprocess.run(
+        [*command, "--seconds", "0.1", "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["path"].endswith("\\udcff")
 
 
 @pytest.mark.parametrize("ends", [(signal.SIGTERM,), (signal.SIGHUP, signal.SIGINT)])

@@ -63,10 +63,10 @@ def break_report(
 @pytest.mark.parametrize(
     ("act", "said"),
     [
-        ("os.kill(os.getpid(), 9)", "killed by signal 9, most likely for want of memory"),
-        ("os.abort()", "killed by signal 6, most likely for want of memory"),
+        ("os.kill(os.getpid(), 9)", "killed by signal 9, most likely because memory ran out"),
+        ("os.abort()", "killed by signal 6, most likely because memory ran out"),
         ("os._exit(3)", "failed with code 3"),
-        ("raise MemoryError", "most likely for want of memory"),
+        ("raise MemoryError", "most likely because memory ran out"),
         ("raise ZeroDivisionError('a bug of ours')", "a bug of ours"),
         ("raise BaseException('a panic')", "a panic"),
         ("raise SystemExit(1)", "no report: 1"),

@@ -214,7 +214,26 @@ def test_a_flipped_bit_in_a_shard_never_reaches_the_job(source: Path, target: Pa
         [sys.executable, "-c", job], env=env, capture_output=True, text=True, check=True
     )
     assert done.stdout == "True\n"
-    assert "has not the bytes that were packed" in done.stderr
+    assert "has other bytes than were packed" in done.stderr
+
+
+@pytest.mark.parametrize("is_open_already", [False, True])
+def test_a_flipped_bit_in_a_large_file_never_reaches_the_job(
+    source: Path, target: Path, is_open_already: bool
+) -> None:
+    server = PackServer(str(target))
+    if is_open_already:
+        descriptor = server.open(str(source / "large"))
+        assert descriptor is not None
+        with os.fdopen(descriptor, "rb") as file:
+            assert file.read() == FILES["large"]
+    with (target / "shard-00001").open("r+b") as shard:
+        shard.seek(3 << 20)
+        shard.write(b"x")
+    assert server.open(str(source / "large")) is None
+    (source / "large").unlink()
+    with pytest.raises(OSError, match="other bytes than were packed"):
+        server.open(str(source / "large"))
 
 
 @pytest.mark.parametrize("name", [INDEX, "shard-00000", "shard-00001"])

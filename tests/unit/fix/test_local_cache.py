@@ -107,6 +107,17 @@ def test_a_file_that_changed_a_moment_ago_is_left_alone(
         assert read(LocalCache(str(folder), BUDGET, [str(source)]), source / "a") is None
 
 
+def test_a_copy_that_others_can_write_to_is_made_anew(source: Path, folder: Path) -> None:
+    write(source / "a", b"content")
+    with open_cache(folder, BUDGET):
+        cache = LocalCache(str(folder), BUDGET, [str(source)])
+        read(cache, source / "a")
+        (copy,) = copies(folder)
+        copy.write_bytes(b"another")
+        copy.chmod(0o660)
+        assert read(cache, source / "a") == b"content"
+
+
 def test_a_copy_that_was_cut_short_is_made_anew(source: Path, folder: Path) -> None:
     write(source / "a", b"content")
     with open_cache(folder, BUDGET):

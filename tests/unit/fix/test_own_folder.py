@@ -134,7 +134,7 @@ def test_a_cache_below_a_folder_where_anybody_can_rename_is_refused(
     above.mkdir()
     above.chmod(0o777)
     assert cache_into(above / "cache", tmp_path) == 4
-    assert "everybody can rename what is in" in capsys.readouterr().err
+    assert "anybody can rename what is in" in capsys.readouterr().err
     above.chmod(0o1777)
     assert cache_into(above / "cache", tmp_path) == 0
 

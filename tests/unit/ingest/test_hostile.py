@@ -155,7 +155,7 @@ def test_rows_out_of_all_bounds_are_left_out_and_counted(tmp_path: Path) -> None
     timeline = read_recording(run)
     assert timeline.table("states").height == timeline.table("clocks").height == 1
     assert timeline.table("host")["value"].is_finite().all()
-    lost = [spot.what for spot in timeline.blindspots if "out of all bounds" in spot.why]
+    lost = [spot.what for spot in timeline.blindspots if "out of range" in spot.why]
     assert len(lost) == 3
     assert not (run / MANIFEST_FILE).exists()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fuelline.report.perfetto.track import Instants, Spans, Values
 from fuelline.report.perfetto.writer import SIGN, write_tracks
-from fuelline.report.whole_file import write_whole
+from fuelline.report.whole_file import write_named
 from fuelline.schema.errors import RefusedError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path.write_text(before)
 
     def fail() -> None:
-        with write_whole(path, SIGN) as stream:
+        with write_named(path, SIGN) as stream:
             stream.write(b"half")
             raise ValueError("stop")
 
@@ -130,6 +130,6 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with (
         pytest.raises(RefusedError, match="cannot be written"),
-        write_whole(tmp_path / "no" / "x", SIGN),
+        write_named(tmp_path / "no" / "x", SIGN),
     ):
         pass

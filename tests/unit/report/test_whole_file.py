@@ -10,7 +10,7 @@ import pytest
 
 from fuelline.cli import main, roofline
 from fuelline.report.perfetto.writer import SIGN, write_tracks
-from fuelline.report.whole_file import write_whole
+from fuelline.report.whole_file import write_named
 from fuelline.schema.errors import UsageError
 from tests.unit.ingest.remains import training_records, write_run
 
@@ -77,7 +77,7 @@ def test_a_chip_that_the_user_wrote_is_not_replaced(
 def test_what_is_no_file_is_neither_replaced_nor_written_through(tmp_path: Path, kind: str) -> None:
     victim, path = tmp_path / "victim", tmp_path / "out.json"
     if kind == "link":
-        with write_whole(victim, SIGN) as file:
+        with write_named(victim, SIGN) as file:
             write_tracks([], file, "fuelline 1")
     if kind in ("link", "dangling"):
         path.symlink_to(victim)
@@ -86,7 +86,7 @@ def test_what_is_no_file_is_neither_replaced_nor_written_through(tmp_path: Path,
     else:
         path.mkdir()
     before = path.lstat()
-    with pytest.raises(UsageError, match="exists"), write_whole(path, SIGN):
+    with pytest.raises(UsageError, match="exists"), write_named(path, SIGN):
         pytest.fail("it went on")
     assert path.lstat() == before
     assert victim.exists() == (kind == "link")
@@ -95,7 +95,7 @@ def test_what_is_no_file_is_neither_replaced_nor_written_through(tmp_path: Path,
 def test_drafts_do_not_meet_files_of_others(tmp_path: Path) -> None:
     planted = tmp_path / f".out.json.{os.getpid()}"
     planted.write_bytes(b"mine")
-    with write_whole(tmp_path / "out.json", SIGN) as file:
+    with write_named(tmp_path / "out.json", SIGN) as file:
         file.write(b"content")
     assert planted.read_bytes() == b"mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == [planted.name, "out.json"]

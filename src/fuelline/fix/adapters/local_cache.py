@@ -27,7 +27,7 @@ from hashlib import blake2b
 from time import sleep  # noqa: TID251 - for some milliseconds, while another process counts
 from typing import TYPE_CHECKING
 
-from fuelline.schema.files import enter_below
+from fuelline.schema.files import enter_below, is_own, is_own_file
 
 if TYPE_CHECKING:
     from fuelline.fix.adapters.shards import Child
@@ -109,7 +109,7 @@ class LocalCache:
         except FileNotFoundError:
             return None
         held = os.fstat(descriptor)
-        is_ours = is_own_file(held)
+        is_ours = is_own_file(descriptor)
         is_whole = is_ours and held.st_size == size_bytes
         try:
             if is_ours and not is_whole:
@@ -233,7 +233,7 @@ def _list_objects(objects: str) -> list[tuple[int, int, str]]:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            if is_own_file(status):
+            if stat.S_ISREG(status.st_mode) and is_own(status):
                 found.append((status.st_mtime_ns, status.st_size, entry.path))
     return found
 
@@ -250,8 +250,7 @@ class Ledger:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         with enter_below(self._folder, self._between) as folder:
             self._descriptor = _open(self._name, flags, 0o600, dir_fd=folder)
-        status = os.fstat(self._descriptor)
-        is_ours = is_own_file(status) and status.st_nlink == 1
+        is_ours = is_own_file(self._descriptor) and os.fstat(self._descriptor).st_nlink == 1
         for _ in range(LOCK_TRIES if is_ours else 0):
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -286,11 +285,6 @@ def _copy_all(source: int, target: int) -> int:
             copied += written
             chunk = chunk[written:]
     return copied
-
-
-def is_own_file(status: os.stat_result) -> bool:
-    """A regular file that nobody else can have put there."""
-    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _version(status: os.stat_result) -> tuple[int, int, int]:

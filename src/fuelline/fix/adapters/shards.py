@@ -7,8 +7,9 @@ real descriptor: `mmap`, `fileno()` and C code work as ever. Reads go through `p
 workers may share descriptors. Standard library only.
 
 A pack may have been damaged, or made up: every number from the index is checked before it is used,
-a search ends, no link is followed, and the bytes of a small file are given only if their checksum
-is right. What is not as it should be is a `DamagedPackError`.
+a search ends, no link is followed, and bytes are given only if their checksum is right: those of
+a small file at every reading, those of a large one when it is first opened, those of a file above
+`CHECKED_BYTES` never. What is not as it should be is a `DamagedPackError`.
 """
 # ruff: noqa: PTH118 - a guest loads as little as it can; no pathlib
 
@@ -52,6 +53,10 @@ AHEAD_SHARE = 0.5
 FIRST_BATCH, MOST_BATCH = 8, 512
 """Entries that are read at once where many are wanted: few at first, since few may be."""
 BLOCK = 1 << 16
+CHECKED_BYTES = 256 << 20
+"""Files up to this size are read and compared before the job gets them: at most 0.2 s. To
+read more first would make a job wait that wants a page of a file of 100 GB."""
+_PIECE_BYTES = 1 << 20
 _SHARD_PREFIX = SHARD.partition("{")[0]
 _NEAR_SLOTS = 8
 """Slots that are read at once: few names are further than that from where they should be."""
@@ -111,6 +116,7 @@ class Pack:
         self._index = open_below(folder, INDEX)
         self._descriptors: dict[int, int] = {}
         self._blocks: set[tuple[int, int]] | None = None
+        self._checked: set[tuple[int, ...]] = set()
         try:
             self._read_header()
             self._prepare_ahead()
@@ -134,13 +140,15 @@ class Pack:
         if magic != MAGIC:
             raise self._damage("its index is not that of a pack")
         if not OLDEST <= self.version <= VERSION:
-            raise self._damage(f"it is of version {self.version}, and {VERSION} is known here")
+            raise self._damage(
+                f"it is of version {self.version}, and only versions up to {VERSION} are known here"
+            )
         self._entries_at = round_up(HEADER.size + root_bytes)
         self.slots_at = self._entries_at + self.count * ENTRY.size
         self._names_at = self.slots_at + self.slots * SLOT.size
         self._names_bytes = names_bytes
         if self._names_at + names_bytes != self.index_bytes:
-            raise self._damage("its index has not the size that it says")
+            raise self._damage("its index has a different size than it says")
         if not self.count or self.slots <= self.count or self.slots & (self.slots - 1):
             raise self._damage("its index has no room for its entries")
         root = self.pread(root_bytes, HEADER.size)
@@ -176,9 +184,9 @@ class Pack:
             entry = self.entry(number - 1)
             if entry.name_bytes == len(wanted) and self._name(entry) == wanted:
                 if not (stat.S_ISREG(entry.mode) or stat.S_ISDIR(entry.mode)):
-                    raise self._damage("it holds what is neither file nor folder")
+                    raise self._damage("it has an entry that is neither a file nor a folder")
                 return entry
-        raise self._damage("its table has no end")
+        raise self._damage("its hash table has no empty slot")
 
     def _numbers(self, slot: int) -> Iterator[int]:
         """What is in the slots from here on, no more of them than there are names and one."""
@@ -194,7 +202,7 @@ class Pack:
     def entry(self, number: int) -> Entry:
         """By its number in the order of names."""
         if not 0 <= number < self.count:
-            raise self._damage("its table leads out of its index")
+            raise self._damage("its hash table points outside the index")
         return Entry(*ENTRY.unpack(self.pread(ENTRY.size, self._entries_at + number * ENTRY.size)))
 
     def _name(self, entry: Entry) -> bytes:
@@ -202,7 +210,7 @@ class Pack:
 
     def _names(self, at: int, size_bytes: int) -> bytes:
         if at + size_bytes > self._names_bytes:
-            raise self._damage("a name leads out of its index")
+            raise self._damage("a name lies outside the index")
         return self.pread(size_bytes, self._names_at + at)
 
     def rows(self, at: int) -> Iterator[tuple[bytes, Entry]]:
@@ -300,12 +308,36 @@ class Pack:
         return descriptor
 
     def _open_large(self, entry: Entry) -> int:
-        """Where it lies; to read all of it first, for its checksum, would make the job wait."""
+        """Where it lies; up to a size its bytes are checked first, and again if it changes."""
         descriptor = open_below(self.folder, SHARD.format(entry.shard))
-        if os.fstat(descriptor).st_size == entry.size and not entry.offset:
-            return descriptor
-        os.close(descriptor)
-        raise self._damage(f"{SHARD.format(entry.shard)} has not the size that the index says")
+        try:
+            self._check_large(descriptor, entry)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _check_large(self, descriptor: int, entry: Entry) -> None:
+        status = os.fstat(descriptor)
+        name = SHARD.format(entry.shard)
+        if status.st_size != entry.size or entry.offset:
+            raise self._damage(f"{name} has a different size than the index says")
+        state = (entry.shard, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
+        if entry.size <= CHECKED_BYTES and state not in self._checked:
+            if not self._is_right_large(descriptor, entry):
+                raise self._damage(f"{name} has other bytes than were packed")
+            self._checked.add(state)
+
+    def _is_right_large(self, descriptor: int, entry: Entry) -> bool:
+        """The job reads it next, from memory then; by `pread`, which leaves it at its beginning."""
+        crc, slow = 0, blake2b(digest_size=8)
+        for at in range(0, entry.size, _PIECE_BYTES):
+            piece = os.pread(descriptor, _PIECE_BYTES, at)
+            if self.version == 1:
+                slow.update(piece)
+            else:
+                crc = zlib.crc32(piece, crc)
+        return slow.digest() == entry.digest() if self.version == 1 else crc == entry.crc
 
     def read(self, entry: Entry) -> bytes:
         """The content of a small file."""
@@ -317,12 +349,12 @@ class Pack:
                 os.close(shard)
                 shard = known
         if entry.size >= LARGE_BYTES or entry.offset >> 62:
-            raise self._damage("a file has no possible place")
+            raise self._damage("a file has an impossible size or offset")
         if self._blocks is not None:
             self._read_ahead(shard, entry)
         content = os.pread(shard, entry.size, entry.offset)
         if not self._is_right(entry, content):
-            raise self._damage(f"{SHARD.format(entry.shard)} has not the bytes that were packed")
+            raise self._damage(f"{SHARD.format(entry.shard)} has other bytes than were packed")
         return content
 
     def _is_right(self, entry: Entry, content: bytes) -> bool:

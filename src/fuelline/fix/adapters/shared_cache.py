@@ -24,7 +24,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING
 
 from fuelline.fix.adapters.local_cache import OBJECT, TOUCH_S, LocalCache
-from fuelline.schema.files import enter_below, open_below, read_below
+from fuelline.schema.files import enter_below, is_own, open_below, read_below
 from fuelline.schema.memory import make_memory
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class SharedCache(LocalCache):
         """A copy of ours that is in use is not deleted to make room."""
         held = os.fstat(descriptor)
         is_due = time.time_ns() - held.st_mtime_ns > TOUCH_S * 1e9
-        if is_due and held.st_uid == os.geteuid():
+        if is_due and is_own(held):
             os.utime(descriptor)
 
     def _is_vouched(self, name: str, content: bytes) -> bool:
@@ -209,7 +209,7 @@ def make_shelf(folder: str, name: str) -> None:
             return
         rights = stat.S_IMODE(os.fstat(objects).st_mode)
     with enter_below(folder, ["objects", name]) as shelf:
-        if os.fstat(shelf).st_uid == os.geteuid():
+        if is_own(os.fstat(shelf)):
             os.fchmod(shelf, rights)
 
 

@@ -83,19 +83,33 @@ def _introduce(connection: socket.socket, where: str, token: str, question: byte
     """Prove that we know the token, and let the other side do so."""
     ours = secrets.token_bytes(NONCE_BYTES)
     connection.sendall(MAGIC + ours)
-    theirs = connection.recv(NONCE_BYTES, socket.MSG_WAITALL)
+    theirs = _receive(connection, NONCE_BYTES)
     if len(theirs) < NONCE_BYTES:
         raise InputError(
-            f"{where} hangs up: it is not `fuelline probe --serve`, or of another version, or too "
-            "busy. Nothing was measured. Look at what it says there, and try again."
+            f"{where} hangs up: it is not `fuelline probe --serve`, is another version, or is too "
+            "busy. Nothing was measured. See what it prints there, and try again."
         )
     connection.sendall(question + prove(token, b"client", ours + theirs, question))
-    proof = connection.recv(PROOF_BYTES, socket.MSG_WAITALL)
+    proof = _receive(connection, PROOF_BYTES)
     if not hmac.compare_digest(proof, prove(token, b"server", ours + theirs, question)):
         raise InputError(
-            f"{where} has another token. Nothing was measured. Use the line that "
-            "`fuelline probe --serve` printed there; each start has a token of its own."
+            f"{where} has a different token. Nothing was measured. Use the line that "
+            "`fuelline probe --serve` printed there; every start makes a new token."
         )
+
+
+def _receive(connection: socket.socket, size_bytes: int) -> bytes:
+    """As many bytes, or fewer if the other side hangs up.
+
+    MSG_WAITALL would return with the first piece: a socket with a timeout does not block.
+    """
+    received = b""
+    while len(received) < size_bytes:
+        more = connection.recv(size_bytes - len(received))
+        if not more:
+            break
+        received += more
+    return received
 
 
 def _time_trips(connection: socket.socket, seconds: float) -> Signal:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 from fuelline.schema.errors import InputError, RefusedError
+from fuelline.schema.files import is_own
 from fuelline.schema.units import size
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _remove_stale(path: Path) -> None:
 def _remove_if_left(folder: Path) -> None:
     descriptor = os.open(folder, _FOLDER)
     try:
-        if os.fstat(descriptor).st_uid == os.geteuid() and _is_left(descriptor):
+        if is_own(os.fstat(descriptor)) and _is_left(descriptor):
             _remove(folder, descriptor)
     finally:
         os.close(descriptor)

@@ -105,7 +105,9 @@ class Phases:
         self._misses[pid] += 1
         if self._misses[pid] == MOST_MISSES:
             why = f"the page that process {pid} shares cannot be opened ({refusal.strerror})"
-            forbids = "telling what workers do while the training waits from what they do else"
+            forbids = (
+                "comparing what workers do while the training waits with what they do otherwise"
+            )
             self._blind.append(Blind("the phases of the training", why, forbids))
 
     def drain(self) -> list[Blind]:

@@ -70,7 +70,7 @@ def say_hello(connection: socket.socket) -> bytes:
     """Both nonces."""
     ours = os.urandom(NONCE_BYTES)
     connection.sendall(MAGIC + ours)
-    return ours + connection.recv(NONCE_BYTES, socket.MSG_WAITALL)
+    return ours + network._receive(connection, NONCE_BYTES)
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -102,7 +102,7 @@ def test_two_hosts_measure_the_network_between_them(host: str) -> None:
 
 
 def test_a_wrong_token_is_told_and_gets_nothing(server: Server) -> None:
-    with pytest.raises(InputError, match="another token"):
+    with pytest.raises(InputError, match="different token"):
         probe_peer("127.0.0.1", server.port, "a token of nobody", 0.1)
     assert server.told == []
 
@@ -130,16 +130,41 @@ def test_a_server_that_does_not_know_the_token_is_not_believed() -> None:
         def mirror() -> None:
             connection, _ = listener.accept()
             with connection:
-                hello = connection.recv(network.HELLO_BYTES, socket.MSG_WAITALL)
+                hello = network._receive(connection, network.HELLO_BYTES)
                 connection.sendall(hello[len(MAGIC) :])
-                proof = connection.recv(QUESTION.size + 32, socket.MSG_WAITALL)
+                proof = network._receive(connection, QUESTION.size + 32)
                 connection.sendall(proof[QUESTION.size :])
 
         thread = threading.Thread(target=mirror)
         thread.start()
-        with pytest.raises(InputError, match="another token"):
+        with pytest.raises(InputError, match="different token"):
             probe_peer("127.0.0.1", port, KEY, 0.1)
         thread.join()
+
+
+def test_an_answer_that_comes_in_pieces_is_put_together() -> None:
+    question = QUESTION.pack(b"L", 0.1)
+    ours, theirs = socket.socketpair()
+
+    def answer() -> None:
+        hello = network._receive(theirs, network.HELLO_BYTES)
+        nonces = hello[len(MAGIC) :] + bytes(NONCE_BYTES)
+        _send_slowly(theirs, bytes(NONCE_BYTES))
+        network._receive(theirs, QUESTION.size + network.PROOF_BYTES)
+        _send_slowly(theirs, prove(KEY, b"server", nonces, question))
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with ours, theirs:
+        ours.settimeout(10)
+        network._introduce(ours, "there", KEY, question)
+        thread.join()
+
+
+def _send_slowly(connection: socket.socket, content: bytes) -> None:
+    connection.sendall(content[:5])
+    time.sleep(0.1)
+    connection.sendall(content[5:])
 
 
 def test_a_proof_cannot_be_replayed(server: Server) -> None:
@@ -151,7 +176,7 @@ def test_a_proof_cannot_be_replayed(server: Server) -> None:
         assert first.recv(1)
     with server.connect() as second:
         second.sendall(MAGIC + nonces[:NONCE_BYTES])
-        second.recv(NONCE_BYTES, socket.MSG_WAITALL)
+        network._receive(second, NONCE_BYTES)
         second.sendall(proof)
         assert read_all(second) == b""
 
@@ -202,7 +227,7 @@ def ask(server: Server, letter: bytes, seconds: float) -> socket.socket:
     connection = server.connect()
     question = QUESTION.pack(letter, seconds)
     connection.sendall(question + prove(KEY, b"client", say_hello(connection), question))
-    assert len(connection.recv(32, socket.MSG_WAITALL)) == 32
+    assert len(network._receive(connection, 32)) == 32
     return connection
 
 
@@ -221,7 +246,7 @@ def test_a_download_has_nothing_of_an_upload_in_it(server: Server) -> None:
     with ask(server, b"U", 1.0) as connection:
         connection.sendall(b"secret" * 10_000)
     with ask(server, b"D", 1.0) as connection:
-        assert connection.recv(1 << 16, socket.MSG_WAITALL) == bytes(1 << 16)
+        assert network._receive(connection, 1 << 16) == bytes(1 << 16)
 
 
 @pytest.mark.parametrize("letter", [b"", b"L", b"U", b"D"])
@@ -287,7 +312,7 @@ def test_the_command_serves_on_loopback_alone_until_a_signal_and_prints_what_to_
     assert serving.returncode == 130
     assert rest == ""
     assert found[1] not in said
-    assert "only this host can reach" in said
+    assert "reachable from this host only" in said
     assert "Traceback" not in said
 
 
