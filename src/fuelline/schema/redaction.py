@@ -11,7 +11,7 @@ single letter (`mysql -pSECRET`). `fuelline run --no-command` is for those.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 __all__ = ["SUSPICIOUS", "redact", "redact_code", "redact_command"]
 
@@ -56,7 +56,7 @@ _AMBIGUOUS = frozenset({"key", "pass", "sig", "signature", "auth", "pw", "cookie
 """Names that by themselves mean much else in a text that is no command (`key=len`, `pass=2`)."""
 _RUN_TOGETHER = re.compile(
     r"(?:passwo?r?d|passphrase|secret|apikey|(?<!de)token|credentials?"
-    r"|(?:access|secret|private|auth|account|shared|signing|encrypt\w*|wandb|license|master|session"
+    r"|(?:access|secret|private|auth|account|shared|signing|encrypt\w{0,20}|wandb|license|master|session"
     r"|ssh|openai|subscription)key"
     r"|(?:db|user|ssh|ftp|smtp|mysql|pg|admin|root|my|key|store|redis|mail|proxy)pass)$"
 )
@@ -128,7 +128,9 @@ _STEMS = (
 """Every name that means a secret has one of these in it."""
 _NAME = rf"[\w.\-\[\]$]{{0,200}}(?:{'|'.join(_STEMS)})[\w\-\]]{{0,60}}"
 """Bounded, as names are untrusted: no text takes longer than a multiple of its length."""
-_QUOTED = r"b?(?P<quote>\\*[\"'])(?P<quoted>.*?)(?P=quote)"
+_OPENING = r"b?(?P<quote>\\*[\"'])"
+_PEEK = re.compile(r"[^\"'\\]{0,500}")
+"""As much of a quoted value as tells what it is: its end is searched only where it is hidden."""
 _QUERY = re.compile(
     r"(?P<before>[?&#;]|%3F|%26|%23)(?P<name>[\w.\-~]+?)(?P<sep>=|%3D)(?P<value>[^&\s\"'#;<>]+)",
     re.IGNORECASE,
@@ -137,13 +139,13 @@ _BARE = r"[^\s,;&\"'(){}\[\]<>]"
 _REST = re.compile(f"{_BARE}*")
 _PAIR = re.compile(
     rf"(?<![\w.\-\[\]$])(?P<name>{_NAME})(?P<between>\\*[\"']?\]?\s*(?:=|(?<!:):(?!:)|%3D|=>)\s*)"
-    rf"(?:{_QUOTED}|(?P<open>[\[{{])|(?P<bare>{_BARE}{{1,500}}))",
-    re.IGNORECASE | re.DOTALL,
+    rf"(?:{_OPENING}|(?P<open>[\[{{])|(?P<bare>{_BARE}{{1,500}}))",
+    re.IGNORECASE,
 )
 """`name=value` and `name: value`, with or without quotes around either."""
 _OPTION = re.compile(
-    rf"(?<![\w-])(?P<name>--?{_NAME})(?P<between>\s+)(?:{_QUOTED}|(?P<bare>[^\s\"']+))",
-    re.IGNORECASE | re.DOTALL,
+    rf"(?<![\w-])(?P<name>--?{_NAME})(?P<between>\s+)(?:{_OPENING}|(?P<bare>[^\s\"']+))",
+    re.IGNORECASE,
 )
 """`--name value` within one text, as in `bash -c "..."`."""
 _HEADER = re.compile(
@@ -287,8 +289,8 @@ def _redact(text: str, *, is_command: bool) -> str:
     )
     text = _QUERY.sub(_hide_query, text)
     text = _LISTED.sub(_hide_listed, text)
-    text = _OPTION.sub(_hide_option, text)
-    return _hide_pairs(text, is_command=is_command)
+    text = _hide_values(text, _OPTION, _is_no_value)
+    return _hide_values(text, _PAIR, lambda found: _is_harmless(found, is_command=is_command))
 
 
 def _redact_shapes(text: str) -> str:
@@ -318,15 +320,10 @@ def _hide_listed(found: re.Match[str]) -> str:
     return found["head"] + (MASK if found["bare"] else f'"{MASK}"')
 
 
-def _hide_option(found: re.Match[str]) -> str:
-    parts = _split(found["name"])
-    is_next_option = found["bare"] is not None and found["bare"].startswith("--")
-    if not _is_secret(found["name"]) or is_next_option:
-        return found[0]
-    if found["bare"] in ("=", ":") or (parts[0] in _SWITCHES and found["bare"] == ""):
-        return found[0]
-    quote = found["quote"] or ""
-    return f"{found['name']}{found['between']}{quote}{MASK}{quote}"
+def _is_no_value(found: re.Match[str]) -> bool:
+    """Whether what follows an option is the next one, or belongs to a pair."""
+    bare = found["bare"]
+    return bare is not None and (bare.startswith("--") or bare in ("=", ":"))
 
 
 def _hide_literal(found: re.Match[str]) -> str:
@@ -337,28 +334,50 @@ def _hide_literal(found: re.Match[str]) -> str:
     return f"{found[0][: found.start('quoted') - found.start()]}{MASK}{found['quote']}"
 
 
-def _hide_pairs(text: str, *, is_command: bool) -> str:
-    """`name=value` and `name: value`; a value in brackets is hidden to its closing one."""
+def _hide_values(
+    text: str, pattern: re.Pattern[str], is_shown: Callable[[re.Match[str]], bool]
+) -> str:
+    """Names with their values; one in quotes or brackets is hidden to the closing one."""
     parts: list[str] = []
     at = 0
-    while (found := _PAIR.search(text, at)) is not None:
-        if not _is_secret(found["name"]) or _is_harmless(found, is_command=is_command):
+    while (found := pattern.search(text, at)) is not None:
+        if not _is_secret(found["name"]) or is_shown(found):
             step = found.end("name")
             parts.append(text[at:step])
             at = step
             continue
-        parts += [text[at : found.end("between")], _mask_like(found)]
+        parts.append(text[at : found.end("between")])
         at = found.end()
-        if found["open"] is not None:
+        if (quote := found["quote"]) is not None:
+            at = _find_quote(text, at, quote)
+            parts += [quote, MASK, quote if text.endswith(quote, 0, at) else ""]
+            continue
+        parts.append(_mask_like(found))
+        if found["bare"] is None:
             at = _find_close(text, found.start("open"))
-        elif found["bare"] is not None and (rest := _REST.match(text, at)):
+        elif rest := _REST.match(text, at):
             at = rest.end()
     return "".join(parts) + text[at:] if parts else text
 
 
+def _find_quote(text: str, at: int, quote: str) -> int:
+    """Behind the quote that closes a value; the end of the text if none does.
+
+    In quotes with n backslashes before them, as in JSON within JSON, a backslash has 2 (n + 1).
+    """
+    escapes = len(quote) - 1
+    for found in re.compile(rf"(\\*){quote[-1]}").finditer(text, at):
+        more = len(found[1]) - escapes
+        if more >= 0 and more % (2 * escapes + 2) == 0:
+            return found.end()
+    return len(text)
+
+
 def _is_harmless(found: re.Match[str], *, is_command: bool) -> bool:
     """Whether the name means something else here, unless its value looks like a secret."""
-    value = found["quoted"] if found["quote"] else found["bare"]
+    value = found["bare"]
+    if found["quote"] and (peek := _PEEK.match(found.string, found.end())):
+        value = peek[0]
     if value == MASK or (value or "").lower() in _SCHEMES:
         return True  # hidden already, or what is hidden comes after it
     if not _is_ambiguous(found["name"]):
@@ -377,8 +396,6 @@ def _is_ambiguous(name: str) -> bool:
 
 def _mask_like(found: re.Match[str]) -> str:
     """The mask, in quotes where its place needs them to stay JSON."""
-    if found["quote"] is not None:
-        return f"{found['quote']}{MASK}{found['quote']}"
     quote = re.match(r"\\*[\"']", found["between"])
     return f"{quote[0]}{MASK}{quote[0]}" if quote and ":" in found["between"] else MASK
 
@@ -398,7 +415,7 @@ def _find_close(text: str, at: int) -> int:
 
 def _is_plain(name: str) -> bool:
     """Whether a word is the name of an option, a variable or a setting, and no text."""
-    return re.fullmatch(r"[-+~]*[\w.\-\[\]/@:]+", name) is not None
+    return re.fullmatch(r"[\w.\-\[\]/@:]+", name.lstrip("-+~")) is not None
 
 
 def _split(name: str) -> list[str]:

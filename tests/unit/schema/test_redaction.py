@@ -256,3 +256,25 @@ def test_any_text_can_be_redacted_and_a_second_time_changes_nothing(text: str) -
 )
 def test_a_hostile_name_takes_no_longer_than_its_length_allows(part: str) -> None:
     redact((part * 16_000)[:16_000] + "key")  # minutes, if it were quadratic
+
+
+@pytest.mark.parametrize("name", ["pw=", "key=", "keyx=", "--pw "])
+def test_quotes_that_never_close_take_no_longer_than_their_length_allows(name: str) -> None:
+    openings = "".join(f'{name}{chr(92) * count}" ' for count in range(1000, 0, -1))
+    redact(openings)  # minutes, if each looked for its end
+    redact_command(["-" * 200_000 + "!", f"?{'encrypt' * 30_000}=x"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"password": f'a"{SHORT}', "lr": 1}),
+        json.dumps(json.dumps({"password": f'a"{SHORT}\\', "lr": 1})),
+        f'password="{SHORT} and {SHORT}',
+        f'password=\\"{SHORT} and {SHORT}',
+    ],
+)
+def test_a_value_is_hidden_to_its_own_closing_quote_or_else_to_the_end(text: str) -> None:
+    shown = redact(text)
+    assert SHORT not in shown
+    assert ("lr" in shown) == ("lr" in text)
