@@ -10,10 +10,11 @@ What this cannot know: a secret that stands alone and looks like any other word,
 single letter (`mysql -pSECRET`). `fuelline run --no-command` is for those.
 """
 
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["SUSPICIOUS", "redact", "redact_code", "redact_command"]
+__all__ = ["SUSPICIOUS", "redact", "redact_code", "redact_command", "redact_json"]
 
 MASK = "***"
 
@@ -212,6 +213,16 @@ def redact_command(words: Iterable[str]) -> list[str]:
     return [hidden.take(word) for word in words]
 
 
+def redact_json(blocks: Iterable[str]) -> Iterator[str]:
+    """The lines of a large JSON text without secrets; what was JSON stays it.
+
+    Traces say the same few hundred strings a million times: each is judged once, and only a block
+    with a suspect in it is looked at in order.
+    """
+    document = _Document()
+    return map(document.take, blocks)
+
+
 class _Hidden:
     """What the words so far say about the next one."""
 
@@ -241,6 +252,89 @@ class _Hidden:
         if not equals:
             self._next = _AFTER.get(word.lower().rstrip(":")) or _expect_after(word)
         return _redact(word, is_command=True) if _is_suspicious(word) else word
+
+
+_LITERAL = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
+_LITERALS = re.compile(_LITERAL)
+_TOKENS = re.compile(
+    rf'(?P<text>{_LITERAL})(?P<colon>\s*:)?|(?P<open>[\[{{])|(?P<close>[\]}}])|[^\s"\[\]{{}},:]+'
+)
+_MOST_LITERALS = 100_000
+"""Of which it is remembered that they were judged: a hostile text has no two that are the same."""
+
+
+class _Document:
+    """What the tokens of a JSON text so far say about the next one."""
+
+    def __init__(self) -> None:
+        self._judged: set[str] = set()
+        self._changed: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        """Names that mean a secret, without their quotes, by the literals that they are."""
+        self._next = ""
+        """`text`: the next value is a secret if it is a string. `any`: whatever it is."""
+        self._depth = 0
+        """How many brackets are open around the values of a secret name."""
+        self._key = ""
+        self._is_named = False
+        """The `value` that comes belongs to a secret `name`."""
+
+    def take(self, block: str) -> str:
+        """The block as it is shown; it ends where a line does."""
+        literals = set(_LITERALS.findall(block))
+        if len(self._judged) > _MOST_LITERALS:
+            self._judged.clear()
+        new = literals - self._judged
+        self._judged |= new
+        for literal in new:
+            self._judge(literal)
+        is_clean = literals.isdisjoint(self._names) and literals.isdisjoint(self._changed)
+        if is_clean and not (self._depth or self._next or self._is_named):
+            return block
+        return _TOKENS.sub(self._show, block)
+
+    def _judge(self, literal: str) -> None:
+        try:
+            text = json.loads(literal, strict=False)
+        except ValueError:  # an escape that JSON does not know
+            text = literal[1:-1]
+        if (shown := redact(text)) != text:
+            self._changed[literal] = json.dumps(shown)
+        if _is_plain(text) and _is_secret(text):
+            self._names[literal] = text
+
+    def _show(self, found: re.Match[str]) -> str:
+        expected, self._next = self._next, ""
+        if found["open"]:
+            self._depth += bool(self._depth or expected == "any")
+        elif found["close"]:
+            self._depth -= bool(self._depth)
+            self._is_named = False
+        elif found["colon"]:
+            self._key = found["text"]
+            self._next = self._expect_after(self._key)
+            return self._changed.get(self._key, self._key) + found["colon"]
+        else:
+            return self._show_value(found, expected)
+        return found[0]
+
+    def _expect_after(self, key: str) -> str:
+        if key in self._names:
+            return "text" if _is_ambiguous(self._names[key]) else "any"
+        return "any" if self._is_named and key == '"value"' else ""
+
+    def _show_value(self, found: re.Match[str], expected: str) -> str:
+        text = found["text"]
+        if self._depth or expected == "any" or (expected and text):
+            return f'"{MASK}"'
+        if not text:
+            return found[0]
+        name = self._names.get(text, "")
+        if self._key == '"name"':
+            self._is_named = bool(name)
+        if name.startswith("-"):  # ["--api-key", "x"]
+            self._next = "text"
+        return self._changed.get(text, text)
 
 
 def _is_expected(expected: str, word: str) -> bool:
