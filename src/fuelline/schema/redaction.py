@@ -40,7 +40,7 @@ _UNLESS = {
         "sort primary group partition image text label input output target data column json batch "
         "state field foreign feature metric monitor num query value cache dict sample row index "
         "object s3 path prompt source loss score best config answer question message audio video "
-        "dataset routing hot map item record"
+        "dataset routing hot map item record past"
     ),
     "pass": _set(
         "num single two three first second third last forward backward low high band one multi by "
@@ -62,6 +62,8 @@ _RUN_TOGETHER = re.compile(
     r"|(?:db|user|ssh|ftp|smtp|mysql|pg|admin|root|my|key|store|redis|mail|proxy)pass)$"
 )
 """`PGPASSWORD`, `hftoken`, `dbpass`; not `compass`, `monkey`."""
+_FORMS = _set("base value values b json string str text hex raw plain env")
+"""Last words that say in which form a value is, as `SECRET_KEY_BASE` and `--key-b64`, not what."""
 _SWITCHES = _set("use no enable disable with without skip has is allow require need")
 """First words of options that often take no value, as `--use-auth-token`."""
 _IN_QUERIES = _set(
@@ -513,9 +515,9 @@ def _is_plain(name: str) -> bool:
 
 
 def _split(name: str) -> list[str]:
-    """`--wandbApi_KEY2` -> wandb, api, key."""
+    """`--wandbApi_KEY2` -> wandb, api, key; `SECRET_KEY_BASE` -> secret, key."""
     words = [word.lower() for word in _WORDS.findall(name)]
-    while len(words) > 1 and words[-1].isdecimal():
+    while len(words) > 1 and (words[-1].isdecimal() or words[-1] in _FORMS):
         words.pop()
     return words or [""]
 
