@@ -19,8 +19,31 @@ if TYPE_CHECKING:
 HOME_VARIABLE = "FUELLINE_HOME"
 _INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|(?:ba|da|z|k|fi)?sh")
 """What is followed by a script."""
-_TAKES_MODULE = re.compile(r"(?:python|pypy)[\d.]*|torchrun|accelerate|deepspeed")
-"""What may be followed by `-m` and a module."""
+_WRAPPER = re.compile(
+    "apptainer|chrt|conda|docker|env|horovodrun|ionice|mamba|micromamba|mpiexec|mpirun|nice|nohup"
+    "|numactl|pdm|pipenv|pixi|podman|poetry|rye|setsid|singularity|srun|stdbuf|strace|sudo|taskset"
+    "|time|timeout|uv|xvfb-run"
+)
+"""What runs the command that follows; of any other program, `python` may be an argument."""
+_FLAGS = "-[bBdEhiIOPqRsSuvVx?]"
+_TAKES_MODULE = {
+    re.compile(r"(?:python|pypy)[\d.]*"): re.compile(
+        rf"(?:{_FLAGS}+\0|{_FLAGS}*[XW]\0?[^\0]+\0)*{_FLAGS}*m\0?(?P<module>[^\0]+)\0(?P<rest>.*)",
+        re.DOTALL,
+    ),
+    re.compile(r"torchrun|accelerate|deepspeed"): re.compile(
+        r"(?:launch\0)?"
+        r"(?:--?(?!no[-_]python\0|m\0|module\0)[^\0]+\0(?:(?:(?:[\w.-]+:)?[\d.:]+|c10d|static|auto|gpu|cpu"
+        r"|no|bf16|fp16|fp8)\0)?)*"
+        r"(?:-m|--module)\0(?P<module>[^\0]+)\0(?P<rest>.*)",
+        re.DOTALL,
+    ),
+}
+"""Programs, and their own options up to a module, each word ended by a zero byte.
+
+What might be the program's script ends the search: all behind it are arguments of the job.
+"""
+_MODULE = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _LAUNCHING_MODULES = (
     "torch.distributed.run",
     "torch.distributed.launch",
@@ -119,12 +142,15 @@ def name_job(job: Sequence[str]) -> str:
     `bash start.sh` -> `start`, `env TOKEN=x ./simulate --key y` -> `env`.
     """
     words = list(job[1:] if job[:1] == ["--"] else job)
-    takes_module = words[:1] == ["-m"]
+    words = ["python", *words] if words[:1] == ["-m"] else words
+    runs_others = words[:1] != [] and _WRAPPER.fullmatch(Path(words[0]).name) is not None
     for at, word in enumerate(words):
         program, rest = Path(word).name, words[at + 1 :]
-        takes_module |= _TAKES_MODULE.fullmatch(program) is not None
-        if word == "-m" and takes_module and rest and rest[0] not in _LAUNCHING_MODULES:
-            return rest[0].removesuffix(".__main__")
+        if at == 0 or runs_others:
+            module = _find_module(program, rest)
+            if module:
+                return module
+            runs_others &= module is None
         if word.endswith(".py") and is_there(Path(word)):
             return Path(word).stem
         if _INTERPRETER.fullmatch(program):
@@ -132,6 +158,21 @@ def name_job(job: Sequence[str]) -> str:
             if is_there(script) and script.is_file():
                 return script.stem
     return Path(words[0]).stem if words else ""
+
+
+def _find_module(program: str, words: Sequence[str]) -> str | None:
+    """The module that a program is told to run, "" if none is; None if it is no such program."""
+    fitting = (each for programs, each in _TAKES_MODULE.items() if programs.fullmatch(program))
+    options = next(fitting, None)
+    if options is None:
+        return None
+    found = options.match("".join(f"{word}\0" for word in words))
+    if found is None:
+        return ""
+    if found["module"] in _LAUNCHING_MODULES:
+        return _find_module("torchrun", found["rest"].split("\0")[:-1])
+    is_name = _MODULE.fullmatch(found["module"]) is not None
+    return found["module"].removesuffix(".__main__") if is_name else ""
 
 
 def list_runs() -> list[Path]:

@@ -12,13 +12,14 @@ single letter (`mysql -pSECRET`). `fuelline run --no-command` is for those.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["SUSPICIOUS", "redact", "redact_code", "redact_command"]
+__all__ = ["SUSPICIOUS", "redact", "redact_code", "redact_command", "redact_json"]
 
 MASK = "***"
 
@@ -44,7 +45,7 @@ _UNLESS = {
         "sort primary group partition image text label input output target data column json batch "
         "state field foreign feature metric monitor num query value cache dict sample row index "
         "object s3 path prompt source loss score best config answer question message audio video "
-        "dataset routing hot map item record"
+        "dataset routing hot map item record past"
     ),
     "pass": _set(
         "num single two three first second third last forward backward low high band one multi by "
@@ -61,11 +62,13 @@ _AMBIGUOUS = frozenset({"key", "pass", "sig", "signature", "auth", "pw", "cookie
 """Names that by themselves mean much else in a text that is no command (`key=len`, `pass=2`)."""
 _RUN_TOGETHER = re.compile(
     r"(?:passwo?r?d|passphrase|secret|apikey|(?<!de)token|credentials?"
-    r"|(?:access|secret|private|auth|account|shared|signing|encrypt\w*|wandb|license|master|session"
+    r"|(?:access|secret|private|auth|account|shared|signing|encrypt\w{0,20}|wandb|license|master|session"
     r"|ssh|openai|subscription)key"
     r"|(?:db|user|ssh|ftp|smtp|mysql|pg|admin|root|my|key|store|redis|mail|proxy)pass)$"
 )
 """`PGPASSWORD`, `hftoken`, `dbpass`; not `compass`, `monkey`."""
+_FORMS = _set("base value values b json string str text hex raw plain env")
+"""Last words that say in which form a value is, as `SECRET_KEY_BASE` and `--key-b64`, not what."""
 _SWITCHES = _set("use no enable disable with without skip has is allow require need")
 """First words of options that often take no value, as `--use-auth-token`."""
 _IN_QUERIES = _set(
@@ -133,7 +136,9 @@ _STEMS = (
 """Every name that means a secret has one of these in it."""
 _NAME = rf"[\w.\-\[\]$]{{0,200}}(?:{'|'.join(_STEMS)})[\w\-\]]{{0,60}}"
 """Bounded, as names are untrusted: no text takes longer than a multiple of its length."""
-_QUOTED = r"b?(?P<quote>\\*[\"'])(?P<quoted>.*?)(?P=quote)"
+_OPENING = r"b?(?P<quote>\\*[\"'])"
+_PEEK = re.compile(r"[^\"'\\]{0,500}")
+"""As much of a quoted value as tells what it is: its end is searched only where it is hidden."""
 _QUERY = re.compile(
     r"(?P<before>[?&#;]|%3F|%26|%23)(?P<name>[\w.\-~]+?)(?P<sep>=|%3D)(?P<value>[^&\s\"'#;<>]+)",
     re.IGNORECASE,
@@ -142,13 +147,13 @@ _BARE = r"[^\s,;&\"'(){}\[\]<>]"
 _REST = re.compile(f"{_BARE}*")
 _PAIR = re.compile(
     rf"(?<![\w.\-\[\]$])(?P<name>{_NAME})(?P<between>\\*[\"']?\]?\s*(?:=|(?<!:):(?!:)|%3D|=>)\s*)"
-    rf"(?:{_QUOTED}|(?P<open>[\[{{])|(?P<bare>{_BARE}{{1,500}}))",
-    re.IGNORECASE | re.DOTALL,
+    rf"(?:{_OPENING}|(?P<open>[\[{{])|(?P<bare>{_BARE}{{1,500}}))",
+    re.IGNORECASE,
 )
 """`name=value` and `name: value`, with or without quotes around either."""
 _OPTION = re.compile(
-    rf"(?<![\w-])(?P<name>--?{_NAME})(?P<between>\s+)(?:{_QUOTED}|(?P<bare>[^\s\"']+))",
-    re.IGNORECASE | re.DOTALL,
+    rf"(?<![\w-])(?P<name>--?{_NAME})(?P<between>\s+)(?:{_OPENING}|(?P<bare>[^\s\"']+))",
+    re.IGNORECASE,
 )
 """`--name value` within one text, as in `bash -c "..."`."""
 _HEADER = re.compile(
@@ -215,6 +220,16 @@ def redact_command(words: Iterable[str]) -> list[str]:
     return [hidden.take(word) for word in words]
 
 
+def redact_json(blocks: Iterable[str]) -> Iterator[str]:
+    """The lines of a large JSON text without secrets; what was JSON stays it.
+
+    Traces say the same few hundred strings a million times: each is judged once, and only a block
+    with a suspect in it is looked at in order.
+    """
+    document = _Document()
+    return map(document.take, blocks)
+
+
 class _Hidden:
     """What the words so far say about the next one."""
 
@@ -244,6 +259,89 @@ class _Hidden:
         if not equals:
             self._next = _AFTER.get(word.lower().rstrip(":")) or _expect_after(word)
         return _redact(word, is_command=True) if _is_suspicious(word) else word
+
+
+_LITERAL = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"'
+_LITERALS = re.compile(_LITERAL)
+_TOKENS = re.compile(
+    rf'(?P<text>{_LITERAL})(?P<colon>\s*:)?|(?P<open>[\[{{])|(?P<close>[\]}}])|[^\s"\[\]{{}},:]+'
+)
+_MOST_LITERALS = 100_000
+"""Of which it is remembered that they were judged: a hostile text has no two that are the same."""
+
+
+class _Document:
+    """What the tokens of a JSON text so far say about the next one."""
+
+    def __init__(self) -> None:
+        self._judged: set[str] = set()
+        self._changed: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        """Names that mean a secret, without their quotes, by the literals that they are."""
+        self._next = ""
+        """`text`: the next value is a secret if it is a string. `any`: whatever it is."""
+        self._depth = 0
+        """How many brackets are open around the values of a secret name."""
+        self._key = ""
+        self._is_named = False
+        """The `value` that comes belongs to a secret `name`."""
+
+    def take(self, block: str) -> str:
+        """The block as it is shown; it ends where a line does."""
+        literals = set(_LITERALS.findall(block))
+        if len(self._judged) > _MOST_LITERALS:
+            self._judged.clear()
+        new = literals - self._judged
+        self._judged |= new
+        for literal in new:
+            self._judge(literal)
+        is_clean = literals.isdisjoint(self._names) and literals.isdisjoint(self._changed)
+        if is_clean and not (self._depth or self._next or self._is_named):
+            return block
+        return _TOKENS.sub(self._show, block)
+
+    def _judge(self, literal: str) -> None:
+        try:
+            text = json.loads(literal, strict=False)
+        except ValueError:  # an escape that JSON does not know
+            text = literal[1:-1]
+        if (shown := redact(text)) != text:
+            self._changed[literal] = json.dumps(shown)
+        if _is_plain(text) and _is_secret(text):
+            self._names[literal] = text
+
+    def _show(self, found: re.Match[str]) -> str:
+        expected, self._next = self._next, ""
+        if found["open"]:
+            self._depth += bool(self._depth or expected == "any")
+        elif found["close"]:
+            self._depth -= bool(self._depth)
+            self._is_named = False
+        elif found["colon"]:
+            self._key = found["text"]
+            self._next = self._expect_after(self._key)
+            return self._changed.get(self._key, self._key) + found["colon"]
+        else:
+            return self._show_value(found, expected)
+        return found[0]
+
+    def _expect_after(self, key: str) -> str:
+        if key in self._names:
+            return "text" if _is_ambiguous(self._names[key]) else "any"
+        return "any" if self._is_named and key == '"value"' else ""
+
+    def _show_value(self, found: re.Match[str], expected: str) -> str:
+        text = found["text"]
+        if self._depth or expected == "any" or (expected and text):
+            return f'"{MASK}"'
+        if not text:
+            return found[0]
+        name = self._names.get(text, "")
+        if self._key == '"name"':
+            self._is_named = bool(name)
+        if name.startswith("-"):  # ["--api-key", "x"]
+            self._next = "text"
+        return self._changed.get(text, text)
 
 
 def _is_expected(expected: str, word: str) -> bool:
@@ -292,8 +390,8 @@ def _redact(text: str, *, is_command: bool) -> str:
     )
     text = _QUERY.sub(_hide_query, text)
     text = _LISTED.sub(_hide_listed, text)
-    text = _OPTION.sub(_hide_option, text)
-    return _hide_pairs(text, is_command=is_command)
+    text = _hide_values(text, _OPTION, _is_no_value)
+    return _hide_values(text, _PAIR, lambda found: _is_harmless(found, is_command=is_command))
 
 
 def _redact_shapes(text: str) -> str:
@@ -323,15 +421,10 @@ def _hide_listed(found: re.Match[str]) -> str:
     return found["head"] + (MASK if found["bare"] else f'"{MASK}"')
 
 
-def _hide_option(found: re.Match[str]) -> str:
-    parts = _split(found["name"])
-    is_next_option = found["bare"] is not None and found["bare"].startswith("--")
-    if not _is_secret(found["name"]) or is_next_option:
-        return found[0]
-    if found["bare"] in ("=", ":") or (parts[0] in _SWITCHES and found["bare"] == ""):
-        return found[0]
-    quote = found["quote"] or ""
-    return f"{found['name']}{found['between']}{quote}{MASK}{quote}"
+def _is_no_value(found: re.Match[str]) -> bool:
+    """Whether what follows an option is the next one, or belongs to a pair."""
+    bare = found["bare"]
+    return bare is not None and (bare.startswith("--") or bare in ("=", ":"))
 
 
 def _hide_literal(found: re.Match[str]) -> str:
@@ -342,28 +435,50 @@ def _hide_literal(found: re.Match[str]) -> str:
     return f"{found[0][: found.start('quoted') - found.start()]}{MASK}{found['quote']}"
 
 
-def _hide_pairs(text: str, *, is_command: bool) -> str:
-    """`name=value` and `name: value`; a value in brackets is hidden to its closing one."""
+def _hide_values(
+    text: str, pattern: re.Pattern[str], is_shown: Callable[[re.Match[str]], bool]
+) -> str:
+    """Names with their values; one in quotes or brackets is hidden to the closing one."""
     parts: list[str] = []
     at = 0
-    while (found := _PAIR.search(text, at)) is not None:
-        if not _is_secret(found["name"]) or _is_harmless(found, is_command=is_command):
+    while (found := pattern.search(text, at)) is not None:
+        if not _is_secret(found["name"]) or is_shown(found):
             step = found.end("name")
             parts.append(text[at:step])
             at = step
             continue
-        parts += [text[at : found.end("between")], _mask_like(found)]
+        parts.append(text[at : found.end("between")])
         at = found.end()
-        if found["open"] is not None:
+        if (quote := found["quote"]) is not None:
+            at = _find_quote(text, at, quote)
+            parts += [quote, MASK, quote if text.endswith(quote, 0, at) else ""]
+            continue
+        parts.append(_mask_like(found))
+        if found["bare"] is None:
             at = _find_close(text, found.start("open"))
-        elif found["bare"] is not None and (rest := _REST.match(text, at)):
+        elif rest := _REST.match(text, at):
             at = rest.end()
     return "".join(parts) + text[at:] if parts else text
 
 
+def _find_quote(text: str, at: int, quote: str) -> int:
+    """Behind the quote that closes a value; the end of the text if none does.
+
+    In quotes with n backslashes before them, as in JSON within JSON, a backslash has 2 (n + 1).
+    """
+    escapes = len(quote) - 1
+    for found in re.compile(rf"(\\*){quote[-1]}").finditer(text, at):
+        more = len(found[1]) - escapes
+        if more >= 0 and more % (2 * escapes + 2) == 0:
+            return found.end()
+    return len(text)
+
+
 def _is_harmless(found: re.Match[str], *, is_command: bool) -> bool:
     """Whether the name means something else here, unless its value looks like a secret."""
-    value = found["quoted"] if found["quote"] else found["bare"]
+    value = found["bare"]
+    if found["quote"] and (peek := _PEEK.match(found.string, found.end())):
+        value = peek[0]
     if value == MASK or (value or "").lower() in _SCHEMES:
         return True  # hidden already, or what is hidden comes after it
     if not _is_ambiguous(found["name"]):
@@ -382,8 +497,6 @@ def _is_ambiguous(name: str) -> bool:
 
 def _mask_like(found: re.Match[str]) -> str:
     """The mask, in quotes where its place needs them to stay JSON."""
-    if found["quote"] is not None:
-        return f"{found['quote']}{MASK}{found['quote']}"
     quote = re.match(r"\\*[\"']", found["between"])
     return f"{quote[0]}{MASK}{quote[0]}" if quote and ":" in found["between"] else MASK
 
@@ -403,13 +516,13 @@ def _find_close(text: str, at: int) -> int:
 
 def _is_plain(name: str) -> bool:
     """Whether a word is the name of an option, a variable or a setting, and no text."""
-    return re.fullmatch(r"[-+~]*[\w.\-\[\]/@:]+", name) is not None
+    return re.fullmatch(r"[\w.\-\[\]/@:]+", name.lstrip("-+~")) is not None
 
 
 def _split(name: str) -> list[str]:
-    """`--wandbApi_KEY2` -> wandb, api, key."""
+    """`--wandbApi_KEY2` -> wandb, api, key; `SECRET_KEY_BASE` -> secret, key."""
     words = [word.lower() for word in _WORDS.findall(name)]
-    while len(words) > 1 and words[-1].isdecimal():
+    while len(words) > 1 and (words[-1].isdecimal() or words[-1] in _FORMS):
         words.pop()
     return words or [""]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.schema.redaction import SUSPICIOUS, redact, redact_code, redact_command
+from fuelline.schema.redaction import SUSPICIOUS, redact, redact_code, redact_command, redact_json
 
 S = "Xq7Lr2Vw9Kp4Zt8B"
 """Stands for the secret: no known shape, so that only its place gives it away."""
@@ -36,6 +36,13 @@ COMMANDS = [
     ["--credentials", SHORT, SHORT],
     ["--webhook-url", f"https://chat.example/{SHORT}"],
     ["--otp", SHORT],
+    [f"SECRET_KEY_BASE={SHORT}"],
+    ["--client-secret-value", SHORT],
+    ["--encryption_key_b64", SHORT],
+    ["--privateKeyBase64", SHORT],
+    ["--credentials-json", json.dumps({"v": SHORT})],
+    ["--connection-password-string", SHORT],
+    ["--config", json.dumps({"secret_key_base": SHORT})],
     [f"HF_TOKEN={SHORT}"],
     [f"AWS_SECRET_ACCESS_KEY={SHORT}"],
     [f"PGPASSWORD={SHORT}"],
@@ -121,6 +128,10 @@ HARMLESS = [
     "--pad-token <pad>",
     "--key-dim 64",
     "--num-keys 3",
+    "--num-key-value-heads 8",
+    "--past-key-values 1",
+    "--sort-key-json x",
+    "--base-value 1",
     "--sort-key length",
     "--pass-through x",
     "--two-pass x",
@@ -256,3 +267,66 @@ def test_any_text_can_be_redacted_and_a_second_time_changes_nothing(text: str) -
 )
 def test_a_hostile_name_takes_no_longer_than_its_length_allows(part: str) -> None:
     redact((part * 16_000)[:16_000] + "key")  # minutes, if it were quadratic
+
+
+@pytest.mark.parametrize("name", ["pw=", "key=", "keyx=", "--pw "])
+def test_quotes_that_never_close_take_no_longer_than_their_length_allows(name: str) -> None:
+    openings = "".join(f'{name}{chr(92) * count}" ' for count in range(1000, 0, -1))
+    redact(openings)  # minutes, if each looked for its end
+    redact_command(["-" * 200_000 + "!", f"?{'encrypt' * 30_000}=x"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"password": f'a"{SHORT}', "lr": 1}),
+        json.dumps(json.dumps({"password": f'a"{SHORT}\\', "lr": 1})),
+        f'password="{SHORT} and {SHORT}',
+        f'password=\\"{SHORT} and {SHORT}',
+    ],
+)
+def test_a_value_is_hidden_to_its_own_closing_quote_or_else_to_the_end(text: str) -> None:
+    shown = redact(text)
+    assert SHORT not in shown
+    assert ("lr" in shown) == ("lr" in text)
+
+
+TRACE = {
+    "HF_TOKEN": SHORT,
+    "password": 1234,
+    "credentials": {"v": [SHORT, 12], "w": {"x": SHORT}},
+    "env": [{"name": "WANDB_API_KEY", "value": SHORT}],
+    "argv": ["train.py", "--api-key", SHORT],
+    "config": json.dumps({"api_key": SHORT}),
+    "traceEvents": [
+        {"name": "aten::mm", "args": {"key": 5, "Input Dims": [[2, 3]], "token_count": 3}},
+        {"name": "api_key: [abc", "ph": "X", "ts": 1.5},
+        {"name": f'password="{SHORT}', "ph": "X", "args": {"key": SHORT, "lr": 0.1}},
+    ],
+}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("lines", [1, 1000])
+def test_a_trace_stays_json_and_loses_only_its_secrets(indent: int | None, lines: int) -> None:
+    text = json.dumps(TRACE, indent=indent).splitlines(keepends=True)
+    blocks = ["".join(text[at : at + lines]) for at in range(0, len(text), lines)]
+    shown = json.loads("".join(redact_json(blocks)))
+    assert shown == {
+        "HF_TOKEN": "***",
+        "password": "***",
+        "credentials": {"v": ["***", "***"], "w": {"x": "***"}},
+        "env": [{"name": "WANDB_API_KEY", "value": "***"}],
+        "argv": ["train.py", "--api-key", "***"],
+        "config": json.dumps({"api_key": "***"}),
+        "traceEvents": [
+            TRACE["traceEvents"][0],  # type: ignore[index]
+            {"name": "api_key: ***", "ph": "X", "ts": 1.5},
+            {"name": 'password="***', "ph": "X", "args": {"key": "***", "lr": 0.1}},
+        ],
+    }
+
+
+def test_of_a_trace_without_secrets_every_byte_stays() -> None:
+    block = '{"name": "a\\u00e9\\/ \\q \t", "x":\n[1,2 ], "broken\n}'
+    assert list(redact_json([block, block])) == [block, block]

@@ -7,6 +7,7 @@ that steps. Whatever fails here ends the zoom, not the training.
 
 import gzip
 import os
+import shutil
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["install"]
 
 _ZOOM, _FLOPS = int(Kind.ZOOM), int(Kind.FLOPS)
+_BLOCK_BYTES = 1 << 20
 
 
 def install(guest: Guest, patches: Patches, run_dir: str, request: str) -> list[Hook]:
@@ -40,23 +42,26 @@ def install(guest: Guest, patches: Patches, run_dir: str, request: str) -> list[
 def _export(profiler: torch.profiler.profile, path: str) -> None:
     """Write the trace for its owner alone, and without what looks like a secret in its names.
 
-    The profiler's own file is made by us first, so that it has our mode.
+    The profiler makes its file as the umask of the job says, so it makes it where nobody else gets.
     """
-    from fuelline.schema.files import open_own, write_whole  # noqa: PLC0415 - only for a zoom
-    from fuelline.schema.redaction import redact  # noqa: PLC0415
+    from fuelline.schema.files import OWNER_FOLDER, write_whole  # noqa: PLC0415 - only for a zoom
+    from fuelline.schema.redaction import redact_json  # noqa: PLC0415
 
-    plain = path.removesuffix(".gz")
-    os.close(open_own(plain, os.O_WRONLY))
+    parent, name = os.path.split(path)
+    folder = f"{parent}/.{name}.{os.urandom(6).hex()}"
+    plain = f"{folder}/trace.json"
+    os.mkdir(folder, OWNER_FOLDER)  # noqa: PTH102 - no pathlib; a run that was deleted stays so
     try:
         profiler.export_chrome_trace(plain)
         with (
-            open(plain, encoding="utf-8", errors="replace") as trace,  # noqa: PTH123 - no pathlib
+            open(plain, encoding="utf-8", errors="replace") as trace,  # noqa: PTH123
             write_whole(path) as file,
             gzip.open(file, "wt", compresslevel=6, encoding="utf-8") as packed,
         ):
-            packed.writelines(map(redact, trace))
+            blocks = iter(lambda: "".join(trace.readlines(_BLOCK_BYTES)), "")
+            packed.writelines(redact_json(blocks))
     finally:
-        os.unlink(plain)  # noqa: PTH108 - no pathlib
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Zoom(Hook):
