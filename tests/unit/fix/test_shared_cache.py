@@ -260,3 +260,11 @@ def test_a_job_sees_the_same_through_the_cache_twice(tmp_path: Path, folder: Pat
 def test_sharing_needs_a_cache(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--cache-shared", "true"]) == 2
     assert "--cache-shared says how to cache" in capsys.readouterr().err
+
+
+def test_the_folders_of_the_key_are_made_for_their_owner_alone(
+    folder: Path, tmp_path: Path
+) -> None:
+    open_shared_cache(folder, BUDGET, tmp_path / "data" / "fuelline" / "cache.key")
+    for name in ("data", "data/fuelline"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
