@@ -6,6 +6,7 @@ import os
 import re
 import stat
 import time
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,12 +119,12 @@ def runs_folder() -> Path:
 
 
 def saved_chips() -> list[Path]:
-    """Catalogue files of devices that `fuelline roofline --save` measured."""
+    """Catalogue files of devices that `fuelline roofline --save` measured; others' are ignored."""
     try:
         folder = home_folder() / "chips"
         names = [name for name in list_below(folder) if name.endswith(".toml")]
     except RefusedError as error:
-        say(f"{error} Devices that were measured are not known.")
+        _say_once(f"{error} Devices that were measured are not known.")
         return []
     except OSError:
         return []
@@ -133,12 +134,28 @@ def saved_chips() -> list[Path]:
 def _is_trusted(folder: Path, name: str) -> bool:
     try:
         descriptor = open_below(folder, name)
-    except OSError:
+    except OSError as error:
+        _say_once(f"{folder / name} is ignored ({error.strerror}). {_IGNORED}")
         return False
     try:
-        return is_own_file(descriptor)
+        is_ours = is_own_file(descriptor)
     finally:
         os.close(descriptor)
+    if not is_ours:
+        _say_once(
+            f"{folder / name} is ignored: it is another user's, or others can write to it. "
+            f"{_IGNORED} If it is yours, `chmod go-w {folder / name}`."
+        )
+    return is_ours
+
+
+_IGNORED = "Its device is not known to this command."
+
+
+@cache
+def _say_once(words: str) -> None:
+    """A plan asks for the devices several times."""
+    say(words)
 
 
 def undo_folder() -> Path:
