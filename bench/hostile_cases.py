@@ -475,6 +475,16 @@ def _lying_footer(arena: Arena) -> Commands:
     return _some(run)
 
 
+def _padded_bomb(arena: Arena) -> Commands:
+    """Megabytes beside the tables, so that more seems to lie on the disk."""
+    commands = _lying_footer(arena)
+    run = Path(commands[0][1])
+    (run / "spool").mkdir(exist_ok=True)
+    for name in ("padding", "spool/padding"):
+        (run / name).write_bytes(b"x" * (60 << 20))
+    return commands
+
+
 def _wide_strings(arena: Arena) -> Commands:
     """Few rows, each a text of many megabytes that packs to nothing."""
     run = arena.take("compacted")
@@ -885,6 +895,7 @@ CASES: dict[str, Callable[[Arena], Commands]] = {
     "half a million blindspots": _million_blindspots,
     "a table of equal rows": _table_bomb,
     "a table whose footer lies": _lying_footer,
+    "a table whose footer lies, padded": _padded_bomb,
     "a table of long texts": _wide_strings,
     "tables with nulls": _nulls_and_types,
     "tables of other types": _other_types,

@@ -122,7 +122,7 @@ class Bench:
             command = self._command(place, told)
             if options is not None:
                 rec = disk / "rec"
-                words = [word.replace("DISK", str(disk)) for word in options]
+                words = [word.replace("PLACE", str(place)) for word in options]
                 ours = [sys.executable, "-m", "fuelline", "run", "--run-dir", str(rec), *words]
                 command = [*ours, *command[1:]]  # which finds a python by itself
             shell = stack.enter_context(_limited(limit, case.seed, place))
@@ -133,7 +133,7 @@ class Bench:
         """The outcome with us."""
         options = list(_OPTIONS.get(case.mode, []))
         if case.mode == "cache":
-            options += ["--cache", "DISK/cache", "--cache-from", str(self.data)]
+            options += ["--cache", "PLACE/cache", "--cache-from", str(self.data)]
         if case.mode == "packed":
             options += ["--packed", str(self.pack)]
         limit = self.find_limit(case)

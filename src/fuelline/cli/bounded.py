@@ -3,23 +3,27 @@
 A few kilobytes of Parquet, JSON or SQLite can ask for all the memory there is, and a damaged file
 can make a library abort. So the commands that read runs and traces do it in a child: a fork before
 anything heavy is loaded (2 ms), whose memory is looked at two hundred times a second (0.6 % of a
-core). What it may take follows from what lies on the disk. If it takes more it is ended, and the
-user hears a sentence instead of losing the machine.
+core). What it may take follows from how much there is to read; what else lies beside it, as anybody
+could put there, does not count. If it takes more it is ended, and the user hears a sentence instead
+of losing the machine.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from fuelline.cli.saying import flush_streams, say
 from fuelline.schema.errors import FuellineError, InputError, RefusedError, UsageError
 from fuelline.schema.files import remove_drafts
+from fuelline.schema.run_folder import FIX_DIR, MANIFEST_FILE, PART_PREFIX, RUN_FILE, SPOOL_DIR
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 MEMORY_VARIABLE = "FUELLINE_MEMORY_MB"
@@ -27,8 +31,18 @@ BASE_BYTES = 320 * 10**6
 """For one process, whatever it reads; a diagnosis takes 100 to 200 MB. On a crowded machine the
 watchdog comes late, and a bomb gets 160 MB further (bench/hostile.py)."""
 TIMES_DISK = 32
-"""And so much more for each byte on the disk: tables are packed to a tenth, and 64 ranks over an
-hour take nine times their 93 MB (bench/many_ranks.py)."""
+"""And so much more for each byte on the disk, as small tables are packed best."""
+AMPLE_BYTES = 10**9
+TIMES_LARGE = 12
+"""From `AMPLE_BYTES` on, no more than so much for each: 64 ranks over an hour take nine times their
+93 MB (bench/many_ranks.py), traces of 2 GB take 300 MB."""
+_MOST_ENTRIES = 10_000
+"""Looked at in a folder; somebody may have named the root of a disk."""
+_READ_IN_RUNS = re.compile(
+    rf"(?:{PART_PREFIX}[^/]*/)?(?:{RUN_FILE}|{MANIFEST_FILE}|[^/]+\.(?:parquet|journal)"
+    rf"|{SPOOL_DIR}/[^/]+\.spool|{FIX_DIR}/[^/]+\.jsonl)"
+)
+"""Names in a run's folder that a reader opens."""
 _LOOK_SECONDS = 0.005
 _CHILDREN_EVERY = 20
 _PR_SET_PDEATHSIG = 1
@@ -83,10 +97,24 @@ class _Limit:
             self.bytes = self._set_bytes
             return
         try:
-            self.disk_bytes = _count_bytes(self._options.reads(self._options))
+            paths = self._options.reads(self._options)
+            self.disk_bytes = _count_bytes(paths, reads_all="reads_all" in self._options)
         except (FuellineError, OSError):  # the command says what is wrong with the name
             self.disk_bytes = 0
-        self.bytes = BASE_BYTES + TIMES_DISK * self.disk_bytes
+        self.bytes = BASE_BYTES + _allow(self.disk_bytes)
+
+    def is_kept(self, taken_bytes: list[int]) -> bool:
+        """Whether all processes of the command together take no more than they may.
+
+        Those that import side by side each need a base, and share what the disk allows.
+        """
+        each_bytes = BASE_BYTES if self._set_bytes is None else self._set_bytes
+        together = self.bytes + each_bytes * (len(taken_bytes) - 1)
+        return max(taken_bytes) <= self.bytes and sum(taken_bytes) <= together
+
+
+def _allow(disk_bytes: int) -> int:
+    return min(TIMES_DISK * disk_bytes, max(AMPLE_BYTES, TIMES_LARGE * disk_bytes))
 
 
 def _read_variable() -> int | None:
@@ -101,15 +129,30 @@ def _read_variable() -> int | None:
     return int(word) * 10**6
 
 
-def _count_bytes(paths: Iterable[Path]) -> int:
-    """What lies on the disk; holes do not count, and links in folders are not followed."""
+def _count_bytes(paths: Iterable[Path], *, reads_all: bool) -> int:
+    """What there is to read; holes do not count, and links in folders are not followed.
+
+    In a folder that is a run, or ought to be, only what a reader opens; with `reads_all` all files.
+    """
     total = 0
     for path in paths:
         if path.is_file():
             total += path.stat().st_blocks * 512
-        for here, _, names in os.walk(path):
-            total += sum(_count_file(os.path.join(here, name)) for name in names)  # noqa: PTH118
+        for found in islice(_walk(str(path), reads_all=reads_all), _MOST_ENTRIES):
+            if reads_all or _READ_IN_RUNS.fullmatch(os.path.relpath(found, path)):
+                total += _count_file(found)
     return total
+
+
+def _walk(folder: str, *, reads_all: bool) -> Iterator[str]:
+    """What is in a folder and below, other folders included; of a run only those it has."""
+    for here, inner, names in os.walk(folder):
+        if not reads_all:
+            inner[:] = [name for name in inner if _RUN_FOLDER.match(name)]
+        yield from (os.path.join(here, name) for name in (*inner, *names))  # noqa: PTH118
+
+
+_RUN_FOLDER = re.compile(rf"{PART_PREFIX}|(?:{SPOOL_DIR}|{FIX_DIR})$")
 
 
 def _count_file(path: str) -> int:
@@ -149,14 +192,13 @@ class _Watchdog:
         if self._looks % _CHILDREN_EVERY == 0:
             self._helpers = _find_children(self._pid)
         self._looks += 1
-        if self._measure() <= self._limit.bytes:
+        if self._limit.is_kept(self._measure()):
             return False
         self._limit.refresh()
-        return self._measure() > self._limit.bytes
+        return not self._limit.is_kept(self._measure())
 
-    def _measure(self) -> int:
-        """Of the largest: processes that import side by side each read a file of their own."""
-        return max(map(_resident_bytes, (self._pid, *self._helpers)))
+    def _measure(self) -> list[int]:
+        return [_resident_bytes(pid) for pid in (self._pid, *self._helpers)]
 
     def _end_it(self) -> int:
         self._helpers = _find_children(self._pid)

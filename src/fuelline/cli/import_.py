@@ -49,6 +49,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.set_defaults(
         act=act,
         reads=lambda options: options.trace,
+        reads_all=True,
         drafts=lambda options: [options.output.parent if options.output else runs_folder()],
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fuelline.cli.plots import add_plot, check_plot, say_plots, write_plot
 from fuelline.cli.store import home_folder
 from fuelline.schema.errors import InputError, RefusedError, UsageError
-from fuelline.schema.files import make_folder, read_given
+from fuelline.schema.files import make_folder, read_given, write_whole
 from fuelline.schema.inputs import parse_input
 
 if TYPE_CHECKING:
@@ -157,28 +157,28 @@ def _find_roofline(options: argparse.Namespace, precisions: tuple[str, ...]) -> 
 
 
 def _save(name: str, roofline: Roofline) -> None:
+    """For its owner alone, whatever the umask: a plan believes no file that others can write."""
     import msgspec  # noqa: PLC0415 - the help needs none of these
 
     from fuelline.predict.roofline.measured import write_entry  # noqa: PLC0415
-    from fuelline.report.whole_file import write_named  # noqa: PLC0415
 
+    products = write_entry(roofline, name).encode(), msgspec.json.encode(roofline)
+    _check_saving(name)  # again: measuring takes minutes
     folder = home_folder() / "chips"
     try:
         make_folder(folder, is_new=False)
+        for (path, _), content in zip(_products(name), products, strict=True):
+            with write_whole(path) as file:
+                file.write(content)
     except OSError as error:
         raise RefusedError(
             f"cannot write to {folder}: {error.strerror}. The measurement is lost; set "
             "FUELLINE_HOME."
         ) from error
 
-    products = write_entry(roofline, name).encode(), msgspec.json.encode(roofline)
-    for (path, sign), content in zip(_products(name), products, strict=True):
-        with write_named(path, sign) as file:
-            file.write(content)
-
 
 def _check_saving(name: str) -> None:
-    """Before minutes of measuring: a chip of that name that the user wrote is not replaced."""
+    """A chip of that name that the user wrote is not replaced."""
     from fuelline.report.whole_file import check_free  # noqa: PLC0415 - the help needs none of it
 
     for path, sign in _products(name):

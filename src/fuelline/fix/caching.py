@@ -27,7 +27,14 @@ from fuelline.fix.own_folder import (
     take_folder,
 )
 from fuelline.schema.errors import RefusedError
-from fuelline.schema.files import OWNER_FOLDER, enter_below, is_own, read_below, write_whole
+from fuelline.schema.files import (
+    OWNER_FOLDER,
+    enter_below,
+    is_own,
+    make_folder,
+    read_below,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +137,7 @@ def _make_own(folder: Path) -> None:
 def _make_key(path: Path) -> None:
     """What the marks are made with; whoever has it can make us believe a copy."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=OWNER_FOLDER)
+        make_folder(path.parent, is_new=False)
         if not path.exists():
             with write_whole(path) as file:
                 file.write(secrets.token_bytes(KEY_BYTES))

@@ -60,11 +60,18 @@ def check_own(folder: Path) -> None:
 def check_above(folder: Path) -> None:
     """Raise if just anybody could put another folder in the place of this one."""
     for above in folder.resolve().parents:
-        mode = above.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        try:
+            status = above.stat()
+        except FileNotFoundError:
+            continue  # it will be made, for us alone
+        if not status.st_mode & stat.S_IWOTH:
+            continue
+        if not status.st_mode & stat.S_ISVTX:
             raise NotOursError(
                 f"anybody can rename what is in {above}; `chmod +t {above}` stops that"
             )
+        if status.st_uid not in (os.geteuid(), 0):  # whom the sticky bit does not bind
+            raise NotOursError(f"user {status.st_uid} can rename what everybody has in {above}")
 
 
 def mark_folder(folder: Path, marker: str) -> None:

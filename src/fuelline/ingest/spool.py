@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, BinaryIO
 
 import polars as pl
@@ -19,7 +20,7 @@ import polars as pl
 from fuelline.ingest.excerpts import MOST_RECORDS, choose_rows, cut_events
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError
-from fuelline.schema.files import open_below
+from fuelline.schema.files import open_below, refuse_holes
 from fuelline.timeline.tables import empty_table
 
 if TYPE_CHECKING:
@@ -119,11 +120,14 @@ def read_spool(
     """
     with os.fdopen(open_below(path.parent, path.name), "rb") as file:
         check_size(file.fileno(), path)
+        refuse_holes(file, path.name)
         header = _read_header(file, path)
         if header is None:
             return None
         texts, frames, written, possible, room = Texts(), [], 0, 0, MOST_KEPT
         while chunk := file.read(CHUNK_BYTES):
+            if not _has_any(chunk):
+                continue
             rows = _columns(chunk, _FIELDS if excerpts is None else _TIMES)
             for at in (rows["kind"] == wire.Kind.TEXT).arg_true():
                 texts.add(chunk, at * wire.RECORD_BYTES)
@@ -157,9 +161,16 @@ def _read_header(file: BinaryIO, path: Path) -> SpoolHeader | None:
     page = file.read(wire.HEADER_BYTES)
     header = read_header(page, path) if len(page) == wire.HEADER_BYTES else None
     # Header and first records are written at once, so one without the other was cut short.
-    if header is None and (any(page) or any(map(any, iter(lambda: file.read(CHUNK_BYTES), b"")))):
+    if header is None and any(
+        map(_has_any, chain([page], iter(lambda: file.read(CHUNK_BYTES), b"")))
+    ):
         raise DamagedRecordingError(f"{path} was cut short: its first bytes are not its header.")
     return header
+
+
+def _has_any(chunk: bytes) -> bool:
+    """Whether it is more than zeros; a file of holes has gigabytes of them for nothing."""
+    return chunk != bytes(len(chunk))
 
 
 def count_records(path: Path) -> int:
@@ -175,6 +186,7 @@ def read_moments(path: Path) -> list[int]:
     """When some records at equal distances in a spool began, in order."""
     records, moments_ns = count_records(path), []
     with os.fdopen(open_below(path.parent, path.name), "rb") as file:
+        refuse_holes(file, path.name)
         for number in range(0, records, max(1, records // PACE_RECORDS)):
             file.seek(wire.HEADER_BYTES + number * wire.RECORD_BYTES)
             record = file.read(wire.RECORD_BYTES)

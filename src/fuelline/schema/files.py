@@ -184,24 +184,25 @@ def write_whole(path: Folder, mode: int = OWNER_FILE) -> Iterator[BinaryIO]:
 
 def make_draft_folder(folder: Folder, name: str) -> str:
     """A new folder of our own for what becomes a folder of that name; it says which process's."""
-    os.makedirs(folder, OWNER_FOLDER, exist_ok=True)  # noqa: PTH103 - no pathlib in guests
+    make_folder(folder, is_new=False)
     draft = os.path.join(folder, f".{name[:100]}.{os.getpid()}.{os.urandom(6).hex()}")  # noqa: PTH118
     os.mkdir(draft, OWNER_FOLDER)  # noqa: PTH102
     return draft
 
 
 def remove_drafts(folder: Folder, pid: int) -> None:
-    """Take away the draft folders of a process that was killed."""
-    import shutil  # noqa: PLC0415 - guests of a job need not load it
+    """Take away the draft folders of a process that was killed, by the exact pattern of theirs."""
+    import re  # noqa: PLC0415 - guests of a job need not load these
+    import shutil  # noqa: PLC0415
 
+    pattern = re.compile(rf"\..+\.{pid}\.[0-9a-f]{{12}}", re.DOTALL)
     try:
         names = list_below(folder)
     except OSError:
         return
     for name in names:
         draft = os.path.join(folder, name)  # noqa: PTH118
-        is_draft = name.startswith(".") and name.split(".")[-2:-1] == [str(pid)]
-        if is_draft and is_own_folder(draft):
+        if pattern.fullmatch(name) and is_own_folder(draft):
             shutil.rmtree(draft, ignore_errors=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -144,6 +145,32 @@ def test_a_saved_device_can_be_planned_with(
     assert option["chip"] == "here"
     # 1.24 billion weights of 2 bytes over 10 GB/s cannot take less than a quarter of a second.
     assert option["tpot_s"]["value"] > 0.24
+
+
+def test_a_device_saved_under_any_umask_can_be_planned_with(
+    target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch_device, "measure_device", lambda *_: roofline())
+    before = os.umask(0o002)
+    try:
+        assert main(["roofline", "--save", "shared", "--device", "cpu"]) == 0
+    finally:
+        os.umask(before)
+    for path in (target.parent / "home" / "chips").glob("shared.*"):
+        assert path.stat().st_mode & 0o777 == 0o600
+    assert main(["plan", "serve", "llama-3.2-1b", "--chip", "shared", "--in", "64"]) == 0
+    assert not capsys.readouterr().err.count("ignored")
+
+
+def test_a_saved_device_that_is_ignored_is_named_once(
+    target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = target.parent / "home" / "chips" / "here.toml"
+    path.chmod(0o664)
+    assert main(["plan", "serve", "llama-3.2-1b", "--chip", "h100-sxm", "--in", "64"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count(f"{path} is ignored") == 1
+    assert f"`chmod go-w {path}`" in said
 
 
 def test_a_measurement_under_load_warns_and_says_how_to_repeat(

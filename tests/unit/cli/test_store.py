@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +19,7 @@ from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
 from tests.unit.ingest.remains import RUN, write_run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -76,11 +79,110 @@ def test_one_bad_run_does_not_hide_the_others(
     assert find_run("a-g") == home / "runs" / "a-good"
 
 
-def test_a_link_in_the_store_is_found_only_if_it_is_a_run(home: Path) -> None:
+def test_a_link_in_the_store_is_no_run(home: Path) -> None:
+    write_run(home / "elsewhere")
     (home / "runs").mkdir()
+    (home / "runs" / "planted").symlink_to(home / "elsewhere")
     (home / "runs" / "nowhere").symlink_to("/nonexistent")
     (home / "runs" / "device").symlink_to("/dev/zero")
     assert list_runs() == []
+
+
+def plant_open(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+
+
+def plant_open_above(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    folder.parent.chmod(0o777)
+
+
+def plant_open_before_it_is_there(folder: Path) -> None:
+    plant_open(folder.parent)
+
+
+def plant_foreign(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    os.chown(folder, 65534, 65534)
+
+
+def plant_sticky_above(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    folder.parent.chmod(0o1777)
+    os.chown(folder.parent, 65534, 65534)
+
+
+def plant_link(folder: Path) -> None:
+    folder.parent.mkdir(parents=True)
+    (folder.parent / "mine").mkdir()
+    folder.symlink_to(folder.parent / "mine")
+    os.chown(folder, 65534, 65534, follow_symlinks=False)
+
+
+PLANTED = [
+    plant_open,
+    plant_open_above,
+    plant_open_before_it_is_there,
+    plant_foreign,
+    plant_link,
+    plant_sticky_above,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+@pytest.mark.parametrize("variable", ["HOME", "XDG_DATA_HOME"])
+def test_a_store_that_others_may_have_planted_is_refused_and_the_job_runs(
+    tmp_path: Path, plant: Callable[[Path], None], variable: str
+) -> None:
+    if plant in (plant_foreign, plant_link, plant_sticky_above) and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    base = tmp_path / ".local/share" if variable == "HOME" else tmp_path / "data"
+    plant(base / "fuelline")
+    environment = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": ""}
+    environment.pop(store.HOME_VARIABLE, None)
+    if variable == "XDG_DATA_HOME":
+        environment[variable] = str(base)
+    done = subprocess.run(
+        [sys.executable, "-m", "fuelline", "run", "echo", "ran"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert "is no place to keep runs" in done.stderr
+    assert "The job runs all the same" in done.stderr
+    assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o775])
+def test_an_ordinary_home_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    monkeypatch.delenv(store.HOME_VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    folder = tmp_path / "share" / "fuelline"
+    assert store.home_folder() == folder
+    for each in (folder.parent, folder):
+        each.mkdir()
+        each.chmod(mode)
+    assert store.home_folder() == folder
+    folder.rmdir()
+    (tmp_path / "scratch").mkdir()
+    folder.symlink_to(tmp_path / "scratch")
+    assert store.home_folder() == folder
+
+
+def test_a_run_is_named_by_its_path_where_the_store_is_refused(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(home / "run")
+    home.chmod(0o777)
+    assert store.name_run(home / "run") == str(home / "run")
+    assert main(["diagnose", str(home / "run")]) == 0
+    assert main(["runs"]) == RefusedError.exit_code
+    assert "FUELLINE_HOME" in capsys.readouterr().err
 
 
 def test_saved_chips_are_our_own_regular_files(home: Path) -> None:

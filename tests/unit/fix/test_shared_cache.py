@@ -274,3 +274,11 @@ def test_what_the_cache_has_no_memory_for_is_left_to_the_source(
 
     monkeypatch.setattr(shared_cache, where, refuse)
     assert cache.open(str(source / "a")) is None
+
+
+def test_the_folders_of_the_key_are_made_for_their_owner_alone(
+    folder: Path, tmp_path: Path
+) -> None:
+    open_shared_cache(folder, BUDGET, tmp_path / "data" / "fuelline" / "cache.key")
+    for name in ("data", "data/fuelline"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700

@@ -1,12 +1,13 @@
 """A spool is read as far as it was written, whatever happened to it."""
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.ingest.spool import SpoolContent, read_spool
+from fuelline.ingest.spool import CHUNK_BYTES, SpoolContent, read_moments, read_spool
 from fuelline.record.spool import Spool
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError
@@ -239,3 +240,18 @@ def test_a_blindspot_of_the_hooks_is_kept_though_it_has_no_time(tmp_path: Path) 
     content = read_spool(Path(writer.path))
     assert content is not None
     assert (content.events["kind"].to_list(), content.damaged) == ([Kind.BLINDSPOT], 0)
+
+
+@pytest.mark.parametrize("front", [b"", header()])
+def test_a_spool_of_holes_is_refused_without_reading_them(path: Path, front: bytes) -> None:
+    path.write_bytes(front)
+    os.truncate(path, wire.CAP_BYTES)
+    with pytest.raises(OSError, match="mostly holes"):
+        read_spool(path)
+    with pytest.raises(OSError, match="mostly holes"):
+        read_moments(path)
+
+
+def test_zeros_between_records_are_passed_over(path: Path) -> None:
+    content = read(path, header() + record(Kind.NEXT) + bytes(CHUNK_BYTES * 3) + record(Kind.SAVE))
+    assert (kinds(content), content.damaged) == ([Kind.NEXT, Kind.SAVE], 0)

@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from fuelline.schema import files
-from fuelline.schema.files import is_own_folder, list_below, open_below, read_below, write_whole
+from fuelline.schema.files import (
+    is_own_folder,
+    list_below,
+    make_draft_folder,
+    open_below,
+    read_below,
+    remove_drafts,
+    write_whole,
+)
 
 
 def _refusal(folder: Path, name: str) -> OSError:
@@ -120,3 +128,25 @@ def test_a_file_of_our_own_is_not_written_through_a_link(tmp_path: Path) -> None
     with pytest.raises(OSError, match="symbolic links"):
         files.open_own(tmp_path / "link", os.O_WRONLY)
     assert not (tmp_path / "target").exists()
+
+
+def test_only_drafts_of_the_process_are_removed(tmp_path: Path) -> None:
+    draft = make_draft_folder(tmp_path, "run")
+    foreign = [
+        ".notes.4711.backup",
+        f".notes.{os.getpid()}.backup",
+        f"run.{os.getpid()}.0123456789ab",
+    ]
+    foreign += [f".run.{os.getpid()}.0123456789abc", ".run.1.0123456789ab"]
+    for name in foreign:
+        (tmp_path / name).mkdir()
+    for pid in (4711, os.getpid()):
+        remove_drafts(tmp_path, pid)
+    assert not Path(draft).exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(foreign)
+
+
+def test_folders_above_a_draft_are_made_for_their_owner_alone(tmp_path: Path) -> None:
+    make_draft_folder(tmp_path / "store" / "runs", "run")
+    for folder in (tmp_path / "store", tmp_path / "store" / "runs"):
+        assert folder.stat().st_mode & 0o777 == 0o700
