@@ -57,14 +57,14 @@ def test_a_note_of_a_failure_is_redacted_and_private(
     assert stat.S_IMODE(note.stat().st_mode) == 0o600
 
 
-def test_a_note_is_short_where_our_package_cannot_be_loaded(
+def test_a_note_is_redacted_also_where_our_package_cannot_be_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = load_watch(monkeypatch)
     monkeypatch.setitem(sys.modules, "fuelline.schema.redaction", None)
     watch.leave_note(str(tmp_path), f"torch: OSError('{TOKEN}')")
     (note,) = tmp_path.iterdir()
-    assert note.read_text() == "torch: OSError\n"
+    assert note.read_text() == "torch: OSError('***')\n"
 
 
 def test_what_fix_did_is_private_and_redacted_and_makes_no_run_again(tmp_path: Path) -> None:
