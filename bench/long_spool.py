@@ -122,8 +122,9 @@ def cap(spool: Path) -> int:
     beyond = bytes(raw[wire.CAP_BYTES :])
     del raw[wire.CAP_BYTES :]
     if beyond:
-        wire.WORD.pack_into(raw, wire.DROPPED_OFFSET, count(beyond))
-        wire.WORD.pack_into(raw, wire.STOPPED_OFFSET, errno.EFBIG)
+        trainer, _, faults, live, _, written = wire.NOTES.unpack_from(raw, wire.NOTES_OFFSET)
+        notes = trainer, count(beyond), faults, live, errno.EFBIG, written
+        wire.NOTES.pack_into(raw, wire.NOTES_OFFSET, *notes)
     spool.write_bytes(raw)
     return count(bytes(raw[wire.HEADER_BYTES :]))
 

@@ -51,7 +51,7 @@ class Writer:
         now_ns = time.monotonic_ns()
         wire.HEADER.pack_into(head, 0, wire.MAGIC, wire.VERSION, pid, 1, 0x030B0000, now_ns, 0)
         if is_trainer:
-            wire.WORD.pack_into(head, wire.TRAINER_OFFSET, pid)
+            wire.NOTES.pack_into(head, wire.NOTES_OFFSET, pid, 0, 0, 0, 0, 0)
         self._file = (folder / f"{pid}-{now_ns}{wire.SUFFIX}").open("wb", buffering=0)
         self._file.write(head)
 

@@ -21,8 +21,6 @@ from fuelline.schema.storages import STORAGE_NAMES, StorageKind
 
 MOST_WORKERS = 512
 """On one host; the model counts no further (predict.network)."""
-_MOST_BYTES = 16 * 1024 * 1024
-"""Of what `fuelline probe --json` wrote: it has some kilobytes."""
 _PARTS = ("checkpoint", "validation", "loop", "garbage collection", "epoch start")
 
 _EPILOG = """\

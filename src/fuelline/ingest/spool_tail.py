@@ -2,9 +2,8 @@
 
 The first look begins some seconds before the end of the file; what lies before that is only
 counted, in slices that the caller's budget pays for: a run of many hours is on the screen at once.
-The file is read with pread, not mapped: one that shrinks under a mapping would kill us. A slot that
-was taken but not filled, as happens in version 1, is looked at again a few times: its thread may
-only have been suspended.
+The file is read with pread, not mapped: one that shrinks under a mapping would kill us. Records are
+written in order, so nothing that was passed is looked at again.
 What must stay true: every record is told or counted once, wherever the first look began.
 """
 
@@ -40,7 +39,6 @@ FIRST_LOOK_BYTES = 1024 * 1024
 """A first look sees at most this much of the end: 16,384 records."""
 FIRST_LOOK_NS = 15 * 10**9
 SLICE_BYTES = 1024 * 1024
-HOLE_LOOKS = 3
 
 _SIZE = wire.RECORD_BYTES
 _KIND_AT = _SIZE - 2
@@ -89,7 +87,6 @@ class SpoolTail:
         """Records that cannot have been written by us."""
         self._at = 0
         self._past = (wire.HEADER_BYTES, wire.HEADER_BYTES)
-        self._holes: dict[int, int] = {}
         self._texts = Texts()
         self._unread: list[int] = []
 
@@ -109,7 +106,6 @@ class SpoolTail:
             look = Look(header)
             if not self._at:
                 self._begin(fd)
-            self._look_into_holes(fd, look)
             self._follow(fd, look)
             self._count_past(fd, look, budget_bytes)
         finally:
@@ -144,10 +140,6 @@ class SpoolTail:
                 return
 
     def _take(self, body: bytes, kinds: bytes, look: Look) -> None:
-        hole = kinds.find(0)
-        while hole >= 0:
-            self._holes[self._at + hole * _SIZE] = HOLE_LOOKS
-            hole = kinds.find(0, hole + 1)
         for record in wire.RECORD.iter_unpack(body):
             self._keep(record, look)
         self._note(body, kinds, look.notes)
@@ -160,18 +152,6 @@ class SpoolTail:
             look.records.append(record)
         elif kind != Kind.BLINDSPOT:  # which has no time
             self.damaged += 1
-
-    def _look_into_holes(self, fd: int, look: Look) -> None:
-        for offset, looks in list(self._holes.items()):
-            body = os.pread(fd, _SIZE, offset)
-            if len(body) == _SIZE and body[_KIND_AT]:
-                self._keep(wire.RECORD.unpack(body), look)
-                self._note(body, body[_KIND_AT::_SIZE], look.notes)
-                del self._holes[offset]
-            elif looks > 1:
-                self._holes[offset] = looks - 1
-            else:
-                del self._holes[offset]
 
     def _count_past(self, fd: int, look: Look, budget_bytes: int) -> None:
         at, end = self._past

@@ -28,20 +28,13 @@ PHASE_OFFSET = 64
 """The `Phase` that the trainer thread is in right now: in the live page, and 0 in the file."""
 NOTES_OFFSET = 72
 """Where the words of the header begin that change now and then, in this order."""
-TRAINER_OFFSET = 72
-"""Native id of the trainer thread; 0 before there is one."""
-DROPPED_OFFSET = 80
-"""Records that could not be kept (cap reached, disk full)."""
-FAULTS_OFFSET = 88
-"""Exceptions that a hook's guard caught; each is a BLINDSPOT while there is room."""
-LIVE_FD_OFFSET = 96
-"""The trainer's descriptor of the live page, plus one; 0: there is no such page."""
-STOPPED_OFFSET = 104
-"""errno for which nothing more is kept (EFBIG: a cap, ENOSPC: disk full), else 0."""
-WRITTEN_OFFSET = 112
-"""Where the file ended when this was written; a shorter one was cut. 0 before version 2."""
 NOTES = struct.Struct("<6Q")
-"""Trainer, dropped, faults, live descriptor, stopped, written."""
+"""Native id of the trainer thread; 0 before there is one.
+Records that could not be kept (cap reached, disk full).
+Exceptions that a hook's guard caught; each is a BLINDSPOT while there is room.
+The trainer's descriptor of the live page, plus one; 0: there is no such page.
+errno for which nothing more is kept (EFBIG: a cap, ENOSPC: disk full), else 0.
+Where the file ended when this was written; a shorter one was cut. 0 before version 2."""
 
 LIVE_NAME = "fuelline-phase"
 LIVE_BYTES = 4096

@@ -35,16 +35,21 @@ if TYPE_CHECKING:
 PID, TID, CREATED_NS = 4711, 4712, 10**12
 
 
-def header(*, magic: bytes = wire.MAGIC, version: int = wire.VERSION, pid: int = PID) -> bytes:
-    """The header page of a spool."""
-    front = wire.HEADER.pack(magic, version, pid, 1, 0x030B0000, CREATED_NS, 10**18)
-    return front.ljust(wire.HEADER_BYTES, b"\0")
+def header(
+    *notes: int, magic: bytes = wire.MAGIC, version: int = wire.VERSION, pid: int = PID
+) -> bytes:
+    """The header page of a spool, with the first of its `wire.NOTES`."""
+    page = bytearray(wire.HEADER_BYTES)
+    wire.HEADER.pack_into(page, 0, magic, version, pid, 1, 0x030B0000, CREATED_NS, 10**18)
+    wire.NOTES.pack_into(page, wire.NOTES_OFFSET, *notes, *(0,) * (6 - len(notes)))
+    return bytes(page)
 
 
 def spool(*records: bytes, front: bytes | None = None) -> bytes:
     """A spool as the recorder leaves it: a header that knows its length, and records."""
     content = bytearray((header() if front is None else front) + b"".join(records))
-    wire.WORD.pack_into(content, wire.WRITTEN_OFFSET, len(content))
+    *notes, _ = wire.NOTES.unpack_from(content, wire.NOTES_OFFSET)
+    wire.NOTES.pack_into(content, wire.NOTES_OFFSET, *notes, len(content))
     return bytes(content)
 
 

@@ -39,9 +39,7 @@ HERE = msgspec.structs.replace(
 
 
 def trainer_header(pid: int = PID) -> bytes:
-    raw = bytearray(header(pid=pid))
-    wire.WORD.pack_into(raw, wire.TRAINER_OFFSET, TID)
-    return bytes(raw)
+    return header(TID, pid=pid)
 
 
 @pytest.fixture

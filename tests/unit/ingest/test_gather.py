@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from fuelline.ingest.gather import Remains, gather
-from fuelline.schema import wire
 from fuelline.schema.errors import NewerRecordingError
 from fuelline.schema.journal import encode_frame
 from fuelline.schema.recording import SPOOL_DIR
@@ -94,9 +93,8 @@ def test_the_same_blindspot_of_many_workers_is_said_once(tmp_path: Path) -> None
 
 def test_dropped_and_damaged_records_are_blindspots_with_their_number(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
-    page = bytearray(header(pid=6000))
-    wire.WORD.pack_into(page, wire.DROPPED_OFFSET, 12)
-    (run / SPOOL_DIR / "6000.spool").write_bytes(bytes(page) + record(99) + record(98))
+    page = header(0, 12, pid=6000)
+    (run / SPOOL_DIR / "6000.spool").write_bytes(page + record(99) + record(98))
     said = whats(gather(run))
     assert "12 records of process 6000" in said
     assert "2 records of process 6000" in said

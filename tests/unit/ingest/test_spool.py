@@ -221,10 +221,7 @@ def test_a_newer_spool_is_refused_with_both_versions(path: Path) -> None:
 
 
 def test_the_live_words_are_read(path: Path) -> None:
-    page = bytearray(header())
-    wire.WORD.pack_into(page, wire.DROPPED_OFFSET, 12)
-    wire.WORD.pack_into(page, wire.FAULTS_OFFSET, 3)
-    content = read(path, bytes(page))
+    content = read(path, header(0, 12, 3))
     assert (content.dropped, content.faults) == (12, 3)
 
 

@@ -139,27 +139,6 @@ def test_batches_that_were_none_are_not_counted(tmp_path: Path) -> None:
     assert (look.past_batches, len(look.records)) == (2, 1)
 
 
-def test_a_slot_that_is_filled_late_is_told_then(tmp_path: Path) -> None:
-    path = tmp_path / "1.spool"
-    first, late, last = (record(Kind.GC, start_ns=at) for at in (11, 12, 13))
-    path.write_bytes(header() + first + HOLE + last + bytes(4096))
-    tail = SpoolTail(path)
-    assert starts_in(tail.look()) == [11, 13]
-    with path.open("r+b") as file:
-        os.pwrite(file.fileno(), late, wire.HEADER_BYTES + wire.RECORD_BYTES)
-    assert starts_in(tail.look()) == [12]
-    assert starts_in(tail.look()) == []
-
-
-def test_a_slot_that_is_never_filled_is_given_up(tmp_path: Path) -> None:
-    path = tmp_path / "1.spool"
-    path.write_bytes(header() + HOLE + record(Kind.GC))
-    tail = SpoolTail(path)
-    for _ in range(spool_tail.HOLE_LOOKS + 1):
-        tail.look()
-    assert not tail._holes
-
-
 @pytest.mark.parametrize(
     "rest",
     [
