@@ -104,3 +104,9 @@ def test_options_that_make_no_sense_start_nothing(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "needs an accelerator" in done.stderr
     assert left(tmp_path) == set()
+
+
+def test_a_recording_that_is_kept_can_be_without_its_command(tmp_path: Path) -> None:
+    done = feed(tmp_path, "trains", "--no-command", "--run-dir", str(tmp_path / "kept"))
+    assert done.returncode == 0, done.stderr
+    assert b"fed.py" not in (tmp_path / "kept" / "run.json").read_bytes()

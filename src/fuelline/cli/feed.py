@@ -16,7 +16,7 @@ import msgspec
 
 from fuelline.cli.endings import clean_up_on_signals
 from fuelline.cli.orphans import adopt_orphans, end_orphans
-from fuelline.cli.run import resolve_command
+from fuelline.cli.run import add_no_command, resolve_command
 from fuelline.fix.adapters import FEED_VARIABLE, put_on_path
 from fuelline.record.launch import launch
 from fuelline.schema.errors import InputError, RefusedError, UsageError
@@ -97,6 +97,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="DIR",
         help="keep the recording of the measurement here (default: it is not kept)",
     )
+    add_no_command(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(act=act)
@@ -115,7 +116,7 @@ def act(options: argparse.Namespace) -> int:
         tempfile.TemporaryDirectory(prefix="fuelline-feed-") as scratch,
     ):
         folder = Path(scratch)
-        outcome = _run(command, folder, request)
+        outcome = _run(command, folder, request, [] if options.no_command else None)
         accounts = _read_accounts(folder)
         _check(accounts, outcome, request)
         feed = _judge(folder / "run", accounts, request)
@@ -139,7 +140,9 @@ def _request(options: argparse.Namespace) -> FeedRequest:
     )
 
 
-def _run(command: list[str], folder: Path, request: FeedRequest) -> Outcome:
+def _run(
+    command: list[str], folder: Path, request: FeedRequest, shown: list[str] | None
+) -> Outcome:
     """Run the script until its loader is measured; whatever it leaves behind is ended."""
     adopt_orphans()
     more = {
@@ -148,7 +151,9 @@ def _run(command: list[str], folder: Path, request: FeedRequest) -> Outcome:
         "PYTHONDONTWRITEBYTECODE": "1",  # nothing changes on disk
     }
     try:
-        outcome = launch(command, folder / "run", more=more, stdout=sys.stderr.fileno())
+        outcome = launch(
+            command, folder / "run", more=more, stdout=sys.stderr.fileno(), shown=shown
+        )
     finally:
         end_orphans()
     if outcome.problem is not None:

@@ -108,12 +108,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     add_serving(parser)
     add_price(parser)
-    parser.add_argument(
-        "--no-command",
-        action="store_true",
-        help="do not record the command line (default: recorded, with *** for what looks like a "
-        "secret)",
-    )
+    add_no_command(parser)
     parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
     parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     parser.set_defaults(act=act)
@@ -155,6 +150,16 @@ def separate_job(words: list[str]) -> list[str]:
             break
         takes_value = word in _VALUED and not takes_value
     return words
+
+
+def add_no_command(parser: argparse.ArgumentParser) -> None:
+    """`--no-command`, for every command that keeps a recording of a job."""
+    parser.add_argument(
+        "--no-command",
+        action="store_true",
+        help="do not record the command line (default: recorded, with *** for what looks like a "
+        "secret)",
+    )
 
 
 def add_price(parser: argparse.ArgumentParser) -> None:
