@@ -41,6 +41,24 @@ def test_a_job_that_ends_before_the_zoom_is_recorded_all_the_same(tmp_path: Path
     assert read_recording(tmp_path / "run").blindspots == ()
 
 
+FAILS = """
+import torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(9):
+    model(torch.ones(2, 8)).sum().backward()
+    optimizer.step()
+    if step == 3:
+        raise ValueError("in the midst of a zoom")
+"""
+
+
+def test_a_job_that_fails_in_the_midst_of_a_zoom_fails_as_without(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(FAILS)
+    outcome = launch([sys.executable, str(tmp_path / "job.py")], tmp_path / "run", zoom="3@3")
+    assert outcome.returncode == 1
+
+
 @pytest.mark.parametrize("word", ["3", "@5", "0@5", "x@y", "3@-1", "1000@1"])
 def test_a_word_that_is_no_zoom_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as leaving:

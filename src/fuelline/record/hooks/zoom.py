@@ -5,6 +5,7 @@ The trace is left beside the recording for a trace viewer. Steps are those of th
 that steps. Whatever fails here ends the zoom, not the training.
 """
 
+import atexit
 import gzip
 import os
 import shutil
@@ -83,6 +84,8 @@ class Zoom(Hook):
         self._profiler: torch.profiler.profile | None = None
         self._counter: FlopCounterMode | None = None
         guest.on_fork(self._let_go)
+        # A job that fails in the midst of it: torch crashes at the exit if its profiler still runs.
+        atexit.register(self._give_up)
 
     def notice(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """Torch calls this after each optimizer step."""
