@@ -13,7 +13,9 @@ JOB = Path(__file__).parent / "jobs" / "fed.py"
 
 
 def feed(folder: Path, way: str, *options: str) -> subprocess.CompletedProcess[str]:
-    scratch = folder / "tmp"
+    scratch = (
+        folder / "t"
+    )  # short: torch makes sockets below, whose paths have 107 characters at most
     scratch.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "fuelline", "feed", "--seconds", "1", *options]
     return subprocess.run(
@@ -27,7 +29,7 @@ def feed(folder: Path, way: str, *options: str) -> subprocess.CompletedProcess[s
 
 
 def left(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()} - {"tmp"}
+    return {path.name for path in folder.iterdir()} - {"t"}
 
 
 def is_running(word: str) -> bool:
@@ -66,7 +68,7 @@ def test_no_line_of_the_script_runs_after_the_takeover_but_exit_functions_do(
 
 
 def test_nothing_stays_on_disk_or_running(fed: tuple[Path, dict[str, Any]]) -> None:
-    assert list((fed[0] / "tmp").glob("fuelline*")) == []
+    assert list((fed[0] / "t").glob("fuelline*")) == []
     assert not is_running(str(fed[0]))
 
 

@@ -55,7 +55,9 @@ def test_a_tuning_that_is_ended_leaves_neither_its_job_nor_its_folder(
     script: Path, tmp_path: Path
 ) -> None:
     """While settings are tried: the job is a plain child then, and would train on without us."""
-    scratch = tmp_path / "scratch"
+    scratch = (
+        tmp_path / "t"
+    )  # short: torch makes sockets below, whose paths have 107 characters at most
     scratch.mkdir()
     code = (
         "import sys, fuelline.cli.trial_runs as runs; runs.BASELINE_S = 1.0;"
