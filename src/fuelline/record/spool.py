@@ -6,7 +6,7 @@ through a mapping: whatever becomes of the file (cut short, deleted, on a full d
 and records are counted instead of kept; a store to a mapping would be SIGBUS, which kills the
 training. A forked child gets a file of its own at its first record.
 
-Price of a write: 3 us with the compiled part (bench/overhead.py), and more in the midst of a
+Price of a write: 7 us on a busy machine, of a held record 0.5 us, and more in the midst of a
 training, which leaves no line of this code in the caches. So where records come quickly they are
 held and written many at a time: then `kill -9` costs the last HOLD_NS of them.
 """
