@@ -34,7 +34,7 @@ BUSY = 0.8
 """Share of their time above which workers are the limit; below it they wait for each other's turn,
 or for indices."""
 HEADROOM = 1.15
-"""More workers than the mean needs, since fetches differ (prototype, shared/LOADERS.md)."""
+"""More workers than the mean needs, since fetches differ (found with a prototype)."""
 QUEUED = 0.25
 """Share of a fetch that is spent waiting for a core, beyond which more workers only queue
 (prototype, shared/LOADERS.md)."""

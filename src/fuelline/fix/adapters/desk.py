@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Desk", "open_desk"]
 
 MOST_SPARE = 16
-"""Parked workers of one loader: each takes 90 ms to start, once (shared/LOADERS.md)."""
+"""Parked workers of one loader: each takes 90 ms to start, once (measured on 2 cores)."""
 MOST_DATASETS = 64
 """Remembered: a job has a few, or makes them by the thousand and then none is met again."""
 PER_CORE = 4

@@ -20,7 +20,7 @@ from fuelline.fix.resources import find_busy, find_free_memory, find_free_shared
 __all__ = ["Gauge", "Stretch", "add_room"]
 
 LEAST_WORKER_BYTES = 32 << 20
-"""A worker costs at least this much: 9 MB when parked (shared/LOADERS.md), more when it works."""
+"""A worker costs at least this much: 9 MB when parked (measured on 2 cores), more when it works."""
 _NOTHING = Usage(0, 0, 0)
 
 
