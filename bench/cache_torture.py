@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import results
-from fuelline.fix.adapters import local_cache
-from fuelline.fix.adapters.local_cache import LocalCache
-from fuelline.fix.caching import open_cache
+from fuelline.fix.files import local_cache
+from fuelline.fix.files.caching import open_cache
+from fuelline.fix.files.local_cache import LocalCache
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "10000"))
 FILES = 48

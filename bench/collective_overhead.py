@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import distributed as dist
 
-from fuelline.record.hooks.install import Installation
+from fuelline.record.hooks.torch.install import Installation
 from fuelline.record.spool import Spool
 
 if TYPE_CHECKING:

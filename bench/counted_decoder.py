@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from fuelline.schema.models import Model
+    from fuelline.schema.plan.models import Model
 
 
 class Bytes:

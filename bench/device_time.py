@@ -19,8 +19,8 @@ from bench import results
 from bench.zoo.cases import CASES
 from bench.zoo.record import RUNS
 from fuelline.pipeline import measure_run
-from fuelline.predict import Fit, fit
 from fuelline.schema.readings import Missing, Reading
+from fuelline.whatif import Fit, fit
 
 EMULATED = {"arrays", "audio", "files", "images", "objects", "pauses"} | {
     "tars",

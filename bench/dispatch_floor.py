@@ -2,7 +2,7 @@
 
 Chains of tiny operators on one sample, forward and backward, CPU time over nodes of the autograd
 graph, in turn with the observer's fixed piece of Python: both change with the speed of the machine,
-their ratio hardly does. `signals/compute.py` takes its NODE_SPINS from here.
+their ratio hardly does. `signals/recorded/compute.py` takes its NODE_SPINS from here.
 
     python -m bench.dispatch_floor
 """
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-from fuelline.record.hooks.graph import count_nodes
+from fuelline.record.hooks.torch.graph import count_nodes
 from fuelline.record.samplers.speed import time_spin
-from fuelline.signals.compute import NODE_SPINS
+from fuelline.signals.recorded.compute import NODE_SPINS
 
 DEPTH = 200
 REPEATS = 5

@@ -27,10 +27,10 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from fuelline.fix.adapters.elastic import build
-from fuelline.fix.adapters.keeper import Keeper, Rules
-from fuelline.fix.journal import Journal
-from fuelline.fix.looks import Limits
+from fuelline.fix.elastic.controller import Keeper, Rules
+from fuelline.fix.elastic.iterator import build
+from fuelline.fix.elastic.journal import Journal
+from fuelline.fix.elastic.observation import Limits
 
 SAMPLERS = ("in order", "shuffled", "weighted", "subset", "distributed", "own", "own batches")
 KINDS = ("plain", "nested", "text", "drawing", "asking", "failing")

@@ -23,8 +23,8 @@ from typing import Any
 from torch.utils.data import dataloader
 
 from bench import fix_job, results
-from fuelline.fix.adapters import put_on_path
-from fuelline.schema.fixes import FIX_VARIABLE
+from fuelline.fix.job_site import put_on_path
+from fuelline.schema.diagnosis.fixes import FIX_VARIABLE
 from fuelline.schema.wire import RUN_DIR_VARIABLE
 
 PROCESSES = 8

@@ -219,7 +219,7 @@ def try_case(kind: str, seed: int, seeds: dict[str, list[bytes]], folder: Path) 
     from fuelline import pipeline
     from fuelline.ingest import import_trace
     from fuelline.schema.errors import FuellineError
-    from fuelline.schema.recording import RunFacts
+    from fuelline.schema.run.recording import RunFacts
 
     try:
         data, name = make_case(kind, seed, seeds)

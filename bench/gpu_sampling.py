@@ -22,7 +22,7 @@ from tests.stubs import nvml
 
 from fuelline.record.journal import Writer
 from fuelline.record.samplers.devices.sampler import Devices
-from fuelline.schema.samples import DeviceSample
+from fuelline.schema.run.samples import DeviceSample
 
 GPUS = 8
 WARM_UP_S = 2.0

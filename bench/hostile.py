@@ -35,9 +35,9 @@ import msgspec
 
 from bench import fuzz_importers, results
 from bench.hostile_cases import CANARY, CASES, Arena, read_all, replace_by_link, reseal
-from fuelline.schema.journal import decode_frames, encode_frame
-from fuelline.schema.recording import MANIFEST_FILE
-from fuelline.schema.samples import JOURNAL_NAME
+from fuelline.schema.run.journal import decode_frames, encode_frame
+from fuelline.schema.run.recording import MANIFEST_FILE
+from fuelline.schema.run.samples import JOURNAL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,10 +23,11 @@ import msgspec
 import polars as pl
 import zstandard
 
-from fuelline.schema import samples, wire
-from fuelline.schema.journal import decode_frames, encode_frame
-from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, SPOOL_DIR
-from fuelline.schema.samples import JOURNAL_NAME
+from fuelline.schema import wire
+from fuelline.schema.run import samples
+from fuelline.schema.run.journal import decode_frames, encode_frame
+from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE, SPOOL_DIR
+from fuelline.schema.run.samples import JOURNAL_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,8 +22,8 @@ from typing import Any
 
 from bench import results
 from bench.peer_job import PEERS
-from fuelline.fix.adapters import SITE_DIR
-from fuelline.schema.fixes import FIX_VARIABLE
+from fuelline.fix.job_site import SITE_DIR
+from fuelline.schema.diagnosis.fixes import FIX_VARIABLE
 from fuelline.schema.wire import RUN_DIR_VARIABLE
 
 OURS = "run --fix, from 1 worker"

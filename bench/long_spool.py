@@ -25,7 +25,7 @@ from bench.hour import folder_bytes
 from bench.stretch import RECORD, stretch
 from bench.zoo.record import FUELLINE
 from fuelline.schema import wire
-from fuelline.schema.recording import SPOOL_DIR
+from fuelline.schema.run.recording import SPOOL_DIR
 
 OUT = Path(__file__).parent / "out" / "long_spool"
 SECONDS, RECORDED_S = 190.0, 15

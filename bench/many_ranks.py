@@ -22,7 +22,7 @@ from bench import results
 from bench.stretch import RECORD, stretch
 from fuelline.ingest import compact_recording
 from fuelline.schema import wire
-from fuelline.schema.recording import PART_PREFIX, SPOOL_DIR
+from fuelline.schema.run.recording import PART_PREFIX, SPOOL_DIR
 
 OUT = Path(__file__).parent / "out" / "ranks"
 JOB = Path(__file__).with_name("ranked_job.py")

@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from fuelline.record.launch import launch
-from fuelline.schema.journal import decode_frames
-from fuelline.schema.samples import JOURNAL_NAME, HostSample, Row, StackSample, ThreadState
+from fuelline.schema.run.journal import decode_frames
+from fuelline.schema.run.samples import JOURNAL_NAME, HostSample, Row, StackSample, ThreadState
 
 WORKERS = 8
 

@@ -31,7 +31,7 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import DataLoader, Dataset, dataloader
 from torch.utils.data._utils import fetch
 
-from fuelline.record.hooks.install import Installation
+from fuelline.record.hooks.torch.install import Installation
 from fuelline.record.spool import Spool
 
 STEPS = 4000

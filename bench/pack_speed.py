@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from bench import results
 from bench.zoo.faults.processes import REPOSITORY
 from bench.zoo.job import my_turn
-from fuelline.fix.adapters import PATHS_VARIABLE, SITE_DIR
+from fuelline.fix.job_site import PATHS_VARIABLE, SITE_DIR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ import numpy as np
 
 from bench import results
 from bench.plan_fit import Fit
-from fuelline.predict.planner.check.answer import (
+from fuelline.plan.check.answer import (
     DENSE,
     ENERGY,
     GROUPS,
@@ -30,12 +30,12 @@ from fuelline.predict.planner.check.answer import (
     answer_row,
     group_of,
 )
-from fuelline.predict.planner.check.case import NOTHING, make_case
-from fuelline.predict.planner.check.rows import Row, read_rows
-from fuelline.predict.planner.check.why import explain_error
-from fuelline.predict.planner.physics.constants import stated_constants
-from fuelline.predict.planner.physics.interval import ASSUMED_FRAC, Z80, terms_doubt
-from fuelline.schema.plans import Estimate
+from fuelline.plan.check.case import NOTHING, make_case
+from fuelline.plan.check.rows import Row, read_rows
+from fuelline.plan.check.why import explain_error
+from fuelline.plan.physics.constants import stated_constants
+from fuelline.plan.physics.interval import ASSUMED_FRAC, Z80, terms_doubt
+from fuelline.schema.plan.estimates import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

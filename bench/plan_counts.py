@@ -18,12 +18,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench import results
 from bench.counted_decoder import Bytes, Decoder
-from fuelline.predict.adapters.torch_operators import Watch
-from fuelline.predict.planner.physics.operators import list_operators
-from fuelline.predict.planner.physics.work import make_work
-from fuelline.schema.models import Model, name_model
-from fuelline.schema.plans import Parallelism, Slice
-from fuelline.schema.precision import parse_precision
+from fuelline.plan.physics.operators import list_operators
+from fuelline.plan.physics.work import make_work
+from fuelline.plan.roofline.torch_operators import Watch
+from fuelline.schema.plan.estimates import Parallelism, Slice
+from fuelline.schema.plan.models import Model, name_model
+from fuelline.schema.plan.precision import parse_precision
 
 BAR = 0.001
 LAYERS = 4

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fuelline.predict.planner.check.answer import RATE, SPARSE, TPOT, TTFT, answer_row, group_of
-from fuelline.predict.planner.check.case import read_chip
-from fuelline.predict.planner.physics.constants import Adjustment, Constants, adjusted
-from fuelline.predict.planner.physics.rates import find_engine
-from fuelline.schema.chips import find_chip
-from fuelline.schema.plans import Estimate
+from fuelline.plan.check.answer import RATE, SPARSE, TPOT, TTFT, answer_row, group_of
+from fuelline.plan.check.case import read_chip
+from fuelline.plan.physics.constants import Adjustment, Constants, adjusted
+from fuelline.plan.physics.rates import find_engine
+from fuelline.schema.plan.chips import find_chip
+from fuelline.schema.plan.estimates import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fuelline.predict.planner.check.rows import Row
+    from fuelline.plan.check.rows import Row
 
 Array = Any
 

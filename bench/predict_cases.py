@@ -16,7 +16,7 @@ from bench.zoo.cases import CASES
 from bench.zoo.fault import NOTHING
 from bench.zoo.faults.groups import Quota, ReadRate
 from bench.zoo.faults.processes import REPOSITORY
-from fuelline.schema.forecasts import WhatIf
+from fuelline.schema.diagnosis.forecasts import WhatIf
 
 if TYPE_CHECKING:
     from bench.zoo.case import Case

@@ -22,19 +22,19 @@ import torch
 
 from bench import llama_shape as shape
 from bench import results
-from fuelline.predict.adapters.torch_device import DeviceRounds
-from fuelline.predict.adapters.torch_probes import PRECISIONS
-from fuelline.predict.planner.physics.constants import shipped_constants
-from fuelline.predict.planner.physics.deployment import Deployment
-from fuelline.predict.roofline.measured import make_chip, make_matmuls, with_entries
-from fuelline.schema.models import Model
-from fuelline.schema.plans import Parallelism
-from fuelline.schema.precision import parse_precision
+from fuelline.plan.physics.constants import shipped_constants
+from fuelline.plan.physics.deployment import Deployment
+from fuelline.plan.roofline.measured import make_chip, make_matmuls, with_entries
+from fuelline.plan.roofline.torch_device import DeviceRounds
+from fuelline.plan.roofline.torch_probes import PRECISIONS
+from fuelline.schema.plan.estimates import Parallelism
+from fuelline.schema.plan.models import Model
+from fuelline.schema.plan.precision import parse_precision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fuelline.schema.roofline import Roofline
+    from fuelline.schema.plan.roofline import Roofline
 
 BAR = 0.20
 PRECISION_NAMES = ("fp32", "bf16")

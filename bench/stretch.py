@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import numpy as np
 
-from fuelline.schema import samples, wire
-from fuelline.schema.journal import decode_frames, encode_frame
-from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, RunFacts
+from fuelline.schema import wire
+from fuelline.schema.run import samples
+from fuelline.schema.run.journal import decode_frames, encode_frame
+from fuelline.schema.run.recording import RUN_FILE, SPOOL_DIR, RunFacts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

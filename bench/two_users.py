@@ -236,7 +236,7 @@ def attack_store(host: Host) -> None:
     event = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 2}
     trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
     host.run("import", str(trace))
-    from fuelline.fix.undoing import apply_change
+    from fuelline.fix.tune.undoing import apply_change
 
     script = host.own / "tuned.py"
     script.write_text("old\n")

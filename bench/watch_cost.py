@@ -29,9 +29,10 @@ import msgspec
 
 from fuelline.pipeline import Watch
 from fuelline.report import Painter, View
-from fuelline.schema import samples, wire
-from fuelline.schema.journal import encode_frame
-from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, RunFacts
+from fuelline.schema import wire
+from fuelline.schema.run import samples
+from fuelline.schema.run.journal import encode_frame
+from fuelline.schema.run.recording import RUN_FILE, SPOOL_DIR, RunFacts
 from fuelline.schema.wire import Flag, Kind
 
 STEP_NS = 50_000_000

@@ -16,7 +16,7 @@ import msgspec
 
 from fuelline.diagnose.engine import HEALTHY_CODE
 from fuelline.diagnose.rules import RULES
-from fuelline.schema.findings import Diagnosis
+from fuelline.schema.diagnosis.findings import Diagnosis
 
 if TYPE_CHECKING:
     from fuelline.diagnose.rule import Rule

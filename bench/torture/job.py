@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OURS = {"observer": "fuelline.record.observer", "report": "fuelline.cli.reporting"}
+OURS = {"observer": "fuelline.record.observer", "report": "fuelline.cli.record.reporting"}
 
 
 def main(told: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from docs.generate import generate
 
-from fuelline.schema.findings import DIAGNOSIS_VERSION, Diagnosis
+from fuelline.schema.diagnosis.findings import DIAGNOSIS_VERSION, Diagnosis
 from tests.golden.freeze import make_diagnoses
 
 ROOT = Path(__file__).parents[2]

@@ -10,15 +10,15 @@ import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
 from fuelline.report import render_terminal, write_document
-from fuelline.schema.devices import RUNGS, Rung
-from fuelline.schema.findings import Diagnosis, RunSummary
+from fuelline.schema.diagnosis.devices import RUNGS, Rung
+from fuelline.schema.diagnosis.findings import Diagnosis, RunSummary
 from fuelline.schema.readings import Missing, Reading
-from fuelline.schema.recording import Blindspot
+from fuelline.schema.run.recording import Blindspot
 from tests.golden.watched import draw_watched, make_snapshots
 from tests.rules.cases import build_facts
 
 if TYPE_CHECKING:
-    from fuelline.schema.facts import Facts
+    from fuelline.schema.diagnosis.facts import Facts
 
 REPORTS = Path(__file__).parent / "reports"
 RUN = RunSummary(

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from fuelline.report import View, print_snapshot
-from fuelline.schema.facts import PlaceFacts
-from fuelline.schema.live import DeviceRow, HostLine, RankRow, Share, Snapshot, WorkerRow
-from fuelline.schema.recording import Blindspot, RunFacts
+from fuelline.schema.diagnosis.facts import PlaceFacts
+from fuelline.schema.diagnosis.live import DeviceRow, HostLine, RankRow, Share, Snapshot, WorkerRow
+from fuelline.schema.run.recording import Blindspot, RunFacts
 
 RUN = RunFacts(
     run_id="20260412-093015-train-4711",

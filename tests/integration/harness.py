@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fuelline.fix.adapters import SITE_DIR as FIX_SITE_DIR
+from fuelline.fix.job_site import SITE_DIR as FIX_SITE_DIR
 from fuelline.record.hooks import SITE_DIR
 from fuelline.schema import wire
-from fuelline.schema.fixes import FIX_VARIABLE
+from fuelline.schema.diagnosis.fixes import FIX_VARIABLE
 
 JOBS = Path(__file__).parent / "jobs"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fuelline.ingest import read_fixes
-from fuelline.schema.fixes import FixEvent
+from fuelline.schema.diagnosis.fixes import FixEvent
 from fuelline.schema.wire import Kind
 from tests.integration.harness import Outcome, read_spools, run
 from tests.integration.jobs.behaviour import QUESTIONS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.ingest import spool as ingest
+from fuelline.ingest.recording import spool as ingest
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError
 from fuelline.schema.wire import Kind

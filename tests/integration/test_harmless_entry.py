@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.fix.adapters import SITE_DIR as FIX_SITE_DIR
+from fuelline.fix.job_site import SITE_DIR as FIX_SITE_DIR
 from fuelline.record.hooks import SITE_DIR
 from fuelline.schema import wire
 from tests.integration.harness import environment, read_spools

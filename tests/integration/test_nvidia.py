@@ -13,7 +13,7 @@ import pytest
 
 from fuelline.ingest import compact_recording, load_recording
 from fuelline.pipeline import diagnose_run
-from fuelline.schema.samples import Blind, DeviceProcess, DeviceSample, DeviceSeen, Row
+from fuelline.schema.run.samples import Blind, DeviceProcess, DeviceSample, DeviceSeen, Row
 from fuelline.signals import measure_devices
 from tests.stubs import nvml
 

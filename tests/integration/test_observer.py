@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.schema.journal import Decoded, decode_frames
-from fuelline.schema.samples import (
+from fuelline.schema.run.journal import Decoded, decode_frames
+from fuelline.schema.run.samples import (
     JOURNAL_NAME,
     Blind,
     HostSample,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fuelline import pipeline
-from fuelline.schema.findings import Diagnosis
+from fuelline.schema.diagnosis.findings import Diagnosis
 from tests.integration.harness import JOBS, environment
 from tests.integration.jobs.ranks import STEPS
 

@@ -22,7 +22,7 @@ from fuelline.record.samplers.procfs import read_kept
 from fuelline.record.samplers.threads import REFUSED_ROUNDS, ThreadStates
 from fuelline.record.samplers.tree import Tree
 from fuelline.schema import wire
-from fuelline.schema.samples import Blind, Place, ThreadState
+from fuelline.schema.run.samples import Blind, Place, ThreadState
 
 DEADLINE_S = 30.0
 SELECT = "select pselect6"

@@ -18,7 +18,7 @@ from tests.integration.harness import JOBS
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FUELLINE_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("fuelline.cli.trial_runs.BASELINE_S", 2.0)
+    monkeypatch.setattr("fuelline.cli.fix.trial_runs.BASELINE_S", 2.0)
     return Path(shutil.copy(JOBS / "sleepy.py", tmp_path / "train.py"))
 
 
@@ -60,7 +60,7 @@ def test_a_tuning_that_is_ended_leaves_neither_its_job_nor_its_folder(
     )  # short: torch makes sockets below, whose paths have 107 characters at most
     scratch.mkdir()
     code = (
-        "import sys, fuelline.cli.trial_runs as runs; runs.BASELINE_S = 1.0;"
+        "import sys, fuelline.cli.fix.trial_runs as runs; runs.BASELINE_S = 1.0;"
         "from fuelline.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     tuning = subprocess.Popen(

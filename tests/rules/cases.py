@@ -24,8 +24,8 @@ import msgspec
 import pytest
 
 from fuelline.diagnose.rules import RULES
-from fuelline.schema.devices import DeviceFacts
-from fuelline.schema.facts import (
+from fuelline.schema.diagnosis.devices import DeviceFacts
+from fuelline.schema.diagnosis.facts import (
     ComputeFacts,
     CoreFacts,
     ExchangeFacts,
@@ -38,12 +38,12 @@ from fuelline.schema.facts import (
     TraceSignals,
     TransferFacts,
 )
-from fuelline.schema.findings import BudgetPart, LateRank, RunSummary, StepStats, Window
+from fuelline.schema.diagnosis.findings import BudgetPart, LateRank, RunSummary, StepStats, Window
+from fuelline.schema.diagnosis.stragglers import StragglerFacts
 from fuelline.schema.readings import Missing, Reading
-from fuelline.schema.recording import LoaderFacts
-from fuelline.schema.stragglers import StragglerFacts
-from fuelline.schema.trace import Quality
-from fuelline.timeline.tiles import PARTS
+from fuelline.schema.run.recording import LoaderFacts
+from fuelline.schema.run.trace import Quality
+from fuelline.timeline.segments import PARTS
 
 HERE = Path(__file__).parent
 BASES = json.loads((HERE / "bases.json").read_text())

@@ -9,8 +9,8 @@ import pytest
 
 from fuelline.diagnose import diagnose
 from fuelline.diagnose.rules import RULES
-from fuelline.schema.facts import Facts
-from fuelline.schema.findings import BudgetPart, StepStats, Window
+from fuelline.schema.diagnosis.facts import Facts
+from fuelline.schema.diagnosis.findings import BudgetPart, StepStats, Window
 from tests.rules.cases import HERE, KINDS, RUN, build_facts, load_cases
 
 

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import polars as pl
 
-from fuelline.schema.recording import RunFacts
+from fuelline.schema.run.recording import RunFacts
 from fuelline.schema.wire import Flag, Kind
-from fuelline.signals.measure import measure
+from fuelline.signals.recorded.measure import measure
 from fuelline.timeline import Timeline
+from fuelline.timeline.segments import Tiling, cut_tiles
 from fuelline.timeline.tables import TABLES
-from fuelline.timeline.tiles import Tiling, cut_tiles
 from fuelline.timeline.trainer import Trainer, find_trainers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fuelline.schema.facts import Facts
+    from fuelline.schema.diagnosis.facts import Facts
 
 MS = 1_000_000
 START_NS = 1_000_000_000_000

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fuelline import pipeline
-from fuelline.schema.findings import Diagnosis
-from fuelline.schema.recording import SPOOL_DIR
+from fuelline.schema.diagnosis.findings import Diagnosis
+from fuelline.schema.run.recording import SPOOL_DIR
 from fuelline.schema.wire import Kind
 from tests.unit.ingest.remains import CREATED_NS, header, record, training_records, write_run
 

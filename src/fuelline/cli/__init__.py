@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.bounded import read_apart
 from fuelline.cli.parser import build_parser
-from fuelline.cli.run import separate_job
+from fuelline.cli.record.run import separate_job
 from fuelline.cli.saying import flush_streams, open_streams, say
 from fuelline.schema.errors import FuellineError, InputError, RefusedError, UsageError
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from fuelline.cli.saying import flush_streams, say
 from fuelline.schema.errors import FuellineError, InputError, RefusedError, UsageError
 from fuelline.schema.files import remove_drafts
-from fuelline.schema.run_folder import FIX_DIR, MANIFEST_FILE, PART_PREFIX, RUN_FILE, SPOOL_DIR
+from fuelline.schema.run.run_folder import FIX_DIR, MANIFEST_FILE, PART_PREFIX, RUN_FILE, SPOOL_DIR
 
 if TYPE_CHECKING:
     import argparse

@@ -61,22 +61,22 @@ def say_plots(options: argparse.Namespace, written: tuple[Path, ...]) -> None:
 
 
 def _check_free(names: list[Path]) -> None:
-    from fuelline.report.whole_file import check_free  # noqa: PLC0415 - as below
+    from fuelline.report.renderers.whole_file import check_free  # noqa: PLC0415 - as below
 
     for path in names:
         check_free(path, _sign(path))
 
 
 def _sign(path: Path) -> bytes:
-    from fuelline.report import png, svg  # noqa: PLC0415 - only where a plot is asked for
+    from fuelline.report.renderers import png, svg  # noqa: PLC0415 - only where a plot is asked for
 
     return png.SIGN if path.suffix.lower() == ".png" else svg.SIGN
 
 
 def _write(chart: Chart, path: Path) -> None:
-    from fuelline.report.png import draw_png  # noqa: PLC0415 - only where a plot is asked for
-    from fuelline.report.svg import draw_svg  # noqa: PLC0415
-    from fuelline.report.whole_file import write_named  # noqa: PLC0415
+    from fuelline.report.renderers.png import draw_png  # noqa: PLC0415 - only where a plot is asked for
+    from fuelline.report.renderers.svg import draw_svg  # noqa: PLC0415
+    from fuelline.report.renderers.whole_file import write_named  # noqa: PLC0415
 
     is_png = path.suffix.lower() == ".png"
     drawn = draw_png(chart) if is_png else draw_svg(chart).encode()

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.saying import say
-from fuelline.fix.own_folder import NotOursError, check_above
+from fuelline.fix.files.own_folder import NotOursError, check_above
 from fuelline.schema.errors import NotARecordingError, RefusedError
 from fuelline.schema.files import is_below, is_own_file, is_own_folder, list_below, open_below
 from fuelline.schema.redaction import redact
-from fuelline.schema.run_folder import MANIFEST_FILE, PART_PREFIX, RUN_FILE
+from fuelline.schema.run.run_folder import MANIFEST_FILE, PART_PREFIX, RUN_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline import __version__
+from fuelline.diagnose.evidence.network import unnamed_share
+from fuelline.diagnose.evidence.split import split_input
+from fuelline.diagnose.evidence.traces import judge
 from fuelline.diagnose.late import explain
-from fuelline.diagnose.network_words import unnamed_share
 from fuelline.diagnose.rule import LISTED_SHARE, VERDICT_SHARE
 from fuelline.diagnose.rules import RULE_GROUPS
-from fuelline.diagnose.split import split_input
-from fuelline.diagnose.trace_words import judge
-from fuelline.schema.findings import Collectives, Diagnosis, Finding, StepStats, Verdict
+from fuelline.schema.diagnosis.findings import Collectives, Diagnosis, Finding, StepStats, Verdict
 from fuelline.schema.readings import Missing, value_of
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.schema.devices import DeviceFacts
-    from fuelline.schema.facts import Facts
-    from fuelline.schema.findings import RunSummary
-    from fuelline.schema.recording import Blindspot
+    from fuelline.schema.diagnosis.devices import DeviceFacts
+    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.findings import RunSummary
+    from fuelline.schema.run.recording import Blindspot
 
 HEALTHY_CODE = "CP400"
 _LOW_CONFIDENCE = (

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.schema.findings import LateRank
+from fuelline.schema.diagnosis.findings import LateRank
 from fuelline.schema.readings import at_least, value_of
 from fuelline.schema.units import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fuelline.schema.facts import Culprit, Facts
-    from fuelline.schema.findings import Finding, Limit, Stage
+    from fuelline.schema.diagnosis.facts import Culprit, Facts
+    from fuelline.schema.diagnosis.findings import Finding, Limit, Stage
 
 _INPUT_PARTS = ("input", "epoch start")
 _INPUT_STAGES = ("read", "decode", "transform", "collate", "handoff")

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from fuelline.schema.findings import Evidence, Finding, Limit, Remedy, Stage
+from fuelline.schema.diagnosis.findings import Evidence, Finding, Limit, Remedy, Stage
 from fuelline.schema.readings import Reading, Signal
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fuelline.schema.facts import Facts, HotLine, PlaceFacts
-    from fuelline.schema.recording import LoaderFacts
+    from fuelline.schema.diagnosis.facts import Facts, HotLine, PlaceFacts
+    from fuelline.schema.run.recording import LoaderFacts
 
 LISTED_SHARE = 0.05
 """A loss below one twentieth of the window is not listed: the same job differs by that much from

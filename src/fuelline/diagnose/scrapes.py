@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.diagnose.engine import cannot_tell
-from fuelline.schema.findings import Verdict
+from fuelline.schema.diagnosis.findings import Verdict
 from fuelline.schema.readings import Signal, value_of
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.schema.devices import DeviceFacts
-    from fuelline.schema.findings import Diagnosis, RunSummary
-    from fuelline.schema.trace import Quality
+    from fuelline.schema.diagnosis.devices import DeviceFacts
+    from fuelline.schema.diagnosis.findings import Diagnosis, RunSummary
+    from fuelline.schema.run.trace import Quality
 
 _IDLE = 0.05
 """Below it a device is called idle: monitoring alone shows as 1 or 2 %."""

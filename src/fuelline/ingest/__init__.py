@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from fuelline.schema.lazily import load_lazily
 
 if TYPE_CHECKING:
-    from fuelline.ingest.fixes import read_fixes
-    from fuelline.ingest.follow import RunTail
-    from fuelline.ingest.gather import is_of_damage
-    from fuelline.ingest.hosts import Hosts, find_parts
     from fuelline.ingest.imports import find_sources, import_trace
-    from fuelline.ingest.last import read_last
-    from fuelline.ingest.recording import compact_recording, load_recording, read_recording
+    from fuelline.ingest.recording.fixes import read_fixes
+    from fuelline.ingest.recording.folder import compact_recording, load_recording, read_recording
+    from fuelline.ingest.recording.follow import RunTail
+    from fuelline.ingest.recording.gather import is_of_damage
+    from fuelline.ingest.recording.hosts import Hosts, find_parts
+    from fuelline.ingest.recording.last import read_last
     from fuelline.ingest.trace_run import is_trace, load_trace
 
 __all__ = [
@@ -33,18 +33,18 @@ __all__ = [
 __getattr__ = load_lazily(
     __name__,
     {
-        "Hosts": "hosts",
-        "RunTail": "follow",
-        "compact_recording": "recording",
-        "find_parts": "hosts",
+        "Hosts": "recording.hosts",
+        "RunTail": "recording.follow",
+        "compact_recording": "recording.folder",
+        "find_parts": "recording.hosts",
         "find_sources": "imports",
         "import_trace": "imports",
-        "is_of_damage": "gather",
+        "is_of_damage": "recording.gather",
         "is_trace": "trace_run",
-        "load_recording": "recording",
+        "load_recording": "recording.folder",
         "load_trace": "trace_run",
-        "read_fixes": "fixes",
-        "read_last": "last",
-        "read_recording": "recording",
+        "read_fixes": "recording.fixes",
+        "read_last": "recording.last",
+        "read_recording": "recording.folder",
     },
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from fuelline.schema.trace import Quality, RankFacts, SourceFacts
+    from fuelline.schema.run.trace import Quality, RankFacts, SourceFacts
 
 HEAD_BYTES = 64 * 1024
 """What `recognises` gets to see, unpacked if the file is packed."""

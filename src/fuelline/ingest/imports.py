@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fuelline.ingest.formats import find_importer, recognise
-from fuelline.ingest.recording import write_file
+from fuelline.ingest.recording.folder import write_file
 from fuelline.ingest.trace_run import SourceWriter, draft_name, part_stem
 from fuelline.schema.errors import InputError
 from fuelline.schema.files import make_draft_folder
-from fuelline.schema.recording import MANIFEST_FILE, Manifest
 from fuelline.schema.redaction import redact
-from fuelline.schema.trace import Quality, TraceFacts
+from fuelline.schema.run.recording import MANIFEST_FILE, Manifest
+from fuelline.schema.run.trace import Quality, TraceFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from multiprocessing.sharedctypes import Synchronized
 
     from fuelline.ingest.importer import Imported
-    from fuelline.schema.recording import RunFacts, TableFacts
-    from fuelline.schema.trace import RankFacts
+    from fuelline.schema.run.recording import RunFacts, TableFacts
+    from fuelline.schema.run.trace import RankFacts
 
 _PARALLEL_BYTES = 4 * 1024 * 1024
 """Less than this is imported sooner than a second process starts."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from fuelline.schema.recording import TableFacts
+    from fuelline.schema.run.recording import TableFacts
 
 SUFFIX = ".parquet"
 MOST_TABLE_BYTES = 4 << 30

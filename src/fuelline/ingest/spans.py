@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.trace import Quality
+from fuelline.schema.run.trace import Quality
 from fuelline.timeline.tables import MOST_NS
 from fuelline.timeline.trace import complete
 

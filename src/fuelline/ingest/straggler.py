@@ -22,7 +22,7 @@ from fuelline.ingest.spans import describe_insane, keep_sane, write
 from fuelline.ingest.unpack import refuse_packed
 from fuelline.schema.errors import InputError
 from fuelline.schema.files import read_given
-from fuelline.schema.trace import DeviceKind, HostKind, Quality, RankFacts, SourceFacts
+from fuelline.schema.run.trace import DeviceKind, HostKind, Quality, RankFacts, SourceFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

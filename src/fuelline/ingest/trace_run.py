@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.ingest.parquet import DAMAGE, ERRORS, SUFFIX, brief, read_table
-from fuelline.ingest.recording import read_manifest, write_file
+from fuelline.ingest.recording.folder import read_manifest, write_file
 from fuelline.schema.errors import DamagedRecordingError, NotARecordingError
-from fuelline.schema.recording import TableFacts
-from fuelline.schema.trace import DeviceKind, HostKind, TraceFacts
+from fuelline.schema.run.recording import TableFacts
+from fuelline.schema.run.trace import DeviceKind, HostKind, TraceFacts
 from fuelline.timeline.tables import MOST_NS
 from fuelline.timeline.trace import TRACE_TABLES, Trace, complete
 

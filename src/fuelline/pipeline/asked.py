@@ -8,7 +8,6 @@ import msgspec
 
 from fuelline.pipeline.diagnosed import diagnose_run
 from fuelline.pipeline.recorded import measure_run
-from fuelline.predict import answer, fit, seed_settings
 from fuelline.report import (
     render_terminal,
     write_feed,
@@ -21,15 +20,16 @@ from fuelline.signals import (
     answer_feed,
     measure_feed,
 )
+from fuelline.whatif import answer, fit, seed_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-    from fuelline.schema.feeding import Feed, FeedAccount, FeedRequest
-    from fuelline.schema.forecasts import ForecastReport, WhatIf
+    from fuelline.schema.diagnosis.feeding import Feed, FeedAccount, FeedRequest
+    from fuelline.schema.diagnosis.forecasts import ForecastReport, WhatIf
+    from fuelline.schema.diagnosis.trials import Setting, Tuning
     from fuelline.schema.readings import Signal
-    from fuelline.schema.trials import Setting, Tuning
 
 
 def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> ForecastReport:

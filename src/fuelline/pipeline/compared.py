@@ -26,12 +26,12 @@ from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.files import make_draft_folder
 from fuelline.signals.changes import compare_samples
 from fuelline.signals.sampling import sample_recording, sample_trace
-from fuelline.signals.trace import survey_trace
+from fuelline.signals.traced import survey_trace
 
 if TYPE_CHECKING:
     from typing import TextIO
 
-    from fuelline.schema.comparison import RunComparison, RunSamples
+    from fuelline.schema.diagnosis.comparison import RunComparison, RunSamples
 
 
 def compare_runs(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import TextIO
 
-    from fuelline.schema.findings import Diagnosis
+    from fuelline.schema.diagnosis.findings import Diagnosis
 
 
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
@@ -23,7 +23,7 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
         from fuelline.pipeline.imported import diagnose_trace  # noqa: PLC0415
 
         return diagnose_trace(run_dir, price)
-    from fuelline.fix.telling import tell_fixes  # noqa: PLC0415
+    from fuelline.fix.tune.outcomes import tell_fixes  # noqa: PLC0415
     from fuelline.pipeline.recorded import diagnose_recording, find_fixes  # noqa: PLC0415
 
     diagnosis, fixes = diagnose_recording(run_dir, price), tell_fixes(find_fixes(run_dir))

@@ -13,19 +13,19 @@ from fuelline.ingest import (
 )
 from fuelline.pipeline.diagnosed import diagnose_run
 from fuelline.report.perfetto import SIGN, draw_findings, draw_recording, draw_trace, write_tracks
-from fuelline.report.whole_file import check_free, write_named
+from fuelline.report.renderers.whole_file import check_free, write_named
 from fuelline.signals import (
     align_hosts,
     view_host,
 )
-from fuelline.signals.trace import is_scrape, survey_trace
+from fuelline.signals.traced import is_scrape, survey_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from fuelline.report.perfetto.track import Track
-    from fuelline.schema.findings import Window
+    from fuelline.schema.diagnosis.findings import Window
 
 
 def export_perfetto(run_dir: Path, path: Path) -> int:

@@ -17,17 +17,17 @@ from fuelline.ingest import (
 )
 from fuelline.pipeline.summary import summarise
 from fuelline.schema.names import encodable
-from fuelline.schema.recording import RunFacts
 from fuelline.schema.redaction import redact_command
-from fuelline.signals.stragglers import blame_root, measure_stragglers
-from fuelline.signals.trace import is_scrape, measure_scrapes, measure_survey, survey_trace
+from fuelline.schema.run.recording import RunFacts
+from fuelline.signals.traced import is_scrape, measure_scrapes, measure_survey, survey_trace
+from fuelline.signals.traced.stragglers import blame_root, measure_stragglers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from fuelline.schema.findings import Diagnosis
-    from fuelline.signals.trace import Survey
+    from fuelline.schema.diagnosis.findings import Diagnosis
+    from fuelline.signals.traced import Survey
 
 
 class Progress(Protocol):

@@ -16,7 +16,6 @@ from fuelline.ingest import (
     read_fixes,
 )
 from fuelline.pipeline.summary import summarise
-from fuelline.predict import fit, value_remedies
 from fuelline.schema.readings import Missing
 from fuelline.signals import (
     align_hosts,
@@ -28,18 +27,19 @@ from fuelline.signals import (
     view_host,
     why_no_steps,
 )
-from fuelline.signals.measure import measure
-from fuelline.timeline.tiles import cut_tiles
+from fuelline.signals.recorded.measure import measure
+from fuelline.timeline.segments import cut_tiles
+from fuelline.whatif import fit, value_remedies
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fuelline.schema.facts import Culprit, Facts, SyncFacts
-    from fuelline.schema.findings import Diagnosis
-    from fuelline.schema.fixes import FixEvent
-    from fuelline.schema.recording import Blindspot
+    from fuelline.schema.diagnosis.facts import Culprit, Facts, SyncFacts
+    from fuelline.schema.diagnosis.findings import Diagnosis
+    from fuelline.schema.diagnosis.fixes import FixEvent
+    from fuelline.schema.run.recording import Blindspot
     from fuelline.signals import Comparison, HostView
-    from fuelline.timeline.tiles import Tiling
+    from fuelline.timeline.segments import Tiling
     from fuelline.timeline.trainer import Trainer
 
 MOST_NAMED = 3

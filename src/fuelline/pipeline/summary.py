@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.schema.findings import RunSummary
+from fuelline.schema.diagnosis.findings import RunSummary
 from fuelline.schema.names import encodable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fuelline.schema.recording import RunFacts
+    from fuelline.schema.run.recording import RunFacts
 
 
 def summarise(run: RunFacts, run_dir: Path) -> RunSummary:

@@ -10,13 +10,13 @@ from fuelline.ingest import (
     read_last,
 )
 from fuelline.schema.errors import NotARecordingError
-from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
+from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE
 from fuelline.signals.live import LiveRun, join_snapshots
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fuelline.schema.live import RunGrowth, Snapshot
+    from fuelline.schema.diagnosis.live import RunGrowth, Snapshot
 
 
 class Watch:

@@ -23,9 +23,9 @@ from fuelline.record.samplers.mounts import MountTable
 from fuelline.record.samplers.procfs import find_text, read_once
 from fuelline.record.samplers.stacks import find_py_spy
 from fuelline.record.samplers.syscalls import HERE
-from fuelline.schema.capabilities import Capability
 from fuelline.schema.mounts import is_slow_type
-from fuelline.schema.samples import Limits
+from fuelline.schema.run.capabilities import Capability
+from fuelline.schema.run.samples import Limits
 
 WANTED_FREE_BYTES = 256 * 1024 * 1024
 """An hour of recording takes a few MB; less room than this is worth a word."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from fuelline.record.samplers.devices import amd, nvidia
 from fuelline.record.samplers.devices.device import Device, Found, LostError, Rate, UnavailableError
 from fuelline.record.samplers.devices.processes import is_initial_namespace
-from fuelline.schema.capabilities import Capability
+from fuelline.schema.run.capabilities import Capability
 
 _ENABLES = "the utilisation ladder; throttled, badly connected and sick accelerators"
 _GPM_ENABLES = "how full the chip was: SMs and tensor cores active, memory bandwidth, PCIe traffic"

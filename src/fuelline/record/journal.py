@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fuelline.schema.files import open_own
-from fuelline.schema.journal import encode_frame
-from fuelline.schema.samples import Blind, Row
+from fuelline.schema.run.journal import encode_frame
+from fuelline.schema.run.samples import Blind, Row
 
 MAX_FRAME_ROWS = 4096
 

@@ -29,7 +29,7 @@ from fuelline.schema.errors import InputError
 from fuelline.schema.files import make_folder, open_own, write_whole
 from fuelline.schema.names import encodable
 from fuelline.schema.redaction import redact_command
-from fuelline.schema.run_folder import RUN_FILE, SPOOL_DIR
+from fuelline.schema.run.run_folder import RUN_FILE, SPOOL_DIR
 from fuelline.schema.wire import (
     BOOT_ID_VARIABLE,
     OBSERVER_PID_VARIABLE,
@@ -170,7 +170,7 @@ def become(
 def _describe_run(
     command: list[str], shown: list[str] | None, run_dir: Path, extent: Extent
 ) -> dict[str, Any]:
-    """`schema.recording.RunFacts` in plain words: msgspec would make this process a third larger.
+    """`schema.run.recording.RunFacts` in plain words: msgspec would make us a third larger.
 
     A test holds the two together.
     """

@@ -36,7 +36,7 @@ from fuelline.record.samplers.speed import time_spin
 from fuelline.record.samplers.stacks import Stacks, find_py_spy
 from fuelline.record.samplers.threads import ThreadStates, is_python
 from fuelline.record.samplers.tree import Process, Tree
-from fuelline.schema.samples import JOURNAL_NAME, Blind, HostSample, Limits
+from fuelline.schema.run.samples import JOURNAL_NAME, Blind, HostSample, Limits
 
 MS = 1_000_000
 S = 1000 * MS

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fuelline.schema.samples import Blind
+from fuelline.schema.run.samples import Blind
 
 _SAVED_NS = 10_000_000_000
 """A task may save up the share of as much time, and starts with that."""

@@ -1,14 +1,14 @@
 """One document tree, many renderers. Diagnosis in, words out; a running job has a screen."""
 
-from fuelline.report.comparison import write_comparison
-from fuelline.report.feeding import write_feed
-from fuelline.report.forecasts import write_forecasts
-from fuelline.report.live import View
-from fuelline.report.live_screen import Painter, print_snapshot
-from fuelline.report.markdown import render_markdown
-from fuelline.report.terminal import render_terminal
-from fuelline.report.tuning import write_tuning
-from fuelline.report.writer import write_document
+from fuelline.report.diagnosis.comparison import write_comparison
+from fuelline.report.diagnosis.feeding import write_feed
+from fuelline.report.diagnosis.forecasts import write_forecasts
+from fuelline.report.diagnosis.tuning import write_tuning
+from fuelline.report.diagnosis.writer import write_document
+from fuelline.report.live.lines import View
+from fuelline.report.live.screen import Painter, print_snapshot
+from fuelline.report.renderers.markdown import render_markdown
+from fuelline.report.renderers.terminal import render_terminal
 
 __all__ = [
     "Painter",

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from fuelline.schema.lazily import load_lazily
 
 if TYPE_CHECKING:
-    from fuelline.signals.devices import measure_devices
+    from fuelline.signals.devices.devices import measure_devices
     from fuelline.signals.feeding import answer_feed, measure_feed
-    from fuelline.signals.hosts import HostView, align_hosts, count_ranks_beside, view_host
-    from fuelline.signals.ranks import Comparison, compare_ranks, find_reason
-    from fuelline.signals.unseen import find_unseen, why_no_steps
+    from fuelline.signals.ranks.hosts import HostView, align_hosts, count_ranks_beside, view_host
+    from fuelline.signals.ranks.lateness import Comparison, compare_ranks, find_reason
+    from fuelline.signals.ranks.unseen import find_unseen, why_no_steps
 
 __all__ = [
     "Comparison",
@@ -29,17 +29,17 @@ __all__ = [
 __getattr__ = load_lazily(
     __name__,
     {
-        "Comparison": "ranks",
-        "HostView": "hosts",
-        "align_hosts": "hosts",
+        "Comparison": "ranks.lateness",
+        "HostView": "ranks.hosts",
+        "align_hosts": "ranks.hosts",
         "answer_feed": "feeding",
-        "compare_ranks": "ranks",
-        "count_ranks_beside": "hosts",
-        "find_reason": "ranks",
-        "find_unseen": "unseen",
-        "measure_devices": "devices",
+        "compare_ranks": "ranks.lateness",
+        "count_ranks_beside": "ranks.hosts",
+        "find_reason": "ranks.lateness",
+        "find_unseen": "ranks.unseen",
+        "measure_devices": "devices.devices",
         "measure_feed": "feeding",
-        "view_host": "hosts",
-        "why_no_steps": "unseen",
+        "view_host": "ranks.hosts",
+        "why_no_steps": "ranks.unseen",
     },
 )

@@ -12,12 +12,12 @@ from statistics import fmean, variance
 from typing import TYPE_CHECKING
 
 from fuelline import __version__
-from fuelline.schema.comparison import Change, ComparedRun, RunComparison
+from fuelline.schema.diagnosis.comparison import Change, ComparedRun, RunComparison
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.schema.comparison import Judgement, RunSamples
+    from fuelline.schema.diagnosis.comparison import Judgement, RunSamples
 
 _BLOCKS = 10
 _LEAST_SHARE = 0.01

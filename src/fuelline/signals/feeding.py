@@ -8,17 +8,17 @@ import polars as pl
 from msgspec import Struct
 
 from fuelline import __version__
-from fuelline.schema.feeding import FedChip, Feed
+from fuelline.schema.diagnosis.feeding import FedChip, Feed
+from fuelline.schema.diagnosis.workloads import PASS_SHARE, find_workload
 from fuelline.schema.readings import Missing, Reading, Signal, value_of
-from fuelline.schema.workloads import PASS_SHARE, find_workload
-from fuelline.signals.estimate import ratio
+from fuelline.signals.statistics import ratio
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.schema.feeding import FeedAccount, FeedRequest
-    from fuelline.schema.findings import Diagnosis
-    from fuelline.schema.workloads import Workload
+    from fuelline.schema.diagnosis.feeding import FeedAccount, FeedRequest
+    from fuelline.schema.diagnosis.findings import Diagnosis
+    from fuelline.schema.diagnosis.workloads import Workload
 
 _ORIGIN = "feed"
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.comparison import RunSamples
+from fuelline.schema.diagnosis.comparison import RunSamples
 from fuelline.timeline.intervals import covered_ns, merge
 
 if TYPE_CHECKING:
-    from fuelline.schema.findings import Diagnosis
-    from fuelline.signals.trace import Survey
-    from fuelline.signals.trace.ledger import Account
-    from fuelline.signals.trace.steps import Steps
-    from fuelline.timeline.tiles import Tiling
+    from fuelline.schema.diagnosis.findings import Diagnosis
+    from fuelline.signals.traced import Survey
+    from fuelline.signals.traced.ledger import Account
+    from fuelline.signals.traced.steps import Steps
+    from fuelline.timeline.segments import Tiling
 
 
 _COVERED = 0.95

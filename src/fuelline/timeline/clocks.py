@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from fuelline.schema.wire import Collective
-from fuelline.timeline.meetings import KEY
+from fuelline.timeline.collectives import KEY
 
 _MEETING_ALL = [
     int(op)

@@ -12,8 +12,14 @@ from fuelline.timeline.tables import TABLES, empty_table
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fuelline.schema.recording import Blindspot, Excerpts, LoaderFacts, ProcessFacts, RunFacts
-    from fuelline.schema.samples import DeviceSeen, Limits
+    from fuelline.schema.run.recording import (
+        Blindspot,
+        Excerpts,
+        LoaderFacts,
+        ProcessFacts,
+        RunFacts,
+    )
+    from fuelline.schema.run.samples import DeviceSeen, Limits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,8 @@ import polars as pl
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from fuelline.schema.recording import RunFacts
-    from fuelline.schema.trace import TraceFacts
+    from fuelline.schema.run.recording import RunFacts
+    from fuelline.schema.run.trace import TraceFacts
 
 TRACE_TABLES: Mapping[str, Mapping[str, pl.DataType]] = {
     "device": {

@@ -20,7 +20,7 @@ import pytest
 from fuelline.ingest import read_recording
 from fuelline.schema.wire import Flag, Kind
 from fuelline.timeline import Timeline
-from fuelline.timeline.tiles import Tiling, cut_tiles
+from fuelline.timeline.segments import Tiling, cut_tiles
 from fuelline.timeline.trainer import Trainer, find_trainers
 
 JOBS = Path(__file__).parent / "jobs"

@@ -10,7 +10,7 @@ import pytest
 
 from fuelline import pipeline
 from fuelline.cli import main
-from fuelline.schema.comparison import RunComparison
+from fuelline.schema.diagnosis.comparison import RunComparison
 from tests.unit.ingest.foreign.reading import TRACES, real
 from tests.unit.ingest.remains import training_records, write_run
 from tests.unit.report.test_perfetto import check_nesting

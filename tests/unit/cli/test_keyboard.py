@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.cli.keyboard import Keyboard
+from fuelline.cli.record.keyboard import Keyboard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

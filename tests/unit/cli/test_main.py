@@ -12,12 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fuelline.cli import main, run
+from fuelline.cli import main
+from fuelline.cli.record import run
 from fuelline.cli.store import find_run, name_run, runs_folder
 from fuelline.record import capabilities
 from fuelline.record.launch import Outcome
-from fuelline.schema.capabilities import Capability
-from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
+from fuelline.schema.run.capabilities import Capability
+from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE
 from tests.unit.ingest.remains import RUN, snapshot, write_run
 
 Capture = pytest.CaptureFixture[str]

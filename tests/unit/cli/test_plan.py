@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fuelline.cli import main
-from tests.unit.predict.rows import DECODE, change, write_table
+from tests.unit.plan.rows import DECODE, change, write_table
 
 Capture = pytest.CaptureFixture[str]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.cli.probe import PORT, _address, _find_mount, _own_address, _summarise
-from fuelline.schema.ceilings import Ceiling
+from fuelline.cli.understand.probe import PORT, _address, _find_mount, _own_address, _summarise
+from fuelline.schema.diagnosis.ceilings import Ceiling
 from fuelline.schema.readings import Missing, Reading, Signal
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from fuelline import pipeline
-from fuelline.cli import main, reporting, run
-from fuelline.cli.reporting import Reporter
+from fuelline.cli import main
+from fuelline.cli.record import reporting, run
+from fuelline.cli.record.reporting import Reporter
 from fuelline.record.headroom import Extent
 from fuelline.record.launch import Outcome, hold_signals
 
@@ -53,7 +54,7 @@ def break_report(
     (folder / "broken_pipeline.py").write_text(BROKEN.format(act=act, good_after=good_after))
     start = "import sys; sys.path[:] = sys.argv.pop(1).split(chr(10)); import broken_pipeline; "
     start += "from fuelline import pipeline; pipeline.show_report = broken_pipeline.show_report; "
-    start += "from fuelline.cli.reporting import main; sys.exit(main(sys.argv[1:]))"
+    start += "from fuelline.cli.record.reporting import main; sys.exit(main(sys.argv[1:]))"
     path = "\n".join([str(folder), *sys.path])
     monkeypatch.setattr(
         reporting, "own_python", lambda _, words: [sys.executable, "-c", start, path, *words]

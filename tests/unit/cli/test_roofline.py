@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from fuelline.cli import main
-from fuelline.predict.adapters import torch_device
-from fuelline.predict.roofline.measured import write_entry
+from fuelline.plan.roofline import torch_device
+from fuelline.plan.roofline.inputs import InputShape, parse_input
+from fuelline.plan.roofline.measured import write_entry
 from fuelline.schema.errors import UsageError
-from fuelline.schema.inputs import InputShape, parse_input
-from tests.unit.predict.rooflines import roofline
+from tests.unit.plan.rooflines import roofline
 
 if TYPE_CHECKING:
     from pathlib import Path

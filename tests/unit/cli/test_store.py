@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from fuelline.cli import main, store
-from fuelline.cli.runs import find_running
 from fuelline.cli.store import find_run, list_runs, saved_chips
+from fuelline.cli.understand.runs import find_running
 from fuelline.schema.errors import RefusedError
-from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE
+from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE
 from tests.unit.ingest.remains import RUN, write_run
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fuelline.cli.tune import _apply
-from fuelline.fix.patching import NoPatch
+from fuelline.cli.fix.tune import _apply
+from fuelline.fix.tune.patching import NoPatch
+from fuelline.schema.diagnosis.trials import Setting, Tuning
 from fuelline.schema.errors import InputError
-from fuelline.schema.trials import Setting, Tuning
 
 
 def make_tuning(chosen: list[Setting]) -> Tuning:

@@ -11,9 +11,9 @@ import pytest
 
 from fuelline import pipeline
 from fuelline.cli import main
-from fuelline.cli.runs import find_running
+from fuelline.cli.understand.runs import find_running
 from fuelline.ingest import compact_recording
-from fuelline.schema.recording import RUN_FILE
+from fuelline.schema.run.recording import RUN_FILE
 from tests.unit.ingest.remains import RUN, write_run
 from tests.unit.ingest.test_follow import HERE, trainer_header
 

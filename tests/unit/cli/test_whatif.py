@@ -9,7 +9,7 @@ import pytest
 
 from fuelline.cli import main
 from fuelline.schema.readings import Missing
-from tests.unit.predict.jobs import make_facts
+from tests.unit.whatif.jobs import make_facts
 
 if TYPE_CHECKING:
     from pathlib import Path

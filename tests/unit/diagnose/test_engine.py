@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from fuelline.diagnose import cannot_tell, diagnose
-from fuelline.schema.findings import Diagnosis
+from fuelline.schema.diagnosis.findings import Diagnosis
 from fuelline.schema.readings import Reading
-from fuelline.schema.recording import Blindspot
+from fuelline.schema.run.recording import Blindspot
 from tests.rules.cases import RUN, build_facts
 
 

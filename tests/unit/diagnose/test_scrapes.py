@@ -6,14 +6,14 @@ import pytest
 
 from fuelline.diagnose.scrapes import judge_scrapes
 from fuelline.ingest.dcgm import Dcgm
-from fuelline.schema.findings import RunSummary
-from fuelline.signals.trace.scrapes import is_scrape, measure_scrapes
+from fuelline.schema.diagnosis.findings import RunSummary
+from fuelline.signals.traced.scrapes import is_scrape, measure_scrapes
 from tests.unit.ingest.foreign.reading import Read, read, real
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fuelline.schema.findings import Diagnosis
+    from fuelline.schema.diagnosis.findings import Diagnosis
 
 RUN = RunSummary(run_id="s", command=["import"], host="h", exit_code=None, seconds=None)
 FIELDS = {

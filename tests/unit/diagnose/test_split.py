@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.diagnose.split import InputSplit, split_input
-from fuelline.schema.facts import InputFacts
+from fuelline.diagnose.evidence.split import InputSplit, split_input
+from fuelline.schema.diagnosis.facts import InputFacts
 from fuelline.schema.readings import Missing, Reading, Signal
 from tests.rules.cases import build_facts
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.schema import wire
-from fuelline.schema.journal import encode_frame
-from fuelline.schema.recording import RUN_FILE, SPOOL_DIR, RunFacts
-from fuelline.schema.samples import (
+from fuelline.schema.run.journal import encode_frame
+from fuelline.schema.run.recording import RUN_FILE, SPOOL_DIR, RunFacts
+from fuelline.schema.run.samples import (
     JOURNAL_NAME,
     Blind,
     DeviceProcess,
@@ -30,7 +30,7 @@ from fuelline.schema.wire import Kind
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fuelline.schema.samples import Row
+    from fuelline.schema.run.samples import Row
 
 PID, TID, CREATED_NS = 4711, 4712, 10**12
 

@@ -9,14 +9,14 @@ import polars as pl
 import pytest
 
 from fuelline import pipeline
-from fuelline.ingest import excerpts as room
-from fuelline.ingest import spool as spool_room
-from fuelline.ingest.excerpts import Pace, choose_excerpts, choose_rows, cut_events
-from fuelline.ingest.recording import compact_recording, load_recording
+from fuelline.ingest.recording import excerpts as room
+from fuelline.ingest.recording import spool as spool_room
+from fuelline.ingest.recording.excerpts import Pace, choose_excerpts, choose_rows, cut_events
+from fuelline.ingest.recording.folder import compact_recording, load_recording
 from fuelline.schema import wire
-from fuelline.schema.journal import encode_frame
-from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, SPOOL_DIR, Excerpts, Manifest
-from fuelline.schema.samples import JOURNAL_NAME, ThreadClock, ThreadState
+from fuelline.schema.run.journal import encode_frame
+from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE, SPOOL_DIR, Excerpts, Manifest
+from fuelline.schema.run.samples import JOURNAL_NAME, ThreadClock, ThreadState
 from fuelline.schema.wire import Flag, Kind
 from fuelline.timeline.tables import TABLES
 from tests.unit.ingest.remains import RUN, header, spool

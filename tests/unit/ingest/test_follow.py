@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from fuelline.ingest import RunTail, compact_recording, read_last
-from fuelline.ingest.follow import LONGEST_REST, find_rank
+from fuelline.ingest.recording.follow import LONGEST_REST, find_rank
 from fuelline.schema import wire
 from fuelline.schema.errors import NotARecordingError
-from fuelline.schema.recording import RUN_FILE, SPOOL_DIR
-from fuelline.schema.samples import JOURNAL_NAME, Limits
+from fuelline.schema.run.recording import RUN_FILE, SPOOL_DIR
+from fuelline.schema.run.samples import JOURNAL_NAME, Limits
 from fuelline.schema.wire import Kind
 from fuelline.signals.live import LiveRun
 from tests.unit.ingest.remains import (

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fuelline.ingest.gather import Remains, gather
+from fuelline.ingest.recording.gather import Remains, gather
 from fuelline.schema.errors import NewerRecordingError
-from fuelline.schema.journal import encode_frame
-from fuelline.schema.recording import SPOOL_DIR
-from fuelline.schema.samples import JOURNAL_NAME, HostSample, ThreadState
+from fuelline.schema.run.journal import encode_frame
+from fuelline.schema.run.recording import SPOOL_DIR
+from fuelline.schema.run.samples import JOURNAL_NAME, HostSample, ThreadState
 from fuelline.schema.wire import Kind
 from fuelline.timeline.tables import TABLES
 from tests.unit.ingest.remains import (

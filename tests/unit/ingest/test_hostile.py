@@ -14,11 +14,11 @@ import pytest
 from fuelline import pipeline
 from fuelline.ingest import find_parts, load_recording, read_recording
 from fuelline.ingest.imports import find_sources
-from fuelline.ingest.spool_tail import SpoolTail
+from fuelline.ingest.recording.spool_tail import SpoolTail
 from fuelline.schema.errors import DamagedRecordingError, InputError
-from fuelline.schema.journal import HEADER, decode_frames
-from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, SPOOL_DIR, Manifest
-from fuelline.schema.samples import (
+from fuelline.schema.run.journal import HEADER, decode_frames
+from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE, SPOOL_DIR, Manifest
+from fuelline.schema.run.samples import (
     JOURNAL_NAME,
     HostSample,
     StackSample,

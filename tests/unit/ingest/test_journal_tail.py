@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.ingest import journal_tail
-from fuelline.ingest.journal_tail import JournalTail
-from fuelline.schema.journal import encode_frame
-from fuelline.schema.samples import HostSample, Limits, Place, ThreadClock
+from fuelline.ingest.recording import journal_tail
+from fuelline.ingest.recording.journal_tail import JournalTail
+from fuelline.schema.run.journal import encode_frame
+from fuelline.schema.run.samples import HostSample, Limits, Place, ThreadClock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fuelline.schema.samples import Row
+    from fuelline.schema.run.samples import Row
 
 
 def clock(at_ns: int) -> ThreadClock:

@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 
 from fuelline import pipeline
-from fuelline.ingest import compact_recording, load_recording, recording
+from fuelline.ingest import compact_recording, load_recording
+from fuelline.ingest.recording import folder as recording
 from fuelline.schema import wire
 from fuelline.schema.errors import (
     DamagedRecordingError,
@@ -21,8 +22,8 @@ from fuelline.schema.errors import (
     NewerRecordingError,
     NotARecordingError,
 )
-from fuelline.schema.recording import MANIFEST_FILE, RUN_FILE, SPOOL_DIR, RunFacts
-from fuelline.schema.samples import JOURNAL_NAME
+from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE, SPOOL_DIR, RunFacts
+from fuelline.schema.run.samples import JOURNAL_NAME
 from fuelline.schema.wire import Kind
 from fuelline.timeline import Timeline
 from tests.unit.ingest.remains import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.ingest.spool import CHUNK_BYTES, SpoolContent, read_moments, read_spool
+from fuelline.ingest.recording.spool import CHUNK_BYTES, SpoolContent, read_moments, read_spool
 from fuelline.record.spool import Spool
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.ingest import spool_tail
-from fuelline.ingest.spool import read_spool
-from fuelline.ingest.spool_tail import SpoolTail
+from fuelline.ingest.recording import spool_tail
+from fuelline.ingest.recording.spool import read_spool
+from fuelline.ingest.recording.spool_tail import SpoolTail
 from fuelline.record.spool import Spool
 from fuelline.schema import wire
 from fuelline.schema.errors import InputError
@@ -22,7 +22,7 @@ from fuelline.schema.wire import Flag, Kind
 from tests.unit.ingest.remains import CREATED_NS, HOLE, header, record, text
 
 if TYPE_CHECKING:
-    from fuelline.ingest.spool_tail import Look
+    from fuelline.ingest.recording.spool_tail import Look
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from fuelline.record import capabilities
 from fuelline.record.capabilities import find_capabilities
-from fuelline.schema.capabilities import Capability
+from fuelline.schema.run.capabilities import Capability
 
 
 def test_every_source_is_asked_once_and_missing_ones_say_what_to_do(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from fuelline.record.hooks.install import Installation
+from fuelline.record.hooks.torch.install import Installation
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import Kind
 from tests.integration.harness import Left, read_spools

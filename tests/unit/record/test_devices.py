@@ -22,7 +22,7 @@ from fuelline.record.samplers.devices.device import (
 )
 from fuelline.record.samplers.devices.processes import Occupants
 from fuelline.record.samplers.devices.sampler import Devices
-from fuelline.schema.samples import Blind, DeviceProcess, DeviceSample, DeviceSeen
+from fuelline.schema.run.samples import Blind, DeviceProcess, DeviceSample, DeviceSeen
 
 JOB = frozenset({7})
 

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from fuelline.record import spool as spooling
-from fuelline.record.hooks.install import PARTS, Installation
+from fuelline.record.hooks.torch.install import PARTS, Installation
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import Kind
 from tests.integration.harness import Left, read_spools

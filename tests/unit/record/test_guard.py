@@ -26,8 +26,8 @@ from fuelline.record import spool as spooling
 from fuelline.record.held import is_compiled
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF
-from fuelline.record.hooks.install import Installation
-from fuelline.record.hooks.loader import NOTE
+from fuelline.record.hooks.torch.install import Installation
+from fuelline.record.hooks.torch.loader import NOTE
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import Collective, Kind
 from tests.integration.harness import Left, read_spools
@@ -97,7 +97,7 @@ def test_a_fault_that_cannot_be_told_is_kept_from_the_job(
         raise MemoryError
 
     fail.__code__ = fail.__code__.replace(co_filename=spooling.__file__)
-    monkeypatch.setattr("fuelline.record.hooks.pauses._path", fail)
+    monkeypatch.setattr("fuelline.record.hooks.torch.pauses._path", fail)
     monkeypatch.setattr(hooked.guest, "report_blindspot", fail)
     stream = io.BytesIO()
     torch.save(1, stream)
@@ -106,7 +106,7 @@ def test_a_fault_that_cannot_be_told_is_kept_from_the_job(
 
 NO_DESCRIPTOR = """
 import io, os, sys, torch
-from fuelline.record.hooks.install import install
+from fuelline.record.hooks.torch.install import install
 torch.save(torch.zeros(1), io.BytesIO())  # loads what it needs
 install(sys.argv[1], lambda name, action: None)
 try:
@@ -137,7 +137,7 @@ def test_what_another_thread_sends_is_heard_in_a_hook(
         return 1, 1
 
     measure.__code__ = measure.__code__.replace(co_filename=spooling.__file__)
-    monkeypatch.setattr("fuelline.record.hooks.loader.measure", measure)
+    monkeypatch.setattr("fuelline.record.hooks.torch.loader.measure", measure)
     with pytest.raises(TimeLimitError):
         train()
     assert read(tmp_path).faults == 0
@@ -168,7 +168,7 @@ def test_a_handler_of_torch_that_tells_of_a_dead_worker_is_heard_in_a_hook(
         return 1, 1
 
     measure.__code__ = measure.__code__.replace(co_filename=spooling.__file__)
-    monkeypatch.setattr("fuelline.record.hooks.loader.measure", measure)
+    monkeypatch.setattr("fuelline.record.hooks.torch.loader.measure", measure)
     try:
         with pytest.raises(RuntimeError, match="a worker was killed"):
             train()

@@ -21,10 +21,10 @@ from torch.utils.data._utils import pin_memory as pinning
 
 from fuelline.record import spool as spooling
 from fuelline.record.held import PLAIN
-from fuelline.record.hooks import batches, graph
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF, Hook
-from fuelline.record.hooks.install import Installation
 from fuelline.record.hooks.threadclock import ThreadClock
+from fuelline.record.hooks.torch import batches, graph
+from fuelline.record.hooks.torch.install import Installation
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import Flag, Kind, Phase
 from tests.integration.harness import Left, read_spools

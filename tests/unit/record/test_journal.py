@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fuelline.record.journal import MAX_FRAME_ROWS, Writer
-from fuelline.schema.journal import decode_frames
-from fuelline.schema.samples import Blind, Row
+from fuelline.schema.run.journal import decode_frames
+from fuelline.schema.run.samples import Blind, Row
 
 ROW = Blind("a", "b", "c")
 

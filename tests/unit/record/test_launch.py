@@ -13,7 +13,7 @@ import pytest
 
 from fuelline.record import launch
 from fuelline.record.headroom import Extent
-from fuelline.schema.recording import RUN_FILE, RunFacts
+from fuelline.schema.run.recording import RUN_FILE, RunFacts
 
 
 class Stuck:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fuelline.fix.journal import Journal
+from fuelline.fix.elastic.journal import Journal
 from fuelline.record.hooks import SITE_DIR
 from fuelline.record.samplers.mounts import UNKNOWN
 from fuelline.record.samplers.places import Places

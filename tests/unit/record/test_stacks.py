@@ -9,7 +9,7 @@ import pytest
 
 from fuelline.record.samplers.sources import Sources
 from fuelline.record.samplers.stacks import FIRST_DELAY_NS, Stacks, parse_raw
-from fuelline.schema.samples import Blind, StackSample
+from fuelline.schema.run.samples import Blind, StackSample
 
 if TYPE_CHECKING:
     from pathlib import Path

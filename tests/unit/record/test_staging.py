@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.ingest import follow
-from fuelline.ingest.recording import load_recording, locate_recording
+from fuelline.ingest.recording import follow
+from fuelline.ingest.recording.folder import load_recording, locate_recording
 from fuelline.record import launch, staging
 from fuelline.record.staging import bring_home, bring_home_apart, stage
-from fuelline.schema.recording import RUN_FILE
+from fuelline.schema.run.recording import RUN_FILE
 from fuelline.schema.wire import RUN_DIR_VARIABLE
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from fuelline.record.hooks.zoom import _export
+from fuelline.record.hooks.torch.zoom import _export
 
 
 class Profiler:

@@ -2,10 +2,10 @@
 
 from xml.etree import ElementTree as ET
 
-from fuelline.report.charts import Axis, draw_chart
 from fuelline.report.document import Chart, Document, Series
-from fuelline.report.markdown import render_markdown
-from fuelline.report.svg import draw_svg
+from fuelline.report.renderers.charts import Axis, draw_chart
+from fuelline.report.renderers.markdown import render_markdown
+from fuelline.report.renderers.svg import draw_svg
 
 CHART = Chart(
     "A & B <title>",

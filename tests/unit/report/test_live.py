@@ -16,9 +16,9 @@ import pytest
 from rich.cells import cell_len
 
 from fuelline.report import Painter, View, print_snapshot
-from fuelline.report.live import Paper, draw_foot, draw_snapshot
-from fuelline.report.live_columns import COLUMNS, RANK, brief, pace, sort_rows
-from fuelline.schema.live import RankRow, Share, Snapshot
+from fuelline.report.live.columns import COLUMNS, RANK, brief, pace, sort_rows
+from fuelline.report.live.lines import Paper, draw_foot, draw_snapshot
+from fuelline.schema.diagnosis.live import RankRow, Share, Snapshot
 from tests.golden.watched import RUN, make_snapshots, place
 
 if TYPE_CHECKING:

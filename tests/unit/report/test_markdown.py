@@ -1,5 +1,5 @@
 from fuelline.report.document import Bar, Bars, Document, Heading, Item, Items, Statement, Table
-from fuelline.report.markdown import render_markdown
+from fuelline.report.renderers.markdown import render_markdown
 
 
 def test_each_block_has_its_markdown() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fuelline.report.perfetto.track import Instants, Spans, Values
 from fuelline.report.perfetto.writer import SIGN, write_tracks
-from fuelline.report.whole_file import write_named
+from fuelline.report.renderers.whole_file import write_named
 from fuelline.schema.errors import RefusedError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from fuelline.report.diagnosis.writer import write_document
 from fuelline.report.document import Bar, Bars, Document, Heading, Item, Items, Statement
-from fuelline.report.terminal import WIDTH, render_terminal
-from fuelline.report.writer import write_document
+from fuelline.report.renderers.terminal import WIDTH, render_terminal
 from fuelline.schema.names import clean
 from tests.golden.freeze import draw, make_diagnoses
 

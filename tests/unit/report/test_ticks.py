@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.report.charts import Axis
-from fuelline.report.ticks import make_ticks, tick_words
+from fuelline.report.renderers.charts import Axis
+from fuelline.report.renderers.ticks import make_ticks, tick_words
 
 POSITIVE = st.floats(1e-9, 1e15)
 

@@ -3,7 +3,7 @@
 import io
 
 from fuelline.report import render_terminal, write_tuning
-from fuelline.schema.trials import Setting, Tuning
+from fuelline.schema.diagnosis.trials import Setting, Tuning
 
 
 def test_all_steps_are_told_within_80_columns() -> None:

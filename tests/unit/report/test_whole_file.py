@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.cli import main, roofline
+from fuelline.cli import main
+from fuelline.cli.plan import roofline
 from fuelline.report.perfetto.writer import SIGN, write_tracks
-from fuelline.report.whole_file import write_named
+from fuelline.report.renderers.whole_file import write_named
 from fuelline.schema.errors import UsageError
 from tests.unit.ingest.remains import training_records, write_run
 

@@ -4,9 +4,9 @@ import re
 
 import msgspec
 
+from fuelline.report.diagnosis.writer import write_document
 from fuelline.report.document import Bars, Document, Heading, Items, Statement
-from fuelline.report.writer import write_document
-from fuelline.schema.findings import Diagnosis
+from fuelline.schema.diagnosis.findings import Diagnosis
 from tests.golden.freeze import make_diagnoses
 
 replace = msgspec.structs.replace

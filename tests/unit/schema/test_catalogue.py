@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.schema.chips import find_chip, find_peak_flops, list_chips, read_chips
-from fuelline.schema.errors import InputError, UsageError
-from fuelline.schema.models import find_model, list_models, name_model
-from fuelline.schema.precision import parse_precision
-from fuelline.schema.quantities import (
+from fuelline.cli.quantities import (
     parse_amount,
     parse_choices,
     parse_duration,
     parse_limits,
     parse_values,
 )
+from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.plan.chips import find_chip, find_peak_flops, list_chips, read_chips
+from fuelline.schema.plan.models import find_model, list_models, name_model
+from fuelline.schema.plan.precision import parse_precision
 
 
 def test_at_least_48_chips_and_25_models_carry_their_source() -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.schema import journal
-from fuelline.schema.samples import Blind, HostSample, Limits, Place, Row, ThreadState
+from fuelline.schema.run import journal
+from fuelline.schema.run.samples import Blind, HostSample, Limits, Place, Row, ThreadState
 
 TEXT = st.text(max_size=20)
 NUMBER = st.integers(min_value=-1, max_value=2**62)

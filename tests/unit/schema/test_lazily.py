@@ -27,7 +27,7 @@ def test_a_name_that_nobody_promised_is_no_attribute(room: str) -> None:
 def test_importing_a_trace_loads_no_report_and_no_model() -> None:
     code = (
         "import sys; from fuelline.pipeline import import_files; "
-        "print([m for m in sys.modules if m in ('rich', 'fuelline.report', 'fuelline.predict')])"
+        "print([m for m in sys.modules if m in ('rich', 'fuelline.report', 'fuelline.whatif')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.fix.adapters.held_file import open_held
+from fuelline.fix.files.held_file import open_held
 from fuelline.record.samplers.stacks import FIRST_DELAY_NS, Stacks
 from fuelline.schema.memory import make_memory, seal_size
 

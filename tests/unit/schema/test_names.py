@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from fuelline.record.samplers.mounts import UNKNOWN
 from fuelline.record.samplers.places import Places
-from fuelline.schema.journal import decode_frames, encode_frame
 from fuelline.schema.names import clean, encodable
+from fuelline.schema.run.journal import decode_frames, encode_frame
 
 
 @given(st.binary(max_size=40))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.schema.comparison import RunComparison, RunSamples
+from fuelline.schema.diagnosis.comparison import RunComparison, RunSamples
 from fuelline.signals.changes import compare_samples
 
 

@@ -37,10 +37,10 @@ def act(options: argparse.Namespace) -> int:
     """Check it."""
     import msgspec  # noqa: PLC0415 - the help needs none of these
 
-    from fuelline.predict.planner.check import read_rows, score_rows  # noqa: PLC0415
-    from fuelline.predict.planner.check.case import Own  # noqa: PLC0415
-    from fuelline.report.plan_check import write_score  # noqa: PLC0415
-    from fuelline.report.terminal import render_terminal  # noqa: PLC0415
+    from fuelline.plan.check import read_rows, score_rows  # noqa: PLC0415
+    from fuelline.plan.check.case import Own  # noqa: PLC0415
+    from fuelline.report.plan.check import write_score  # noqa: PLC0415
+    from fuelline.report.renderers.terminal import render_terminal  # noqa: PLC0415
 
     rows = read_rows(Path(options.table))
     own = Own(chips=shared.own_chips(options), models=shared.own_models(options))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.plan import options as shared
 from fuelline.cli.plan.counts import check_counts
-from fuelline.schema.precision import parse_precision
+from fuelline.schema.plan.precision import parse_precision
 
 if TYPE_CHECKING:
     import argparse
@@ -45,12 +45,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Compare them."""
-    from fuelline.predict.planner.models.native import precision_on  # noqa: PLC0415
-    from fuelline.predict.planner.serve.chips_plan import line_for_serving, line_for_training  # noqa: PLC0415
-    from fuelline.predict.planner.serve.serve_plan import Wish  # noqa: PLC0415
-    from fuelline.predict.planner.train.train_layouts import TrainWish  # noqa: PLC0415
-    from fuelline.report.plan_chips import write_chips  # noqa: PLC0415
-    from fuelline.schema.plan_answers import ChipsAnswer  # noqa: PLC0415
+    from fuelline.plan.models.native import precision_on  # noqa: PLC0415
+    from fuelline.plan.serve.chips import line_for_serving, line_for_training  # noqa: PLC0415
+    from fuelline.plan.serve.search import Wish  # noqa: PLC0415
+    from fuelline.plan.train.layouts import TrainWish  # noqa: PLC0415
+    from fuelline.report.plan.chips import write_chips  # noqa: PLC0415
+    from fuelline.schema.plan.answers import ChipsAnswer  # noqa: PLC0415
 
     check_counts(options)
     constants = shared.read_constants(options)

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from fuelline.cli.plan.options import LIMITS
+from fuelline.cli.quantities import parse_amount, parse_values
 from fuelline.schema.errors import UsageError
-from fuelline.schema.quantities import parse_amount, parse_values
 
 if TYPE_CHECKING:
     import argparse

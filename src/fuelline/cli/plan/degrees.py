@@ -10,7 +10,7 @@ from fuelline.schema.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from fuelline.schema.models import Model
+    from fuelline.schema.plan.models import Model
 
 
 def check_degrees(options: argparse.Namespace, model: Model) -> None:
@@ -18,7 +18,7 @@ def check_degrees(options: argparse.Namespace, model: Model) -> None:
 
     Of a range that has others, the table says it in their lines.
     """
-    from fuelline.predict.planner.models.shapes import why_uneven  # noqa: PLC0415 - not for the help
+    from fuelline.plan.models.shapes import why_uneven  # noqa: PLC0415 - not for the help
 
     if any(
         len(values) > 1 and not all(why_uneven(model, name, value) for value in values)

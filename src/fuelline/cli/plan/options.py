@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from fuelline.cli.plots import say_plots, write_plot
+from fuelline.cli.quantities import parse_choices, parse_limits, parse_values
 from fuelline.cli.store import saved_chips
-from fuelline.schema.chips import Chip, find_chip, list_chips, read_chips
 from fuelline.schema.errors import InputError, UsageError
-from fuelline.schema.models import read_models
-from fuelline.schema.precision import Precision, parse_precision
-from fuelline.schema.quantities import parse_choices, parse_limits, parse_values
+from fuelline.schema.plan.chips import Chip, find_chip, list_chips, read_chips
+from fuelline.schema.plan.models import read_models
+from fuelline.schema.plan.precision import Precision, parse_precision
 
 if TYPE_CHECKING:
     import argparse
 
-    from fuelline.predict.planner.models.configs import Loaded
-    from fuelline.predict.planner.physics.constants import Constants, Engine
+    from fuelline.plan.models.configs import Loaded
+    from fuelline.plan.physics.constants import Constants, Engine
     from fuelline.report.document import Document
-    from fuelline.schema.models import Model
+    from fuelline.schema.plan.models import Model
 
 LIMITS: dict[str, tuple[float, float]] = {
     # Lowest and highest value that makes sense, by flag.
@@ -153,8 +153,8 @@ def own_chips(options: argparse.Namespace) -> tuple[Chip, ...]:
 
 def read_constants(options: argparse.Namespace) -> Constants:
     """Ours, and what was measured on the user's own devices."""
-    from fuelline.predict.planner.physics.constants import shipped_constants  # noqa: PLC0415 - not for the help
-    from fuelline.predict.roofline.measured import read_entries, with_entries  # noqa: PLC0415
+    from fuelline.plan.physics.constants import shipped_constants  # noqa: PLC0415 - not for the help
+    from fuelline.plan.roofline.measured import read_entries, with_entries  # noqa: PLC0415
 
     entries = tuple(entry for path in catalogues(options) for entry in read_entries(path))
     return with_entries(shipped_constants(), entries)
@@ -162,7 +162,7 @@ def read_constants(options: argparse.Namespace) -> Constants:
 
 def load(options: argparse.Namespace) -> Loaded:
     """The model."""
-    from fuelline.predict.planner.models.configs import load_model  # noqa: PLC0415 - the help needs no planner
+    from fuelline.plan.models.configs import load_model  # noqa: PLC0415 - the help needs no planner
 
     return load_model(options.config, own_models(options))
 
@@ -225,7 +225,7 @@ def find_known(name: str, own: tuple[Chip, ...]) -> Chip:
 
 def read_engine(options: argparse.Namespace, constants: Constants) -> Engine:
     """By name."""
-    from fuelline.predict.planner.physics.constants import BARE  # noqa: PLC0415 - the help needs no planner
+    from fuelline.plan.physics.constants import BARE  # noqa: PLC0415 - the help needs no planner
 
     known = {"none": BARE, **{engine.name: engine for engine in constants.engine}}
     if options.engine not in known:
@@ -237,7 +237,7 @@ def show(options: argparse.Namespace, answer: Any, document: Document) -> None:
     """As JSON or as a report; a chart goes to a file if that is asked for."""
     import msgspec  # noqa: PLC0415 - the help needs none of these
 
-    from fuelline.report.terminal import render_terminal  # noqa: PLC0415
+    from fuelline.report.renderers.terminal import render_terminal  # noqa: PLC0415
 
     written = write_plot(options, document) if getattr(options, "plot", None) else ()
     if options.json:

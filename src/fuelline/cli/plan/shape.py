@@ -25,8 +25,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Look at them."""
-    from fuelline.predict.planner.models.shapes import check_shape  # noqa: PLC0415 - not for the help
-    from fuelline.report.plan_chips import write_shape  # noqa: PLC0415
+    from fuelline.plan.models.shapes import check_shape  # noqa: PLC0415 - not for the help
+    from fuelline.report.plan.chips import write_shape  # noqa: PLC0415
 
     if not options.chip:
         raise UsageError("a shape is good or bad for a chip: give one, such as --chip h100.")

@@ -12,18 +12,18 @@ from fuelline.cli.plan.counts import check_counts
 from fuelline.cli.plan.degrees import check_degrees
 from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import InputError, UsageError
-from fuelline.schema.precision import parse_precision
+from fuelline.schema.plan.precision import parse_precision
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
 
-    from fuelline.predict.planner.models.configs import Loaded
-    from fuelline.predict.planner.physics.setup import Setup
-    from fuelline.predict.planner.train.train_layouts import TrainWish
-    from fuelline.schema.chips import Chip
-    from fuelline.schema.plan_answers import TrainAnswer, TrainPoint
-    from fuelline.schema.precision import Precision
+    from fuelline.plan.models.configs import Loaded
+    from fuelline.plan.physics.setup import Setup
+    from fuelline.plan.train.layouts import TrainWish
+    from fuelline.schema.plan.answers import TrainAnswer, TrainPoint
+    from fuelline.schema.plan.chips import Chip
+    from fuelline.schema.plan.precision import Precision
 
 _FIELDS: dict[str, tuple[str, Callable[[float], float]]] = {
     # A flag's field of `TrainWish`, and from the flag's unit to the field's.
@@ -100,9 +100,9 @@ def _add_circumstances(parser: argparse.ArgumentParser) -> None:
 
 def act(options: argparse.Namespace) -> int:
     """Plan it."""
-    from fuelline.predict.planner.physics.setup import Setup  # noqa: PLC0415
-    from fuelline.predict.planner.train.train_plan import plan_training  # noqa: PLC0415
-    from fuelline.report.plan_train import write_training  # noqa: PLC0415
+    from fuelline.plan.physics.setup import Setup  # noqa: PLC0415
+    from fuelline.plan.train.answer import plan_training  # noqa: PLC0415
+    from fuelline.report.plan.train import write_training  # noqa: PLC0415
 
     if not options.chip:
         raise UsageError("training time depends on the chip: give one, such as --chip h100.")
@@ -140,7 +140,7 @@ def _precision(options: argparse.Namespace, loaded: Loaded) -> Precision:
 
 def _wish(options: argparse.Namespace, params: float) -> TrainWish:
     """The first value of every flag that was given."""
-    from fuelline.predict.planner.train.train_layouts import TrainWish  # noqa: PLC0415 - not for the help
+    from fuelline.plan.train.layouts import TrainWish  # noqa: PLC0415 - not for the help
 
     fields: dict[str, float] = {"chips": 8, "tokens": 20.0 * params}
     for name, (field, convert) in _FIELDS.items():
@@ -196,9 +196,9 @@ def _step(setup: Setup, wish: TrainWish, name: str, value: float) -> Step:
 
 
 def _point(step: Step) -> TrainPoint:
-    from fuelline.predict.planner.models.shapes import why_uneven  # noqa: PLC0415
-    from fuelline.predict.planner.train.train_plan import plan_training  # noqa: PLC0415 - not for the help
-    from fuelline.schema.plan_answers import TrainPoint  # noqa: PLC0415
+    from fuelline.plan.models.shapes import why_uneven  # noqa: PLC0415
+    from fuelline.plan.train.answer import plan_training  # noqa: PLC0415 - not for the help
+    from fuelline.schema.plan.answers import TrainPoint  # noqa: PLC0415
 
     try:
         found = plan_training(step.setup, step.wish)
@@ -232,7 +232,7 @@ def _point(step: Step) -> TrainPoint:
 
 def _headline(steps: list[Step], points: list[TrainPoint]) -> TrainAnswer:
     """The last value that works stands for the range; if none does, its error is told."""
-    from fuelline.predict.planner.train.train_plan import plan_training  # noqa: PLC0415 - not for the help
+    from fuelline.plan.train.answer import plan_training  # noqa: PLC0415 - not for the help
 
     working = [step for step, point in zip(steps, points, strict=True) if point.step_s is not None]
     last = (working or steps)[-1]

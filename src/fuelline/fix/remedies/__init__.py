@@ -1,7 +1,7 @@
 """Settings that would help a job, one a file: Facts in, Remedy out. Sorted; listed by hand.
 
-`run --fix` applies those that change nothing but speed: workers and prefetch (fix.adapters.elastic)
-and the limit of descriptors (fix.adapters.descriptors). The others are shown with the reason.
+`run --fix` applies those that change nothing but speed: workers and prefetch (fix.elastic.iterator)
+and the limit of descriptors (fix.elastic.descriptors). The others are shown with the reason.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fuelline.fix.remedies import (
 )
 
 if TYPE_CHECKING:
-    from fuelline.schema.facts import Facts
-    from fuelline.schema.findings import Remedy
+    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.findings import Remedy
 
 __all__ = ["propose_settings"]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.schema.findings import Remedy
+from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.readings import value_of
 
 if TYPE_CHECKING:
-    from fuelline.schema.facts import Facts
+    from fuelline.schema.diagnosis.facts import Facts
 
 MUCH = 0.3
 """Of the samples of fetches, in a decoder: half the time for it saves a seventh of a fetch."""

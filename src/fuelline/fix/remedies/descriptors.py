@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.schema.findings import Remedy
+from fuelline.schema.diagnosis.findings import Remedy
 
 if TYPE_CHECKING:
-    from fuelline.schema.facts import Facts
+    from fuelline.schema.diagnosis.facts import Facts
 
 MANY = 256
 """Batches under way: with some tensors each they come near the usual limit of 1,024."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.schema.findings import Remedy
-from fuelline.schema.forecasts import WhatIf
+from fuelline.schema.diagnosis.findings import Remedy
+from fuelline.schema.diagnosis.forecasts import WhatIf
 
 if TYPE_CHECKING:
-    from fuelline.schema.facts import Facts
+    from fuelline.schema.diagnosis.facts import Facts
 
 MUCH = 0.02
 """Of the window in starting epochs: what a trial can tell."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.schema.findings import Remedy
-from fuelline.schema.forecasts import WhatIf
+from fuelline.schema.diagnosis.findings import Remedy
+from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.readings import value_of
 
 if TYPE_CHECKING:
-    from fuelline.schema.facts import Facts
+    from fuelline.schema.diagnosis.facts import Facts
 
 WAITED = 0.03
 """Of the window: as in fix.governor."""

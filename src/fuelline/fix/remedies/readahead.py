@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.schema.findings import Remedy
+from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.readings import value_of
 
 if TYPE_CHECKING:
-    from fuelline.schema.facts import Facts
+    from fuelline.schema.diagnosis.facts import Facts
 
 MUCH = 0.3
 """Of fetching, blocked in reads."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.schema.findings import Remedy
+from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.readings import value_of
 
 if TYPE_CHECKING:
-    from fuelline.schema.facts import Facts
+    from fuelline.schema.diagnosis.facts import Facts
 
 MUCH = 0.25
 """Of fetching, ready to run without a core: as in fix.governor."""

@@ -2,7 +2,7 @@
 
 Meanings and units are those of dcgm_fields.h and of dcgm-exporter's default-counters.csv
 (https://github.com/NVIDIA/dcgm-exporter/blob/main/etc/default-counters.csv). Our names are those
-that recorded runs use (`schema.samples.DeviceSample`), so that both climb the same ladder.
+that recorded runs use (`schema.run.samples.DeviceSample`), so that both climb the same ladder.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from fuelline.ingest.importer import Imported
 from fuelline.ingest.spans import write
 from fuelline.ingest.unpack import read_blocks
 from fuelline.schema.errors import InputError
-from fuelline.schema.trace import ChipFacts, Quality, RankFacts, SourceFacts
+from fuelline.schema.run.trace import ChipFacts, Quality, RankFacts, SourceFacts
 from fuelline.timeline.tables import MOST_NS
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fuelline.schema.trace import ChipFacts, RankFacts
+from fuelline.schema.run.trace import ChipFacts, RankFacts
 
 _SETTINGS = ("record_shapes", "with_stack", "with_flops", "with_modules", "profile_memory")
 _RANK_IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})", re.IGNORECASE)

@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from fuelline.ingest.kineto.numbers import exact_ns
 from fuelline.ingest.kineto.sorts import find_sort
-from fuelline.schema.trace import Quality
+from fuelline.schema.run.trace import Quality
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -32,7 +32,7 @@ from fuelline.ingest.kineto.scan import find_scan
 from fuelline.ingest.kineto.split import Piece, Splitter, find_last_event_end
 from fuelline.ingest.kineto.tables import Tables
 from fuelline.ingest.unpack import TruncatedError, read_blocks
-from fuelline.schema.trace import Quality, SourceFacts
+from fuelline.schema.run.trace import Quality, SourceFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

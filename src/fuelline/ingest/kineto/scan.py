@@ -20,7 +20,7 @@ from msgspec import Raw
 from fuelline.ingest.kineto.decode import Batch, Patience
 from fuelline.ingest.kineto.device import DTYPE_BYTES
 from fuelline.ingest.kineto.sorts import CATEGORIES, IGNORED, OTHER, SORTS
-from fuelline.schema.capabilities import Capability
+from fuelline.schema.run.capabilities import Capability
 
 if TYPE_CHECKING:
     from fuelline.ingest.kineto.book import Book, Names

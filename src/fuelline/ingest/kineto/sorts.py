@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from fuelline.schema.trace import DeviceKind, HostKind
+from fuelline.schema.run.trace import DeviceKind, HostKind
 
 
 @dataclass(frozen=True)

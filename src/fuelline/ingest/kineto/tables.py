@@ -15,7 +15,7 @@ from fuelline.ingest.kineto.device import DeviceColumns
 from fuelline.ingest.kineto.host import HostColumns
 from fuelline.ingest.kineto.marks import Marks
 from fuelline.ingest.kineto.sorts import SORTS
-from fuelline.schema.trace import CopyDirection, DeviceKind
+from fuelline.schema.run.trace import CopyDirection, DeviceKind
 from fuelline.timeline.trace import complete
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import polars as pl
 
 from fuelline.ingest.name_book import MOST_CHARACTERS
 from fuelline.ingest.nsight.tables import COPY_DIRECTIONS, COPY_NAMES, COPY_TABLE
-from fuelline.schema.trace import CopyDirection, HostKind
+from fuelline.schema.run.trace import CopyDirection, HostKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

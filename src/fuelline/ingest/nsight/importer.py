@@ -24,7 +24,7 @@ from fuelline.ingest.nsight.tables import (
 )
 from fuelline.ingest.spans import keep_sane, write
 from fuelline.ingest.unpack import refuse_packed
-from fuelline.schema.trace import ChipFacts, RankFacts, SourceFacts
+from fuelline.schema.run.trace import ChipFacts, RankFacts, SourceFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

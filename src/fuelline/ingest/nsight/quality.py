@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.ingest.spans import describe_insane
 from fuelline.schema.names import clean
-from fuelline.schema.trace import Quality
+from fuelline.schema.run.trace import Quality
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fuelline.schema.trace import CopyDirection, DeviceKind, HostKind
+from fuelline.schema.run.trace import CopyDirection, DeviceKind, HostKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

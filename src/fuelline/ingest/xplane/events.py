@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from fuelline.schema.trace import ChipFacts, CopyDirection, DeviceKind, HostKind
+from fuelline.schema.run.trace import ChipFacts, CopyDirection, DeviceKind, HostKind
 
 if TYPE_CHECKING:
     from fuelline.ingest.name_book import NameBook

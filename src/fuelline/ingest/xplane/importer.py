@@ -31,7 +31,7 @@ from fuelline.ingest.xplane.messages import SPACE
 from fuelline.ingest.xplane.planes import Plane
 from fuelline.schema.errors import InputError
 from fuelline.schema.names import clean
-from fuelline.schema.trace import ChipFacts, Quality, RankFacts, SourceFacts
+from fuelline.schema.run.trace import ChipFacts, Quality, RankFacts, SourceFacts
 from fuelline.timeline.trace import TRACE_TABLES
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fuelline.record.samplers.procfs import Read, read_kept
 from fuelline.record.samplers.tree import Process, Thread, Tree
 from fuelline.schema.redaction import redact
-from fuelline.schema.samples import Blind, ProcessClock, ProcessSeen, Row, ThreadClock
+from fuelline.schema.run.samples import Blind, ProcessClock, ProcessSeen, Row, ThreadClock
 
 MAX_THREADS = 200
 """Threads read per second; more take turns. One costs about 3 us."""

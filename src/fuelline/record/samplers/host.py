@@ -18,7 +18,7 @@ from fuelline.record.samplers.procfs import (
     read_kept,
     read_kept_whole,
 )
-from fuelline.schema.samples import HostSample
+from fuelline.schema.run.samples import HostSample
 
 Values = Iterable[tuple[str, float]]
 Parse = Callable[[bytes], Values]

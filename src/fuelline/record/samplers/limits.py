@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from fuelline.record.samplers.cgroup import V2, Group, find_number
 from fuelline.record.samplers.host import allowed_cpus
 from fuelline.record.samplers.procfs import find_text
-from fuelline.schema.samples import Limits
+from fuelline.schema.run.samples import Limits
 
 _NO_LIMIT_BYTES = 1 << 60
 """cgroup v1 says "no limit" with a number close to 2^63."""

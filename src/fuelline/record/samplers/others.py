@@ -27,7 +27,7 @@ from fuelline.record.samplers.procfs import (
 )
 from fuelline.record.samplers.tree import Process, Tree
 from fuelline.schema.redaction import redact
-from fuelline.schema.samples import OtherProcess
+from fuelline.schema.run.samples import OtherProcess
 
 MAX_LOOKS = 250
 """Processes looked at per call, at 7 us each; more take turns."""

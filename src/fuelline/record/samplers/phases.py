@@ -13,7 +13,7 @@ from pathlib import Path
 from fuelline.record.samplers.procfs import open_kept
 from fuelline.record.samplers.tree import Process, Tree
 from fuelline.schema import wire
-from fuelline.schema.samples import Blind
+from fuelline.schema.run.samples import Blind
 
 NO_TRAINER = -1
 MOST_MISSES = 3

@@ -10,7 +10,7 @@ import posixpath
 from fuelline.record.samplers.mounts import UNKNOWN, Mount
 from fuelline.schema.names import encodable
 from fuelline.schema.redaction import redact
-from fuelline.schema.samples import Place
+from fuelline.schema.run.samples import Place
 
 CROWD = 64
 MAX_PLACES = 4096

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from fuelline.schema.files import open_below
 from fuelline.schema.redaction import redact_code
-from fuelline.schema.samples import SourceLine, StackSample
+from fuelline.schema.run.samples import SourceLine, StackSample
 
 MOST_LINES = 2000
 """Of one run; a training loop shows some hundreds."""

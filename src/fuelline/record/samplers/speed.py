@@ -2,7 +2,7 @@
 
 Shared machines change their speed by a factor of two within hours, and cores of different makes
 differ by more. What takes as long as it takes to run some lines of Python, such as launching an
-operator, is compared with this (`signals/compute.py`). Price: 0.2 ms at each call.
+operator, is compared with this (`signals/recorded/compute.py`). Price: 0.2 ms at each call.
 """
 
 import time

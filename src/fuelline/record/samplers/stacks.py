@@ -25,7 +25,7 @@ from pathlib import Path
 from fuelline.record.samplers.sources import Sources
 from fuelline.schema.memory import make_memory
 from fuelline.schema.redaction import redact
-from fuelline.schema.samples import Blind, SourceLine, StackSample
+from fuelline.schema.run.samples import Blind, SourceLine, StackSample
 
 SAMPLES_PER_S = 25
 """A run of a quarter of a minute has one burst or two: decode is told from transform by these."""

@@ -13,7 +13,7 @@ from fuelline.record.samplers.blocked import Resolver, Verdict, explain_without_
 from fuelline.record.samplers.phases import Phases
 from fuelline.record.samplers.procfs import REFUSED, Read, read_kept
 from fuelline.record.samplers.tree import Process, Thread, Tree
-from fuelline.schema.samples import Blind, ThreadState
+from fuelline.schema.run.samples import Blind, ThreadState
 
 WINDOW_NS = 1_000_000_000
 TRAINERS = 4

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.report.perfetto.track import Spans, Values
-from fuelline.schema.trace import DeviceKind, HostKind
+from fuelline.schema.run.trace import DeviceKind, HostKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fuelline.report.perfetto.track import Track
-    from fuelline.schema.trace import RankFacts
+    from fuelline.schema.run.trace import RankFacts
     from fuelline.timeline.trace import Trace
 
 _DEVICE_CATEGORIES = {

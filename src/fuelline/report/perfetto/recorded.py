@@ -11,15 +11,15 @@ import polars as pl
 
 from fuelline.report.perfetto.track import Instants, Spans, Values
 from fuelline.schema.wire import Kind
-from fuelline.timeline.tiles import cut_tiles
+from fuelline.timeline.segments import cut_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fuelline.report.perfetto.track import Track
-    from fuelline.schema.findings import Diagnosis
+    from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.timeline import Timeline
-    from fuelline.timeline.tiles import Tiling
+    from fuelline.timeline.segments import Tiling
     from fuelline.timeline.trainer import Trainer
 
 _SECOND_NS = 1_000_000_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.schema.live import DeviceRow
+from fuelline.schema.diagnosis.live import DeviceRow
 from fuelline.signals.live.window import WINDOW_NS
 
 if TYPE_CHECKING:
-    from fuelline.schema.samples import DeviceSample, DeviceSeen
+    from fuelline.schema.run.samples import DeviceSample, DeviceSeen
 
 _THROTTLES = ("throttle.power_frac", "throttle.thermal_frac", "throttle.hardware_frac")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import insort
 from typing import TYPE_CHECKING
 
-from fuelline.schema.live import HostLine
+from fuelline.schema.diagnosis.live import HostLine
 from fuelline.signals.live.window import WINDOW_NS
 
 if TYPE_CHECKING:
-    from fuelline.schema.samples import HostSample, Limits
+    from fuelline.schema.run.samples import HostSample, Limits
 
 _SOURCES = ("job", "others", "psi", "disk", "net")
 _LOOPBACK = "net.lo."

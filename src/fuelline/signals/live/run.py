@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fuelline.schema import samples
-from fuelline.schema.live import RankRow, Snapshot, WorkerRow
-from fuelline.schema.recording import Blindspot
+from fuelline.schema.diagnosis.live import RankRow, Snapshot, WorkerRow
+from fuelline.schema.run import samples
+from fuelline.schema.run.recording import Blindspot
 from fuelline.schema.wire import Kind
 from fuelline.signals.live.devices import LiveDevices
 from fuelline.signals.live.host import LiveHost
@@ -20,7 +20,7 @@ from fuelline.signals.live.window import WINDOW_NS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fuelline.schema.live import RunGrowth, SpoolGrowth
+    from fuelline.schema.diagnosis.live import RunGrowth, SpoolGrowth
 
 
 class LiveRun:

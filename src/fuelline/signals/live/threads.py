@@ -10,12 +10,12 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fuelline.schema.facts import PlaceFacts
-from fuelline.schema.live import Share
+from fuelline.schema.diagnosis.facts import PlaceFacts
+from fuelline.schema.diagnosis.live import Share
 from fuelline.signals.live.window import WINDOW_NS
 
 if TYPE_CHECKING:
-    from fuelline.schema.samples import Place, ThreadClock, ThreadState
+    from fuelline.schema.run.samples import Place, ThreadClock, ThreadState
 
 IDLE_LOOK_NS = 4 * 10**9
 """An idle thread's clock is read this often; no news means that nothing has changed."""

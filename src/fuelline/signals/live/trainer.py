@@ -1,7 +1,7 @@
 """One training process: its steps, and where its last seconds went.
 
-The parts are those of `timeline.tiles`, with everything between a batch and its optimizer step as
-`compute`. They are cut as records come, in the order in which events ended. Since the last event
+The parts are those of `timeline.segments`, with everything between a batch and its optimizer step
+as `compute`. They are cut as records come, in the order in which events ended. Since the last event
 the live phase tells: a checkpoint that still goes on has no record yet.
 """
 
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Literal
 
-from fuelline.schema.live import RankRow, Share
+from fuelline.schema.diagnosis.live import RankRow, Share
 from fuelline.schema.wire import Flag, Kind, Phase
 from fuelline.signals.live.steps import Steps, find_leader, percentile
 from fuelline.signals.live.window import WINDOW_NS, Buckets
 
 if TYPE_CHECKING:
-    from fuelline.schema.live import LoaderWorker, Record, SpoolGrowth, WorkerRow
+    from fuelline.schema.diagnosis.live import LoaderWorker, Record, SpoolGrowth, WorkerRow
 
 PARTS = ("input", "epoch start", "collectives", "compute", "loop", "validation", "checkpoint")
 _PART_OF_PHASE = {

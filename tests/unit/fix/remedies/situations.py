@@ -2,10 +2,16 @@
 
 from typing import Any
 
-from fuelline.schema.facts import Facts, InputFacts, PlaceFacts, StorageFacts, TransferFacts
-from fuelline.schema.findings import BudgetPart, StepStats, Window
+from fuelline.schema.diagnosis.facts import (
+    Facts,
+    InputFacts,
+    PlaceFacts,
+    StorageFacts,
+    TransferFacts,
+)
+from fuelline.schema.diagnosis.findings import BudgetPart, StepStats, Window
 from fuelline.schema.readings import Reading
-from fuelline.schema.recording import LoaderFacts
+from fuelline.schema.run.recording import LoaderFacts
 
 PLACE = PlaceFacts(
     path="/data/a.bin", mount="/data", fstype="ext4", device="/dev/sda1", syscall="read", share=1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuelline.fix.remedies import decoding
-from fuelline.schema.facts import Facts, HotLine, InputFacts
+from fuelline.schema.diagnosis.facts import Facts, HotLine, InputFacts
 from tests.unit.fix.remedies.situations import facts, reading
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from fuelline.fix.remedies import persistent
-from fuelline.schema.findings import BudgetPart
+from fuelline.schema.diagnosis.findings import BudgetPart
 from tests.unit.fix.remedies.situations import LOADER, facts
 
 SHORT_EPOCHS = [

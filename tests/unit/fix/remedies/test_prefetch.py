@@ -1,8 +1,8 @@
 """Uneven fetches through a short queue."""
 
 from fuelline.fix.remedies import prefetch
-from fuelline.schema.demands import DemandFacts
-from fuelline.schema.facts import Facts, InputFacts
+from fuelline.schema.diagnosis.demands import DemandFacts
+from fuelline.schema.diagnosis.facts import Facts, InputFacts
 from tests.unit.fix.remedies.situations import facts, reading
 
 

@@ -1,7 +1,7 @@
 """More threads than cores inside the workers."""
 
 from fuelline.fix.remedies import threads
-from fuelline.schema.facts import CoreFacts, Facts, InputFacts
+from fuelline.schema.diagnosis.facts import CoreFacts, Facts, InputFacts
 from tests.unit.fix.remedies.situations import facts, reading
 
 

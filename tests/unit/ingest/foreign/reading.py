@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from fuelline.schema.recording import RunFacts
-from fuelline.schema.trace import TraceFacts
+from fuelline.schema.run.recording import RunFacts
+from fuelline.schema.run.trace import TraceFacts
 from fuelline.timeline.trace import TRACE_TABLES, Trace, complete, in_memory
 
 if TYPE_CHECKING:

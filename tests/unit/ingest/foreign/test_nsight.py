@@ -9,7 +9,7 @@ import pytest
 from fuelline.ingest.name_book import MOST_CHARACTERS
 from fuelline.ingest.nsight import Nsight
 from fuelline.schema.errors import InputError
-from fuelline.schema.trace import CopyDirection, DeviceKind, HostKind
+from fuelline.schema.run.trace import CopyDirection, DeviceKind, HostKind
 from tests.unit.ingest.foreign.nsight_maker import (
     COPY,
     GRAPH,

@@ -8,7 +8,7 @@ import pytest
 
 from fuelline.ingest.nsight import Nsight
 from fuelline.schema.readings import Missing, Reading
-from fuelline.signals.trace import measure_trace
+from fuelline.signals.traced import measure_trace
 from tests.unit.ingest.foreign.nsight_maker import make
 from tests.unit.ingest.foreign.reading import Read, read
 

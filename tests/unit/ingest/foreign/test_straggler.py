@@ -7,7 +7,7 @@ import pytest
 
 from fuelline.ingest.straggler import Straggler
 from fuelline.schema.errors import InputError
-from fuelline.schema.trace import DeviceKind
+from fuelline.schema.run.trace import DeviceKind
 from tests.unit.ingest.foreign.reading import read, real
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from fuelline.cli import main
 from fuelline.ingest import load_trace, unpack
 from fuelline.ingest.kineto import split
 from fuelline.schema.errors import InputError
-from fuelline.signals.trace import measure_trace
+from fuelline.signals.traced import measure_trace
 from tests.unit.ingest.kineto.texts import call, document, kernel, lay_out, load, op, write
 
 FOUND = Path(__file__).with_name("found")

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from fuelline.ingest.kineto import split
-from fuelline.schema.trace import DeviceKind, HostKind
+from fuelline.schema.run.trace import DeviceKind, HostKind
 from tests.unit.ingest.kineto.texts import (
     LAYOUTS,
     call,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fuelline.schema.trace import DeviceKind
+from fuelline.schema.run.trace import DeviceKind
 from tests.unit.ingest.kineto.texts import REAL, load
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fuelline.ingest import find_sources, import_trace, load_trace
-from fuelline.schema.recording import RunFacts
+from fuelline.schema.run.recording import RunFacts
 
 if TYPE_CHECKING:
     from fuelline.timeline.trace import Trace

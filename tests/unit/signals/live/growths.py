@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fuelline.schema.live import RunGrowth, SpoolGrowth
+from fuelline.schema.diagnosis.live import RunGrowth, SpoolGrowth
 from fuelline.schema.wire import Flag, Kind, Phase
 from tests.unit.ingest.remains import CREATED_NS, RUN
 
 if TYPE_CHECKING:
-    from fuelline.schema.live import Record
+    from fuelline.schema.diagnosis.live import Record
 
 PID = 4711
 MS = 10**6

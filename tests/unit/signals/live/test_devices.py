@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuelline.schema.samples import DeviceSample, DeviceSeen
+from fuelline.schema.run.samples import DeviceSample, DeviceSeen
 from fuelline.signals.live import LiveRun
 from tests.unit.signals.live.growths import at, growth
 

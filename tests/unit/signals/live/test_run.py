@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fuelline.schema.live import LoaderWorker
-from fuelline.schema.recording import Blindspot
-from fuelline.schema.samples import HostSample, Limits, OtherProcess, ThreadState
+from fuelline.schema.diagnosis.live import LoaderWorker
+from fuelline.schema.run.recording import Blindspot
+from fuelline.schema.run.samples import HostSample, Limits, OtherProcess, ThreadState
 from fuelline.schema.wire import Kind
 from fuelline.signals.live import LiveRun
 from tests.unit.ingest.remains import RUN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fuelline.schema.samples import Place, ThreadClock, ThreadState
+from fuelline.schema.run.samples import Place, ThreadClock, ThreadState
 from fuelline.signals.live.threads import LiveThreads
 from tests.unit.signals.live.growths import PID
 

@@ -11,7 +11,7 @@ from fuelline.signals.live.trainer import LiveTrainer
 from tests.unit.signals.live.growths import PID, at, event, spool, steps
 
 if TYPE_CHECKING:
-    from fuelline.schema.live import Record
+    from fuelline.schema.diagnosis.live import Record
 
 
 def shares(trainer: LiveTrainer, now_ms: float) -> dict[str, float]:

@@ -88,7 +88,7 @@ def start(run_dir: str) -> None:
 def _hook_torch(run_dir: str, watcher: Watcher) -> None:
     _stay_on_this_host()
     _load_package()
-    from fuelline.record.hooks.install import install  # noqa: PLC0415 - exists only from here on
+    from fuelline.record.hooks.torch.install import install  # noqa: PLC0415 - exists only from here on
 
     install(run_dir, watcher.watch)
 

@@ -19,7 +19,7 @@ from fuelline.record.samplers.devices.device import (
     UnavailableError,
     cannot_ask,
 )
-from fuelline.schema.samples import DeviceSeen
+from fuelline.schema.run.samples import DeviceSeen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fuelline.schema.samples import Blind, DeviceSeen
+from fuelline.schema.run.samples import Blind, DeviceSeen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -23,7 +23,7 @@ from fuelline.record.samplers.devices.device import (
 )
 from fuelline.record.samplers.devices.gpm import Gpm
 from fuelline.record.samplers.devices.nvidia_readers import Readers, list_processes
-from fuelline.schema.samples import Blind, DeviceSeen
+from fuelline.schema.run.samples import Blind, DeviceSeen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.schema.samples import DeviceProcess, DeviceSample
+from fuelline.schema.run.samples import DeviceProcess, DeviceSample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from fuelline.schema.samples import Row
+    from fuelline.schema.run.samples import Row
 
 INITIAL_NAMESPACE = 4026531836
 """Inode of the first pid namespace of every Linux (PROC_PID_INIT_INO, include/linux/proc_ns.h)."""

@@ -17,13 +17,13 @@ from fuelline.record.pace import FAILURES_TO_GIVE_UP, Task, run_guarded
 from fuelline.record.samplers.devices import find_devices
 from fuelline.record.samplers.devices.device import LostError, Rate
 from fuelline.record.samplers.devices.processes import Occupants
-from fuelline.schema.samples import Blind, DeviceSample, DeviceSeen
+from fuelline.schema.run.samples import Blind, DeviceSample, DeviceSeen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fuelline.record.samplers.devices.device import Device, Found
-    from fuelline.schema.samples import Row
+    from fuelline.schema.run.samples import Row
 
 _MS = 1_000_000
 _S = 1000 * _MS

@@ -1,0 +1,1 @@
+"""Commands that change something: loader settings, scripts, how a data set lies on the disk."""

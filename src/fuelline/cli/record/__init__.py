@@ -1,0 +1,1 @@
+"""Commands that record a job, or take in what others recorded, and show it while it runs."""

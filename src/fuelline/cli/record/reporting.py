@@ -1,0 +1,194 @@
+"""The report at a job's end, in a process of its own: it may be killed, and the exit code stays.
+
+The launcher starts it beside the job, so that it has loaded everything by the time the job ends; it
+then waits for a line on its standard input. Where memory runs out the kernel ends it first, before
+the job and before the launcher; a new one is tried once when the job has ended. It is a fresh
+interpreter and no fork of the launcher: that costs 20 ms beside the job, but the launcher's small
+heap is not copied page by page as both go on, no descriptor and no lock of the launcher is held by
+a second process, and a list of processes says what it is.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuelline.cli.saying import flush_streams, open_streams, say
+from fuelline.record.launch import PASSED_ON, end_process, own_python, step_back
+
+if TYPE_CHECKING:
+    from fuelline.record.launch import Mask
+
+LONGEST_S = 600
+"""A report takes seconds; nobody's job should hang on one that hangs."""
+_INTERRUPTED = 128 + signal.SIGINT
+_TOO_LONG = 128 + signal.SIGALRM
+_NO_MEMORY = 70
+_GIVEN_UP = {_INTERRUPTED: "it was interrupted", _TOO_LONG: f"it took over {LONGEST_S} s"}
+"""What is not tried again."""
+
+
+class Reporter:
+    """The launcher's side: starts the process, lets it report, and outlives it."""
+
+    def __init__(
+        self, run_dir: Path, name: str, mask: Mask, *, price: float | None, part_of: Path | None
+    ) -> None:
+        """`name` is the word by which commands find the run; `mask` is what it starts with."""
+        self._name = name
+        self._mask = {*mask, *PASSED_ON}  # what is sent to the whole group is for the job
+        self._words = [str(run_dir.absolute()), name, "" if price is None else str(price)]
+        self._words += [str(part_of or "")]
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Begin to load what a report needs."""
+        try:
+            self._child = subprocess.Popen(
+                own_python("fuelline.cli.record.reporting", self._words),
+                stdin=subprocess.PIPE,
+                preexec_fn=lambda: step_back(self._mask),  # noqa: PLW1509 - no threads here
+            )
+        except OSError:
+            self._child = None  # tried again at the end
+
+    def finish(self) -> None:
+        """Let it report; called with signals held back. Never raises, whatever becomes of it."""
+        ended = "did not start"
+        for _ in range(2):
+            if self._child is not None and self._child.poll() is not None:
+                self.stop()  # killed while it waited
+            if self._child is None:
+                self.start()
+            if self._child is None:
+                continue
+            code = self._await(self._child)
+            if code == 0:
+                return
+            if code in _GIVEN_UP:
+                self._say(_GIVEN_UP[code], "shows it")
+                return
+            ended = f"was killed by signal {-code}" if code < 0 else f"failed with code {code}"
+            self.stop()
+        self._say(
+            f"its process {ended}, most likely because memory ran out",
+            "on a machine with more memory shows it",
+        )
+
+    def stop(self) -> None:
+        """There is nothing to report, or nobody to do it."""
+        child, self._child = self._child, None
+        if child is not None:
+            end_process(child)
+            if child.stdin is not None:
+                child.stdin.close()
+
+    def _say(self, what: str, where: str) -> None:
+        say(
+            f"no report: {what}. The job had ended by then, and its recording is kept. "
+            f"`fuelline diagnose {self._name}` {where}."
+        )
+
+    def _await(self, child: subprocess.Popen[bytes]) -> int:
+        """Its exit code; a signal that comes for us ends it, and so does time."""
+        if child.stdin is not None:
+            try:
+                os.write(child.stdin.fileno(), b"report\n")
+            except OSError:
+                pass  # it is gone, as its exit code tells
+            child.stdin.close()
+        until_s = time.monotonic() + LONGEST_S
+        while (code := child.poll()) is None:
+            left_s = max(until_s - time.monotonic(), 0)
+            info = signal.sigtimedwait({*PASSED_ON, signal.SIGCHLD}, left_s)
+            if info is None or info.si_signo != signal.SIGCHLD:
+                self.stop()
+                return _TOO_LONG if info is None else _INTERRUPTED
+        return _INTERRUPTED if code == -signal.SIGINT else code
+
+
+def main(words: list[str]) -> int:
+    """The process itself; its exit code is 0 if whatever there was to say has been said."""
+    run_dir, name, price, part_of = words
+    open_streams()
+    _silence_libraries()
+    _load_pipeline()
+    if not sys.stdin.readline():
+        return 0  # the launcher is gone, and nobody waits for a report
+    while signal.sigtimedwait(PASSED_ON, 0) is not None:
+        pass  # what was sent to the group while the job ran was for the job
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
+    if part_of:
+        code = close_part(Path(run_dir))
+    else:
+        code = report(Path(run_dir), name, float(price) if price else None)
+    flush_streams()
+    return code
+
+
+def _silence_libraries() -> None:
+    """Where standard error leads only we write: compiled libraries write to descriptor 2.
+
+    Under a limit of address space jemalloc writes a line there thousands of times, and a panic its
+    backtrace. Descriptor 0 leads there, too, for those who ask it how wide the terminal is.
+    """
+    try:
+        own = os.dup(2)
+    except OSError:
+        return  # it is closed
+    go = os.dup(0)
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    os.dup2(nowhere, 2)
+    os.dup2(own, 0)
+    sys.stderr = os.fdopen(own, "w", encoding=sys.stderr.encoding, errors="backslashreplace")
+    sys.stdin = os.fdopen(go, encoding="ascii")
+
+
+def _load_pipeline() -> None:
+    """Half a second that the user need not wait for at the end; what fails fails again then."""
+    try:
+        import fuelline.fix.tune.outcomes  # noqa: PLC0415 - as the text says
+        import fuelline.pipeline.diagnosed  # noqa: PLC0415
+        import fuelline.pipeline.recorded  # noqa: PLC0415
+        import fuelline.report  # noqa: F401, PLC0415
+    except BaseException:  # noqa: BLE001 - a build of polars for another processor, say
+        return
+
+
+def report(run_dir: Path, name: str, price: float | None) -> int:
+    """Show the diagnosis, or why there is none, a panic of polars too."""
+    try:
+        from fuelline import pipeline  # noqa: PLC0415 - loaded while the job ran
+
+        pipeline.show_report(run_dir, name=name, price=price, stream=sys.stderr)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except MemoryError:
+        return _NO_MEMORY
+    except BaseException as error:  # noqa: BLE001 - as the text says
+        if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+            return _NO_MEMORY  # which polars says in strange words: name 'plr' is not defined
+        say(
+            f"no report: {error or type(error).__name__}. The job had ended by then, and its "
+            f"recording is kept. `fuelline --debug diagnose {name}` shows more."
+        )
+    return 0
+
+
+def close_part(part: Path) -> int:
+    """Compact this host's part here, so that the reader of all parts need not."""
+    try:
+        from fuelline import pipeline  # noqa: PLC0415 - as in `report`
+
+        pipeline.compact_run(part)
+    except (KeyboardInterrupt, MemoryError):
+        return 0  # it stays as it was recorded, which serves as well
+    except BaseException as error:  # noqa: BLE001 - as in `report`
+        say(f"{part} stays as it was recorded: {error}")
+    return 0

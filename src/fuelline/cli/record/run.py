@@ -1,0 +1,406 @@
+"""`fuelline run`: record an unmodified job and say what it waited for."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import resource
+import shutil
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuelline.cli.record.reporting import Reporter
+from fuelline.cli.record.serving import add_serving, serve_files
+from fuelline.cli.saying import flush_streams, say
+from fuelline.cli.store import is_there, name_job, name_run, new_run_dir
+from fuelline.fix.job_site import put_on_path
+from fuelline.record.headroom import LEAST_DESCRIPTORS, find_extent
+from fuelline.record.launch import become, hold_signals, launch
+from fuelline.schema.errors import InputError, RefusedError, UsageError
+from fuelline.schema.mounts import is_slow_here
+from fuelline.schema.run.run_folder import ALLOWED, FIX_DIR, FIX_VARIABLE, PART_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuelline.record.headroom import Extent
+    from fuelline.record.launch import Mask, Outcome
+
+MOST_HOSTS = 500
+"""Pids of several hosts are kept apart by their numbers in 32 bits."""
+
+TASK_VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+"""How srun and the launchers of MPI number the tasks that they start, over all hosts."""
+
+_NOBODY = 65534
+"""The owner of files whose owners a network file system does not tell."""
+
+_EPILOG = """\
+examples:
+  fuelline run train.py --epochs 2
+  fuelline run -m pkg.train --config base.yaml
+  fuelline run torchrun --nproc-per-node 2 train.py
+  fuelline run --node-rank 1 --run-dir /shared/r42 torchrun --nnodes 2 train.py
+  srun fuelline run --node-rank auto --run-dir /shared/r42 train.py
+  fuelline run --price 2.5 -- bash start.sh
+  fuelline run --fix train.py
+
+The job's output, exit code, signals and standard input are its own. The report
+goes to standard error when the job has ended.
+"""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "run",
+        help="record an unmodified job; diagnosis at the end",
+        description="Record an unmodified job and say what its accelerator waited for.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="fuelline run [options] SCRIPT.py | -m MODULE | COMMAND ...",
+    )
+    parser.add_argument(
+        "--run-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder for this recording; must not exist yet (default: a new one in the run store)",
+    )
+    parser.add_argument(
+        "--node-rank",
+        type=_node_rank,
+        metavar="N",
+        help="this host's number in a job over several hosts: each host writes its part of one "
+        "--run-dir that all can reach; `auto` under srun or mpirun, which start a recorder for "
+        "each task (default: the job runs on this host alone)",
+    )
+    parser.add_argument(
+        "--no-staging",
+        action="store_true",
+        help="write to a --run-dir on a network's disk while the job runs, so that other hosts can "
+        "watch it (default: record on a local disk, move it there at the end)",
+    )
+    parser.add_argument(
+        "--zoom",
+        type=_zoom,
+        metavar="N@STEP",
+        help="profile N steps from STEP on with the framework's profiler and keep the trace beside "
+        "the recording, e.g. 3@100 (default: none)",
+    )
+    parser.add_argument(
+        "--fix",
+        action="store_true",
+        help="apply safe remedies while the job runs: loader workers and prefetch follow demand, "
+        "same batches, same order (default: only record)",
+    )
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        choices=ALLOWED,
+        help="with --fix: `random` changes workers in mid-epoch though the dataset draws random "
+        "numbers in them; `order` changes those of iterable datasets between epochs (default: "
+        "neither)",
+    )
+    add_serving(parser)
+    add_price(parser)
+    add_no_command(parser)
+    parser.add_argument("--quiet", action="store_true", help="no report at the end (default: off)")
+    parser.add_argument("job", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.set_defaults(act=act)
+
+
+_VALUED = (
+    "--run-dir",
+    "--price",
+    "--node-rank",
+    "--zoom",
+    "--allow",
+    "--seconds",
+    "--rounds",
+    "--step",
+    "--rate",
+    "--workload",
+    "--loader",
+    "--at-least",
+    "--packed",
+    "--cache",
+    "--cache-size",
+    "--cache-from",
+)
+"""Options that take the next word, of all commands that start a job."""
+
+
+def separate_job(words: list[str]) -> list[str]:
+    """Put `--` before a job that starts with `-m`, which is no option of ours."""
+    command = next((word for word in words if word in ("run", "tune", "feed")), None)
+    own = words.index(command) if command is not None else len(words)
+    takes_value = False
+    for at in range(own + 1, len(words)):
+        word = words[at]
+        if word == "--":
+            break
+        if word == "-m" and not takes_value:
+            return [*words[:at], "--", *words[at:]]
+        if not word.startswith("-") and not takes_value:
+            break
+        takes_value = word in _VALUED and not takes_value
+    return words
+
+
+def add_no_command(parser: argparse.ArgumentParser) -> None:
+    """`--no-command`, for every command that keeps a recording of a job."""
+    parser.add_argument(
+        "--no-command",
+        action="store_true",
+        help="do not record the command line (default: recorded, with *** for what looks like a "
+        "secret)",
+    )
+
+
+def add_price(parser: argparse.ArgumentParser) -> None:
+    """`--price`, the same in every command that states a loss."""
+    parser.add_argument(
+        "--price",
+        type=_price,
+        metavar="USD",
+        help="price of one accelerator-hour in USD (default: none, so losses are shown in time "
+        "only)",
+    )
+
+
+def _price(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e6:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a price in USD between 0 and 1,000,000")
+    return value
+
+
+def act(options: argparse.Namespace) -> int:
+    """Run the job, then report; leave exactly as the job left."""
+    command = resolve_command(options.job)
+    try:
+        run_dir = _choose_folder(options)
+    except RefusedError as error:
+        say(f"{error} The job runs all the same, unrecorded and as it is.")
+        flush_streams()
+        os.execvp(command[0], command)
+    if is_there(run_dir):
+        raise UsageError(
+            f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "
+            "Name a new folder with --run-dir, or leave it out."
+        )
+    fixing, extent = _fix_variables(options), find_extent()
+    shown: list[str] | None = [] if options.no_command else None
+    told: list[str] = []
+
+    def tell(problem: str) -> None:
+        told.append(problem)
+        _say_unrecorded(problem, "The job runs as it would without us.")
+
+    with serve_files(options) as serving:
+        if extent.kind != "whole":
+            fixing = {}  # more workers are more of what is short
+            say_less = partial(_say_less, extent, options, run_dir)
+            if not serving:
+                become(command, run_dir, options.zoom, extent=extent, tell=say_less, shown=shown)
+            say_less(None)
+        # From here on no signal ends this process: it leaves as the job left.
+        mask = hold_signals()
+        reporter = _make_reporter(options, run_dir, mask)
+        outcome = launch(
+            command,
+            run_dir,
+            options.zoom,
+            more={**serving, **fixing},
+            extent=extent,
+            mask=mask,
+            meanwhile=reporter.start if reporter is not None and extent.is_roomy else None,
+            shown=shown,
+            tell=tell,
+            stages=not options.no_staging,
+        )
+    if extent.kind != "nothing":
+        _tell(outcome, options, run_dir, reporter, is_told=outcome.problem in told)
+    if fixing and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
+        say(
+            "--fix had nothing to do: no DataLoader of torch was iterated. The job ran "
+            f"as it is. `fuelline diagnose {name_run(run_dir)}` shows what was seen."
+        )
+    return _leave_like(outcome)
+
+
+def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Reporter | None:
+    part_of = options.run_dir if options.node_rank is not None else None
+    if options.quiet and part_of is None:
+        return None
+    return Reporter(run_dir, name_run(run_dir), mask, price=options.price, part_of=part_of)
+
+
+def _tell(
+    outcome: Outcome,
+    options: argparse.Namespace,
+    run_dir: Path,
+    reporter: Reporter | None,
+    *,
+    is_told: bool,
+) -> None:
+    """What became of the recording, and the report; `is_told` if it is known why there is none."""
+    if outcome.problem is not None:
+        if reporter is not None:
+            reporter.stop()
+        if not is_told:
+            _say_unrecorded(outcome.problem, "The job itself was not affected.")
+        return
+    if outcome.left_in is not None:
+        where, why = outcome.left_in
+        say(
+            f"the recording is still in {where}: it could not be moved to {run_dir} ({why}). "
+            f"`fuelline diagnose {name_run(run_dir)}` on this host reads it there."
+        )
+    if outcome.lacking is not None:
+        say(
+            f"{run_dir} lacks the end of the job, which could not be written ({outcome.lacking}). "
+            "What was recorded before is kept. Make room there before the next run; "
+            f"`fuelline diagnose {name_run(run_dir)}` reads what there is."
+        )
+    if reporter is not None:
+        reporter.finish()
+    if options.node_rank is not None:
+        say(
+            f"this host's part is in {run_dir}. When all hosts have ended: "
+            f"fuelline diagnose {options.run_dir}"
+        )
+
+
+def _say_unrecorded(problem: str, job: str) -> None:
+    say(
+        f"not recorded: {problem}. {job} `fuelline run --run-dir DIR ...` records to another place."
+    )
+
+
+def _say_less(
+    extent: Extent, options: argparse.Namespace, run_dir: Path, problem: str | None
+) -> None:
+    """Before a job that is recorded less than was asked for, or not at all."""
+    unfixed = " --fix is left out: it would start more workers." if options.fix else ""
+    if problem is not None:
+        _say_unrecorded(problem, "The job runs as it would without us.")
+    elif extent.kind == "nothing":
+        say(
+            f"not recorded: {extent.why}, and the job may need them all. It runs as it would "
+            f"without us.{unfixed} Recording needs {LEAST_DESCRIPTORS}: `ulimit -n 1024` first."
+        )
+    else:
+        say(
+            f"recorded from inside the job only: {extent.why}, and it may need them all. No "
+            f"observer, and no report at the end.{unfixed} `fuelline diagnose "
+            f"{name_run(run_dir)}` shows what was recorded."
+        )
+
+
+def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
+    """What brings the elastic loader into the job; nothing without --fix."""
+    if not options.fix:
+        if options.allow:
+            raise UsageError(
+                f"--allow {options.allow[0]} says how far --fix may go, and there is no --fix. "
+                "Nothing was started. Try `fuelline run --fix --allow random train.py`."
+            )
+        return {}
+    return {FIX_VARIABLE: ",".join(["safe", *options.allow]), **put_on_path()}
+
+
+def _choose_folder(options: argparse.Namespace) -> Path:
+    """Where this recording goes; a host of several gets a folder of its own inside."""
+    if options.node_rank is None:
+        return options.run_dir or new_run_dir(name_job(options.job))
+    if options.run_dir is None:
+        raise UsageError(
+            f"--node-rank {options.node_rank} needs --run-dir: one folder that all hosts can "
+            "reach. Nothing was started. "
+            "Try `fuelline run --node-rank 1 --run-dir /shared/run42 ...`."
+        )
+    folder = Path(options.run_dir)
+    if is_there(folder) and not _is_trusted(folder):
+        raise UsageError(
+            f"{folder} belongs to another user, who could put a folder of their own in place of "
+            "this host's part. Nothing was started. Name a folder of yours, or a new one."
+        )
+    return folder / f"{PART_PREFIX}{options.node_rank:04d}"
+
+
+def _is_trusted(folder: Path) -> bool:
+    """Ours; or nobody's on a server that calls all users that."""
+    owner = folder.stat().st_uid
+    return owner == os.geteuid() or (owner == _NOBODY and is_slow_here(str(folder)))
+
+
+def _zoom(word: str) -> str:
+    if not re.fullmatch(r"[1-9]\d{0,2}@\d{1,9}", word):
+        raise argparse.ArgumentTypeError(f"{word!r} is not N@STEP, such as 3@100 (N up to 999)")
+    return word
+
+
+def _node_rank(word: str) -> int:
+    if word == "auto":
+        word = next((os.environ[name] for name in TASK_VARIABLES if name in os.environ), "auto")
+        if word == "auto":
+            names = ", ".join(TASK_VARIABLES)
+            raise argparse.ArgumentTypeError(f"auto needs one of {names}, and none is set here")
+    if not word.isdecimal() or int(word) > MOST_HOSTS:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a host's number from 0 to {MOST_HOSTS}")
+    return int(word)
+
+
+def resolve_command(job: Sequence[str]) -> list[str]:
+    """Turn what the user typed into a command: scripts and modules get a python."""
+    words = list(job[1:] if job[:1] == ["--"] else job)
+    if not words:
+        raise UsageError("There is no job to run. Try `fuelline run train.py`.")
+    if words[0] == "-m":
+        return [_python(), *words]
+    path = Path(words[0])
+    is_file = is_there(path) and path.is_file()
+    if path.suffix == ".py" or (is_file and not os.access(path, os.X_OK)):
+        if not is_file:
+            raise InputError(
+                f"{path} does not exist. Nothing was started. Check the path from {Path.cwd()}."
+            )
+        return [_python(), *words]
+    if shutil.which(words[0]) is None:
+        raise InputError(
+            f"{words[0]} is neither a script here nor a command on PATH. Nothing was started. "
+            "`fuelline run --help` shows the forms that work."
+        )
+    return words
+
+
+def _python() -> str:
+    """The python of the environment that is active in the user's shell, else our own."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        candidate = Path(os.environ.get(variable, "/nonexistent")) / "bin" / "python"
+        if is_there(candidate):
+            return str(candidate)
+    return sys.executable
+
+
+def _leave_like(outcome: Outcome) -> int:
+    """Give the caller what the job gave us: its exit code, or death by the same signal."""
+    if outcome.returncode >= 0:
+        return outcome.returncode
+    number = -outcome.returncode
+    flush_streams()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the job's core dump is the one that counts
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    return 128 + number

@@ -1,0 +1,140 @@
+"""`run --packed` and `run --cache`: files that reach the job from elsewhere than they lie."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuelline.cli.saying import say
+from fuelline.cli.store import home_folder
+from fuelline.fix.job_site import PATHS_VARIABLE, put_on_path
+from fuelline.schema.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+DEFAULT_BUDGET = 20 << 30
+
+
+def add_serving(parser: argparse.ArgumentParser) -> None:
+    """The options of `run`."""
+    parser.add_argument(
+        "--packed",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="serve the folder that `fuelline pack` packed into DIR from there; repeatable "
+        "(default: none)",
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="keep copies of files from network and FUSE mounts here (default: no cache)",
+    )
+    parser.add_argument(
+        "--cache-shared",
+        action="store_true",
+        help="the cache is a folder that other users write to as well: every copy is checked by a "
+        "hash before the job gets it (default: the folder must be yours alone)",
+    )
+    parser.add_argument(
+        "--cache-size",
+        type=_size,
+        default=DEFAULT_BUDGET,
+        metavar="20G",
+        help="most bytes of copies, at least 1M (default: 20G)",
+    )
+    parser.add_argument(
+        "--cache-from",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="cache files below this folder instead; repeatable (default: slow mounts)",
+    )
+
+
+@contextlib.contextmanager
+def serve_files(options: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """Variables that the job needs for it; none if nothing is to be served."""
+    if options.cache is None and (options.cache_from or options.cache_shared):
+        word = "--cache-from" if options.cache_from else "--cache-shared"
+        raise UsageError(
+            f"{word} says how to cache, but there is no cache. Nothing was started. Add "
+            "--cache DIR."
+        )
+    if options.cache is None and not options.packed:
+        yield {}
+        return
+    with contextlib.ExitStack() as stack:
+        plan: dict[str, object] = {"packed": [_open_pack(path) for path in options.packed]}
+        if options.cache is not None:
+            plan["cache"] = _open_cache(options, stack)
+        yield {PATHS_VARIABLE: json.dumps(plan), **put_on_path()}
+
+
+def _open_pack(folder: Path) -> str:
+    from fuelline.fix.files.checking import spot_check  # noqa: PLC0415 - only where there is a pack
+
+    spot = spot_check(folder)
+    if spot.differs:
+        looked = f"{spot.looked:,} of {spot.of:,}" if spot.looked < spot.of else f"{spot.of:,}"
+        say(
+            f"{folder} is older than its source: of {looked} files and folders looked at "
+            f"{len(spot.differs):,} changed since, such as {spot.differs[0]}. The job gets what "
+            "was packed. `fuelline pack --check` lists them; pack anew into another folder to get "
+            "the new ones."
+        )
+    return str(folder.absolute())
+
+
+def _open_cache(options: argparse.Namespace, stack: contextlib.ExitStack) -> dict[str, object]:
+    from fuelline.fix.files.caching import open_cache, open_shared_cache  # noqa: PLC0415 - as above
+    from fuelline.schema.mounts import find_slow_mounts  # noqa: PLC0415
+
+    folder = options.cache.absolute()
+    roots = [str(path.absolute()) for path in options.cache_from]
+    if not roots:
+        mounts = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
+        roots = find_slow_mounts(mounts)
+    inside = [root for root in roots if folder.is_relative_to(root)]
+    if inside:
+        raise UsageError(
+            f"The cache {folder} lies below {inside[0]}, which it is to be faster than. Nothing "
+            "was started. Name a folder on a local disk."
+        )
+    if not roots:
+        say(
+            "no network or FUSE mount here, so nothing will be cached. "
+            "--cache-from PATH names a folder."
+        )
+    plan: dict[str, object] = {
+        "folder": str(folder),
+        "budget_bytes": options.cache_size,
+        "roots": roots,
+        "run_began_ns": time.time_ns(),
+    }
+    if options.cache_shared:
+        key_file = home_folder() / "cache.key"
+        open_shared_cache(folder, options.cache_size, key_file)
+        plan["key_file"] = str(key_file.absolute())
+    else:
+        stack.enter_context(open_cache(folder, options.cache_size))
+    return plan
+
+
+def _size(word: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([MGT])i?B?", word)
+    value = int(float(found[1]) * _UNITS[found[2]]) if found else 0
+    if value < 1 << 20:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a size such as 20G, at least 1M")
+    return value

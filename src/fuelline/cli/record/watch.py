@@ -1,0 +1,166 @@
+"""`fuelline watch`: a running job, live, from another terminal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from fuelline.cli.record.keyboard import Keyboard
+from fuelline.cli.store import find_run, name_run
+from fuelline.cli.understand.runs import find_running
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fuelline.pipeline import Watch
+    from fuelline.report import View
+    from fuelline.schema.diagnosis.live import Snapshot
+
+_EPILOG = """\
+examples:
+  fuelline watch                    the run that goes on right now
+  fuelline watch --once             one snapshot; plain text into a pipe
+  fuelline watch 20260412-0930      a run by the beginning of its id
+
+keys: s sort, r reverse, w workers, p pause, ? help, q leave. The job does not
+notice any of it.
+"""
+_LEAVE = frozenset({"q", "Q", "escape", "\x03"})
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "watch",
+        help="a running job, live, from another terminal",
+        description="Show what a running job does: pace, what its last seconds went to, workers.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "run",
+        nargs="?",
+        help="a run's folder or id (default: the newest that is running, else the last)",
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="print one snapshot and leave (default: off)"
+    )
+    parser.add_argument(
+        "--workers", action="store_true", help="show the loaders' workers as well (default: off)"
+    )
+    parser.add_argument(
+        "--interval",
+        type=_interval,
+        default=1.0,
+        metavar="SECONDS",
+        help="seconds between two looks, 0.2 to 60 (default: 1)",
+    )
+    parser.set_defaults(act=act, reads=lambda options: [_choose(options)])
+
+
+def _interval(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = -1.0
+    if not 0.2 <= value <= 60:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds from 0.2 to 60")
+    return value
+
+
+def act(options: argparse.Namespace) -> int:
+    """Watch until told to leave, or look once."""
+    from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
+    from fuelline.report import View, print_snapshot  # noqa: PLC0415
+
+    run_dir = _choose(options)
+    watch = pipeline.Watch(run_dir)
+    view = View(workers=options.workers)
+    if not options.once and sys.stdin.isatty() and sys.stdout.isatty():
+        session = _Session(watch, view, options.interval, follows=options.run is None)
+        left_by = session.run()
+        if left_by not in {None, signal.SIGINT}:  # Ctrl-C is a key like the others
+            return _die_of(left_by)
+        print_snapshot(session.snapshot, view, sys.stdout, name_run(session.watch.run_dir))
+        return 0
+    watch.look_at_all()
+    print_snapshot(watch.snapshot(workers=view.workers), view, sys.stdout, name_run(run_dir))
+    return 0
+
+
+def _choose(options: argparse.Namespace) -> Path:
+    return (find_running() if options.run is None else None) or find_run(options.run)
+
+
+def _die_of(number: int) -> int:
+    """Let the signal do what it would have done without us."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+class _Session:
+    """One person at one terminal."""
+
+    def __init__(self, watch: Watch, view: View, interval_s: float, *, follows: bool) -> None:
+        from fuelline.report import Painter  # noqa: PLC0415
+
+        self.watch = watch
+        self.snapshot: Snapshot = watch.snapshot(workers=view.workers)
+        self._view = view
+        self._interval_s = interval_s
+        self._follows = follows
+        """Whether to go on with the next run when this one has ended."""
+        self._painter = Painter(sys.stdout, interval_s)
+
+    def run(self) -> int | None:
+        """Look, draw and listen until told to leave; gives the signal that told, if one did."""
+        with Keyboard(sys.stdin, sys.stdout) as keyboard:
+            due_s = time.monotonic() + self._interval_s
+            while True:
+                try:
+                    self._painter.paint(self.snapshot, self._view, name_run(self.watch.run_dir))
+                except OSError:  # the terminal has gone
+                    return signal.SIGHUP
+                key = keyboard.read(due_s - time.monotonic())
+                if keyboard.signal is not None or key in _LEAVE:
+                    return keyboard.signal
+                self._obey(key)
+                if time.monotonic() >= due_s:
+                    self._look()
+                    due_s = time.monotonic() + self._interval_s
+
+    def _look(self) -> None:
+        newer = (
+            find_running() if self._follows and self.snapshot.state in {"ended", "lost"} else None
+        )
+        if newer is not None and newer != self.watch.run_dir:
+            from fuelline import pipeline  # noqa: PLC0415
+
+            self.watch = pipeline.Watch(newer)
+        self.watch.look()
+        if not self._view.paused:
+            self._show()
+
+    def _show(self) -> None:
+        self.snapshot = self.watch.snapshot(workers=self._view.workers)
+
+    def _obey(self, key: str | None) -> None:
+        view = self._view
+        if key == "s":
+            view.next_sort(self.snapshot, self._painter.width)
+        elif key == "r":
+            view.reverse = not view.reverse
+        elif key == "w":
+            view.workers = not view.workers
+            self._show()
+        elif key == "p":
+            view.paused = not view.paused
+        elif key == "?":
+            view.help = not view.help
+        elif key in {"up", "k", "down", "j"}:
+            view.first += -1 if key in {"up", "k"} else 1

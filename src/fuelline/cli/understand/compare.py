@@ -1,0 +1,62 @@
+"""`fuelline compare`: what changed between two runs, for people, for CI, for a pull request."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from tempfile import gettempdir
+
+from fuelline.cli.record.endings import clean_up_on_signals
+from fuelline.cli.store import find_run, name_run
+
+_MOST_PERCENT = 10_000
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "compare",
+        help="what changed between two runs; --threshold for CI, --markdown for a pull request",
+        description="Say what changed from one run to another: steps, parts of their time, classes "
+        "of kernels; and whether that is more than noise. Two recorded runs, or two imported.",
+        epilog="Exit code 1 if a step got longer by more than --threshold, beyond the noise.",
+    )
+    parser.add_argument("before", help="a run's folder or id, or a trace file (no default)")
+    parser.add_argument("after", help="another one (no default)")
+    parser.add_argument(
+        "--threshold",
+        type=_percent,
+        metavar="PERCENT",
+        help="exit 1 if steps are longer by more than this (default: never)",
+    )
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--json", action="store_true", help="print JSON (default: a report)")
+    shape.add_argument("--markdown", action="store_true", help="print Markdown (default: a report)")
+    parser.set_defaults(
+        act=act,
+        reads=lambda options: [find_run(options.before), find_run(options.after)],
+        drafts=lambda _: [gettempdir()],
+    )
+
+
+def act(options: argparse.Namespace) -> int:
+    """Print it."""
+    from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
+
+    before, after = find_run(options.before), find_run(options.after)
+    with clean_up_on_signals():  # a trace file is imported into a folder that must not stay
+        is_over = pipeline.compare_runs(
+            (before, name_run(before)),
+            (after, name_run(after)),
+            threshold=options.threshold,
+            shape="json" if options.json else "markdown" if options.markdown else "report",
+            stream=sys.stdout,
+        )
+    return 1 if is_over else 0
+
+
+def _percent(word: str) -> float:
+    value = float(word.removesuffix("%"))
+    if not 0 <= value <= _MOST_PERCENT:
+        raise argparse.ArgumentTypeError(f"{word} is not a percentage from 0 to {_MOST_PERCENT}")
+    return value / 100

@@ -1,0 +1,41 @@
+"""`fuelline diagnose`: the diagnosis of a recorded run, for people or for scripts."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from fuelline.cli.frugal import save_memory
+from fuelline.cli.record.run import add_price
+from fuelline.cli.store import find_run, name_run
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add this command."""
+    parser = commands.add_parser(
+        "diagnose",
+        help="the diagnosis of a recorded run again; --json for scripts",
+        description="Say what the accelerator of a recorded run waited for.",
+        epilog="The JSON is versioned and described in docs/json.md.",
+    )
+    parser.add_argument("run", nargs="?", help="a run's folder or id (default: the last run)")
+    parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
+    add_price(parser)
+    parser.set_defaults(act=act, reads=lambda options: [find_run(options.run)])
+
+
+def act(options: argparse.Namespace) -> int:
+    """Print it."""
+    save_memory()
+    from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
+
+    run_dir = find_run(options.run)
+    if options.json:
+        sys.stdout.write(pipeline.diagnose_as_json(run_dir, price=options.price) + "\n")
+    else:
+        name = name_run(run_dir)
+        pipeline.show_report(run_dir, name=name, price=options.price, stream=sys.stdout)
+    return 0

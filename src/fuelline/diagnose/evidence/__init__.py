@@ -1,0 +1,1 @@
+"""Evidence, judgements and remedies that several rules share, by what they are about."""

@@ -1,0 +1,136 @@
+"""Evidence, judgements and a remedy that the rules about preparing samples share."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from fuelline.diagnose.rule import fact, gain_of_workers, line_fact, risk_of_workers
+from fuelline.schema.diagnosis.findings import Remedy
+from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.readings import value_of
+from fuelline.schema.units import amount, duration, number, percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import Facts, HotLine
+    from fuelline.schema.diagnosis.findings import Evidence, Stage
+
+THROTTLED = 0.2
+"""Share of the scheduler's periods in which a quota stopped the job: with fewer it is a burst."""
+CORES_FULL = 0.95
+"""Use of the allowed cores above which none is free for one more worker."""
+DEPRIVED = 0.75
+"""Others that use this much of what the job itself gets are taking its cores."""
+ONE_FUNCTION = 0.5
+_IDLE = 0.25
+"""Of the cores, by nobody used: threads that wait for a core beside so many wait for moments."""
+_HARDLY_ONE = 0.1
+"""Cores: below this the fetches want none, and any number of workers finds room."""
+
+
+def cores_are_short(facts: Facts) -> bool | None:
+    """More cores would help more than more workers; None if that could not be seen.
+
+    With more workers the fetches could at best fill the allowed cores: a gain of allowed over the
+    cores that those in progress want; who sleeps or is blocked wants none. With a core for each of
+    them they would lose their time in the run queue: a gain of (cpu + slept + queued) / (cpu +
+    slept). A quota that stops the job settles it, and so do cores that nobody uses.
+    """
+    cpu, queued = value_of(facts.input.cpu_share), value_of(facts.input.core_wait_share)
+    fetchers, allowed = value_of(facts.input.fetchers), value_of(facts.cores.allowed)
+    used = value_of(facts.cores.used)
+    if cpu is None or queued is None or fetchers is None or allowed is None or used is None:
+        return None
+    if (value_of(facts.cores.throttled_share) or 0.0) >= THROTTLED or used >= CORES_FULL * allowed:
+        return True
+    if _has_idle_cores(facts):
+        return False
+    gain_from_workers = allowed / max(_HARDLY_ONE, fetchers * (cpu + queued))
+    needed = cpu + (value_of(facts.input.sleep_share) or 0.0)
+    gain_from_cores = (needed + queued) / needed if needed > 0 else 1.0
+    return gain_from_cores >= gain_from_workers
+
+
+def _has_idle_cores(facts: Facts) -> bool:
+    """A good part of the host is idle, and the job may use all of it."""
+    allowed, host = value_of(facts.cores.allowed), value_of(facts.cores.host)
+    idle = value_of(facts.cores.idle)
+    if allowed is None or host is None or idle is None:
+        return False
+    return allowed >= host - 0.01 and idle >= _IDLE * allowed
+
+
+def cores_are_taken(facts: Facts) -> bool:
+    """Something other than the job's own demand limits it: a quota, affinity, other processes."""
+    allowed, host = value_of(facts.cores.allowed), value_of(facts.cores.host)
+    used, others = value_of(facts.cores.used), value_of(facts.cores.others)
+    narrow = allowed is not None and host is not None and allowed < host - 0.01
+    throttled = (value_of(facts.cores.throttled_share) or 0.0) >= THROTTLED
+    crowded = used is not None and others is not None and others >= DEPRIVED * used
+    return narrow or throttled or crowded
+
+
+def one_function(facts: Facts) -> HotLine | None:
+    """A line of the user's own Python that most of the fetching is spent in, if there is one."""
+    own: dict[str, float] = {}
+    for line in facts.fetch_lines:
+        if line.own and line.stage == "transform":
+            own[line.function] = own.get(line.function, 0.0) + line.share
+    if not own:
+        return None
+    function = max(own, key=lambda name: own[name])
+    if own[function] < ONE_FUNCTION:
+        return None
+    return next(line for line in facts.fetch_lines if line.own and line.function == function)
+
+
+def prepare_stage(facts: Facts) -> Stage:
+    """Decode or transform, by where the stack samples fell."""
+    decode = sum(line.share for line in facts.fetch_lines if line.stage == "decode")
+    transform = sum(line.share for line in facts.fetch_lines if line.stage == "transform")
+    return "decode" if decode > transform else "transform"
+
+
+def cpu_evidence(facts: Facts) -> list[Evidence]:
+    """What every finding about preparing samples shows."""
+    return [
+        *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
+        *fact(lambda v: f"{percent(v)} of fetching is on a core", facts.input.cpu_share),
+        *fact(lambda v: f"{percent(v)} of fetching waits for a core", facts.input.core_wait_share),
+        *fact(lambda v: f"{amount(v, 'fetch', 'fetches')} in progress", facts.input.fetchers),
+        *fact(lambda v: f"{duration(v)} for one batch", facts.input.fetch_seconds),
+        *fact(lambda v: f"the job uses {v:.1f} cores", facts.cores.used),
+        *fact(lambda v: f"it may use {number(v)} cores", facts.cores.allowed),
+        *fact(lambda v: f"other processes use {v:.1f} cores", facts.cores.others),
+    ]
+
+
+def more_workers(facts: Facts) -> Remedy:
+    """Enough to keep pace with the accelerator, as far as cores go.
+
+    A batch costs `fetch_seconds` of one worker and the accelerator takes one every compute time, so
+    it needs fetch / compute workers; 15 % on top for the spread of single fetches.
+    """
+    workers = (facts.loader.num_workers or 0) if facts.loader is not None else 0
+    allowed = value_of(facts.cores.allowed) or 1.0
+    fetch, step = value_of(facts.input.fetch_seconds), facts.steps.mean
+    compute = value_of(facts.compute.compute_share)
+    wanted = max(workers + 1, 2)
+    if fetch and step and compute:
+        wanted = max(wanted, math.ceil(1.15 * fetch / (step * compute)))
+    best = max(workers + 1, min(wanted, math.ceil(allowed)))
+    return Remedy(
+        setting=f"DataLoader(..., num_workers={best}, persistent_workers=True)",
+        why=f"{best} workers prepare batches side by side; {math.floor(allowed)} cores are allowed",
+        applicability="unsafe",
+        risk=risk_of_workers(facts.loader, best),
+        at_most_speedup=gain_of_workers(facts.loader, best),
+        cost=_more_processes(best - workers),
+        question=WhatIf(workers=best, persistent=True),
+    )
+
+
+def _more_processes(count: int) -> str:
+    if count == 1:
+        return "one more process with memory of its own"
+    return f"{count} more processes with memory of their own"

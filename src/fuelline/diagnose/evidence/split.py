@@ -1,0 +1,135 @@
+"""How the wait for input divides among stages: read, prepare, handoff, and what nobody can tell.
+
+The trainer's own CPU time inside next() is hand-off (unpickling). The rest of the wait is owed to
+the threads that fetch: what they did meanwhile decides. Small shares are folded into the largest
+one, because a sample of a few per cent in another state is noise, not a second cause.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from fuelline.schema.readings import value_of
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import Facts
+
+_FOLDED_SHARE = 0.2
+"""A stage with less than a fifth of the wait is not a cause of its own."""
+IDLE_SHARE = 0.6
+"""Workers that are idle this much while the trainer waits are not what it waits for."""
+_COLLATE_SHARE = 0.5
+"""Collate is the stage if it takes more than half of a fetch."""
+
+
+class InputSplit(Struct, frozen=True, kw_only=True):
+    """Shares of the window lost to each stage of input; they sum to the exposed wait."""
+
+    read: float = 0.0
+    prepare: float = 0.0
+    """decode and transform."""
+    handoff: float = 0.0
+    """collate, pickling, unpickling."""
+    unknown: float = 0.0
+
+
+def split_input(facts: Facts) -> InputSplit | None:
+    """None if the exposed wait itself is unknown."""
+    exposed = value_of(facts.input.exposed_share)
+    if exposed is None:
+        return None
+    weights = _fold(_weights(facts))
+    return InputSplit(**{stage: exposed * weight for stage, weight in weights.items()})
+
+
+def _weights(facts: Facts) -> dict[str, float]:
+    own = min(1.0, value_of(facts.input.unpickle_share) or 0.0)
+    fetched = _fetch_weights(facts)
+    weights = {stage: (1 - own) * weight for stage, weight in fetched.items()}
+    weights["handoff"] = weights.get("handoff", 0.0) + own
+    return weights
+
+
+def _fetch_weights(facts: Facts) -> dict[str, float]:
+    """What the fetching threads did while the trainer waited, by stage."""
+    signals = facts.input
+    if (value_of(signals.idle_share) or 0.0) >= IDLE_SHARE:
+        return {"handoff": 1.0} if _serialises(facts) else {"unknown": 1.0}
+    cpu, queued = value_of(signals.cpu_share), value_of(signals.core_wait_share)
+    read, metadata = value_of(signals.read_share), value_of(signals.metadata_share)
+    if cpu is None or queued is None or read is None or metadata is None:
+        return {"unknown": 1.0}
+    queue, rest = _lock_queue(facts)
+    storage = queue + rest * (read + metadata)
+    asleep = value_of(signals.sleep_share) or 0.0
+    prepare = rest * (cpu + queued + asleep + _at_memory_locks(facts))
+    unknown = max(0.0, 1 - storage - prepare)
+    collate = value_of(signals.collate_share) or 0.0
+    if collate > _COLLATE_SHARE and prepare > storage:
+        return {"read": storage, "handoff": prepare, "unknown": unknown}
+    return {"read": storage, "prepare": prepare, "unknown": unknown}
+
+
+def memory_queue(facts: Facts) -> float:
+    """The part of fetching that locks in memory make serial among several workers."""
+    return _as_queue(_at_memory_locks(facts), facts)
+
+
+def _at_memory_locks(facts: Facts) -> float:
+    """A worker alone has nobody of its kind to wait for: what it waits for then is not known."""
+    if _workers(facts) < 2:
+        return 0.0
+    locked = value_of(facts.input.lock_share) or 0.0
+    return max(0.0, locked - (value_of(facts.input.file_lock_share) or 0.0))
+
+
+def takes_turns(facts: Facts) -> bool:
+    """Whether a queue at a lock of a file is most of what the fetching threads lose to storage."""
+    queue, rest = _lock_queue(facts)
+    read, metadata = value_of(facts.input.read_share), value_of(facts.input.metadata_share)
+    return queue > 0 and queue >= rest * ((read or 0.0) + (metadata or 0.0))
+
+
+def _lock_queue(facts: Facts) -> tuple[float, float]:
+    """The part of fetching that locks of files make serial, and the factor for all other states."""
+    locked = value_of(facts.input.file_lock_share) or 0.0
+    queue = _as_queue(locked, facts)
+    return queue, (1 - queue) / (1 - locked) if locked < 1 else 0.0
+
+
+def _as_queue(locked: float, facts: Facts) -> float:
+    """The queue at a lock, with its head.
+
+    When n workers take turns, n - 1 are seen at the lock, and what the one that holds it does is
+    what they wait for: n of n are the queue's. A single one waits for somebody else.
+    """
+    workers = _workers(facts)
+    return min(1.0, locked * workers / (workers - 1)) if workers > 1 else locked
+
+
+def _workers(facts: Facts) -> int:
+    return (facts.loader.num_workers if facts.loader is not None else None) or 0
+
+
+def _serialises(facts: Facts) -> bool:
+    """Idle workers are explained by the hand-off only if someone is seen serialising."""
+    return (value_of(facts.input.pickle_share) or 0.0) > 0.25 or (
+        value_of(facts.input.unpickle_share) or 0.0
+    ) > 0.25
+
+
+def _fold(weights: dict[str, float]) -> dict[str, float]:
+    total = sum(weights.values())
+    if total <= 0:
+        return {"unknown": 1.0}
+    shares = {stage: weight / total for stage, weight in weights.items()}
+    largest = max(shares, key=lambda stage: shares[stage])
+    kept = {
+        stage: share
+        for stage, share in shares.items()
+        if share >= _FOLDED_SHARE or stage == largest
+    }
+    kept[largest] += 1 - sum(kept.values())
+    return kept

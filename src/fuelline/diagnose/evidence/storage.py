@@ -1,0 +1,102 @@
+"""Evidence and remedies that the rules about reading share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.diagnose.rule import fact, gain_of_workers, line_fact, place_fact, risk_of_workers
+from fuelline.schema.diagnosis.findings import Evidence, Remedy
+from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.readings import at_least
+from fuelline.schema.units import amount, duration, percent, rate
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import Facts, PlaceFacts
+
+
+_LOCAL = ("btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "xfs", "zfs")
+
+
+def read_evidence(facts: Facts) -> list[Evidence]:
+    """What every finding about reading shows."""
+    speed = facts.storage.read_bytes_per_s
+    return [
+        *place_fact(facts.input.place),
+        *fact(lambda v: f"{percent(v)} of fetching is blocked in reads", facts.input.read_share),
+        *fact(
+            lambda v: f"{percent(v)} of fetching is blocked in open, stat ...",
+            facts.input.metadata_share,
+        ),
+        *fact(
+            lambda v: f"{amount(v, 'thread', 'threads')} blocked on storage at a time",
+            facts.storage.in_flight,
+        ),
+        *fact(lambda v: f"{duration(v)} blocked per read call", facts.storage.request_seconds),
+        *(fact(lambda v: f"{rate(v)} read by the fetchers", speed) if at_least(speed, 1.0) else []),
+        *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
+    ]
+
+
+def more_in_flight(facts: Facts) -> Remedy:
+    """Waiting workers need no core: start more of them."""
+    workers = (
+        facts.loader.num_workers if facts.loader is not None and facts.loader.num_workers else 0
+    )
+    more = max(4, 2 * workers)
+    return Remedy(
+        setting=f"DataLoader(..., num_workers={more}, prefetch_factor=4)",
+        why="each request waits for a round trip, so more in flight bring more; blocked workers "
+        "need no core",
+        applicability="unsafe",
+        risk=risk_of_workers(facts.loader, more),
+        at_most_speedup=gain_of_workers(facts.loader, more),
+        cost=f"{more - workers} more processes with memory of their own",
+        question=WhatIf(workers=more, prefetch=4),
+    )
+
+
+def nearer_data(place: PlaceFacts | None) -> Remedy:
+    """Get rid of the slow storage."""
+    if place is not None and place.fstype in _LOCAL:
+        return Remedy(
+            setting=f"move the data from {place.mount} to a faster disk, or keep it in memory "
+            f"(/dev/shm)",
+            why="this disk, or the limit set for it, gives no more",
+            applicability="display",
+            cost="the data set's size in memory",
+            question=WhatIf(storage="warm"),
+        )
+    if place is not None and not place.mount:
+        return Remedy(
+            setting="copy the data set to a local disk before training, or let the data set keep "
+            "what it has fetched there",
+            why="what comes through a socket comes anew in every epoch; our cache serves files",
+            applicability="display",
+            cost="the data set's size on a local disk",
+            question=WhatIf(storage="local"),
+        )
+    return Remedy(
+        setting=f"fuelline run --fix --cache /local/dir{_from(place)} keeps copies of what is "
+        "read on a local disk; or copy the data set there before training",
+        why="a local read takes microseconds where this one takes milliseconds",
+        applicability="safe",
+        cost="the data set's size on a local disk; the first epoch reads as before",
+        question=WhatIf(storage="local"),
+    )
+
+
+def _from(place: PlaceFacts | None) -> str:
+    """Disk space is the user's to give, so this is a command to type and not a part of --fix."""
+    return "" if place is None else f" --cache-from {place.mount}"
+
+
+def packed_data() -> Remedy:
+    """Get rid of the many files."""
+    return Remedy(
+        setting="fuelline pack DATA_DIR -o DIR, then fuelline run --packed DIR: the same files at "
+        "the same paths, read from shards",
+        why="one open and sequential reads replace thousands of opens",
+        applicability="safe",
+        cost="the data set's size once more",
+        question=WhatIf(storage="packed"),
+    )

@@ -1,0 +1,69 @@
+"""PA505 epoch-restart: every epoch begins with a wait.
+
+What: time to build the loader's iterator, to get the first batch of an epoch and to end the last
+one, from the second epoch on. The very first epoch's start is outside the window.
+Why: without persistent workers every epoch starts its processes anew, imports and opens everything
+again.
+Fix: persistent_workers=True; longer epochs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fuelline.diagnose.rule import LISTED_SHARE, found
+from fuelline.schema.diagnosis.findings import Evidence, Remedy
+from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.units import duration, percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.findings import Finding
+
+
+class EpochRestart:
+    """Pause x code, at the start of epochs."""
+
+    code: Final = "PA505"
+    name: Final = "epoch-restart"
+    stage: Final = "pause"
+    limit: Final = "code"
+
+    def check(self, facts: Facts) -> Finding | None:
+        """Fires on the time that epochs take to begin and end."""
+        share = facts.exposed_share_of("epoch start")
+        if share < LISTED_SHARE:
+            return None
+        seconds = share * facts.window.seconds
+        workers = facts.loader.num_workers if facts.loader is not None else None
+        persistent = facts.loader is not None and facts.loader.persistent_workers
+        return found(
+            self,
+            facts,
+            share,
+            sentence=f"{percent(share)} of the time the accelerator waits for an epoch to begin.",
+            evidence=[
+                Evidence(
+                    what=f"{duration(seconds)} to start workers, get first batches and end epochs"
+                )
+            ],
+            remedies=_remedies(workers, persistent=bool(persistent)),
+        )
+
+
+def _remedies(workers: int | None, *, persistent: bool) -> list[Remedy]:
+    keep = Remedy(
+        setting="DataLoader(..., persistent_workers=True)",
+        why="workers and what they have opened then live through all epochs",
+        applicability="unsafe",
+        risk="workers keep their memory, and the dataset does not see set_epoch() any more",
+        question=WhatIf(persistent=True),
+    )
+    longer = Remedy(
+        setting="longer epochs: repeat the data set 10 times inside the sampler",
+        why="the queue runs empty at every epoch's end",
+        applicability="unsafe",
+        risk="what the code does per epoch happens less often",
+        question=WhatIf(rarer={"epoch start": 10.0}),
+    )
+    return [keep, longer] if workers and not persistent else [longer]

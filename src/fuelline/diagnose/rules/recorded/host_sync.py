@@ -1,0 +1,93 @@
+"""CP404 host-sync: the host waits for the device in every step, and the device then for the host.
+
+What: `.item()`, `.cpu()`, a printed tensor or `synchronize()` in each step empties the device's
+queue. Until the host has queued the next kernels the device has nothing to do.
+Costs: the device's idle time that neither input nor pauses nor copies account for. Waiting for a
+value alone costs nothing while the device works: a job with such reads and a busy device is well.
+Thresholds: at least nine steps of ten synchronise; a loss of 5 % to be listed.
+Known problem: the driver's utilisation counts a period in which any kernel ran as busy, so that the
+loss is stated too low rather than too high. Without an accelerator's counters the rule is silent.
+Fix: read the loss every hundredth step, keep sums on the device, compare without `.item()`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fuelline.diagnose.evidence.devices import busy_evidence
+from fuelline.diagnose.rule import LISTED_SHARE, fact, found
+from fuelline.schema.diagnosis.findings import Evidence, Remedy
+from fuelline.schema.readings import at_least, value_of
+from fuelline.schema.units import number, percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.findings import Finding
+
+_EVERY_STEP = 0.9
+_OTHER_CAUSES = (
+    "epoch start",
+    "transfer",
+    "loop",
+    "collectives",
+    "validation",
+    "checkpoint",
+    "garbage collection",
+    "profiler",
+    "unexplained",
+)
+
+
+class HostSync:
+    """Compute x launch, by synchronising."""
+
+    code: Final = "CP404"
+    name: Final = "host-sync"
+    stage: Final = "compute"
+    limit: Final = "launch"
+
+    def check(self, facts: Facts) -> Finding | None:
+        """Fires if the device idles within steps that synchronise."""
+        lost = _idle_within_steps(facts)
+        syncs = facts.transfer.syncs_per_step
+        if lost is None or lost < LISTED_SHARE or not at_least(syncs, _EVERY_STEP):
+            return None
+        return found(
+            self,
+            facts,
+            lost,
+            sentence=f"{percent(lost)} of the time the accelerator has nothing queued, because "
+            "the host reads a value from it in every step before it queues more.",
+            evidence=_evidence(facts),
+            remedies=[
+                Remedy(
+                    setting="read the loss every 100 steps; keep a running sum on the device",
+                    why="the host then runs ahead and the device always has work queued",
+                    applicability="display",
+                )
+            ],
+            confidence="medium",
+        )
+
+
+def _idle_within_steps(facts: Facts) -> float | None:
+    """Share of the window that the busiest device idles and nothing else accounts for."""
+    told = (value_of(device.utilisation) for device in facts.devices)
+    busy = [value for value in told if value is not None]
+    waiting = value_of(facts.input.exposed_share)
+    if not busy or waiting is None:
+        return None
+    other = waiting + sum(facts.exposed_share_of(part) for part in _OTHER_CAUSES)
+    return 1 - max(busy) - other
+
+
+def _evidence(facts: Facts) -> list[Evidence]:
+    lines = [line for line in facts.loop_lines if line.stage == "sync"]
+    return [
+        *fact(lambda v: f"{number(v)} synchronisations a step", facts.transfer.syncs_per_step),
+        *[
+            Evidence(what=f"the host waits in {line.function}", line=line.line, source=line.source)
+            for line in lines[:1]
+        ],
+        *[evidence for device in facts.devices for evidence in busy_evidence(device)],
+    ]

@@ -1,0 +1,163 @@
+"""HO301 slow-handoff: batches are ready, but joining and moving them takes the time.
+
+What: the accelerator waits while samples are collated, pickled by workers, or unpickled by the
+trainer.
+Told by: the trainer's own CPU time inside next(); idle workers beside a busy serialiser; more than
+half of a fetch spent in collate.
+Why: batches of many small Python objects are pickled one by one; tensors travel as handles, each of
+which has its price, too.
+Fix: return tensors or arrays, not nested lists and dicts; fewer tensors, or larger batches, where
+hardly anything is pickled; collate in fewer, larger copies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fuelline.diagnose.evidence.cpu import cores_are_short, more_workers
+from fuelline.diagnose.evidence.split import IDLE_SHARE, split_input
+from fuelline.diagnose.rule import LISTED_SHARE, fact, found, line_fact
+from fuelline.schema.diagnosis.findings import Remedy
+from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.readings import at_least, value_of
+from fuelline.schema.units import percent, size
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.findings import Finding
+    from fuelline.schema.run.recording import LoaderFacts
+
+
+SMALL_BYTES = 1 << 20
+"""Copied into shared memory within half a millisecond: what is left is the price of a message."""
+FEW_OBJECTS_BYTES = 1 << 14
+"""Pickled, a batch of that size holds a thousand objects at most, which take a tenth of a
+millisecond: the rest is the tensors' handles."""
+
+
+class SlowHandoff:
+    """Handoff x code."""
+
+    code: Final = "HO301"
+    name: Final = "slow-handoff"
+    stage: Final = "handoff"
+    limit: Final = "code"
+
+    def check(self, facts: Facts) -> Finding | None:
+        """Fires when collate or serialisation dominates the wait."""
+        split = split_input(facts)
+        if split is None or split.handoff < LISTED_SHARE:
+            return None
+        return found(
+            self,
+            facts,
+            split.handoff,
+            sentence=f"{percent(split.handoff)} of the time the accelerator waits for "
+            f"{_action(facts)}.",
+            evidence=[
+                *fact(
+                    lambda v: f"{percent(v)} of the wait the trainer unpickles",
+                    facts.input.unpickle_share,
+                ),
+                *fact(
+                    lambda v: f"workers pickle for {percent(v)} of the wait, together",
+                    facts.input.pickle_share,
+                ),
+                *fact(lambda v: f"{percent(v)} of a fetch is collate", facts.input.collate_share),
+                *fact(
+                    lambda v: f"{percent(v)} of worker time is idle meanwhile",
+                    facts.input.idle_share,
+                ),
+                *fact(lambda v: f"{size(v)} of tensors in a batch", facts.input.batch_bytes),
+                *fact(lambda v: f"{size(v)} of it are pickled", facts.input.pickled_bytes),
+                *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
+            ],
+            remedies=_remedies(facts),
+        )
+
+
+def _collates(facts: Facts) -> bool:
+    """Workers that idle while the trainer waits do not keep it waiting by collating."""
+    if at_least(facts.input.idle_share, IDLE_SHARE):
+        return False
+    unpickle = value_of(facts.input.unpickle_share) or 0.0
+    return (value_of(facts.input.collate_share) or 0.0) > max(unpickle, 0.5)
+
+
+def _action(facts: Facts) -> str:
+    if _collates(facts):
+        return "samples to be joined into batches (collate)"
+    if (value_of(facts.input.unpickle_share) or 0.0) > 0.3:
+        return "batches that are ready but still being unpickled by the trainer"
+    if (value_of(facts.input.pickle_share) or 0.0) > 0.5:
+        return "batches that are ready but still being pickled by the workers"
+    return "batches that are ready but still on their way from the workers"
+
+
+def _remedies(facts: Facts) -> list[Remedy]:
+    if _collates(facts):
+        return [_collate_quicker(facts), *_collate_elsewhere(facts)]
+    pickled = value_of(facts.input.pickled_bytes)
+    is_of_tensors = pickled is not None and pickled < FEW_OBJECTS_BYTES
+    remedy = _fewer_tensors() if is_of_tensors else _no_objects(facts.loader)
+    batch = facts.loader.batch_size if facts.loader is not None else None
+    size_bytes = value_of(facts.input.batch_bytes)
+    if not batch or size_bytes is None or size_bytes > SMALL_BYTES:
+        return [remedy]
+    both = [remedy, _hand_over_less_often(batch)]
+    return both[::-1] if is_of_tensors else both
+
+
+def _no_objects(loader: LoaderFacts | None) -> Remedy:
+    is_default = loader is not None and loader.collate == "default"
+    who = "the data set's samples" if is_default else "collate_fn"
+    return Remedy(
+        setting=f"return one tensor per field from {who} instead of lists of Python objects",
+        why="tensors are handed over as shared memory; objects are pickled one by one",
+        applicability="unsafe",
+        risk="the training loop must accept the other layout",
+        question=WhatIf(handoff_factor=10.0),
+    )
+
+
+def _fewer_tensors() -> Remedy:
+    return Remedy(
+        setting="join the fields of a sample into fewer tensors, and take them apart in the loop",
+        why="each tensor is handed over by a handle of its own, which costs the same for any size",
+        applicability="unsafe",
+        risk="the training loop must accept the other layout",
+    )
+
+
+def _hand_over_less_often(batch: int) -> Remedy:
+    return Remedy(
+        setting=f"batch_size={2 * batch}",
+        why="a small batch costs as much to hand over as a large one, and there are half as many",
+        applicability="unsafe",
+        risk="other batches train differently: the learning rate may have to follow",
+        question=WhatIf(batch_size=2 * batch),
+    )
+
+
+def _collate_quicker(facts: Facts) -> Remedy:
+    return Remedy(
+        setting=_quicker_collate(facts.loader.collate if facts.loader is not None else None),
+        why="most of a fetch goes into joining samples, not into making them; the gain is for "
+        "half the time",
+        applicability="display",
+        question=WhatIf(transform_factor=2.0),
+    )
+
+
+def _collate_elsewhere(facts: Facts) -> list[Remedy]:
+    """Workers collate, so more of them collate side by side if there are cores."""
+    return [more_workers(facts)] if cores_are_short(facts) is False else []
+
+
+def _quicker_collate(name: str | None) -> str:
+    if name == "default":
+        return (
+            "have the data set give whole batches (`__getitems__` and collate_fn=lambda b: b), "
+            "which spares torch joining samples one by one"
+        )
+    return f"speed up {name or 'collate_fn'}: allocate the batch once and copy each sample into it"

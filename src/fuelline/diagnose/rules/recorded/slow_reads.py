@@ -1,0 +1,62 @@
+"""IN101 slow-reads: few requests are in flight and each takes long.
+
+What: while the accelerator waits, the threads that fetch batches are blocked in reads, and nothing
+says that the storage is at its limit: the time of a request does not grow with the number in
+flight.
+Why: a network mount, an object store or a remote disk answers each request after a round trip.
+More requests at once bring more bytes.
+Told apart from: bandwidth (IN102) by saturation and limits, small files (IN105) by the calls that
+block, other users (IN103) and a squeezed page cache (IN104) by their own counters.
+Known problem: if all workers are always busy, the number in flight never changes and saturation
+cannot be measured; then this rule answers with medium confidence. Bytes that come through sockets
+are not counted by the kernel, so that a full link to an object store looks like a slow one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fuelline.diagnose.evidence.split import split_input
+from fuelline.diagnose.evidence.storage import more_in_flight, nearer_data, read_evidence
+from fuelline.diagnose.rule import LISTED_SHARE, found, where
+from fuelline.schema.readings import Missing, value_of
+from fuelline.schema.units import duration, number, percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.findings import Finding
+
+
+class SlowReads:
+    """Read x latency."""
+
+    code: Final = "IN101"
+    name: Final = "slow-reads"
+    stage: Final = "read"
+    limit: Final = "latency"
+
+    def check(self, facts: Facts) -> Finding | None:
+        """Fires when reads dominate the wait; more specific rules about reading come first."""
+        split = split_input(facts)
+        if split is None or split.read < LISTED_SHARE:
+            return None
+        return found(
+            self,
+            facts,
+            split.read,
+            sentence=_sentence(facts, split.read),
+            evidence=read_evidence(facts),
+            remedies=[more_in_flight(facts), nearer_data(facts.input.place)],
+            confidence="medium" if isinstance(facts.storage.saturation, Missing) else "high",
+        )
+
+
+def _sentence(facts: Facts, share: float) -> str:
+    flight, each = value_of(facts.storage.in_flight), value_of(facts.storage.request_seconds)
+    detail = ""
+    if flight is not None and each is not None:
+        detail = f": {number(flight)} in flight, {duration(each)} each"
+    return (
+        f"{percent(share)} of the time the accelerator waits for reads from "
+        f"{where(facts.input.place)}{detail}."
+    )

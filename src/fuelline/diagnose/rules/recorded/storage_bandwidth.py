@@ -1,0 +1,96 @@
+"""IN102 storage-bandwidth: the storage gives all it has, and that is not enough.
+
+What: fetches are blocked in reads, and more requests in flight would not bring more bytes.
+Told by one of: the job's cgroup limits its reads and the rate is at that limit (>= 80 %, because
+token buckets pulse); the block device is busy >= 90 % of the time with two requests or more at a
+time; the blocked time per byte grows with the number of fetches in progress (elasticity >= 0.5,
+half way between "not at all" and "in proportion"). Limits on operations per second count as
+bandwidth: more requests do not bring more either.
+Fix: fewer bytes (smaller or better compressed files, no needless reading), a faster or local disk,
+a cache.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fuelline.diagnose.evidence.split import split_input
+from fuelline.diagnose.evidence.storage import nearer_data, read_evidence
+from fuelline.diagnose.rule import LISTED_SHARE, fact, found, where
+from fuelline.schema.diagnosis.findings import Evidence, Remedy
+from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.readings import Reading, at_least, value_of
+from fuelline.schema.units import percent, rate
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.findings import Finding
+    from fuelline.schema.readings import Signal
+
+_AT_LIMIT = 0.8
+_DEVICE_BUSY = 0.9
+_QUEUED = 2.0
+_SATURATED = 0.5
+
+
+class StorageBandwidth:
+    """Read x bandwidth."""
+
+    code: Final = "IN102"
+    name: Final = "storage-bandwidth"
+    stage: Final = "read"
+    limit: Final = "bandwidth"
+
+    def check(self, facts: Facts) -> Finding | None:
+        """Fires when reads dominate the wait and the storage is shown to be at its limit."""
+        split = split_input(facts)
+        proof = _proof(facts)
+        if split is None or split.read < LISTED_SHARE or not proof:
+            return None
+        moved = value_of(facts.storage.disk_bytes_per_s) or value_of(facts.storage.read_bytes_per_s)
+        speed = f", which gives {rate(moved)}" if moved else ""
+        return found(
+            self,
+            facts,
+            split.read,
+            sentence=f"{percent(split.read)} of the time the accelerator waits for "
+            f"{where(facts.input.place)}{speed} and no more.",
+            evidence=[*proof, *read_evidence(facts)],
+            remedies=[
+                nearer_data(facts.input.place),
+                Remedy(
+                    setting="store smaller samples (resized, better compressed) or keep them in "
+                    "RAM",
+                    why="the rate is fixed, so only fewer bytes per sample give more samples; the "
+                    "gain is for half as many",
+                    applicability="unsafe",
+                    risk="resized or recompressed samples are not the same samples",
+                    cost="the data set must be written again",
+                    question=WhatIf(storage="2x"),
+                ),
+            ],
+        )
+
+
+def _proof(facts: Facts) -> list[Evidence]:
+    storage = facts.storage
+    proof = []
+    if at_least(storage.limit_use, _AT_LIMIT):
+        proof += fact(
+            lambda v: f"at {percent(v)} of the limit {storage.limit_text}", storage.limit_use
+        )
+    if at_least(storage.device_busy, _DEVICE_BUSY) and at_least(storage.device_queue, _QUEUED):
+        proof += fact(
+            lambda v: f"the block device is busy {percent(v)} of the time", storage.device_busy
+        )
+    if at_least(storage.saturation, _SATURATED) and _surely_grows(storage.saturation):
+        proof += fact(
+            lambda v: f"blocked time per byte grows with fetches in progress (elasticity {v:.2f})",
+            storage.saturation,
+        )
+    return proof
+
+
+def _surely_grows(saturation: Signal) -> bool:
+    """Also the lower end of the interval says that requests slow each other down."""
+    return isinstance(saturation, Reading) and (saturation.low is None or saturation.low > 0)

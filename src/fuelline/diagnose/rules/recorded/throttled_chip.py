@@ -1,0 +1,145 @@
+"""CP402 throttled-chip: an accelerator runs below its clock because it is hot or short of power.
+
+What: the driver names a reason for which it holds the clock down (heat, a lowered power cap, a
+brake of the board itself), and the clock is lower than that of its like.
+Costs: the busy time of the device, times the share of the window in which it was held down, times
+the missing part of the clock. In a job of several ranks all wait for the slowest one.
+Thresholds: held down for a tenth of the window at least, and a loss of 5 % to be listed. Heat and
+brakes always count. A power cap counts only if someone lowered it by more than 5 %, or if other
+devices of the same name are held down by half of the window less: large chips reach the factory's
+cap under any heavy load, and nothing is wrong with them.
+Known problem: code that waits for memory loses less than the clock does.
+Fix: cool it, feed it, raise the cap, or leave the device out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from fuelline.diagnose.evidence.devices import busy_evidence, wait_words, who
+from fuelline.diagnose.rule import LISTED_SHARE, fact, found
+from fuelline.schema.diagnosis.findings import Evidence, Remedy
+from fuelline.schema.readings import below, value_of
+from fuelline.schema.units import percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.devices import DeviceFacts
+    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.findings import Finding
+    from fuelline.schema.readings import Signal
+
+_OFTEN = 0.1
+_LOWERED_CAP = 0.95
+_PEER_GAP = 0.5
+_WORDS = {
+    "heat": "is too hot",
+    "power": "may not draw enough power",
+    "brake": "is held back by its board",
+}
+_REMEDIES = {
+    "heat": Remedy(
+        setting="check fans, airflow and neighbours of this card; until then leave it out",
+        why="it keeps its clock only below its temperature limit",
+        applicability="display",
+    ),
+    "power": Remedy(
+        setting="nvidia-smi -i INDEX -pl WATTS; `nvidia-smi -q -d POWER` shows the default",
+        why="the clock follows the power that it may draw",
+        applicability="display",
+        risk="needs root; the rack must supply and cool it",
+    ),
+    "brake": Remedy(
+        setting="check power cables and supply; `nvidia-smi -q -d PERFORMANCE` names the brake",
+        why="the board lowers the clock when its supply cannot keep up",
+        applicability="display",
+    ),
+}
+
+
+class _Held(Struct, frozen=True):
+    device: DeviceFacts
+    reason: str
+    share: float
+    clock: float
+    lost: float
+
+
+class ThrottledChip:
+    """Compute x throttle."""
+
+    code: Final = "CP402"
+    name: Final = "throttled-chip"
+    stage: Final = "compute"
+    limit: Final = "throttle"
+
+    def check(self, facts: Facts) -> Finding | None:
+        """Fires for the device that loses most, and names the others."""
+        held = [hit for device in facts.devices if (hit := _judge(device, facts)) is not None]
+        held.sort(key=lambda hit: -hit.lost)
+        if not held:
+            return None
+        worst = held[0]
+        return found(
+            self,
+            facts,
+            worst.lost,
+            sentence=f"{percent(worst.lost)} of the time is lost because {who(worst.device)} "
+            f"{_WORDS[worst.reason]}: {percent(worst.share)} of the time it runs at "
+            f"{percent(worst.clock)} of its clock{wait_words(facts.devices)}.",
+            evidence=_evidence(worst, held[1:]),
+            remedies=[_REMEDIES[worst.reason]],
+        )
+
+
+def _judge(device: DeviceFacts, facts: Facts) -> _Held | None:
+    """The main reason that a device is held down, if that costs enough to be listed."""
+    shares = {
+        "heat": value_of(device.thermal_share) or 0.0,
+        "brake": value_of(device.hardware_share) or 0.0,
+        "power": value_of(device.power_limited_share) or 0.0,
+    }
+    if not _is_power_unusual(device, facts.devices):
+        shares["power"] = 0.0
+    reason = max(shares, key=lambda name: shares[name])
+    clock = value_of(device.throttled_clock)
+    busy = value_of(device.utilisation)
+    busy = value_of(facts.compute.compute_share) if busy is None else busy
+    if shares[reason] < _OFTEN or clock is None or busy is None:
+        return None
+    lost = busy * shares[reason] * (1 - clock)
+    return _Held(device, reason, shares[reason], clock, lost) if lost >= LISTED_SHARE else None
+
+
+def _is_power_unusual(device: DeviceFacts, devices: list[DeviceFacts]) -> bool:
+    if below(device.power_cap_share, _LOWERED_CAP):
+        return True
+    share = value_of(device.power_limited_share) or 0.0
+    like = [each for each in devices if each.name == device.name and each is not device]
+    return any(below(each.power_limited_share, share - _PEER_GAP) for each in like)
+
+
+def _evidence(worst: _Held, others: list[_Held]) -> list[Evidence]:
+    device = worst.device
+    return [
+        *fact(lambda v: f"{percent(v)} of its clock while it is held down", device.throttled_clock),
+        *_reason("heat", device.thermal_share),
+        *_reason("its board", device.hardware_share),
+        *_reason("its power cap", device.power_limited_share),
+        *fact(lambda v: f"up to {v:.0f} degrees Celsius", device.temperature_celsius),
+        *fact(
+            lambda v: f"it may draw {percent(v)} of the factory's setting", device.power_cap_share
+        ),
+        *busy_evidence(device),
+        *(
+            Evidence(what=f"{who(other.device)} {_WORDS[other.reason]}, too")
+            for other in others[:3]
+        ),
+    ]
+
+
+def _reason(what: str, share: Signal) -> list[Evidence]:
+    if (value_of(share) or 0.0) < LISTED_SHARE:
+        return []
+    return fact(lambda v: f"held down by {what} {percent(v)} of the time", share)

@@ -1,0 +1,70 @@
+"""PR201 too-few-workers: samples are prepared by too few processes while cores are free.
+
+What: while the accelerator waits, the fetching threads compute, and there are fewer of them than
+cores that the job may use.
+Told apart from: too little CPU (PR202), by which remedy would gain more. More workers could fill
+the allowed cores; more cores could take away the time in the run queue. The larger gain is the
+limit.
+Fix: more workers, up to the number of cores.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fuelline.diagnose.evidence.cpu import (
+    cores_are_short,
+    cpu_evidence,
+    more_workers,
+    prepare_stage,
+)
+from fuelline.diagnose.evidence.split import split_input
+from fuelline.diagnose.rule import LISTED_SHARE, found
+from fuelline.schema.readings import value_of
+from fuelline.schema.units import number, percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.findings import Finding
+
+
+class TooFewWorkers:
+    """Decode or transform x parallelism."""
+
+    code: Final = "PR201"
+    name: Final = "too-few-workers"
+    stage: Final = "transform"
+    limit: Final = "parallelism"
+
+    def check(self, facts: Facts) -> Finding | None:
+        """Fires when preparing dominates the wait and a core is free."""
+        split = split_input(facts)
+        if split is None or split.prepare < LISTED_SHARE or cores_are_short(facts) is not False:
+            return None
+        workers = facts.loader.num_workers if facts.loader is not None else None
+        stage = prepare_stage(facts)
+        return found(
+            self,
+            facts,
+            split.prepare,
+            stage=stage,
+            sentence=f"{percent(split.prepare)} of the time the accelerator waits for "
+            f"{_crew(workers)} to {stage} samples{_room(facts)}.",
+            evidence=cpu_evidence(facts),
+            remedies=[more_workers(facts)],
+        )
+
+
+def _crew(workers: int | None) -> str:
+    if workers is None:
+        return "the loader"
+    return (
+        "the training process itself"
+        if workers == 0
+        else f"{workers} worker{'s' if workers > 1 else ''}"
+    )
+
+
+def _room(facts: Facts) -> str:
+    allowed = value_of(facts.cores.allowed)
+    return f"; it may use {number(allowed)} cores" if allowed is not None else ""

@@ -1,0 +1,1 @@
+"""Root causes that an imported trace shows, one a file."""

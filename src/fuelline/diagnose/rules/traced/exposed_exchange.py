@@ -1,0 +1,62 @@
+"""SY612 exposed-exchange: devices exchange data and compute nothing meanwhile.
+
+What: communication that no computing kernel hides: transfer where ranks could be compared, all of
+it where only one rank's trace is there.
+Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict; of one rank alone the
+confidence is low, because it may be waiting for a peer.
+Fix: overlap it with compute, send less, or use a faster link.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fuelline.diagnose.evidence.traces import busy_evidence
+from fuelline.diagnose.rule import LISTED_SHARE, fact, found
+from fuelline.schema.diagnosis.findings import Remedy
+from fuelline.schema.readings import Missing, value_of
+from fuelline.schema.units import percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.findings import Finding
+
+
+class ExposedExchange:
+    """Sync x bandwidth, from a trace."""
+
+    code: Final = "SY612"
+    name: Final = "exposed-exchange"
+    stage: Final = "sync"
+    limit: Final = "bandwidth"
+
+    def check(self, facts: Facts) -> Finding | None:
+        """Fires if communication takes time of its own."""
+        trace = facts.trace
+        if trace is None or isinstance(trace.transfer_share, Missing):
+            return None
+        alone = value_of(trace.undivided_share) or 0.0
+        share = trace.transfer_share.value + alone
+        if share < LISTED_SHARE:
+            return None
+        doubt = ", or waits for a rank whose trace is not here" if alone > share / 2 else ""
+        return found(
+            self,
+            facts,
+            share,
+            sentence=f"For {percent(share)} of the time a device exchanges data and computes "
+            f"nothing meanwhile{doubt}.",
+            evidence=[
+                *fact(lambda v: f"of communication, {percent(v)} is hidden", trace.hidden_share),
+                *busy_evidence(trace),
+            ],
+            remedies=[
+                Remedy(
+                    setting="overlap communication with backward (DDP buckets, FSDP prefetch, "
+                    "tensor-parallel overlap)",
+                    why="an exchange under compute costs nothing",
+                    applicability="display",
+                )
+            ],
+            confidence="medium" if doubt else "high",
+        )

@@ -1,0 +1,69 @@
+"""PR211 starved-device: the device is idle while the host waits in its data loader.
+
+What: idle time of the devices of an imported trace under the loader's events.
+Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict.
+Known problem: a trace shows that the loader is late, not why. `fuelline run` tells slow storage
+from slow CPU from too few workers.
+Fix: workers, if there are none; otherwise record the job.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from fuelline.diagnose.evidence.traces import busy_evidence, shorten
+from fuelline.diagnose.rule import LISTED_SHARE, found
+from fuelline.schema.diagnosis.findings import Evidence, Remedy
+from fuelline.schema.readings import Missing
+from fuelline.schema.units import percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.findings import Finding
+
+
+class StarvedDevice:
+    """Transform x parallelism, from a trace."""
+
+    code: Final = "PR211"
+    name: Final = "starved-device"
+    stage: Final = "transform"
+    limit: Final = "parallelism"
+
+    def check(self, facts: Facts) -> Finding | None:
+        """Fires if the loader's events cover much idle time."""
+        trace = facts.trace
+        if trace is None or isinstance(trace.data_wait_share, Missing):
+            return None
+        share = trace.data_wait_share.value
+        if share < LISTED_SHARE:
+            return None
+        workers = " The loader has no workers." if trace.loader_in_process else ""
+        return found(
+            self,
+            facts,
+            share,
+            sentence=f"The devices are idle for {percent(share)} of the time because the next "
+            f"batch is not there.{workers}",
+            evidence=[
+                Evidence(
+                    what=f"the host sits in {shorten(trace.loader)}", signal=trace.data_wait_share
+                ),
+                *busy_evidence(trace),
+            ],
+            remedies=[_WORKERS if trace.loader_in_process else _RECORD],
+            confidence="high" if trace.loader_in_process else "medium",
+        )
+
+
+_WORKERS = Remedy(
+    setting="DataLoader(..., num_workers=4, prefetch_factor=4)",
+    why="batches are then prepared while the device computes",
+    applicability="unsafe",
+    risk="random augmentation draws other numbers; each worker needs memory",
+)
+_RECORD = Remedy(
+    setting="fuelline run train.py",
+    why="a trace does not show what the loader waits for: storage, cores or workers",
+    applicability="display",
+)

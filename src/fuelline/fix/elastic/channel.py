@@ -1,0 +1,266 @@
+"""The line between the trainer and one worker: a pair of local sockets that pass whole messages.
+
+Torch's queues hand each message to a thread, and each tensor's descriptor is fetched by a second
+connection with a handshake. Here a message is sent by whoever has it, its descriptors with it, in
+one system call: nothing is locked, so a process that is killed takes nothing along. What the socket
+has no room for is left to a thread, which is started when that happens first: `send` never waits.
+Order is kept. Standard library only.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import os
+import select
+import socket
+import threading
+from collections import deque
+from multiprocessing import context
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any
+
+from fuelline.fix.elastic.descriptors import MOST, make_room
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Line"]
+
+FRAGMENT_BYTES = 32_768
+"""A packet must be smaller than the socket's buffer, which is 208 kB unless the host says less."""
+MOST_DESCRIPTORS = 250
+"""In one packet; the kernel takes 253 (SCM_MAX_FD, unix(7))."""
+RETRY_S = 0.01
+_CONTROL_BYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
+_LAST, _MORE = b"\0", b"\1"
+_LATER = {errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM}
+"""No room now: for more descriptors of this user under way than the sender's own limit of open
+files (unix(7)), or in the kernel's memory. A send that may wait does not wait for these."""
+_FULL = {errno.EAGAIN, *_LATER}
+_Packet = tuple[bytes, Any, list[int]]
+"""Whether it is the last one of its message, content, and descriptors, which it owns."""
+_loading = threading.local()
+
+
+class Line:
+    """One end; one thread sends, and one, maybe another, receives."""
+
+    def __init__(self, end: socket.socket | None = None) -> None:
+        if end is not None:
+            self._end = end
+        self._backlog: _Backlog | None = None
+        self._poll: select.poll | None = None
+        self._buffer = bytearray()
+        self._parts: list[bytes] = []
+        self._descriptors: list[int] = []
+
+    def connect(self) -> Line:
+        """The other end; made when its worker is, so that no other worker inherits it."""
+        self._end, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if self._end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 2 * FRAGMENT_BYTES:
+            raise OSError(errno.EMSGSIZE, "net.core.wmem_default is too small for a local socket")
+        return Line(far)
+
+    def fileno(self) -> int:
+        """To wait for, with others."""
+        return self._end.fileno()
+
+    def put(self, message: Any) -> None:
+        """Send, as a queue does; nobody is told if the other end is gone, as with a queue."""
+        packets = _pack(message)
+        if self._backlog is None or not self._backlog.unsent:
+            while packets and self._send(packets[0]):
+                _close(packets.popleft()[2])
+        if packets:
+            self._backlog = self._backlog or _Backlog(self._end)
+            self._backlog.take(packets)
+
+    def _send(self, packet: _Packet) -> bool:
+        """Whether it is done with; the other end may be gone."""
+        try:
+            _send(self._end, packet, socket.MSG_DONTWAIT)
+        except (BrokenPipeError, ConnectionError):
+            return True
+        except OSError as refusal:
+            if refusal.errno not in _FULL:
+                raise
+            return False
+        return True
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Whether there is something to receive, or the other end is gone."""
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self._end.fileno(), select.POLLIN)
+        return bool(self._poll.poll(None if timeout_s is None else 1e3 * timeout_s))
+
+    def receive(self) -> Any:
+        """A message; BlockingIOError if none is there as a whole, EOFError after the last."""
+        while not self._take_packet():
+            pass
+        descriptors, self._descriptors = self._descriptors, []
+        try:
+            if not self._parts:
+                return _load(memoryview(self._buffer)[1 : self._size], descriptors)
+            self._parts.append(bytes(memoryview(self._buffer)[1 : self._size]))
+            return _load(b"".join(self._parts), descriptors)
+        finally:
+            self._parts = []
+
+    def _take_packet(self) -> bool:
+        """Whether it is the last one of its message."""
+        if not self._buffer:
+            self._buffer = bytearray(FRAGMENT_BYTES + 1)
+        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        while True:
+            try:
+                told = self._end.recvmsg_into([self._buffer], _CONTROL_BYTES, flags)
+                break
+            except ConnectionResetError:
+                continue  # told once, by an end that left messages unread; what it sent comes now
+        self._size, controls, how, _ = told
+        for _, _, content in controls:
+            self._descriptors += array.array("i", content)
+        if how & socket.MSG_CTRUNC:
+            _close(self._descriptors)
+            self._descriptors, self._parts = [], []
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        if not self._size:
+            raise EOFError
+        if self._buffer[0] == _LAST[0]:
+            return True
+        self._parts.append(bytes(memoryview(self._buffer)[1 : self._size]))
+        return False
+
+    def cancel_join_thread(self) -> None:
+        """As a queue does; the thread never holds up the process."""
+
+    def close(self) -> None:
+        """As a queue does."""
+        self._end.close()
+
+
+class _Backlog:
+    """Sends what there was no room for."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._todo: deque[_Packet] = deque()
+        self._changed = threading.Condition()
+        self.unsent = 0
+        """Packets that came here and are not under way; only `take` makes it more."""
+        threading.Thread(target=self._run, daemon=True, name="fuelline-line").start()
+
+    def take(self, packets: deque[_Packet]) -> None:
+        """Send these as soon as there is room."""
+        with self._changed:
+            self._todo.extend(packets)
+            self.unsent += len(packets)
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._todo:
+                    self._changed.wait()
+                packet = self._todo.popleft()
+            self._send(packet)
+            _close(packet[2])
+            with self._changed:
+                self.unsent -= 1
+
+    def _send(self, packet: _Packet) -> None:
+        while True:
+            try:
+                _send(self._end, packet, 0)
+            except OSError as refusal:
+                if refusal.errno in _LATER:
+                    if refusal.errno != errno.ETOOMANYREFS or make_room(MOST) is None:
+                        select.select([], [], [], RETRY_S)
+                    continue
+                # the other end is gone, or this one: there is nobody to send to
+            return
+
+
+def _send(end: socket.socket, packet: _Packet, flags: int) -> None:
+    mark, part, fds = packet
+    controls = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    end.sendmsg([mark, part], controls, flags)
+
+
+class _Enclosed:
+    """Collects the descriptors of a message: multiprocessing asks the process being spawned."""
+
+    def __init__(self) -> None:
+        self.descriptors: list[int] = []
+
+    def duplicate_for_child(self, fd: int) -> int:
+        """The place of a descriptor; copied, since its owner may be gone when it is sent."""
+        self.descriptors.append(os.dup(fd))
+        return len(self.descriptors) - 1
+
+    @staticmethod
+    def DupFd(place: int) -> _Place:  # noqa: N802 - the name in multiprocessing
+        """What is pickled for it."""
+        return _Place(place)
+
+
+class _Place:
+    """Stands for a descriptor in a message."""
+
+    def __init__(self, place: int) -> None:
+        self._place = place
+
+    def __reduce__(self) -> tuple[Any, tuple[int]]:
+        return _Place, (self._place,)
+
+    def detach(self) -> int:
+        """The descriptor, which is now the caller's to close."""
+        fds = _loading.descriptors
+        fd: int = fds[self._place]
+        fds[self._place] = -1
+        return fd
+
+
+def _pack(message: Any) -> deque[_Packet]:
+    """In packets: most messages are one."""
+    enclosed = _Enclosed()
+    context.set_spawning_popen(enclosed)  # type: ignore[arg-type]
+    try:
+        content = ForkingPickler.dumps(message)
+    except BaseException:
+        _close(enclosed.descriptors)
+        raise
+    finally:
+        context.set_spawning_popen(None)
+    fds = enclosed.descriptors
+    if len(content) <= FRAGMENT_BYTES and len(fds) <= MOST_DESCRIPTORS:
+        return deque([(_LAST, content, fds)])
+    return _split(bytes(content), fds)
+
+
+def _split(content: bytes, fds: list[int]) -> deque[_Packet]:
+    count = max(-(-len(content) // FRAGMENT_BYTES), -(-len(fds) // MOST_DESCRIPTORS))
+    packets: deque[_Packet] = deque()
+    for number in range(count):
+        at, first = number * FRAGMENT_BYTES, number * MOST_DESCRIPTORS
+        own = fds[first : first + MOST_DESCRIPTORS]
+        mark = _LAST if number == count - 1 else _MORE
+        packets.append((mark, content[at : at + FRAGMENT_BYTES], own))
+    return packets
+
+
+def _load(content: Any, descriptors: list[int]) -> Any:
+    """The message; what it did not take of its descriptors is closed."""
+    _loading.descriptors = descriptors
+    try:
+        return ForkingPickler.loads(content)
+    finally:
+        _loading.descriptors = []
+        _close(fd for fd in descriptors if fd >= 0)
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for fd in descriptors:
+        os.close(fd)

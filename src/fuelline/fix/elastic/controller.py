@@ -1,0 +1,312 @@
+"""One loader's keeper: it measures the loop, asks the governor, and lets the iterator act.
+
+It lives as long as the loader, over all its epochs and iterators. Its price is a few additions a
+batch; once in `LOOK_NS` of training it reads the workers' counters and what the machine has left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fuelline.fix.elastic.descriptors import make_room
+from fuelline.fix.elastic.gauge import Gauge, Stretch, add_room
+from fuelline.fix.elastic.governor import STARVED, Governor
+
+if TYPE_CHECKING:
+    from fuelline.fix.elastic.journal import Journal
+    from fuelline.fix.elastic.observation import Change, Limits, Look, Trial
+
+__all__ = ["Keeper", "Past", "Rules"]
+
+LOOK_NS = 400_000_000
+"""Training between two looks: six of them tell a change of 5 % in steps that vary by 10 %."""
+LEAST_BATCHES = 6
+PAUSE_NS = 500_000_000
+"""A gap between batches longer than this and than ten usual ones is a checkpoint, not work."""
+ROOM_LOOKS = 8
+"""Looks from one count of open files to the next: it takes longer the more there are."""
+STEADY_LOOKS = 4
+"""In a row, until a reason counts as one that holds."""
+
+
+@dataclass
+class Past:
+    """What loaders of one kind have shown; a job may make a new one for each epoch."""
+
+    iterators: int = 0
+    was_starved: bool = False
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the user allows, and what is known of a loader before it runs."""
+
+    allow_random: bool
+    is_varying: bool
+    """A generator hangs on the dataset."""
+    is_stream: bool
+    spare: int
+
+
+class Keeper:
+    """Holds a loader's governor from epoch to epoch."""
+
+    def __init__(
+        self, number: int, limits: Limits, rules: Rules, journal: Journal, past: Past | None = None
+    ) -> None:
+        self._past = past if past is not None else Past()
+        self._number = number
+        self._rules = rules
+        self._journal = journal
+        self._limits = limits
+        self._own_prefetch = max(1, limits.base_window // limits.base)
+        self.governor = Governor(limits, limits.base, limits.base_window)
+        self.is_varying = rules.is_varying
+        self._is_inline = False
+        self.is_closed = False
+        self.is_withdrawn = False
+        """Whether workers did not help a loader that had none: its next epoch has none again."""
+        self._is_left = False
+        self._is_between = True
+        self._looks = 0
+        self._pending: Change | None = None
+        self._told_block = ""
+        self._blocks = 0
+        self._gauge = Gauge(limits.cores)
+        self._stretch = Stretch()
+        self._last_ns = 0
+        self._settle_at = 0
+        self._usual_ns = 0
+        self._taken = 0
+
+    @property
+    def regular(self) -> int:
+        """Workers that torch starts itself; more than the job's own only between epochs."""
+        is_whole = self.is_varying or self._rules.is_stream
+        return self.governor.active if is_whole else self._limits.base
+
+    @property
+    def spare(self) -> int:
+        """Workers to park. From the third epoch on there are none if the training never waited."""
+        if self._rules.is_stream or self._is_bound():
+            return 0
+        is_open = self._past.iterators <= 2 or self._past.was_starved
+        return max(0, self.governor.limits.most - self.regular) if is_open else 0
+
+    @property
+    def prefetch(self) -> int:
+        """For torch's constructor; the window decides."""
+        return self._own_prefetch
+
+    @property
+    def window(self) -> int:
+        """Batches under way."""
+        return self.governor.window
+
+    def _is_bound(self) -> bool:
+        """Whether workers may be changed between epochs only."""
+        return (self.is_varying and not self._rules.allow_random) or self._rules.is_stream
+
+    def start_with(self, usable: list[int]) -> int:
+        """Active workers of a new epoch."""
+        return max(1, min(self.governor.active, len(usable)))
+
+    def take_up(self) -> None:
+        """Serve another iterator, maybe of another loader of the same dataset."""
+        self._past.iterators += 1
+        self.is_closed = self._is_left = False
+
+    def begin_epoch(self, iterator: Any) -> None:
+        """A new epoch: a change that waited for it is in force."""
+        self._is_between = False
+        self._gauge.follow(iterator._fl_context.slots)
+        self._last_ns = 0
+        self._settle_at = 0
+        if self._pending is not None:
+            self._tell_change(self._pending)
+            self._pending = None
+            self._clear()
+
+    def end_epoch(self) -> None:
+        """The iterator is done with."""
+        self._tell_trials()
+        self._is_between = True
+        if self._is_left:
+            self.close()
+
+    def leave(self) -> None:
+        """The loader is gone; an iterator of its may go on."""
+        self._is_left = True
+        if self._is_between:
+            self.close()
+
+    def count(self, iterator: Any, began_ns: int, ended_ns: int, batch: Any) -> None:
+        """A batch was waited for from the one to the other time."""
+        self._taken += 1
+        last_ns, self._last_ns = self._last_ns, ended_ns
+        if not last_ns or iterator._num_yielded < self._settle_at or self._pending is not None:
+            return
+        own_ns = began_ns - last_ns
+        if own_ns > PAUSE_NS and own_ns > 10 * self._usual_ns > 0:
+            return
+        self._usual_ns = own_ns
+        stretch = self._stretch
+        stretch.total_ns += ended_ns - last_ns
+        stretch.wait_ns += ended_ns - began_ns
+        stretch.batches += 1
+        if stretch.total_ns >= LOOK_NS and stretch.batches >= LEAST_BATCHES:
+            self._look(iterator, batch)
+
+    def lose(self, iterator: Any, how: str) -> None:
+        """A worker is gone."""
+        usable = iterator._fl_usable()
+        self.governor.lose(len(usable))
+        self._journal.tell("lost", loader=self._number, how=how, left=len(usable))
+        self._pending = None
+        self._settle(iterator)
+
+    def _clear(self) -> None:
+        self._stretch = Stretch()
+        self._gauge.clear()
+
+    def _settle(self, iterator: Any) -> None:
+        """Count from the first batch on that is issued from now on."""
+        self._settle_at = iterator._send_idx
+        self._clear()
+
+    def _look(self, iterator: Any, batch: Any) -> None:
+        look = self._observe(iterator, batch)
+        self._looks += 1
+        self._clear()
+        self._note_variation()
+        if self._looks % ROOM_LOOKS == 1:
+            self._make_room()
+        if look is None:
+            return
+        self._past.was_starved |= look.starved > STARVED
+        change = self.governor.hear(look)
+        self._tell_trials()
+        if change is not None:
+            self._act(iterator, change)
+        else:
+            self._tell_block()
+
+    def _tell_block(self) -> None:
+        """What holds, not what a job at the brink shows now and then."""
+        is_other = self.governor.blocked_by != self._told_block
+        self._blocks = self._blocks + 1 if is_other else 0
+        if self._blocks >= STEADY_LOOKS:
+            self._blocks, self._told_block = 0, self.governor.blocked_by
+            self._journal.tell("blocked", loader=self._number, why=self._told_block)
+
+    def _act(self, iterator: Any, change: Change) -> None:
+        if self._is_bound() and change.active != iterator.fl_active:
+            self._pending = change
+            self._journal.tell("held", loader=self._number, active=change.active, why=change.why)
+            return
+        if not change.active:
+            self.is_withdrawn = True  # the epoch ends with the workers that it has
+            self.governor.active, self.governor.window = (
+                iterator.fl_active,
+                self._limits.base_window,
+            )
+            return
+        iterator.fl_resize(change.active, change.window)
+        self._tell_change(change)
+        self._settle(iterator)
+
+    def _make_room(self) -> None:
+        try:
+            raised = make_room()
+        except OSError:
+            return  # no /proc here, or not allowed
+        if raised is not None:
+            self._journal.tell(
+                "setting",
+                loader=self._number,
+                setting=f"ulimit -n {raised[1]}",
+                why=f"it was {raised[0]}, and open files came near it",
+            )
+
+    def _note_variation(self) -> None:
+        if not self.is_varying and self._gauge.is_varying():
+            self.is_varying = True
+            is_late = self.governor.active != self._limits.base
+            self._journal.tell("varies", loader=self._number, is_late=is_late)
+
+    def _observe(self, iterator: Any, batch: Any) -> Look | None:
+        usable = iterator._fl_usable()[: self.governor.active]
+        look = self._gauge.read(self._stretch, [iterator._workers[each].pid for each in usable])
+        if look is None or look.starved <= STARVED:
+            return look
+        setting = (self.governor.active, self.governor.window)
+        return add_room(look, setting, iterator._workers[0].pid, batch)
+
+    def _tell_change(self, change: Change) -> None:
+        was = self.governor.trial.was if change.is_trial and self.governor.trial else None
+        self._journal.tell(
+            "change",
+            loader=self._number,
+            active=change.active,
+            window=change.window,
+            was=was,
+            why=change.why,
+            predicted=change.predicted,
+            is_trial=change.is_trial,
+        )
+
+    def _tell_trials(self) -> None:
+        for trial in self.governor.ended:
+            self._tell_trial(trial)
+        self.governor.ended.clear()
+
+    def _tell_trial(self, trial: Trial) -> None:
+        self._journal.tell(
+            "trial",
+            loader=self._number,
+            active=trial.change.active,
+            window=trial.change.window,
+            was=trial.was,
+            before=trial.before,
+            after=trial.after,
+            why=trial.change.why,
+            predicted=trial.change.predicted,
+            verdict=trial.verdict,
+        )
+
+    def is_for(self, workers: int, prefetch: int | None) -> bool:
+        """Whether a loader still has the settings that it was admitted with."""
+        if self._is_inline:
+            return workers == 0
+        return workers == self._limits.base and prefetch == self._own_prefetch
+
+    def adopt(self, change: Change) -> None:
+        """Serve a loader that had no workers, from its next epoch on."""
+        self._limits = self.governor.limits
+        self._own_prefetch = max(1, self._limits.base_window // self._limits.base)
+        self._is_inline = True
+        self._pending = change
+
+    def tell_left(self, why: str) -> None:
+        """The loader is not served after all; told once."""
+        if why != self._told_block:
+            self._told_block = why
+            self._journal.tell("left", number=self._number, why=why)
+
+    def close(self) -> None:
+        """The job ends, or the loader does."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._pending is not None:
+            self.governor.withdraw()
+        self.governor.interrupt()
+        self._tell_trials()
+        self._journal.tell(
+            "end",
+            loader=self._number,
+            active=self.governor.active,
+            window=self.governor.window,
+            batches=self._taken,
+        )

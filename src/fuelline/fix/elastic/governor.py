@@ -1,0 +1,278 @@
+"""Decides how many workers are active and how many batches are under way. Pure: no clock, no torch.
+
+It is told how the last stretch of training went and answers with a change or none. A change is a
+trial: the job's rate before against its rate after, counting only batches that were issued under
+the new setting. Faster is kept. Not faster is confirmed by as many looks again and then taken back,
+unless the wait itself is seen to fall, which is told more finely than a rate that varies with the
+trainer. The next attempt waits twice as long. Workers that stand idle are parked without a trial.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from fuelline.fix.elastic.observation import Change, Trial
+from fuelline.fix.elastic.prospects import predict_speedup
+
+if TYPE_CHECKING:
+    from fuelline.fix.elastic.observation import Limits, Look, Verdict
+
+__all__ = ["Governor"]
+
+SAVED = 0.01
+"""Share of its time that a trial must save the training at least, if only its wait tells."""
+STARVED = 2 * SAVED
+"""Share of its time that the training may wait without anything being done about it: a change that
+halves a shorter wait saves less than what counts."""
+FED = 0.005
+IDLE = 0.5
+"""Workers that are busy less than half of the time are too many."""
+BUSY = 0.8
+"""Share of their time above which workers are the limit; below it they wait for each other's turn,
+or for indices."""
+HEADROOM = 1.15
+"""More workers than the mean needs, since fetches differ (found with a prototype)."""
+QUEUED = 0.25
+"""Share of a fetch that is spent waiting for a core, beyond which more workers only queue
+(prototype, shared/LOADERS.md)."""
+LOOKS = 3
+"""In a trial, before and after: the least that has a spread."""
+GAIN = 0.02
+"""The same job differs by that from stretch to stretch."""
+FIRST_PAUSE = 16
+"""Looks until a change that did not help is tried again; doubled each time."""
+IDLE_LOOKS = 6
+NOT_THE_LIMIT = "the workers are not the limit"
+DEEPEST = 4
+"""Times the job's own prefetch."""
+_T_95 = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
+"""Student's t, two-sided 95 %, by degrees of freedom; beyond 10 it is taken for 2.1."""
+
+
+@dataclass
+class Governor:
+    """One loader's."""
+
+    limits: Limits
+    active: int
+    window: int
+    trial: Trial | None = None
+    ended: list[Trial] = field(default_factory=list)
+    """Judged and not yet told."""
+    _rates: list[float] = field(default_factory=list)
+    _waits: list[float] = field(default_factory=list)
+    _pause: int = 0
+    _next_pause: int = FIRST_PAUSE
+    _failed: set[tuple[int, int]] = field(default_factory=set)
+    _idle: int = 0
+    blocked_by: str = ""
+    """Why a starved job is left as it is; empty if it is not."""
+
+    def hear(self, look: Look) -> Change | None:
+        """Take in a stretch; what to change now, if anything."""
+        if self.trial is not None:
+            return self._judge(look)
+        self._rates = [*self._rates[-5:], look.rate]
+        self._waits = [*self._waits[-5:], look.starved]
+        if self._pause:
+            self._pause -= 1
+            return None
+        if len(self._rates) < LOOKS:
+            return None
+        change = self._grow(look) if look.starved > STARVED else self._shrink(look)
+        if change is not None:
+            return self._begin(change)
+        return None
+
+    def lose(self, alive: int) -> None:
+        """Workers died: no more than these are left, and what was measured is void."""
+        self.limits = replace(self.limits, most=alive, base=min(self.limits.base, alive))
+        self.active = min(self.active, alive)
+        if self.trial is not None:
+            self._close("cannot tell")
+        self._forget()
+
+    def _forget(self) -> None:
+        self._rates, self._waits = [], []
+
+    def withdraw(self) -> None:
+        """The last change never came into force."""
+        if self.trial is not None:
+            self.active, self.window = self.trial.was
+        self.trial = None
+
+    def interrupt(self) -> None:
+        """The job ends: an open trial stays undecided."""
+        if self.trial is not None:
+            self._close("cannot tell")
+
+    def _begin(self, change: Change) -> Change:
+        if change.is_trial:
+            was, waited = (self.active, self.window), statistics.fmean(self._waits)
+            self.trial = Trial(change, was, self._rates[-2 * LOOKS :], waited=waited)
+        self.active, self.window = change.active, change.window
+        self._forget()
+        return change
+
+    def _judge(self, look: Look) -> Change | None:
+        trial = self.trial
+        assert trial is not None
+        trial.after.append(look.rate)
+        trial.waits.append(look.starved)
+        verdict = _weigh(trial) if len(trial.after) >= LOOKS else None
+        if verdict == "rolled back":
+            return self._roll_back(trial)
+        if verdict is not None:
+            self._next_pause = FIRST_PAUSE if verdict == "kept" else self._next_pause
+            self._rates, self._waits = trial.after, trial.waits
+            self._close(verdict)
+        return None
+
+    def _roll_back(self, trial: Trial) -> Change:
+        self._failed.add((trial.change.active, trial.change.window))
+        self._pause, self._next_pause = self._next_pause, 2 * self._next_pause
+        active, window = trial.was
+        self.active, self.window = active, window
+        self._forget()
+        self._close("rolled back")
+        return Change(active, window, "it did not help", is_trial=False)
+
+    def _close(self, verdict: Verdict) -> None:
+        if self.trial is not None:
+            self.trial.verdict = verdict
+            self.ended.append(self.trial)
+        self.trial = None
+
+    def _grow(self, look: Look) -> Change | None:
+        """More workers if they are busy and a core is free; a longer queue if they are not.
+
+        Where the queue may not be longer, or that did not help, more workers start its batches
+        sooner, as long as there are fewer of them than batches.
+        """
+        self._idle = 0
+        busy = look.busy_s / (look.seconds * self.active)
+        if busy < BUSY:
+            deeper = self._deepen(look, busy)
+            if deeper is not None or self.active >= self.window:
+                return deeper
+        if (look.queued or 0.0) > 2 * QUEUED and self.active > math.ceil(self.limits.cores):
+            return self._thin_out(look)
+        needed = self._needed(look) if busy >= BUSY else self.active + 1
+        target = min(needed, self._affordable(look), self.limits.most, look.room)
+        if target <= self.active:
+            self.blocked_by = self._name_bound(look) if busy >= BUSY else NOT_THE_LIMIT
+            return None
+        window = self._grown_window(target, look)
+        if (target, window) in self._failed:
+            target = self.active + 1  # the jump did not help; a step may
+            window = self._grown_window(target, look)
+        if (target, window) in self._failed:
+            self.blocked_by = NOT_THE_LIMIT
+            return None
+        self.blocked_by = ""
+        predicted = predict_speedup(look, target, self.limits.cores)
+        return Change(target, window, self._why_more(look, busy), predicted)
+
+    def _why_more(self, look: Look, busy: float) -> str:
+        whose = "its worker was" if self.active == 1 else f"its {self.active} workers were"
+        waited = f"the training waited {round(100 * look.starved)} % of the time"
+        if busy >= BUSY:
+            return f"{waited} and {whose} busy"
+        return f"{waited} though {whose} busy only {round(100 * busy)} % of it"
+
+    def _thin_out(self, look: Look) -> Change | None:
+        """Fewer workers if most of their time goes to waiting for each other's cores."""
+        fewer = math.ceil(self.limits.cores)
+        self.blocked_by = "no core is free for another worker"
+        if (fewer, self.window) in self._failed:
+            return None
+        share = round(100 * (look.queued or 0.0))
+        why = f"{self.active} workers waited {share} % of their time for a core"
+        return Change(fewer, self.window, why)
+
+    def _needed(self, look: Look) -> int:
+        """Workers that would keep up with the trainer; four times as many at most at a time."""
+        own_s = (look.seconds - look.wait_s) / look.batches
+        needed = math.ceil(HEADROOM * look.service_s / own_s) if own_s > 0 else self.limits.most
+        return min(max(needed, self.active + 1), 4 * self.active)
+
+    def _affordable(self, look: Look) -> int:
+        """Workers that the cores have room for: as long as they get a core when they want one."""
+        if look.queued is not None and look.queued > QUEUED:
+            return self.active
+        each = look.cpu_s / max(look.busy_s * (1 - (look.queued or 0.0)), 1e-9)
+        return max(self.active, math.ceil(self.limits.cores / max(each, 0.01)))
+
+    def _name_bound(self, look: Look) -> str:
+        if self.limits.most <= self.active:
+            return f"no more than {self.limits.most} workers were started"
+        if look.room <= self.active:
+            return "memory has no room for another worker"
+        return "no core is free for another worker"
+
+    def _window_for(self, active: int, look: Look) -> int:
+        depth = self.limits.base_window / self.limits.base
+        wanted = max(self.limits.base_window, math.ceil(depth * active))
+        return max(self.limits.base_window, min(wanted, self.limits.most_window, look.window_room))
+
+    def _grown_window(self, active: int, look: Look) -> int:
+        """Never shorter than it is: one thing at a time is tried."""
+        return max(self.window, self._window_for(active, look))
+
+    def _deepen(self, look: Look, busy: float) -> Change | None:
+        deeper = min(2 * self.window, self.limits.most_window, look.window_room)
+        deeper = min(deeper, DEEPEST * self._window_for(self.active, look))
+        self.blocked_by = "" if deeper > self.window else NOT_THE_LIMIT
+        if deeper <= self.window or (self.active, deeper) in self._failed:
+            return None
+        return Change(self.active, deeper, self._why_more(look, busy))
+
+    def _shrink(self, look: Look) -> Change | None:
+        """Park workers that stand idle, one at a time, never below what the job itself has."""
+        self.blocked_by = ""
+        per_worker = look.busy_s / (look.seconds * self.active)
+        is_idle = look.starved < FED and per_worker < IDLE and self.active > self.limits.base
+        self._idle = self._idle + 1 if is_idle else 0
+        if self._idle < IDLE_LOOKS:
+            return None
+        self._idle = 0
+        active = self.active - 1
+        window = min(self.window, self._window_for(active, look))
+        return Change(active, window, "workers stood idle", is_trial=False)
+
+
+def _weigh(trial: Trial) -> Verdict | None:
+    """What became of it; None as long as more looks may tell."""
+    gain, doubt = _compare(trial.before, trial.after)
+    is_more = gain > 1 + GAIN
+    if is_more and gain - doubt > 1:
+        return "kept"
+    if gain + doubt < 1:
+        return "rolled back"
+    if len(trial.after) < 2 * LOOKS:
+        return None  # confirmed before it is taken back
+    if _has_saved(trial):
+        return "kept"
+    if not is_more:
+        return "rolled back"
+    return "cannot tell" if len(trial.after) >= 4 * LOOKS else None
+
+
+def _has_saved(trial: Trial) -> bool:
+    """Whether the wait fell to less than half, and by what counts."""
+    now = statistics.fmean(trial.waits)
+    return now < trial.waited / 2 and trial.waited - now > SAVED
+
+
+def _compare(before: list[float], after: list[float]) -> tuple[float, float]:
+    """Ratio of means, and half of its 95 % interval."""
+    old, new = statistics.fmean(before), statistics.fmean(after)
+    errors = [
+        statistics.stdev(rates) / math.sqrt(len(rates)) / statistics.fmean(rates)
+        for rates in (before, after)
+    ]
+    freedom = len(before) + len(after) - 2
+    return new / old, _T_95.get(freedom, 2.1) * math.hypot(*errors) * new / old

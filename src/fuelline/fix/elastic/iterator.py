@@ -1,0 +1,265 @@
+"""The elastic iterator: torch's own, whose workers may be more or fewer while an epoch runs.
+
+Order lives in the iterator's task table, not in the workers, so any worker may make any batch. A
+worker's place in the round is torch's until the first change; from then on the least busy active
+worker gets the next batch. Batches, their order, and what is drawn from the sampler and when, are
+those of the plain loader. Workers beyond the job's own were started with the others and are parked.
+
+A worker that the kernel kills is replaced by the others: its batches are made again. Any other end
+of a worker is the job's own fault and raised as without us.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from multiprocessing.connection import wait
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import _utils, dataloader
+
+from fuelline.fix.elastic.contexts import Context
+from fuelline.fix.elastic.mailboxes import Fallen, Refused
+from fuelline.fix.messages import tell
+
+if TYPE_CHECKING:
+    from fuelline.fix.elastic.controller import Keeper
+
+__all__ = ["build"]
+
+_SURVIVED = {signal.SIGKILL, signal.SIGBUS}
+"""Ends of a worker that are not its own doing: no memory, no shared memory."""
+MOST_DEATHS = 3
+"""Of workers at the same batch: then it is the batch, and torch's error is what the job gets."""
+LONGEST_END_S = 5.0
+"""Until a worker whose pipe is closed counts as one that hangs."""
+_plain = dataloader._MultiProcessingDataLoaderIter
+
+
+def build(loader: Any, keeper: Keeper) -> Any:
+    """An iterator of the loader; the loader itself is not touched."""
+    twin = object.__new__(type(loader))
+    own = twin.__dict__
+    own.update(vars(loader))
+    original = loader.multiprocessing_context or dataloader.torch.multiprocessing
+    context = Context(original, keeper.regular, keeper.spare)
+    own["num_workers"] = keeper.regular
+    own["prefetch_factor"] = keeper.prefetch
+    own["_DataLoader__multiprocessing_context"] = context
+    return _MultiProcessingDataLoaderIter(twin, context, keeper)
+
+
+class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
+    """Named like torch's own: profilers and users see the name that they know."""
+
+    def __init__(self, twin: Any, context: Context, keeper: Keeper) -> None:
+        self._fl_context = context
+        self._fl_keeper = keeper
+        self._fl_dead: set[int] = set()
+        self._fl_unfit: set[int] = set()
+        self._fl_resets = 0
+        self._fl_pid = os.getpid()
+        self._fl_is_stream = twin._dataset_kind == dataloader._DatasetKind.Iterable
+        self._fl_owed = 0
+        super().__init__(twin)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:  # noqa: FBT001, FBT002
+        """Begin an epoch, with as many workers as the last one has shown to be right."""
+        if first_iter:
+            self._fl_take_over()
+        own: int = self._num_workers  # type: ignore[has-type]
+        self._num_workers = len(self._workers)
+        self._fl_sent: dict[int, Any] = {}
+        self._fl_deaths: dict[int, int] = {}
+        self._fl_loads = [0] * len(self._workers)
+        self._fl_start_epoch()
+        try:
+            super()._reset(loader, first_iter)
+        finally:
+            self._num_workers = own
+        for worker_id in self._fl_dead:
+            self._workers_status[worker_id] = False
+        self._fl_keeper.begin_epoch(self)
+
+    def _fl_take_over(self) -> None:
+        """Add the spare workers; deaths are ours to notice from here on, not torch's handler's."""
+        _utils.signal_handling._remove_worker_pids(id(self))
+        self._worker_pids_set = False
+        context = self._fl_context
+        context.finish()
+        for index_queue, worker in context.spares:
+            self._index_queues.append(index_queue)
+            self._workers.append(worker)
+        for worker_id, worker in enumerate(self._workers):
+            context.funnel.watch(worker_id, worker.sentinel)
+
+    def _fl_start_epoch(self) -> None:
+        keeper = self._fl_keeper
+        self.fl_active = keeper.start_with(self._fl_usable())
+        self._fl_window = keeper.window
+        self._fl_is_strict = True
+        self._fl_round = itertools.cycle(self._fl_usable()[: self.fl_active])
+        self._fl_owed = len(self._fl_dead) if self._fl_resets else 0
+        self._fl_resets += 1
+
+    def _fl_usable(self) -> list[int]:
+        """Workers that can be given work, the job's own first."""
+        gone = self._fl_dead | self._fl_unfit
+        return [number for number in range(len(self._workers)) if number not in gone]
+
+    def fl_resize(self, active: int, window: int) -> None:
+        """Give work to so many workers from now on, and keep so many batches under way."""
+        self._fl_is_strict = self._fl_is_strict and active == self.fl_active
+        self.fl_active = active
+        self._fl_window = window
+        self._try_put_index()
+
+    def _try_put_index(self) -> None:
+        """Fill the window; torch calls this once for every batch that it gives out."""
+        while len(self._task_info) < self._fl_window:
+            try:
+                index = self._next_index()
+            except StopIteration:
+                return
+            if not self._fl_send(self._send_idx, index):
+                return
+            self._send_idx += 1
+            self._tasks_outstanding += 1
+
+    def _fl_send(self, number: int, index: Any) -> bool:
+        """Whether there was a worker for it: those of an iterable dataset end one by one."""
+        worker_id = self._fl_choose()
+        if worker_id is None:
+            return False
+        self._index_queues[worker_id].put((number, index))
+        self._task_info[number] = (worker_id,)
+        self._fl_sent[number] = index
+        self._fl_loads[worker_id] += 1
+        self._workers_num_tasks[worker_id] += 1
+        return True
+
+    def _fl_choose(self) -> int | None:
+        """Torch's own turn until the first change; then whoever has the least to do."""
+        if self._fl_is_strict and self._in_order and not self._fl_is_stream:
+            return int(next(self._fl_round))
+        if not self._fl_is_strict:
+            return min(self._fl_usable()[: self.fl_active], key=self._fl_loads.__getitem__)
+        working = [w for w in self._fl_usable()[: self.fl_active] if self._workers_status[w]]
+        most = -(-self._fl_window // max(1, len(working)))
+        for _ in range(self.fl_active if working else 0):
+            worker_id: int = next(self._fl_round)
+            has_room = self._in_order or self._workers_num_tasks[worker_id] < most
+            if worker_id in working and has_room:
+                return worker_id
+        return min(working, key=self._fl_loads.__getitem__, default=None)
+
+    def _get_data(self) -> Any:
+        """The next message that is a batch."""
+        while True:
+            if self._fl_owed:
+                self._fl_owed -= 1
+                return _utils.worker._ResumeIteration(None), None
+            number, batch = super()._get_data()
+            if type(number) is int and number in self._fl_sent:
+                if type(batch) is Refused:
+                    self._fl_take_back(batch.worker_id)
+                    continue
+                self._fl_loads[self._task_info[number][0]] -= 1
+                del self._fl_sent[number]
+            elif type(number) is Fallen:
+                self._fl_mourn(number.worker_id)
+                continue
+            return number, batch
+
+    def _next_data(self) -> Any:
+        """A batch, timed: what handing it over takes is the trainer's own, and no wait."""
+        funnel = self._fl_context.funnel
+        began_ns, blocked_ns = monotonic_ns(), funnel.blocked_ns
+        batch = super()._next_data()
+        ended_ns = monotonic_ns()
+        if not self._pin_memory:  # otherwise it is another thread that is blocked
+            began_ns = ended_ns - (funnel.blocked_ns - blocked_ns)
+        self._fl_keeper.count(self, began_ns, ended_ns, batch)
+        return batch
+
+    def _fl_take_back(self, worker_id: int) -> None:
+        """A spare worker could not be set up: the others do what it was given."""
+        self._fl_unfit.add(worker_id)
+        self._fl_keeper.lose(self, "could not be set up")
+        self._fl_move(worker_id)
+
+    def _fl_mourn(self, worker_id: int) -> None:
+        """A worker is dead: go on with the others, or raise what torch would raise."""
+        worker = self._workers[worker_id]
+        if not self._workers_status[worker_id]:
+            return  # its stream had ended, and so did it
+        how = _find_end(worker)
+        self._fl_dead.add(worker_id)
+        others = self._fl_usable()
+        if self._fl_is_deadly(worker_id):
+            others = []
+        if how not in _SURVIVED or not others or self._fl_is_stream:
+            self._fl_raise(worker)
+        self._workers_status[worker_id] = False
+        if self._fl_context.slots.epochs(worker_id) < self._fl_resets - 1:
+            self._fl_owed += 1  # it will not say any more that it begins anew
+        tell(
+            f"loader worker {worker.pid} was killed by {signal.Signals(how).name}; "
+            f"the training goes on with {min(len(others), self.fl_active)}"
+        )
+        self._fl_keeper.lose(self, f"was killed by {signal.Signals(how).name}")
+        self._fl_move(worker_id)
+
+    def _fl_is_deadly(self, worker_id: int) -> bool:
+        """Whether the batch that it was at has now killed a third worker: it would kill all."""
+        unfinished = [n for n, entry in self._task_info.items() if entry == (worker_id,)]
+        current = min(unfinished, default=-1)
+        self._fl_deaths[current] = self._fl_deaths.get(current, 0) + 1
+        return current >= 0 and self._fl_deaths[current] >= MOST_DEATHS
+
+    def _fl_move(self, worker_id: int) -> None:
+        """Give a worker's unfinished batches to others, under the same numbers."""
+        self._fl_is_strict = False
+        self.fl_active = min(self.fl_active, len(self._fl_usable()))
+        for number, entry in sorted(self._task_info.items()):
+            if entry == (worker_id,):
+                self._workers_num_tasks[worker_id] -= 1
+                self._fl_send(number, self._fl_sent[number])
+
+    def _fl_raise(self, worker: Any) -> None:
+        """The error that torch has for this end."""
+        handling = _utils.signal_handling
+        handling._set_worker_pids(id(self), (worker.pid,))
+        try:
+            handling._error_if_any_worker_fails()
+        finally:
+            handling._remove_worker_pids(id(self))
+        raise RuntimeError(f"DataLoader worker (pid(s) {worker.pid}) exited unexpectedly")
+
+    def _shutdown_workers(self) -> None:
+        """End of the iterator; what its keeper is in the midst of ends with it.
+
+        In a forked child that collects its copy of us there is nothing to end: these workers are
+        its parent's.
+        """
+        if os.getpid() != self._fl_pid:
+            return
+        is_over = getattr(self, "_shutdown", True)
+        super()._shutdown_workers()
+        if not is_over:
+            self._fl_keeper.end_epoch()
+
+
+def _find_end(worker: Any) -> int:
+    """The signal that ended a worker; 0 for an exit. The process stays to be asked by torch."""
+    if not wait([worker.sentinel], LONGEST_END_S):
+        return 0
+    try:
+        told = os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+    except ChildProcessError:  # of a fork server, or already asked
+        worker.join(LONGEST_END_S)
+        return -min(0, worker.exitcode or 0)
+    is_signal = told is not None and told.si_code in {os.CLD_KILLED, os.CLD_DUMPED}
+    return told.si_status if told is not None and is_signal else 0

@@ -1,0 +1,238 @@
+"""Which loaders are served, which are left alone and why; the way in for `fuelline run --fix`.
+
+`DataLoader._get_iterator` is the one thing that is replaced (entry). A loader that cannot be served
+gets the iterator that it would get without us. If ours cannot be built, the random stream is put
+back where it was and torch's own is built instead.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import multiprocessing
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import dataloader
+
+from fuelline.fix.elastic.controller import Keeper, Past, Rules
+from fuelline.fix.elastic.governor import DEEPEST
+from fuelline.fix.elastic.inline import InlineKeeper, watch_inline
+from fuelline.fix.elastic.iterator import build
+from fuelline.fix.elastic.journal import Journal
+from fuelline.fix.elastic.observation import Limits
+from fuelline.fix.elastic.purity import owns_generator
+from fuelline.fix.elastic.resources import count_cores, count_local_ranks, find_free_memory
+from fuelline.fix.elastic.samplers import may_run_ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Desk", "open_desk"]
+
+MOST_SPARE = 16
+"""Parked workers of one loader: each takes 90 ms to start, once (measured on 2 cores)."""
+MOST_DATASETS = 64
+"""Remembered: a job has a few, or makes them by the thousand and then none is met again."""
+PER_CORE = 4
+"""Workers for each core at most: fetches that are blocked three quarters of the time need so many,
+and those blocked longer gain from a cache, not from more processes."""
+LEAST_FREE_BYTES = 1 << 30
+"""With less memory than this left no spare worker is started."""
+
+
+def open_desk(folder: str, allowed: str) -> Desk:
+    """A desk for this process; `allowed` are the words of --allow, with commas."""
+    desk = Desk(Journal(folder), frozenset(allowed.split(",")))
+    atexit.register(desk.close)
+    return desk
+
+
+class Desk:
+    """Knows the loaders of this process, none of which it touches or keeps alive."""
+
+    def __init__(self, journal: Journal, allowed: frozenset[str]) -> None:
+        self._journal = journal
+        self._allowed = allowed
+        self._keepers: dict[int, Any] = {}
+        self._refs: dict[int, weakref.ref[Any]] = {}
+        self._pasts: dict[tuple[Any, ...], Past] = {}
+        self._datasets: dict[int, tuple[weakref.ref[Any], tuple[Any, ...], Keeper]] = {}
+        self._open: list[Keeper] = []
+        """Also of loaders that are gone: `for batch in DataLoader(...)` keeps the iterator only."""
+        self._fresh = itertools.count(1).__next__
+
+    def serve(self, loader: Any, original: Callable[[Any], Any]) -> Any:
+        """An iterator for the loader."""
+        keeper = self._choose(loader)
+        if isinstance(keeper, InlineKeeper):
+            return watch_inline(loader, keeper)
+        if keeper is None:
+            return original(loader)
+        keeper.take_up()
+        generator = loader.generator or torch.default_generator
+        state = generator.get_state()
+        loader.check_worker_number_rationality()
+        try:
+            return build(loader, keeper)
+        except Exception as failure:  # noqa: BLE001 - the guard: torch's own iterator tells or works
+            generator.set_state(state)
+            self._leave(loader, f"{type(failure).__name__}: {failure}")
+            return original(loader)
+
+    def _choose(self, loader: Any) -> Keeper | InlineKeeper | None:
+        """Who serves the loader in its next epoch; None for torch alone."""
+        if dataloader._utils.worker._worker_info is not None:
+            return None
+        try:
+            keeper = self._find(loader)
+        except Exception as failure:  # noqa: BLE001 - the guard: a loader unlike any that we know
+            self._leave(loader, f"{type(failure).__name__}: {failure}")
+            return None
+        if isinstance(keeper, InlineKeeper):
+            if not keeper.active:
+                return keeper
+            keeper = keeper.keeper
+        is_fit = keeper is not None and keeper.is_for(loader.num_workers, loader.prefetch_factor)
+        return keeper if is_fit else None
+
+    def leave_stateful(self, loader: Any) -> None:
+        """Torchdata's loader resumes in mid-epoch by its workers' own state."""
+        if self._keepers.get(id(loader), self) is self:
+            self._remember(loader)
+            self._leave(loader, "a StatefulDataLoader keeps state in each worker")
+
+    def close(self) -> None:
+        """The job ends."""
+        for keeper in self._open:
+            keeper.close()
+
+    def _find(self, loader: Any) -> Any:
+        key = id(loader)
+        if key not in self._keepers:
+            self._keepers[key] = self._admit(loader)
+            self._remember(loader)
+        return self._keepers[key]
+
+    def _remember(self, loader: Any) -> None:
+        key = id(loader)
+        self._refs[key] = weakref.ref(loader, lambda _: self._drop(key))
+
+    def _drop(self, key: int) -> None:
+        keeper = self._keepers.pop(key, None)
+        self._refs.pop(key, None)
+        if keeper is not None:
+            keeper.leave()
+
+    def _leave(self, loader: Any, why: str) -> None:
+        self._keepers[id(loader)] = None
+        self._journal.tell("left", loader=_describe(loader), why=why)
+
+    def _admit(self, loader: Any) -> Keeper | InlineKeeper | None:
+        """A keeper, or None with a word in the journal."""
+        why = _refusal(loader, self._allowed)
+        if why is not None:
+            self._journal.tell("left", loader=_describe(loader), why=why)
+            return None
+        kind = (_describe(loader), loader.num_workers, loader.prefetch_factor, loader.batch_size)
+        known = self._datasets.get(id(loader.dataset))
+        if known is not None and known[0]() is loader.dataset and known[1] == kind:
+            return known[2]
+        number = self._fresh()
+        limits, rules = self._measure(loader)
+        self._journal.tell(
+            "served",
+            number=number,
+            loader=_describe(loader),
+            workers=loader.num_workers,
+            prefetch=loader.prefetch_factor,
+            most=limits.most,
+            is_varying=rules.is_varying,
+            is_allowed=rules.allow_random,
+        )
+        keeper = Keeper(number, limits, rules, self._journal, self._pasts.setdefault(kind, Past()))
+        self._open = [*(each for each in self._open if not each.is_closed), keeper]
+        if not loader.num_workers:
+            return InlineKeeper(keeper, loader)
+        self._keep_for(loader.dataset, kind, keeper)
+        return keeper
+
+    def _keep_for(self, dataset: Any, kind: tuple[Any, ...], keeper: Keeper) -> None:
+        """Jobs that make a new loader for each epoch give it the same dataset."""
+        try:
+            self._datasets[id(dataset)] = (weakref.ref(dataset), kind, keeper)
+        except TypeError:
+            return  # a list or the like
+        if len(self._datasets) > MOST_DATASETS:
+            self._datasets.pop(next(iter(self._datasets)))
+
+    def _measure(self, loader: Any) -> tuple[Limits, Rules]:
+        cores = count_cores(ranks=count_local_ranks())
+        base = max(1, loader.num_workers)
+        is_stream = loader._dataset_kind == dataloader._DatasetKind.Iterable
+        most = max(base, min(round(PER_CORE * cores), base + _count_spare(loader)))
+        window = base * (loader.prefetch_factor or 2)
+        may_deepen = may_run_ahead(loader._index_sampler)
+        limits = Limits(
+            base=base,
+            most=most if may_deepen else min(most, max(base, window)),
+            cores=cores,
+            base_window=window,
+            most_window=DEEPEST * PER_CORE * max(window, most) if may_deepen else window,
+        )
+        rules = Rules(
+            allow_random="random" in self._allowed,
+            is_varying=owns_generator(loader.dataset, loader.collate_fn),
+            is_stream=is_stream,
+            spare=limits.most - base,
+        )
+        return limits, rules
+
+
+def _count_spare(loader: Any) -> int:
+    """Workers to park at most."""
+    free = find_free_memory()
+    if free is not None and free < LEAST_FREE_BYTES:
+        return 0
+    return MOST_SPARE if _start_method(loader) == "fork" else 0
+
+
+def _start_method(loader: Any) -> str:
+    context = loader.multiprocessing_context or multiprocessing
+    return str(context.get_start_method())
+
+
+def _refusal(loader: Any, allowed: frozenset[str]) -> str | None:
+    """Why a loader is left alone."""
+    dataset = loader.dataset
+    if isinstance(dataset, (dataloader.IterDataPipe, dataloader.MapDataPipe)):
+        return "it reads from a datapipe, which shards itself by worker"
+    if loader._dataset_kind == dataloader._DatasetKind.Iterable:
+        if "order" not in allowed:
+            return "its dataset is iterable: other workers would give other batches (--allow order)"
+        return (
+            None if loader.num_workers else "its dataset is iterable and read in the main process"
+        )
+    if not loader.num_workers:
+        return _inline_refusal(loader)
+    if _start_method(loader) != "fork":
+        way = _start_method(loader)
+        return f"its workers are started by {way}, which takes seconds each (`fuelline tune` helps)"
+    return None
+
+
+def _inline_refusal(loader: Any) -> str | None:
+    """Why batches that are made in the main process stay there."""
+    if multiprocessing.get_start_method() != "fork":
+        return "num_workers=0, and workers could not be forked here"
+    if not may_run_ahead(loader._index_sampler):
+        return "num_workers=0, and its sampler may depend on when it is asked"
+    if owns_generator(loader.dataset, loader.collate_fn):
+        return "num_workers=0, and its dataset has a random generator of its own"
+    return None
+
+
+def _describe(loader: Any) -> str:
+    kind = type(loader.dataset)
+    return f"{type(loader).__qualname__} of {kind.__module__}.{kind.__qualname__}"[:100]

@@ -1,0 +1,1 @@
+"""Files that reach the job from elsewhere than they lie: packed data sets and a local cache."""

@@ -1,0 +1,101 @@
+"""A pack as a server of paths: the root it was packed from, and what lay below.
+
+Where a pack turns out to be damaged while the job runs, the file is read from where it was packed
+from, and the first such file is told on standard error. If that is gone as well the job gets an
+error, and never other bytes than were packed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, TypeVar
+
+from fuelline.fix.files.shards import Child, Entry, Pack
+from fuelline.fix.messages import tell
+from fuelline.schema.shards import LARGE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["PackServer"]
+
+_Answer = TypeVar("_Answer")
+
+
+class PackServer:
+    """Answers for the packed folder; names that it does not know are left to the file system."""
+
+    def __init__(self, folder: str) -> None:
+        self._pack = Pack(folder)
+        self.root = self._pack.root
+        self._is_told = False
+
+    def _find(self, path: str) -> Entry | None:
+        return self._ask(path, lambda: self._pack.find(path[len(self.root) + 1 :]))
+
+    def _ask(self, path: str, ask: Callable[[], _Answer | None]) -> _Answer | None:
+        """What the pack says; None if it cannot, and the source is there to be asked."""
+        try:
+            return ask()
+        except (OSError, MemoryError) as problem:
+            no_memory = os.strerror(errno.ENOMEM)
+            why = problem.strerror if isinstance(problem, OSError) else no_memory
+            self._tell(path, why)
+            if _is_there(path):
+                return None
+            reason = f"the pack {self._pack.folder} fails ({why}); the original is gone"
+            raise OSError(errno.EIO, reason, path) from None
+
+    def _tell(self, path: str, why: str | None) -> None:
+        if self._is_told:
+            return
+        self._is_told = True
+        tell(
+            f"the pack {self._pack.folder!a} fails at {path!a} ({why}). "
+            "This file, and others like it, are read from the original folder. `fuelline pack "
+            "--check` lists them."
+        )
+
+    def open(self, path: str) -> int | None:
+        """The content of a packed file."""
+        entry = self._find(path)
+        if entry is None:
+            return None
+        if stat.S_ISDIR(entry.mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return self._ask(path, lambda: self._pack.open(entry))
+
+    def read(self, path: str) -> bytes | None:
+        """The same for a small file, without a descriptor."""
+        entry = self._find(path)
+        if entry is None or stat.S_ISDIR(entry.mode) or entry.size >= LARGE_BYTES:
+            return None
+        return self._ask(path, lambda: self._pack.read(entry))
+
+    def status(self, path: str) -> os.stat_result | None:
+        """As it was when it was packed."""
+        entry = self._find(path)
+        return None if entry is None else self._pack.status(entry)
+
+    def list(self, path: str) -> list[Child] | None:
+        """The names in a packed folder."""
+        entry = self._find(path)
+        if entry is None:
+            return None
+        if not stat.S_ISDIR(entry.mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return self._ask(path, lambda: self._pack.list(path[len(self.root) + 1 :]))
+
+
+def _is_there(path: str) -> bool:
+    try:
+        _lstat(path)
+    except OSError:
+        return False
+    return True
+
+
+# The original, from before the layer above was put in place: it must not answer from the pack.
+_lstat = os.lstat

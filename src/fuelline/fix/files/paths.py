@@ -1,0 +1,345 @@
+"""One layer between the job and its files: paths that a pack or the cache serves are answered here.
+
+Replaced: `open` and `io.open`, `os.open`, and for packs `os.stat`, `os.lstat`, `os.access`,
+`os.scandir` and `os.listdir`, on which `os.path`, `os.walk`, `glob`, `pathlib`, Pillow and numpy
+build. `os.open` gives real descriptors, and so do file objects when they are asked for one.
+Whatever is not served, or not asked for by a plain path, goes on to the original with the same
+arguments, and errors are those of the original. Nothing is kept per thread; forked children share
+only what may be shared. Standard library only.
+"""
+# ruff: noqa: PTH118 - a guest loads as little as it can; no pathlib
+
+from __future__ import annotations
+
+import builtins
+import io
+import json
+import os
+import stat
+import sys
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fuelline.fix.files.held_file import SIMPLE_MODES, open_held
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fuelline.fix.files.local_cache import LocalCache
+    from fuelline.fix.files.shards import Child
+
+__all__ = ["install"]
+
+_NOT_SERVED = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_NOT_SERVED |= os.O_DIRECTORY | os.O_PATH | os.O_DIRECT
+_WRITING_MODES = frozenset("wax+")
+
+
+class Server(Protocol):
+    """Who has files: a pack or the cache."""
+
+    def open(self, path: str) -> int | None:
+        """A descriptor for reading this absolute path; None if it is not served."""
+
+    def read(self, path: str) -> bytes | None:
+        """Its content, if that is quicker than a descriptor; None otherwise."""
+
+    def status(self, path: str) -> os.stat_result | None:
+        """Its status; None if the original is to be asked."""
+
+    def list(self, path: str) -> list[Child] | None:
+        """The names in this folder; None if the original is to be asked."""
+
+
+C_READERS = {"cv2": "imread"}
+"""Functions that open a path in C, by module: they get `/proc/self/fd/N` instead."""
+
+
+def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None:
+    """Serve what the plan says: {"packed": [folder, ...], "cache": {...} or null}.
+
+    `watch` runs an action once a module has been imported.
+    """
+    wanted = json.loads(plan)
+    servers: list[tuple[str, Server]] = []
+    if wanted.get("packed"):
+        from fuelline.fix.files.packed import PackServer  # noqa: PLC0415 - only if needed
+
+        packs = [PackServer(folder) for folder in wanted["packed"]]
+        servers += [(pack.root, pack) for pack in packs]
+    has_pack = bool(servers)
+    if wanted.get("cache"):
+        cache = _open_cache(wanted["cache"])
+        servers += [(root, cache) for root in cache.roots]
+    layer = Layer(servers)
+    layer.replace_opening()
+    if has_pack:
+        layer.replace_asking()
+    for module, function in C_READERS.items():
+        watch(module, partial(layer.replace_reader, module, function))
+
+
+def _open_cache(wanted: dict[str, Any]) -> LocalCache:
+    if "key_file" in wanted:
+        from fuelline.fix.files.shared_cache import SharedCache  # noqa: PLC0415 - if needed
+
+        return SharedCache(**wanted)
+    from fuelline.fix.files.local_cache import LocalCache  # noqa: PLC0415 - as above
+
+    return LocalCache(**wanted)
+
+
+class Layer:
+    """The replaced functions."""
+
+    def __init__(self, servers: list[tuple[str, Server]]) -> None:
+        self._servers = servers
+        self._prefixes = tuple(root.rstrip("/") + "/" for root, _ in servers)
+        self._roots = frozenset(root for root, _ in servers)
+
+    def _find(self, path: Any) -> tuple[str, Server] | None:
+        """The absolute path and who serves it; None unless it is a plain path below a root."""
+        if type(path) is not str:
+            if isinstance(path, int):
+                return None
+            try:
+                path = os.fsdecode(path)
+            except (TypeError, UnicodeError):
+                return None  # the original knows how to complain
+        full = path if path[:1] == "/" else _below_here(path)
+        if "//" in full or "/." in full:
+            full = "/" + os.path.normpath(full).lstrip("/")  # normpath keeps two slashes in front
+        if not full.startswith(self._prefixes):
+            full = full.rstrip("/")
+            if full not in self._roots:
+                return None
+        for root, server in self._servers:
+            if full.startswith(root) and full[len(root) : len(root) + 1] in ("", "/"):
+                return full.rstrip("/"), server
+        return None
+
+    def replace_opening(self) -> None:
+        """`open`, `io.open` and `os.open`."""
+        plain_open, plain_os_open = builtins.open, os.open
+
+        @wraps(plain_open)
+        def served_open(  # noqa: PLR0917 - as the original has it
+            file: Any,
+            mode: str = "r",
+            buffering: int = -1,
+            encoding: str | None = None,
+            errors: str | None = None,
+            newline: str | None = None,
+            closefd: bool = True,  # noqa: FBT001, FBT002 - as the original has it
+            opener: Callable[[str, int], int] | None = None,
+        ) -> Any:
+            if opener is None and closefd and type(mode) is str and not _WRITING_MODES & {*mode}:
+                found = self._find(file)
+                content = None
+                if found is not None and mode in SIMPLE_MODES and buffering:
+                    content = found[1].read(found[0])
+                if (
+                    found is not None
+                    and content is not None
+                    and ("b" not in mode or encoding is errors is newline is None)
+                ):
+                    name = os.fspath(file)
+                    given = name, mode, buffering, encoding, errors, newline
+                    return open_held(content, *given, found[0])
+                if found is not None:
+                    opener = self._opener(found, plain_os_open)
+            return plain_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+
+        @wraps(plain_os_open)
+        def served_os_open(
+            path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None
+        ) -> int:
+            if dir_fd is None and not flags & _NOT_SERVED:
+                found = self._find(path)
+                descriptor = None if found is None else found[1].open(found[0])
+                if descriptor is not None:
+                    return descriptor
+            return plain_os_open(path, flags, mode, dir_fd=dir_fd)
+
+        served_open.__module__ = "io"  # where pickle finds it again
+        builtins.open = io.open = served_open
+        _put("open", served_os_open)
+
+    @staticmethod
+    def _opener(
+        found: tuple[str, Server], plain_os_open: Callable[..., int]
+    ) -> Callable[[str, int], int]:
+        def opener(path: str, flags: int) -> int:
+            descriptor = found[1].open(found[0])
+            return plain_os_open(path, flags, 0o666) if descriptor is None else descriptor
+
+        return opener
+
+    def replace_asking(self) -> None:
+        """Status and listing; the cache leaves these to the mount, packs answer them."""
+        _put("stat", self._status(os.stat))
+        _put("lstat", self._status(os.lstat))
+        _put("access", self._access(os.access))
+        _put("listdir", self._listdir(os.listdir))
+        _put("scandir", self._scandir(os.scandir))
+        pathlib = sys.modules.get("pathlib")
+        accessor = getattr(pathlib, "_NormalAccessor", None)
+        if accessor is not None:  # Python 3.10 keeps the originals if it was imported before us
+            for name in ("stat", "lstat", "listdir", "scandir"):
+                setattr(accessor, name, staticmethod(getattr(os, name)))
+            accessor.open = staticmethod(io.open)
+
+    def replace_reader(self, module: str, function: str) -> None:
+        """One of `C_READERS`, now that its module is there."""
+        owner = sys.modules[module]
+        plain = getattr(owner, function)
+
+        @wraps(plain)
+        def read(path: Any, *args: Any, **kwargs: Any) -> Any:
+            found = self._find(path)
+            descriptor = None if found is None else found[1].open(found[0])
+            if descriptor is None:
+                return plain(path, *args, **kwargs)
+            try:
+                return plain(f"/proc/self/fd/{descriptor}", *args, **kwargs)
+            finally:
+                os.close(descriptor)
+
+        setattr(owner, function, read)
+
+    def _status(self, plain: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
+        @wraps(plain)
+        def status(path: Any, **options: Any) -> os.stat_result:
+            if options.get("dir_fd") is None:
+                found = self._find(path)
+                known = None if found is None else found[1].status(found[0])
+                if known is not None:
+                    return known
+            return plain(path, **options)
+
+        return status
+
+    def _access(self, plain: Callable[..., bool]) -> Callable[..., bool]:
+        @wraps(plain)
+        def access(path: Any, mode: int, **options: Any) -> bool:
+            found = self._find(path) if options.get("dir_fd") is None else None
+            known = None if found is None else found[1].status(found[0])
+            if known is None:
+                return plain(path, mode, **options)
+            is_folder = stat.S_ISDIR(known.st_mode)
+            return not mode & os.W_OK and (is_folder or not mode & os.X_OK)
+
+        return access
+
+    def _children(self, path: Any) -> list[Child] | None:
+        found = self._find("." if path is None else path)
+        return None if found is None else found[1].list(found[0])
+
+    def _listdir(self, plain: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        @wraps(plain)
+        def listdir(path: Any = None) -> list[Any]:
+            children = self._children(path)
+            if children is None:
+                return plain(path)
+            names = [child.name for child in children]
+            return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
+
+        return listdir
+
+    def _scandir(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(plain)
+        def scandir(path: Any = None) -> Any:
+            children = self._children(path)
+            if children is None:
+                return plain(path)
+            return Listing(path, children)
+
+        return scandir
+
+
+def _below_here(path: str) -> str:
+    """Absolute; as it is where there is no current folder any more."""
+    try:
+        return f"{os.getcwd()}/{path}"  # noqa: PTH109
+    except OSError:
+        return path
+
+
+def _put(name: str, function: Any) -> None:
+    """Replace a function of `os`, also in the sets that say what it can do (`shutil` asks)."""
+    plain = getattr(os, name)
+    for able in (
+        os.supports_dir_fd,
+        os.supports_fd,
+        os.supports_follow_symlinks,
+        os.supports_effective_ids,
+    ):
+        if plain in able:
+            able.add(function)
+    setattr(os, name, function)
+
+
+class Listing:
+    """What `os.scandir` gives for a packed folder."""
+
+    def __init__(self, path: Any, children: list[Child]) -> None:
+        top = "." if path is None else os.fspath(path)
+        self._left: Iterator[Item] = iter([Item(top, child) for child in children])
+
+    def __iter__(self) -> Listing:
+        return self
+
+    def __next__(self) -> Item:
+        return next(self._left)
+
+    def __enter__(self) -> Listing:  # noqa: PYI034 - typing.Self is of 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """As the original's; there is nothing to free."""
+        self._left = iter(())
+
+
+class Item:
+    """One entry of it, as `os.DirEntry`."""
+
+    __slots__ = ("_status", "name", "path")
+
+    def __init__(self, top: Any, child: Child) -> None:
+        is_bytes = isinstance(top, bytes)
+        self.name = os.fsencode(child.name) if is_bytes else child.name
+        self.path = os.path.join(top, self.name)
+        self._status = child.status
+
+    def __fspath__(self) -> Any:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"<DirEntry {self.name!r}>"
+
+    def inode(self) -> int:
+        """A number that is its own within the pack."""
+        return self._status.st_ino
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Links were followed when the set was packed."""
+        return stat.S_ISDIR(self._status.st_mode)
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """As above."""
+        return stat.S_ISREG(self._status.st_mode)
+
+    def is_symlink(self) -> bool:
+        """Never: what a link pointed to stands in its place."""
+        return False
+
+    def is_junction(self) -> bool:
+        """Of another system."""
+        return False
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Its status."""
+        return self._status

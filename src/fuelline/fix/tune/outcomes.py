@@ -1,0 +1,128 @@
+"""What the job's own account of its fixes amounts to: trials with their intervals, and notes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.fix.tune.search import Measured, find_speedup, judge
+from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
+from fuelline.schema.diagnosis.trials import Setting, Trial
+from fuelline.schema.readings import Missing, Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuelline.schema.diagnosis.fixes import FixEvent
+    from fuelline.schema.readings import Signal
+
+_NO_LAW = Missing(reason="the operational laws say nothing about a longer queue")
+
+
+def tell_fixes(events: Sequence[FixEvent]) -> list[LoaderFixes]:
+    """One entry a loader, in the order in which they were met."""
+    told: list[LoaderFixes] = []
+    for event in events:
+        if event.event == "served":
+            same = [
+                each
+                for each in events
+                if each.pid == event.pid and event.number in (each.loader, each.number)
+            ]
+            told.append(_tell(event, same))
+        elif event.event == "left" and not event.number:
+            name = str(event.loader)
+            note = f"Left alone: {event.why}."
+            told.append(LoaderFixes(loader=name, pid=event.pid, workers=0, notes=[note]))
+    return told
+
+
+def _tell(served: FixEvent, events: Sequence[FixEvent]) -> LoaderFixes:
+    ends = [event.active for event in events if event.event == "end"]
+    return LoaderFixes(
+        loader=str(served.loader),
+        pid=served.pid,
+        workers=served.workers,
+        workers_at_end=ends[-1] if ends else None,
+        fixes=[_fix(event) for event in _trials(events)],
+        notes=_notes(events),
+    )
+
+
+def _trials(events: Sequence[FixEvent]) -> list[FixEvent]:
+    """Trials that were judged, and the last change if the job was killed before that."""
+    judged = [event for event in events if event.event == "trial"]
+    begun = [event for event in events if event.event == "change" and event.is_trial]
+    return judged + begun[len(judged) :]
+
+
+def _fix(event: FixEvent) -> Fix:
+    was = event.was or (0, 0)
+    settings = [Setting(knob="num_workers", value=event.active)] if event.active != was[0] else []
+    if not settings or event.window > was[1]:
+        depth = max(1, round(event.window / max(1, event.active)))
+        if not was[0] or depth != round(was[1] / was[0]):
+            settings.append(Setting(knob="prefetch_factor", value=depth))
+    speedup = find_speedup(Measured(tuple(event.before)), Measured(tuple(event.after)))
+    trial = Trial(
+        settings=settings,
+        predicted=_predicted(event),
+        batches_per_s=event.after,
+        speedup=speedup,
+        verdict=judge(speedup),
+    )
+    return Fix(why=event.why, trial=trial, outcome=event.verdict)
+
+
+def _predicted(event: FixEvent) -> Signal:
+    if event.predicted is None:
+        return _NO_LAW
+    return Reading(
+        value=event.predicted,
+        unit="x",
+        origin="operational laws on the running job, before the change",
+    )
+
+
+def _notes(events: Sequence[FixEvent]) -> list[str]:
+    notes = [
+        f"A worker {event.how}; the loader went on with {event.left}."
+        for event in events
+        if event.event == "lost"
+    ]
+    notes += [f"{event.setting}: {event.why}." for event in events if event.event == "setting"]
+    notes += [f"Left alone: {event.why}." for event in events if event.event == "left"]
+    if any(event.event == "varies" or event.is_varying for event in events):
+        notes.append(_variation(events))
+    if events and events[0].workers and [e.batches for e in events if e.event == "end"] == [0]:
+        notes.append("No batch was taken from it, so there was nothing to measure.")
+    blocked = [event.why for event in events if event.event == "blocked"]
+    if blocked and blocked[-1]:
+        notes.append(f"It still waits, and is left so: {blocked[-1]}.")
+    return notes
+
+
+def _variation(events: Sequence[FixEvent]) -> str:
+    held = [event for event in events if event.event == "held"]
+    because = "Its dataset draws random numbers, or keeps state, in each worker"
+    if any(event.is_allowed for event in events):
+        return (
+            f"{because}: --allow random lets workers change in mid-epoch, and from a change on the "
+            "random numbers are others than the plain loader's."
+        )
+    if any(event.is_late for event in events):
+        return (
+            f"{because}, which showed only after workers were added: some random numbers "
+            "differ from those of the plain loader."
+        )
+    if not held:
+        return f"{because}: workers would be changed between epochs only."
+    begun = [event for event in events if event.event == "change"]
+    if len(begun) < len(held):
+        return (
+            f"{because}: {held[-1].active} workers would have come with the next epoch, and the "
+            "job ended first. --allow random changes them in mid-epoch."
+        )
+    return (
+        f"{because}: workers were changed between epochs only, and from then on the random numbers "
+        "are those of a loader with so many workers."
+    )

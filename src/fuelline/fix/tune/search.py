@@ -1,0 +1,156 @@
+"""Finds the settings that feed the device with the least: predicted first, then tried in turns.
+
+The measuring function is an argument, so that this file starts no process and its tests need none.
+A trial counts as better only if its interval says so; among those that do as well as the best, the
+fewest workers win, then the shortest queue.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fuelline.schema.diagnosis.trials import Setting, Trial
+from fuelline.schema.readings import Missing, Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fuelline.schema.diagnosis.trials import TrialVerdict
+    from fuelline.schema.readings import Signal
+
+AS_GOOD = 0.02
+"""Within this of the best a setting does as well: the same job differs by that from run to run."""
+_T_95 = {1: 12.7, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
+"""Student's t, two-sided 95 %, by degrees of freedom; beyond 10 it is taken for 2.1."""
+
+
+@dataclass(frozen=True)
+class Seed:
+    """Settings that are worth a trial, by the model."""
+
+    settings: tuple[Setting, ...]
+    predicted: Signal
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What came of one setting: batches per second in consecutive parts, all rounds."""
+
+    blocks: tuple[float, ...]
+    turns: tuple[float, ...] = ()
+    problem: str | None = None
+
+
+def tune(
+    seeds: Sequence[Seed], measure: Callable[[Sequence[tuple[Setting, ...]]], list[Measured]]
+) -> list[Trial]:
+    """Try the job as it is and every seed; the first trial is the job itself."""
+    tried = [Seed((), Reading(value=1.0, unit="x", origin="the job itself")), *seeds]
+    measured = measure([seed.settings for seed in tried])
+    base = measured[0]
+    return [_judge(seed, base, told) for seed, told in zip(tried, measured, strict=True)]
+
+
+def _judge(seed: Seed, base: Measured, told: Measured) -> Trial:
+    speedup = (
+        find_speedup(base, told) if seed.settings else Reading(value=1.0, unit="x", origin="itself")
+    )
+    return Trial(
+        settings=list(seed.settings),
+        predicted=seed.predicted,
+        batches_per_s=list(told.turns),
+        speedup=speedup,
+        verdict=judge(speedup),
+    )
+
+
+def judge(speedup: Signal) -> TrialVerdict:
+    """What an interval allows to say."""
+    if isinstance(speedup, Missing):
+        return "cannot tell"
+    low, high = speedup.low, speedup.high
+    if low is None or high is None:
+        return "same"
+    if low > 1 and speedup.value > 1 + AS_GOOD:
+        return "faster"
+    if high < 1 and speedup.value < 1 - AS_GOOD:
+        return "slower"
+    return "same" if high < 1 + 2 * AS_GOOD and low > 1 - 2 * AS_GOOD else "cannot tell"
+
+
+def find_speedup(base: Measured, told: Measured) -> Signal:
+    """Ratio of means; its error from the spread of the parts."""
+    if told.problem is not None:
+        return Missing(reason=told.problem)
+    if len(base.blocks) < 2 or len(told.blocks) < 2:
+        return Missing(reason="too few batches in a turn to judge")
+    before, after = statistics.fmean(base.blocks), statistics.fmean(told.blocks)
+    error = math.hypot(_error(base.blocks) / before, _error(told.blocks) / after)
+    freedom = len(base.blocks) + len(told.blocks) - 2
+    half = _T_95.get(freedom, 2.1) * error
+    value = after / before
+    return Reading(
+        value=value,
+        unit="x",
+        low=value * math.exp(-half),
+        high=value * math.exp(half),
+        count=len(told.blocks),
+        origin="turns on the running job",
+    )
+
+
+def _error(blocks: tuple[float, ...]) -> float:
+    return statistics.stdev(blocks) / math.sqrt(len(blocks))
+
+
+def choose(trials: Sequence[Trial], now: Sequence[Setting]) -> list[Setting]:
+    """The least settings that do as well as the best; empty to leave all as it is."""
+    rated = [(trial, _value(trial)) for trial in trials]
+    best = max(value for _, value in rated)
+    good = [trial for trial, value in rated if value >= best * (1 - AS_GOOD)]
+    cheapest = min(good, key=lambda trial: weigh(trial.settings, now))
+    return cheapest.settings
+
+
+def weigh(settings: Sequence[Setting], now: Sequence[Setting]) -> tuple[float, float]:
+    """Workers, then batches that wait in the queue."""
+    value = {setting.knob: int(setting.value) for setting in now}
+    value |= {setting.knob: int(setting.value) for setting in settings}
+    workers = value.get("num_workers", 0)
+    return workers, workers * value.get("prefetch_factor", 2)
+
+
+def _value(trial: Trial) -> float:
+    """A trial that failed is worth nothing; one that cannot be told from the job is worth 1."""
+    if isinstance(trial.speedup, Missing):
+        return 0.0
+    return 1.0 if trial.verdict == "cannot tell" else trial.speedup.value
+
+
+def explain(trials: Sequence[Trial], chosen: Sequence[Setting]) -> list[str]:
+    """Each step in a sentence."""
+    said = [_sentence(trial) for trial in trials if trial.settings]
+    if not chosen:
+        return [*said, "Nothing that was tried does better with as little: the settings stay."]
+    words = ", ".join(setting.text() for setting in chosen)
+    return [*said, f"Chosen: {words}: the fewest workers that do as well as the best."]
+
+
+def _sentence(trial: Trial) -> str:
+    words = ", ".join(setting.text() for setting in trial.settings)
+    predicted = (
+        f"{trial.predicted.value:.2f}x predicted"
+        if isinstance(trial.predicted, Reading)
+        else "no prediction"
+    )
+    if isinstance(trial.speedup, Missing):
+        return f"{words}: {predicted}; not measured: {trial.speedup.reason}."
+    measured = trial.speedup
+    low, high = measured.low or measured.value, measured.high or measured.value
+    return (
+        f"{words}: {predicted}, {measured.value:.2f}x measured (95 %: {low:.2f}-{high:.2f}), "
+        f"{trial.verdict}."
+    )

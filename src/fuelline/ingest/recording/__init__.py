@@ -1,0 +1,1 @@
+"""Our own recording: raw, compacted, of several hosts, or followed while the job runs."""

@@ -1,0 +1,454 @@
+"""The raw remains of a run in (spools, journal), the tables of a Timeline out.
+
+Nothing here fails on one bad file: what cannot be read is a Blindspot, the rest is kept. Only a
+file of a newer version stops it, as nobody knows what that one changes for the others.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import polars as pl
+
+from fuelline.ingest.recording.excerpts import (
+    Pace,
+    choose_excerpts,
+    fold_limits,
+    fold_tables,
+    has_too_many,
+    state_excerpts,
+)
+from fuelline.ingest.recording.spool import LONGEST_NS, count_records, read_moments, read_spool
+from fuelline.schema import wire
+from fuelline.schema.errors import InputError, NewerRecordingError
+from fuelline.schema.files import list_below, read_below
+from fuelline.schema.foreign import decode_json
+from fuelline.schema.run import samples
+from fuelline.schema.run.journal import decode_frames
+from fuelline.schema.run.recording import SPOOL_DIR, Blindspot, LoaderFacts, ProcessFacts
+from fuelline.timeline.tables import TABLES, empty_table, is_possible
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fuelline.ingest.recording.spool import SpoolContent
+    from fuelline.schema.run.recording import Excerpts, RunFacts
+
+
+SLACK_NS = 5 * 10**9
+"""How far from the run a record may lie: a worker that outlives the job ends its last fetch."""
+LATE_WRITE_NS = 120 * 10**9
+"""How much older than its newest record a spool may look: those before version 2 were mapped, and
+Linux notes the change of a page when it is written to disk, within 35 s by default
+(vm.dirty_expire_centisecs)."""
+_SPOOL = "the spool "
+_DAMAGED = "damaged"
+_MOST_JOURNAL_BYTES = 16 << 30
+"""Of a month; what it takes in memory the command line bounds by what lies on the disk."""
+_MOST_NOTE_BYTES = 64 * 1024
+_MOST_NOTES = 100
+"""Processes that tell why something of ours could not be put into them; a job of many says it once
+in each."""
+MOST_LINES = 200
+"""Of source code that a recording carries: those that were seen most often."""
+_FRAME = re.compile(r"^.*? \((?P<place>.*:\d+)\)$", re.DOTALL)
+"""`function (file:line)`, as py-spy prints it."""
+
+
+@dataclass
+class Remains:
+    """What could be read of a run that was not compacted yet."""
+
+    tables: dict[str, pl.DataFrame] = field(default_factory=dict)
+    loaders: list[LoaderFacts] = field(default_factory=list)
+    processes: list[ProcessFacts] = field(default_factory=list)
+    limits: list[samples.Limits] = field(default_factory=list)
+    blindspots: list[Blindspot] = field(default_factory=list)
+    devices: list[samples.DeviceSeen] = field(default_factory=list)
+    excerpts: Excerpts | None = None
+    """What was kept, if there was too much to keep it all."""
+    source_lines: dict[str, str] = field(default_factory=dict)
+    is_damaged: bool = False
+    """Whether a file holds more than could be read of it, so that it must not be deleted."""
+
+
+class _ProcessNote(msgspec.Struct):
+    framework: str = ""
+    version: str = ""
+    threads: int | None = None
+
+
+_NOTES = (wire.Kind.PROCESS, wire.Kind.LOADER, wire.Kind.BLINDSPOT, wire.Kind.RANK)
+"""Records that are facts about a process, not something that took time."""
+
+
+_LEFT_NOTES = {
+    "hooks": ("the steps of", "anything about that process"),
+    "remedies": ("the remedies in", "that --fix, --cache or --packed did anything there"),
+}
+"""What a note is about, by its name, and what it forbids to say."""
+
+
+def gather(run_dir: Path, run: RunFacts | None = None) -> Remains:
+    """Read all spools and the observer's journal of a run; nothing happened after it had ended.
+
+    Raises NewerRecordingError if a spool is of a newer version: half a run would be misread.
+    """
+    remains = Remains()
+    within_ns = None if run is None else _bound(run, run_dir)
+    paths = _list_spools(run_dir / SPOOL_DIR, remains)
+    if run is not None:
+        wall_offset_ns = run.started_wall_ns - run.started_ns
+        remains.excerpts = choose_excerpts(_find_pace(paths, within_ns), wall_offset_ns)
+    _gather_spools(paths, remains, within_ns)
+    _gather_journal(run_dir, remains)
+    remains.blindspots += find_failures(run_dir)
+    ended_ns = None if run is None else run.ended_ns
+    if remains.excerpts is not None:
+        remains.tables = fold_tables(remains.tables, remains.excerpts)
+        remains.limits = fold_limits(remains.limits, remains.excerpts)
+        remains.blindspots.append(state_excerpts(remains.excerpts))
+        ended_ns = None if ended_ns is None else remains.excerpts.fold(ended_ns)
+    if ended_ns is not None:
+        events = remains.tables["events"]
+        remains.tables["events"] = events.filter(pl.col("start_ns") <= ended_ns)
+    return remains
+
+
+def _find_pace(paths: list[Path], within_ns: tuple[int, int] | None) -> Pace:
+    """How many records there are, before any is read."""
+    counts = {path: count_records(path) for path in paths}
+    busiest = max(counts, key=lambda path: counts[path], default=None)
+    moments_ns: list[int] = []
+    if busiest is not None and has_too_many(counts.values()):
+        try:
+            moments_ns = read_moments(busiest)
+        except OSError:
+            pass  # reading it will say why
+    first_ns, last_ns = within_ns or (0, 2**63)
+    return Pace(
+        most=max(counts.values(), default=0),
+        together=sum(counts.values()),
+        moments_ns=[each for each in moments_ns if first_ns <= each <= last_ns],
+    )
+
+
+def _bound(run: RunFacts, run_dir: Path) -> tuple[int, int]:
+    """The first and the last moment at which something of this run can have happened."""
+    if run.ended_ns is not None:
+        return run.started_ns - SLACK_NS, run.ended_ns + SLACK_NS
+    written_ns = find_last_write(run_dir) or 0
+    lasted_ns = written_ns - run.started_wall_ns
+    if lasted_ns < 0:  # somebody has set the wall clock back
+        lasted_ns = LONGEST_NS
+    return run.started_ns - SLACK_NS, run.started_ns + lasted_ns + LATE_WRITE_NS
+
+
+def find_last_write(run_dir: Path) -> int | None:
+    """The newest change of a raw file, by the wall clock; None if there is none."""
+    paths = [run_dir / samples.JOURNAL_NAME, *(run_dir / SPOOL_DIR).glob("*")]
+    return max((found for path in paths if (found := _changed_ns(path)) is not None), default=None)
+
+
+def _changed_ns(path: Path) -> int | None:
+    try:
+        return path.lstat().st_mtime_ns
+    except OSError:
+        return None
+
+
+def find_failures(run_dir: Path) -> list[Blindspot]:
+    """Processes into which something of ours could not be put leave a note instead."""
+    found = [match for name in list_below(run_dir) if (match := _NOTE_NAME.fullmatch(name))]
+    return [
+        Blindspot(
+            what=f"{_LEFT_NOTES[note['part']][0]} process {note['pid']}",
+            why=_read_note(run_dir, note[0]),
+            forbids=_LEFT_NOTES[note["part"]][1],
+        )
+        for note in found[:_MOST_NOTES]
+    ]
+
+
+_NOTE_NAME = re.compile(rf"(?P<part>{'|'.join(_LEFT_NOTES)})-failed-(?P<pid>\d+)\.txt")
+
+
+def _read_note(run_dir: Path, name: str) -> str:
+    try:
+        return read_below(run_dir, name, _MOST_NOTE_BYTES).decode(errors="replace")[:300].strip()
+    except OSError as error:
+        return f"{name}: {error.strerror}"
+
+
+def _gather_spools(paths: list[Path], remains: Remains, within_ns: tuple[int, int] | None) -> None:
+    frames = [empty_table("events")]
+    for path in paths:
+        try:
+            content = read_spool(path, within_ns, remains.excerpts)
+        except NewerRecordingError:
+            raise
+        except (InputError, OSError) as error:
+            remains.is_damaged = True
+            remains.blindspots.append(unreadable_spool(path.name, error))
+            continue
+        if content is not None:
+            frames.append(content.events.filter(~pl.col("kind").is_in(_NOTES)))
+            _note_process(content, remains)
+            _note_damage(path, content, remains)
+    remains.tables["events"] = pl.concat(frames).sort("pid", "tid", "start_ns")
+
+
+def _list_spools(folder: Path, remains: Remains) -> list[Path]:
+    try:
+        names = list_below(folder.parent, folder.name)
+        return [folder / name for name in names if name.endswith(wire.SUFFIX)]
+    except FileNotFoundError:  # compacted, or the job never loaded its framework
+        return []
+    except OSError as error:
+        remains.is_damaged = True
+        remains.blindspots.append(unreadable_spool(f"folder {folder}", error))
+        return []
+
+
+def _note_process(content: SpoolContent, remains: Remains) -> None:
+    """Turn the texts of one spool into facts: process, loaders, blindspots."""
+    note = _ProcessNote()
+    rank: tuple[int | None, int | None] = (None, None)
+    notes = content.events.filter(pl.col("kind").is_in(_NOTES))
+    for kind, first, second in notes.select("kind", "a", "b").iter_rows():
+        if kind == wire.Kind.PROCESS:
+            note = decode_note(content.texts.get(first), _ProcessNote) or note
+        elif kind == wire.Kind.RANK:
+            rank = first, second
+        elif kind == wire.Kind.LOADER:
+            facts = decode_note(content.texts.get(second), LoaderFacts) or LoaderFacts()
+            remains.loaders.append(msgspec.structs.replace(facts, pid=content.pid, loader_id=first))
+        else:
+            _append_new(remains.blindspots, decode_note(content.texts.get(first), Blindspot))
+    for number, what in ((content.dropped, "dropped"), (content.damaged, _DAMAGED)):
+        if number:
+            remains.blindspots.append(lost_records(content.pid, number, what))
+    remains.processes.append(
+        ProcessFacts(
+            pid=content.pid,
+            ppid=content.ppid,
+            created_ns=content.created_ns,
+            records=content.records,
+            dropped=content.dropped,
+            faults=content.faults,
+            framework=note.framework,
+            version=note.version,
+            threads=note.threads,
+            rank=rank[0],
+            ranks=rank[1],
+        )
+    )
+
+
+def _note_damage(path: Path, content: SpoolContent, remains: Remains) -> None:
+    remains.is_damaged |= bool(content.damaged) or content.is_cut
+    if content.is_cut:
+        remains.blindspots.append(cut_spool(path))
+
+
+def unreadable_spool(name: str, error: Exception) -> Blindspot:
+    """What a spool costs that cannot be read."""
+    why = error.strerror if isinstance(error, OSError) else None
+    return Blindspot(
+        what=f"{_SPOOL}{name}", why=why or str(error), forbids="anything about that process"
+    )
+
+
+def cut_spool(path: Path) -> Blindspot:
+    """What a spool costs whose end is missing."""
+    return Blindspot(
+        what=f"{_SPOOL}{path.name} to its end",
+        why=f"it was cut short: the recorder had written more than its {path.stat().st_size} bytes",
+        forbids="totals over the whole run for that process",
+    )
+
+
+def is_of_damage(spot: Blindspot) -> bool:
+    """Whether it speaks of a spool that holds more than could be read."""
+    return spot.what.startswith(_SPOOL) or spot.why.startswith(_DAMAGED)
+
+
+def lost_records(pid: int, number: int, what: str) -> Blindspot:
+    """What records cost that were `dropped` or are `damaged`."""
+    reasons = {
+        "dropped": "the spool reached its cap or its disk was full",
+        _DAMAGED: "they lie outside the run's time or are of no known kind",
+    }
+    return Blindspot(
+        what=f"{number} records of process {pid}",
+        why=f"{what}: {reasons[what]}",
+        forbids="totals over the whole run for that process",
+    )
+
+
+def damaged_frames(number: int) -> Blindspot:
+    """What damage in the journal costs."""
+    return Blindspot(
+        what=f"{number} frames of the observer's journal",
+        why=f"damaged: their checksum in {samples.JOURNAL_NAME} is wrong",
+        forbids="what the observer saw in those seconds",
+    )
+
+
+def decode_note(text: str | None, kind: type[Any]) -> Any:
+    """A text of a spool as what its JSON says; None if it is not that."""
+    if text is None:
+        return None
+    try:
+        return decode_json(text, kind)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _append_new(blindspots: list[Blindspot], found: Blindspot | None) -> None:
+    """Every worker reports the same refusal; once is enough."""
+    if found is not None and found not in blindspots:
+        blindspots.append(found)
+
+
+def _gather_journal(run_dir: Path, remains: Remains) -> None:
+    rows, problem = _read_journal(run_dir, remains)
+    if not rows:
+        remains.blindspots.append(
+            Blindspot(
+                what="thread states, host and cgroup counters",
+                why=problem or "the observer left nothing behind",
+                forbids="telling slow storage from slow CPU, and any cause outside the job",
+            )
+        )
+    by_kind: dict[type[msgspec.Struct], list[Any]] = {}
+    for row in rows:
+        by_kind.setdefault(type(row), []).append(row)
+    for name, kind in _ROW_TABLES.items():
+        remains.tables[name] = _frame(name, by_kind.get(kind, []))
+    remains.tables["host"] = _host_frame(by_kind.get(samples.HostSample, []))
+    remains.tables["devices"] = _device_frame(by_kind.get(samples.DeviceSample, []))
+    _leave_out_impossible(remains)
+    remains.source_lines = choose_lines(
+        remains.tables["stacks"], by_kind.get(samples.SourceLine, [])
+    )
+    remains.limits = by_kind.get(samples.Limits, [])
+    last_seen = {row.device: row for row in by_kind.get(samples.DeviceSeen, [])}
+    remains.devices = list(last_seen.values())
+    for blind in by_kind.get(samples.Blind, []):
+        spot = Blindspot(what=blind.what, why=blind.why, forbids=blind.forbids)
+        _append_new(remains.blindspots, spot)
+
+
+def _leave_out_impossible(remains: Remains) -> None:
+    """Rows that the observer cannot have written: damage that a checksum was made for."""
+    for name in (*_ROW_TABLES, "host", "devices"):
+        frame = remains.tables[name]
+        kept = frame.filter(is_possible(frame)) if frame.height else frame
+        if kept.height < frame.height:
+            remains.is_damaged = True
+            remains.tables[name] = kept
+            remains.blindspots.append(
+                Blindspot(
+                    what=f"{frame.height - kept.height} rows of the observer's journal ({name})",
+                    why=f"{_DAMAGED}: values are missing or out of range",
+                    forbids="what the observer saw at those moments",
+                )
+            )
+
+
+def choose_lines(stacks: pl.DataFrame, lines: list[samples.SourceLine]) -> dict[str, str]:
+    """Map `file:line` to source text for the frames that were seen most often."""
+    texts = {f"{line.file}:{line.line}": line.text for line in lines}
+    frequent = (
+        stacks.select("frames", "count")
+        .explode("frames")
+        .group_by("frames")
+        .agg(pl.col("count").sum())
+        .sort("count", "frames", descending=[True, False])
+    )
+    chosen: dict[str, str] = {}
+    for frame in frequent["frames"].drop_nulls() if texts else ():
+        found = _FRAME.match(frame)
+        if found and found["place"] in texts and len(chosen) < MOST_LINES:
+            chosen[found["place"]] = texts[found["place"]]
+    return chosen
+
+
+def _read_journal(run_dir: Path, remains: Remains) -> tuple[list[samples.Row], str | None]:
+    """The rows, and what kept others from being read.
+
+    A last frame that was cut off is no damage: the observer was killed.
+    """
+    try:
+        decoded = decode_frames(read_below(run_dir, samples.JOURNAL_NAME, _MOST_JOURNAL_BYTES))
+    except FileNotFoundError:
+        return [], None
+    except OSError as error:
+        remains.is_damaged = True
+        return [], f"{samples.JOURNAL_NAME} cannot be read ({error.strerror})"
+    if not decoded.damaged:
+        return decoded.rows, None
+    remains.is_damaged = True
+    remains.blindspots.append(damaged_frames(decoded.damaged))
+    return decoded.rows, f"{samples.JOURNAL_NAME} is damaged"
+
+
+_ROW_TABLES: dict[str, type[msgspec.Struct]] = {
+    "states": samples.ThreadState,
+    "places": samples.Place,
+    "clocks": samples.ThreadClock,
+    "processes": samples.ProcessClock,
+    "seen": samples.ProcessSeen,
+    "stacks": samples.StackSample,
+    "others": samples.OtherProcess,
+    "device_processes": samples.DeviceProcess,
+}
+
+
+def _frame(name: str, rows: list[Any]) -> pl.DataFrame:
+    return _columns(name, [msgspec.structs.astuple(row) for row in rows])
+
+
+def _host_frame(rows: list[samples.HostSample]) -> pl.DataFrame:
+    cells = [(row.at_ns, name, float(value)) for row in rows for name, value in row.values.items()]
+    return _columns("host", cells)
+
+
+def _device_frame(rows: list[samples.DeviceSample]) -> pl.DataFrame:
+    cells = [
+        (row.at_ns, row.device, name, float(value))
+        for row in rows
+        for name, value in row.values.items()
+    ]
+    return _columns("devices", cells)
+
+
+def _columns(name: str, cells: list[tuple[Any, ...]]) -> pl.DataFrame:
+    """Rows to columns; handing polars whole columns is ten times as fast as rows."""
+    if not cells:
+        return empty_table(name)
+    kinds = TABLES[name].items()
+    columns = zip(*cells, strict=True)
+    return pl.DataFrame(
+        [
+            _series(column, values, kind)
+            for (column, kind), values in zip(kinds, columns, strict=True)
+        ]
+    )
+
+
+def _series(name: str, values: tuple[Any, ...], kind: pl.DataType) -> pl.Series:
+    """A column; what does not fit its type is null."""
+    try:
+        return pl.Series(name, values, kind)
+    except (OverflowError, TypeError, pl.exceptions.PolarsError):
+        return pl.Series(name, [_fitting(value) for value in values], kind, strict=False)
+
+
+def _fitting(value: Any) -> Any:
+    """Polars fails over whole numbers of more than 64 bits, strict or not."""
+    return None if isinstance(value, int) and abs(value) >= 1 << 63 else value

@@ -1,7 +1,0 @@
-"""How accurate the planner is on measured rows: read, answer, score."""
-
-from fuelline.predict.planner.check.answer import answer_row
-from fuelline.predict.planner.check.rows import Row, read_rows
-from fuelline.predict.planner.check.score import score_rows
-
-__all__ = ["Row", "answer_row", "read_rows", "score_rows"]

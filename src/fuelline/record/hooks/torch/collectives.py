@@ -1,0 +1,491 @@
+"""What ranks do together: when this rank arrives at a collective, how large it is, when it ends.
+
+Calls of `torch.distributed` are watched one by one. DDP reduces gradients from C++ while backward
+runs; of these, the time from the end of this rank's own work to the end of the last all-reduce is
+noted as one. The same collective has the same group, kind and number on every rank, which is how
+their records are matched afterwards. No synchronisation is added: where a call only enqueues work
+on a device, the record says when the host came by, and no more.
+"""
+
+import functools
+import inspect
+import itertools
+import os
+import weakref
+import zlib
+from _thread import get_ident
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any, NamedTuple
+
+import torch
+from torch import distributed
+from torch.distributed import distributed_c10d as c10d
+
+from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.hook import Hook, is_tracing
+from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.torch.batches import measure
+from fuelline.schema.wire import Collective, Flag, Kind, tail
+
+__all__ = ["install", "install_ddp"]
+
+KEPT_HANDLES = 256
+"""Asynchronous collectives whose handle may still be waited for; more are forgotten."""
+
+_RANK, _COLLECTIVE, _WAIT = int(Kind.RANK), int(Kind.COLLECTIVE), int(Kind.COLLECTIVE_WAIT)
+_ERROR, _ASYNC = int(Flag.ERROR), int(Flag.ASYNC)
+_CALL_TAIL, _ASYNC_TAIL, _WAIT_TAIL = tail(_COLLECTIVE), tail(_COLLECTIVE, _ASYNC), tail(_WAIT)
+_NAMELESS, _UNMATCHED = 0, -1
+"""A group of which only this rank knows which it is: its collectives have no number to match."""
+_GRADIENTS, _BUFFERS = int(Collective.GRADIENTS), int(Collective.BUFFERS)
+
+_CALLS = {
+    "all_reduce": (Collective.ALL_REDUCE, "tensor"),
+    "broadcast": (Collective.BROADCAST, "tensor"),
+    "reduce": (Collective.REDUCE, "tensor"),
+    "all_gather": (Collective.ALL_GATHER, "tensor_list"),
+    "all_gather_into_tensor": (Collective.ALL_GATHER, "output_tensor"),
+    "all_gather_single": (Collective.ALL_GATHER, "output_tensor"),
+    "reduce_scatter": (Collective.REDUCE_SCATTER, "input_list"),
+    "reduce_scatter_tensor": (Collective.REDUCE_SCATTER, "input"),
+    "reduce_scatter_single": (Collective.REDUCE_SCATTER, "input"),
+    "all_to_all": (Collective.ALL_TO_ALL, "input_tensor_list"),
+    "all_to_all_single": (Collective.ALL_TO_ALL, "input"),
+    "gather": (Collective.GATHER, "tensor"),
+    "scatter": (Collective.SCATTER, "tensor"),
+    "barrier": (Collective.BARRIER, None),
+}
+"""Function to what it is and the argument that holds all of its data."""
+
+_RENAMED = {
+    "all_gather_into_tensor": "all_gather_single",
+    "reduce_scatter_tensor": "reduce_scatter_single",
+}
+"""Where torch has the new name, the old one calls it and would be counted twice."""
+
+_member = c10d.GroupMember
+_Tensor = torch.Tensor
+_DEFAULT_GROUP = "_default_pg" if hasattr(c10d._world, "_default_pg") else "default_pg"
+"""The public name is a property, whose frame costs as much as the rest of finding the group."""
+_count_modes = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
+_queue_callback = torch.autograd.Variable._execution_engine.queue_callback
+
+
+def install(guest: Guest, patches: Patches) -> list[Hook]:
+    """Watch all collectives that are called from Python."""
+    roll = _Roll(guest)
+    handles = Handles(guest)
+    hooks: list[Hook] = [handles]
+    for name, (kind, argument) in _CALLS.items():
+        original = getattr(c10d, name, None)
+        if original is None or hasattr(c10d, _RENAMED.get(name, "")):
+            continue
+        hook = Call(guest, roll, handles, kind, _Place.of(original, argument))
+        watched = hook.wrap(original)
+        for owner in (c10d, distributed):
+            patches.replace(owner, name, watched)
+        hooks.append(hook)
+    patches.replace(c10d.Work, "wait", handles.wrap(c10d.Work.wait))
+    return hooks
+
+
+def install_ddp(guest: Guest, patches: Patches) -> list[Hook]:
+    """Watch what DDP exchanges by itself."""
+    roll = _Roll(guest)
+    buffers, gradients = Buffers(guest, roll), Gradients(guest, roll)
+    original = distributed._broadcast_coalesced
+    patches.replace(distributed, "_broadcast_coalesced", buffers.wrap(original))
+    owner = torch.nn.parallel.distributed.DistributedDataParallel
+    patches.replace(owner, "_post_forward", gradients.wrap(owner._post_forward))
+    return [buffers, gradients]
+
+
+Fields = tuple[int, int, int, int, int]
+"""The five fields of a record about a collective."""
+
+
+def _keep(  # noqa: PLR0917 - the fields of a record
+    guest: Guest, kind: int, start_ns: int, dur_ns: int, fields: Fields, flags: int
+) -> None:
+    """Keep a record: held for a moment, as `Spool` says, if this is the trainer's thread."""
+    if get_ident() != guest.trainer:
+        guest.append(kind, start_ns, dur_ns, *fields, flags)
+        return
+    if guest.spool.held.keep(start_ns, start_ns + dur_ns, *fields, tail(kind, flags)):
+        guest.spool.write_held()
+
+
+class _Group(NamedTuple):
+    number: int
+    """The same on all ranks of the group."""
+    size: int
+
+
+class _Roll:
+    """Numbers collectives, and writes down once which rank this process is."""
+
+    def __init__(self, guest: Guest) -> None:
+        self._guest = guest
+        self._counters: dict[tuple[int, int], itertools.count[int]] = {}
+        guest.on_fork(self._counters.clear)
+
+    def group(self, group: Any) -> _Group | None:
+        """The group that a call is for; None before there is any, or if we are not in it."""
+        known = _member.WORLD if group is None else group
+        if known is None or known is _member.NON_GROUP_MEMBER:
+            return None
+        return self.introduce(known)
+
+    def introduce(self, group: Any) -> _Group:
+        """The group by its number, after this process has told its rank."""
+        if self._guest.ranked_by != "job":
+            self._tell_rank(group)
+        name = getattr(group, "group_name", "")
+        return _Group(zlib.crc32(name.encode()) if name else _NAMELESS, group.size())
+
+    def counter(self, group: _Group, kind: int) -> Callable[[], int]:
+        """Counts the collectives of this kind in a group that other ranks know as well."""
+        if group.number == _NAMELESS:
+            return lambda: _UNMATCHED
+        counter = self._counters.get((group.number, kind))
+        if counter is None:
+            counter = self._counters[group.number, kind] = itertools.count()
+        return counter.__next__
+
+    def next_number(self, group: _Group, kind: int) -> int:
+        """How many collectives of this kind the group had before."""
+        return self.counter(group, kind)()
+
+    def _tell_rank(self, group: Any) -> None:
+        """Write down the rank in the job, or in this group while the job has no group of all.
+
+        A library may make groups of its own without `init_process_group`.
+        """
+        guest, everyone = self._guest, _member.WORLD
+        teller = "group" if everyone is None else "job"
+        if guest.ranked_by == teller:
+            return
+        guest.ranked_by = teller
+        asked = group if everyone is None else everyone
+        backend = asked.name() if everyone is None else c10d.get_backend()
+        local = os.environ.get("LOCAL_RANK", "")
+        guest.append(
+            _RANK, monotonic_ns(), 0, asked.rank(), asked.size(),
+            int(local) if local.isdecimal() else -1, guest.spool.text(str(backend)),
+        )  # fmt: skip
+
+
+class _Place(NamedTuple):
+    """Where a function takes its data and its group."""
+
+    data: str
+    data_at: int
+    group_at: int
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], data: str | None) -> "_Place":
+        names = list(inspect.signature(function).parameters)
+        at = names.index(data) if data else len(names)
+        return cls(data or "", at, names.index("group"))
+
+
+class Handles(Hook):
+    """`Work.wait()`: an asynchronous collective is waited for."""
+
+    name = "collective handles"
+    forbids = "telling how long asynchronous collectives are waited for"
+
+    def __init__(self, guest: Guest) -> None:
+        super().__init__(guest)
+        self.open: dict[int, Fields] = {}
+        """By the handle's id, so that the object itself is not kept alive."""
+        guest.on_fork(self.open.clear)
+
+    def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The callable to put in the original's place.
+
+        Calls that are not asynchronous wait as well, inside of torch: nothing is open then.
+        """
+        is_open, guest, spool = self.open, self.guest, self.guest.spool
+        held, keep = spool.held, spool.held.keep
+
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if not is_open or is_tracing() or not self.is_on:
+                return original(*args, **kwargs)
+            fields = is_open.pop(id(args[0]), None) if args else None
+            if fields is None:
+                return original(*args, **kwargs)
+            start_ns = monotonic_ns()
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                self.close((fields, start_ns), None, error)
+                raise
+            now_ns = monotonic_ns()
+            try:
+                if get_ident() != held.trainer:
+                    guest.append(_WAIT, start_ns, now_ns - start_ns, *fields)
+                else:
+                    kind, size_bytes, number, count, size = fields
+                    if keep(start_ns, now_ns, kind, size_bytes, number, count, size, _WAIT_TAIL):
+                        spool.write_held()
+            except BaseException as fault:  # noqa: BLE001 - the guard
+                self.answer_for(fault)
+            return result
+
+        return watched
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record a wait that failed."""
+        fields, start_ns = ticket
+        _keep(self.guest, _WAIT, start_ns, monotonic_ns() - start_ns, fields, _ERROR)
+
+
+class _Latest(NamedTuple):
+    """The group of the latest call, which mostly is that of the next one. Not kept alive."""
+
+    group: Callable[[], Any]
+    number: int
+    size: int
+    """0 if we are not in it."""
+    next_number: Callable[[], int]
+
+
+_NOBODY = _Latest(lambda: _Latest, 0, 0, lambda: 0)
+"""Before the first call; stands for no group at all."""
+
+
+class Call(Hook):
+    """One collective of `torch.distributed`.
+
+    A step may have hundreds of them, each of which has just emptied the caches by handing over to
+    another thread. So there is little in functions of its own, and what does not change from call
+    to call is kept; bench/collective_overhead.py states the price.
+    """
+
+    name = "collective"
+    forbids = "telling how long ranks wait for each other"
+
+    def __init__(
+        self, guest: Guest, roll: _Roll, handles: Handles, kind: Collective, place: _Place
+    ) -> None:
+        super().__init__(guest)
+        self._roll = roll
+        self._handles = handles
+        self._kind = int(kind)
+        self._place = place
+        self._latest = _NOBODY
+        guest.on_fork(self._forget)
+
+    def wrap(  # noqa: C901 - calling another function costs more than what it does
+        self, original: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        """The callable to put in the original's place."""
+        guest, spool, is_open, kind = self.guest, self.guest.spool, self._handles.open, self._kind
+        held, keep = spool.held, spool.held.keep
+        data_name, data_at, group_at = self._place
+
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912 - as above
+            if is_tracing() or not self.is_on:
+                return original(*args, **kwargs)
+            size = size_bytes = number = count = 0
+            try:
+                group = args[group_at] if len(args) > group_at else kwargs.get("group")
+                known = getattr(c10d._world, _DEFAULT_GROUP) if group is None else group
+                ref, number, size, next_number = self._latest
+                if known is not ref():
+                    ref, number, size, next_number = self._meet(known)
+                if size:
+                    data: Any = args[data_at] if len(args) > data_at else kwargs.get(data_name)
+                    try:
+                        is_plain = type(data) is _Tensor and not _count_modes()
+                        size_bytes = data.nbytes if is_plain else _size_bytes(data)
+                    except RuntimeError:  # a layout without a plain size
+                        size_bytes = measure(data, None)[1]
+                    count = next_number()
+            except BaseException as fault:  # noqa: BLE001 - the guard
+                size = 0
+                self.answer_for(fault)
+            if not size:
+                return original(*args, **kwargs)
+            start_ns = monotonic_ns()
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                self.close(((kind, size_bytes, number, count, size), start_ns), None, error)
+                raise
+            now_ns = monotonic_ns()
+            try:
+                flags = 0 if result is None else _ASYNC
+                if flags:
+                    if len(is_open) >= KEPT_HANDLES:
+                        del is_open[next(iter(is_open))]
+                    is_open[id(result)] = (kind, size_bytes, number, count, size)
+                if get_ident() != held.trainer:
+                    guest.append(
+                        _COLLECTIVE, start_ns, now_ns - start_ns,
+                        kind, size_bytes, number, count, size, flags,
+                    )  # fmt: skip
+                else:
+                    ending = _ASYNC_TAIL if flags else _CALL_TAIL
+                    if keep(start_ns, now_ns, kind, size_bytes, number, count, size, ending):
+                        spool.write_held()
+            except BaseException as fault:  # noqa: BLE001 - the guard
+                self.answer_for(fault)
+            return result
+
+        return watched
+
+    def _meet(self, group: Any) -> _Latest:
+        """Take note of another group than the last time; of size 0 if we are not in it."""
+        if group is None or group is _member.NON_GROUP_MEMBER:
+            self._latest = _NOBODY
+        else:
+            known = self._roll.introduce(group)
+            counter = self._roll.counter(known, self._kind)
+            self._latest = _Latest(weakref.ref(group), known.number, known.size, counter)
+        return self._latest
+
+    def _forget(self) -> None:
+        self._latest = _NOBODY
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record a call that failed."""
+        fields, start_ns = ticket
+        _keep(self.guest, _COLLECTIVE, start_ns, monotonic_ns() - start_ns, fields, _ERROR)
+
+
+def _size_bytes(data: Any) -> int:
+    """Of a tensor or a list of them; the usual cases without the price of `measure`."""
+    if data is None:
+        return 0
+    parts = data if type(data) is list else (data,)
+    size_bytes = 0
+    for part in parts:
+        if type(part) is not _Tensor or _count_modes():
+            return measure(data, None)[1]
+        try:
+            size_bytes += part.nbytes
+        except RuntimeError:  # a layout without a plain size
+            return measure(data, None)[1]
+    return size_bytes
+
+
+class Buffers(Hook):
+    """DDP sends the buffers of the first rank (running means and the like) to the others."""
+
+    name = "DDP buffers"
+    forbids = "telling how long ranks wait for buffers"
+
+    def __init__(self, guest: Guest, roll: _Roll) -> None:
+        super().__init__(guest)
+        self._roll = roll
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the arrival."""
+        group = self._roll.group(args[0])
+        if group is None:
+            return None
+        number = self._roll.next_number(group, _BUFFERS)
+        size_bytes = measure(args[1], None)[1]
+        return (_BUFFERS, size_bytes, group.number, number, group.size), monotonic_ns()
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record it."""
+        fields, start_ns = ticket
+        dur_ns = monotonic_ns() - start_ns
+        flags = 0 if error is None else _ERROR
+        _keep(self.guest, _COLLECTIVE, start_ns, dur_ns, fields, flags)
+
+
+class Gradients(Hook):
+    """DDP reduces gradients during backward.
+
+    Autograd calls back when it has done all of a backward pass; DDP then waits for its all-reduces
+    in such a callback of its own. Ours comes before it, because it is queued when backward begins,
+    and queues another one, which comes after it.
+    """
+
+    name = "DDP gradients"
+    forbids = "telling how long ranks wait for each other in backward"
+
+    def __init__(self, guest: Guest, roll: _Roll) -> None:
+        super().__init__(guest)
+        self._roll = roll
+        self._sizes: dict[int, int] = {}
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Take note of the module whose forward pass ends."""
+        module = args[0]
+        if not torch.is_grad_enabled() or not module.require_backward_grad_sync:
+            return None
+        return (module,)
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Ask to be called when the gradient of an output arrives: backward has begun."""
+        output = _first_with_grad(result)
+        if error is not None or output is None:
+            return
+        group = self._roll.group(ticket[0].process_group)
+        if group is not None:
+            output.register_hook(_Backward(self, group, self._size_bytes(ticket[0])).start)
+
+    def record(self, start_ns: int, group: _Group, size_bytes: int) -> None:
+        """Record one backward pass's exchange, which has just ended."""
+        dur_ns = monotonic_ns() - start_ns
+        number = self._roll.next_number(group, _GRADIENTS)
+        fields = (_GRADIENTS, size_bytes, group.number, number, group.size)
+        _keep(self.guest, _COLLECTIVE, start_ns, dur_ns, fields, 0)
+
+    def _size_bytes(self, module: Any) -> int:
+        found = self._sizes.get(id(module))
+        if found is None:
+            found = sum(each.nbytes for each in module.parameters() if each.requires_grad)
+            self._sizes[id(module)] = found
+        return found
+
+
+class _Backward:
+    """One backward pass, from the gradient of a DDP module's output to the end."""
+
+    __slots__ = ("_group", "_hook", "_size_bytes", "_start_ns")
+
+    def __init__(self, hook: Gradients, group: _Group, size_bytes: int) -> None:
+        self._hook = hook
+        self._group = group
+        self._size_bytes = size_bytes
+        self._start_ns = 0
+
+    def start(self, _: Any) -> None:
+        """Backward has begun; called by autograd, so nothing may be raised."""
+        self._guard(lambda: _queue_callback(self._arrive))
+
+    def _arrive(self) -> None:
+        self._start_ns = monotonic_ns()
+        self._guard(lambda: _queue_callback(self._complete))
+
+    def _complete(self) -> None:
+        self._guard(lambda: self._hook.record(self._start_ns, self._group, self._size_bytes))
+
+    def _guard(self, action: Callable[[], None]) -> None:
+        if not self._hook.is_on:
+            return
+        try:
+            action()
+        except Exception as fault:  # noqa: BLE001 - the guard
+            self._hook.answer_for(fault)
+
+
+def _first_with_grad(output: Any) -> torch.Tensor | None:
+    """A tensor of a model's output that gradients will flow through; plain containers only."""
+    if isinstance(output, torch.Tensor):
+        return output if output.requires_grad and output.grad_fn is not None else None
+    parts = output.values() if isinstance(output, dict) else output
+    if isinstance(output, (dict, list, tuple)):
+        return next(
+            (found for part in parts if (found := _first_with_grad(part)) is not None), None
+        )
+    return None

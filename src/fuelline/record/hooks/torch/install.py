@@ -1,0 +1,155 @@
+"""Puts all hooks in place once torch has been imported, and takes them out again.
+
+A part of torch that is not loaded yet is hooked when it is. A hook that does not fit this version
+of torch is reported as a blindspot; the others are installed all the same.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from time import monotonic_ns
+from types import CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING
+
+import torch
+
+from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.patches import Patches
+from fuelline.record.spool import Spool
+from fuelline.schema.wire import ZOOM_VARIABLE, Kind
+
+if TYPE_CHECKING:
+    from fuelline.record.hooks.hook import Hook
+
+__all__ = ["Installation", "install"]
+
+Watch = Callable[[str, Callable[[], None]], None]
+"""Runs an action once a module has been imported."""
+
+PARTS = (
+    ("torch.optim.optimizer", "training", "install"),
+    ("torch.utils.data._utils.fetch", "worker", "install"),
+    ("torch.utils.data._utils.pin_memory", "transfer", "install_pinning"),
+    ("torch.utils.data.dataloader", "loader", "install"),
+    ("torch.distributed.distributed_c10d", "collectives", "install"),
+    ("torch.nn.parallel.distributed", "collectives", "install_ddp"),
+    ("torchdata.stateful_dataloader.stateful_dataloader", "loader", "install_stateful"),
+    ("torch.distributed.checkpoint.state_dict_saver", "savers", "install_distributed"),
+    ("safetensors.torch", "savers", "install_safetensors"),
+    ("lightning.fabric.utilities.cloud_io", "savers", "install_lightning"),
+    ("lightning_fabric.utilities.cloud_io", "savers", "install_fabric"),
+)
+"""The module to wait for, our file, and the function in it. Nothing is imported to be hooked."""
+
+_PROCESS = int(Kind.PROCESS)
+
+
+def install(run_dir: str, watch: Watch) -> "Installation":
+    """Hook the torch that this process has imported."""
+    installation = Installation(Spool(f"{run_dir}/spool"))
+    installation.add_all(watch)
+    request = os.environ.get(ZOOM_VARIABLE)
+    if request:
+        watch(
+            "torch.optim.optimizer", lambda: installation.add("zoom", "install", run_dir, request)
+        )
+    installation.introduce()
+    return installation
+
+
+class Installation:
+    """The hooks of one process."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.guest = Guest(spool, self.introduce_trainer)
+        self._patches = Patches()
+        self.hooks: list[Hook] = []
+
+    def add_all(self, watch: Watch) -> None:
+        """Install everything that fits, now or when its part of torch is imported."""
+        self.add("pauses", "install")
+        for awaited, file, function in PARTS:
+            watch(awaited, partial(self.add, file, function))
+        if _can_have_device():
+            self.add("transfer", "install_copies")
+            self.add("transfer", "install_reads")
+            watch("torch.utils.data.dataloader", partial(self.add, "device_clock", "install"))
+        watch("torch._dynamo.eval_frame", _hide_from_dynamo)
+
+    def add(self, file: str, function: str, *more: str) -> None:
+        """Install the hooks of one of our files."""
+        try:
+            module = import_module(f"fuelline.record.hooks.torch.{file}")
+            self.hooks += getattr(module, function)(self.guest, self._patches, *more)
+        except Exception as misfit:  # noqa: BLE001 - the guard of the installation
+            self.guest.spool.count_fault()
+            why = f"torch {torch.__version__}: {type(misfit).__name__}: {misfit}"
+            self.guest.report_blindspot(f"hooks {file}", why, "whatever these hooks would tell")
+
+    def uninstall(self) -> None:
+        """Restore every original; a wrapper that someone else holds on to records no more."""
+        for hook in self.hooks:
+            hook.switch_off()
+        self._patches.undo()
+        self.hooks.clear()
+        self.guest.spool.write_held()
+
+    def introduce(self) -> None:
+        """Write down which process this is, without asking torch anything that it would set up."""
+        self._tell_process({})
+
+    def introduce_trainer(self) -> None:
+        """Write it down again when training begins, with what is settled by then."""
+        self._tell_process({"threads": torch.get_num_threads()})
+
+    def _tell_process(self, more: dict[str, int]) -> None:
+        facts = {
+            "framework": "torch",
+            "version": str(torch.__version__),
+            "devices": None if _can_have_device() else 0,
+            "python": sys.version.split()[0],
+            "program": sys.argv[0].rpartition("/")[2] if sys.argv else "",
+            **more,
+        }
+        spool = self.guest.spool
+        self.guest.append(_PROCESS, monotonic_ns(), 0, spool.text(json.dumps(facts)))
+
+
+def _can_have_device() -> bool:
+    """Whether this torch can have an accelerator; asks no driver and initialises nothing."""
+    version = torch.version
+    builds = (version.cuda, version.hip, getattr(version, "xpu", None))
+    return any(builds) or bool(torch.backends.mps.is_built())
+
+
+def _hide_from_dynamo() -> None:
+    """Let our frames run as they are when a compiled function calls them after a graph break.
+
+    Otherwise dynamo would compile them: at a price, with side effects lost, and with warnings of
+    too many recompilations that name our functions.
+    """
+    skip_code = sys.modules["torch._dynamo.eval_frame"].skip_code
+    for name, module in list(sys.modules.items()):
+        if name.startswith("fuelline."):
+            for code in _codes_of(module):
+                skip_code(code)
+
+
+def _codes_of(module: ModuleType) -> list[CodeType]:
+    found: list[CodeType] = []
+    for value in vars(module).values():
+        members = vars(value).values() if isinstance(value, type) else (value,)
+        for member in members:
+            if isinstance(member, FunctionType) and member.__module__ == module.__name__:
+                _add_nested(member.__code__, found)
+    return found
+
+
+def _add_nested(code: CodeType, found: list[CodeType]) -> None:
+    found.append(code)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            _add_nested(constant, found)

@@ -1,0 +1,142 @@
+"""The training step: backward passes and optimizer steps.
+
+`Tensor.backward` calls `torch.autograd.backward`, so that one is watched for both. A backward
+inside a running one (reentrant checkpointing) belongs to it. Optimizers are watched by torch's own
+global hook after each step.
+"""
+
+import functools
+from _thread import get_ident
+from collections.abc import Callable
+from time import monotonic_ns, thread_time_ns
+from typing import Any
+
+import torch
+from torch.optim import optimizer as optimizers
+
+from fuelline.record.hooks.guest import Guest
+from fuelline.record.hooks.hook import Hook, QuickHook, is_tracing
+from fuelline.record.hooks.identities import Identities
+from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.torch.graph import count_nodes
+from fuelline.schema.wire import Flag, Kind, tail
+
+__all__ = ["install"]
+
+FIRST_COUNT = 5
+"""The graph is counted at the first thorough call after as many, then after ten times as many."""
+
+_BACKWARD_KIND, _OPTIMIZER_KIND = int(Kind.BACKWARD), int(Kind.OPTIMIZER)
+_BACKWARD_TAIL, _OPTIMIZER_TAIL = tail(_BACKWARD_KIND), tail(_OPTIMIZER_KIND)
+_ERROR = int(Flag.ERROR)
+
+_running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+
+
+def install(guest: Guest, patches: Patches) -> list[Hook]:
+    """Watch all backward passes, and the steps of all optimizers."""
+    backward, step = Backward(guest), Step(guest)
+    patches.replace(torch.autograd, "backward", backward.wrap(torch.autograd.backward))
+    after = optimizers.register_optimizer_step_post_hook(step.make_after())
+    patches.on_undo(after.remove)
+    return [backward, step]
+
+
+class Backward(QuickHook):
+    """One backward pass."""
+
+    name = "backward"
+    forbids = "telling the backward pass from the rest of a step"
+
+    def __init__(self, guest: Guest) -> None:
+        super().__init__(guest)
+        self._next_count = FIRST_COUNT
+
+    def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The callable to put in the original's place."""
+        thorough = super().wrap(original)
+        quick = self.quicken(original, thorough, _BACKWARD_TAIL)
+        if quick is None:
+            return thorough
+        run = quick.run
+
+        @functools.wraps(original)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            return run(*args, **kwargs)
+
+        return watched
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note the start of an outermost pass."""
+        guest = self.guest
+        ident = get_ident()
+        if self._is_inner(ident):
+            return None
+        if not guest.is_proven:
+            guest.prove()
+        if ident == guest.trainer:
+            self.start_run()
+        nodes = 0
+        if self.calls >= self._next_count:
+            self._next_count *= 10
+            nodes = count_nodes(args[0] if args else kwargs.get("tensors"))
+        guest.backward.add(ident)
+        if ident == guest.trainer:
+            self.lap.is_inside = True
+        return nodes, thread_time_ns(), monotonic_ns()
+
+    def _is_inner(self, ident: int) -> bool:
+        """Whether a pass runs already: in this thread, or one for which the engine calls us."""
+        guest = self.guest
+        if ident in guest.backward or _running_backward() != -1:
+            return True
+        return self.lap.is_inside and ident == guest.trainer
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record it."""
+        now_ns = monotonic_ns()
+        nodes, cpu_ns, start_ns = ticket
+        used_ns = thread_time_ns() - cpu_ns if cpu_ns else -1
+        self.withdraw()
+        flags = 0 if error is None else _ERROR
+        self.guest.append(_BACKWARD_KIND, start_ns, now_ns - start_ns, nodes, used_ns, flags=flags)
+
+    def withdraw(self) -> None:
+        """This thread is in no backward pass."""
+        ident = get_ident()
+        self.guest.backward.discard(ident)
+        self.leave(ident)
+
+
+class Step(Hook):
+    """One optimizer step: a mark at its end.
+
+    Its beginning is not watched. Whatever lies between a backward pass and this mark is the
+    optimizer's, which costs the training nothing to know.
+    """
+
+    name = "optimizer step"
+    forbids = "counting steps by the optimizer"
+
+    def __init__(self, guest: Guest) -> None:
+        super().__init__(guest)
+        self._optimizers = Identities()
+
+    def make_after(self) -> Callable[[Any, Any, Any], None]:
+        """What torch is to call after each step that did not raise."""
+        guest, mark, entries = self.guest, self.guest.spool.held.mark, self._optimizers.entries
+
+        def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+            if is_tracing() or not self.is_on:
+                return
+            try:
+                is_time = mark(entries, optimizer, _OPTIMIZER_TAIL)
+                if is_time:
+                    guest.spool.write_held()
+                elif is_time is None:
+                    number = self._optimizers.find(optimizer) or self._optimizers.add(optimizer)
+                    guest.append(_OPTIMIZER_KIND, monotonic_ns(), 0, number)
+            except BaseException as fault:  # noqa: BLE001 - the guard
+                self.answer_for(fault)
+
+        return after

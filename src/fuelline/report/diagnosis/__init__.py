@@ -1,0 +1,1 @@
+"""What is said of runs: a diagnosis, a comparison, forecasts, trials, ceilings."""

@@ -1,0 +1,106 @@
+"""How busy the accelerators really were: the utilisation ladder, and one line a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.report.document import Bar, Bars, Block, Heading, Item, Items, Statement
+from fuelline.schema.diagnosis.devices import RUNGS
+from fuelline.schema.readings import Missing, Reading, value_of
+from fuelline.schema.run.trace import TRACE_RUNGS
+from fuelline.schema.units import duration, percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.devices import DeviceFacts
+    from fuelline.schema.diagnosis.findings import Diagnosis
+
+_WORDS = {
+    "reported utilisation": "reported as busy",
+    "tensor cores active": "tensor cores",
+    "estimated occupancy": "est. occupancy",
+    "tensor-core kernels": "tensor-core work",
+}
+_MOST_DEVICES = 16
+_MEANING = "Reported as busy means that some kernel was resident, not that the chip was full."
+
+
+def describe_devices(diagnosis: Diagnosis) -> list[Block]:
+    """The section about accelerators; nothing if none could be asked."""
+    devices = diagnosis.devices
+    if not devices:
+        return []
+    names = sorted({device.name or "unnamed chip" for device in devices})
+    title = f"How busy the accelerators were: {len(devices)} x {', '.join(names)}, "
+    return [
+        Heading(title + duration(devices[0].seconds)),
+        Bars(tuple(_bar(devices, rung) for rung in _rungs(diagnosis))),
+        Items((*_unknown(devices), *_lines(diagnosis))),
+        Statement(" ".join([_meaning(diagnosis), *_unused(diagnosis)])),
+    ]
+
+
+def _meaning(diagnosis: Diagnosis) -> str:
+    whole = "the allocated time" if diagnosis.trace is None else "each device's own time"
+    return f"Shares of {whole}. {_MEANING}"
+
+
+def _rungs(diagnosis: Diagnosis) -> tuple[str, ...]:
+    return RUNGS if diagnosis.trace is None else TRACE_RUNGS
+
+
+def _lines(diagnosis: Diagnosis) -> list[Item]:
+    """One a device; an imported trace has a ledger instead."""
+    if diagnosis.trace is not None:
+        return []
+    return [_line(device) for device in diagnosis.devices[:_MOST_DEVICES]]
+
+
+def _bar(devices: list[DeviceFacts], rung: str) -> Bar:
+    """The mean over the devices that know this rung, and what was paid for all of them."""
+    known = [share for device in devices if (share := device.ladder.get(rung)) is not None]
+    paid = [each.usd for device in devices for each in device.rungs if each.rung == rung]
+    usd = [price for price in paid if price is not None]
+    detail = f"{sum(usd):.2f} USD" if usd else ""
+    if 0 < len(known) < len(devices):
+        detail = f"{len(known)} of {len(devices)} devices"
+    share = sum(known) / len(known) if known else None
+    return Bar(label=_WORDS.get(rung, rung), share=share, detail=detail)
+
+
+def _unknown(devices: list[DeviceFacts]) -> list[Item]:
+    """Rungs that not all devices know, those with the same reason together."""
+    rungs_by_reason: dict[str, dict[str, None]] = {}
+    for rung in (rung for device in devices for rung in device.rungs):
+        if isinstance(rung.share, Missing):
+            name = _WORDS.get(rung.rung, rung.rung)
+            rungs_by_reason.setdefault(rung.share.reason, {})[name] = None
+    return [
+        Item(f"{', '.join(rungs)} unknown: {reason}") for reason, rungs in rungs_by_reason.items()
+    ]
+
+
+def _line(device: DeviceFacts) -> Item:
+    """`gpu3 (pid 4711): busy 95 %, clock 56 %, power 93 %, memory 25 %, 91 C`."""
+    shares = (
+        ("busy", device.utilisation),
+        ("clock", device.clock_share),
+        ("power", device.power_share),
+        ("memory", device.memory_share),
+    )
+    words = [
+        f"{word} {percent(signal.value)}" for word, signal in shares if isinstance(signal, Reading)
+    ]
+    degrees = value_of(device.temperature_celsius)
+    words += [f"{degrees:.0f} C"] if degrees is not None else []
+    words += ["lost by the driver"] if device.is_lost else []
+    link = value_of(device.link_share)
+    words += [str(device.link_text)] if link is not None and link < 1 else []
+    pids = f" (pid {', '.join(map(str, device.pids))})" if device.pids else ""
+    return Item(f"{device.device}{pids}: {', '.join(words) or 'nothing could be read'}")
+
+
+def _unused(diagnosis: Diagnosis) -> list[str]:
+    unused = diagnosis.unused_devices
+    if not unused:
+        return []
+    return [f"Visible and not used by the job: {', '.join(unused)}."]

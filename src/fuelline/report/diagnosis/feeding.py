@@ -1,0 +1,139 @@
+"""Feed in, Document out: how fast the input pipeline is, whom it would feed, what limits it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
+from fuelline.schema.diagnosis.workloads import WORKLOADS, find_workload
+from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.units import duration, number, percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.feeding import FedChip, Feed, SeenLoader
+
+
+def write_feed(feed: Feed) -> Document:
+    """The whole answer."""
+    return Document(
+        (
+            *_rate(feed),
+            *_accelerator(feed),
+            *_chips(feed),
+            *_limit(feed),
+            *_loaders(feed),
+            Statement(_next_command(feed)),
+        )
+    )
+
+
+def _rate(feed: Feed) -> list[Block]:
+    loader = feed.seen[feed.number - 1]
+    start = (
+        f"Not counted: {duration(feed.first_batch_seconds)} until the first batch, and the batches "
+        "until the queue was level."
+    )
+    blocks: list[Block] = [
+        Statement(f"{_name(loader)}: {_with_doubt(feed.samples_per_s)} samples/s"),
+        Statement(
+            f"Measured over {duration(feed.seconds)}: {number(feed.batches)} batches, "
+            f"{number(feed.samples)} samples"
+            + (f", {feed.epochs} whole epochs" if feed.epochs else "")
+            + (f", {feed.processes} processes side by side" if feed.processes > 1 else "")
+            + f". {start}"
+        ),
+    ]
+    if feed.problem is not None:
+        blocks.append(Statement(f"It ended early: {feed.problem}", alarm=True))
+    return blocks
+
+
+def _accelerator(feed: Feed) -> list[Block]:
+    if isinstance(feed.utilisation, Missing):
+        pace = feed.batch_seconds
+        if isinstance(pace, Missing):
+            return []
+        step = duration(pace.value)
+        return [
+            Statement(
+                f"No accelerator was emulated. One that takes {step} or more for a batch would be "
+                f"fed; one that takes half of that would stand still half of the time."
+            )
+        ]
+    asked = (
+        f"{duration(feed.step_seconds)} a step"
+        if feed.step_seconds is not None
+        else f"{number(feed.asked_samples_per_s or 0)} samples/s"
+    )
+    verb = "passes" if feed.is_fed else "fails"
+    value = feed.utilisation.value
+    return [
+        Heading(f"An accelerator of {asked}"),
+        Bars(
+            (Bar("busy", value, "", marked=not feed.is_fed), Bar("waits for input", 1 - value, ""))
+        ),
+        Statement(
+            f"It {verb} MLPerf Storage's mark of {percent(feed.pass_share)} utilisation "
+            "(compute over compute plus waiting).",
+            alarm=not feed.is_fed,
+        ),
+    ]
+
+
+def _chips(feed: Feed) -> list[Block]:
+    workload = find_workload(feed.workload) if feed.workload else None
+    if workload is None:
+        return []
+    items = tuple(Item(_fed(chip, feed.samples_per_s)) for chip in feed.chips)
+    return [Heading(f"Chips that train {workload.name} ({workload.what})"), Items(items)]
+
+
+def _fed(chip: FedChip, rate: Signal) -> str:
+    need = f"{chip.chip} takes {number(chip.needs_samples_per_s)} samples/s ({chip.basis})"
+    if chip.count:
+        return f"{need}: {chip.count} of them would be fed"
+    share = rate.value / chip.needs_samples_per_s if isinstance(rate, Reading) else 0.0
+    return f"{need}: would starve, busy {percent(share)} of the time"
+
+
+def _limit(feed: Feed) -> list[Block]:
+    verdict = feed.verdict
+    label = f"{verdict.code}  {verdict.stage} x {verdict.limit}" if verdict.code else ""
+    blocks: list[Block] = [Heading("What limits it"), Statement(verdict.sentence, label)]
+    top = next((found for found in feed.findings if found.code == verdict.code), None)
+    if top is not None and top.remedies:
+        items = tuple(Item(remedy.setting, (remedy.why,)) for remedy in top.remedies)
+        blocks += [Heading("What to try next"), Items(items, numbered=True)]
+    return blocks
+
+
+def _loaders(feed: Feed) -> list[Block]:
+    """Only if there was a choice."""
+    if len(feed.seen) < 2:
+        return []
+    items = tuple(
+        Item(f"{position}. {_name(loader)}" + ("  <- this one" if position == feed.number else ""))
+        for position, loader in enumerate(feed.seen, start=1)
+    )
+    return [Heading("Loaders that the script iterated; --loader N takes another"), Items(items)]
+
+
+def _name(loader: SeenLoader) -> str:
+    size = f"batch {loader.batch_size}" if loader.batch_size is not None else "its own batches"
+    workers = f"{loader.workers} worker{'' if loader.workers == 1 else 's'}"
+    return f"{loader.dataset}, {size}, {workers}"
+
+
+def _with_doubt(signal: Signal) -> str:
+    if isinstance(signal, Missing):
+        return f"unknown ({signal.reason})"
+    if signal.low is None or signal.high is None:
+        return f"{number(signal.value)} (too few batches for an interval)"
+    return f"{number(signal.value)} ({number(signal.low)} to {number(signal.high)})"
+
+
+def _next_command(feed: Feed) -> str:
+    if isinstance(feed.utilisation, Missing) and feed.workload is None:
+        names = ", ".join(each.name for each in WORKLOADS)
+        return f"Next: fuelline feed --step 45ms SCRIPT, or --workload NAME ({names})"
+    return "Next: fuelline run SCRIPT records the training itself"

@@ -1,0 +1,95 @@
+"""Forecasts in, Document out: what would be, with its doubt, and what would hold it up then."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from fuelline.report.document import Block, Document, Heading, Item, Items, Statement
+from fuelline.schema.readings import Missing
+from fuelline.schema.units import number, percent
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.forecasts import Forecast, ForecastReport
+    from fuelline.schema.readings import Reading
+
+_POOR_FIT = 0.15
+"""Misfit from which a reader should know of it: more than the interval of a good answer."""
+_MOST_BOUNDS = 4
+
+
+def write_forecasts(report: ForecastReport, run: str) -> Document:
+    """The answers, and how the recording itself looks to the model.
+
+    `run` is the word by which commands find it.
+    """
+    asked = len(report.forecasts) == 1
+    blocks: list[Block] = [*_now(report)]
+    if not report.forecasts:
+        blocks.append(Statement("Nothing that the model knows of would make this job faster."))
+    elif asked:
+        blocks += _answer(report.forecasts[0])
+    else:
+        items = tuple(Item(sentence(each), tuple(_details(each))) for each in report.forecasts)
+        blocks += [Heading("What would help most"), Items(items, numbered=True)]
+    blocks.append(Statement(_next(report, run), is_whole=True))
+    return Document(tuple(blocks))
+
+
+def sentence(answer: Forecast) -> str:
+    """`8 workers: 2.1x (1.9-2.3), then storage bandwidth`."""
+    if isinstance(answer.speedup, Missing):
+        return f"{answer.words}: cannot tell"
+    return f"{answer.words}: {_range(answer.speedup)}, then {answer.limit_words}"
+
+
+def _range(speedup: Reading) -> str:
+    if speedup.low is None or speedup.high is None:
+        return f"{speedup.value:.2f}x"
+    return f"{speedup.value:.2f}x ({speedup.low:.2f}-{speedup.high:.2f})"
+
+
+def _now(report: ForecastReport) -> list[Block]:
+    if report.samples_per_s is None:
+        return []
+    text = f"Now {number(report.samples_per_s)} samples/s; the limit is {report.limit_words}."
+    if report.fit_error is not None and abs(report.fit_error) > _POOR_FIT:
+        text += (
+            f" The model's own time of a batch is {percent(abs(report.fit_error))} "
+            f"{'above' if report.fit_error > 0 else 'below'} the recorded one; what that leaves "
+            "open is in the intervals."
+        )
+    return [Statement(text)]
+
+
+def _answer(answer: Forecast) -> list[Block]:
+    blocks: list[Block] = [
+        Statement(sentence(answer), alarm=isinstance(answer.speedup, Missing)),
+        Items(tuple(Item(detail) for detail in _details(answer))),
+    ]
+    if answer.bounds:
+        bounds = (
+            Item(f"{bound.limit}: at most {bound.speedup:.2f}x")
+            for bound in answer.bounds[:_MOST_BOUNDS]
+        )
+        blocks += [Heading("What each resource alone would allow"), Items(tuple(bounds))]
+    return blocks
+
+
+def _details(answer: Forecast) -> list[str]:
+    if isinstance(answer.speedup, Missing):
+        return [f"{answer.speedup.reason.rstrip('.')}."]
+    details = []
+    if not isinstance(answer.samples_per_s, Missing):
+        details.append(f"{number(answer.samples_per_s.value)} samples/s")
+    if answer.worth_usd_per_day is not None:
+        details.append(f"worth {answer.worth_usd_per_day:.2f} USD a day per accelerator")
+    details += [f"assumes: {words}" for words in answer.assumptions]
+    return details
+
+
+def _next(report: ForecastReport, run: str) -> str:
+    blind = all(isinstance(answer.speedup, Missing) for answer in report.forecasts)
+    if report.forecasts and blind:
+        return f"Next: fuelline diagnose {shlex.quote(run)}"
+    return f"Next: fuelline whatif {shlex.quote(run)} --json"

@@ -1,0 +1,163 @@
+"""What only imported traces have: quality, a ledger a device, gaps, late ranks, kernels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
+from fuelline.schema.units import duration, number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuelline.schema.diagnosis.findings import Diagnosis
+    from fuelline.schema.run.trace import DeviceLedger, GapCause, KernelFacts, TraceAnswer
+
+_MOST_DEVICES = 16
+_MOST_GAPS = 8
+_MOST_KERNELS = 8
+_LEAST_SHARE = 0.001
+_COLUMNS = (
+    ("compute", ("useful compute",)),
+    ("transfer", ("exposed transfer", "undivided communication")),
+    ("waiting", ("waiting for a peer",)),
+    ("copies", ("copies",)),
+    ("data", ("data wait",)),
+    ("launch", ("launch-bound",)),
+    ("sync", ("synchronisation",)),
+    ("other", ("profiler overhead", "unknown")),
+)
+"""Columns of the ledger, as wide as a terminal allows, and the parts in them."""
+
+
+def describe_quality(diagnosis: Diagnosis) -> list[Block]:
+    """First of all: what this trace may not be asked."""
+    items = tuple(
+        Item(_capital(each.problem) + _of_ranks(each.ranks), (f"forbids: {each.forbids}",))
+        for each in diagnosis.quality
+    )
+    return [Heading("What is wrong with this trace"), Items(items)] if items else []
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _of_ranks(ranks: Sequence[int]) -> str:
+    if not ranks:
+        return ""
+    names = ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+    return f" (rank {names})" if len(ranks) == 1 else f" (ranks {names})"
+
+
+def describe_trace(diagnosis: Diagnosis) -> list[Block]:
+    """The tables."""
+    trace = diagnosis.trace
+    if trace is None or not trace.ledgers:
+        return []
+    return [
+        *_ledger(trace),
+        *_late(diagnosis),
+        *_gaps(trace.gaps),
+        *_kernels(trace),
+    ]
+
+
+def _ledger(trace: TraceAnswer) -> list[Block]:
+    shown = trace.ledgers[:_MOST_DEVICES]
+    rows = tuple(_ledger_row(ledger) for ledger in shown)
+    more = len(trace.ledgers) - len(shown)
+    note = f" {more} more devices are in the JSON." if more else ""
+    undivided = [ledger.shares()["undivided communication"] for ledger in trace.ledgers]
+    if max(undivided, default=0.0) >= _LEAST_SHARE:
+        note += " Transfer may be waiting: it could not be compared with other ranks."
+    return [
+        Heading("Ledger of each device, in % of its time"),
+        Table(("rank", "gpu", "busy", *(name for name, _ in _COLUMNS)), rows),
+        Statement(
+            "Busy: some kernel or copy was there (nvidia-smi counts kernels only); the columns "
+            f"after it sum to 100.{note}"
+        ),
+    ]
+
+
+def _ledger_row(ledger: DeviceLedger) -> tuple[str, ...]:
+    wall = max(1, ledger.wall_ns)
+    shares = (sum(ledger.parts_ns[part] for part in parts) / wall for _, parts in _COLUMNS)
+    return (
+        str(ledger.rank),
+        str(ledger.device),
+        _percent(ledger.busy_ns / wall),
+        *map(_percent, shares),
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _late(diagnosis: Diagnosis) -> list[Block]:
+    culprits = diagnosis.collectives.culprits
+    if not culprits:
+        return []
+    rows = tuple(
+        (
+            str(late.rank),
+            f"{late.late_count} of {late.of}",
+            duration(late.caused_wait_seconds),
+            late.part,
+        )
+        for late in culprits
+    )
+    clocks = diagnosis.trace.clocks if diagnosis.trace is not None else []
+    errors = [clock.error_ns for clock in clocks if clock.error_ns is not None]
+    shifted = any(clock.shift_ns for clock in clocks)
+    words = "were aligned at collectives, to" if shifted else "contradict no collective; error"
+    return [
+        Heading("Who is late at the collectives"),
+        Table(("rank", "last at", "others waited", "it was in"), rows),
+        Statement(f"Clocks of the ranks {words} {duration(max(errors, default=0) / 1e9)} at most."),
+    ]
+
+
+def _gaps(gaps: Sequence[GapCause]) -> list[Block]:
+    worth = [gap for gap in gaps if gap.share >= _LEAST_SHARE][:_MOST_GAPS]
+    rows = tuple(
+        (
+            _percent(gap.share),
+            str(gap.rank),
+            number(gap.gaps),
+            duration(gap.longest_seconds),
+            gap.cause,
+            gap.during,
+        )
+        for gap in worth
+    )
+    header = ("%", "rank", "gaps", "longest", "the host was in", "mostly")
+    return [Heading("Idle gaps, by what the host did"), Table(header, rows)] if rows else []
+
+
+def _kernels(trace: TraceAnswer) -> list[Block]:
+    classes = ", ".join(
+        f"{kernel.name} {_percent(kernel.share)}"
+        for kernel in trace.kernel_classes
+        if kernel.share >= _LEAST_SHARE
+    )
+    rows = tuple(_kernel_row(kernel) for kernel in trace.kernels[:_MOST_KERNELS])
+    return [
+        Heading("Kernels, in % of their time"),
+        Statement(f"By class: {classes}."),
+        Table(("%", "count", "mean", "spread", "class", "bound", "kernel"), rows),
+    ]
+
+
+def _kernel_row(kernel: KernelFacts) -> tuple[str, ...]:
+    return (
+        _percent(kernel.share),
+        number(kernel.count),
+        duration(kernel.mean_seconds),
+        "" if kernel.spread is None else f"{kernel.spread:.2f}",
+        kernel.kind,
+        kernel.bound or "",
+        kernel.name,
+    )

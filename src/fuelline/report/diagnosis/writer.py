@@ -1,0 +1,203 @@
+"""Diagnosis in, Document out: what a person reads, in the order in which it matters."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fuelline.report.diagnosis.devices import describe_devices
+from fuelline.report.diagnosis.fixes import describe_fixes
+from fuelline.report.diagnosis.trace import describe_quality, describe_trace
+from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
+from fuelline.schema.units import duration, number
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.findings import BudgetPart, Diagnosis, Evidence, Finding, Remedy
+
+_MOST_EVIDENCE = 8
+_HEALTHY_LIMIT = "math"
+PART_WORDS = {
+    "input": "wait for input",
+    "loop": "between steps",
+    "own code": "your own code",
+    "transfer": "copy to device",
+    "sync": "synchronise",
+    "undivided communication": "communication",
+}
+_WAITING_PARTS = (
+    "input",
+    "epoch start",
+    "checkpoint",
+    "validation",
+    "garbage collection",
+    "own code",
+    "loop",
+    "unexplained",
+    "waiting for a peer",
+    "data wait",
+    "launch-bound",
+    "synchronisation",
+    "profiler overhead",
+    "unknown",
+)
+
+
+def write_document(diagnosis: Diagnosis, name: str | None = None) -> Document:
+    """The whole report; `name` is the word by which commands find the run (else its path)."""
+    top = _verdict_finding(diagnosis)
+    others = [finding for finding in diagnosis.findings if finding is not top]
+    return Document(
+        (
+            Statement(_run_line(diagnosis)),
+            *_verdict(diagnosis),
+            *describe_quality(diagnosis),
+            *_budget(diagnosis),
+            *describe_fixes(diagnosis.fixes, diagnosis.settings),
+            *describe_devices(diagnosis),
+            *describe_trace(diagnosis),
+            *(_evidence(top) if top is not None else ()),
+            *(_remedies(top) if top is not None else ()),
+            *_also_found(others),
+            *_unseen(diagnosis),
+            *_hourly_loss(diagnosis),
+            Statement(_next_command(name or diagnosis.run.path), is_whole=True),
+        )
+    )
+
+
+def _verdict_finding(diagnosis: Diagnosis) -> Finding | None:
+    return next(
+        (found for found in diagnosis.findings if found.code == diagnosis.verdict.code), None
+    )
+
+
+def _run_line(diagnosis: Diagnosis) -> str:
+    run = diagnosis.run
+    words = [Path(run.command[0]).name, *run.command[1:]] if run.command else [run.run_id]
+    parts = [shlex.join(words)]
+    if run.seconds is not None:
+        parts.append(duration(run.seconds))
+    if run.exit_code:
+        parts.append(
+            f"ended with {'signal ' if run.exit_code < 0 else 'exit code '}{abs(run.exit_code)}"
+        )
+    return "  ·  ".join(parts)
+
+
+def _verdict(diagnosis: Diagnosis) -> list[Block]:
+    verdict = diagnosis.verdict
+    label = f"{verdict.code}  {verdict.stage} x {verdict.limit}" if verdict.code else ""
+    return [Statement(verdict.sentence, label, alarm=verdict.limit != _HEALTHY_LIMIT)]
+
+
+def _budget(diagnosis: Diagnosis) -> list[Block]:
+    window, steps = diagnosis.window, diagnosis.steps
+    if window is None or not diagnosis.budget:
+        return []
+    kind = "steps" if steps.kind == "train" else "batches"
+    kind = kind.removesuffix("s") if steps.count == 1 and steps.kind == "train" else kind
+    title = f"Where the time went: {duration(window.seconds)}, {number(steps.count)} {kind}"
+    if steps.mean is not None and steps.p95 is not None:
+        title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
+    bars = tuple(_bar(part, steps.count) for part in diagnosis.budget if part.share >= 0.001)
+    before = f"Not counted: {duration(window.before_seconds)} before the end of the first step"
+    note = f"{before}, {duration(window.after_seconds)} after the last."
+    if diagnosis.trace is not None:
+        note = "All devices together, each from its first event to its last."
+    return [Heading(title), Bars(bars), Statement(note)]
+
+
+def _bar(part: BudgetPart, steps: int) -> Bar:
+    spent = f"{duration(part.seconds / steps)} a step" if steps else duration(part.seconds)
+    return Bar(
+        label=PART_WORDS.get(part.part, part.part),
+        share=part.share,
+        detail=spent,
+        marked=part.part in _WAITING_PARTS,
+    )
+
+
+def _evidence(finding: Finding) -> list[Block]:
+    items = [
+        Item(entry.what, tuple(_details(entry))) for entry in finding.evidence[:_MOST_EVIDENCE]
+    ]
+    title = f"Evidence (confidence: {finding.confidence})"
+    return [Heading(title), Items(tuple(items))] if items else []
+
+
+def _details(entry: Evidence) -> list[str]:
+    details = []
+    if entry.mount is not None:
+        details.append(f"mount {entry.mount}, file system {entry.fstype}")
+    if entry.line is not None:
+        details.append(f"{entry.line}" + (f":  {entry.source}" if entry.source else ""))
+    return details
+
+
+def _remedies(finding: Finding) -> list[Block]:
+    items = tuple(
+        Item(remedy.setting, tuple(_remedy_details(remedy))) for remedy in finding.remedies
+    )
+    return [Heading("What to try next"), Items(items, numbered=True)] if items else []
+
+
+def _remedy_details(remedy: Remedy) -> list[str]:
+    words = {
+        "safe": "safe: same samples, same order, same numbers",
+        "unsafe": "check first",
+        "display": "shown only: yours to decide",
+    }
+    details = [
+        remedy.why,
+        words[remedy.applicability] + (f" ({remedy.risk})" if remedy.risk else ""),
+    ]
+    details += _gain_details(remedy)
+    return details
+
+
+def _gain_details(remedy: Remedy) -> list[str]:
+    """The prediction; the bound only where there is none."""
+    details = [f"costs: {remedy.cost}"] if remedy.cost else []
+    if remedy.gain_words:
+        details.append(f"predicted: {remedy.gain_words}")
+        if remedy.worth_usd_per_day is not None:
+            details.append(f"worth {remedy.worth_usd_per_day:.2f} USD a day per accelerator")
+    elif remedy.at_most_speedup is not None:
+        details.append(f"at most {remedy.at_most_speedup:.1f}x as fast")
+    return details
+
+
+def _also_found(findings: list[Finding]) -> list[Block]:
+    if not findings:
+        return []
+    items = tuple(
+        Item(
+            f"{finding.code}  {finding.sentence}",
+            (finding.remedies[0].setting,) if finding.remedies else (),
+        )
+        for finding in findings
+    )
+    return [Heading("Also found"), Items(items)]
+
+
+def _unseen(diagnosis: Diagnosis) -> list[Block]:
+    items = tuple(
+        Item(f"{spot.what}: {spot.why}", (f"forbids: {spot.forbids}",))
+        for spot in diagnosis.blindspots
+    )
+    return [Heading("What could not be seen"), Items(items)] if items else []
+
+
+def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
+    losses = [finding.lost_usd for finding in diagnosis.findings if finding.lost_usd is not None]
+    price = diagnosis.price_usd_per_hour
+    if price is None or not losses or diagnosis.window is None:
+        return []
+    hourly = losses[0] / diagnosis.window.seconds * 3600
+    words = f"At {price:g} USD an hour this costs {hourly:.2f} USD an hour per accelerator."
+    return [Statement(words)]
+
+
+def _next_command(name: str) -> str:
+    return f"Next: fuelline diagnose {shlex.quote(name)} --json"

@@ -1,0 +1,1 @@
+"""A running job on a screen of its own."""

@@ -1,0 +1,160 @@
+"""Words for `plan chips` and `plan shape`: one table, one list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.report.document import Block, Document, Heading, Item, Items, Statement, Table
+from fuelline.report.plan.terms import short_limit, span
+from fuelline.schema.units import short
+
+if TYPE_CHECKING:
+    from fuelline.schema.plan.answers import ChipLine, ChipsAnswer, Dimension, ShapeAnswer
+
+_USER_HEAD = ("chip", "n", "floor ms", "tok/s", "limit", "limit at full load")
+_LOAD_HEAD = ("chip", "tok/s/chip", "$/Mtok", "J/tok")
+_RATE_HEAD = ("chip", "MFU % (80 %)", "tok/s/chip (80 %)", "limit")
+_COST_HEAD = ("chip", "$/Mtok (80 %)", "J/tok (80 %)")
+
+
+def write_chips(answer: ChipsAnswer) -> Document:
+    """All chips, those that fit by their rate, the others with the reason."""
+    fit = [line for line in answer.lines if not line.why_not]
+    others = [line for line in answer.lines if line.why_not]
+    fit.sort(
+        key=lambda line: -(line.tokens_per_s_per_chip.value if line.tokens_per_s_per_chip else 0)
+    )
+    why = f", {answer.precision_note}" if answer.precision_note else ""
+    blocks: list[Block] = [
+        Statement(f"{answer.model} ({answer.precision}{why}) on the chips of the catalogue.")
+    ]
+    if fit:
+        write = _write_serving if answer.purpose == "serve" else _write_training
+        blocks += write(fit, answer.precision)
+        floor = "floor: a token by memory bandwidth alone. " if answer.purpose == "serve" else ""
+        blocks.append(Statement(floor + _legend(fit, answer.precision)))
+    if others:
+        reasons: dict[str, list[str]] = {}
+        for line in others:
+            reasons.setdefault(line.why_not, []).append(line.chip)
+        blocks.append(Heading("Not here"))
+        blocks.append(
+            Items(tuple(Item(f"{why}: {', '.join(names)}") for why, names in reasons.items()))
+        )
+    return Document(tuple(blocks))
+
+
+def _write_serving(fit: list[ChipLine], precision: str) -> list[Block]:
+    return [
+        Heading("One user on the fewest chips that hold it (80 % intervals)"),
+        Table(_USER_HEAD, tuple(_user_cells(line, precision) for line in fit)),
+        Heading("At full load, by rate (80 % intervals)"),
+        Table(_LOAD_HEAD, tuple(_load_cells(line, precision) for line in fit)),
+    ]
+
+
+def _write_training(fit: list[ChipLine], precision: str) -> list[Block]:
+    return [
+        Heading(f"{fit[0].chips} chips each, the best layout found, by rate"),
+        Table(_RATE_HEAD, tuple(_rate_cells(line, precision) for line in fit)),
+        Heading("What a token costs"),
+        Table(_COST_HEAD, tuple(_cost_cells(line, precision) for line in fit)),
+    ]
+
+
+def _name(line: ChipLine, precision: str) -> str:
+    name = line.chip.replace(_ANNOUNCED, "*")
+    return name if line.precision in ("", precision) else f"{name}~"
+
+
+_ANNOUNCED = " (announced)"
+
+
+def _legend(fit: list[ChipLine], precision: str) -> str:
+    words = ["`-` is not known: the catalogue has no price or power for it."]
+    if any(_ANNOUNCED in line.chip for line in fit):
+        words.append("* is announced, not measured.")
+    if any(line.precision not in ("", precision) for line in fit):
+        words.append(f"~ has no unit for {precision}: in bf16.")
+    return " ".join(words)
+
+
+def _user_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
+    user = line.user_tokens_per_s
+    return (
+        _name(line, precision),
+        str(line.chips),
+        "-" if line.floor_s is None else short(line.floor_s * 1e3),
+        span(user),
+        short_limit(user),
+        short_limit(line.tokens_per_s_per_chip),
+    )
+
+
+def _load_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
+    return (
+        _name(line, precision),
+        span(line.tokens_per_s_per_chip),
+        span(line.usd_per_mtoken_range),
+        span(line.joule_per_token_range),
+    )
+
+
+def _rate_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
+    rate = line.tokens_per_s_per_chip
+    return (_name(line, precision), span(line.mfu_range, 100), span(rate), short_limit(rate))
+
+
+def _cost_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
+    return (
+        _name(line, precision),
+        span(line.usd_per_mtoken_range),
+        span(line.joule_per_token_range),
+    )
+
+
+def write_shape(answer: ShapeAnswer) -> Document:
+    """What is odd about a shape."""
+    degrees = ", ".join(str(size) for size in answer.degrees)
+    head = (
+        f"{answer.model} on {answer.chip} ({answer.precision}): "
+        f"{len(answer.dimensions) or 'no'} dimension{'s' if len(answer.dimensions) != 1 else ''} "
+        "to think about. "
+        f"Tensor parallelism that cuts it evenly: {degrees}."
+    )
+    blocks: list[Block] = [Statement(head)]
+    if answer.dimensions:
+        blocks.append(Items(tuple(_dimension(each) for each in answer.dimensions)))
+    if answer.edges:
+        blocks.append(Heading("Tokens of a step, measured: one more than a tile holds"))
+        blocks.append(
+            Table(("from", "to", "median", "worst tenth"), tuple(map(_edge, answer.edges)))
+        )
+    else:
+        blocks.append(
+            Statement(
+                f"What one token more than a tile holds costs on {answer.chip} in "
+                f"{answer.precision} was not measured."
+            )
+        )
+    blocks.append(
+        Statement(
+            "With today's libraries the twofold steps of the textbook are rare, and small batches "
+            "(decoding) do not see tiles at all."
+        )
+    )
+    return Document(tuple(blocks))
+
+
+def _edge(edge: tuple[int, float, float]) -> tuple[str, ...]:
+    tokens, median, worst = edge
+    longer = (f"{100 * (each - 1):+.0f} %" for each in (median, worst))
+    return (f"{tokens:,}", f"{tokens + 1:,}", *longer)
+
+
+def _dimension(each: Dimension) -> Item:
+    near = " or ".join(f"{value:,}" for value in each.nearest) or "none nearby"
+    return Item(
+        f"{each.name} {each.value:,}: {each.problem}",
+        (f"cost: {each.cost}", f"nearest without: {near}"),
+    )

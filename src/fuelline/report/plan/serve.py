@@ -1,0 +1,259 @@
+"""Words for `plan serve`: the best way first, then its limit, the others, the sweep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.report.document import (
+    Block,
+    Document,
+    Heading,
+    Item,
+    Items,
+    Statement,
+    Table,
+)
+from fuelline.report.plan.experts import write_experts
+from fuelline.report.plan.fleet import count_words, write_fleet
+from fuelline.report.plan.serve_sweep import speed_cells, write_sweep
+from fuelline.report.plan.spreads import brief_words, spread_words
+from fuelline.report.plan.terms import (
+    between,
+    between_times,
+    span,
+    time_scale,
+    write_close,
+    write_terms,
+)
+from fuelline.schema.units import count, duration, parameters, percent, plain, short, size
+
+if TYPE_CHECKING:
+    from fuelline.schema.plan.answers import Floor, Pools, ServeAnswer, ServeOption
+
+
+def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
+    """The whole report."""
+    best = answer.options[0]
+    blocks: list[Block] = [
+        Statement(_title(answer)),
+        Statement(_verdict(answer, best), _limit(best), alarm=not best.meets or best.short),
+        Heading("What it reaches (80 % intervals)"),
+        Items(tuple(_reaches(best))),
+        Heading("The floor"),
+        Items((Item(_floor(answer.floor, best)),)),
+    ]
+    if explain:
+        blocks += _explained(answer, best)
+    if len(answer.options) > 1:
+        blocks += _options(answer)
+    if answer.sweep:
+        blocks += write_sweep(answer, best)
+    if answer.fleet is not None:
+        blocks += write_fleet(answer.fleet)
+    simulated_apart = answer.fleet is not None and answer.fleet.pools is not None
+    if answer.pools is not None and not simulated_apart:
+        blocks += [Heading("Prefill and decode apart"), Items((_pools(answer.pools),))]
+    more = "" if explain else "Next: add --explain for the terms behind the numbers."
+    return Document((*blocks, *write_close(answer.advice, more)))
+
+
+def _title(answer: ServeAnswer) -> str:
+    active = (
+        f", {parameters(answer.active_params)} active"
+        if answer.active_params < 0.8 * answer.params
+        else ""
+    )
+    why = f", {answer.precision_note}" if answer.precision_note else ""
+    parts = [
+        f"{answer.model} ({parameters(answer.params)} parameters{active}, {answer.precision}{why})",
+        f"{answer.prompt:,.0f} tokens in, {answer.output:,.0f} out",
+    ]
+    if answer.rate_per_s is not None:
+        many = "" if answer.rate_per_s == 1 else "s"
+        parts.append(f"{plain(answer.rate_per_s)} request{many}/s")
+    return "  ·  ".join(parts)
+
+
+def _verdict(answer: ServeAnswer, best: ServeOption) -> str:
+    many = f"{best.replicas} x " if best.replicas > 1 else ""
+    way = (
+        f"{many}{best.spread.chips} {best.chip}"
+        if best.spread.chips > 1
+        else f"{best.chips} {best.chip}"
+    )
+    cost = "" if best.usd_per_hour is None else f", ${best.usd_per_hour:,.2f} an hour"
+    verdict = f"{way} ({spread_words(best.spread)}){cost}{_keeps(answer, best)}."
+    return f"{verdict} {_enough(answer, best)}".rstrip()
+
+
+def _keeps(answer: ServeAnswer, best: ServeOption) -> str:
+    if best.short:
+        return ", not enough"
+    if answer.ttft_limit_s is None and answer.tpot_limit_s is None:
+        return ""
+    return ", within the limits" if best.meets else ", but not within the limits"
+
+
+def _enough(answer: ServeAnswer, best: ServeOption) -> str:
+    """How the number of replicas comes about; what too few chips carry, and how many would do."""
+    if answer.fleet is not None and answer.fleet.options[0].simulated is not None:
+        return count_words(answer.fleet.options[0], answer.fleet, answer.most_chips)
+    if best.short:
+        return (
+            f"--chips {answer.most_chips:,} is too few: they carry "
+            f"{short(best.carries_per_s or 0.0)} of {plain(answer.rate_per_s or 0.0)} requests/s "
+            f"with nothing to spare; with head room and spares it takes --chips "
+            f"{best.needed_chips}."
+        )
+    return ""
+
+
+def _limit(best: ServeOption) -> str:
+    return f"limit: {best.tpot_s.limit}"
+
+
+def _reaches(best: ServeOption) -> list[Item]:
+    rate = between(best.rate_tokens_per_s, 1.0, "tokens/s")
+    items = [
+        Item(
+            f"a replica: {rate}, {count(best.sequences, 'sequence')} at once "
+            f"({best.most_sequences:,} fit)"
+        ),
+        Item(f"a token: {between_times(best.tpot_s)}"),
+        Item(
+            f"first token: {between_times(best.ttft_s)}, a prompt alone {duration(best.prefill_s)}"
+        ),
+        Item(_critical(best)),
+    ]
+    if best.experts is not None:
+        items.append(write_experts(best.experts))
+    if best.usd_per_mtoken_range is not None:
+        items.append(Item(f"${between(best.usd_per_mtoken_range)} a million output tokens"))
+    if best.joule_per_token_range is not None:
+        items.append(Item(between(best.joule_per_token_range, 1.0, "J an output token")))
+    return items
+
+
+def _critical(best: ServeOption) -> str:
+    if best.critical_batch is None:
+        return "critical batch: none; bandwidth limits the products of a step at every batch"
+    ends = best.critical_batch_range
+    doubt = "" if ends is None else f" ({ends.low:,.0f} to {ends.high:,.0f})"
+    return (
+        f"critical batch: about {count(best.critical_batch, 'sequence')}{doubt}; below it "
+        "bandwidth limits the products of a decode step, above it math"
+    )
+
+
+def _floor(floor: Floor, best: ServeOption) -> str:
+    apart = floor.expert_bytes > 0 and floor.expert_chips != floor.chips
+    experts = (
+        f" ({size(floor.expert_bytes)} of them experts on {floor.expert_chips} chips)"
+        if apart
+        else ""
+    )
+    bus = ", the host bus among it," if best.host_share > 0 else ""
+    words = (
+        f"One user cannot get more than {short(floor.tokens_per_s)} tokens/s "
+        f"({duration(floor.seconds)} a token): "
+        f"{size(floor.weight_bytes)} of weights{experts} and {size(floor.cache_bytes)} of cache "
+        "are read for each, at "
+        f"{size(floor.bandwidth_bytes_per_s)}/s{bus} on {floor.chips} "
+        f"chip{'s' if floor.chips > 1 else ''}. A bound by the data sheet, no estimate."
+    )
+    if floor.measured_share is None:
+        return words
+    share = floor.measured_share
+    if share > 1:
+        return (
+            f"{words} Your {floor.measured_per_s:g} are {share:.2f} times that: several tokens "
+            "come from one step "
+            "(speculation), or it is another model, precision or number of chips."
+        )
+    return f"{words} Your {floor.measured_per_s:g} are {percent(share)} of it."
+
+
+def _explained(answer: ServeAnswer, best: ServeOption) -> list[Block]:
+    rate = best.rate_tokens_per_s
+    tokens = (
+        f"{best.sequences:,} x {answer.output:,.0f} tokens in this time are {short(rate.value)} "
+        "tokens/s"
+    )
+    return [
+        *write_terms("a token, prompts of others included", best.tpot_s),
+        *write_terms("the first token", best.ttft_s),
+        *write_terms("a request from its prompt to its end", rate, tokens),
+        Heading("On one chip"),
+        Items(
+            (
+                Item(f"weights {size(best.weight_bytes_per_chip)}"),
+                Item(f"cache of a sequence {size(best.cache_bytes_per_sequence)}"),
+                Item(f"between chips {percent(best.exchange_share)} of a decode step"),
+            )
+        ),
+    ]
+
+
+def _options(answer: ServeAnswer) -> list[Block]:
+    """The best way of every chip: rates and times, then what they take."""
+    options = answer.options
+    unit, factor = time_scale(
+        *(end for each in options for end in (each.tpot_s.high, each.ttft_s.high))
+    )
+    names = [_chip_words(each, answer.precision) for each in options]
+    speeds = ("chip", "tok/s (80 %)", f"{unit}/tok (80 %)", f"ttft {unit} (80 %)", "limit")
+    costs = ("chip", "way", "chips", "$/Mtok (80 %)", "J/tok (80 %)", "ok")
+    return [
+        Heading("Beside it: a replica of each chip"),
+        Table(
+            speeds,
+            tuple(
+                (name, *speed_cells(each, factor))
+                for name, each in zip(names, options, strict=True)
+            ),
+        ),
+        Statement("and what it takes:"),
+        Table(
+            costs,
+            tuple((name, *_costs(each)) for name, each in zip(names, options, strict=True)),
+        ),
+    ]
+
+
+def _costs(option: ServeOption) -> tuple[str, ...]:
+    return (
+        brief_words(option.spread),
+        f"{option.chips:,}",
+        span(option.usd_per_mtoken_range),
+        span(option.joule_per_token_range),
+        "yes" if option.meets else "no",
+    )
+
+
+def _chip_words(option: ServeOption, precision: str) -> str:
+    """With its precision where that is another than the title's."""
+    return option.chip if option.precision == precision else f"{option.chip} {option.precision}"
+
+
+def _pools(pools: Pools) -> Item:
+    apart, together = pools.apart_range, pools.together_range
+    many = "" if pools.rate_per_s == 1 else "s"
+    chips = (
+        ""
+        if apart is None or together is None
+        else (
+            f"for {plain(pools.rate_per_s)} request{many}/s apart {between(apart)} chips, together "
+            f"{between(together)}"
+        )
+    )
+    return Item(
+        f"{'It pays' if pools.pays else 'It does not pay'}: {pools.why}.",
+        (
+            chips,
+            (
+                f"prefill {short(pools.prefill_chips)} chips, decode {short(pools.decode_chips)}: "
+                f"1 to {1 / pools.ratio:.2g}"
+            ),
+            f"cache moved per request {size(pools.transfer_bytes)}, {duration(pools.transfer_s)}",
+        ),
+    )

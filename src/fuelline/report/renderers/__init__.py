@@ -1,0 +1,1 @@
+"""One document tree, many renderers: a terminal, Markdown, pictures."""

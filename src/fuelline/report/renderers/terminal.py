@@ -1,0 +1,159 @@
+"""The report on a terminal, at most 80 columns; plain and stable when it goes to a pipe.
+
+Names from a recording are untrusted: control characters are shown as escapes, markup as text.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import os
+from typing import TYPE_CHECKING, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from fuelline.report.document import (
+    Bars,
+    Block,
+    Chart,
+    Document,
+    Heading,
+    Items,
+    Statement,
+    Table,
+)
+from fuelline.report.renderers.charts import draw_chart
+from fuelline.report.renderers.tables import draw_table
+from fuelline.schema.names import clean
+
+if TYPE_CHECKING:
+    from fuelline.report.document import Bar, Item
+
+WIDTH = 80
+_BAR_WIDTH = 32
+_LABEL_WIDTH = 18
+_LEAST_BAR = 8
+_BAR_FRAME = 13
+"""Columns of a line that are neither label, bar nor detail: margins and the share."""
+
+
+class Page(Console):
+    """A console that does not end the program when its reader leaves: that is the caller's word."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise what rich would answer with exit code 1, a job's exit code or not."""
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
+def render_terminal(document: Document, stream: TextIO) -> None:
+    """Draw the document."""
+    console = Page(
+        file=stream, width=None if stream.isatty() else WIDTH, highlight=False, emoji=False
+    )
+    console.width = min(console.width, WIDTH)
+    plain = not speaks_unicode(stream)
+    for block in document.blocks:
+        _draw(console, block, plain=plain)
+
+
+def speaks_unicode(stream: TextIO) -> bool:
+    """Whether more than ASCII can be written to a stream."""
+    try:
+        return codecs.lookup(stream.encoding or "ascii").name.startswith("utf")
+    except LookupError:
+        return False
+
+
+def _draw(console: Console, block: Block, *, plain: bool) -> None:
+    if isinstance(block, Heading):
+        console.print()
+        _print(console, block.text, "bold", plain=plain)
+    elif isinstance(block, Statement):
+        _draw_statement(console, block, plain=plain)
+    elif isinstance(block, Bars):
+        label_width, bar_width = _bar_widths(block, plain=plain)
+        for bar in block.bars:
+            console.print(_bar_line(bar, label_width, bar_width, plain=plain))
+    elif isinstance(block, Table):
+        _draw_table(console, block, plain=plain)
+    elif isinstance(block, Chart):
+        for line in draw_chart(block, plain=plain):
+            console.print(Text(shown(line, plain=plain)[:WIDTH]), soft_wrap=True)
+    else:
+        _draw_items(console, block, plain=plain)
+
+
+def _draw_statement(console: Console, block: Statement, *, plain: bool) -> None:
+    console.print()
+    style = "bold red" if block.alarm else "bold green" if block.label else ""
+    if block.is_whole:
+        console.print(_text(block.text, style, plain=plain), soft_wrap=True)
+        return
+    _print(console, block.text, style, plain=plain)
+    if block.label:
+        _print(console, block.label, "dim", plain=plain)
+
+
+def _bar_widths(block: Bars, *, plain: bool) -> tuple[int, int]:
+    """Of labels and bars: bars give way to long words at either side, all of one block alike."""
+    labels = [len(shown(bar.label, plain=plain)) for bar in block.bars]
+    details = [len(shown(bar.detail, plain=plain)) for bar in block.bars]
+    label = max(_LABEL_WIDTH, *labels, 0)
+    left = WIDTH - _BAR_FRAME - label - max(details, default=0)
+    return label, max(_LEAST_BAR, min(_BAR_WIDTH + _LABEL_WIDTH - label, left))
+
+
+def _bar_line(bar: Bar, label_width: int, width: int, *, plain: bool) -> Text:
+    full, empty = ("#", ".") if plain else ("█", "·")
+    if bar.share is None:
+        return Text(f"  {shown(bar.label, plain=plain):<{label_width}} unknown", "dim")
+    filled = round(bar.share * width)
+    style = "red" if bar.marked else "green"
+    line = Text(f"  {shown(bar.label, plain=plain):<{label_width}} ")
+    line.append(full * filled, style)
+    line.append(empty * (width - filled), "dim")
+    line.append(f" {100 * bar.share:5.1f} %  {shown(bar.detail, plain=plain)}".rstrip())
+    line.truncate(WIDTH)
+    return line
+
+
+def _draw_table(console: Console, block: Table, *, plain: bool) -> None:
+    rows = tuple(tuple(shown(cell, plain=plain) for cell in row) for row in block.rows)
+    lines = draw_table(Table(block.header, rows), WIDTH, "..." if plain else "…")
+    for position, line in enumerate(lines):
+        console.print(Text(line[:WIDTH], "dim" if position == 0 else ""), soft_wrap=True)
+
+
+def _draw_items(console: Console, block: Items, *, plain: bool) -> None:
+    for position, item in enumerate(block.items, start=1):
+        mark = f"{position}." if block.numbered else "-"
+        _draw_item(console, item, mark, plain=plain)
+
+
+def _draw_item(console: Console, item: Item, mark: str, *, plain: bool) -> None:
+    style = "bold" if mark != "-" else ""
+    _print(console, item.text, style, first=f"  {mark} ", rest="    ", plain=plain)
+    for detail in item.details:
+        _print(console, detail, "dim", first="      ", rest="      ", plain=plain)
+
+
+def _print(
+    console: Console, words: str, style: str, *, first: str = "", rest: str = "", plain: bool
+) -> None:
+    """Wrap to the console's width with a hanging indent and no trailing blanks."""
+    lines = _text(words, style, plain=plain).wrap(console, console.width - len(first))
+    for position, line in enumerate(lines):
+        line.rstrip()
+        console.print(Text(rest if position else first).append(line), soft_wrap=True)
+
+
+def _text(words: str, style: str, *, plain: bool) -> Text:
+    return Text(shown(words, plain=plain), style=style)
+
+
+def shown(words: str, *, plain: bool) -> str:
+    """Clean, and with escapes for what a stream that only knows ASCII cannot show."""
+    if not plain:
+        return clean(words)
+    return clean(words).replace("·", "|").encode("ascii", "backslashreplace").decode("ascii")

@@ -1,0 +1,1 @@
+"""Nouns of a diagnosis: facts, findings, forecasts, trials."""

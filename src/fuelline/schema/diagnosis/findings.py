@@ -1,0 +1,237 @@
+"""What a diagnosis says. Encoded as JSON these structs are the contract of `diagnose --json`.
+
+The schema is generated into docs/diagnosis.schema.json; a test keeps the two equal. New fields go
+last with a default; a field is never renamed or given another meaning within one `schema_version`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from fuelline.schema.applicability import Applicability  # noqa: TC001 - likewise
+from fuelline.schema.diagnosis.devices import DeviceFacts  # noqa: TC001 - likewise
+from fuelline.schema.diagnosis.fixes import LoaderFixes  # noqa: TC001 - likewise
+from fuelline.schema.diagnosis.forecasts import WhatIf  # noqa: TC001 - likewise
+from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
+from fuelline.schema.run.recording import Blindspot  # noqa: TC001
+from fuelline.schema.run.trace import Quality, TraceAnswer  # noqa: TC001
+
+DIAGNOSIS_VERSION = 1
+
+Stage = Literal[
+    "read", "decode", "transform", "collate", "handoff", "transfer", "compute", "sync", "pause"
+]
+"""The station of the assembly line that the accelerator waits for; compute if it does not wait."""
+
+Limit = Literal[
+    "bandwidth",
+    "latency",
+    "contention",
+    "memory",
+    "parallelism",
+    "cores",
+    "code",
+    "math",
+    "launch",
+    "imbalance",
+    "jitter",
+    "throttle",
+    "hardware",
+]
+"""What keeps that station from being faster, and so what would help."""
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """One measured fact that carries a finding."""
+
+    what: str
+    """A plain sentence with the number in it."""
+    signal: Signal | None = None
+    path: str | None = None
+    mount: str | None = None
+    fstype: str | None = None
+    syscall: str | None = None
+    line: str | None = None
+    """`file:line` of user code."""
+    source: str | None = None
+    """The text of that line, as it was when the job ran."""
+
+
+class Remedy(Struct, frozen=True, kw_only=True):
+    """A proposal: what to set, why it should help, what it may cost."""
+
+    setting: str
+    """Exactly what to write or type."""
+    why: str
+    applicability: Applicability
+    risk: str = ""
+    at_most_speedup: float | None = None
+    """An upper bound from what was lost and what the setting can change; not a prediction."""
+    cost: str = ""
+    """What it takes: cores, memory, disk, work."""
+    question: WhatIf | None = None
+    """What the setting means to the pipeline model; null if the model has no word for it."""
+    gain: Signal | None = None
+    """Predicted speedup with a 95 % interval, or why there is no prediction; null if not asked."""
+    gain_words: str = ""
+    """`2.1x (1.9-2.3), then storage bandwidth`."""
+    worth_usd_per_day: float | None = None
+    """What an accelerator that runs all day then saves, at the price given by --price."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One bottleneck that the evidence carries."""
+
+    code: str
+    name: str
+    stage: Stage
+    limit: Limit
+    sentence: str
+    lost_seconds: float
+    """Accelerator time inside the window that this cost; removing it gives back at most so much."""
+    lost_share: float
+    """The same as a share of the window."""
+    lost_usd: float | None = None
+    """At the price given by --price; null without one."""
+    confidence: Literal["high", "medium", "low"] = "high"
+    evidence: list[Evidence] = field(default_factory=list)
+    remedies: list[Remedy] = field(default_factory=list)
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """The one root cause, or why none can be named."""
+
+    code: str | None
+    stage: Stage | None
+    limit: Limit | None
+    share_of_wall: float | None
+    sentence: str
+    reason: str | None = None
+    """Set if and only if `code` is null: what is missing and which measurement would tell."""
+
+
+class BudgetPart(Struct, frozen=True, kw_only=True):
+    """One thing that the trainer's time went to."""
+
+    part: str
+    seconds: float
+    share: float
+
+
+class StepStats(Struct, frozen=True, kw_only=True):
+    """Steps inside the window, in seconds from boundary to boundary."""
+
+    count: int
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    kind: Literal["train", "batch"] = "train"
+    """train: an optimizer step. batch: a batch from the loader, in jobs without an optimizer."""
+    samples_per_s: float | None = None
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """The stretch of the run that is judged: the end of the first step to the last event."""
+
+    seconds: float
+    before_seconds: float
+    """Start of the job to the window: imports, building the model, the first batch and step."""
+    after_seconds: float
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """The run that was diagnosed."""
+
+    run_id: str
+    command: list[str]
+    host: str
+    exit_code: int | None
+    seconds: float | None
+    path: str = ""
+
+
+class LateRank(Struct, frozen=True, kw_only=True):
+    """A rank that makes the others wait, and why it is late by its own recording."""
+
+    rank: int
+    late_count: int
+    """Steps in which it made the others wait longest."""
+    of: int
+    """Steps whose collectives were matched across ranks."""
+    caused_wait_seconds: float
+    """What the other ranks waited for it, together."""
+    because: str
+    stage: Stage | None = None
+    limit: Limit | None = None
+    part: str = ""
+    """The part of its budget that is longer than the others'."""
+
+
+class JitterForecast(Struct, frozen=True, kw_only=True):
+    """What ranks wait in each step for whichever of them is last, with so many ranks."""
+
+    ranks: int
+    is_measured: bool
+    """Whether the job had so many; otherwise it is the expected maximum of independent ranks."""
+    wait_seconds: float
+    low: float
+    """Lower end of the 90 % interval."""
+    high: float
+
+
+class Collectives(Struct, frozen=True, kw_only=True):
+    """How ranks wait for each other."""
+
+    ranks: int = 0
+    """Recorded ranks; 0 if the job is not distributed."""
+    wait_share: float | None = None
+    """Of the window, mean over ranks."""
+    exchange_share: float | None = None
+    """Of the window: after the last rank has arrived."""
+    bytes_per_s: Signal | None = None
+    latency_seconds: Signal | None = None
+    culprits: list[LateRank] = field(default_factory=list)
+    jitter: list[JitterForecast] = field(default_factory=list)
+    """Now, and with 2, 4 and 8 times as many ranks. Constant differences are not jitter."""
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """The whole answer."""
+
+    schema_version: int = DIAGNOSIS_VERSION
+    fuelline_version: str = ""
+    run: RunSummary
+    verdict: Verdict
+    budget: list[BudgetPart]
+    """Where the window went; shares sum to 1. Empty if there was no window."""
+    findings: list[Finding]
+    steps: StepStats
+    window: Window | None
+    blindspots: list[Blindspot]
+    price_usd_per_hour: float | None = None
+    collectives: Collectives = field(default_factory=Collectives)
+    devices: list[DeviceFacts] = field(default_factory=list)
+    """The job's accelerators with their utilisation ladder; empty if none could be asked."""
+    unused_devices: list[str] = field(default_factory=list)
+    """Accelerators of the host that the job did not use, if that could be seen."""
+    quality: list[Quality] = field(default_factory=list)
+    """What is wrong with an imported trace; empty for recorded runs, whose `blindspots` tell."""
+    trace: TraceAnswer | None = None
+    """What only imported traces have: ledgers, gaps, kernels; null for recorded runs."""
+    fixes: list[LoaderFixes] = field(default_factory=list)
+    """What `run --fix` did, loader by loader; empty without --fix."""
+    settings: list[Remedy] = field(default_factory=list)
+    """Settings that would help and that --fix leaves to the user; empty without --fix."""
+
+    def check(self) -> None:
+        """Raise if the parts contradict each other."""
+        if self.budget and abs(sum(part.share for part in self.budget) - 1) > 1e-6:
+            raise ValueError("budget shares do not sum to 1")
+        if any(part.seconds < 0 for part in self.budget):
+            raise ValueError("a budget part is negative")
+        for ledger in self.trace.ledgers if self.trace is not None else ():
+            ledger.check()
+        if (self.verdict.code is None) != (self.verdict.reason is not None):
+            raise ValueError("a verdict has either a code or a reason")

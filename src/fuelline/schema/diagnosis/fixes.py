@@ -1,0 +1,76 @@
+"""What `fuelline run --fix` did to a running job, and what came of it. Part of `diagnose --json`.
+
+Events are what the job wrote while it ran; LoaderFixes are what is said of them. New fields go last
+with a default.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct, field
+
+from fuelline.schema.diagnosis.trials import Trial  # noqa: TC001 - msgspec resolves it at run time
+from fuelline.schema.run.run_folder import ALLOWED as ALLOWED  # noqa: PLC0414 - passed on
+from fuelline.schema.run.run_folder import FIX_DIR as FIX_DIR  # noqa: PLC0414 - passed on
+from fuelline.schema.run.run_folder import FIX_VARIABLE as FIX_VARIABLE  # noqa: PLC0414 - passed on
+
+Outcome = Literal["kept", "rolled back", "cannot tell"]
+
+
+class FixEvent(Struct, frozen=True, kw_only=True):
+    """One line of the job's own account; fields that an event does not have keep their default."""
+
+    event: str
+    """served, left, change, trial, held, varies, lost, blocked, setting, end."""
+    at_ns: int = 0
+    pid: int = 0
+    number: int = 0
+    """Of the loader in its process; `loader` is the same in older events, or its name."""
+    loader: int | str = 0
+    workers: int = 0
+    prefetch: int | None = None
+    most: int = 0
+    active: int = 0
+    window: int = 0
+    was: tuple[int, int] | None = None
+    """Active workers and window before."""
+    why: str = ""
+    predicted: float | None = None
+    before: list[float] = field(default_factory=list)
+    """Batches a second, a stretch each; likewise after."""
+    after: list[float] = field(default_factory=list)
+    verdict: Outcome = "cannot tell"
+    is_trial: bool = False
+    is_varying: bool = False
+    is_late: bool = False
+    how: str = ""
+    left: int = 0
+    setting: str = ""
+    batches: int | None = None
+    """Taken from the loader's workers until it ended."""
+    is_allowed: bool = False
+    """The user lets workers change in mid-epoch though the dataset draws in them."""
+
+
+class Fix(Struct, frozen=True, kw_only=True):
+    """One change to the running job."""
+
+    why: str
+    trial: Trial
+    outcome: Outcome
+    """kept: faster, and the interval says so. cannot tell: kept or undecided when the job ended."""
+
+
+class LoaderFixes(Struct, frozen=True, kw_only=True):
+    """One loader of one process."""
+
+    loader: str
+    pid: int
+    workers: int
+    """The job's own setting."""
+    workers_at_end: int | None = None
+    """Active when the job ended; null if it was killed."""
+    fixes: list[Fix] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was not done, and why; workers that were lost."""

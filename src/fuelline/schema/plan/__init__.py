@@ -1,0 +1,1 @@
+"""Nouns of a plan: chips, models, estimates, answers."""

@@ -1,0 +1,1 @@
+"""Nouns of a run: what a recording or a trace holds."""

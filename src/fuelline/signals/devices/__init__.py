@@ -1,0 +1,1 @@
+"""Accelerators as their management library showed them, recorded or scraped."""

@@ -1,0 +1,104 @@
+"""What the way a job is built, or recorded, hides from us, and which conclusions that forbids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fuelline.schema.run.recording import Blindspot
+from fuelline.schema.units import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuelline.signals.ranks.hosts import HostView
+    from fuelline.timeline.trainer import Trainer
+
+
+def find_unseen(hosts: Sequence[HostView], trainer: Trainer | None) -> list[Blindspot]:
+    """Everything that is hidden, for the rank that is judged."""
+    trainers = sum(len(host.trainers) for host in hosts)
+    found = []
+    if any(host.run.ended_ns is None for host in hosts):
+        found.append(
+            Blindspot(
+                what="how the job ended",
+                why="it is still running, or its launcher was killed",
+                forbids="its exit code and total time",
+            )
+        )
+    if trainer is not None and trainer.rank is None and trainers > 1:
+        found.append(
+            Blindspot(
+                what=f"{trainers - 1} further training processes",
+                why="they took part in no collective that was seen; this is the one with the most "
+                "steps",
+                forbids="stragglers and waiting between them",
+            )
+        )
+    ranks = max((facts.ranks or 0 for host in hosts for facts in host.processes), default=0)
+    if ranks > trainers:
+        found.append(
+            Blindspot(
+                what=f"{ranks - trainers} of {ranks} ranks",
+                why="they left no steps in this recording",
+                forbids="what they waited for, and blaming them",
+            )
+        )
+    if trainer is not None and trainer.reader_tid != trainer.tid:
+        found.append(
+            Blindspot(
+                what="how long the training thread waits for input, by the clock",
+                why="another thread takes the batches from the loader; stack samples tell about it",
+                forbids="telling short waits from none",
+            )
+        )
+    if trainer is not None and trainer.step_kind == "train" and not trainer.train_loaders:
+        found.append(
+            Blindspot(
+                what="where the training data comes from",
+                why="no DataLoader feeds the steps",
+                forbids="a verdict about input",
+            )
+        )
+    return [*found, *_find_clock_errors(hosts)]
+
+
+def _find_clock_errors(hosts: Sequence[HostView]) -> list[Blindspot]:
+    """How well the hosts' clocks agree, where that matters."""
+    known = [host.offset.error_ns for host in hosts if host.offset.error_ns is not None]
+    lost = [host.run.host for host in hosts if host.offset.error_ns is None]
+    spots = []
+    if lost:
+        spots.append(
+            Blindspot(
+                what=f"how the clock of {', '.join(lost)} differs from {hosts[0].run.host}'s",
+                why="no collective of both was recorded; their wall clocks are taken as they are",
+                forbids="saying who waits for whom across them",
+            )
+        )
+    if max(known) > 0:
+        spots.append(
+            Blindspot(
+                what=f"differences under {duration(max(known) / 1e9)} between hosts",
+                why="their clocks are aligned at collectives, to within that",
+                forbids="calling a rank late by less",
+            )
+        )
+    return spots
+
+
+def why_no_steps(hosts: Sequence[HostView], trainer: Trainer | None) -> str:
+    """Why there is nothing to judge."""
+    if trainer is not None:
+        return "fewer than two steps were seen. Record a longer stretch of training."
+    if not any(host.processes for host in hosts):
+        return (
+            "no process of the job loaded PyTorch with the hooks in place. A job without "
+            "PyTorch, or a python started "
+            "with -S, -I or -E, shows no steps."
+        )
+    return (
+        "PyTorch was loaded, but no batch was taken from a DataLoader and no optimizer stepped. "
+        "Processes that the job did not start, such as workers of a Ray cluster that ran before, "
+        "are not seen."
+    )

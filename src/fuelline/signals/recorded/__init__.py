@@ -1,0 +1,1 @@
+"""Signals of one rank of a recorded run: Timeline in, Facts out."""

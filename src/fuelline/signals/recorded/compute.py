@@ -1,0 +1,224 @@
+"""The step without its input: how much of it would stay if the batch were empty."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.diagnosis.facts import ComputeFacts
+from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.wire import Kind
+from fuelline.signals.recorded.budget import device_wait_frac, step_table, training_batches
+from fuelline.signals.recorded.counters import thread_growth, usual
+from fuelline.signals.statistics import ratio, total
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import HotLine
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.trainer import Trainer
+
+NODE_SPINS = 0.083
+"""CPU time of one operator with next to nothing to compute, forward and backward, in eager PyTorch
+on one core, over that of the observer's fixed piece of Python at the same time: a chain of small
+linear layers, measured by bench/dispatch_floor.py. It was 0.079 at one time, when the machine was
+slow (18 us), and 0.086 at another (12 us); other chains have 0.051 to 0.095."""
+_NODE_FLOOR_NS = 12_000
+"""The same where the observer did not time its piece."""
+_SMALLER = 0.75
+"""A batch is called smaller if it has at most this share of the usual number of samples."""
+_FEW_SMALLER = 2
+_USUALLY = 0.5
+"""A median of the loop's time below this much of its mean: a few loops are much longer."""
+_LARGE_WAIT = 0.2
+"""Of compute: with less waiting for the device the host's own steps tell nearly all of it."""
+
+
+def measure_compute(
+    timeline: Timeline, trainer: Trainer, tiling: Tiling, loop_lines: list[HotLine]
+) -> ComputeFacts:
+    """All that is known about the compute part of a step, waiting for the device included."""
+    waiting = device_wait_frac(loop_lines)
+    # A step ends with its optimizer: what the host waits for after that stands in the next one.
+    after = (pl.col("loop").shift(-1).fill_null(0) * waiting).cast(pl.Int64)
+    steps = step_table(tiling).with_columns(compute_ns=pl.col("compute_ns") + after)
+    mine = timeline.table("events").filter(
+        (pl.col("pid") == trainer.pid)
+        & (pl.col("tid") == trainer.tid)
+        & (pl.col("start_ns") >= tiling.start_ns)
+    )
+    backward = mine.filter(pl.col("kind") == Kind.BACKWARD)
+    timed = backward.filter(pl.col("b") >= 0)  # the hooks read this clock at some passes only
+    nodes = _graph_nodes(timeline, trainer)
+    ran = _ran_when_ready(timeline, trainer, tiling)
+    batches = _samples_by_step(timeline, trainer, tiling)
+    return ComputeFacts(
+        compute_share=ratio(
+            steps["compute_ns"], steps["wall_ns"], "frac", "budget.compute over steps"
+        ),
+        graph_nodes=nodes,
+        node_seconds=_node_seconds(tiling, nodes, backward.height, ran),
+        dispatch_share=_dispatch_share(
+            tiling,
+            nodes,
+            backward.height,
+            floor_ns=_node_floor_ns(timeline, tiling) / ran,
+            compute_ns=float(steps["compute_ns"].sum()),
+        ),
+        fixed_share=_fixed_share(steps, batches, waiting),
+        host_cpu_share=ratio(
+            timed["b"], timed["dur_ns"] * ran, "frac", "backward.cpu over backward"
+        ),
+        batch_samples=_batch_samples(timeline, trainer, tiling),
+        core_wait_share=_core_wait_share(timeline, trainer, tiling),
+        passes_per_batch=_passes_per_batch(timeline, trainer, tiling),
+    )
+
+
+def _core_wait_share(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+    grown = thread_growth(timeline, tiling, trainer.tid)
+    if grown is None:
+        return Missing(reason="the trainer's clocks were not read twice")
+    return total(grown[1] / tiling.wall_ns, "frac", "clocks.runq over window")
+
+
+def _graph_nodes(timeline: Timeline, trainer: Trainer) -> Signal:
+    counted = timeline.table("events").filter(
+        (pl.col("pid") == trainer.pid) & (pl.col("kind") == Kind.BACKWARD) & (pl.col("a") > 0)
+    )
+    if not counted.height:
+        return Missing(reason="no backward pass was counted: fewer than five, or none")
+    return total(float(counted["a"].median()), "count", "backward.nodes", counted.height)  # type: ignore[arg-type]
+
+
+def _spent_ns(tiling: Tiling, *parts: str) -> float:
+    tiles = tiling.tiles.filter(pl.col("part").is_in(parts))
+    return float((tiles["end_ns"] - tiles["start_ns"]).sum())
+
+
+def _ran_when_ready(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> float:
+    """Of the time that the trainer was ready to run: it had a core. 1 if that was not seen.
+
+    On a crowded host a step takes longer without any more work in it; this takes the crowd out.
+    """
+    oncpu, queued = thread_growth(timeline, tiling, trainer.tid) or (0.0, 0.0)
+    return oncpu / (oncpu + queued) if oncpu > 0 else 1.0
+
+
+def _node_seconds(tiling: Tiling, nodes: Signal, backwards: int, ran: float) -> Signal:
+    if isinstance(nodes, Missing) or not backwards:
+        return Missing(reason="the graph was not counted")
+    spent = _spent_ns(tiling, "forward", "backward") * ran
+    return total(
+        spent / (nodes.value * backwards) / 1e9, "s", "forward and backward per node", backwards
+    )
+
+
+def _node_floor_ns(timeline: Timeline, tiling: Tiling) -> float:
+    spin_ns = usual(timeline, tiling, "core.spin_ns")
+    return _NODE_FLOOR_NS if spin_ns is None else NODE_SPINS * spin_ns
+
+
+def _dispatch_share(
+    tiling: Tiling, nodes: Signal, backwards: int, *, floor_ns: float, compute_ns: float
+) -> Signal:
+    if isinstance(nodes, Missing) or not backwards or not compute_ns:
+        return Missing(reason="the graph was not counted")
+    fixed = _spent_ns(tiling, "optimizer") + min(
+        nodes.value * floor_ns * backwards, _spent_ns(tiling, "forward", "backward")
+    )
+    return total(fixed / compute_ns, "frac", "optimizer and operator floor over compute", backwards)
+
+
+def _samples_by_step(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
+    """Samples that each step consumed: | step | samples |."""
+    batches = training_batches(timeline, trainer)
+    used = _used_at(timeline, trainer, batches).filter(pl.col("used_ns") > tiling.start_ns)
+    index = tiling.boundaries.search_sorted(used["used_ns"], side="left").cast(pl.Int64) - 1
+    return (
+        used.with_columns(index.alias("step"))
+        .group_by("step")
+        .agg(pl.col("b").sum().alias("samples"))
+        .filter(pl.col("samples") > 0)
+    )
+
+
+def _used_at(timeline: Timeline, trainer: Trainer, batches: pl.DataFrame) -> pl.DataFrame:
+    """When each batch was learned from: b, used_ns.
+
+    A loader that fetches ahead takes a batch in the step before. So the first batch of an epoch
+    belongs to its first backward pass, and so on, where there are as many of one as of the other;
+    where there never are, a batch belongs to the step that it was taken in.
+    """
+    is_backward = (pl.col("pid") == trainer.pid) & (pl.col("kind") == Kind.BACKWARD)
+    passes = timeline.table("events").filter(is_backward).select("kind", "start_ns", "b", "e")
+    both = (
+        pl.concat([batches.select("kind", "start_ns", "b", "e"), passes])
+        .sort("start_ns")
+        .with_columns(epoch=((pl.col("kind") == Kind.NEXT) & (pl.col("e") == 0)).cum_sum())
+        .with_columns(number=pl.int_range(pl.len()).over("epoch", "kind"))
+    )
+    taken, learned = (
+        both.filter(pl.col("kind") == kind).with_columns(size=pl.len().over("epoch"))
+        for kind in (Kind.NEXT, Kind.BACKWARD)
+    )
+    used = taken.join(learned, on=["epoch", "number", "size"], how="inner", suffix="_learned")
+    if used.height:
+        return used.select("b", used_ns="start_ns_learned")
+    return batches.select("b", used_ns="end_ns")
+
+
+def _batch_samples(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+    sizes = training_batches(timeline, trainer).filter(
+        (pl.col("end_ns") > tiling.start_ns) & (pl.col("b") > 0)
+    )["b"]
+    if not sizes.len():
+        return Missing(reason="no batch size was seen")
+    return total(_median(sizes), "count", "samples per batch", sizes.len())
+
+
+def _passes_per_batch(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+    passes = timeline.table("events").filter(
+        (pl.col("pid") == trainer.pid)
+        & (pl.col("kind") == Kind.BACKWARD)
+        & (pl.col("start_ns") > tiling.start_ns)
+    )
+    batches = training_batches(timeline, trainer).filter(pl.col("end_ns") > tiling.start_ns)
+    if not batches.height:
+        return Missing(reason="no batch was taken inside the window")
+    return total(passes.height / batches.height, "count", "backward over next", batches.height)
+
+
+def _waits_now_and_then(steps: pl.DataFrame, waiting: float) -> bool:
+    """The host waits for the device in a few steps, for the work of those between as well."""
+    waited = float(steps["loop"].sum()) * waiting
+    is_rare = _median(steps["loop"]) < _USUALLY * float(steps["loop"].mean() or 0.0)  # type: ignore[arg-type]
+    return is_rare and waited > _LARGE_WAIT * float(steps["compute_ns"].sum())
+
+
+def _fixed_share(steps: pl.DataFrame, batches: pl.DataFrame, waiting: float) -> Signal:
+    """Intercept of compute time over batch size, as a share of a usual step's compute time.
+
+    Uses medians of the usual and of the smaller steps (the last batch of an epoch), because a
+    least squares line would follow the few slow steps that every job has.
+    """
+    joined = steps.join(batches, on="step")
+    usual_size = joined["samples"].median() if joined.height else None
+    if not isinstance(usual_size, (int, float)) or usual_size <= 1:
+        return Missing(reason="no batch sizes to compare")
+    smaller = joined.filter(pl.col("samples") <= _SMALLER * usual_size)
+    usual = joined.filter((pl.col("samples") - usual_size).abs() <= 0.05 * usual_size)
+    if _waits_now_and_then(steps, waiting):
+        return Missing(reason="the host waits for the device now and then, for several steps")
+    if smaller.height < _FEW_SMALLER or usual.height < _FEW_SMALLER:
+        return Missing(reason="all batches had the same size")
+    size_small, time_small = _median(smaller["samples"]), _median(smaller["compute_ns"])
+    time_usual = _median(usual["compute_ns"])
+    per_sample = (time_usual - time_small) / (usual_size - size_small)
+    share = min(1.0, max(0.0, 1 - per_sample * usual_size / time_usual))
+    return Reading(value=share, unit="frac", count=smaller.height, origin="compute over batch size")
+
+
+def _median(series: pl.Series) -> float:
+    return float(series.median() or 0.0)  # type: ignore[arg-type]

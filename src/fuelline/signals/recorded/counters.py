@@ -1,0 +1,136 @@
+"""Growth of cumulative counters inside the window: of the host, of the job's processes.
+
+Counters grow all the time; where only excerpts of a run are kept, so is that share of the growth.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.segments import Span
+
+_FEW_READINGS = 4
+"""Fewer have no middle: the mean is all that can be said."""
+
+
+def growth(timeline: Timeline, span: Span, name: str) -> float | None:
+    """How much a host counter grew over the window; None if its source was not read twice.
+
+    Only changes were written down, so the value at a moment is the last one before it, and a source
+    was read when any of its names changed. The growth between readings stands for the window.
+    """
+    rows, looks = _readings(timeline, name)
+    first_ns, last_ns = _looked(looks, span)
+    if last_ns <= first_ns:
+        return None
+    grown = _value_at(rows, last_ns) - _value_at(rows, first_ns)
+    return max(0.0, grown) * timeline.kept_frac * span.wall_ns / (last_ns - first_ns)
+
+
+def usual_rate(timeline: Timeline, span: Span, name: str) -> float | None:
+    """Per second, in the middle one of the times between two readings inside the window.
+
+    A pause of the job, or of the machine, lowers the mean over the window and not this.
+    """
+    rows, looks = _readings(timeline, name)
+    inside = looks.filter((looks >= span.start_ns) & (looks <= span.end_ns))
+    if inside.len() < _FEW_READINGS:
+        return None
+    values = pl.DataFrame({"at_ns": inside}).join_asof(rows, on="at_ns")
+    rates = values.select(pl.col("value").diff() / pl.col("at_ns").diff() * 1e9).to_series()
+    return float(rates.median()) * timeline.kept_frac  # type: ignore[arg-type]
+
+
+def _readings(timeline: Timeline, name: str) -> tuple[pl.DataFrame, pl.Series]:
+    """The values that were written down, and when they were looked at."""
+    host = timeline.table("host")
+    source = name.partition(".")[0]
+    looks = host.filter(pl.col("name").str.starts_with(f"{source}."))["at_ns"].unique().sort()
+    rows = host.filter(pl.col("name") == name).sort("at_ns")
+    return rows, looks.filter(looks >= rows["at_ns"].min()) if rows.height else looks.clear()
+
+
+def _looked(looks: pl.Series, span: Span) -> tuple[int, int]:
+    """First and last reading inside the window; with fewer than two, also the last before it."""
+    inside = looks.filter((looks >= span.start_ns) & (looks <= span.end_ns))
+    if inside.len() < 2:
+        before = looks.filter(looks < span.start_ns).tail(1)
+        inside = pl.concat([before, inside])
+    return (int(inside[0]), int(inside[-1])) if inside.len() else (0, 0)
+
+
+def _value_at(rows: pl.DataFrame, at_ns: int) -> float:
+    return float(rows.filter(pl.col("at_ns") <= at_ns)["value"][-1])
+
+
+def latest(timeline: Timeline, name: str) -> float | None:
+    """The last value of a host gauge; None if it was never read."""
+    rows = timeline.table("host").filter(pl.col("name") == name).sort("at_ns")
+    return float(rows["value"][-1]) if rows.height else None
+
+
+def usual(timeline: Timeline, span: Span, name: str) -> float | None:
+    """The middle one of a gauge's values inside the window; None if there is none."""
+    rows = timeline.table("host").filter(
+        (pl.col("name") == name) & pl.col("at_ns").is_between(span.start_ns, span.end_ns)
+    )
+    return float(rows["value"].median()) if rows.height else None  # type: ignore[arg-type]
+
+
+def process_growth(timeline: Timeline, span: Span, column: str) -> float | None:
+    """How much a counter grew over the window in all processes; None if the kernel refused it.
+
+    A process that was first seen inside the window had its counters at zero when it began; one that
+    lived shorter than a sample is not seen. The growth until the last sample stands for the window.
+    """
+    rows = timeline.table("processes").filter(
+        (pl.col("at_ns") <= span.end_ns) & (pl.col(column) >= 0)
+    )
+    last_ns = rows["at_ns"].max()
+    if not isinstance(last_ns, int) or last_ns <= span.start_ns:
+        return None
+    before = pl.col(column).filter(pl.col("at_ns") <= span.start_ns).last().fill_null(0)
+    grown = rows.sort("at_ns").group_by("pid").agg((pl.col(column).last() - before).alias("grown"))
+    of_window = float(grown["grown"].sum()) * timeline.kept_frac
+    return of_window * span.wall_ns / (last_ns - span.start_ns)
+
+
+def thread_growth(timeline: Timeline, span: Span, tid: int) -> tuple[float, float] | None:
+    """Nanoseconds that a thread of the trainer's process ran and that it waited for a core.
+
+    None if its clocks were not read twice inside the window.
+    """
+    clocks = _clocks(timeline, span).filter((pl.col("pid") == span.pid) & (pl.col("tid") == tid))
+    if clocks.height < 2:
+        return None
+    grown = clocks.select(pl.col("oncpu_ns", "runq_ns").max() - pl.col("oncpu_ns", "runq_ns").min())
+    oncpu, queued = grown.row(0)
+    return float(oncpu) * timeline.kept_frac, float(queued) * timeline.kept_frac
+
+
+def queued_growth(timeline: Timeline, span: Span) -> float | None:
+    """Nanoseconds that all threads of the job waited for a core; None if no clock was read twice.
+
+    Each thread's growth between its own readings stands for the window.
+    """
+    clocks = (
+        _clocks(timeline, span)
+        .group_by("pid", "tid")
+        .agg(
+            grown=pl.col("runq_ns").max() - pl.col("runq_ns").min(),
+            seen_ns=pl.col("at_ns").max() - pl.col("at_ns").min(),
+        )
+        .filter(pl.col("seen_ns") > 0)
+    )
+    if not clocks.height:
+        return None
+    grown_ns = clocks["grown"] * (span.wall_ns / clocks["seen_ns"])
+    return float(grown_ns.sum()) * timeline.kept_frac
+
+
+def _clocks(timeline: Timeline, span: Span) -> pl.DataFrame:
+    return timeline.table("clocks").filter(pl.col("at_ns").is_between(span.start_ns, span.end_ns))

@@ -1,0 +1,166 @@
+"""The fetches of training batches and what the threads that made them were doing meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.readings import Missing, Signal
+from fuelline.schema.wire import Flag, Kind, Phase
+from fuelline.signals.recorded.budget import training_batches
+from fuelline.signals.statistics import total
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import HotLine
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.trainer import Trainer
+
+STORAGE_STATES = ("read", "fault", "socket")
+BUSY_STATES = (*STORAGE_STATES, "running", "metadata", "lock", "sleep", "write", "other")
+"""All but `pipe`, in which a worker waits for something to do."""
+_MOSTLY_LOCKED = 0.5
+
+
+@dataclass(frozen=True)
+class Fetches:
+    """The fetches of training batches inside the window, and thread states meanwhile."""
+
+    rows: pl.DataFrame
+    """FETCH joined with FETCH_IO: pid, start_ns, dur_ns, samples, cpu_ns, runq_ns, collate_ns,
+    read_bytes, disk_bytes, calls, faults, system_ns. -1 where the kernel refused."""
+    states: pl.DataFrame
+    """Samples of the fetching threads while the trainer waited."""
+    threads: int
+    """Fetching threads at a time: the workers, or the trainer itself."""
+    looks: int
+    """Samples of the fetching threads themselves: `states` may be those of their helpers."""
+
+    def at_a_time(self, *states: str) -> Signal:
+        """How many of the threads were in these states at once, on average.
+
+        Not every thread is looked at in every round, so this is their share of all looks times
+        their number.
+        """
+        looks = int(self.states["count"].sum())
+        if not looks:
+            return Missing(reason="no fetching thread was sampled while the trainer waited")
+        hits = int(self.states.filter(pl.col("state").is_in(states))["count"].sum())
+        return total(self.threads * hits / looks, "count", "states while waiting", looks)
+
+
+def collect_fetches(
+    timeline: Timeline, trainer: Trainer, tiling: Tiling, lines: list[HotLine]
+) -> Fetches:
+    """Pick out what concerns the training loader.
+
+    A sleep inside a line that reads a file is a delayed read: some file systems and shims wait that
+    way.
+    """
+    states = timeline.table("states").filter(
+        pl.col("phase").is_in(_wait_phases(trainer))
+        & (pl.col("window_ns") >= tiling.start_ns - 10**9)
+        & (pl.col("window_ns") <= tiling.end_ns)
+    )
+    waiting = states.filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.reader_tid))
+    rows = fetch_table(timeline, trainer).filter(
+        (pl.col("start_ns") + pl.col("dur_ns")).is_between(tiling.start_ns, tiling.end_ns)
+    )
+    workers = _busy_workers(trainer, rows)
+    fetching = (
+        states.filter(pl.col("pid").is_in(workers) & (pl.col("tid") == pl.col("pid")))
+        if workers
+        else waiting
+    )
+    looks = int(fetching["count"].sum())
+    fetching = _behind_locks(states, fetching)
+    if _sleeps_in_reads(lines):
+        fetching = fetching.with_columns(pl.col("state").replace("sleep", "read"))
+    return Fetches(
+        rows=rows,
+        states=fetching,
+        threads=max(1, min(trainer.workers, len(workers))),
+        looks=looks,
+    )
+
+
+def _wait_phases(trainer: Trainer) -> list[int]:
+    if trainer.reader_tid != trainer.tid:  # phases are the trainer's, who waits for its reader
+        return [int(phase) for phase in Phase]
+    phases = [Phase.WAIT] if trainer.step_kind == "train" else [Phase.WAIT, Phase.EVAL_WAIT]
+    return [int(phase) for phase in phases]
+
+
+def _busy_workers(trainer: Trainer, rows: pl.DataFrame) -> list[int]:
+    """Workers that fetched something, else all: `run --fix` has some in reserve, which sleep."""
+    busy = rows["pid"].unique().to_list()
+    return [pid for pid in trainer.worker_pids if pid in busy] or list(trainer.worker_pids)
+
+
+def _behind_locks(states: pl.DataFrame, fetching: pl.DataFrame) -> pl.DataFrame:
+    """A fetching thread that waits for a lock has helpers: what those do is what it waits for.
+
+    A lock of a file is held by another process: there is nothing behind it in this one.
+    """
+    busy = int(fetching.filter(pl.col("state") != "pipe")["count"].sum())
+    at_lock = (pl.col("state") == "lock") & (pl.col("place") == 0)
+    if int(fetching.filter(at_lock)["count"].sum()) <= _MOSTLY_LOCKED * busy:
+        return fetching
+    helpers = states.filter(
+        pl.col("pid").is_in(fetching["pid"].unique().implode())
+        & ~pl.col("state").is_in(["lock", "pipe"])
+        & ~pl.col("tid").is_in(fetching["tid"].unique().implode())
+    )
+    working = fetching.filter(~at_lock)
+    return pl.concat([working, helpers]) if helpers.height else fetching
+
+
+def _sleeps_in_reads(lines: list[HotLine]) -> bool:
+    """Sleeping threads are at lines that read files, not at lines that call sleep()."""
+    reads = sum(line.share for line in lines if line.stage in ("read", "decode"))
+    return reads > sum(line.share for line in lines if line.stage == "sleep")
+
+
+def fetch_table(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
+    """All fetches of training batches of the run, with their I/O."""
+    pids = trainer.worker_pids or (trainer.pid,)
+    events = timeline.table("events").filter(
+        pl.col("pid").is_in(pids)
+        & (pl.col("flags").cast(pl.Int64) & int(Flag.END | Flag.ERROR) == 0)
+    )
+    if not trainer.worker_pids:
+        events = _inside(events, training_batches(timeline, trainer))
+    fetches = events.filter(pl.col("kind") == Kind.FETCH).select(
+        "pid",
+        "tid",
+        "start_ns",
+        "dur_ns",
+        pl.col("b").alias("samples"),
+        pl.col("c").alias("cpu_ns"),
+        pl.col("d").alias("runq_ns"),
+        pl.col("e").alias("collate_ns"),
+    )
+    traffic = events.filter(pl.col("kind") == Kind.FETCH_IO).select(
+        "pid",
+        "tid",
+        "start_ns",
+        pl.col("a").alias("read_bytes"),
+        pl.col("b").alias("disk_bytes"),
+        pl.col("c").alias("calls"),
+        pl.col("d").alias("faults"),
+        pl.col("e").alias("system_ns"),
+    )
+    return fetches.join(traffic, on=["pid", "tid", "start_ns"], how="left").sort("start_ns")
+
+
+def _inside(events: pl.DataFrame, batches: pl.DataFrame) -> pl.DataFrame:
+    """Events of one process that begin while its trainer takes a batch: not those of validation."""
+    taken = batches.select("start_ns", "end_ns").sort("start_ns")
+    return (
+        events.sort("start_ns")
+        .join_asof(taken, on="start_ns", strategy="backward")
+        .filter(pl.col("start_ns") <= pl.col("end_ns"))
+        .drop("end_ns")
+    )

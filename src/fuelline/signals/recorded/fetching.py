@@ -1,0 +1,281 @@
+"""What the threads that prepare batches did while the trainer waited for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.diagnosis.facts import InputFacts, PlaceFacts
+from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.wire import Kind
+from fuelline.signals.recorded.budget import find_failed_hook, measure_wait, training_batches
+from fuelline.signals.recorded.fetches import BUSY_STATES, STORAGE_STATES
+from fuelline.signals.statistics import proportion, ratio, total
+from fuelline.timeline.intervals import covered_ns, merge, total_ns
+
+if TYPE_CHECKING:
+    from fuelline.signals.recorded.fetches import Fetches
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.trainer import Trainer
+
+_FEW_SAMPLES = 20
+"""Fewer samples of waiting than this do not carry a decomposition: 1 s at 20 per second."""
+_FEW_HELPERS = 5
+"""Helpers of threads that were looked at often enough are mostly at a lock, too, as of a Python
+that runs one of them at a time: the few that are not say what the others wait for."""
+_KEPT_UP = 0.8
+"""Workers with nothing to do for four fifths of the trainer's wait are not what it waits for."""
+_SETS_NO_PACE = 0.5
+_PICKLING = 0.25
+"""Of the wait: with less of it in pickling, that is not what the trainer waits for either."""
+_BLOCKED_FRAC = 0.2
+"""Fetches that are blocked for less compute, whatever they may be blocked in."""
+
+
+def measure_input(
+    timeline: Timeline,
+    trainer: Trainer,
+    tiling: Tiling,
+    fetches: Fetches,
+    *,
+    hidden_frac: float,
+    queue_wait: Signal | None = None,
+) -> InputFacts:
+    """Waiting for input and its decomposition.
+
+    `queue_wait` is what stands for it where another thread takes the batches from the loader.
+    """
+    unseen = _unseen_wait(timeline, trainer)
+    rows = fetches.rows
+    wall = rows["dur_ns"]
+    batches = _batches_within(timeline, trainer, tiling)
+    shares = _state_shares(fetches, batches)
+    sizes = batches.filter(pl.col("c") >= 0)["c"]
+    return InputFacts(
+        exposed_share=unseen or queue_wait or measure_wait(tiling, hidden_frac),
+        wait_share=unseen or queue_wait or measure_wait(tiling),
+        **shares,
+        collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
+        pickle_share=_pickle_share(timeline, trainer, tiling, batches),
+        unpickle_share=_unpickle_share(trainer, batches),
+        system_share=_known_ratio(rows, "system_ns", "cpu_ns", "fetch.system over cpu"),
+        fetchers=fetches.at_a_time(*BUSY_STATES),
+        fetch_seconds=total(_mean(wall) / 1e9, "s", "fetch.dur", rows.height)
+        if rows.height
+        else Missing(reason="no fetch ended inside the window"),
+        batch_bytes=total(_mean(sizes), "bytes", "next.bytes", sizes.len())
+        if sizes.len()
+        else Missing(reason="no batch was measured inside the window"),
+        pickled_bytes=_pickled_bytes(timeline, trainer, tiling),
+        place=_top_place(
+            timeline,
+            fetches.states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"])),
+        ),
+        lock_place=_top_place(timeline, _at_file_locks(fetches.states)),
+    )
+
+
+def keeps_up(timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetches) -> bool:
+    """Whether batches were ready while the trainer took them: workers had nothing to do.
+
+    By what they were seen doing meanwhile; where the trainer waited too little for that, by the
+    clocks of their fetches: who is busy for half of the time or less does not set the pace. Those
+    whose queue is still pickling have nothing to do either, and are not done.
+    """
+    if not trainer.worker_pids:
+        return False
+    looks = int(fetches.states["count"].sum())
+    idle = int(fetches.states.filter(pl.col("state") == "pipe")["count"].sum())
+    if looks >= _FEW_SAMPLES:
+        is_idle = idle >= _KEPT_UP * looks
+    else:
+        busy = measure_busy(timeline, trainer, tiling, fetches)
+        is_idle = isinstance(busy, Reading) and busy.value <= _SETS_NO_PACE
+    if not is_idle:
+        return False
+    batches = _batches_within(timeline, trainer, tiling)
+    pickled = _pickle_share(timeline, trainer, tiling, batches)
+    return isinstance(pickled, Reading) and pickled.value < _PICKLING
+
+
+def measure_busy(timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetches) -> Signal:
+    """Of the workers' time: in a fetch or serialising, by their own clocks."""
+    if not fetches.rows.height:
+        return Missing(reason="no fetch ended inside the window")
+    pickled = find_handoffs(timeline, trainer, tiling)["dur_ns"]
+    busy_ns = float(fetches.rows["dur_ns"].sum()) + float(pickled.sum())
+    share = min(1.0, busy_ns / (fetches.threads * tiling.wall_ns))
+    return total(share, "frac", "fetches over workers", fetches.rows.height)
+
+
+def find_handoffs(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
+    """Batches that workers serialised inside the window."""
+    return timeline.table("events").filter(
+        (pl.col("kind") == Kind.HANDOFF)
+        & pl.col("pid").is_in(trainer.worker_pids)
+        & pl.col("start_ns").is_between(tiling.start_ns, tiling.end_ns)
+    )
+
+
+def _batches_within(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
+    return training_batches(timeline, trainer).filter(
+        pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
+    )
+
+
+def _unseen_wait(timeline: Timeline, trainer: Trainer) -> Missing | None:
+    """Why the training thread's waiting cannot be seen, if it cannot."""
+    failed = find_failed_hook(timeline)
+    if failed is not None:
+        return Missing(reason=f"{failed.what} failed: {failed.why}")
+    if not trainer.train_loaders:
+        return Missing(reason="no DataLoader feeds the steps")
+    return None
+
+
+def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
+    """Decompose the fetching threads' time while the trainer waited.
+
+    `running` covers having a core and waiting for one; the fetches' own CPU and run-queue clocks,
+    which are exact, tell the two apart.
+    """
+    names = ("cpu", "core_wait", "read", "metadata", "sleep", "lock", "file_lock", "idle")
+    counts = dict(fetches.states.group_by("state").agg(pl.col("count").sum()).iter_rows())
+    seen = sum(counts.values())
+    busy = seen - counts.get("pipe", 0)
+    if fetches.looks < _FEW_SAMPLES or seen < _FEW_HELPERS:
+        reason = f"only {seen} samples of fetching threads while the trainer waited"
+        unseen: dict[str, Signal] = {f"{name}_share": Missing(reason=reason) for name in names}
+        return unseen | _clock_shares(fetches, batches)
+    cpu_part = _cpu_part(fetches.rows)
+    reading = sum(counts.get(state, 0) for state in STORAGE_STATES)
+    running = counts.get("running", 0)
+    origin = "states while waiting"
+    return {
+        "cpu_share": proportion(running * cpu_part, busy, f"{origin}: cpu"),
+        "core_wait_share": proportion(running * (1 - cpu_part), busy, f"{origin}: run queue"),
+        "read_share": proportion(reading, busy, f"{origin}: read, fault, socket"),
+        "metadata_share": proportion(counts.get("metadata", 0), busy, f"{origin}: metadata"),
+        "sleep_share": proportion(counts.get("sleep", 0), busy, f"{origin}: sleep"),
+        "lock_share": proportion(counts.get("lock", 0), busy, f"{origin}: lock"),
+        "file_lock_share": proportion(
+            int(_at_file_locks(fetches.states)["count"].sum()), busy, f"{origin}: lock of a file"
+        ),
+        "idle_share": proportion(counts.get("pipe", 0), seen, f"{origin}: pipe"),
+    }
+
+
+def _at_file_locks(states: pl.DataFrame) -> pl.DataFrame:
+    """Locks of memory have no place; those of files have."""
+    return states.filter((pl.col("state") == "lock") & (pl.col("place") > 0))
+
+
+def _clock_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
+    """The same by the fetches' own clocks, for workers that come and go between two samples.
+
+    These know what a fetch computes, not what it is blocked in: if that is more than a little,
+    nothing is said. What little it is counts as reading, which it is at most.
+    """
+    known = fetches.rows.filter((pl.col("cpu_ns") >= 0) & (pl.col("runq_ns") >= 0))
+    wall_ns, cpu_ns, queued_ns = (
+        float(known[name].sum()) for name in ("dur_ns", "cpu_ns", "runq_ns")
+    )
+    blocked_ns = max(0.0, wall_ns - cpu_ns - queued_ns)
+    waits = merge(batches.select("start_ns", "end_ns"))
+    room_ns = fetches.threads * total_ns(waits)
+    if known.height < _FEW_SAMPLES or blocked_ns > _BLOCKED_FRAC * wall_ns or not room_ns:
+        return {}
+    spans = known.select("start_ns", (pl.col("start_ns") + pl.col("dur_ns")).alias("end_ns"))
+    busy_ns = min(float(covered_ns(spans, waits).sum()), room_ns)
+
+    def share(part_ns: float, whole_ns: float, what: str) -> Signal:
+        return proportion(known.height * part_ns / whole_ns, known.height, f"fetch clocks: {what}")
+
+    return {
+        "cpu_share": share(wall_ns - queued_ns - blocked_ns, wall_ns, "cpu"),
+        "core_wait_share": share(queued_ns, wall_ns, "run queue"),
+        "read_share": share(blocked_ns, wall_ns, "blocked"),
+        "metadata_share": share(0.0, wall_ns, "within blocked"),
+        "idle_share": share(room_ns - busy_ns, room_ns, "no fetch while waiting"),
+    }
+
+
+def _cpu_part(rows: pl.DataFrame) -> float:
+    """Of the time that fetches were ready to run: they had a core."""
+    known = rows.filter((pl.col("cpu_ns") >= 0) & (pl.col("runq_ns") >= 0))
+    cpu, queued = float(known["cpu_ns"].sum()), float(known["runq_ns"].sum())
+    return cpu / (cpu + queued) if cpu + queued > 0 else 1.0
+
+
+def _known_ratio(rows: pl.DataFrame, part: str, whole: str, origin: str) -> Signal:
+    known = rows.filter((pl.col(part) >= 0) & (pl.col(whole) >= 0))
+    return ratio(known[part], known[whole], "frac", origin)
+
+
+def _pickle_share(
+    timeline: Timeline, trainer: Trainer, tiling: Tiling, batches: pl.DataFrame
+) -> Signal:
+    if not trainer.worker_pids:
+        return Missing(reason="no workers, nothing is pickled")
+    pickled = find_handoffs(timeline, trainer, tiling)
+    waited = float(batches["dur_ns"].sum())
+    if waited <= 0:
+        return Missing(reason="the trainer never waited")
+    return total(
+        float(pickled["dur_ns"].sum()) / waited, "frac", "handoff over wait", pickled.height
+    )
+
+
+def _pickled_bytes(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+    sizes = find_handoffs(timeline, trainer, tiling)["a"]
+    if not sizes.len():
+        return Missing(reason="no batch was pickled inside the window")
+    return total(_mean(sizes), "bytes", "handoff.pickled", sizes.len())
+
+
+def _unpickle_share(trainer: Trainer, batches: pl.DataFrame) -> Signal:
+    if not trainer.worker_pids:
+        return Missing(reason="no workers, nothing is unpickled")
+    known = batches.filter(pl.col("d") >= 0)["d"]
+    waited = float(batches["dur_ns"].sum())
+    if not known.len() or not waited:
+        return Missing(reason="the trainer's CPU time in next() was not read")
+    # Read at some batches only, whose waits may be short or long: their mean stands for all.
+    spent = _mean(known) * batches.height
+    return total(min(1.0, spent / waited), "frac", "next.cpu over next", known.len())
+
+
+def _top_place(timeline: Timeline, blocked: pl.DataFrame) -> PlaceFacts | None:
+    seen = int(blocked["count"].sum())
+    known = blocked.filter(pl.col("place") > 0).join(
+        timeline.table("places"), left_on="place", right_on="id", how="inner"
+    )
+    if not known.height:
+        return None
+    mount = (
+        known.group_by("mount")
+        .agg(pl.col("count").sum())
+        .sort("count", "mount", descending=[True, False])["mount"][0]
+    )
+    top = (
+        known.filter(pl.col("mount") == mount)
+        .group_by("path", "mount", "fstype", "device", "syscall")
+        .agg(pl.col("count").sum())
+        .sort("count", "path", descending=[True, False])
+    )
+    row = top.row(0, named=True)
+    share = float(top["count"].sum()) / seen
+    return PlaceFacts(
+        path=row["path"],
+        mount=row["mount"],
+        fstype=row["fstype"],
+        device=row["device"],
+        syscall=row["syscall"],
+        share=share,
+    )
+
+
+def _mean(series: pl.Series) -> float:
+    return float(series.mean() or 0.0)  # type: ignore[arg-type]

@@ -1,0 +1,104 @@
+"""Which line of user code the time goes to, from stack samples. Library frames only give the stage.
+
+A stack of a worker, outermost first, and what is read from it:
+
+    _worker_loop (…/torch/utils/data/_utils/worker.py:349)
+    fetch (…/torch/utils/data/_utils/fetch.py:54)          the fetch: everything below is its work
+    __getitem__ (/home/me/train.py:31)                     the deepest line of user code
+    convert (…/site-packages/PIL/Image.py:1100)
+    load (…/site-packages/PIL/ImageFile.py:390)            a decoder: the stage is decode
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from fuelline.signals.recorded.stack_samples import (
+    Spot,
+    comes_before,
+    find_loop_stage,
+    find_most_common,
+    find_stacks,
+    find_user_line,
+    rank_lines,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fuelline.schema.diagnosis.facts import HotLine
+    from fuelline.signals.recorded.stack_samples import Frame
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.trainer import Trainer
+
+_FETCH = re.compile(r"/torch/utils/data/_utils/fetch\.py$")
+_COLLATE = re.compile(r"/torch/utils/data/_utils/collate\.py$")
+_COLLATE_HOOK = re.compile(r"/fuelline/record/hooks/(torch/)?worker\.py$")
+"""Without the folder in recordings of earlier versions."""
+_DECODER_FILE = re.compile(
+    r"/PIL/\w*ImagePlugin\.py$|/PIL/ImageFile\.py$|/(gzip|bz2|lzma|zipfile|tarfile|_compression)(/__init__|/_path)?\.py$"
+    r"|/(zstandard|imageio|tifffile|soundfile|librosa|av|decord|h5py|pydicom|nibabel)/"
+    r"|/json/decoder\.py$|/torchvision/io/|/torchaudio/"
+)
+_DECODER_TEXT = re.compile(
+    r"decompress|imdecode|decode_|\.decode\(|json\.loads|pickle\.loads|frombuffer"
+)
+_READER_TEXT = re.compile(
+    r"\bopen\(|\.read(into|line|lines|all)?\(|\bread_|np\.load\(|memmap|torch\.load\(|\.get_object\("
+)
+_SLEEP_TEXT = re.compile(r"\bsleep\(")
+
+
+def find_fetch_lines(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> list[HotLine]:
+    """Hottest lines of user code inside fetches, in workers or in the trainer with 0 workers."""
+    pids = trainer.worker_pids or (trainer.pid,)
+    hits: Counter[Spot] = Counter()
+    for frames, count in find_stacks(timeline, tiling, pids):
+        start = next((at for at, frame in enumerate(frames) if _FETCH.search(frame.file)), None)
+        if start is not None:
+            hits[_fetch_spot(frames[start + 1 :], frames[start], timeline.source_lines)] += count
+    return rank_lines(hits, timeline.source_lines)
+
+
+def find_loop_lines(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> list[HotLine]:
+    """Hottest lines of the trainer's own loop: outside loader, backward, optimizer, saving.
+
+    A model that is called after the backward pass is evaluated there, which is the loop's own.
+    """
+    hits: Counter[Spot] = Counter()
+    stacks = list(find_stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid))
+    backward = find_most_common(stacks, "backward", timeline.source_lines)
+    for frames, count in stacks:
+        spot, stage = find_user_line(frames), find_loop_stage(frames, timeline.source_lines)
+        if stage == "forward" and comes_before(frames, backward) is False:
+            stage = "loop"
+        if spot is not None and stage in ("loop", "sync", "forward"):
+            hits[spot._replace(stage=stage)] += count
+    return rank_lines(hits, timeline.source_lines)
+
+
+def _fetch_spot(below: list[Frame], fetch: Frame, sources: Mapping[str, str]) -> Spot:
+    spot = find_user_line(below) or Spot(fetch.place, fetch.function, own=False, stage="")
+    innermost = sources.get(below[-1].place, "") if below else ""
+    text = sources.get(spot.place, "") if spot.own else innermost
+    return spot._replace(stage=_fetch_stage(below, text))
+
+
+def _fetch_stage(frames: list[Frame], text: str) -> str:
+    """The stage of one stack below fetch; `text` is the innermost line and the user's line."""
+    if any(_COLLATE.search(frame.file) or _is_timed_collate(frame) for frame in frames):
+        return "collate"
+    if any(_DECODER_FILE.search(frame.file) for frame in frames):
+        return "decode"
+    for stage, words in (("sleep", _SLEEP_TEXT), ("decode", _DECODER_TEXT), ("read", _READER_TEXT)):
+        if words.search(text):
+            return stage
+    return "transform"
+
+
+def _is_timed_collate(frame: Frame) -> bool:
+    """The hook's stand-in for the loader's collate function, the user's own one included."""
+    return frame.function == "__call__" and bool(_COLLATE_HOOK.search(frame.file))

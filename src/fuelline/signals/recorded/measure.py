@@ -1,0 +1,162 @@
+"""A Timeline in, Facts out: the list of everything that is measured, in the order of the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.diagnosis.facts import Facts, SyncFacts
+from fuelline.schema.readings import Reading
+from fuelline.signals.devices.devices import measure_devices
+from fuelline.signals.recorded.budget import (
+    find_failed_hook,
+    measure_budget,
+    measure_carry,
+    measure_hidden,
+    measure_steps,
+    measure_window,
+)
+from fuelline.signals.recorded.compute import measure_compute
+from fuelline.signals.recorded.cores import measure_cores
+from fuelline.signals.recorded.demands import measure_demands
+from fuelline.signals.recorded.device_time import COUNTED
+from fuelline.signals.recorded.fetches import collect_fetches
+from fuelline.signals.recorded.fetching import keeps_up, measure_input
+from fuelline.signals.recorded.hotspots import find_fetch_lines, find_loop_lines
+from fuelline.signals.recorded.own_code import (
+    find_own_code,
+    measure_hidden_code,
+    measure_queue_wait,
+)
+from fuelline.signals.recorded.storage import measure_storage
+from fuelline.signals.recorded.transfer import measure_transfer
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.demands import DemandFacts
+    from fuelline.schema.diagnosis.findings import BudgetPart
+    from fuelline.schema.run.recording import LoaderFacts
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.trainer import Trainer
+
+
+def measure(
+    timeline: Timeline,
+    trainer: Trainer,
+    tiling: Tiling,
+    sync: SyncFacts | None = None,
+    ranks_here: int = 1,
+) -> Facts:
+    """Measure everything that rules may ask for; `sync` compares this rank with others.
+
+    `ranks_here` of them train on this rank's host.
+    """
+    fetch_lines = find_fetch_lines(timeline, trainer, tiling)
+    fetches = collect_fetches(timeline, trainer, tiling, fetch_lines)
+    loop_lines = find_loop_lines(timeline, trainer, tiling)
+    transfer = measure_transfer(timeline, trainer, tiling)
+    accelerators = measure_devices(timeline, (tiling.start_ns, tiling.end_ns))
+    demands = measure_demands(
+        timeline,
+        trainer,
+        tiling,
+        fetches,
+        loop_lines=loop_lines,
+        devices=accelerators.devices,
+        idle_share=transfer.device_idle_share,
+    )
+    carried = measure_carry(tiling)
+    most_idle = _most_idle(demands, tiling, is_queued=carried > 0)
+    hidden = measure_hidden(
+        trainer,
+        tiling,
+        transfer.device_idle_share,
+        is_fed=keeps_up(timeline, trainer, tiling, fetches),
+        most_idle=most_idle,
+        carried=carried,
+    )
+    compute = measure_compute(timeline, trainer, tiling, loop_lines)
+    own = find_own_code(timeline, trainer, tiling)
+    queue_wait = measure_queue_wait(timeline, trainer, tiling)
+    budget = measure_budget(
+        tiling,
+        loop_lines,
+        watched=_is_watched(timeline, trainer),
+        own_frac=own.forward_frac,
+        queue_wait=queue_wait,
+        is_whole=find_failed_hook(timeline) is None,
+    )
+    waiting = measure_input(
+        timeline,
+        trainer,
+        tiling,
+        fetches,
+        hidden_frac=hidden.get("input", 0.0),
+        queue_wait=queue_wait,
+    )
+    return Facts(
+        window=measure_window(timeline, tiling),
+        steps=measure_steps(timeline, trainer, tiling),
+        budget=budget,
+        hidden_frac={
+            **hidden,
+            "own code": measure_hidden_code(compute, budget, most_idle),
+            "collectives": _hidden_meetings(budget, carried, most_idle),
+        },
+        loader=_training_loader(timeline, trainer),
+        input=waiting,
+        storage=measure_storage(timeline, trainer, tiling, fetches, waiting.place),
+        cores=measure_cores(timeline, tiling, ranks_here),
+        compute=compute,
+        fetch_lines=fetch_lines,
+        loop_lines=loop_lines,
+        step_lines=list(own.lines),
+        sync=sync or SyncFacts(),
+        devices=accelerators.devices,
+        unused_devices=accelerators.unused,
+        transfer=transfer,
+        demands=demands,
+    )
+
+
+def _most_idle(demands: DemandFacts, tiling: Tiling, *, is_queued: bool) -> float:
+    """Of the window: the device had nothing to do, at most; 1 if the host could not tell.
+
+    Its time for a batch is taken at the lower end, or as it is if other evidence says that the
+    device had work in its queue. Utilisation counters do not count: a kernel that waits is in them,
+    too.
+    """
+    each = demands.device_seconds
+    if demands.device_mode != "beside" or not isinstance(each, Reading) or each.low is None:
+        return 1.0
+    if each.origin == COUNTED:
+        return 1.0
+    seconds = each.value if is_queued else each.low
+    return max(0.0, 1 - demands.batches * seconds * 1e9 / tiling.run_ns)
+
+
+def _hidden_meetings(budget: list[BudgetPart], carried: float, most_idle: float) -> float:
+    """How much of the waits for other ranks a device hides that works meanwhile, 0 to 1."""
+    share = sum(part.share for part in budget if part.part == "collectives")
+    if not carried or not share:
+        return 0.0
+    return max(carried, 1 - most_idle / share)
+
+
+def _is_watched(timeline: Timeline, trainer: Trainer) -> bool:
+    states = timeline.table("states")
+    return bool(
+        states.filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid)).height
+    )
+
+
+def _training_loader(timeline: Timeline, trainer: Trainer) -> LoaderFacts | None:
+    return next(
+        (
+            loader
+            for loader in timeline.loaders
+            if loader.pid == trainer.pid and loader.loader_id in trainer.train_loaders
+        ),
+        None,
+    )

@@ -1,0 +1,179 @@
+"""Idle gaps of a device, each moment with its cause: what the host did meanwhile.
+
+Idle under the data loader is waiting for data. Otherwise the call that launched the event at a
+gap's end splits the gap. Until the call returns the host is to blame, for whatever it did. Then the
+launch takes as long as launches do. If the call returned before the gap began, the host was ahead
+and the device waited for something of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.signals.traced.names import CAUSES
+from fuelline.timeline.intervals import (
+    SPAN,
+    intersect,
+    merge,
+    nothing,
+    partition,
+    span_of,
+    subtract,
+)
+
+if TYPE_CHECKING:
+    from fuelline.signals.traced.host import Host
+
+_LATENCY_NS = 20_000
+"""From a launching call to the start of its kernel on an idle device takes 5 to 20 us."""
+_LOADER = "data loader"
+_HOST = "host"
+INSIDE_GRAPH = "inside a graph"
+"""A graph runs and none of its kernels does: they wait for each other, or were not recorded."""
+PART_OF_CAUSE = {
+    "profiler": "profiler overhead",
+    "data loader": "data wait",
+    "synchronise": "synchronisation",
+    "memcpy": "copies",
+    "allocator": "launch-bound",
+    "garbage collection": "launch-bound",
+    "kernel launches": "launch-bound",
+    "operators": "launch-bound",
+    "python": "launch-bound",
+    "python between steps": "launch-bound",
+    "launch latency": "launch-bound",
+    "dependency on the device": "unknown",
+    INSIDE_GRAPH: "unknown",
+    "not recorded": "unknown",
+}
+"""The ledger part of each cause of idleness."""
+CAUSE = pl.Enum(list(PART_OF_CAUSE))
+"""A byte instead of sixteen: there are millions of pieces."""
+_GAPS = 65_536
+"""Gaps that are explained at a time, so that what it takes stays small beside the trace."""
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Idle time of one device: | start_ns | end_ns | cause |, in order, every moment once."""
+
+    pieces: pl.DataFrame
+    gaps: pl.DataFrame
+    """The whole gaps, as a set."""
+
+    def of(self, cause: str) -> pl.DataFrame:
+        """The set of moments with one cause."""
+        return merge(self.pieces.filter(pl.col("cause") == cause))
+
+
+def find_gaps(events: pl.DataFrame, host: Host, boundaries_ns: pl.Series) -> Gaps:
+    """Split the idle time between a device's first and last event by cause."""
+    gaps = subtract(span_of(events), merge(events))
+    found = [nothing().with_columns(cause=pl.lit(None, CAUSE))]
+    found += [_explain(part, events, host, boundaries_ns) for part in gaps.iter_slices(_GAPS)]
+    return Gaps(pl.concat(found), gaps)
+
+
+def _explain(
+    gaps: pl.DataFrame, events: pl.DataFrame, host: Host, boundaries_ns: pl.Series
+) -> pl.DataFrame:
+    """Pieces of some of the gaps, in order."""
+    loading = intersect(gaps, host.sets[_LOADER])
+    phases = _phases(gaps, events, host)
+    pieces = [loading.with_columns(cause=pl.lit(_LOADER))]
+    for key, same in phases.partition_by("phase", as_dict=True).items():
+        rest = subtract(merge(same), loading)
+        pieces.append(
+            _blame_host(rest, gaps, host, boundaries_ns)
+            if key[0] == _HOST
+            else rest.with_columns(cause=pl.lit(str(key[0])))
+        )
+    return pl.concat(pieces).sort("start_ns").with_columns(pl.col("cause").cast(CAUSE))
+
+
+def _phases(gaps: pl.DataFrame, events: pl.DataFrame, host: Host) -> pl.DataFrame:
+    """| start_ns | end_ns | phase |: host, launch latency, dependency on the device."""
+    starts = events["start_ns"]
+    first = int(starts.search_sorted(gaps["end_ns"][0], side="left"))
+    last = int(starts.search_sorted(gaps["end_ns"][-1], side="right"))
+    ending = events.slice(first, last - first).select("start_ns", "correlation")
+    launched = _find_calls(ending, host.launches).select(
+        pl.col("start_ns").alias("end_ns"), "call_ns", "is_graph"
+    )
+    known = gaps.join(launched, on="end_ns", how="left", maintain_order="left").with_columns(
+        pl.col("call_ns").fill_null(pl.col("end_ns"))
+    )
+    call = pl.min_horizontal(pl.max_horizontal("call_ns", "start_ns"), "end_ns")
+    settled = pl.min_horizontal(call + _LATENCY_NS, "end_ns")
+    cut = known.with_columns(call.alias("call_ns"), settled.alias("settled_ns"))
+    from_graph = pl.col("is_graph").fill_null(value=False)
+    return pl.concat(
+        [
+            _phase(cut, "start_ns", "call_ns", _HOST),
+            _phase(cut, "call_ns", "settled_ns", "launch latency"),
+            _phase(cut.filter(~from_graph), "settled_ns", "end_ns", "dependency on the device"),
+            _phase(cut.filter(from_graph), "settled_ns", "end_ns", INSIDE_GRAPH),
+        ]
+    )
+
+
+def _find_calls(events: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """The call that launched each event, of several that start together the first one's."""
+    is_first = (events["start_ns"] != events["start_ns"].shift(1)).fill_null(value=True)
+    events = events.filter(is_first)
+    wanted = events["correlation"].drop_nulls()
+    near = launches.filter(pl.col("correlation").is_between(wanted.min(), wanted.max()))
+    return events.join(near, on="correlation", how="left", maintain_order="left")
+
+
+def _phase(cut: pl.DataFrame, start: str, end: str, phase: str) -> pl.DataFrame:
+    return cut.select(
+        pl.col(start).alias("start_ns"), pl.col(end).alias("end_ns"), pl.lit(phase).alias("phase")
+    ).filter(pl.col("end_ns") > pl.col("start_ns"))
+
+
+def _blame_host(
+    hosts_time: pl.DataFrame, gaps: pl.DataFrame, host: Host, boundaries_ns: pl.Series
+) -> pl.DataFrame:
+    """What the host did in the time that is its fault."""
+    recorded = pl.DataFrame(
+        {"start_ns": [host.start_ns or 0], "end_ns": [host.end_ns or 0]},
+        schema={"start_ns": pl.Int64, "end_ns": pl.Int64},
+    )
+    layers = [host.sets[cause] for cause in CAUSES]
+    found = partition(intersect(hosts_time, merge(recorded)), layers)
+    names = pl.col("layer").replace_strict(
+        dict(enumerate(CAUSES)), default=None, return_dtype=pl.String
+    )
+    # Nothing recorded on the launching threads, while they live: code that no one traced.
+    named = found.with_columns(names.fill_null("python").alias("cause"))
+    unseen = subtract(hosts_time, recorded).with_columns(cause=pl.lit("not recorded"))
+    return pl.concat([_between_steps(named, gaps, boundaries_ns), unseen])
+
+
+def _between_steps(
+    pieces: pl.DataFrame, gaps: pl.DataFrame, boundaries_ns: pl.Series
+) -> pl.DataFrame:
+    """Python in a gap that a step ends in is Python between steps."""
+    place = boundaries_ns.search_sorted(gaps["start_ns"], side="left")
+    until = boundaries_ns.search_sorted(gaps["end_ns"], side="right")
+    crossing = gaps.filter(until > place) if boundaries_ns.len() else gaps.clear()
+    if not crossing.height:
+        return pieces.select(*SPAN, "cause")
+    at = pieces.sort("start_ns").join_asof(
+        crossing.select(pl.col("start_ns").alias("gap_ns"), pl.col("end_ns").alias("until_ns")),
+        left_on="start_ns",
+        right_on="gap_ns",
+        strategy="backward",
+    )
+    inside = (pl.col("start_ns") < pl.col("until_ns")) & (pl.col("cause") == "python")
+    return at.select(
+        *SPAN,
+        pl.when(inside.fill_null(value=False))
+        .then(pl.lit("python between steps"))
+        .otherwise("cause")
+        .alias("cause"),
+    )

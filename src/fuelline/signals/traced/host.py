@@ -1,0 +1,242 @@
+"""What the host did, as sets of time a cause, read part by part; and which call launched what.
+
+Only threads that launch device work are asked, because a watchdog that polls does not hold up the
+device; data loading and the profiler's own work count on any thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.run.trace import HostKind
+from fuelline.signals.traced.names import CAUSES, find_cause
+from fuelline.timeline.intervals import merge, merge_all
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fuelline.signals.traced.gaps import Gaps
+    from fuelline.timeline.trace import Trace
+
+_ANYWHERE = ("profiler", "data loader")
+_LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperative"
+"""Calls that put a kernel on the device; a memset of nothing leaves no event, and is no loss."""
+_COUNT_THREADS = r"^hip(Ext|Hcc)ModuleLaunchKernel$"
+"""Calls whose grid is counted in threads (globalWorkSizeX in hip_ext.h), not in blocks."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """One rank's host side."""
+
+    launches: pl.DataFrame
+    """| correlation | call_ns | thread | is_graph | in_threads |: calls that put work on the
+    device, when they returned, and whether they count the grid in threads."""
+    sets: Mapping[str, pl.DataFrame]
+    """Cause to the set of moments at which the host did that."""
+    threads: tuple[int, ...]
+    start_ns: int | None
+    end_ns: int | None
+    calls: int
+    """Launching calls; those without a device event are what the trace lost."""
+    lost_calls: int
+    queued_calls: int
+    """Of those, the ones after the last that has an event: perhaps still in the device's queue."""
+    graph_launches: int
+    """Launches of graphs, whether kernels were recorded for them or not."""
+    events: int
+
+    def settled(self) -> Host:
+        """The same without what only the accounts of its devices needed: much of the memory."""
+        graphs = self.launches[self.launches["is_graph"].arg_true()]
+        return replace(self, launches=graphs, sets={})
+
+
+_CALL_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind", "correlation")
+
+
+def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
+    """Read a rank's host events twice: for the launches, then for what its threads did.
+
+    `correlations` are those of its device events, in order.
+    """
+    texts = trace.texts(rank)
+    launch_names = _matching(texts, _LAUNCHES)
+    graph_names = _matching(texts, "GraphLaunch")
+    launches, calls, queued, graphs, events = [_no_launches()], 0, 0, 0, 0
+    last = pl.lit(correlations.max(), pl.Int64)
+    bounds: list[int] = []
+    for part in trace.parts("host", rank, _CALL_COLUMNS):
+        events += part.height
+        runtime = part.filter(pl.col("kind") == int(HostKind.RUNTIME))
+        launching = runtime.filter(pl.col("name").is_in(launch_names))
+        calls += launching.height
+        queued += launching.filter(pl.col("correlation") > last).height
+        graphs += runtime.filter(pl.col("name").is_in(graph_names)).height
+        launches.append(_launches(runtime, correlations))
+        bounds += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
+    found = _first_calls(pl.concat(launches))
+    launches.clear()
+    threads = tuple(found["thread"].unique().sort().to_list())
+    named = int(found["name"].is_in(launch_names).sum())
+    told = found.with_columns(
+        pl.col("name").is_in(graph_names).alias("is_graph"),
+        pl.col("name").is_in(_matching(texts, _COUNT_THREADS)).alias("in_threads"),
+    ).drop("name")
+    del found
+    return Host(
+        launches=told,
+        sets=_read_sets(trace, rank, texts, threads),
+        threads=threads,
+        start_ns=min(bounds, default=None),
+        end_ns=max(bounds, default=None),
+        calls=calls,
+        lost_calls=max(0, calls - named),
+        queued_calls=queued,
+        graph_launches=graphs,
+        events=events,
+    )
+
+
+def _first_calls(launches: pl.DataFrame) -> pl.DataFrame:
+    """Of several calls with one number the first; by number.
+
+    Sorted rather than hashed, which would need as much memory as the device's events.
+    """
+    ordered = launches.sort("correlation", maintain_order=True)
+    is_first = (ordered["correlation"] != ordered["correlation"].shift(1)).fill_null(value=True)
+    return ordered if is_first.all() else ordered.filter(is_first)
+
+
+def _matching(texts: Mapping[int, str], words: str) -> list[int]:
+    names = pl.Series(values=list(texts.values()), dtype=pl.String)
+    numbers = pl.Series(values=list(texts), dtype=pl.UInt32)
+    found: list[int] = numbers.filter(names.str.contains(words)).to_list()
+    return found
+
+
+def _no_launches() -> pl.DataFrame:
+    columns = {"correlation": pl.Int64, "call_ns": pl.Int64, "thread": pl.Int64, "name": pl.UInt32}
+    return pl.DataFrame(schema=columns)
+
+
+def _launches(runtime: pl.DataFrame, correlations: pl.Series) -> pl.DataFrame:
+    # Numbers grow with time, mostly: a part has to do with a small stretch of them.
+    bounds = runtime["correlation"].min(), runtime["correlation"].max()
+    low, high = (0 if bound is None else int(bound) for bound in bounds)  # type: ignore[arg-type]
+    first = int(correlations.search_sorted(low, side="left"))
+    last = int(correlations.search_sorted(high, side="right"))
+    near = correlations.slice(first, last - first).implode()
+    has_event = runtime["correlation"].is_in(near).fill_null(value=False)
+    calls = runtime.select("correlation", pl.col("end_ns").alias("call_ns"), "thread", "name")
+    return calls[has_event.arg_true()]  # gathered, as in `merge`: they are kept
+
+
+_CODE_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind")
+_CODES = {cause: code for code, cause in enumerate(CAUSES)}
+_NONE = 255
+_OF_KIND = {
+    int(HostKind.OP): _CODES["operators"],
+    int(HostKind.RUNTIME): _CODES["kernel launches"],
+    int(HostKind.PYTHON): _CODES["python"],
+    int(HostKind.PROFILER): _CODES["profiler"],
+}
+"""What a host event is if its name does not tell."""
+
+
+def _read_sets(
+    trace: Trace, rank: int, texts: Mapping[int, str], threads: tuple[int, ...]
+) -> dict[str, pl.DataFrame]:
+    collected: dict[str, list[pl.DataFrame]] = {cause: [] for cause in CAUSES}
+    by_name = _codes_by_name(texts)
+    for part in trace.parts("host", rank, _CODE_COLUMNS):
+        coded = _coded(part, by_name, threads)
+        for code in coded["code"].unique():
+            same = coded.filter(pl.col("code") == code)
+            collected[CAUSES[code]].append(merge(same))
+    # Taken out one by one: all causes before and after merging need not be there together.
+    return {cause: merge_all(collected.pop(cause)) for cause in CAUSES}
+
+
+def _codes_by_name(texts: Mapping[int, str]) -> pl.Series:
+    """The cause of each name, at the place of its number; the last is of no name."""
+    codes = [_NONE] * (max(texts, default=0) + 2)
+    for name, text in texts.items():
+        cause = find_cause(text)
+        codes[name] = _NONE if cause is None else _CODES[cause]
+    return pl.Series(values=codes, dtype=pl.UInt8)
+
+
+def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> pl.DataFrame:
+    """Events that say what the host did, on threads that matter: | start | end | name | code |."""
+    of_kind = [_OF_KIND.get(kind, _NONE) for kind in range(max(HostKind) + 1)]
+    kinds = pl.Series(values=of_kind, dtype=pl.UInt8).gather(part["kind"])
+    last = len(by_name) - 1  # is no name, as are all that no text is known of
+    named = by_name.gather(part["name"].clip(upper_bound=last)).rename("named")
+    told = (pl.col("named") != _NONE) & (pl.col("kind") != int(HostKind.PROFILER))
+    coded = part.select(_CODE_COLUMNS).with_columns(named, kinds.alias("code"))
+    coded = coded.with_columns(pl.when(told).then("named").otherwise("code").alias("code"))
+    matters = pl.col("code") != _NONE
+    if threads:
+        anywhere = pl.col("code").is_in([_CODES[cause] for cause in _ANYWHERE])
+        matters &= anywhere | pl.col("thread").is_in(list(threads))
+    return coded.filter(matters).select("start_ns", "end_ns", "name", "code")
+
+
+def find_during(trace: Trace, rank: int, host: Host, gaps: Gaps) -> dict[str, str]:
+    """For each cause the host event that most of its longest idle stretches lay under."""
+    texts = trace.texts(rank)
+    by_name = _codes_by_name(texts)
+    causes = gaps.pieces["cause"].unique().to_list()
+    middles = {_CODES[cause]: _middles(gaps.of(cause)) for cause in causes if cause in _CODES}
+    asked = [each["at_ns"] for each in middles.values()]
+    moments = pl.concat([pl.Series([], dtype=pl.Int64), *asked]).sort()
+    parts = []
+    for part in trace.parts("host", rank, _CODE_COLUMNS):
+        # Most events lie over none of the moments that are asked for, and need not be looked at.
+        over = moments.search_sorted(part["end_ns"]) > moments.search_sorted(part["start_ns"])
+        parts.append(_coded(part[over.arg_true()], by_name, host.threads))
+    names = {}
+    for code, wanted in middles.items() if parts else ():
+        same = pl.concat(parts).filter(pl.col("code") == code).sort("start_ns")
+        top = _top(_open_at(wanted, same))
+        if top is not None:
+            names[CAUSES[code]] = texts[top]
+    return names
+
+
+_MOST_LOOKED_UP = 500
+"""Stretches of idle time a cause: the longest tell what it is made of."""
+
+
+def _middles(idle: pl.DataFrame) -> pl.DataFrame:
+    """| at_ns | length_ns | of the longest stretches, in order of time."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return (
+        idle.select((pl.col("start_ns") + length // 2).alias("at_ns"), length.alias("length_ns"))
+        .top_k(_MOST_LOOKED_UP, by=["length_ns", "at_ns"])
+        .sort("at_ns")
+    )
+
+
+def _open_at(wanted: pl.DataFrame, events: pl.DataFrame) -> list[pl.DataFrame]:
+    """| at_ns | length_ns | name | took_ns |: the last event to begin, and the outermost one."""
+    took = pl.col("end_ns") - pl.col("start_ns")
+    reach = events["end_ns"].cum_max().shift(1)
+    outer = events.filter((events["start_ns"] >= reach).fill_null(value=True))
+    return [
+        wanted.join_asof(each, left_on="at_ns", right_on="start_ns", strategy="backward")
+        .filter(pl.col("end_ns") > pl.col("at_ns"))
+        .select("at_ns", "length_ns", "name", took.alias("took_ns"))
+        for each in (events, outer)
+    ]
+
+
+def _top(tables: list[pl.DataFrame]) -> int | None:
+    """The name that most time lay under, each stretch counted for its shortest event."""
+    under = pl.concat(tables).sort("took_ns").unique("at_ns", keep="first", maintain_order=True)
+    sums = under.group_by("name").agg(pl.col("length_ns").sum()).sort("length_ns", "name")
+    return int(sums["name"][-1]) if sums.height else None

@@ -1,0 +1,122 @@
+"""Kernels by name and by class: time, count, spread, graphs, and the roofline if shapes allow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.plan.chips import find_peak_bytes, find_peak_flops
+from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.run.trace import KernelFacts
+from fuelline.signals.traced.work import find_work
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuelline.schema.run.trace import ChipFacts
+    from fuelline.signals.traced.lane import Lane
+    from fuelline.timeline.trace import Trace
+
+MOST_KERNELS = 20
+_MOSTLY = 0.5
+"""Launches of a kernel whose work must be known to place it on the roofline."""
+
+
+def rank_kernels(
+    trace: Trace, lanes: Sequence[Lane]
+) -> tuple[list[KernelFacts], list[KernelFacts]]:
+    """The top kernels by time, and all classes."""
+    events = _together([_worked(trace, lane) for lane in lanes])
+    chip = next((chip for lane in lanes for chip in lane.facts.chips), None)
+    return (
+        [_facts(row, chip) for row in _rank(events, "text").head(MOST_KERNELS).to_dicts()],
+        [_facts(row, chip) for row in _rank(events, "class").to_dicts()],
+    )
+
+
+def _worked(trace: Trace, lane: Lane) -> pl.DataFrame:
+    """Device events with the work of the operator they belong to, if it launched only them."""
+    events = lane.events.select(
+        "text",
+        "class",
+        "tensor",
+        "kind",
+        "graph",
+        (pl.col("end_ns") - pl.col("start_ns")).alias("took_ns"),
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("row"),
+    )
+    work = find_work(trace, lane, events["took_ns"])
+    return events.join(work, on="row", how="left", maintain_order="left").drop("row")
+
+
+def _together(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Of all lanes, each of which has names of its own."""
+    if len(frames) == 1:
+        return frames[0]
+    return pl.concat(
+        [frame.with_columns(pl.col("text", "class").cast(pl.String)) for frame in frames]
+    )
+
+
+def _rank(events: pl.DataFrame, column: str) -> pl.DataFrame:
+    took = pl.col("took_ns")
+    whole = max(1, int(events["took_ns"].sum()))
+    known = pl.col("flops").is_not_null()
+    return (
+        events.group_by(column)
+        .agg(
+            pl.col("class").first().alias("kind"),
+            pl.len().alias("count"),
+            took.sum().alias("ns"),
+            took.mean().alias("mean_ns"),
+            took.median().alias("p50_ns"),
+            took.quantile(0.95, "linear").alias("p95_ns"),
+            took.std().alias("std_ns"),
+            pl.col("graph").is_not_null().sum().alias("graphs"),
+            pl.col("tensor").fill_null(value=False).any().alias("tensor_core"),
+            pl.col("flops").sum(),
+            pl.col("least_bytes").sum(),
+            took.filter(known).sum().alias("known_ns"),
+        )
+        .rename({column: "name"})
+        .with_columns((pl.col("ns") / whole).alias("share"))
+        .sort("ns", "name", descending=[True, False])
+    )
+
+
+def _facts(row: dict[str, object], chip: ChipFacts | None) -> KernelFacts:
+    mean = float(row["mean_ns"])  # type: ignore[arg-type]
+    std = row["std_ns"]
+    rate, bound = _roofline(row, chip)
+    return KernelFacts(
+        name=str(row["name"]),
+        kind=str(row["kind"]),
+        count=int(row["count"]),  # type: ignore[call-overload]
+        seconds=float(row["ns"]) / 1e9,  # type: ignore[arg-type]
+        share=float(row["share"]),  # type: ignore[arg-type]
+        mean_seconds=mean / 1e9,
+        p50_seconds=float(row["p50_ns"]) / 1e9,  # type: ignore[arg-type]
+        p95_seconds=float(row["p95_ns"]) / 1e9,  # type: ignore[arg-type]
+        spread=float(std) / mean if isinstance(std, float) and mean > 0 else None,
+        graph_count=int(row["graphs"]),  # type: ignore[call-overload]
+        flops_per_s=rate,
+        bound=bound,
+        tensor_core=bool(row["tensor_core"]),
+    )
+
+
+def _roofline(row: dict[str, object], chip: ChipFacts | None) -> tuple[Signal, str | None]:
+    """Achieved rate, and which roof is lower at this intensity."""
+    flops, known_ns = float(row["flops"]), float(row["known_ns"])  # type: ignore[arg-type]
+    if flops <= 0 or known_ns < _MOSTLY * float(row["ns"]):  # type: ignore[arg-type]
+        return Missing(reason="no shapes tell the work of these kernels"), None
+    rate = Reading(value=flops / known_ns * 1e9, unit="count/s", origin="operations from shapes")
+    least_bytes = float(row["least_bytes"])  # type: ignore[arg-type]
+    if chip is None or least_bytes <= 0:
+        return rate, None
+    peak = chip.peak_flops_per_s or find_peak_flops(chip.name)
+    memory = chip.peak_bytes_per_s or find_peak_bytes(chip.name)
+    if peak is None or memory is None:
+        return rate, None
+    return rate, "memory" if flops / least_bytes < peak / memory else "compute"

@@ -1,0 +1,111 @@
+"""Where each device's wall time went: every moment once, to the first part that fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.run.trace import LEDGER_PARTS, DeviceLedger
+from fuelline.signals.traced.gaps import PART_OF_CAUSE
+from fuelline.signals.traced.lane import COMPUTE, COPY
+from fuelline.signals.traced.names import COMMUNICATION
+from fuelline.timeline.intervals import (
+    SPAN,
+    intersect,
+    merge,
+    partition,
+    span_of,
+    subtract,
+    total_ns,
+)
+
+if TYPE_CHECKING:
+    from fuelline.signals.traced.collectives import Meetings
+    from fuelline.signals.traced.gaps import Gaps
+    from fuelline.signals.traced.lane import Lane
+
+_BUSY_PARTS = (
+    "useful compute",
+    "exposed transfer",
+    "waiting for a peer",
+    "undivided communication",
+    "copies",
+)
+_PART = pl.Enum(LEDGER_PARTS)
+"""A byte instead of sixteen: there are millions of pieces."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """One device's ledger with what it was made of."""
+
+    ledger: DeviceLedger
+    events: pl.DataFrame
+    gaps: Gaps
+    pieces: pl.DataFrame
+    """| start_ns | end_ns | part |: the busy time, every moment once, in order."""
+
+    def all_pieces(self) -> pl.DataFrame:
+        """The same with the idle time, so that nothing is left out."""
+        cause = pl.col("cause").cast(pl.String)
+        part = cause.replace_strict(PART_OF_CAUSE, return_dtype=_PART)
+        columns = ("start_ns", "end_ns", "part")
+        idle = self.gaps.pieces.with_columns(part.alias("part")).select(columns)
+        return pl.concat([self.pieces.select(columns), idle]).sort("start_ns")
+
+
+def keep_account(lane: Lane, device: int, gaps: Gaps, meetings: Meetings) -> Account:
+    """The ledger of one device of a rank, whose idle time is explained already."""
+    events = lane.of(device)
+    busy = subtract(span_of(events), gaps.gaps)
+    spans = events.select("row", *SPAN, "family")
+    compute = merge(spans.filter(pl.col("family") == COMPUTE))
+    talks = spans.filter(pl.col("family") == COMMUNICATION)
+    copies = merge(spans.filter(pl.col("family") == COPY))
+    pieces = _busy_pieces(busy, [compute, *_split(talks, lane.rank, meetings), copies])
+    start_ns, end_ns = int(events["start_ns"].min()), int(events["end_ns"].max())  # type: ignore[arg-type]
+    parts = dict.fromkeys(LEDGER_PARTS, 0)
+    for part, spent in _sums(pieces, "part").items():
+        parts[part] += spent
+    for cause, spent in _sums(gaps.pieces, "cause").items():
+        parts[PART_OF_CAUSE[cause]] += spent
+    communication = merge(talks)
+    ledger = DeviceLedger(
+        rank=lane.rank,
+        device=device,
+        start_ns=start_ns,
+        wall_ns=end_ns - start_ns,
+        parts_ns=parts,
+        hidden_communication_ns=total_ns(intersect(compute, communication)),
+        communication_ns=total_ns(communication),
+        busy_ns=total_ns(busy),
+    )
+    ledger.check()
+    return Account(ledger, events, gaps, pieces)
+
+
+def _split(talks: pl.DataFrame, rank: int, meetings: Meetings) -> list[pl.DataFrame]:
+    """Communication in the order of _BUSY_PARTS, split where its meeting is known."""
+    met = meetings.frame.filter(pl.col("rank") == rank).select("row", "shortest_ns")
+    talks = talks.join(met, on="row", how="left")
+    known = talks.filter(pl.col("shortest_ns").is_not_null()).with_columns(
+        (pl.col("end_ns") - pl.col("shortest_ns")).alias("arrived_ns")
+    )
+    return [
+        merge(known.select(pl.col("arrived_ns").alias("start_ns"), "end_ns")),
+        merge(known.select("start_ns", pl.col("arrived_ns").alias("end_ns"))),
+        merge(talks.filter(pl.col("shortest_ns").is_null())),
+    ]
+
+
+def _busy_pieces(busy: pl.DataFrame, sets: list[pl.DataFrame]) -> pl.DataFrame:
+    names = dict(enumerate(_BUSY_PARTS))
+    part = pl.col("layer").replace_strict(names, return_dtype=_PART)
+    return partition(busy, sets).select(*SPAN, part.alias("part"))
+
+
+def _sums(pieces: pl.DataFrame, column: str) -> dict[str, int]:
+    spent = pl.col("end_ns") - pl.col("start_ns")
+    return dict(pieces.group_by(column).agg(spent.sum().alias("ns")).iter_rows())

@@ -1,0 +1,316 @@
+"""An imported trace from tables to signals, in the order of the data; one rank's host at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import msgspec
+import polars as pl
+
+from fuelline.schema.diagnosis.devices import DeviceFacts, Rung
+from fuelline.schema.diagnosis.facts import Facts, TraceSignals
+from fuelline.schema.diagnosis.findings import BudgetPart, Collectives, Window
+from fuelline.schema.readings import Missing, Reading, Signal, value_of
+from fuelline.schema.run.trace import LEDGER_PARTS, GapCause, TraceAnswer
+from fuelline.signals.traced.blame import chain_blame, find_culprits
+from fuelline.signals.traced.gaps import PART_OF_CAUSE
+from fuelline.signals.traced.host import find_during
+from fuelline.signals.traced.kernels import rank_kernels
+from fuelline.signals.traced.ladder import climb
+from fuelline.signals.traced.names import COMMUNICATION
+from fuelline.signals.traced.quality import BLINDING, judge_quality
+from fuelline.signals.traced.survey import survey_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fuelline.schema.diagnosis.findings import LateRank
+    from fuelline.schema.run.trace import Quality
+    from fuelline.signals.traced.collectives import Meetings
+    from fuelline.signals.traced.host import Host
+    from fuelline.signals.traced.lane import Lane
+    from fuelline.signals.traced.ledger import Account
+    from fuelline.signals.traced.steps import Steps
+    from fuelline.signals.traced.survey import Survey
+    from fuelline.timeline.trace import Trace
+
+_WORTH_NAMING = 0.01
+"""Idle time of a device below this share of wall is not looked up event by event."""
+_IN_PROCESS = "SingleProcess"
+
+
+@dataclass
+class _Findings:
+    """What is found rank by rank."""
+
+    accounts: list[Account] = field(default_factory=list)
+    devices: list[DeviceFacts] = field(default_factory=list)
+    gaps: list[GapCause] = field(default_factory=list)
+    during: dict[int, dict[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Facts for the rules, and what the report shows beside them."""
+
+    facts: Facts
+    answer: TraceAnswer
+    collectives: Collectives
+
+
+def measure_trace(trace: Trace) -> Measured:
+    """Everything that a trace tells."""
+    return measure_survey(survey_trace(trace))
+
+
+def measure_survey(survey: Survey) -> Measured:
+    """The same after a first look."""
+    trace = survey.trace
+    lanes, hosts, meetings = survey.lanes, survey.hosts, survey.meetings
+    found = _Findings(accounts=survey.accounts)
+    steps = survey.steps[lanes[0].rank]
+    for account in survey.accounts:
+        _describe(trace, survey.lane_of(account), hosts[account.ledger.rank], account, found)
+    quality = judge_quality(trace.facts, lanes, hosts, meetings, steps=steps, gaps=found.gaps)
+    found.devices = [_blinded(device, quality) for device in found.devices]
+    first = {account.ledger.rank: account for account in reversed(found.accounts)}
+    culprits = find_culprits(meetings, first)
+    kernels, classes = rank_kernels(trace, lanes)
+    answer = TraceAnswer(
+        formats=sorted({source.format for source in trace.facts.sources}),
+        ledgers=[account.ledger for account in found.accounts],
+        gaps=sorted(found.gaps, key=lambda gap: (-gap.seconds, gap.rank, gap.device)),
+        kernels=kernels,
+        kernel_classes=classes,
+        steps_from=steps.origin,
+        step_name=steps.name,
+        clocks=meetings.clocks,
+        blame=chain_blame(culprits, found.during),
+        communication=_libraries(lanes),
+    )
+    signals = _signals(found, hosts, lanes, culprits, quality)
+    return Measured(
+        _facts(found, steps, signals), answer, _collectives(found, meetings, culprits, lanes)
+    )
+
+
+def _blinded(device: DeviceFacts, quality: Sequence[Quality]) -> DeviceFacts:
+    """A device whose trace lost kernels has no ladder: every rung would be too low."""
+    blind = (q for q in quality if q.code in BLINDING and (not q.ranks or device.rank in q.ranks))
+    why = next((each.problem for each in blind), None)
+    if why is None:
+        return device
+    rungs = [Rung(rung=rung.rung, share=Missing(reason=why)) for rung in device.rungs]
+    return msgspec.structs.replace(
+        device,
+        rungs=rungs,
+        ladder=dict.fromkeys(device.ladder),
+        utilisation=Missing(reason=why),
+        occupancy=Missing(reason=why),
+    )
+
+
+def _describe(trace: Trace, lane: Lane, host: Host, account: Account, found: _Findings) -> None:
+    """One device: its ladder, and its idle gaps with their causes."""
+    chips = {chip.device: chip for chip in lane.facts.chips}
+    ledger = account.ledger
+    device = ledger.device
+    rungs = climb(trace, account, chips.get(device), len(lane.devices))
+    found.devices.append(
+        DeviceFacts(
+            device=f"gpu{device}",
+            name=chips[device].name if device in chips else "",
+            seconds=ledger.wall_ns / 1e9,
+            ladder={rung.rung: value_of(rung.share) for rung in rungs},
+            rungs=rungs,
+            rank=lane.rank,
+            ledger=ledger.shares(),
+            utilisation=rungs[0].share,
+            occupancy=rungs[2].share,
+        )
+    )
+    worth = ledger.wall_ns - ledger.busy_ns >= _WORTH_NAMING * ledger.wall_ns
+    during = find_during(trace, lane.rank, host, account.gaps) if worth else {}
+    found.during.setdefault(lane.rank, during)
+    found.gaps += _gap_causes(account, during)
+
+
+def _gap_causes(account: Account, during: Mapping[str, str]) -> list[GapCause]:
+    ledger, gaps = account.ledger, account.gaps
+    found = []
+    for cause in gaps.pieces["cause"].unique().to_list():
+        pieces = gaps.pieces.filter(pl.col("cause") == cause)
+        took = pieces["end_ns"] - pieces["start_ns"]
+        gap = gaps.gaps["start_ns"].search_sorted(pieces["start_ns"], side="right")
+        found.append(
+            GapCause(
+                rank=ledger.rank,
+                device=ledger.device,
+                cause=cause,
+                part=PART_OF_CAUSE[cause],
+                seconds=int(took.sum()) / 1e9,
+                share=int(took.sum()) / ledger.wall_ns,
+                gaps=int((gap != gap.shift(1)).fill_null(value=True).sum()),  # both are in order
+                longest_seconds=int(took.max()) / 1e9,
+                during=during.get(cause, ""),
+            )
+        )
+    return sorted(found, key=lambda each: (-each.seconds, each.cause))
+
+
+def _libraries(lanes: Sequence[Lane]) -> list[str]:
+    names = {
+        name
+        for lane in lanes
+        for name in lane.events["library"].filter(lane.events["family"] == COMMUNICATION).unique()
+        if name is not None
+    }
+    amd = any("AMD" in chip.name for lane in lanes for chip in lane.facts.chips)
+    return sorted("RCCL" if amd and name == "NCCL" else name for name in names)
+
+
+def _collectives(
+    found: _Findings, meetings: Meetings, culprits: list[LateRank], lanes: Sequence[Lane]
+) -> Collectives:
+    if len(lanes) < 2 or not meetings.count:
+        return Collectives(ranks=len(lanes))
+    wall = sum(account.ledger.wall_ns for account in found.accounts)
+    return Collectives(
+        ranks=len(lanes),
+        wait_share=int(meetings.frame["wait_ns"].sum()) / wall,
+        exchange_share=int(meetings.frame["shortest_ns"].sum()) / wall,
+        culprits=culprits,
+    )
+
+
+def _facts(found: _Findings, steps: Steps, signals: TraceSignals) -> Facts:
+    ledgers = [account.ledger for account in found.accounts]
+    wall = sum(ledger.wall_ns for ledger in ledgers)
+    budget = [
+        BudgetPart(part=part, seconds=spent / 1e9 / len(ledgers), share=spent / wall)
+        for part in LEDGER_PARTS
+        if wall and (spent := sum(ledger.parts_ns[part] for ledger in ledgers))
+    ]
+    seconds = wall / 1e9 / len(ledgers) if ledgers else 0.0
+    return Facts(
+        window=Window(seconds=seconds, before_seconds=0.0, after_seconds=0.0),
+        steps=steps.stats(),
+        budget=budget,
+        devices=found.devices,
+        trace=signals,
+    )
+
+
+def _signals(
+    found: _Findings,
+    hosts: Mapping[int, Host],
+    lanes: Sequence[Lane],
+    culprits: list[LateRank],
+    quality: list[Quality],
+) -> TraceSignals:
+    ledgers = [account.ledger for account in found.accounts]
+    wall = sum(ledger.wall_ns for ledger in ledgers)
+    blind = [each for each in quality if each.code in BLINDING]
+    doubt = "; ".join(each.problem for each in blind)
+    if not wall:
+        doubt = doubt or "no device activity was recorded"
+
+    def part(name: str) -> Signal:
+        if not wall:
+            return Missing(reason=doubt)
+        return _share(sum(ledger.parts_ns[name] for ledger in ledgers) / wall, f"ledger.{name}")
+
+    def idle(name: str) -> Signal:
+        return Missing(reason=doubt) if doubt else part(name)
+
+    def cause(name: str) -> Signal:
+        if doubt or not wall:
+            return Missing(reason=doubt)
+        spent = sum(gap.seconds for gap in found.gaps if gap.cause == name)
+        return _share(spent / (wall / 1e9), f"gaps.{name}")
+
+    during = _join_during(found)
+    talked = sum(ledger.communication_ns for ledger in ledgers)
+    hidden = sum(ledger.hidden_communication_ns for ledger in ledgers)
+    kernels = pl.concat(
+        [
+            lane.events.select("start_ns", "end_ns", "kind").filter(pl.col("kind") != 2)
+            for lane in lanes
+        ]
+    )
+    return TraceSignals(
+        devices=len(ledgers),
+        ranks=len(lanes),
+        compute_share=part("useful compute"),
+        transfer_share=part("exposed transfer"),
+        waiting_share=part("waiting for a peer"),
+        undivided_share=part("undivided communication"),
+        hidden_share=_share(hidden / talked, "communication under compute")
+        if talked
+        else Missing(reason="nothing communicates"),
+        copies_share=part("copies"),
+        data_wait_share=idle("data wait"),
+        launch_share=idle("launch-bound"),
+        allocator_share=cause("allocator"),
+        between_steps_share=cause("python between steps"),
+        sync_share=idle("synchronisation"),
+        unknown_share=idle("unknown"),
+        utilisation=_rung(found, 0),
+        fill=_rung(found, 1),
+        occupancy=_rung(found, 2),
+        tensor_share=_rung(found, 3),
+        kernel_seconds=_median(kernels),
+        launches_per_s=_share(
+            sum(host.calls for host in hosts.values()) / (wall / 1e9),
+            "launches over wall",
+            "count/s",
+        )
+        if wall
+        else Missing(reason=doubt),
+        loader=during.get("data loader", ""),
+        loader_in_process=_IN_PROCESS in during.get("data loader", ""),
+        during=during,
+        late=culprits,
+        waiting_share_by_rank={
+            str(ledger.rank): ledger.parts_ns["waiting for a peer"] / ledger.wall_ns
+            for ledger in ledgers
+        },
+        quality=quality,
+        doubt=doubt,
+    )
+
+
+def _share(value: float, origin: str, unit: str = "frac") -> Signal:
+    return Reading(value=value, unit=unit, origin=origin)
+
+
+def _median(kernels: pl.DataFrame) -> Signal:
+    if not kernels.height:
+        return Missing(reason="no kernel was recorded")
+    took = float((kernels["end_ns"] - kernels["start_ns"]).median()) / 1e9
+    return Reading(value=took, unit="s", count=kernels.height, origin="median of kernels")
+
+
+def _rung(found: _Findings, place: int) -> Signal:
+    """A rung over all devices, weighed by their wall time; Missing if one of them lacks it."""
+    signals = [device.rungs[place].share for device in found.devices]
+    missing = next((signal for signal in signals if isinstance(signal, Missing)), None)
+    if missing is not None or not signals:
+        return missing or Missing(reason="no device activity was recorded")
+    wall = sum(device.seconds for device in found.devices)
+    reached = sum(
+        signal.value * device.seconds
+        for signal, device in zip(signals, found.devices, strict=True)
+        if isinstance(signal, Reading)
+    )
+    return _share(reached / wall, f"ladder.{found.devices[0].rungs[place].rung}")
+
+
+def _join_during(found: _Findings) -> dict[str, str]:
+    """For each cause the event of the device on which it cost most."""
+    joined: dict[str, str] = {}
+    for gap in sorted(found.gaps, key=lambda gap: -gap.seconds):
+        if gap.during:
+            joined.setdefault(gap.cause, gap.during)
+    return joined

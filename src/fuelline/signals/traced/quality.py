@@ -1,0 +1,232 @@
+"""Trace quality: what the tables show to be missing, and the conclusions that it forbids.
+
+An under-recorded trace looks idle and is not. So this is asked before any ledger is believed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.run.trace import Quality
+from fuelline.schema.units import percent
+from fuelline.signals.traced.gaps import INSIDE_GRAPH
+from fuelline.signals.traced.names import COMMUNICATION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fuelline.schema.run.trace import GapCause, TraceFacts
+    from fuelline.signals.traced.collectives import Meetings
+    from fuelline.signals.traced.host import Host
+    from fuelline.signals.traced.lane import Lane
+    from fuelline.signals.traced.steps import Steps
+
+_DROPPED_SHARE = 0.02
+"""Launches without a device event: a few lie at the edges of every trace."""
+_UNBELIEVABLE_SHARE = 0.2
+"""With so many lost, idle time is as likely to be lost kernels."""
+_EMPTY_GRAPHS = 0.1
+_NEAR_END = 0.02
+"""Of the host's span: device events that reach into it were recorded to the end."""
+_HOLES = 0.05
+"""Kernels of a graph follow each other within microseconds; so much between them is a loss."""
+BLINDING = ("no-device", "graphs", "lost")
+"""Codes after which nobody may call a device idle."""
+
+
+def judge_quality(
+    facts: TraceFacts,
+    lanes: Sequence[Lane],
+    hosts: Mapping[int, Host],
+    meetings: Meetings,
+    *,
+    steps: Steps,
+    gaps: Sequence[GapCause],
+) -> list[Quality]:
+    """Everything that is wrong, what the files themselves said first."""
+    found = list(facts.quality)
+    for lane in lanes:
+        found += _of_rank(lane, hosts[lane.rank])
+    found += [_holes(gap) for gap in gaps if gap.cause == INSIDE_GRAPH and gap.share >= _HOLES]
+    return [
+        *_together(found),
+        *_of_ranks(facts, lanes, meetings),
+        *_of_clocks(meetings),
+        *_of_steps(steps, lanes),
+    ]
+
+
+def _of_rank(lane: Lane, host: Host) -> list[Quality]:
+    found: list[Quality] = []
+    ranks = [lane.rank]
+    if not lane.devices:
+        why = (
+            f"no kernel was recorded, although the host launched {host.calls}"
+            if host.calls
+            else "no device activity was recorded"
+        )
+        found.append(
+            Quality(code="no-device", problem=why, forbids="anything about the device", ranks=ranks)
+        )
+        return found
+    lost = (host.lost_calls - _still_queued(lane, host)) / host.calls if host.calls else 0.0
+    if lost >= _DROPPED_SHARE:
+        found.append(_dropped(lost, ranks))
+    empty = _empty_graphs(lane, host)
+    if empty is not None and empty >= _EMPTY_GRAPHS:
+        found.append(
+            Quality(
+                code="graphs",
+                problem=f"{percent(empty)} of the launches of graphs have no kernels: what graphs "
+                "ran was not recorded",
+                forbids="calling the device idle, and totals of kernels",
+                ranks=ranks,
+            )
+        )
+    if not host.events:
+        found.append(
+            Quality(
+                code="no-host",
+                problem="nothing was recorded of the host",
+                forbids="why the device was idle",
+                ranks=ranks,
+            )
+        )
+    if lane.facts.settings.get("with_stack") == "1":
+        found.append(
+            Quality(
+                code="stacks",
+                problem="Python stacks were recorded, which slows the host down",
+                forbids="taking launch-bound time at its face value",
+                ranks=ranks,
+            )
+        )
+    return found
+
+
+def _still_queued(lane: Lane, host: Host) -> int:
+    """Launches whose kernels came after the trace ended: the device was busy until then.
+
+    If its events end long before the host's, they were dropped instead.
+    """
+    if host.start_ns is None or host.end_ns is None:
+        return 0
+    last_ns = int(lane.events["end_ns"].max())  # type: ignore[arg-type]
+    near_ns = _NEAR_END * (host.end_ns - host.start_ns)
+    return min(host.queued_calls, host.lost_calls) if last_ns >= host.end_ns - near_ns else 0
+
+
+def _dropped(lost: float, ranks: list[int]) -> Quality:
+    blinds = lost >= _UNBELIEVABLE_SHARE
+    return Quality(
+        code="lost" if blinds else "dropped",
+        problem=f"{percent(lost)} of the launches have no event on the device: it was dropped",
+        forbids="calling the device idle" if blinds else "idle time and kernel counts to the digit",
+        ranks=ranks,
+    )
+
+
+def _holes(gap: GapCause) -> Quality:
+    return Quality(
+        code="graphs",
+        problem=f"for {percent(gap.share)} of the time graphs ran and none of their kernels did: "
+        "not all that graphs ran was recorded",
+        forbids="calling the device idle, and totals of kernels",
+        ranks=[gap.rank],
+    )
+
+
+def _empty_graphs(lane: Lane, host: Host) -> float | None:
+    """Share of the launches of graphs that no kernel belongs to."""
+    if not host.graph_launches:
+        return None
+    full = lane.events.filter(
+        pl.col("correlation").is_in(host.launches.filter("is_graph")["correlation"].implode())
+    )["correlation"].n_unique()
+    return 1 - full / host.graph_launches
+
+
+def _together(found: Sequence[Quality]) -> list[Quality]:
+    """The same words about several ranks once."""
+    merged: dict[tuple[str, str, str], list[int]] = {}
+    for each in found:
+        merged.setdefault((each.code, each.problem, each.forbids), []).extend(each.ranks)
+    return [
+        Quality(code=code, problem=problem, forbids=forbids, ranks=sorted(set(ranks)))
+        for (code, problem, forbids), ranks in merged.items()
+    ]
+
+
+def _of_ranks(facts: TraceFacts, lanes: Sequence[Lane], meetings: Meetings) -> list[Quality]:
+    worlds = [rank.world_size for rank in facts.ranks if rank.world_size]
+    world = max(worlds, default=1)
+    if len(facts.ranks) < world:
+        one = len(facts.ranks) == 1
+        return [
+            Quality(
+                code="one-rank" if one else "sampled",
+                problem=f"{len(facts.ranks)} of {world} ranks are here",
+                forbids="whether communication is transfer or waiting, and who is late"
+                if one
+                else "who is late among the ranks that are not here",
+            )
+        ]
+    talks = any((lane.events["family"] == COMMUNICATION).any() for lane in lanes)
+    if len(lanes) > 1 and talks and not meetings.count:
+        return [
+            Quality(
+                code="unmatched",
+                problem="no collective could be matched across the ranks",
+                forbids="who waits for whom",
+            )
+        ]
+    return []
+
+
+def _of_clocks(meetings: Meetings) -> list[Quality]:
+    shifted = [clock for clock in meetings.clocks if clock.shift_ns]
+    if not shifted:
+        return []
+    most = max(abs(clock.shift_ns) for clock in shifted) / 1e6
+    error = max(clock.error_ns or 0 for clock in shifted) / 1e6
+    return [
+        Quality(
+            code="clocks",
+            problem=f"clocks of the ranks disagreed by up to {most:.3f} ms; they were aligned at "
+            f"collectives to {error:.3f} ms",
+            forbids="lateness below that error",
+            ranks=[clock.rank for clock in shifted],
+        )
+    ]
+
+
+def _of_steps(steps: Steps, lanes: Sequence[Lane]) -> list[Quality]:
+    if not any(lane.events.height for lane in lanes):
+        return []
+    if not steps.origin:
+        return [
+            Quality(
+                code="no-steps",
+                problem="no step is marked, and none could be inferred",
+                forbids="anything a step, and telling warm-up from the rest",
+            )
+        ]
+    if steps.overlap:
+        return [
+            Quality(
+                code="overlapping-steps",
+                problem="steps overlap: one is marked before the one before it has ended",
+                forbids="anything a step: time within two steps is counted twice",
+            )
+        ]
+    if steps.origin != "profiler":
+        return [
+            Quality(
+                code="inferred-steps",
+                problem=f"no step is marked; they were inferred from {steps.origin}",
+                forbids="step times to the digit",
+            )
+        ]
+    return []

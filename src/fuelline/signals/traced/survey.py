@@ -1,0 +1,80 @@
+"""The first look at a trace: ranks classified, matched at collectives, each device accounted for.
+
+What is measured, compared and drawn afterwards all rests on the same accounts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fuelline.signals.traced.collectives import find_communicating, match_meetings
+from fuelline.signals.traced.gaps import find_gaps
+from fuelline.signals.traced.host import read_host
+from fuelline.signals.traced.lane import read_lane
+from fuelline.signals.traced.ledger import keep_account
+from fuelline.signals.traced.steps import find_steps
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from fuelline.signals.traced.collectives import Meetings
+    from fuelline.signals.traced.host import Host
+    from fuelline.signals.traced.lane import Lane
+    from fuelline.signals.traced.ledger import Account
+    from fuelline.signals.traced.steps import Steps
+    from fuelline.timeline.trace import Trace
+
+
+@dataclass(frozen=True)
+class Survey:
+    """All ranks of a trace."""
+
+    trace: Trace
+    lanes: list[Lane]
+    hosts: dict[int, Host]
+    meetings: Meetings
+    steps: dict[int, Steps]
+    """By rank."""
+    accounts: list[Account]
+    """One a device, by rank and device."""
+
+    def lane_of(self, account: Account) -> Lane:
+        """The rank that a device belongs to."""
+        return next(lane for lane in self.lanes if lane.rank == account.ledger.rank)
+
+
+def survey_trace(trace: Trace) -> Survey:
+    """Read all ranks, one host at a time."""
+    lanes = [read_lane(trace, facts) for facts in trace.facts.ranks]
+    busy = [lane for lane in lanes if lane.events.height]
+    talking = find_communicating(busy) if len(busy) > 1 else set()
+    lanes = [lane.with_communicating(talking) for lane in lanes]
+    meetings = match_meetings([lane for lane in lanes if lane.events.height])
+    survey = Survey(trace, [], {}, meetings, {}, [])
+    for lane in lanes:
+        _account_for(lane, survey)
+    return survey
+
+
+def _account_for(lane: Lane, survey: Survey) -> None:
+    """One rank; its host, which is as large as its devices, is let go of as soon as it can be."""
+    host = read_host(survey.trace, lane.rank, correlations(lane))
+    lane = lane.with_graphs(host.launches).with_blocks(host.launches)
+    steps = find_steps(survey.trace, lane)
+    gaps = {
+        device: find_gaps(lane.of(device), host, steps.boundaries_ns) for device in lane.devices
+    }
+    survey.hosts[lane.rank] = host.settled()
+    del host
+    survey.steps[lane.rank] = steps
+    survey.lanes.append(lane)
+    survey.accounts.extend(
+        keep_account(lane, device, idle, survey.meetings) for device, idle in gaps.items()
+    )
+
+
+def correlations(lane: Lane) -> pl.Series:
+    """Of a rank's device events, in order."""
+    found: pl.Series = lane.events["correlation"].drop_nulls().unique().sort()
+    return found

@@ -1,0 +1,19 @@
+"""What would be: the pipeline model of a recording, asked; and plans of models on chips."""
+
+from fuelline.whatif.answering import answer
+from fuelline.whatif.fitting import Fit, fit
+from fuelline.whatif.forecasting import forecast
+from fuelline.whatif.seeding import seed_settings
+from fuelline.whatif.suggesting import find_least_workers, suggest
+from fuelline.whatif.valuing import value_remedies
+
+__all__ = [
+    "Fit",
+    "answer",
+    "find_least_workers",
+    "fit",
+    "forecast",
+    "seed_settings",
+    "suggest",
+    "value_remedies",
+]

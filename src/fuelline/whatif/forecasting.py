@@ -1,0 +1,190 @@
+"""A question in, a Forecast out: the speedup with its interval, and which limit comes next.
+
+The interval comes from the errors of the measured numbers (each is moved by its standard error, and
+the effects add up in squares), from what the model had to solve for, and from what no recording can
+show: more busy cores share caches and memory. Laws bound it from above. A number that was never
+measured gives no answer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from fuelline.schema.diagnosis.forecasts import Bound, Forecast, WhatIf
+from fuelline.schema.readings import Missing, Reading
+from fuelline.whatif.changes import change
+from fuelline.whatif.chip_ratio import compare_chips
+from fuelline.whatif.model import Limit, Pipeline, find_bounds, find_limit, run
+from fuelline.whatif.wording import word_limit, word_question
+
+if TYPE_CHECKING:
+    from fuelline.schema.readings import Signal
+    from fuelline.whatif.fitting import Fit
+
+RUN_ERROR = 0.07
+"""The same job differs by so much from run to run: 14 settings that should change nothing gave 0.87
+to 1.27 times the speed on two shared cores, a standard deviation of 9 %, of which the measurement
+of each is a part (bench/RESULTS.md, predicted against achieved gain)."""
+CORE_ERROR = 0.08
+"""Relative slowdown when all cores are busy that were idle: two workers on two cores give 1.89
+times one (2,000 JPEGs, Pillow)."""
+UNSEEN_ELASTICITY = 0.15
+"""Standard error of the storage's elasticity where the number in flight never changed: what was
+taken for latency may be partly a queue."""
+_Z_95 = 1.96
+_CERTAIN_MISFIT = 0.3
+"""Share of the model's misfit that counts as error: it is solved for at the recorded point."""
+
+
+def forecast(
+    fit: Fit | Missing, question: WhatIf, price_usd_per_hour: float | None = None
+) -> Forecast:
+    """The answer, or the reason why there is none."""
+    words = word_question(question)
+    if isinstance(fit, Missing):
+        return Forecast(question=question, words=words, speedup=fit, samples_per_s=fit)
+    changed = change(fit, question)
+    if isinstance(changed, Missing):
+        return Forecast(question=question, words=words, speedup=changed, samples_per_s=changed)
+    pipe = changed.pipe
+    value = _speedup(fit.pipe, pipe)
+    half = _Z_95 * _error(fit, pipe, question)
+    low, high = value * math.exp(-half), value * math.exp(half)
+    high = max(value, min(high, _ceiling(fit, pipe, question)))
+    if question.is_empty():
+        low = high = value
+    speedup = Reading(value=value, unit="x", low=low, high=high, origin="pipeline model")
+    limit = find_limit(pipe)
+    return Forecast(
+        question=question,
+        words=words,
+        speedup=speedup,
+        samples_per_s=_rate(fit, speedup, pipe.ranks),
+        limit=limit,
+        limit_words=word_limit(limit, pipe),
+        bounds=_bounds(fit.pipe, pipe),
+        assumptions=changed.assumptions,
+        worth_usd_per_day=worth(value, price_usd_per_hour),
+    )
+
+
+def worth(speedup: float, price_usd_per_hour: float | None) -> float | None:
+    """What a day of one accelerator is worth less, if the same work is done sooner."""
+    if price_usd_per_hour is None:
+        return None
+    return 24 * price_usd_per_hour * (1 - 1 / speedup)
+
+
+def _speedup(old: Pipeline, new: Pipeline) -> float:
+    """Samples per second of all ranks together, over those of the recording."""
+    samples = new.batch_samples * new.ranks / (old.batch_samples * old.ranks)
+    return samples * run(old).batch_s / run(new).batch_s
+
+
+def _rate(fit: Fit, speedup: Reading, ranks: int) -> Signal:
+    now = fit.pipe.batch_samples / fit.batch_s * fit.pipe.ranks / ranks
+    return Reading(
+        value=now * speedup.value,
+        unit="samples/s",
+        low=now * (speedup.low or 0.0),
+        high=now * (speedup.high or 0.0),
+        origin="pipeline model",
+    )
+
+
+def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
+    """Relative standard error of the speedup."""
+    parts = [RUN_ERROR, _CERTAIN_MISFIT * fit.misfit]
+    middle = math.log(_speedup(fit.pipe, new))
+    for name, error in fit.errors.items():
+        moved = change(_moved(fit, name, 1 + error), question)
+        if not isinstance(moved, Missing):
+            old = _moved(fit, name, 1 + error).pipe
+            parts.append(math.log(_speedup(old, moved.pipe)) - middle)
+    if question.batch_size is not None and fit.fixed_share is not None:
+        share = min(1.0, fit.fixed_share + fit.fixed_error)
+        moved = change(replace(fit, fixed_share=share), question)
+        if not isinstance(moved, Missing):
+            parts.append(math.log(_speedup(fit.pipe, moved.pipe)) - middle)
+    parts.append(_chip_error(fit, question, middle))
+    if not fit.seen_scaling and new.storage_s > 0:
+        queueing = _with_elasticity(fit, UNSEEN_ELASTICITY)
+        moved = change(queueing, question)
+        if not isinstance(moved, Missing):
+            parts.append(math.log(_speedup(queueing.pipe, moved.pipe)) - middle)
+    more_cores = run(new).cores_used - run(fit.pipe).cores_used
+    parts.append(CORE_ERROR * max(0.0, more_cores) / new.cores * _prepared(new))
+    return math.sqrt(sum(part**2 for part in parts))
+
+
+def _ceiling(fit: Fit, new: Pipeline, question: WhatIf) -> float:
+    """What the tightest law allows at most, with the error of the demands that it rests on.
+
+    How many rivals there are, how reads queue, how fetches vary: all that may be wrong by half and
+    more, and no law asks for it. So an interval never reaches far beyond "at most".
+    """
+    most = _lawful(fit, new)
+    if not math.isfinite(most):
+        return most
+    parts = [RUN_ERROR, _chip_error(fit, question, math.log(_speedup(fit.pipe, new)))]
+    for name, error in fit.errors.items():
+        moved = change(_moved(fit, name, 1 + error), question)
+        if not isinstance(moved, Missing):
+            parts.append(math.log(_lawful(fit, moved.pipe) / most))
+    return most * math.exp(_Z_95 * math.sqrt(sum(part**2 for part in parts)))
+
+
+def _lawful(fit: Fit, new: Pipeline) -> float:
+    """The speedup over the recorded time that the tightest law leaves."""
+    samples = new.batch_samples * new.ranks / (fit.pipe.batch_samples * fit.pipe.ranks)
+    least_s = max(find_bounds(new).values())
+    return samples * fit.batch_s / least_s if least_s > 0 else math.inf
+
+
+def _chip_error(fit: Fit, question: WhatIf, middle: float) -> float:
+    """What it would change if the other chip were faster by its ratio's error."""
+    if question.chip is None:
+        return 0.0
+    ratio = compare_chips(question.chip, fit.facts.devices)
+    if isinstance(ratio, Missing):
+        return 0.0
+    faster = structs.replace(question, chip=None, chip_factor=ratio.factor * math.exp(ratio.error))
+    moved = change(fit, faster)
+    return 0.0 if isinstance(moved, Missing) else math.log(_speedup(fit.pipe, moved.pipe)) - middle
+
+
+def _moved(fit: Fit, name: str, factor: float) -> Fit:
+    value = getattr(fit.pipe, name)
+    return replace(fit, pipe=replace(fit.pipe, **{name: value * factor}))
+
+
+def _with_elasticity(fit: Fit, elasticity: float) -> Fit:
+    """The same recording, if requests had slowed each other down by that much."""
+    pipe = fit.pipe
+    alone = max(1.0, pipe.ranks * pipe.storage_s / fit.batch_s) ** -elasticity
+    slower = replace(
+        pipe,
+        elasticity=elasticity,
+        read_s=pipe.read_s * alone,
+        metadata_s=pipe.metadata_s * alone,
+    )
+    return replace(fit, pipe=slower)
+
+
+def _prepared(pipe: Pipeline) -> float:
+    """How much the time of a batch hangs on the workers' cores, 0 to 1."""
+    flow = run(pipe)
+    return min(1.0, flow.input_s / flow.batch_s) if pipe.workers else 0.5
+
+
+def _bounds(old: Pipeline, new: Pipeline) -> list[Bound]:
+    now_s = run(old).batch_s
+    samples = new.batch_samples * new.ranks / (old.batch_samples * old.ranks)
+    laws: dict[Limit, float] = run(new).bounds
+    known = [(name, samples * now_s / least_s) for name, least_s in laws.items() if least_s > 0]
+    known = [(name, bound) for name, bound in known if name != "pauses"]
+    return [Bound(limit=name, speedup=bound) for name, bound in sorted(known, key=lambda b: b[1])]

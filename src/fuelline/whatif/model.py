@@ -1,0 +1,248 @@
+"""The pipeline of one job as numbers: what a batch asks of workers, cores, storage and device.
+
+All times are seconds of one batch. `flow` turns them into the time from batch to batch: operational
+laws bound it from below, a closed network of workers (whatif.network) and the order in which
+batches are handed over (whatif.delivery) give what lies in between. Where the numbers come from is
+in `fitting`, what a question changes is in `changes`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+from fuelline.whatif.delivery import deliver
+from fuelline.whatif.network import Station, throughput
+
+Limit = Literal["device", "host", "workers", "cores", "storage", "pauses"]
+
+ROUNDS = 4
+"""The trainer's own share of the cores follows from the rate and the other way round; it settles to
+a per mille in so many rounds."""
+_SETTLED = 0.02
+_AS_GOOD = 0.9
+"""Of the best gain: as good as the best."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """One job, or one that it could be."""
+
+    workers: int
+    prefetch: int
+    batch_samples: float
+    cpu_s: float
+    """On a core, in the fetch."""
+    read_s: float
+    """Blocked in reads with one fetch in progress and nobody else; likewise metadata."""
+    metadata_s: float
+    idle_s: float
+    """Blocked elsewhere: locks, sleeping."""
+    handoff_s: float
+    take_s: float
+    host_s: float
+    """The trainer's own work; with the device within it, that too."""
+    host_cpu_s: float
+    """Of it: on a core."""
+    loop_s: float
+    """Of it: between the steps."""
+    device_s: float
+    beside: bool
+    """Whether the device works while the host goes on."""
+    sync_frac: float
+    fetch_spread: float
+    """Standard deviation over mean of a fetch."""
+    cores: float
+    rivals: float
+    """Threads outside the job that always want a core, as the job's own waiting for one shows."""
+    elasticity: float
+    """How blocked time grows with fetches in progress: 0 not at all, 1 in proportion."""
+    storage_rivals: float = 0.0
+    """Requests outside the job that are always in flight beside its own. Each request gets an equal
+    share of a storage that is full: more workers take some of what the others have."""
+    pauses: dict[str, float] = field(default_factory=dict)
+    pause_felt: float = 1.0
+    """How much of a pause the device does not hide."""
+    epoch_batches: float = math.inf
+    persistent: bool = False
+    start_s: float = 0.0
+    ranks: int = 1
+    """On this host, with these cores and this storage between them."""
+    slack: float = 1.0
+    """Measured over modelled time of an input-bound batch."""
+    surplus_s: float = 0.0
+    """What the trainer takes beyond the model, where it is the limit."""
+    storage_most: float = math.inf
+    """Requests that the storage serves at once at most, where its kind tells: more of them wait.
+    Bytes count as requests that last as long as the bytes take."""
+
+    @property
+    def storage_s(self) -> float:
+        """Blocked on storage, one fetch in progress."""
+        return self.read_s + self.metadata_s
+
+    @property
+    def fetch_s(self) -> float:
+        """One fetch with nobody in the way."""
+        return self.cpu_s + self.storage_s + self.idle_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """How a pipeline runs."""
+
+    batch_s: float
+    bounds: dict[Limit, float]
+    """Least seconds of a batch by each resource alone."""
+    input_s: float
+    """What the loader alone would take for a batch."""
+    consumer_s: float
+    cores_used: float
+
+
+def run(pipe: Pipeline) -> Flow:
+    """The time from batch to batch."""
+    bounds = find_bounds(pipe)
+    consumer_s = consume(pipe)
+    input_s, flowing_s = _flow(pipe, consumer_s, bounds) if pipe.workers else (0.0, consumer_s)
+    flowing_s = max(flowing_s, *(bounds[name] for name in bounds if name != "pauses"))
+    paused_s = pipe.pause_felt * sum(pipe.pauses.values())
+    batch_s = flowing_s + paused_s
+    return Flow(
+        batch_s=batch_s,
+        bounds=bounds,
+        input_s=input_s,
+        consumer_s=consumer_s,
+        cores_used=min(pipe.cores, pipe.ranks * _core_seconds(pipe) / batch_s),
+    )
+
+
+def _flow(pipe: Pipeline, consumer_s: float, bounds: dict[Limit, float]) -> tuple[float, float]:
+    """What the loader would take for a batch if it never had to wait, and what it does take.
+
+    Batches are handed over in order, so that workers wait for each other and for room; a worker
+    that waits wants no core. How many are at work, and so how long a round takes, follows from the
+    rate and the other way round.
+    """
+    rate = 1 / max(consumer_s, bounds["workers"], 1e-12)
+    known: dict[int, float] = {}
+
+    def round_of(count: int) -> float:
+        if count not in known:
+            known[count] = count * supply(replace(pipe, workers=count), rate)
+        return known[count]
+
+    active, flowing_s = float(pipe.workers), consumer_s
+    for _ in range(ROUNDS):
+        below = min(pipe.workers, max(1, int(active)))
+        above = min(pipe.workers, below + 1)
+        round_s = round_of(below) + (active - below) * (round_of(above) - round_of(below))
+        flowing_s = deliver(
+            round_s, consumer_s, pipe.workers, pipe.prefetch, spread=pipe.fetch_spread
+        )
+        at_work = min(float(pipe.workers), max(1.0, round_s / flowing_s))
+        if abs(at_work - active) < _SETTLED * active:
+            break
+        active = (active + at_work) / 2
+    return round_of(pipe.workers) / pipe.workers, flowing_s
+
+
+def find_bounds(pipe: Pipeline) -> dict[Limit, float]:
+    """Operational laws: no resource serves a batch in less than its demand over its servers."""
+    total = max(1, pipe.workers) * pipe.ranks
+    storage_s = pipe.storage_s * pipe.ranks / storage_speed(pipe, total)
+    bounds: dict[Limit, float] = {
+        "device": pipe.device_s,
+        "host": pipe.host_s + (pipe.take_s if pipe.workers else 0.0),
+        "workers": (pipe.fetch_s + pipe.handoff_s) / pipe.workers
+        if pipe.workers
+        else pipe.fetch_s + pipe.host_s,
+        "cores": pipe.ranks * _core_seconds(pipe) / pipe.cores,
+        "storage": storage_s if pipe.elasticity > 0 or math.isfinite(pipe.storage_most) else 0.0,
+        "pauses": pipe.pause_felt * sum(pipe.pauses.values()),
+    }
+    return bounds
+
+
+def consume(pipe: Pipeline) -> float:
+    """What the trainer and the device take for a batch that is there."""
+    own_s = pipe.host_s + (pipe.take_s if pipe.workers else _inline(pipe))
+    if not pipe.beside:
+        return own_s + pipe.surplus_s
+    taking_s = pipe.take_s if pipe.workers else _inline(pipe)
+    free_s = max(pipe.device_s, own_s)
+    # After a wait for the device nothing is queued: taking the next batch is not hidden then.
+    stopped_s = max(pipe.device_s, pipe.host_s) + taking_s
+    return (1 - pipe.sync_frac) * free_s + pipe.sync_frac * stopped_s + pipe.surplus_s
+
+
+def supply(pipe: Pipeline, rate: float) -> float:
+    """Seconds a batch that the workers alone would need, at this rate of the trainer's own work."""
+    trainer_load = min(1.0, rate * (pipe.host_cpu_s + pipe.take_s))
+    produced = 0.0
+    for _ in range(ROUNDS):
+        stations = (
+            Station(pipe.cpu_s + pipe.handoff_s, partial(_core_speed, pipe, trainer_load)),
+            Station(pipe.storage_s, partial(storage_speed, pipe)),
+        )
+        produced = throughput(pipe.workers * pipe.ranks, pipe.idle_s, stations) / pipe.ranks
+        trainer_load = min(1.0, min(rate, produced) * (pipe.host_cpu_s + pipe.take_s))
+    return pipe.slack / produced
+
+
+def storage_speed(pipe: Pipeline, count: float) -> float:
+    """What `count` requests of the job get, where one alone with nobody else gets 1."""
+    if not count:
+        return 0.0
+    speed = count * math.pow(count + pipe.storage_rivals, -pipe.elasticity)
+    return min(speed, max(1.0, pipe.storage_most))
+
+
+def is_saturated(pipe: Pipeline) -> bool:
+    """Whether all the requests that can be in flight are more than the storage serves at once."""
+    return max(1, pipe.workers) * pipe.ranks >= pipe.storage_most
+
+
+def _core_speed(pipe: Pipeline, trainer_load: float, count: float) -> float:
+    """Cores that `count` running workers get, the trainer and others wanting some as well."""
+    wanting = count + pipe.rivals + trainer_load * pipe.ranks
+    return count * min(1.0, pipe.cores / wanting)
+
+
+def _inline(pipe: Pipeline) -> float:
+    """Fetching in the training process: alone with its rivals."""
+    crowd = max(1.0, (1 + pipe.rivals) * pipe.ranks / pipe.cores)
+    storage_s = pipe.storage_s / storage_speed(pipe, 1)
+    return pipe.slack * (pipe.cpu_s * crowd + storage_s + pipe.idle_s)
+
+
+def _core_seconds(pipe: Pipeline) -> float:
+    """Core time of one batch, all processes of one rank."""
+    handing_s = pipe.handoff_s + pipe.take_s if pipe.workers else 0.0
+    return pipe.cpu_s + handing_s + pipe.host_cpu_s
+
+
+def find_limit(pipe: Pipeline) -> Limit:
+    """The resource that would help most if there were twice as much of it.
+
+    Where two are about as good, the one further down the line is named: twice as many workers hide
+    a slow storage, they do not mend it.
+    """
+    now_s = run(pipe).batch_s
+    gains = {name: now_s / run(twice).batch_s for name, twice in _doubled(pipe).items()}
+    best = max(gains.values())
+    return next(name for name, gain in gains.items() if gain - 1 >= _AS_GOOD * (best - 1))
+
+
+def _doubled(pipe: Pipeline) -> dict[Limit, Pipeline]:
+    within_s = 0.0 if pipe.beside else pipe.device_s / 2
+    return {
+        "pauses": replace(pipe, pauses={part: s / 2 for part, s in pipe.pauses.items()}),
+        "device": replace(pipe, device_s=pipe.device_s / 2, host_s=pipe.host_s - within_s),
+        "host": replace(pipe, host_s=(pipe.host_s + 2 * within_s) / 2, take_s=pipe.take_s / 2),
+        "storage": replace(pipe, read_s=pipe.read_s / 2, metadata_s=pipe.metadata_s / 2),
+        "cores": replace(pipe, cores=2 * pipe.cores),
+        "workers": replace(pipe, workers=2 * max(1, pipe.workers)),
+    }

@@ -1,0 +1,191 @@
+"""The governor: grows while the training waits and there is room, takes back what did not help."""
+
+from dataclasses import replace
+
+import pytest
+
+from fuelline.fix.elastic.governor import FIRST_PAUSE, LOOKS, Governor
+from fuelline.fix.elastic.observation import Change, Limits, Look
+
+LIMITS = Limits(base=2, most=8, cores=8.0, base_window=4, most_window=64)
+
+
+def look(rate: float = 50.0, *, starved: float = 0.6, busy: float = 1.0, active: int = 2,
+         cpu: float = 0.2, queued: float | None = 0.0, room: int = 99) -> Look:  # fmt: skip
+    """Half a second of training."""
+    seconds = 0.5
+    busy_s = busy * seconds * active
+    return Look(
+        seconds=seconds, batches=round(rate * seconds), wait_s=starved * seconds, busy_s=busy_s,
+        cpu_s=cpu * busy_s, fetches=round(rate * seconds), queued=queued, room=room,
+    )  # fmt: skip
+
+
+def hear_all(governor: Governor, *looks: Look) -> Change | None:
+    changes = [governor.hear(each) for each in looks]
+    assert changes[:-1] == [None] * (len(looks) - 1)
+    return changes[-1]
+
+
+def grown(rate_after: float) -> tuple[Governor, Change | None]:
+    governor = Governor(LIMITS, 2, 4)
+    change = hear_all(governor, *[look()] * LOOKS)
+    assert change is not None
+    return governor, hear_all(governor, *[look(rate_after, active=change.active)] * LOOKS)
+
+
+def test_a_fed_training_is_left_alone() -> None:
+    governor = Governor(LIMITS, 2, 4)
+    assert hear_all(governor, *[look(starved=0.01)] * 40) is None
+    assert (governor.active, governor.window) == (2, 4)
+
+
+def test_a_starved_training_gets_what_its_step_needs_and_a_prediction() -> None:
+    governor = Governor(LIMITS, 2, 4)
+    change = hear_all(governor, *[look(starved=0.6)] * LOOKS)
+    # A fetch takes 40 ms, a step of its own 8 ms: 5 workers, and 15 % more for what varies.
+    assert change is not None
+    assert (change.active, change.window) == (6, 12)
+    assert change.predicted == pytest.approx(2.5, rel=0.05)
+
+
+def test_a_prediction_counts_the_core_that_the_training_itself_needs() -> None:
+    """Two ranks on four cores: two each, one of which this rank's own work fills."""
+    governor = Governor(replace(LIMITS, cores=2.0), 2, 4)
+    busy = replace(look(cpu=0.9), own_cpu_s=0.5)
+    change = hear_all(governor, *[busy] * LOOKS)
+    assert change is not None
+    # A batch costs 36 ms in a worker and 20 ms in the trainer: 28 ms on two cores, 20 ms now.
+    assert change.predicted == pytest.approx(1.0)
+
+
+def test_a_change_that_helps_is_kept() -> None:
+    governor, change = grown(90.0)
+    assert change is None
+    assert governor.active == 6
+    assert [trial.verdict for trial in governor.ended] == ["kept"]
+
+
+def test_a_change_that_does_not_help_is_confirmed_and_taken_back() -> None:
+    governor, change = grown(50.0)
+    assert change is None
+    change = hear_all(governor, *[look(50.0, active=6)] * LOOKS)
+    assert change is not None
+    assert (change.active, change.window, governor.active) == (2, 4, 2)
+    assert [trial.verdict for trial in governor.ended] == ["rolled back"]
+
+
+def test_a_change_that_harms_is_taken_back_at_once() -> None:
+    governor, change = grown(30.0)
+    assert change is not None
+    assert governor.active == change.active == 2
+
+
+def test_what_did_not_help_is_not_tried_again_soon_nor_the_same() -> None:
+    governor, _ = grown(30.0)
+    assert hear_all(governor, *[look()] * FIRST_PAUSE) is None
+    again = governor.hear(look())
+    assert again is not None
+    assert again.active == 3
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        (look(queued=0.5), "no core is free"),
+        (look(room=2), "memory has no room"),
+    ],
+)
+def test_without_room_nothing_grows_and_it_is_said_why(seen: Look, words: str) -> None:
+    governor = Governor(LIMITS, 2, 4)
+    assert hear_all(governor, *[seen] * 10) is None
+    assert words in governor.blocked_by
+
+
+def test_workers_that_compute_are_bounded_by_cores() -> None:
+    limits = Limits(base=1, most=8, cores=2.0, base_window=2, most_window=64)
+    change = hear_all(Governor(limits, 1, 2), *[look(starved=0.9, active=1, cpu=1.0)] * LOOKS)
+    assert change is not None
+    assert change.active == 2
+
+
+def test_idle_workers_with_a_starved_training_get_a_longer_queue() -> None:
+    governor = Governor(LIMITS, 2, 4)
+    change = hear_all(governor, *[look(busy=0.5)] * LOOKS)
+    assert change is not None
+    assert (change.active, change.window) == (2, 8)
+
+
+def test_a_sampler_that_may_not_be_asked_ahead_keeps_its_window() -> None:
+    limits = Limits(base=2, most=8, cores=8.0, base_window=4, most_window=4)
+    change = hear_all(Governor(limits, 2, 4), *[look()] * LOOKS)
+    assert change is not None
+    assert (change.active, change.window) == (6, 4)
+
+
+def test_workers_that_stand_idle_are_parked_down_to_the_jobs_own_number() -> None:
+    governor = Governor(LIMITS, 4, 8)
+    looks = [look(starved=0.0, busy=0.1, active=4)] * 60
+    changes = [change for each in looks if (change := governor.hear(each)) is not None]
+    assert [change.active for change in changes] == [3, 2]
+    assert not any(change.is_trial for change in changes)
+
+
+def test_far_more_workers_than_cores_are_thinned_out_as_a_trial() -> None:
+    limits = Limits(base=16, most=16, cores=2.0, base_window=32, most_window=32)
+    change = hear_all(Governor(limits, 16, 32), *[look(active=16, cpu=0.1, queued=0.8)] * LOOKS)
+    assert change is not None
+    assert (change.active, change.is_trial) == (2, True)
+
+
+def test_lost_workers_end_the_trial_and_lower_the_limit() -> None:
+    governor, _ = grown(50.0)
+    governor.lose(3)
+    assert (governor.active, governor.limits.most) == (3, 3)
+    assert [trial.verdict for trial in governor.ended] == ["cannot tell"]
+
+
+def test_a_change_that_never_came_into_force_is_no_trial() -> None:
+    governor = Governor(LIMITS, 2, 4)
+    hear_all(governor, *[look()] * LOOKS)
+    governor.withdraw()
+    governor.interrupt()
+    assert (governor.active, governor.ended) == (2, [])
+
+
+def test_a_wait_that_is_seen_to_fall_is_kept_though_the_rate_cannot_tell() -> None:
+    """The trainer itself varies by 3 % from look to look, and there are 4 % to gain."""
+    governor = Governor(LIMITS, 2, 4)
+    shaky = [look(rate, starved=0.04, busy=0.6) for rate in (96, 100, 104)]
+    change = hear_all(governor, *shaky)
+    assert change is not None
+    assert (change.active, change.window) == (2, 8)
+    after = [look(rate, starved=0.001, busy=0.6) for rate in (98, 102, 104)]
+    assert hear_all(governor, *after, *after) is None
+    assert governor.window == 8
+    assert [trial.verdict for trial in governor.ended] == ["kept"]
+
+
+def test_a_wait_that_falls_while_the_job_gets_slower_is_not_kept() -> None:
+    """Workers that take the trainer's core away make its own part longer."""
+    governor = Governor(LIMITS, 2, 4)
+    hear_all(governor, *[look(100, starved=0.04, busy=0.6)] * LOOKS)
+    change = hear_all(governor, *[look(90, starved=0.0, busy=0.6)] * LOOKS)
+    assert change is not None
+    assert [trial.verdict for trial in governor.ended] == ["rolled back"]
+
+
+def test_more_workers_keep_a_queue_that_was_made_longer() -> None:
+    change = hear_all(Governor(LIMITS, 2, 32), *[look()] * LOOKS)
+    assert change is not None
+    assert (change.active, change.window) == (6, 32)
+
+
+def test_where_a_longer_queue_is_not_allowed_uneven_fetches_get_a_worker_more() -> None:
+    limits = replace(LIMITS, most_window=4)
+    change = hear_all(Governor(limits, 2, 4), *[look(starved=0.1, busy=0.6)] * LOOKS)
+    assert change is not None
+    assert (change.active, change.window) == (3, 4)
+    full = Governor(limits, 4, 4)
+    assert hear_all(full, *[look(starved=0.1, busy=0.6, active=4)] * LOOKS) is None
+    assert "not the limit" in full.blocked_by

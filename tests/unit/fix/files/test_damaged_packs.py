@@ -1,0 +1,369 @@
+"""A damaged or made-up pack is refused; the job never hangs, crashes or gets other bytes."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fuelline.cli import main
+from fuelline.fix.files import packing, shards
+from fuelline.fix.files.checking import check_pack, open_pack, spot_check
+from fuelline.fix.files.pack_index import Packed, write_index
+from fuelline.fix.files.packed import PackServer
+from fuelline.fix.files.shards import Pack
+from fuelline.fix.job_site import PATHS_VARIABLE, SITE_DIR
+from fuelline.schema.errors import InputError
+from fuelline.schema.shards import CHECKSUM_AT, ENTRY, HEADER, INDEX, JOURNAL, SLOT, round_up
+
+FILES = {"a/one": b"one" * 500, "a/two": b"two" * 700, "three": b"", "large": bytes(5 << 20)}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    root = tmp_path / "source"
+    for name, content in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    return root
+
+
+@pytest.fixture
+def target(tmp_path: Path, source: Path) -> Path:
+    packing.pack(source, tmp_path / "pack", lambda _done, _of: None)
+    return tmp_path / "pack"
+
+
+def seal(index: bytearray) -> bytes:
+    """With a checksum that is right, as someone who means harm would."""
+    index[CHECKSUM_AT : CHECKSUM_AT + 4] = bytes(4)
+    index[CHECKSUM_AT : CHECKSUM_AT + 4] = zlib.crc32(index).to_bytes(4, "little")
+    return bytes(index)
+
+
+def parts(index: bytes) -> tuple[int, int, int]:
+    """Where entries, slots and names begin."""
+    _, _, _, count, slots, _, root_bytes = HEADER.unpack_from(index)
+    entries = round_up(HEADER.size + root_bytes)
+    return entries, entries + count * ENTRY.size, entries + count * ENTRY.size + slots * SLOT.size
+
+
+def fill_slots(index: bytearray) -> None:
+    _, slots, names = parts(index)
+    index[slots:names] = SLOT.pack(1) * ((names - slots) // SLOT.size)
+
+
+def lead_out(index: bytearray) -> None:
+    _, slots, names = parts(index)
+    index[slots:names] = SLOT.pack(0xFFFFFFF0) * ((names - slots) // SLOT.size)
+
+
+def change_entry(field: int, value: int) -> Callable[[bytearray], None]:
+    def change(index: bytearray) -> None:
+        entries, slots, _ = parts(index)
+        for at in range(entries, slots, ENTRY.size):
+            row = list(ENTRY.unpack_from(index, at))
+            row[field] = value
+            ENTRY.pack_into(index, at, *row)
+
+    return change
+
+
+def change_header(field: int, value: int) -> Callable[[bytearray], None]:
+    def change(index: bytearray) -> None:
+        row = list(HEADER.unpack_from(index))
+        row[field] = value
+        HEADER.pack_into(index, 0, *row)
+
+    return change
+
+
+def climb(index: bytearray) -> None:
+    at = index.index(b"a/one")
+    index[at : at + 5] = b"../.."
+
+
+def with_nul(index: bytearray) -> None:
+    index[index.index(b"a/two")] = 0
+
+
+def from_relative(index: bytearray) -> None:
+    index[HEADER.size] = ord("x")
+
+
+DAMAGES = {
+    "no empty slot": fill_slots,
+    "slots lead out": lead_out,
+    "names lead out": change_entry(0, 1 << 60),
+    "contents lead out": change_entry(1, 1 << 62),
+    "no end of a size": change_entry(2, (1 << 64) - 1),
+    "no such shard": change_entry(6, 77),
+    "devices": change_entry(7, 0o060644),
+    "names without end": change_entry(8, 65535),
+    "a name that climbs": climb,
+    "a name with NUL": with_nul,
+    "a relative root": from_relative,
+    "entries without end": change_header(3, 1 << 60),
+    "slots without end": change_header(4, 1 << 60),
+    "no slots": change_header(4, 0),
+    "no entries": change_header(3, 0),
+    "a later version": change_header(1, 99),
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_an_index_that_makes_no_sense_starts_nothing(
+    target: Path, damage: str, version: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    index = bytearray((target / INDEX).read_bytes())
+    change_header(1, version)(index)
+    DAMAGES[damage](index)
+    (target / INDEX).write_bytes(seal(index))
+    words = ["run", "--run-dir", str(tmp_path / "run"), "--packed", str(target), "true"]
+    assert main(words) == 3
+    assert "is not a whole pack" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_flipped_bit_of_an_index_is_noticed(target: Path) -> None:
+    whole = (target / INDEX).read_bytes()
+    rng = random.Random(1)
+    for at in rng.sample(range(len(whole)), min(200, len(whole))):
+        flipped = bytearray(whole)
+        flipped[at] ^= 1 << rng.randrange(8)
+        (target / INDEX).write_bytes(flipped)
+        if HEADER.unpack_from(flipped)[1] != 1:  # version 1 has no checksum
+            with pytest.raises(InputError, match="not a whole pack"), open_pack(target):
+                pass
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_that_comes_while_the_job_runs_gives_the_source_or_an_error(
+    source: Path, target: Path, damage: str
+) -> None:
+    index = bytearray((target / INDEX).read_bytes())
+    server = PackServer(str(target))
+    DAMAGES[damage](index)
+    (target / INDEX).write_bytes(seal(index))  # the same file, so that the server sees it
+    for name, content in FILES.items():
+        if len(content) < 1 << 20:
+            assert server.read(str(source / name)) in (None, content)
+        descriptor = server.open(str(source / name))
+        if descriptor is not None:
+            with os.fdopen(descriptor, "rb") as file:
+                assert file.read() == content
+        server.status(str(source / name))
+    server.list(str(source))
+
+
+@pytest.mark.parametrize("name", [INDEX, "shard-00000"])
+def test_a_pack_that_is_cut_short_under_a_job_is_left_for_the_source(
+    source: Path, target: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server = PackServer(str(target))
+    os.truncate(target / name, 100)
+    assert server.read(str(source / "a/one")) is None
+    assert server.read(str(source / "a/two")) is None
+    assert capfd.readouterr().err.count("read from the original folder") == 1
+    (source / "a/one").unlink()
+    with pytest.raises(OSError, match="the original is gone"):
+        server.read(str(source / "a/one"))
+
+
+def test_what_there_is_no_memory_for_is_read_from_the_source(
+    source: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(shards, "make_memory", refuse)
+    assert PackServer(str(target)).open(str(source / "a/one")) is None
+
+
+@pytest.mark.parametrize("state", ["none", "closed", "full"])
+def test_a_damaged_pack_is_left_for_the_source_also_without_standard_error(
+    source: Path, target: Path, state: str
+) -> None:
+    os.truncate(target / "shard-00000", 100)
+    job = f"import os; os.write(1, open({str(source / 'a/one')!r}, 'rb').read())"
+    command = [sys.executable, "-c", f"import sys; sys.stderr.close(); {job}"]
+    if state != "closed":
+        away = "2>&-" if state == "none" else "2>/dev/full"
+        command = ["sh", "-c", f'exec "$@" {away}', "sh", sys.executable, "-c", job]
+    plan = {"packed": [str(target)], "cache": None}
+    env = {**os.environ, PATHS_VARIABLE: json.dumps(plan), "PYTHONPATH": SITE_DIR}
+    done = subprocess.run(command, env=env, capture_output=True, check=True)
+    assert done.stdout == FILES["a/one"]
+
+
+def test_a_flipped_bit_in_a_shard_never_reaches_the_job(source: Path, target: Path) -> None:
+    shard = bytearray((target / "shard-00000").read_bytes())
+    at = shard.index(b"one")
+    shard[at] ^= 1
+    (target / "shard-00000").write_bytes(shard)
+    job = f"print(open({str(source / 'a/one')!r}, 'rb').read() == {FILES['a/one']!r})"
+    plan = {"packed": [str(target)], "cache": None}
+    env = {**os.environ, PATHS_VARIABLE: json.dumps(plan), "PYTHONPATH": SITE_DIR}
+    done = subprocess.run(
+        [sys.executable, "-c", job], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
+    assert "has other bytes than were packed" in done.stderr
+
+
+@pytest.mark.parametrize("is_open_already", [False, True])
+def test_a_flipped_bit_in_a_large_file_never_reaches_the_job(
+    source: Path, target: Path, is_open_already: bool
+) -> None:
+    server = PackServer(str(target))
+    if is_open_already:
+        descriptor = server.open(str(source / "large"))
+        assert descriptor is not None
+        with os.fdopen(descriptor, "rb") as file:
+            assert file.read() == FILES["large"]
+    with (target / "shard-00001").open("r+b") as shard:
+        shard.seek(3 << 20)
+        shard.write(b"x")
+    assert server.open(str(source / "large")) is None
+    (source / "large").unlink()
+    with pytest.raises(OSError, match="other bytes than were packed"):
+        server.open(str(source / "large"))
+
+
+@pytest.mark.parametrize("name", [INDEX, "shard-00000", "shard-00001"])
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder", "nothing"])
+def test_what_is_no_regular_file_is_refused_and_does_not_hang(
+    target: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    (target / name).rename(tmp_path / "moved")
+    if kind == "link":
+        (target / name).symlink_to(tmp_path / "moved")
+    elif kind == "fifo":
+        os.mkfifo(target / name)
+    elif kind == "folder":
+        (target / name).mkdir()
+    with pytest.raises(InputError, match="not a whole pack"), open_pack(target):
+        pass
+
+
+def test_a_pack_of_version_1_is_still_read(tmp_path: Path, target: Path, source: Path) -> None:
+    from hashlib import blake2b
+
+    pack = Pack(str(target))
+    old = [
+        Packed(name.decode(), *entry[6:7], *entry[1:4], entry.mode, entry.digest())
+        for name, entry in pack.rows(0)
+    ]
+    old = [
+        each
+        if not (content := FILES.get(each.name))
+        else each._replace(digest=blake2b(content, digest_size=8).digest())
+        for each in old
+    ]
+    old = [
+        each._replace(digest=blake2b(b"", digest_size=8).digest()) if each.name == "three" else each
+        for each in old
+    ]
+    write_index(target, str(source), old)
+    index = bytearray((target / INDEX).read_bytes())
+    change_header(1, 1)(index)
+    change_header(2, 0)(index)
+    (target / INDEX).write_bytes(index)
+    with open_pack(target) as pack:
+        for name, content in FILES.items():
+            entry = pack.find(name)
+            assert entry is not None
+            with os.fdopen(pack.open(entry), "rb") as file:
+                assert file.read() == content
+
+
+def test_checking_a_pack_leaves_no_descriptor_open(source: Path, target: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    spot_check(target)
+    check_pack(source, target, lambda _done, _of: None)
+    (target / INDEX).write_bytes(b"damaged")
+    with pytest.raises(InputError):
+        spot_check(target)
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_files_from_before_1970_can_be_packed(tmp_path: Path) -> None:
+    source = tmp_path / "old"
+    source.mkdir()
+    (source / "file").write_bytes(b"x")
+    os.utime(source / "file", ns=(-(10**18), -(10**18)))
+    packing.pack(source, tmp_path / "pack", lambda _done, _of: None)
+    with open_pack(tmp_path / "pack") as pack:
+        entry = pack.find("file")
+    assert entry is not None
+    assert entry.mtime_ns == -(10**18)
+
+
+def plant_journal(folder: Path, source: Path, content: bytes) -> None:
+    """What says that `a/one` is packed already, with other bytes."""
+    from fuelline.schema.shards import Digest
+
+    digest = Digest()
+    digest.update(content)
+    status = (source / "a/one").stat()
+    row = ["a/one", 0, 0, len(content), status.st_mtime_ns, status.st_mode, digest.digest().hex()]
+    (folder / JOURNAL).write_text(json.dumps(row) + "\n")
+    (folder / "shard-00000").write_bytes(content)
+
+
+def test_a_planted_journal_is_not_believed(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "planted"
+    folder.mkdir()
+    plant_journal(folder, source, b"EVIL" * 375)
+    assert main(["pack", str(source), "-o", str(folder)]) == 4
+    assert not (folder / INDEX).exists()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ["a/one", 0, 0, 10**9, 1, 33188, "00" * 8],
+        ["a/one", 9, 0, 1, 1, 33188, "00" * 8],
+        ["a/one", -1, -5, 1, 1, 33188, "00" * 8],
+        ["a/one", "0", 0, 1, 1, 33188, "00" * 8],
+        [5, 0, 0, 1, 1, 33188, "00" * 8],
+        ["a/one", 0, 0, 1, 1, 33188, "zz"],
+        {"a": 1},
+        7,
+    ],
+)
+def test_a_journal_that_makes_no_sense_costs_only_what_was_done(
+    source: Path, target: Path, row: object
+) -> None:
+    (target / INDEX).unlink()
+    (target / JOURNAL).write_text(json.dumps(row) + "\n" + "[" * 100_000 + "\n")
+    packing.pack(source, target, lambda _done, _of: None)
+    assert main(["pack", str(source), "-o", str(target), "--check"]) == 0
+
+
+def test_a_journal_of_noise_costs_only_what_was_done(source: Path, target: Path) -> None:
+    (target / INDEX).unlink()
+    (target / JOURNAL).write_bytes(random.Random(1).randbytes(5000) + b'["\xff\n')
+    packing.pack(source, target, lambda _done, _of: None)
+    assert main(["pack", str(source), "-o", str(target), "--check"]) == 0
+
+
+def test_what_an_earlier_attempt_left_is_packed_again_if_its_bytes_have_changed(
+    source: Path, tmp_path: Path
+) -> None:
+    def stop(done: int, of: int) -> None:
+        if done == of:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        packing.pack(source, tmp_path / "pack", stop)
+    shard = tmp_path / "pack" / "shard-00000"
+    shard.write_bytes(bytes(shard.stat().st_size))
+    packing.pack(source, tmp_path / "pack", lambda _done, _of: None)
+    assert main(["pack", str(source), "-o", str(tmp_path / "pack"), "--check"]) == 0

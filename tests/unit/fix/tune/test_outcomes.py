@@ -1,0 +1,105 @@
+"""What the job wrote of its fixes is told with intervals, and torn lines are no reason to fail."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fuelline.fix.elastic.journal import Journal
+from fuelline.fix.tune.outcomes import tell_fixes
+from fuelline.ingest import read_fixes
+from fuelline.report.diagnosis.fixes import describe_fixes
+from fuelline.schema.diagnosis.fixes import LoaderFixes
+from fuelline.schema.readings import Missing, Reading
+
+TRIAL: dict[str, Any] = {
+    "loader": 1, "active": 4, "window": 8, "was": [1, 2], "before": [30.0, 31.0, 32.0],
+    "after": [90.0, 91.0, 92.0], "why": "it waited", "predicted": 3.5, "verdict": "kept",
+}  # fmt: skip
+
+
+def told(tmp_path: Path, *events: tuple[str, dict[str, Any]]) -> list[LoaderFixes]:
+    journal = Journal(str(tmp_path / "fix"))
+    for event, facts in events:
+        journal.tell(event, **facts)
+    return tell_fixes(read_fixes(tmp_path))
+
+
+SERVED = ("served", {"number": 1, "loader": "DataLoader of x.Rows", "workers": 1})
+
+
+def lines(fixes: list[LoaderFixes]) -> str:
+    blocks = describe_fixes(fixes, [])
+    return "\n".join(
+        text for block in blocks[1:] for item in block.items for text in (item.text, *item.details)
+    )
+
+
+def test_a_trial_is_told_with_prediction_interval_and_outcome(tmp_path: Path) -> None:
+    (loader,) = told(tmp_path, SERVED, ("trial", TRIAL), ("end", {"loader": 1, "active": 4}))
+    (fix,) = loader.fixes
+    assert [setting.text() for setting in fix.trial.settings] == ["num_workers=4"]
+    assert isinstance(fix.trial.predicted, Reading)
+    assert isinstance(fix.trial.speedup, Reading)
+    assert 2.8 < fix.trial.speedup.value < 3.1
+    assert (fix.outcome, fix.trial.verdict, loader.workers_at_end) == ("kept", "faster", 4)
+    assert "num_workers=4: 3.50x predicted, 2.94x achieved (95 %: " in lines([loader])
+
+
+def test_a_change_that_the_job_did_not_live_to_judge_is_told_as_such(tmp_path: Path) -> None:
+    change = {"loader": 1, "active": 4, "window": 8, "was": [1, 2], "why": "x", "is_trial": True}
+    (loader,) = told(tmp_path, SERVED, ("change", change))
+    assert loader.fixes[0].outcome == "cannot tell"
+    assert isinstance(loader.fixes[0].trial.speedup, Missing)
+    assert loader.workers_at_end is None
+
+
+def test_lost_workers_limits_and_random_numbers_become_notes(tmp_path: Path) -> None:
+    (loader,) = told(
+        tmp_path,
+        SERVED,
+        ("lost", {"loader": 1, "how": "was killed by SIGKILL", "left": 3}),
+        ("varies", {"loader": 1, "is_late": False}),
+        ("held", {"loader": 1, "active": 6, "why": "x"}),
+        ("blocked", {"loader": 1, "why": "no core is free"}),
+    )
+    text = " ".join(loader.notes)
+    assert "killed by SIGKILL; the loader went on with 3" in text
+    assert "6 workers would have come with the next epoch" in text
+    assert "left so: no core is free" in text
+
+
+def test_a_loader_that_is_left_alone_says_why(tmp_path: Path) -> None:
+    (loader,) = told(tmp_path, ("left", {"loader": "DataLoader of x.Rows", "why": "it streams"}))
+    assert loader.notes == ["Left alone: it streams."]
+    assert "nothing was changed" in lines([loader])
+
+
+def test_a_torn_line_costs_itself_only(tmp_path: Path) -> None:
+    assert told(tmp_path, SERVED)
+    (file,) = (tmp_path / "fix").glob("*.jsonl")
+    file.write_bytes(file.read_bytes() + json.dumps(TRIAL).encode()[:20])
+    assert len(tell_fixes(read_fixes(tmp_path))) == 1
+
+
+def test_a_run_without_fix_says_nothing(tmp_path: Path) -> None:
+    assert tell_fixes(read_fixes(tmp_path)) == []
+    assert describe_fixes([], []) == []
+
+
+def test_a_folder_that_cannot_be_written_is_borne(tmp_path: Path) -> None:
+    (tmp_path / "fix").write_text("a file")
+    Journal(str(tmp_path / "fix")).tell("served", number=1)
+
+
+def test_random_numbers_that_the_user_gave_up_are_not_said_to_be_kept(tmp_path: Path) -> None:
+    event, facts = SERVED
+    allowed = (event, {**facts, "is_varying": True, "is_allowed": True})
+    (loader,) = told(tmp_path, allowed, ("trial", TRIAL))
+    (note,) = loader.notes
+    assert "--allow random" in note
+    assert "between epochs" not in note
+
+
+def test_a_run_that_was_deleted_does_not_come_back(tmp_path: Path) -> None:
+    Journal(str(tmp_path / "deleted" / "fix")).tell("served", number=1)
+    assert not (tmp_path / "deleted").exists()

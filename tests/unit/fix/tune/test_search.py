@@ -1,0 +1,95 @@
+"""The tuner picks the least that does as well as the best, and only what its turns prove."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fuelline.fix.tune.search import Measured, Seed, choose, explain, judge, tune
+from fuelline.schema.diagnosis.trials import Setting
+from fuelline.schema.readings import Missing, Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NOW = [Setting(knob="num_workers", value=1), Setting(knob="prefetch_factor", value=2)]
+
+
+def workers(count: int) -> tuple[Setting, ...]:
+    return (Setting(knob="num_workers", value=count),)
+
+
+def machine(rates: dict[int, float], noise: float = 0.01, seed: int = 0):
+    """A job that runs at these rates by its number of workers; 1 is its own."""
+    chance = random.Random(seed)
+
+    def measure(settings: Sequence[tuple[Setting, ...]]) -> list[Measured]:
+        told = []
+        for each in settings:
+            rate = rates[int(each[0].value) if each else 1]
+            blocks = tuple(rate * (1 + noise * chance.gauss(0, 1)) for _ in range(8))
+            told.append(Measured(blocks, (rate, rate)))
+        return told
+
+    return measure
+
+
+def seeds(*counts: int) -> list[Seed]:
+    told = Reading(value=1.5, unit="x")
+    return [Seed(workers(count), told) for count in counts]
+
+
+def test_the_fewest_workers_that_do_as_well_as_the_best_win() -> None:
+    trials = tune(seeds(2, 4, 8), machine({1: 40, 2: 79.5, 4: 80, 8: 80.3}))
+    assert choose(trials, NOW) == list(workers(2))
+    assert [trial.verdict for trial in trials] == ["same", "faster", "faster", "faster"]
+
+
+def test_a_fed_job_keeps_its_settings_or_gives_workers_back() -> None:
+    trials = tune(seeds(2, 4), machine({1: 80, 2: 80.1, 4: 79.9}))
+    assert choose(trials, NOW) == []
+    now = [Setting(knob="num_workers", value=8)]
+    trials = tune(seeds(2), machine({1: 80, 2: 80.0}))
+    assert choose(trials, now) == list(workers(2))
+    assert "the settings stay" in explain(trials, [])[-1]
+
+
+def test_noise_is_no_gain() -> None:
+    trials = tune(seeds(4), machine({1: 40, 4: 41}, noise=0.3))
+    assert trials[1].verdict == "cannot tell"
+    assert choose(trials, NOW) == []
+
+
+def test_a_setting_that_fails_is_never_chosen() -> None:
+    def measure(settings: Sequence[tuple[Setting, ...]]) -> list[Measured]:
+        return [Measured((40.0, 41.0, 40.0)), Measured((), problem="cannot pickle")]
+
+    trials = tune(seeds(4), measure)
+    assert isinstance(trials[1].speedup, Missing)
+    assert choose(trials, NOW) == []
+    assert "cannot pickle" in explain(trials, [])[0]
+
+
+def test_each_step_says_what_was_predicted_and_what_came_of_it() -> None:
+    trials = tune(seeds(2), machine({1: 40, 2: 60}))
+    said = explain(trials, choose(trials, NOW))
+    assert "num_workers=2: 1.50x predicted, 1.50x measured" in said[0] or "1.49x" in said[0]
+    assert said[0].endswith("faster.")
+    assert said[-1].startswith("Chosen: num_workers=2")
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "verdict"),
+    [
+        (1.5, 1.3, 1.7, "faster"),
+        (0.7, 0.6, 0.8, "slower"),
+        (1.01, 0.99, 1.03, "same"),
+        (1.1, 0.9, 1.3, "cannot tell"),
+    ],
+)
+def test_a_verdict_is_no_more_certain_than_its_interval(
+    value: float, low: float, high: float, verdict: str
+) -> None:
+    assert judge(Reading(value=value, unit="x", low=low, high=high)) == verdict

@@ -1,0 +1,219 @@
+"""What is true in the published traces, computed by others, to 0.1 percentage points."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+from fuelline.schema.readings import Reading
+from fuelline.schema.run.trace import DeviceKind
+from fuelline.signals.traced import measure_survey, measure_trace, survey_trace
+from tests.unit.ingest.kineto.texts import REAL, load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fuelline.signals.traced.measure import Measured
+    from fuelline.signals.traced.survey import Survey
+
+if not REAL.is_dir():
+    pytest.skip(f"the published traces are not in {REAL}", allow_module_level=True)
+
+POINT = 0.001
+"""A tenth of a percentage point."""
+
+
+@pytest.fixture(scope="module")
+def surveyed(tmp_path_factory: pytest.TempPathFactory) -> Survey:
+    return survey_trace(load(tmp_path_factory.mktemp("megatron"), REAL / "megatron_tp8"))
+
+
+@pytest.fixture(scope="module")
+def megatron(surveyed: Survey) -> Measured:
+    return measure_survey(surveyed)
+
+
+MEGATRON = {0: (62.6, 22.1, 40.5, 32.1), 6: (65.6, 22.1, 43.5, 35.3)}
+MEGATRON |= {2: (89.2, 21.6, 67.7, 59.5), 4: (99.5, 20.9, 78.5, 70.6)}
+
+
+@pytest.mark.parametrize("rank", MEGATRON)
+def test_the_ledger_of_megatron(megatron: Measured, rank: int) -> None:
+    busy, compute, nccl, waiting = (percent / 100 for percent in MEGATRON[rank])
+    (device,) = (each for each in megatron.facts.devices if each.rank == rank)
+    ledger = device.ledger
+    assert sum(ledger.values()) == pytest.approx(1)
+    assert device.ladder["reported utilisation"] == pytest.approx(busy, abs=POINT)
+    assert ledger["useful compute"] == pytest.approx(compute, abs=POINT)
+    exposed = ledger["waiting for a peer"] + ledger["exposed transfer"]
+    assert exposed == pytest.approx(nccl, abs=POINT)
+    assert ledger["waiting for a peer"] == pytest.approx(waiting, abs=POINT)
+
+
+def test_megatron_has_its_ranks_events_and_kernels(surveyed: Survey, megatron: Measured) -> None:
+    facts = surveyed.trace.facts
+    assert {(rank.world_size, len(rank.chips)) for rank in facts.ranks} == {(8, 8)}
+    assert {rank.chips[0].name for rank in facts.ranks} == {"NVIDIA A100-SXM4-80GB"}
+    mean_events = sum(source.events for source in facts.sources) / len(facts.sources)
+    assert mean_events == pytest.approx(15_200, abs=50)
+    is_kernel = pl.col("kind") == int(DeviceKind.KERNEL)
+    assert {lane.events.filter(is_kernel).height for lane in surveyed.lanes} == {690}
+    assert surveyed.meetings.count == 84
+    assert megatron.facts.steps.count == 1
+
+
+def test_ranks_of_megatron_leave_their_collectives_within_49_us(surveyed: Survey) -> None:
+    met = surveyed.meetings.frame.group_by("text", "clique", "number")
+    apart = met.agg((pl.col("end_ns").max() - pl.col("end_ns").min()).alias("ns"))["ns"]
+    assert apart.max() == 49_000
+
+
+def test_each_rank_of_megatron_is_last_as_often_as_counted(surveyed: Survey) -> None:
+    last = surveyed.meetings.frame.unique(["text", "clique", "number"])["last"].to_list()
+    assert {rank: last.count(rank) for rank in MEGATRON} == {0: 32, 6: 28, 2: 4, 4: 0}
+
+
+@pytest.mark.parametrize(
+    ("rank", "idle", "compute", "other"),
+    [(0, 0.374, 0.221, 0.405), (4, 0.005, 0.209, 0.786), (6, 0.344, 0.220, 0.435)],
+)
+def test_the_breakdown_of_megatron_is_that_of_hta(
+    megatron: Measured, rank: int, idle: float, compute: float, other: float
+) -> None:
+    (ledger,) = (each for each in megatron.answer.ledgers if each.rank == rank)
+    busy = ledger.busy_ns / ledger.wall_ns
+    computes = ledger.parts_ns["useful compute"] / ledger.wall_ns
+    assert 1 - busy == pytest.approx(idle, abs=POINT)
+    assert computes == pytest.approx(compute, abs=POINT)
+    assert busy - computes == pytest.approx(other, abs=POINT)
+
+
+def test_megatron_over_all_ranks(megatron: Measured) -> None:
+    shares = {part.part: part.share for part in megatron.facts.budget}
+    assert shares["waiting for a peer"] == pytest.approx(0.594, abs=POINT)
+    assert shares["useful compute"] == pytest.approx(0.214, abs=POINT)
+    assert megatron.collectives.wait_share == pytest.approx(0.594, abs=POINT)
+
+
+def test_the_ladder_of_megatron_rank_4(megatron: Measured) -> None:
+    (device,) = (each for each in megatron.facts.devices if each.rank == 4)
+    assert device.ladder["SM fill"] == pytest.approx(0.377, abs=POINT)
+    assert device.ladder["estimated occupancy"] == pytest.approx(0.047, abs=POINT)
+
+
+def test_the_culprits_of_megatron_are_late_on_the_host_side(megatron: Measured) -> None:
+    culprits = megatron.collectives.culprits
+    assert {late.rank: (late.late_count, late.of) for late in culprits} == {
+        0: (32, 84),
+        6: (28, 84),
+    }
+    assert all("host is late" in late.because for late in culprits)
+    assert [link.rank for link in megatron.answer.blame] == [0, 6]
+    assert all(clock.shift_ns == 0 for clock in megatron.answer.clocks)
+
+
+def test_kernel_classes_of_megatron(megatron: Measured) -> None:
+    classes = {each.name: each.share for each in megatron.answer.kernel_classes}
+    assert classes["communication"] == pytest.approx(0.759, abs=POINT)
+    assert megatron.answer.communication == ["NCCL"]
+
+
+def test_three_quarters_of_the_device_time_of_megatron_are_communication(surveyed: Survey) -> None:
+    took = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    events = pl.concat(
+        [lane.events.select("family", "start_ns", "end_ns") for lane in surveyed.lanes]
+    )
+    spent = dict(events.group_by("family").agg(took.alias("ns")).iter_rows())
+    assert spent["communication"] / sum(spent.values()) == pytest.approx(0.759, abs=POINT)
+    assert spent["compute"] / sum(spent.values()) == pytest.approx(0.240, abs=POINT)
+
+
+def test_gemms_of_megatron_are_on_the_roofline_below_what_an_a100_can(megatron: Measured) -> None:
+    """Its trace has the launch's number beside a kernel, where others have the operator's."""
+    gemms = [each for each in megatron.answer.kernels if each.kind == "gemm"]
+    assert {each.bound for each in gemms} == {"compute", "memory"}
+    rates = [each.flops_per_s for each in gemms]
+    assert all(isinstance(rate, Reading) and 10e12 < rate.value < 312e12 for rate in rates)
+
+
+def test_megatron_is_reported_busy_and_hides_no_communication(megatron: Measured) -> None:
+    ledgers = megatron.answer.ledgers
+    busy = [each.busy_ns / each.wall_ns for each in ledgers]
+    assert sum(busy) / len(busy) == pytest.approx(0.887, abs=POINT)
+    assert {each.rank: 1 - share for each, share in zip(ledgers, busy, strict=True)}[
+        6
+    ] == pytest.approx(0.344, abs=POINT)
+    assert [each.hidden_communication_ns for each in ledgers] == [0] * 8
+
+
+@pytest.mark.parametrize(("workers", "idle", "of_it"), [(0, 0.31, 0.61), (4, 0.16, 0.0)])
+def test_the_labelled_pair_differs_in_data_wait(
+    tmp_path: Path, workers: int, idle: float, of_it: float
+) -> None:
+    path = REAL / "tb_resnet50" / f"num_workers_{workers}.json.gz"
+    measured = measure_trace(load(tmp_path, path))
+    (device,) = measured.facts.devices
+    assert device.name == "Tesla V100-DGXS-32GB"
+    (ledger,) = measured.answer.ledgers
+    unused = 1 - ledger.busy_ns / ledger.wall_ns
+    assert unused == pytest.approx(idle, abs=0.005)
+    assert device.ledger["data wait"] / unused == pytest.approx(of_it, abs=0.005)
+    assert device.ledger["launch-bound"] > 0.1
+    assert measured.facts.steps.count == 6
+
+
+def test_holes_in_graphs_are_a_loss_of_the_trace(tmp_path: Path) -> None:
+    trace = load(tmp_path, REAL / "hta" / "negative_queue_length_values_check")
+    assert [(rank.rank, rank.world_size) for rank in trace.facts.ranks] == [(0, 16)]
+    measured = measure_trace(trace)
+    assert [each.name for each in measured.facts.devices] == ["NVIDIA A100-SXM4-80GB"]
+    assert measured.facts.trace is not None
+    assert {"graphs", "one-rank"} <= {each.code for each in measured.facts.trace.quality}
+    assert measured.facts.trace.doubt
+    assert measured.facts.devices[0].ladder["reported utilisation"] is None
+
+
+def test_a_whole_graph_is_not_called_under_recorded(tmp_path: Path) -> None:
+    path = REAL / "tracelens" / "inference" / "vllm_decode_full" / "graph_execution.json.gz"
+    measured = measure_trace(load(tmp_path, path))
+    assert measured.facts.trace is not None
+    assert not measured.facts.trace.doubt
+    assert sum(kernel.graph_count for kernel in measured.answer.kernel_classes) == 421
+
+
+def test_one_of_two_ranks_has_its_steps_and_collectives_counted(tmp_path: Path) -> None:
+    trace = load(tmp_path, REAL / "hta" / "df_index_resolver")
+    measured = measure_trace(trace)
+    classes = {each.name: each.count for each in measured.answer.kernel_classes}
+    assert classes["communication"] == 2020
+    assert round(trace.facts.sources[0].events, -3) == 216_000
+    assert [(rank.rank, rank.world_size) for rank in trace.facts.ranks] == [(1, 2)]
+    assert measured.facts.steps.count == 5
+    assert [each.name for each in measured.facts.devices] == ["Tesla V100-SXM2-32GB"]
+    assert measured.facts.trace is not None
+    assert "one-rank" in {each.code for each in measured.facts.trace.quality}
+
+
+@pytest.mark.parametrize("folder", ["cupti_profiler", "rank_non_gpu"])
+def test_a_trace_without_kernels_is_not_idle(tmp_path: Path, folder: str) -> None:
+    measured = measure_trace(load(tmp_path, REAL / "hta" / folder))
+    assert measured.facts.devices == []
+    assert measured.facts.trace is not None
+    assert measured.facts.trace.doubt
+
+
+@pytest.mark.parametrize(
+    ("path", "chip"),
+    [
+        ("hta/amd_trace", "AMD Radeon Graphics"),
+        ("hta/ns_resolution_trace", "Tesla V100-SXM2-32GB"),
+        ("hta/critical_path/cuda_event_sync", "NVIDIA A100-PG509-200"),
+        ("tracelens/h100/gaunernst_bert-small-uncased__1016001.json.gz", "NVIDIA H100 80GB HBM3"),
+        ("tracelens/mi300", "AMD Instinct MI300X"),
+    ],
+)
+def test_chips_are_named_as_the_driver_names_them(tmp_path: Path, path: str, chip: str) -> None:
+    facts = load(tmp_path, REAL / path).facts
+    assert {each.name for rank in facts.ranks for each in rank.chips} == {chip}
