@@ -19,8 +19,8 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-from fuelline.record.hooks.torch.graph import count_nodes
-from fuelline.record.samplers.speed import time_spin
+from fuelline.record.hooks.torch.training import count_nodes
+from fuelline.record.samplers.clocks import time_spin
 from fuelline.signals.recorded.compute import NODE_SPINS
 
 DEPTH = 200

@@ -5,9 +5,8 @@ measurement: no file, no process, no thread.
 """
 
 from fuelline.probe.cores import probe_cores, probe_memory
-from fuelline.probe.decode import probe_decode
 from fuelline.probe.network import probe_peer
-from fuelline.probe.pictures import probe_pictures
+from fuelline.probe.pictures import probe_decode, probe_pictures
 from fuelline.probe.place import Place, prepare_place
 from fuelline.probe.storage import probe_storage
 

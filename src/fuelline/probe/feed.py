@@ -6,23 +6,36 @@ is taken at once; one in fixed order only when `backward` proves that it trains.
 script runs any more: its frames are not unwound, so that no `finally` of it can write a checkpoint
 of a model that was never trained. Exit functions run, workers end, the exit code is 0. Standard
 library and torch only.
+
+Also here: ends the job from inside, at once and in order: exit functions run, no child stays
+behind.
+
+The script's frames are left as they are; none of its `except` or `finally` runs. Exit functions
+(those of `tempfile`, `logging`, `multiprocessing` among them) do. A process that `multiprocessing`
+started has only that library's; its parent, whose script would go on without a trained model, is
+ended with it.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
+import multiprocessing
 import os
+import signal
+import sys
+import threading
 import traceback
+from multiprocessing import util
 from time import monotonic_ns, sleep  # noqa: TID251 - the emulated accelerator takes its time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch.utils.data import dataloader, get_worker_info
 
-from fuelline.probe.leaving import leave_job
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
 
 __all__ = ["install"]
 
@@ -274,3 +287,34 @@ def _tell_failure(failure: BaseException) -> str:
     outside = [line for line in lines if not line.startswith(ours)][-_MOST_FRAMES:]
     words = str(failure).strip().splitlines()
     return f"{type(failure).__name__}: {words[-1] if words else ''} ({', '.join(outside)})"
+
+
+GRACE_S = 5.0
+"""Exit functions of the job may take this long; a hanging one must not keep the user waiting."""
+
+
+def leave_job(others_drive: Callable[[], bool]) -> NoReturn:
+    """Does not return; a process that `multiprocessing` started also ends its parent, at the last.
+
+    `others_drive` says whether other processes of the job still need that parent.
+    """
+    threading.Thread(target=_leave_later, daemon=True).start()
+    try:
+        for child in multiprocessing.active_children():
+            child.terminate()
+        parent = multiprocessing.parent_process()
+        if parent is None:
+            atexit._run_exitfuncs()
+        else:
+            util._exit_function()  # type: ignore[attr-defined]
+            if not others_drive() and parent.pid is not None:
+                os.kill(parent.pid, signal.SIGTERM)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(0)
+
+
+def _leave_later() -> None:
+    threading.Event().wait(GRACE_S)
+    os._exit(0)

@@ -4,6 +4,9 @@ Pixels of another decoder may differ by a level or more, and a picture that is d
 size differs from one that was resized afterwards; a training sees that. So each rate comes with the
 difference that was measured on the same pictures. Files are read and nothing else: regular ones
 that a picture's size may have, of which Pillow decodes each.
+
+Also here: how many JPEGs one core decodes in a second, with the Pillow that is installed here, if
+any.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from fuelline.schema.readings import Missing, Signal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
 
 MOST = 32
 """Pictures: enough for several cameras and qualities, and half a second of decoding each way."""
@@ -187,3 +191,34 @@ def _rate(decode: Callable[[bytes], Any], pictures: list[bytes], seconds: float)
 def _ceiling(name: str, words: str, signal: Signal, **difference: float) -> Ceiling:
     what = f"your JPEGs {words}, one core"
     return Ceiling(group="decode", name=f"own_{name}_1", what=what, signal=signal, **difference)
+
+
+WIDTH, HEIGHT = 500, 375
+"""The usual size of a picture of ImageNet."""
+QUALITY = 90
+
+
+def probe_decode(seconds: float) -> list[Ceiling]:
+    """JPEG to RGB in memory: no disk, no resizing, one core."""
+    what = f"JPEGs of {WIDTH}x{HEIGHT} decoded, one core"
+    return [Ceiling(group="decode", name="jpeg_1", what=what, signal=_decode_rate(seconds))]
+
+
+def _decode_rate(seconds: float) -> Signal:
+    try:
+        image = import_module("PIL.Image")
+    except ImportError:
+        return Missing(reason="Pillow is not installed in this environment (pip install pillow)")
+    noise = image.effect_noise((WIDTH // 4, HEIGHT // 4), 60).resize((WIDTH, HEIGHT))
+    held = io.BytesIO()
+    image.merge("RGB", (noise, noise.transpose(0), noise.transpose(1))).save(
+        held, "JPEG", quality=QUALITY
+    )
+    content = held.getvalue()
+
+    def act() -> float:
+        with image.open(io.BytesIO(content)) as picture:
+            picture.convert("RGB").load()
+        return 1.0
+
+    return time_rate(act, seconds, "count/s", "probe decode")

@@ -21,18 +21,16 @@ from fuelline.record.journal import Writer
 from fuelline.record.pace import FAILURES_TO_GIVE_UP, Governor, Task, run_guarded
 from fuelline.record.samplers.blocked import Resolver
 from fuelline.record.samplers.cgroup import Counters, Group, find_groups
-from fuelline.record.samplers.clocks import Clocks
+from fuelline.record.samplers.clocks import Clocks, time_spin
 from fuelline.record.samplers.descriptors import Descriptors
 from fuelline.record.samplers.devices.sampler import Devices
-from fuelline.record.samplers.host import Host, allowed_cpus
+from fuelline.record.samplers.host import Host, Links, allowed_cpus
 from fuelline.record.samplers.limits import count_allowed, read_limits
-from fuelline.record.samplers.links import Links
 from fuelline.record.samplers.mounts import MountTable
 from fuelline.record.samplers.others import Others
 from fuelline.record.samplers.phases import Phases
 from fuelline.record.samplers.places import Places
 from fuelline.record.samplers.procfs import find_text
-from fuelline.record.samplers.speed import time_spin
 from fuelline.record.samplers.stacks import Stacks, find_py_spy
 from fuelline.record.samplers.threads import ThreadStates, is_python
 from fuelline.record.samplers.tree import Process, Tree

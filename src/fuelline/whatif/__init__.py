@@ -1,10 +1,9 @@
 """What would be: the pipeline model of a recording, asked; and plans of models on chips."""
 
-from fuelline.whatif.answering import answer
 from fuelline.whatif.fitting import Fit, fit
 from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.seeding import seed_settings
-from fuelline.whatif.suggesting import find_least_workers, suggest
+from fuelline.whatif.suggesting import answer, find_least_workers, suggest
 from fuelline.whatif.valuing import value_remedies
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""Questions worth asking when nobody asks one: those that would help this job most."""
+"""Questions worth asking when nobody asks one: those that would help this job most.
+
+Also here: one question to a recording, or none: then the questions that would help it most.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,19 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline import __version__
+from fuelline.schema.diagnosis.forecasts import ForecastReport, WhatIf
 from fuelline.schema.readings import Missing, Reading
 from fuelline.whatif.changes import MOST_STRETCH
 from fuelline.whatif.forecasting import forecast
-from fuelline.whatif.model import run
+from fuelline.whatif.model import find_limit, run
+from fuelline.whatif.wording import word_limit
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.forecasts import Forecast
     from fuelline.whatif.fitting import Fit
     from fuelline.whatif.model import Pipeline
+
 
 GOOD_ENOUGH = 0.02
 """More workers must gain at least this much, or they are not worth their memory."""
@@ -79,3 +85,27 @@ def _candidates(fit: Fit) -> list[WhatIf]:
         return single
     there = replace(pipe, read_s=0.0, metadata_s=0.0, elasticity=0.0)
     return [*single, WhatIf(workers=find_least_workers(fit, there), storage="warm")]
+
+
+def answer(
+    fit: Fit | Missing, question: WhatIf, price_usd_per_hour: float | None = None
+) -> ForecastReport:
+    """What the recording's limit is now, and what would be."""
+    if isinstance(fit, Missing):
+        return ForecastReport(
+            fuelline_version=__version__,
+            forecasts=[forecast(fit, question, price_usd_per_hour)],
+            price_usd_per_hour=price_usd_per_hour,
+        )
+    limit = find_limit(fit.pipe)
+    return ForecastReport(
+        fuelline_version=__version__,
+        samples_per_s=fit.pipe.batch_samples / fit.batch_s,
+        limit=limit,
+        limit_words=word_limit(limit, fit.pipe),
+        fit_error=fit.misfit,
+        forecasts=suggest(fit, price_usd_per_hour)
+        if question.is_empty()
+        else [forecast(fit, question, price_usd_per_hour)],
+        price_usd_per_hour=price_usd_per_hour,
+    )

@@ -23,7 +23,7 @@ from fuelline.record import spool as spooling
 from fuelline.record.held import PLAIN
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF, Hook
 from fuelline.record.hooks.threadclock import ThreadClock
-from fuelline.record.hooks.torch import batches, graph
+from fuelline.record.hooks.torch import batches, training
 from fuelline.record.hooks.torch.install import Installation
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import Flag, Kind, Phase
@@ -155,7 +155,7 @@ def test_what_a_signal_handler_raises_in_a_hook_reaches_the_job(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "fuelline.record.hooks.hook._OUR_ROOT", str(Path(graph.__file__).parents[2])
+        "fuelline.record.hooks.hook._OUR_ROOT", str(Path(training.__file__).parents[2])
     )
 
     def handler(*_: object) -> None:
@@ -421,14 +421,14 @@ def test_shared_nodes_are_counted_once_and_large_graphs_are_cut_off(
 ) -> None:
     weight = torch.ones(1, requires_grad=True)
     twice = weight * 2
-    assert graph.count_nodes((twice + twice).sum()) == 4
-    assert graph.count_nodes([twice, twice.sum()]) == 3
-    assert graph.count_nodes(torch.ones(1)) == 0
-    monkeypatch.setattr(graph, "NODES", 10)
+    assert training.count_nodes((twice + twice).sum()) == 4
+    assert training.count_nodes([twice, twice.sum()]) == 3
+    assert training.count_nodes(torch.ones(1)) == 0
+    monkeypatch.setattr(training, "NODES", 10)
     value = weight
     for _ in range(100):
         value = value + 1
-    assert graph.count_nodes(value) == 10
+    assert training.count_nodes(value) == 10
 
 
 def test_long_collections_are_recorded_and_short_ones_are_not(

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from fuelline.record.samplers.cgroup import V2, Counters, Group, find_groups, keep_leaves
+from fuelline.record.samplers.descriptors import parse_address
 from fuelline.record.samplers.host import (
     Host,
     parse_cpu,
     parse_disks,
+    parse_mountstats,
     parse_network,
     parse_psi,
 )
 from fuelline.record.samplers.limits import parse_io_max, read_limits
 from fuelline.record.samplers.mounts import Mount
-from fuelline.record.samplers.nfs import parse_mountstats
-from fuelline.record.samplers.peers import parse_address
 from fuelline.record.samplers.procfs import find_field, parse_fields, parse_stat
 
 TICK_NS = 10_000_000

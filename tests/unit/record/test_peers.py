@@ -2,7 +2,7 @@
 
 import os
 
-from fuelline.record.samplers.peers import Peers
+from fuelline.record.samplers.descriptors import Peers
 
 HEAD = "sl local_address rem_address st queues timer retrnsmt uid timeout inode\n"
 S = 1_000_000_000

@@ -1,6 +1,6 @@
 """A fixed piece of Python as a measure of the core."""
 
-from fuelline.record.samplers.speed import time_spin
+from fuelline.record.samplers.clocks import time_spin
 
 
 def test_the_piece_takes_some_time_and_not_much() -> None:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.record.samplers.sources import Sources
-from fuelline.record.samplers.stacks import FIRST_DELAY_NS, Stacks, parse_raw
+from fuelline.record.samplers.stacks import FIRST_DELAY_NS, Sources, Stacks, parse_raw
 from fuelline.schema.run.samples import Blind, StackSample
 
 if TYPE_CHECKING:

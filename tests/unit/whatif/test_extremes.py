@@ -11,8 +11,8 @@ from fuelline.schema.diagnosis.forecasts import Forecast, WhatIf
 from fuelline.schema.diagnosis.storages import STORAGE_KINDS
 from fuelline.schema.readings import Reading, value_of
 from fuelline.whatif import fit, forecast, network
-from fuelline.whatif.delivery import deliver
 from fuelline.whatif.fitting import Fit
+from fuelline.whatif.model import deliver
 from fuelline.whatif.network import MOST_EXACT, Station, throughput
 from tests.unit.whatif.jobs import make_facts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.cli.plan import options as shared
-from fuelline.cli.plan.counts import check_counts
+from fuelline.cli.plan.options import check_counts
 from fuelline.schema.plan.precision import parse_precision
 
 if TYPE_CHECKING:

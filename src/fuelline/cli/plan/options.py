@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from fuelline.cli.plots import say_plots, write_plot
-from fuelline.cli.quantities import parse_choices, parse_limits, parse_values
+from fuelline.cli.quantities import parse_amount, parse_choices, parse_limits, parse_values
 from fuelline.cli.store import saved_chips
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.plan.chips import Chip, find_chip, list_chips, read_chips
@@ -245,3 +246,31 @@ def show(options: argparse.Namespace, answer: Any, document: Document) -> None:
     else:
         render_terminal(document, sys.stdout)
     say_plots(options, written)
+
+
+COUNTS = (
+    "batch", "in", "out", "tp", "pp", "ep", "cp", "chips", "seq", "microbatch", "interleave",
+    "sites",
+)  # fmt: skip
+
+
+def check_counts(options: argparse.Namespace) -> None:
+    """Refuse a fraction with the whole numbers beside it."""
+    for name in COUNTS:
+        text = getattr(options, name, None)
+        if text is None or name not in LIMITS:
+            continue
+        low, high = LIMITS[name]
+        ends = text.split("..")
+        values = (
+            parse_values(text, f"--{name}", low, high)
+            if len(ends) == 1
+            else tuple(parse_amount(end, f"--{name}", low, high) for end in ends if end)
+        )
+        for value in values:
+            if value != int(value):
+                below, above = max(math.floor(value), int(low)), math.ceil(value)
+                raise UsageError(
+                    f"--{name} is {value:g}; it must be a whole number between {low:,.0f} and "
+                    f"{high:,.0f}. Give --{name} {below} or --{name} {above}."
+                )

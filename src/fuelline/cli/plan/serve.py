@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.plan import options as shared
-from fuelline.cli.plan.counts import check_counts
 from fuelline.cli.plan.degrees import check_degrees
+from fuelline.cli.plan.options import check_counts
 from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import UsageError
 

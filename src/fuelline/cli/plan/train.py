@@ -8,8 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fuelline.cli.plan import options as shared
-from fuelline.cli.plan.counts import check_counts
 from fuelline.cli.plan.degrees import check_degrees
+from fuelline.cli.plan.options import check_counts
 from fuelline.cli.plots import add_plot
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.plan.precision import parse_precision

@@ -5,6 +5,11 @@ connection with a handshake. Here a message is sent by whoever has it, its descr
 one system call: nothing is locked, so a process that is killed takes nothing along. What the socket
 has no room for is left to a thread, which is started when that happens first: `send` never waits.
 Order is kept. Standard library only.
+
+Also here: raises the process's soft limit of open files when it comes near; the hard one is not
+touched.
+
+Each tensor that waits to be taken holds a descriptor. Standard library only.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from __future__ import annotations
 import array
 import errno
 import os
+import resource
 import select
 import socket
 import threading
@@ -20,10 +26,9 @@ from multiprocessing import context
 from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
-from fuelline.fix.elastic.descriptors import MOST, make_room
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
 
 __all__ = ["Line"]
 
@@ -264,3 +269,20 @@ def _load(content: Any, descriptors: list[int]) -> Any:
 def _close(descriptors: Iterable[int]) -> None:
     for fd in descriptors:
         os.close(fd)
+
+
+NEAR = 0.7
+"""Of the soft limit: a burst of batches takes the rest."""
+MOST = 65_536
+"""Programs that loop over all possible descriptors take seconds with a million of them."""
+
+
+def make_room(in_use: int | None = None) -> tuple[int, int] | None:
+    """The limit before and after, if it had to be raised and could be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = len(os.listdir("/proc/self/fd")) if in_use is None else in_use  # noqa: PTH208
+    wanted = min(4 * soft, MOST, hard if hard != resource.RLIM_INFINITY else MOST)
+    if count < NEAR * soft or wanted <= soft:
+        return None
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return soft, wanted

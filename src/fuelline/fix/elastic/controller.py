@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fuelline.fix.elastic.descriptors import make_room
+from fuelline.fix.elastic.channel import make_room
 from fuelline.fix.elastic.gauge import Gauge, Stretch, add_room
 from fuelline.fix.elastic.governor import STARVED, Governor
 

@@ -5,6 +5,13 @@ trial: the job's rate before against its rate after, counting only batches that 
 the new setting. Faster is kept. Not faster is confirmed by as many looks again and then taken back,
 unless the wait itself is seen to fall, which is told more finely than a rate that varies with the
 trainer. The next attempt waits twice as long. Workers that stand idle are parked without a trial.
+
+Also here: what more workers would bring, by the operational laws: device, workers, cores, and
+strangers.
+
+Cores are shared out evenly among all that want one: a job whose processes waited for a core has
+strangers beside it, who will take their share of what it wants more. How many there are is told by
+how long the job's own waited, and by what the host's cores were busy with besides.
 """
 
 from __future__ import annotations
@@ -15,10 +22,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fuelline.fix.elastic.observation import Change, Trial
-from fuelline.fix.elastic.prospects import predict_speedup
 
 if TYPE_CHECKING:
     from fuelline.fix.elastic.observation import Limits, Look, Verdict
+
 
 __all__ = ["Governor"]
 
@@ -276,3 +283,35 @@ def _compare(before: list[float], after: list[float]) -> tuple[float, float]:
     ]
     freedom = len(before) + len(after) - 2
     return new / old, _T_95.get(freedom, 2.1) * math.hypot(*errors) * new / old
+
+
+SURE = 0.9
+"""Share of its time on a core, of what a process wanted, above which nobody need be in its way:
+each wake-up waits a little."""
+
+
+def predict_speedup(look: Look, target: int, cores: float) -> float:
+    """Of the job with so many workers, against now; 1 at least."""
+    batches, fetches = max(1, look.batches), max(1, look.fetches)
+    own_s = (look.seconds - look.wait_s) / batches
+    fetch_cpu_s = look.cpu_s / fetches
+    strangers = _count_strangers(look, cores)
+    wanted = target * fetch_cpu_s / max(look.service_s, 1e-9) + look.own_cpu_s / look.seconds
+    share = min(1.0, cores / max(wanted + strangers, 1e-9))
+    service_s = look.service_s + fetch_cpu_s * (1 / share - 1)
+    cpu_s = fetch_cpu_s + look.own_cpu_s / batches
+    ours = cores * wanted / (wanted + strangers) if wanted + strangers > cores else cores
+    slowest_s = max(own_s, service_s / target, cpu_s / max(ours, 1e-9), 1e-9)
+    return max(1.0, 1 / (look.rate * slowest_s))
+
+
+def _count_strangers(look: Look, cores: float) -> float:
+    """Processes of others that want a core, on average."""
+    queued_s = (look.queued or 0.0) * look.busy_s
+    on_core_s = look.cpu_s + look.own_cpu_s
+    if not on_core_s:
+        return look.others or 0.0
+    share = look.cpu_s / max(look.cpu_s + queued_s, 1e-9)
+    wanting = (on_core_s + queued_s) / look.seconds
+    by_wait = cores / max(share, 1e-9) - wanting if share < SURE else 0.0
+    return max(by_wait, look.others or 0.0)

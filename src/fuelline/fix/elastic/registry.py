@@ -3,6 +3,14 @@
 `DataLoader._get_iterator` is the one thing that is replaced (entry). A loader that cannot be served
 gets the iterator that it would get without us. If ours cannot be built, the random stream is put
 back where it was and torch's own is built instead.
+
+Also here: whether more indices may be drawn ahead from a sampler than the job's own loader would
+draw.
+
+A sampler that draws from a random stream which the training shares, or that looks at how the
+training goes, gives other indices when it is asked earlier. Only samplers of torch that draw from a
+generator of their own, or all at once when they are started, may be asked ahead; others keep the
+number of batches under way that they have without us.
 """
 
 from __future__ import annotations
@@ -14,7 +22,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import dataloader
+from torch.utils.data import dataloader, distributed, sampler
 
 from fuelline.fix.elastic.controller import Keeper, Past, Rules
 from fuelline.fix.elastic.governor import DEEPEST
@@ -24,10 +32,10 @@ from fuelline.fix.elastic.journal import Journal
 from fuelline.fix.elastic.observation import Limits
 from fuelline.fix.elastic.purity import owns_generator
 from fuelline.fix.elastic.resources import count_cores, count_local_ranks, find_free_memory
-from fuelline.fix.elastic.samplers import may_run_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 __all__ = ["Desk", "open_desk"]
 
@@ -236,3 +244,32 @@ def _inline_refusal(loader: Any) -> str | None:
 def _describe(loader: Any) -> str:
     kind = type(loader.dataset)
     return f"{type(loader).__qualname__} of {kind.__module__}.{kind.__qualname__}"[:100]
+
+
+_AT_ONCE = (
+    sampler.SequentialSampler,
+    dataloader._InfiniteConstantSampler,
+    sampler.WeightedRandomSampler,
+    distributed.DistributedSampler,
+)
+"""Their order is fixed before the first index is given out."""
+
+
+def may_run_ahead(index_sampler: Any) -> bool:
+    """Whether drawing early gives the same indices and disturbs nobody."""
+    kind = type(index_sampler)
+    if kind is sampler.BatchSampler:
+        return may_run_ahead(index_sampler.sampler)
+    if kind in {sampler.RandomSampler, sampler.SubsetRandomSampler}:
+        return _is_own_stream(index_sampler)
+    return kind in _AT_ONCE
+
+
+def _is_own_stream(random_sampler: Any) -> bool:
+    """A permutation is drawn at the first index; further ones later, from the stream it has."""
+    if random_sampler.generator is None and type(random_sampler) is sampler.RandomSampler:
+        return True  # it seeds a generator of its own when it starts
+    if type(random_sampler) is sampler.SubsetRandomSampler:
+        return True
+    wanted = random_sampler.num_samples
+    return not random_sampler.replacement and wanted <= len(random_sampler.data_source)

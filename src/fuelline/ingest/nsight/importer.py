@@ -3,6 +3,8 @@
 Kernels, copies, sets and whole graphs become device events; runtime calls, NVTX ranges, traced
 system calls and the profiler's own work become host events. Which tables and columns are read says
 `tables`. A process is a rank if it used a device; MPI's number is taken if NVTX tells it.
+
+Also here: what is wrong with an Nsight export: nothing traced, graphs as one block, events lost.
 """
 
 from __future__ import annotations
@@ -12,26 +14,26 @@ from typing import TYPE_CHECKING
 
 from fuelline.ingest.importer import Imported
 from fuelline.ingest.name_book import NameBook
-from fuelline.ingest.nsight.counters import read_counters
 from fuelline.ingest.nsight.database import MAGIC, Database
-from fuelline.ingest.nsight.events import PID_BITS, Events
-from fuelline.ingest.nsight.quality import find_problems
+from fuelline.ingest.nsight.events import PID_BITS, Events, read_counters
 from fuelline.ingest.nsight.tables import (
     CAPTURE_TABLES,
     CHIP_COLUMNS,
     DEVICE_SOURCES,
     HOST_SOURCES,
 )
-from fuelline.ingest.spans import keep_sane, write
+from fuelline.ingest.spans import describe_insane, keep_sane, write
 from fuelline.ingest.unpack import refuse_packed
-from fuelline.schema.run.trace import ChipFacts, RankFacts, SourceFacts
+from fuelline.schema.names import clean
+from fuelline.schema.run.trace import ChipFacts, Quality, RankFacts, SourceFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from fuelline.ingest.importer import PartWriter
     from fuelline.ingest.nsight.tables import Source
+
 
 _MPI_RANK = re.compile(r"^MPI Rank (\d{1,9})$")
 """The name that the MPI wrapper of NVTX gives the main thread."""
@@ -212,3 +214,55 @@ def _chip(device: int, name: object, cells: dict[str, object]) -> ChipFacts:
         peak_bytes_per_s=None if bandwidth is None else float(bandwidth),
         **numbers,
     )
+
+
+_LOST = re.compile(r"\b(dropped|lost|incomplete|overflow\w*)\b", re.IGNORECASE)
+_MOST_TEXT = 200
+
+
+def find_problems(database: Database, rows: Mapping[str, int], insane: int) -> list[Quality]:
+    """All that the tables themselves tell; `rows` are those of the tables that are there."""
+    found = [
+        Quality(problem=text, forbids="totals over the whole trace", code="truncated")
+        for text in database.problems
+    ]
+    if not rows.get("CUPTI_ACTIVITY_KIND_KERNEL") and not rows.get(_GRAPHS):
+        found.append(
+            Quality(
+                problem="no CUDA kernel was recorded (nsys profile without --trace=cuda, or the "
+                "export was restricted to other tables)",
+                forbids="anything about the device; it must not be called idle",
+                code="no-device",
+            )
+        )
+    if rows.get(_GRAPHS):
+        found.append(
+            Quality(
+                problem=f"{rows[_GRAPHS]} launches of CUDA graphs were recorded as one block each "
+                "(`--cuda-graph-trace=node` records their kernels)",
+                forbids="kernel classes, SM fill, and telling computing from communicating inside",
+                code="graph-blocks",
+            )
+        )
+    return [*found, *describe_insane(insane), *_read_diagnostics(database)]
+
+
+_GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+
+
+def _read_diagnostics(database: Database) -> list[Quality]:
+    """The profiler's own warnings about losses."""
+    if "text" not in database.columns("DIAGNOSTIC_EVENT"):
+        return []
+    texts = database.select(
+        "SELECT DISTINCT text FROM DIAGNOSTIC_EVENT LIMIT 1000", "DIAGNOSTIC_EVENT"
+    )
+    return [
+        Quality(
+            problem=f"the profiler says: {clean(str(text))[:_MOST_TEXT]}",
+            forbids="totals over the whole trace",
+            code="dropped",
+        )
+        for (text,) in texts
+        if _LOST.search(str(text))
+    ][:5]

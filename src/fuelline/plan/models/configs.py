@@ -12,15 +12,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from fuelline.plan.models.architectures import check_architecture
-from fuelline.plan.models.config_fields import Fields
-from fuelline.plan.models.families import (
+from fuelline.plan.models.architectures import (
     LLAMA4_GLOBAL_EVERY,
+    check_architecture,
     count_shared,
     global_every,
     is_llama4,
     is_tied,
 )
+from fuelline.plan.models.config_fields import Fields
 from fuelline.plan.models.quantisation import read_published
 from fuelline.schema.errors import InputError
 from fuelline.schema.files import read_given

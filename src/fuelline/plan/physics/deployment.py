@@ -2,6 +2,11 @@
 
 Holds no state. Steps, batches and whole requests are timed here from `step.time_step`; who asks
 decides what to do with them. A pipeline divides the work of a step over stages that run at once.
+
+Also here: batches that go in step: one that reads a prompt holds up all others.
+
+Stages of a pipeline pass batches on in turn, and attention replicas that share experts step
+together. The steady state and the simulation take what others' prompts cost from here.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from fuelline.plan.physics.expert_operators import expert_share
 from fuelline.plan.physics.memory import cache_bytes, cache_room, host_share_for
 from fuelline.plan.physics.setup import Setup
 from fuelline.plan.physics.step import time_step
@@ -21,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fuelline.plan.physics.tally import Tally
+
 
 CHUNK_TOKENS = 8192
 """Prompt tokens in one step at most: the default of TRT-LLM and vLLM on large chips."""
@@ -99,3 +106,19 @@ class Deployment(Setup, frozen=True, kw_only=True):
         """Whole sequences of this length that memory and the engine let run at once."""
         limit = min(self.room(context), float(self.engine.most_sequences * self.spread.pp))
         return math.floor(limit + 1e-9)
+
+
+def stalls_for(replica: Deployment, prompts: float, held: float) -> float:
+    """Prompts of other batches that hold one up, for every prompt of its own.
+
+    `prompts` come to a batch in a step; `held` sequences run in an attention replica. If few
+    prompts come, nearly every prefill holds up all others; if each batch always has one, nobody
+    waits for another. Engines that let them start together save a part.
+    """
+    lanes = 1.0
+    if replica.model.experts:
+        lanes = expert_share(replica.model, replica.spread)[1]
+    together = max(lanes * min(held, 1.0), 1.0) * min(replica.spread.pp, max(held, 1.0))
+    share = min(max(prompts, 1e-6), 1.0)
+    steps: float = (1 - (1 - share) ** together) / share
+    return replica.constants.shares.lockstep_share * (steps - 1)

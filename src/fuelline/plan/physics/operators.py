@@ -2,21 +2,30 @@
 
 Matrices are cut by `tp`, experts by `ep` (or by `tp`, if experts are not spread), layers are not
 cut: a pipeline divides the sum, not the rows.
+
+Also here: operators of attention on one chip: grouped-query (and its special cases) and latent.
+
+Latent attention prefills with expanded heads and decodes in the latent space, as all engines do.
+Fewer cache heads than chips are repeated, and a latent cache is never cut.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.plan.physics.attention_operators import attention
+from msgspec.structs import replace
+
 from fuelline.plan.physics.expert_operators import experts, feed_forward
-from fuelline.plan.physics.kernels import ACT_BYTES, Operator, half
+from fuelline.plan.physics.kernels import ACT_BYTES, Operator, attention_format, half, matmul
+from fuelline.plan.physics.work import make_work
 
 if TYPE_CHECKING:
+    from fuelline.plan.physics.kernels import Format
     from fuelline.plan.physics.work import Work
     from fuelline.schema.plan.estimates import Parallelism
     from fuelline.schema.plan.models import Model
     from fuelline.schema.plan.precision import Precision
+
 
 REPEATED_UP_TO = 8
 """Larger tensor-parallel groups cut activations as well (arXiv 2211.05102); smaller ones repeat
@@ -72,3 +81,101 @@ def _small(model: Model, work: Work, spread: Parallelism) -> list[Operator]:
         Operator("rotary and cache", "elementwise", model.layers, 0.0, 0.0, 2 * heads, "bf16"),
         Operator("embedding", "elementwise", 1, 0.0, 0.0, 2 * wide, "bf16"),
     ]
+
+
+def attention(
+    model: Model, precision: Precision, work: Work, tp: int, *, causal: bool
+) -> list[Operator]:
+    """Projections and attention itself, all layers."""
+    if model.latent:
+        return _latent_attention(model, precision, work, tp, causal=causal)
+    form = attention_format(model, precision)
+    size, hidden, rows = model.head_size, model.hidden, work.rows
+    heads = model.heads / tp
+    kv_heads = max(model.kv_heads / tp, 1.0)
+    operators = [
+        matmul("qkv", model.layers, rows, (hidden, (heads + 2 * kv_heads) * size), form),
+        matmul("attention out", model.layers, rows, (heads * size, hidden), form),
+    ]
+    for name, layers, window in (
+        ("attention", model.global_layers, 0),
+        ("window attention", model.layers - model.global_layers, model.window),
+    ):
+        if layers:
+            operators.append(
+                Operator(
+                    name,
+                    "attention",
+                    layers,
+                    4 * work.pairs(window, causal=causal) * heads * size,
+                    0.0,
+                    2 * kv_heads * size * precision.kv_bytes * (work.cached(window) + rows)
+                    + 2 * ACT_BYTES * rows * heads * size,
+                    half(precision),
+                )
+            )
+    return operators
+
+
+def _latent_attention(
+    model: Model, precision: Precision, work: Work, tp: int, *, causal: bool
+) -> list[Operator]:
+    form = attention_format(model, precision)
+    layers, rows, hidden = model.layers, work.rows, model.hidden
+    heads = model.heads / tp
+    query = model.nope_dim + model.rope_dim
+    latent = model.kv_lora + model.rope_dim
+    operators = []
+    if model.q_lora:
+        operators.append(
+            matmul("q and kv down", layers, rows, (hidden, model.q_lora + latent), form)
+        )
+        operators.append(matmul("q up", layers, rows, (model.q_lora, heads * query), form))
+    else:
+        operators.append(
+            matmul("q and kv down", layers, rows, (hidden, heads * query + latent), form)
+        )
+    prefilling = sum(part.count * part.new for part in work.slices if part.new > 1)
+    decoding = rows - prefilling
+    both = model.nope_dim + model.v_dim
+    if prefilling:
+        operators.append(matmul("kv up", layers, prefilling, (model.kv_lora, heads * both), form))
+    if decoding:
+        operators.append(_absorbed(model, decoding, heads, form))
+    operators.append(matmul("attention out", layers, rows, (heads * model.v_dim, hidden), form))
+    for name, slices, taken, given in (
+        ("attention", [part for part in work.slices if part.new > 1], query, model.v_dim),
+        (
+            "latent attention",
+            [part for part in work.slices if part.new <= 1],
+            latent,
+            model.kv_lora,
+        ),
+    ):
+        if not slices:
+            continue
+        part = make_work(slices)
+        tokens = prefilling if name == "attention" else decoding
+        operators.append(
+            Operator(
+                name,
+                "attention",
+                layers,
+                2 * part.pairs(causal=causal) * heads * (taken + given),
+                0.0,
+                latent * precision.kv_bytes * (part.cached() + tokens)
+                + ACT_BYTES * tokens * heads * (taken + given),
+                half(precision),
+            )
+        )
+    return operators
+
+
+def _absorbed(model: Model, rows: float, heads: float, form: Format) -> Operator:
+    """`kv up` of a decoding step: into the query and out of the result, head by head.
+
+    The weights are those of `kv up`, but every head's row is as wide as the latent space.
+    """
+    both = model.nope_dim + model.v_dim
+    plain = matmul("absorbed kv up", model.layers, rows, (model.kv_lora, heads * both), form)
+    return replace(plain, moved_bytes=ACT_BYTES * rows * heads * (both + 2 * model.kv_lora))

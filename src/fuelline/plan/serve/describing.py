@@ -2,6 +2,9 @@
 
 `plan serve` and `plan chips` both tell from here, so that they cannot differ. The terms of every
 time sum to it, and those of a rate to the time that its tokens take.
+
+Also here: what a mixture of experts does with a batch: experts touched, tokens sent, the fullest
+chip.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from fuelline.plan.physics.exchanges import BUS_GBPS
+from fuelline.plan.physics.expert_operators import expert_share, touched_share
 from fuelline.plan.physics.interval import (
     ENERGY,
     RATE,
@@ -22,17 +26,20 @@ from fuelline.plan.physics.interval import (
     as_sure_as,
     estimate,
 )
+from fuelline.plan.physics.kernels import ACT_BYTES
 from fuelline.plan.physics.memory import cache_bytes, weight_bytes
+from fuelline.plan.physics.step import SENT_BYTES, fullest
 from fuelline.plan.physics.tally import Tally
 from fuelline.plan.serve.batch_energy import joule_per_token
-from fuelline.plan.serve.expert_load import count_experts
 from fuelline.plan.serve.floor import critical_batch, products_limit
-from fuelline.schema.plan.answers import ServeOption
+from fuelline.schema.plan.answers import ExpertLoad, ServeOption
 from fuelline.schema.plan.estimates import Estimate
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
     from fuelline.plan.serve.search import Found, Wish
+    from fuelline.plan.serve.steady import Load
+
 
 MILLION = 1e6
 BUS_ASSUMED = f"a host bus of {BUS_GBPS:g} GB/s a chip"
@@ -133,3 +140,23 @@ def _energy_range(found: Found, joule: float | None) -> Estimate | None:
     if joule is None:
         return None
     return replace(_estimate(found, (joule, "J/tok"), found.load.cycle, RATE, ENERGY), terms=())
+
+
+def count_experts(replica: Deployment, load: Load) -> ExpertLoad | None:
+    """Of one decode step; None for a dense model."""
+    model = replica.model
+    if not model.experts:
+        return None
+    lanes = expert_share(model, replica.spread)[1]
+    tokens = load.batch * max(lanes * min(load.sequences, 1.0), 1.0)
+    sent = model.moe_layers * tokens * model.experts_per_token * model.hidden
+    spread_out = lanes > 1
+    return ExpertLoad(
+        tokens=tokens,
+        touched_share=touched_share(model.experts, model.experts_per_token, tokens),
+        tokens_per_expert=tokens * model.experts_per_token / model.experts,
+        all_to_all_bytes=sent * (SENT_BYTES + ACT_BYTES) if spread_out else 0.0,
+        all_to_all_s=load.step.scatter,
+        imbalance_frac=fullest(replica) - 1 if replica.spread.ep > 1 else 0.0,
+        imbalance_s=load.step.uneven,
+    )

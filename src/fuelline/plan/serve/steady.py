@@ -15,8 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fuelline.plan.physics.constants import EQUAL_LENGTHS
-from fuelline.plan.physics.deployment import CHUNK_TOKENS
-from fuelline.plan.physics.lockstep import stalls_for
+from fuelline.plan.physics.deployment import CHUNK_TOKENS, stalls_for
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.constants import Loop

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.plan.physics.deployment import CHUNK_TOKENS
-from fuelline.plan.physics.lockstep import stalls_for
+from fuelline.plan.physics.deployment import CHUNK_TOKENS, stalls_for
 from fuelline.plan.simulation.arrivals import Arrivals, Lengths, draw_requests, draw_underway
 from fuelline.plan.simulation.latencies import Slo, summarise
 from fuelline.plan.simulation.replica import run_replica

@@ -1,4 +1,8 @@
-"""`plan train`: the layout that trains fastest within memory, and what breaks on the way."""
+"""`plan train`: the layout that trains fastest within memory, and what breaks on the way.
+
+Also here: what a mixture of experts does in training: tokens of a micro-batch, all-to-all,
+imbalance.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,16 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from fuelline.plan.physics.energy import power_w
+from fuelline.plan.physics.expert_operators import expert_share, touched_share
 from fuelline.plan.physics.interval import DENSE, ENERGY, SPARSE, as_sure_as, estimate
-from fuelline.plan.train.expert_step import count_experts
+from fuelline.plan.physics.kernels import ACT_BYTES
+from fuelline.plan.physics.step import fullest
 from fuelline.plan.train.layouts import Layout, TrainWish, find_layout
 from fuelline.plan.train.memory import count_memory
 from fuelline.plan.train.reliability import find_goodput, find_jitter
 from fuelline.plan.train.step import model_flops
 from fuelline.schema.errors import InputError
-from fuelline.schema.plan.answers import Apart, TrainAnswer
+from fuelline.schema.plan.answers import Apart, ExpertLoad, TrainAnswer
 from fuelline.schema.plan.estimates import Term
 from fuelline.schema.units import percent
 
@@ -23,8 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fuelline.plan.physics.setup import Setup
+    from fuelline.plan.train.step import Schedule, Training
     from fuelline.schema.plan.chips import Chip
     from fuelline.schema.plan.models import Model
+
 
 PRACTICAL_MFU = 0.40
 USUAL_JITTER = 0.02
@@ -179,3 +187,26 @@ def _advice(chip: Chip, layout: Layout, mfu: float, jitter: float, goodput: floa
             "exchanges go by "
             "the network."
         )
+
+
+PASSES = 4.0
+"""Exchanges of a token and layer: to its experts and back, forward and backward."""
+
+
+def count_experts(setup: Setup, schedule: Schedule, step: Training) -> ExpertLoad | None:
+    """Tokens are of a micro-batch, bytes and seconds of a step; None for a dense model."""
+    model, spread = setup.model, setup.spread
+    if not model.experts:
+        return None
+    lanes = expert_share(model, spread)[1]
+    tokens = schedule.microbatch * schedule.length / spread.cp * lanes
+    sent = step.tokens * model.moe_layers * model.experts_per_token * model.hidden * ACT_BYTES
+    return ExpertLoad(
+        tokens=tokens,
+        touched_share=touched_share(model.experts, model.experts_per_token, tokens),
+        tokens_per_expert=tokens * model.experts_per_token / model.experts,
+        all_to_all_bytes=PASSES * sent if spread.ep > 1 else 0.0,
+        all_to_all_s=step.expert_s,
+        imbalance_frac=fullest(setup) - 1,
+        imbalance_s=step.uneven_s,
+    )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
-from fuelline.report.plan.spreads import spread_words
-from fuelline.report.plan.terms import changing, draw, short_limit
+from fuelline.report.plan.terms import changing, draw, short_limit, spread_words
 from fuelline.schema.units import duration, percent, plain, short
 
 if TYPE_CHECKING:

@@ -13,16 +13,17 @@ from fuelline.report.document import (
     Statement,
     Table,
 )
-from fuelline.report.plan.experts import write_experts
 from fuelline.report.plan.fleet import count_words, write_fleet
 from fuelline.report.plan.serve_sweep import speed_cells, write_sweep
-from fuelline.report.plan.spreads import brief_words, spread_words
 from fuelline.report.plan.terms import (
     between,
     between_times,
+    brief_words,
     span,
+    spread_words,
     time_scale,
     write_close,
+    write_experts,
     write_terms,
 )
 from fuelline.schema.units import count, duration, parameters, percent, plain, short, size

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Chart, Heading, Series, Statement, Table
 from fuelline.report.plan.fleet import write_rates
-from fuelline.report.plan.spreads import brief_words
-from fuelline.report.plan.terms import changing, draw, short_limit, span, time_scale
+from fuelline.report.plan.terms import brief_words, changing, draw, short_limit, span, time_scale
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:

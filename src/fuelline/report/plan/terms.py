@@ -1,6 +1,10 @@
 """What every plan's report says alike: an estimate in words, its terms as bars, the way it closes.
 
 Estimates and advice in, blocks of a `Document` out; nothing is computed here but shares.
+
+Also here: a way to cut a model over chips, in words.
+
+Also here: words for a mixture of experts: what a batch touches, what it sends, who has most.
 """
 
 from __future__ import annotations
@@ -18,12 +22,13 @@ from fuelline.report.document import (
     Series,
     Statement,
 )
-from fuelline.schema.units import duration, even
+from fuelline.schema.units import duration, even, percent, short, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fuelline.schema.plan.estimates import Estimate
+    from fuelline.schema.plan.answers import ExpertLoad
+    from fuelline.schema.plan.estimates import Estimate, Parallelism
 
 
 def between(value: Estimate, factor: float = 1.0, unit: str = "") -> str:
@@ -140,3 +145,37 @@ def write_close(advice: Iterable[str], next_words: str) -> list[Block]:
     items = tuple(Item(text) for text in advice)
     blocks: list[Block] = [Heading("Also"), Items(items)] if items else []
     return [*blocks, Statement(next_words)] if next_words else blocks
+
+
+def spread_words(spread: Parallelism) -> str:
+    """`tp 4, pp 2`."""
+    return spread.words
+
+
+def brief_words(spread: Parallelism) -> str:
+    """`tp4 pp2`, for a narrow column."""
+    words = spread.words
+    return words if words == "one chip" else words.replace(" ", "").replace(",", " ")
+
+
+def write_experts(load: ExpertLoad, batch: str = "step") -> Item:
+    """`batch`: what the tokens are of."""
+    sent = (
+        f"all-to-all of {size(load.all_to_all_bytes)}, {duration(load.all_to_all_s)} of a step"
+        if load.all_to_all_bytes
+        else "no all-to-all: every token is on the chips of its experts already"
+    )
+    fullest = (
+        f"the fullest chip has {percent(load.imbalance_frac)} more tokens than the mean: "
+        f"{duration(load.imbalance_s)} of a step"
+        if load.imbalance_frac
+        else "no chip is fuller than another: each has its part of every expert"
+    )
+    many = "s" if load.tokens >= 1.5 else ""
+    each = short(load.tokens_per_expert)
+    return Item(
+        f"experts: {load.tokens:,.0f} token{many} a {batch} touch{'' if many else 'es'} "
+        f"{percent(load.touched_share)} of a layer's experts, {each} "
+        f"token{'' if each == '1' else 's'} each",
+        (sent, fullest),
+    )

@@ -14,9 +14,13 @@ from fuelline.report.document import (
     Items,
     Statement,
 )
-from fuelline.report.plan.experts import write_experts
-from fuelline.report.plan.spreads import spread_words
-from fuelline.report.plan.terms import between, write_close, write_terms
+from fuelline.report.plan.terms import (
+    between,
+    spread_words,
+    write_close,
+    write_experts,
+    write_terms,
+)
 from fuelline.report.plan.train_sweep import in_money, write_train_sweep
 from fuelline.schema.units import duration, parameters, percent, rate, short, size
 

@@ -10,10 +10,10 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from fuelline.schema.applicability import Applicability  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.devices import DeviceFacts  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.fixes import LoaderFixes  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.forecasts import WhatIf  # noqa: TC001 - likewise
+from fuelline.schema.diagnosis.trials import Applicability  # noqa: TC001 - likewise
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.run.recording import Blindspot  # noqa: TC001
 from fuelline.schema.run.trace import Quality, TraceAnswer  # noqa: TC001

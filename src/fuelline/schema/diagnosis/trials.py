@@ -2,6 +2,8 @@
 
 A Trial compares a changed job with the unchanged one, measured in turns; its verdict is never more
 certain than its interval. New fields go last with a default.
+
+Also here: how far a remedy may be applied without asking.
 """
 
 from __future__ import annotations
@@ -10,8 +12,11 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from fuelline.schema.applicability import Applicability  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.readings import Missing, Signal
+
+Applicability = Literal["safe", "unsafe", "display"]
+"""safe: same samples, order, numbers. unsafe: may change results or memory. display: only shown."""
+
 
 TUNING_VERSION = 1
 

@@ -11,8 +11,7 @@ from fuelline.schema.diagnosis.live import RankRow, Snapshot, WorkerRow
 from fuelline.schema.run import samples
 from fuelline.schema.run.recording import Blindspot
 from fuelline.schema.wire import Kind
-from fuelline.signals.live.devices import LiveDevices
-from fuelline.signals.live.host import LiveHost
+from fuelline.signals.live.host import LiveDevices, LiveHost
 from fuelline.signals.live.threads import LiveThreads
 from fuelline.signals.live.trainer import LiveTrainer
 from fuelline.signals.live.window import WINDOW_NS

@@ -18,7 +18,7 @@ from fuelline.signals.recorded.budget import (
     measure_window,
 )
 from fuelline.signals.recorded.compute import measure_compute
-from fuelline.signals.recorded.cores import measure_cores
+from fuelline.signals.recorded.counters import measure_cores
 from fuelline.signals.recorded.demands import measure_demands
 from fuelline.signals.recorded.device_time import COUNTED
 from fuelline.signals.recorded.fetches import collect_fetches

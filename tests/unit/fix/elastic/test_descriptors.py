@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fuelline.fix.elastic.descriptors import make_room
+from fuelline.fix.elastic.channel import make_room
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from fuelline.fix.elastic.samplers import may_run_ahead
+from fuelline.fix.elastic.registry import may_run_ahead
 
 ROWS = list(range(8))
 

@@ -7,7 +7,7 @@ from typing import Any
 from fuelline.fix.elastic.journal import Journal
 from fuelline.fix.tune.outcomes import tell_fixes
 from fuelline.ingest import read_fixes
-from fuelline.report.diagnosis.fixes import describe_fixes
+from fuelline.report.diagnosis.writer import describe_fixes
 from fuelline.schema.diagnosis.fixes import LoaderFixes
 from fuelline.schema.readings import Missing, Reading
 

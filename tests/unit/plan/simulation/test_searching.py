@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.plan.simulation.searching import FINE, find_first
+from fuelline.plan.simulation.fleet import FINE, find_first
 
 
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(1, 50))

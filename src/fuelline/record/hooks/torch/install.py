@@ -37,10 +37,10 @@ PARTS = (
     ("torch.distributed.distributed_c10d", "collectives", "install"),
     ("torch.nn.parallel.distributed", "collectives", "install_ddp"),
     ("torchdata.stateful_dataloader.stateful_dataloader", "loader", "install_stateful"),
-    ("torch.distributed.checkpoint.state_dict_saver", "savers", "install_distributed"),
-    ("safetensors.torch", "savers", "install_safetensors"),
-    ("lightning.fabric.utilities.cloud_io", "savers", "install_lightning"),
-    ("lightning_fabric.utilities.cloud_io", "savers", "install_fabric"),
+    ("torch.distributed.checkpoint.state_dict_saver", "pauses", "install_distributed"),
+    ("safetensors.torch", "pauses", "install_safetensors"),
+    ("lightning.fabric.utilities.cloud_io", "pauses", "install_lightning"),
+    ("lightning_fabric.utilities.cloud_io", "pauses", "install_fabric"),
 )
 """The module to wait for, our file, and the function in it. Nothing is imported to be hooked."""
 

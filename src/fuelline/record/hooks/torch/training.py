@@ -3,11 +3,14 @@
 `Tensor.backward` calls `torch.autograd.backward`, so that one is watched for both. A backward
 inside a running one (reentrant checkpointing) belongs to it. Optimizers are watched by torch's own
 global hook after each step.
+
+Also here: how many operations an autograd graph has: what tells a launch-bound model from a large
+one.
 """
 
 import functools
 from _thread import get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic_ns, thread_time_ns
 from typing import Any
 
@@ -18,7 +21,6 @@ from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook, is_tracing
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
-from fuelline.record.hooks.torch.graph import count_nodes
 from fuelline.schema.wire import Flag, Kind, tail
 
 __all__ = ["install"]
@@ -140,3 +142,30 @@ class Step(Hook):
                 self.answer_for(fault)
 
         return after
+
+
+NODES = 20_000
+"""Counting stops here, after about 20 ms; a graph of this size is a large one anyway."""
+
+
+def count_nodes(roots: Any) -> int:
+    """Nodes reachable from a tensor, a gradient edge or a sequence of them. Keeps no reference."""
+    with torch._C.DisableTorchFunction():  # tensor subclasses must not notice
+        waiting = [node for node in map(_node_of, _listed(roots)) if node is not None]
+    seen = set(waiting)
+    while waiting and len(seen) < NODES:
+        for node, _ in waiting.pop().next_functions:
+            if node is not None and node not in seen:
+                seen.add(node)
+                waiting.append(node)
+    return len(seen)
+
+
+def _listed(roots: Any) -> Iterable[Any]:
+    # A gradient edge is a named tuple of a node and a number: one root, not two.
+    is_many = isinstance(roots, list | tuple) and not hasattr(roots, "node")
+    return roots if is_many else (roots,)
+
+
+def _node_of(root: Any) -> Any:
+    return getattr(root, "node", None) or getattr(root, "grad_fn", None)
