@@ -27,10 +27,10 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from fuelline.fix.elastic.controller import Keeper, Rules
+from fuelline.fix.elastic.controller import LoaderController, LoaderRules
 from fuelline.fix.elastic.iterator import build
-from fuelline.fix.elastic.journal import Journal
-from fuelline.fix.elastic.observation import Limits
+from fuelline.fix.elastic.journal import FixJournal
+from fuelline.fix.elastic.observation import TurnLimits
 
 SAMPLERS = ("in order", "shuffled", "weighted", "subset", "distributed", "own", "own batches")
 KINDS = ("plain", "nested", "text", "drawing", "asking", "failing")
@@ -168,17 +168,17 @@ class Result:
         return sorted(self.batches), sorted(self.errors), self.streams
 
 
-class Scripted(Keeper):
+class Scripted(LoaderController):
     """Changes what the case says, instead of what a governor would."""
 
     def __init__(self, case: Case) -> None:
         window = case.workers * case.prefetch
-        limits = Limits(
+        limits = TurnLimits(
             base=case.workers, most=case.workers + case.spare, cores=64.0,
             base_window=window, most_window=window,
         )  # fmt: skip
-        rules = Rules(allow_random=False, is_varying=False, is_stream=False, spare=case.spare)
-        super().__init__(1, limits, rules, Journal("/nonexistent/journal"))
+        rules = LoaderRules(allow_random=False, is_varying=False, is_stream=False, spare=case.spare)
+        super().__init__(1, limits, rules, FixJournal("/nonexistent/journal"))
         self._case = case
         self.taken = 0
 
@@ -254,7 +254,7 @@ def iterate(case: Case, *, elastic: bool) -> Result:
     return result
 
 
-def _iterator(loader: Any, keeper: Keeper) -> Any:
+def _iterator(loader: Any, keeper: LoaderController) -> Any:
     """As `DataLoader.__iter__` does it."""
     if not loader.persistent_workers:
         return build(loader, keeper)

@@ -20,7 +20,7 @@ from bench import results
 from bench.counted_decoder import Bytes, Decoder
 from fuelline.plan.physics.operators import list_operators
 from fuelline.plan.physics.work import make_work
-from fuelline.plan.roofline.torch_operators import Watch
+from fuelline.plan.roofline.torch_operators import OperatorWatch
 from fuelline.schema.plan.estimates import Parallelism, Slice
 from fuelline.schema.plan.models import Model, name_model
 from fuelline.schema.plan.precision import parse_precision
@@ -129,7 +129,7 @@ def compare_roofline() -> tuple[float, float]:
     products = decoder.seen.weights.keys() - {"embedding"}
     expected = sum(decoder.seen.moved[part] + decoder.seen.weights[part] for part in products)
     with torch.no_grad():
-        calls = Watch(decoder, lambda: None).watch(lambda: decoder(tokens))
+        calls = OperatorWatch(decoder, lambda: None).watch(lambda: decoder(tokens))
     flops = sum(call.flops for call in calls)
     moved = sum(
         call.weight_bytes + call.moved_bytes for call in calls if call.name in ("mm", "addmm")

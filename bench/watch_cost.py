@@ -27,7 +27,7 @@ from typing import Any
 
 import msgspec
 
-from fuelline.pipeline import Watch
+from fuelline.pipeline import RunWatch
 from fuelline.report import Painter, View
 from fuelline.schema import wire
 from fuelline.schema.run import samples
@@ -165,7 +165,7 @@ def watch(run_dir: Path, seconds: float) -> dict[str, float]:
     with os.fdopen(slave, "w") as terminal:
         painter, view = Painter(terminal, 1.0), View(workers=True)
         start_s = time.process_time()
-        watched = Watch(run_dir)
+        watched = RunWatch(run_dir)
         painter.paint(watched.snapshot(workers=True), view, str(run_dir))
         first_s = time.process_time() - start_s
         watched.look_at_all()

@@ -8,7 +8,7 @@ from fuelline.ingest.dcgm import Dcgm
 from fuelline.ingest.importer import HEAD_BYTES
 from fuelline.ingest.kineto import Kineto
 from fuelline.ingest.nsight import Nsight
-from fuelline.ingest.straggler import Straggler
+from fuelline.ingest.straggler import StragglerTraces
 from fuelline.ingest.unpack import GZIP_MAGIC, ZSTD_MAGIC, read_blocks, read_head
 from fuelline.ingest.xplane import XPlane
 from fuelline.schema.errors import InputError
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fuelline.ingest.importer import Importer
 
-IMPORTERS: tuple[Importer, ...] = (Dcgm(), Kineto(), Nsight(), Straggler(), XPlane())
+IMPORTERS: tuple[Importer, ...] = (Dcgm(), Kineto(), Nsight(), StragglerTraces(), XPlane())
 
 _HTML = (b"<!doctype html", b"<html", b"<?xml")
 _PACKERS = (

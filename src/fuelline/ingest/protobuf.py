@@ -41,7 +41,7 @@ class WireError(ValueError):
         self.what = what
 
 
-class Kind(IntEnum):
+class FieldKind(IntEnum):
     """How a field is written and what it becomes."""
 
     INT = 0
@@ -54,10 +54,10 @@ class Kind(IntEnum):
 
 
 _WIRES = {
-    Kind.INT: _VARINT,
-    Kind.DOUBLE: _FIXED64,
-    Kind.SPAN: _DELIMITED,
-    Kind.SPANS: _DELIMITED,
+    FieldKind.INT: _VARINT,
+    FieldKind.DOUBLE: _FIXED64,
+    FieldKind.SPAN: _DELIMITED,
+    FieldKind.SPANS: _DELIMITED,
 }
 
 
@@ -66,14 +66,14 @@ class Message:
     """The fields of a message that are read; all others are skipped over."""
 
     name: str
-    fields: tuple[tuple[int, str, Kind], ...]
+    fields: tuple[tuple[int, str, FieldKind], ...]
     """Number, name and kind of each."""
     slots: dict[int, tuple[int, int, bool]] = field(init=False)
     """Number to place in the list of values, wire type, and whether it is repeated."""
 
     def __post_init__(self) -> None:
         slots = {
-            number: (slot, _WIRES[kind], kind is Kind.SPANS)
+            number: (slot, _WIRES[kind], kind is FieldKind.SPANS)
             for slot, (number, _, kind) in enumerate(self.fields)
         }
         object.__setattr__(self, "slots", slots)
@@ -83,7 +83,7 @@ class Message:
 
         `base` is where `data` lies in its file: for the offsets in errors.
         """
-        values: list[Any] = [[] if kind is Kind.SPANS else None for _, _, kind in self.fields]
+        values: list[Any] = [[] if kind is FieldKind.SPANS else None for _, _, kind in self.fields]
         slots = self.slots
         at = start
         while at < end:

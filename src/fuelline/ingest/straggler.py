@@ -64,7 +64,7 @@ _MOST_SEQUENCE = 1 << 20
 """Operations of one type in one step of one worker; more are damage."""
 
 
-class Straggler:
+class StragglerTraces:
     """The importer of these Parquet files."""
 
     format = "straggler"

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from fuelline.pipeline.exported import export_perfetto
     from fuelline.pipeline.imported import Progress, import_files
     from fuelline.pipeline.recorded import compact_run, measure_run
-    from fuelline.pipeline.watched import Watch
+    from fuelline.pipeline.watched import RunWatch
 
 __all__ = [
     "Progress",
-    "Watch",
+    "RunWatch",
     "ask_as_json",
     "ask_run",
     "compact_run",
@@ -52,7 +52,7 @@ __getattr__ = load_lazily(
     __name__,
     {
         "Progress": "imported",
-        "Watch": "watched",
+        "RunWatch": "watched",
         "ask_as_json": "asked",
         "ask_run": "asked",
         "compact_run": "recorded",

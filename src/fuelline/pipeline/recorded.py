@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.fixes import FixEvent
     from fuelline.schema.run.recording import Blindspot
     from fuelline.signals import Comparison, HostView
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 MOST_NAMED = 3
@@ -148,7 +148,7 @@ def _explain(
     recordings: Hosts, hosts: list[HostView], comparison: Comparison, culprit: Culprit
 ) -> Culprit:
     late = {each.rank for each in comparison.facts.culprits} - {culprit.rank}
-    tilings: dict[int, Tiling] = {}
+    tilings: dict[int, StepSegments] = {}
     for number, host in enumerate(hosts):
         for trainer in host.trainers:
             is_wanted = trainer.rank == culprit.rank or len(tilings) < MOST_COMPARED
@@ -164,7 +164,7 @@ def _explain(
     return find_reason(comparison, tilings, culprit)
 
 
-def tile_judged(run_dir: Path) -> Tiling | None:
+def tile_judged(run_dir: Path) -> StepSegments | None:
     """The tiles of the rank that the diagnosis judges."""
     recordings = Hosts(run_dir)
     hosts = align_hosts([view_host(timeline) for timeline in recordings])

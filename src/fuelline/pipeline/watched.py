@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.live import RunGrowth, Snapshot
 
 
-class Watch:
+class RunWatch:
     """A running job from one look to the next, over all its hosts."""
 
     def __init__(self, run_dir: Path) -> None:

@@ -7,11 +7,11 @@ measurement: no file, no process, no thread.
 from fuelline.probe.cores import probe_cores, probe_memory
 from fuelline.probe.network import probe_peer
 from fuelline.probe.pictures import probe_decode, probe_pictures
-from fuelline.probe.place import Place, prepare_place
+from fuelline.probe.place import ProbeFolder, prepare_place
 from fuelline.probe.storage import probe_storage
 
 __all__ = [
-    "Place",
+    "ProbeFolder",
     "prepare_place",
     "probe_cores",
     "probe_decode",

@@ -37,7 +37,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
-class Place:
+class ProbeFolder:
     """Where to measure: files called `large` and `0.small`, `1.small` and so on."""
 
     descriptor: int
@@ -57,7 +57,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def prepare_place(path: Path, size_bytes: int, seconds: float) -> Iterator[Place]:
+def prepare_place(path: Path, size_bytes: int, seconds: float) -> Iterator[ProbeFolder]:
     """Make the folder; it is gone at the end."""
     if not path.is_dir():
         raise InputError(f"{path} is not a folder. Nothing was measured. Name one on the disk.")
@@ -68,7 +68,7 @@ def prepare_place(path: Path, size_bytes: int, seconds: float) -> Iterator[Place
     try:  # an interrupt may come at any line from here on
         descriptor = _make(folder)
         with _lock(descriptor):
-            yield Place(descriptor, size_bytes, seconds)
+            yield ProbeFolder(descriptor, size_bytes, seconds)
     except OSError as error:
         raise RefusedError(
             f"{path} failed while it was measured ({error.strerror}). What was written is "

@@ -20,7 +20,7 @@ from fuelline.schema.readings import Missing, Signal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from fuelline.probe.place import Place
+    from fuelline.probe.place import ProbeFolder
 
 LARGE = "large"
 CHUNK = 1 << 20
@@ -34,7 +34,7 @@ THREADS = 16
 """As many requests in flight as 16 loader workers have."""
 
 
-def probe_storage(place: Place, tell: Callable[[str], None]) -> list[Ceiling]:
+def probe_storage(place: ProbeFolder, tell: Callable[[str], None]) -> list[Ceiling]:
     """All measurements of the disk, in an order in which none warms the next one up."""
     found: list[Ceiling] = []
 
@@ -59,7 +59,7 @@ def probe_storage(place: Place, tell: Callable[[str], None]) -> list[Ceiling]:
     return found
 
 
-def _write(place: Place) -> Signal:
+def _write(place: ProbeFolder) -> Signal:
     """Up to the asked size or time; the end of the file must have reached the disk to count."""
     block = os.urandom(CHUNK)  # not compressible: some file systems would cheat
     with place.open(LARGE, "xb") as file:
@@ -76,13 +76,13 @@ def _write(place: Place) -> Signal:
         return time_rate(act, place.seconds, "bytes/s", "probe write")
 
 
-def _read_large(place: Place) -> Iterator[tuple[str, Signal]]:
+def _read_large(place: ProbeFolder) -> Iterator[tuple[str, Signal]]:
     yield "cold", _when_cold(place, LARGE, lambda: _read_through(place))
     _read_through(place)
     yield "warm", _read_through(place)
 
 
-def _read_through(place: Place) -> Signal:
+def _read_through(place: ProbeFolder) -> Signal:
     buffer = bytearray(CHUNK)
     with place.open(LARGE, "rb") as file:
 
@@ -92,7 +92,7 @@ def _read_through(place: Place) -> Signal:
         return time_rate(act, place.seconds, "bytes/s", "probe read")
 
 
-def _read_random(place: Place, threads: int) -> Signal:
+def _read_random(place: ProbeFolder, threads: int) -> Signal:
     with place.open(LARGE, "rb") as file:
         descriptor = file.fileno()
         pages = os.fstat(descriptor).st_size // PAGE
@@ -111,7 +111,7 @@ def _read_random(place: Place, threads: int) -> Signal:
         )
 
 
-def _make_small(place: Place, files: list[str]) -> Iterator[tuple[str, str, Signal]]:
+def _make_small(place: ProbeFolder, files: list[str]) -> Iterator[tuple[str, str, Signal]]:
     count = min(MOST_SMALL, max(16, place.size_bytes // 4 // SMALL_BYTES))
     content = os.urandom(SMALL_BYTES)
 
@@ -134,7 +134,7 @@ def _make_small(place: Place, files: list[str]) -> Iterator[tuple[str, str, Sign
     yield "stat", "stat of a known file", time_rate(look, place.seconds, "count/s", "stat")
 
 
-def _read_small(files: list[str], place: Place) -> Iterator[tuple[str, str, Signal]]:
+def _read_small(files: list[str], place: ProbeFolder) -> Iterator[tuple[str, str, Signal]]:
     os.sync()
     for threads in (1, THREADS):
         what = f"small files opened and read, content cold, {threads} at once"
@@ -148,12 +148,12 @@ def _read_small(files: list[str], place: Place) -> Iterator[tuple[str, str, Sign
     yield "small_files_warm_1", "the same, warm, one at a time", warm
 
 
-def _read_whole(place: Place, name: str) -> float:
+def _read_whole(place: ProbeFolder, name: str) -> float:
     with place.open(name, "rb") as file:
         return float(len(file.read()) > 0)
 
 
-def _read_each(files: list[str], place: Place, threads: int) -> Signal:
+def _read_each(files: list[str], place: ProbeFolder, threads: int) -> Signal:
     for name in files:
         drop_pages(place, name)
     order = iter(random.Random(threads).sample(files, len(files)))
@@ -180,20 +180,20 @@ class _Rounds:
         return self._files[self._at % len(self._files)]
 
 
-def _when_cold(place: Place, name: str, measure: Callable[[], Signal]) -> Signal:
+def _when_cold(place: ProbeFolder, name: str, measure: Callable[[], Signal]) -> Signal:
     drop_pages(place, name)
     reason = why_still_warm(place, name)
     return measure() if reason is None else Missing(reason=reason)
 
 
-def drop_pages(place: Place, name: str) -> None:
+def drop_pages(place: ProbeFolder, name: str) -> None:
     """Take a file out of the page cache, as far as this user may."""
     with place.open(name, "rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def why_still_warm(place: Place, name: str) -> str | None:
+def why_still_warm(place: ProbeFolder, name: str) -> str | None:
     """Why the file is in memory in spite of `drop_pages`; None if its first page is not."""
     with (
         place.open(name, "rb") as file,

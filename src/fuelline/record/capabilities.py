@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fuelline.record import held
 from fuelline.record.device_capabilities import find_accelerators
-from fuelline.record.samplers.cgroup import V2, Group, find_groups
+from fuelline.record.samplers.cgroup import V2, ControlGroup, find_groups
 from fuelline.record.samplers.limits import read_limits
 from fuelline.record.samplers.mounts import MountTable
 from fuelline.record.samplers.procfs import find_text, read_once
@@ -216,11 +216,11 @@ def find_cgroups() -> Capability:
     )
 
 
-def _list_own_groups() -> list[Group]:
+def _list_own_groups() -> list[ControlGroup]:
     return find_groups(find_text("/proc/self/cgroup") or "", MountTable().mounts)
 
 
-def _read_own_limits(groups: list[Group]) -> Limits:
+def _read_own_limits(groups: list[ControlGroup]) -> Limits:
     return read_limits(time.monotonic_ns(), [os.getpid()], groups)
 
 

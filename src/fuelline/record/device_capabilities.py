@@ -8,7 +8,13 @@ from collections import Counter
 from pathlib import Path
 
 from fuelline.record.samplers.devices import amd, nvidia
-from fuelline.record.samplers.devices.device import Device, Found, LostError, Rate, UnavailableError
+from fuelline.record.samplers.devices.device import (
+    Device,
+    FoundDevices,
+    LostError,
+    Rate,
+    UnavailableError,
+)
 from fuelline.record.samplers.devices.processes import is_initial_namespace
 from fuelline.schema.run.capabilities import Capability
 
@@ -66,7 +72,7 @@ def _unavailable(vendor: str, error: UnavailableError) -> Capability:
     )
 
 
-def _describe(vendor: str, found: Found) -> Capability:
+def _describe(vendor: str, found: FoundDevices) -> Capability:
     names = Counter(each.seen.name for each in found.devices)
     drivers = sorted({each.seen.driver for each in found.devices if each.seen.driver})
     words = [f"{count} x {name}" for name, count in names.items()] or [
@@ -95,7 +101,7 @@ def _answers(device: Device) -> bool:
     return True
 
 
-def _describe_more(found: Found) -> list[Capability]:
+def _describe_more(found: FoundDevices) -> list[Capability]:
     return [_describe_gpm(found.devices), _describe_processes()]
 
 

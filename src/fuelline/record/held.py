@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable
 
-__all__ = ["LEFT_OUT", "PLAIN", "Held", "Lap", "Quick", "is_compiled", "spill"]
+__all__ = ["LEFT_OUT", "PLAIN", "Quick", "QuickCalls", "RecordBuffer", "is_compiled", "spill"]
 
 LEFT_OUT = "FUELLINE_NO_HELD"
 """Environment variable that keeps to the classes here."""
@@ -30,7 +30,7 @@ _LAYOUT = 5
 """What _held.c and this file say to each other; another build than this is not used."""
 
 
-class Held:
+class RecordBuffer:
     """What all quick hooks of a process share."""
 
     notice: "Callable[[str, dict[str, int]], None] | None" = None
@@ -108,12 +108,12 @@ class Held:
         return array("q", words).tobytes()
 
 
-class Lap:
+class QuickCalls:
     """The quick calls of one hook."""
 
     __slots__ = ("is_inside", "quick_calls")
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, held: RecordBuffer) -> None:
         del held  # the compiled one has to know it
         self.quick_calls = 0
         """How many more calls may be quick; 0 also while the hook is off."""
@@ -150,7 +150,7 @@ def spill(path: str, at: int, records: bytes, notes_at: int, notes: bytes) -> in
     return 0
 
 
-PLAIN = Held, Lap, None, spill
+PLAIN = RecordBuffer, QuickCalls, None, spill
 """The classes above, without quick calls, and the writing."""
 
 Quick: "Callable[..., Any] | None" = None
@@ -178,10 +178,10 @@ if not TYPE_CHECKING and not os.environ.get(LEFT_OUT):
     except ImportError:
         _compiled = None
     if getattr(_compiled, "LAYOUT", None) == _LAYOUT:
-        Held, Lap, Quick = _compiled.Held, _compiled.Lap, _compiled.Quick
+        RecordBuffer, QuickCalls, Quick = _compiled.Held, _compiled.Lap, _compiled.Quick
         spill = _compiled.spill
 
 
 def is_compiled() -> bool:
     """Whether the others are in use."""
-    return Held is not PLAIN[0]
+    return RecordBuffer is not PLAIN[0]

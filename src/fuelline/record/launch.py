@@ -59,7 +59,7 @@ _OBSERVER_GRACE_S = 3.0
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     """How the job ended, and what is wrong with its recording, if anything is."""
 
     returncode: int
@@ -90,7 +90,7 @@ def launch(
     shown: list[str] | None = None,
     tell: Callable[[str], None] | None = None,
     stages: bool = True,
-) -> Outcome:
+) -> JobOutcome:
     """Run the job to its end and record it into `run_dir`.
 
     `zoom` is steps to profile; `more` are variables of its environment beside our own; `stdout` is
@@ -120,7 +120,7 @@ def launch(
         returncode = _wait(job)
         observer_code = _stop(observer)
         if problem is not None:
-            return Outcome(returncode, problem)
+            return JobOutcome(returncode, problem)
         if is_watched and observer_code != 0:
             facts["blindspots"].append(_explain_observer(observer_code))
         lacking = _finish(folder, facts, returncode)
@@ -128,8 +128,10 @@ def launch(
         if folder != run_dir:
             why = bring_home_apart(folder, run_dir, RUN_FILE, PASSED_ON)
         if not os.path.isdir(run_dir):  # noqa: PTH112 - `is_dir` may raise
-            return Outcome(returncode, f"{run_dir} was removed while the job ran")
-        return Outcome(returncode, lacking=lacking, left_in=None if why is None else (folder, why))
+            return JobOutcome(returncode, f"{run_dir} was removed while the job ran")
+        return JobOutcome(
+            returncode, lacking=lacking, left_in=None if why is None else (folder, why)
+        )
     except InputError:
         if problem is None:  # made a moment ago: a run of nothing must not become the last run
             shutil.rmtree(run_dir, ignore_errors=True)

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fuelline.record.journal import Writer
-from fuelline.record.pace import FAILURES_TO_GIVE_UP, Governor, Task, run_guarded
+from fuelline.record.pace import FAILURES_TO_GIVE_UP, ShareGovernor, Task, run_guarded
 from fuelline.record.samplers.blocked import Resolver
-from fuelline.record.samplers.cgroup import Counters, Group, find_groups
+from fuelline.record.samplers.cgroup import ControlGroup, GroupCounters, find_groups
 from fuelline.record.samplers.clocks import Clocks, time_spin
 from fuelline.record.samplers.descriptors import Descriptors
 from fuelline.record.samplers.devices.sampler import Devices
-from fuelline.record.samplers.host import Host, Links, allowed_cpus
+from fuelline.record.samplers.host import HostCounters, NamespaceLinks, allowed_cpus
 from fuelline.record.samplers.limits import count_allowed, read_limits
 from fuelline.record.samplers.mounts import MountTable
 from fuelline.record.samplers.others import Others
@@ -58,25 +58,25 @@ class Observer:
         self._places = Places()
         self._tree = Tree(root_pid, _raise_descriptor_limit())
         self._phases = Phases(run_dir / "spool")
-        self._links = Links()
+        self._links = NamespaceLinks()
         descriptors = Descriptors(self._places, self._mounts)
         resolver = Resolver(descriptors)
         self._threads = ThreadStates(self._tree, self._phases, resolver)
         self._clocks = Clocks(self._tree)
         has_nfs = any(mount.fstype.startswith("nfs") for mount in self._mounts.mounts)
-        self._host = Host(allowed_cpus(root_pid), has_nfs=has_nfs)
-        self._cgroup = Counters()
+        self._host = HostCounters(allowed_cpus(root_pid), has_nfs=has_nfs)
+        self._cgroup = GroupCounters()
         self._others = Others(self._tree, resolver, descriptors)
         self._stacks = Stacks(find_py_spy())
         self._devices = Devices()
         self._limits: Limits | None = None
-        self._groups: frozenset[Group] = frozenset()
+        self._groups: frozenset[ControlGroup] = frozenset()
         self._seconds = 0
         self._has_told_left_out = False
         self._cpu_base_ns: float | None = None
         self._others_cpu_ns = 0.0
         self.tasks = self._list_tasks()
-        self._governor = Governor(self.tasks[0], CORE_SHARE)
+        self._governor = ShareGovernor(self.tasks[0], CORE_SHARE)
 
     def _list_tasks(self) -> list[Task]:
         """The rates, and shares of a core that add up to 0.47 % at worst."""
@@ -247,7 +247,7 @@ class Observer:
         everyone = list(self._tree.processes.values())
         return [*(self._list_trainers() or everyone)[:1], *self._list_workers()[-1:]]
 
-    def _find_groups(self) -> list[Group]:
+    def _find_groups(self) -> list[ControlGroup]:
         texts = {find_text("cgroup", each.dir_fd) or "" for each in self._list_members()}
         return [group for text in texts for group in find_groups(text, self._mounts.mounts)]
 
@@ -271,7 +271,7 @@ def _raise_descriptor_limit() -> int:
     return max(wanted, soft)
 
 
-class Bell:
+class Alarm:
     """Sleeps until it is time, a signal asks us to leave, or the job's first process ends."""
 
     def __init__(self, root_pid: int) -> None:
@@ -313,7 +313,7 @@ def _open_pid(pid: int) -> int | None:
 
 def observe(run_dir: Path, root_pid: int) -> None:
     """Watch the job until it is over."""
-    bell = Bell(root_pid)
+    bell = Alarm(root_pid)
     observer = Observer(run_dir, root_pid)
     gc.freeze()  # what lives now lives to the end: no collection needs to walk it again
     observer.start()

@@ -4,7 +4,7 @@ A task measures its own CPU and pays for it out of its share of a core. When tur
 comes in, they come further apart; a job with 500 threads gets a coarser picture, not a more
 expensive one. Some seconds' worth can be saved up, so that one expensive turn (many new threads,
 cold caches) does not blind the observer for long. Waking up has its price too, which no task sees:
-the `Governor` weighs the whole process and slows down the task that wakes it most.
+the `ShareGovernor` weighs the whole process and slows down the task that wakes it most.
 """
 
 import os
@@ -95,7 +95,7 @@ def run_guarded(task: Task, now_ns: int) -> list[Blind]:
     return []
 
 
-class Governor:
+class ShareGovernor:
     """Keeps the whole process within its share of a core by stretching one task."""
 
     def __init__(self, task: Task, core_share: float) -> None:

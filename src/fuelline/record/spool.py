@@ -25,7 +25,7 @@ import weakref
 from _thread import get_native_id
 from multiprocessing import util
 
-from fuelline.record.held import Held, spill
+from fuelline.record.held import RecordBuffer, spill
 from fuelline.schema import wire
 from fuelline.schema.memory import make_memory, seal_size
 
@@ -57,7 +57,7 @@ _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 another process a lease of the file, as a file server may."""
 
 
-class _Thread(threading.local):
+class _ThreadIds(threading.local):
     """Remembers each thread's kernel id: a system call, a third of the price of a record."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Spool:
     def __init__(self, folder: str, cap_bytes: int = wire.CAP_BYTES) -> None:
         self._folder = folder
         self._cap_bytes = cap_bytes
-        self.held = Held()
+        self.held = RecordBuffer()
         self._start()
         self.held.born_ns = 0
         start = weakref.WeakMethod(self._start)
@@ -97,7 +97,7 @@ class Spool:
         self._end = 0
         self._text_id = itertools.count(1).__next__
         self._trainer = self._dropped = self._faults = self._live_fd = self._stopped = 0
-        self._thread = _Thread()
+        self._thread = _ThreadIds()
         self.held.reset()
         self._write_at = self._wrote_at = 0
         self._unheld = UNHELD

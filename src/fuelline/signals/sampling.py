@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.signals.traced import Survey
     from fuelline.signals.traced.ledger import Account
-    from fuelline.signals.traced.steps import Steps
-    from fuelline.timeline.segments import Tiling
+    from fuelline.signals.traced.steps import TracedSteps
+    from fuelline.timeline.segments import StepSegments
 
 
 _COVERED = 0.95
@@ -23,7 +23,7 @@ _FEWEST = 2
 """Steps that are kept in any case: noise needs two."""
 
 
-def sample_recording(tiling: Tiling, diagnosis: Diagnosis, label: str) -> RunSamples:
+def sample_recording(tiling: StepSegments, diagnosis: Diagnosis, label: str) -> RunSamples:
     """Steps of a recorded run from boundary to boundary; what follows the last is left out."""
     ends = tiling.boundaries
     spans = pl.DataFrame({"start_ns": ends[:-1], "end_ns": ends[1:]})
@@ -80,7 +80,7 @@ def sample_trace(survey: Survey, diagnosis: Diagnosis, label: str) -> RunSamples
     )
 
 
-def _spans(account: Account, steps: Steps) -> pl.DataFrame:
+def _spans(account: Account, steps: TracedSteps) -> pl.DataFrame:
     """Windows of the steps, or of all that the device did."""
     starts = steps.boundaries_ns
     if starts.len() < 2:

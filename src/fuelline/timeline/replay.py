@@ -49,7 +49,7 @@ class Operation:
         return self.group, self.sequence
 
 
-class Step:
+class ReplayedStep:
     """One step of all workers, ready to be replayed any number of times."""
 
     def __init__(self, operations: Sequence[Operation]) -> None:
@@ -106,7 +106,7 @@ class Step:
 class _Replay:
     """One replay of a step: each worker goes on until it must wait for a meeting."""
 
-    def __init__(self, step: Step, durations_ns: Sequence[float]) -> None:
+    def __init__(self, step: ReplayedStep, durations_ns: Sequence[float]) -> None:
         self._step = step
         self._durations_ns = durations_ns
         self._missing = {meeting: len(own) for meeting, own in step.members.items()}

@@ -92,13 +92,13 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Tiling(Span):
+class StepSegments(Span):
     """A span cut into tiles."""
 
     tiles: pl.DataFrame
     """start_ns, end_ns, part, kind (0 for a gap), step (index of the step it starts in)."""
 
-    def shifted(self, shift_ns: int) -> Tiling:
+    def shifted(self, shift_ns: int) -> StepSegments:
         """The same on another clock."""
         moved = super().shifted(shift_ns)
         tiles = self.tiles.with_columns(pl.col("start_ns", "end_ns") + shift_ns)
@@ -136,7 +136,7 @@ def _events_of(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
     )
 
 
-def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
+def cut_tiles(timeline: Timeline, trainer: Trainer) -> StepSegments | None:
     """Cut the window into tiles; None if there are fewer than two step boundaries."""
     events = _events_of(timeline, trainer)
     boundaries = _boundaries(events, trainer)
@@ -154,7 +154,7 @@ def cut_tiles(timeline: Timeline, trainer: Trainer) -> Tiling | None:
         .with_columns(pl.col("start_ns").clip(start_ns, None))
         .filter(pl.col("end_ns") > pl.col("start_ns"))
     )
-    return Tiling(
+    return StepSegments(
         pid=trainer.pid,
         start_ns=start_ns,
         end_ns=end_ns,

@@ -20,7 +20,7 @@ import pytest
 from fuelline.ingest import read_recording
 from fuelline.schema.wire import Flag, Kind
 from fuelline.timeline import Timeline
-from fuelline.timeline.segments import Tiling, cut_tiles
+from fuelline.timeline.segments import StepSegments, cut_tiles
 from fuelline.timeline.trainer import Trainer, find_trainers
 
 JOBS = Path(__file__).parent / "jobs"
@@ -71,7 +71,7 @@ class Recorded:
         return find_trainers(self.timeline)[0]
 
     @cached_property
-    def tiling(self) -> Tiling:
+    def tiling(self) -> StepSegments:
         found = cut_tiles(self.timeline, self.trainer)
         assert found is not None
         return found

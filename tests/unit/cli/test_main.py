@@ -16,7 +16,7 @@ from fuelline.cli import main
 from fuelline.cli.record import run
 from fuelline.cli.store import find_run, name_run, runs_folder
 from fuelline.record import capabilities
-from fuelline.record.launch import Outcome
+from fuelline.record.launch import JobOutcome
 from fuelline.schema.run.capabilities import Capability
 from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE
 from tests.unit.ingest.remains import RUN, snapshot, write_run
@@ -364,9 +364,9 @@ def started_by(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> list[str]:
     """The command that `fuelline run` would start."""
     commands: list[list[str]] = []
 
-    def catch(command: list[str], *_: object, **__: object) -> Outcome:
+    def catch(command: list[str], *_: object, **__: object) -> JobOutcome:
         commands.append(command)
-        return Outcome(returncode=0, problem="not started")
+        return JobOutcome(returncode=0, problem="not started")
 
     monkeypatch.setattr(run, "launch", catch)
     assert main(words) == 0
@@ -379,9 +379,9 @@ def test_fix_reaches_the_job_by_its_environment_and_says_when_it_had_nothing_to_
 ) -> None:
     seen: list[object] = []
 
-    def catch(*_: object, more: object, **__: object) -> Outcome:
+    def catch(*_: object, more: object, **__: object) -> JobOutcome:
         seen.append(more)
-        return Outcome(returncode=0)
+        return JobOutcome(returncode=0)
 
     monkeypatch.setattr(run, "launch", catch)
     main(["run", "--quiet", sys.executable])

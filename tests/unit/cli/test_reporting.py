@@ -12,7 +12,7 @@ from fuelline.cli import main
 from fuelline.cli.record import reporting, run
 from fuelline.cli.record.reporting import Reporter
 from fuelline.record.headroom import Extent
-from fuelline.record.launch import Outcome, hold_signals
+from fuelline.record.launch import JobOutcome, hold_signals
 
 Capture = pytest.CaptureFixture[str]
 
@@ -36,9 +36,9 @@ def no_job(monkeypatch: pytest.MonkeyPatch, store: Path, tmp_path: Path) -> Path
     """A job that ends with 7 at once, and has left a run's folder behind."""
     run_dir = tmp_path / "rec"
 
-    def launch(*_: object, **__: object) -> Outcome:
+    def launch(*_: object, **__: object) -> JobOutcome:
         run_dir.mkdir()
-        return Outcome(returncode=7)
+        return JobOutcome(returncode=7)
 
     assert store
     monkeypatch.setattr(run, "launch", launch)

@@ -22,7 +22,7 @@ from fuelline.schema.wire import Flag, Kind
 from tests.unit.ingest.remains import CREATED_NS, HOLE, header, record, text
 
 if TYPE_CHECKING:
-    from fuelline.ingest.recording.spool_tail import Look
+    from fuelline.ingest.recording.spool_tail import SpoolRead
 
 
 @pytest.fixture
@@ -44,12 +44,12 @@ def write(spool: Spool, first: int, count: int) -> list[int]:
     return starts
 
 
-def starts_in(look: Look | None) -> list[int]:
+def starts_in(look: SpoolRead | None) -> list[int]:
     assert look is not None
     return [row[0] for row in look.records]
 
 
-def look_until_counted(tail: SpoolTail) -> list[Look]:
+def look_until_counted(tail: SpoolTail) -> list[SpoolRead]:
     looks = []
     while not looks or not tail.is_counted:
         found = tail.look(1)

@@ -15,7 +15,7 @@ from fuelline.plan.serve.chips import line_for_serving, smallest_spread
 from fuelline.plan.serve.describing import describe
 from fuelline.plan.serve.floor import critical_batch, find_floor, products_limit
 from fuelline.plan.serve.search import Wish, find_load
-from fuelline.plan.simulation import Arrivals, Lengths, Limits, Slo, plan_fleet
+from fuelline.plan.simulation import Arrivals, Lengths, ServiceLimits, Slo, plan_fleet
 from fuelline.plan.train.answer import plan_training
 from fuelline.plan.train.layouts import TrainWish
 from fuelline.plan.train.replicas import held_params, sharded_params
@@ -260,7 +260,7 @@ def test_a_simulation_carries_about_what_the_steady_state_does(
     found = find_load(replica, wish)
     assert found is not None
     steady = found.per_second / WISH.output
-    limits = Limits(
+    limits = ServiceLimits(
         arrivals=Arrivals(rate_per_s=0.8 * steady),
         prompt=Lengths(mean=WISH.prompt),
         output=Lengths(mean=WISH.output),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fuelline.plan.roofline.points import Work, place
+from fuelline.plan.roofline.points import OperatorWork, place
 from fuelline.schema.readings import Reading
 from tests.unit.plan.rooflines import roofline
 
 
-def work(flops: float, weight: float, moved: float, calls: int = 1) -> Work:
-    return Work(
+def work(flops: float, weight: float, moved: float, calls: int = 1) -> OperatorWork:
+    return OperatorWork(
         name="addmm",
         shapes="",
         precision="fp32",

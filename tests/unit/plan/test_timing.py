@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fuelline.plan.roofline.timing import Probe, Rounds, find_spread, median_reading, rate_reading
+from fuelline.plan.roofline.timing import (
+    Rounds,
+    TimedProbe,
+    find_spread,
+    median_reading,
+    rate_reading,
+)
 
 
 class FakeClock:
@@ -24,7 +30,7 @@ def test_each_probe_gets_one_value_a_round() -> None:
 
         return run
 
-    probes = [Probe("slow", spend(0.5)), Probe("fast", spend(1e-4))]  # type: ignore[arg-type]
+    probes = [TimedProbe("slow", spend(0.5)), TimedProbe("fast", spend(1e-4))]  # type: ignore[arg-type]
     rounds = Rounds(probes, clock, lambda: None)
     for _ in range(7):
         rounds.take()
@@ -35,7 +41,7 @@ def test_each_probe_gets_one_value_a_round() -> None:
 
 def test_the_device_is_settled_before_and_after_each_sample() -> None:
     clock, settled = FakeClock(), []
-    probe = Probe("launch", lambda: settled.append("run"))
+    probe = TimedProbe("launch", lambda: settled.append("run"))
     Rounds([probe], _tick(clock), lambda: settled.append("settle")).take()
     assert settled[0] == "settle"
     assert settled[-1] == "settle"

@@ -11,14 +11,14 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from fuelline.plan.roofline.torch_model import check_call, find_batch, measure_model
-from fuelline.plan.roofline.torch_operators import OperatorCall, Watch
-from fuelline.plan.roofline.user_model import Call
+from fuelline.plan.roofline.torch_operators import OperatorCall, OperatorWatch
+from fuelline.plan.roofline.user_model import ModelCall
 from tests.unit.plan.rooflines import roofline
 
 
 def watch(model: Any, *inputs: Any) -> list[OperatorCall]:
     with torch.no_grad():
-        return Watch(model, lambda: None).watch(lambda: model(*inputs))
+        return OperatorWatch(model, lambda: None).watch(lambda: model(*inputs))
 
 
 def count(model: Any, *inputs: Any) -> int:
@@ -104,7 +104,7 @@ def test_attention_kernels_that_torch_does_not_count_are_told_apart() -> None:
 
 def test_a_model_becomes_points_that_sum_to_its_operators() -> None:
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64), nn.ReLU())
-    call = Call(model.eval(), (torch.randn(4, 64),), {})
+    call = ModelCall(model.eval(), (torch.randn(4, 64),), {})
     check_call("m.py:m", call, "4x64")
     found = measure_model("m.py:m", call, roofline(), 3, "4x64")
     assert found.batch == 4
@@ -117,7 +117,9 @@ def test_a_model_becomes_points_that_sum_to_its_operators() -> None:
 
 def test_encoder_layers_are_seen_operator_by_operator() -> None:
     model = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
-    found = measure_model("m.py:m", Call(model, (torch.randn(2, 5, 32),), {}), roofline(), 3, "")
+    found = measure_model(
+        "m.py:m", ModelCall(model, (torch.randn(2, 5, 32),), {}), roofline(), 3, ""
+    )
     assert found.flops > 0
     assert torch.backends.mha.get_fastpath_enabled()
 
@@ -126,11 +128,11 @@ def test_watching_leaves_no_hook_behind() -> None:
     """Composite operators are taken apart inside the watch; each entry once left its hooks."""
     model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
     with torch.inference_mode():
-        Watch(model, lambda: None).watch(lambda: model(torch.ones(1, 4)))
+        OperatorWatch(model, lambda: None).watch(lambda: model(torch.ones(1, 4)))
     assert not torch.nn.modules.module._global_forward_pre_hooks
     assert not torch.nn.modules.module._global_forward_hooks
 
 
 def test_inputs_of_different_first_sizes_have_no_common_batch() -> None:
-    call = Call(torch.add, (torch.ones(2, 3), torch.ones(1, 3)), {})
+    call = ModelCall(torch.add, (torch.ones(2, 3), torch.ones(1, 3)), {})
     assert find_batch(call) is None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fuelline.probe import Place, prepare_place, probe_storage
+from fuelline.probe import ProbeFolder, prepare_place, probe_storage
 from fuelline.probe.place import PREFIX
 from fuelline.probe.storage import why_still_warm
 from fuelline.schema.errors import InputError, RefusedError
@@ -169,7 +169,7 @@ def test_a_path_that_is_no_folder_is_an_input_error(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_fills_up_meanwhile_is_told_and_cleaned(tmp_path: Path) -> None:
-    def fill(place: Place) -> None:
+    def fill(place: ProbeFolder) -> None:
         place.open("large", "xb").close()
         raise OSError(28, "No space left on device")
 

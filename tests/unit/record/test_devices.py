@@ -14,7 +14,7 @@ from fuelline.record.pace import FAILURES_TO_GIVE_UP, Task, run_guarded
 from fuelline.record.samplers.devices import amd, nvidia
 from fuelline.record.samplers.devices.device import (
     Device,
-    Found,
+    FoundDevices,
     LostError,
     Rate,
     Trouble,
@@ -107,7 +107,7 @@ def test_processes_that_may_not_be_listed_are_not_asked_for_again() -> None:
 
 
 def run_rounds(*devices: Device, rounds: int = 2) -> list[Any]:
-    sampler = Devices(lambda _: Found(devices))
+    sampler = Devices(lambda _: FoundDevices(devices))
     sampler.job_pids = JOB
     sampler.open(0)
     for number in range(1, rounds + 1):
@@ -138,14 +138,14 @@ def test_a_device_lost_while_processes_are_listed_leaves_the_others() -> None:
 
 
 def test_the_thread_ends_by_itself_when_there_is_nothing_to_ask() -> None:
-    sampler = Devices(lambda _: Found())
+    sampler = Devices(lambda _: FoundDevices())
     sampler.start()
     sampler.stop()
     assert sampler.drain() == []
 
 
 def test_a_search_that_fails_is_told_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    def fail(_: int) -> Found:
+    def fail(_: int) -> FoundDevices:
         raise RuntimeError("a surprise")
 
     sampler = Devices(fail)
@@ -158,7 +158,7 @@ def test_a_search_that_fails_is_told_and_ends_nothing(capsys: pytest.CaptureFixt
 
 
 def test_the_thread_asks_until_it_is_stopped() -> None:
-    sampler = Devices(lambda _: Found((make_device(a=failing()),)))
+    sampler = Devices(lambda _: FoundDevices((make_device(a=failing()),)))
     sampler.start()
     while not sampler.cpu_ns and sampler._thread.is_alive():
         time.sleep(0.01)
@@ -308,7 +308,7 @@ def test_an_amd_driver_that_does_not_answer_is_told(
 def test_a_machine_without_accelerators_gives_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvidia, "LIBRARY", "libabsent.so")
     monkeypatch.setattr(amd, "LIBRARIES", ("libabsent.so",))
-    assert nvidia.find_devices(1) == amd.find_devices(1) == Found()
+    assert nvidia.find_devices(1) == amd.find_devices(1) == FoundDevices()
     (told,) = device_capabilities.find_accelerators()
     assert (told.ok, "no GPU seen" in told.detail) == (False, True)
 

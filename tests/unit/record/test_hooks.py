@@ -22,7 +22,7 @@ from torch.utils.data._utils import pin_memory as pinning
 from fuelline.record import spool as spooling
 from fuelline.record.held import PLAIN
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF, Hook
-from fuelline.record.hooks.threadclock import ThreadClock
+from fuelline.record.hooks.threadclock import ThreadClockReader
 from fuelline.record.hooks.torch import batches, training
 from fuelline.record.hooks.torch.install import Installation
 from fuelline.record.spool import Spool
@@ -559,7 +559,7 @@ def test_measuring_runs_no_function_mode_of_the_job() -> None:
 def test_the_thread_clock_counts_the_reads_of_the_job_and_not_its_own(tmp_path: Path) -> None:
     file = tmp_path / "data"
     file.write_bytes(bytes(100_000))
-    clock = ThreadClock(is_kept=True)
+    clock = ThreadClockReader(is_kept=True)
     start = clock.start()
     used = clock.stop(start, 10**9)
     assert (used.rchar_bytes, used.read_calls) == (0, 0)
@@ -574,14 +574,14 @@ def test_the_thread_clock_counts_the_reads_of_the_job_and_not_its_own(tmp_path: 
 def test_what_the_kernel_refuses_is_unknown_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_SCHEDSTAT", "_IO"):
         monkeypatch.setattr(f"fuelline.record.hooks.threadclock.{name}", "/proc/self/missing")
-    clock = ThreadClock(is_kept=True)
+    clock = ThreadClockReader(is_kept=True)
     used = clock.stop(clock.start(), 10**9)
     assert (used.queued_ns, used.rchar_bytes, used.disk_bytes, used.read_calls) == (-1,) * 4
 
 
 def test_a_thread_clock_does_not_close_a_descriptor_that_is_no_longer_its_own() -> None:
     before = {int(file.name) for file in Path("/proc/self/fd").iterdir()}
-    clock = ThreadClock(is_kept=True)
+    clock = ThreadClockReader(is_kept=True)
     clock.start()
     ours = {int(file.name) for file in Path("/proc/self/fd").iterdir()} - before
     taken = os.open("/dev/null", os.O_RDONLY)

@@ -5,10 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.record.samplers.cgroup import V2, Counters, Group, find_groups, keep_leaves
+from fuelline.record.samplers.cgroup import (
+    V2,
+    ControlGroup,
+    GroupCounters,
+    find_groups,
+    keep_leaves,
+)
 from fuelline.record.samplers.descriptors import parse_address
 from fuelline.record.samplers.host import (
-    Host,
+    HostCounters,
     parse_cpu,
     parse_disks,
     parse_mountstats,
@@ -106,7 +112,7 @@ def test_nfs_operations_are_told_per_mount() -> None:
 
 
 def test_a_host_sample_holds_only_what_changed() -> None:
-    host = Host({0}, has_nfs=False)
+    host = HostCounters({0}, has_nfs=False)
     first = host.sample(1, [("job.cpu_ns", 5.0), ("x", 1.0)])
     second = host.sample(2, [("job.cpu_ns", 7.0), ("x", 1.0)])
     assert first.values["x"] == 1.0
@@ -135,7 +141,7 @@ def test_groups_of_both_versions_are_found_below_their_mounts() -> None:
         ("cpuacct", "/cg/cpu/x"),
         (V2, "/cg/unified/y/z"),
     }
-    assert Group(V2, "/cg/unified", "/cg/unified/y/z").lineage == [
+    assert ControlGroup(V2, "/cg/unified", "/cg/unified/y/z").lineage == [
         "/cg/unified/y/z",
         "/cg/unified/y",
         "/cg/unified",
@@ -143,10 +149,10 @@ def test_groups_of_both_versions_are_found_below_their_mounts() -> None:
 
 
 def test_a_group_that_holds_another_one_is_not_counted_twice() -> None:
-    inner, outer = Group("cpu", "/c", "/c/a/b"), Group("cpu", "/c", "/c/a")
-    assert keep_leaves([inner, outer, Group("memory", "/m", "/m/a")]) == {
+    inner, outer = ControlGroup("cpu", "/c", "/c/a/b"), ControlGroup("cpu", "/c", "/c/a")
+    assert keep_leaves([inner, outer, ControlGroup("memory", "/m", "/m/a")]) == {
         inner,
-        Group("memory", "/m", "/m/a"),
+        ControlGroup("memory", "/m", "/m/a"),
     }
 
 
@@ -164,8 +170,8 @@ def test_counters_go_on_when_the_job_moves_to_another_group(tmp_path: Path) -> N
             "b/cpu.stat": "nr_periods 1\nnr_throttled 1\nthrottled_time 4000\n",
         },
     )
-    groups = {name: Group("cpu", str(tmp_path), str(tmp_path / name)) for name in "ab"}
-    counters = Counters()
+    groups = {name: ControlGroup("cpu", str(tmp_path), str(tmp_path / name)) for name in "ab"}
+    counters = GroupCounters()
     before = dict(counters.read([groups["a"]]))
     moved = dict(counters.read([groups["b"]]))
     (tmp_path / "b/cpu.stat").write_text("nr_periods 11\nnr_throttled 9\nthrottled_time 6000\n")
@@ -191,15 +197,15 @@ def test_both_versions_tell_memory_and_io(tmp_path: Path) -> None:
         },
     )
     root = str(tmp_path)
-    v1 = [Group(name, root, f"{root}/v1") for name in ("memory", "blkio")]
-    assert dict(Counters().read(v1)) == {
+    v1 = [ControlGroup(name, root, f"{root}/v1") for name in ("memory", "blkio")]
+    assert dict(GroupCounters().read(v1)) == {
         "cgroup.memory.usage_bytes": 4096,
         "cgroup.memory.limit_hits": 3,
         "cgroup.memory.refault_file_pages": 8,
         "cgroup.memory.major_faults": 2,
         "cgroup.io.254:0.read_bytes": 512,
     }
-    v2 = dict(Counters().read([Group(V2, root, f"{root}/v2")]))
+    v2 = dict(GroupCounters().read([ControlGroup(V2, root, f"{root}/v2")]))
     assert v2["cgroup.memory.limit_hits"] == 7
     assert v2["cgroup.io.254:0.read_operations"] == 3
     assert v2["cgroup.psi.io.some_us"] == 5
@@ -225,10 +231,10 @@ def test_the_tightest_limit_of_all_ancestors_counts(tmp_path: Path) -> None:
     )
     root = str(tmp_path)
     groups = [
-        Group("cpu", f"{root}/cpu", f"{root}/cpu/job/in"),
-        Group(V2, f"{root}/u", f"{root}/u/job"),
-        Group("blkio", f"{root}/b", f"{root}/b/job"),
-        Group("memory", f"{root}/m", f"{root}/m/job"),
+        ControlGroup("cpu", f"{root}/cpu", f"{root}/cpu/job/in"),
+        ControlGroup(V2, f"{root}/u", f"{root}/u/job"),
+        ControlGroup("blkio", f"{root}/b", f"{root}/b/job"),
+        ControlGroup("memory", f"{root}/m", f"{root}/m/job"),
     ]
     limits = read_limits(1, [], groups)
     assert limits.quota_cores == pytest.approx(1.5)
@@ -238,7 +244,7 @@ def test_the_tightest_limit_of_all_ancestors_counts(tmp_path: Path) -> None:
 
 def test_no_limit_is_none_and_not_a_large_number(tmp_path: Path) -> None:
     write_files(tmp_path, {"cpu.max": "max 100000", "memory.max": "max", "io.max": ""})
-    limits = read_limits(1, [], [Group(V2, str(tmp_path), str(tmp_path))])
+    limits = read_limits(1, [], [ControlGroup(V2, str(tmp_path), str(tmp_path))])
     assert (limits.quota_cores, limits.memory_limit_bytes, limits.io_limits) == (None, None, {})
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fuelline.record.pace import Governor, Task
+from fuelline.record.pace import ShareGovernor, Task
 
 S = 1_000_000_000
 
@@ -68,7 +68,7 @@ def test_slow_tasks_wait_for_a_faster_one_to_wake_them() -> None:
 
 def test_a_process_over_its_share_slows_its_task_down_and_recovers() -> None:
     task = make(share=1.0)
-    governor = Governor(task, 0.01)
+    governor = ShareGovernor(task, 0.01)
     for second in range(20):
         governor.adjust(second * S, second * S // 50)
     assert task.interval_ns > 2 * S
@@ -79,7 +79,7 @@ def test_a_process_over_its_share_slows_its_task_down_and_recovers() -> None:
 
 def test_the_governor_never_stops_a_task() -> None:
     task = make(share=1.0)
-    governor = Governor(task, 0.01)
+    governor = ShareGovernor(task, 0.01)
     for second in range(500):
         governor.adjust(second * S, second * S)
     assert task.interval_ns <= 8 * S

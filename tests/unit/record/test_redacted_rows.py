@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fuelline.fix.elastic.journal import Journal
+from fuelline.fix.elastic.journal import FixJournal
 from fuelline.record.hooks import SITE_DIR
 from fuelline.record.samplers.mounts import UNKNOWN
 from fuelline.record.samplers.places import Places
@@ -68,9 +68,9 @@ def test_a_note_is_redacted_also_where_our_package_cannot_be_loaded(
 
 
 def test_what_fix_did_is_private_and_redacted_and_makes_no_run_again(tmp_path: Path) -> None:
-    Journal(str(tmp_path / "gone" / "fix")).tell("left", why="x")
+    FixJournal(str(tmp_path / "gone" / "fix")).tell("left", why="x")
     assert not (tmp_path / "gone").exists()
-    Journal(str(tmp_path / "fix")).tell("left", why=f"failed at {TOKEN}", loader=3)
+    FixJournal(str(tmp_path / "fix")).tell("left", why=f"failed at {TOKEN}", loader=3)
     (line,) = (tmp_path / "fix" / f"{os.getpid()}.jsonl").read_text().splitlines()
     assert json.loads(line)["why"] == "failed at ***"
     paths = (tmp_path / "fix", tmp_path / "fix" / f"{os.getpid()}.jsonl")

@@ -71,7 +71,7 @@ def test_the_job_records_nearby_and_the_run_ends_in_its_place(
 ) -> None:
     run_dir, near = staged_run
     outcome = launch.launch([sys.executable, "-c", JOB], run_dir)
-    assert outcome == launch.Outcome(0)
+    assert outcome == launch.JobOutcome(0)
     assert (run_dir / "left-by-the-job").read_text().startswith(str(near))
     facts = json.loads((run_dir / RUN_FILE).read_text())
     assert (facts["exit_code"], facts.get("staged_in")) == (0, None)

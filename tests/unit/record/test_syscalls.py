@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.record.samplers.syscalls import HERE, Call, Shape, table_for
+from fuelline.record.samplers.syscalls import HERE, Shape, SystemCall, table_for
 
 HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 
@@ -14,15 +14,15 @@ HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 @pytest.mark.parametrize(
     ("machine", "number", "call"),
     [
-        ("x86_64", 0, Call("read", Shape.READ_FD)),
-        ("x86_64", 7, Call("poll", Shape.POLL)),
-        ("x86_64", 257, Call("openat", Shape.META_AT)),
-        ("aarch64", 63, Call("read", Shape.READ_FD)),
-        ("aarch64", 56, Call("openat", Shape.META_AT)),
-        ("aarch64", 98, Call("futex", Shape.LOCK)),
+        ("x86_64", 0, SystemCall("read", Shape.READ_FD)),
+        ("x86_64", 7, SystemCall("poll", Shape.POLL)),
+        ("x86_64", 257, SystemCall("openat", Shape.META_AT)),
+        ("aarch64", 63, SystemCall("read", Shape.READ_FD)),
+        ("aarch64", 56, SystemCall("openat", Shape.META_AT)),
+        ("aarch64", 98, SystemCall("futex", Shape.LOCK)),
     ],
 )
-def test_well_known_numbers_have_their_names(machine: str, number: int, call: Call) -> None:
+def test_well_known_numbers_have_their_names(machine: str, number: int, call: SystemCall) -> None:
     assert table_for(machine)[number] == call
 
 

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 
 from fuelline.report import Painter, View, print_snapshot
 from fuelline.report.live.columns import COLUMNS, RANK, brief, pace, sort_rows
-from fuelline.report.live.lines import Paper, draw_foot, draw_snapshot
+from fuelline.report.live.lines import Canvas, draw_foot, draw_snapshot
 from fuelline.schema.diagnosis.live import RankRow, Share, Snapshot
 from tests.golden.watched import RUN, make_snapshots, place
 
@@ -30,7 +30,7 @@ EVIL = "\x1b[31mred\x07\n[bold]x[/] \u202e"
 
 
 def drawn(snapshot: Snapshot, view: View, width: int, *, plain: bool = False) -> list[str]:
-    paper = Paper(width, plain=plain)
+    paper = Canvas(width, plain=plain)
     head, body = draw_snapshot(snapshot, view, paper)
     return [text.plain for text in (*head, *(draw() for draw in body), *draw_foot(snapshot, paper))]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuelline.schema.wire import Flag, Kind
-from fuelline.timeline.segments import PARTS, Tiling, cut_tiles
+from fuelline.timeline.segments import PARTS, StepSegments, cut_tiles
 from tests.unit.builders import (
     MS,
     START_NS,
@@ -41,7 +41,7 @@ EVENT = st.tuples(
 )
 
 
-def check_cover(tiling: Tiling) -> None:
+def check_cover(tiling: StepSegments) -> None:
     """The tiles, in order, lie end to end from the window's first to its last nanosecond."""
     tiles = tiling.tiles.sort("start_ns")
     assert tiles["start_ns"][0] == tiling.start_ns

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuelline.cli.record.orphans import end_orphans
 from fuelline.fix.job_site import TRIALS_VARIABLE, put_on_path
-from fuelline.fix.tune.search import Measured
+from fuelline.fix.tune.search import MeasuredSetting
 from fuelline.record.launch import launch
 from fuelline.schema.diagnosis.trials import Setting
 from fuelline.schema.errors import InputError, RefusedError
@@ -66,7 +66,7 @@ class Report:
         known = [(knob, own[knob]) for knob in _KNOBS if own.get(knob) is not None]
         return [Setting(knob=knob, value=value) for knob, value in known]  # type: ignore[arg-type]
 
-    def measured(self, count: int) -> list[Measured]:
+    def measured(self, count: int) -> list[MeasuredSetting]:
         """One a setting, in the order that they were asked in."""
         rows = self.told["turns"]
         return [
@@ -87,11 +87,11 @@ class Baseline:
         return self.report.seconds
 
 
-def _measured(rows: list[dict[str, Any]]) -> Measured:
+def _measured(rows: list[dict[str, Any]]) -> MeasuredSetting:
     blocks = tuple(rate for row in rows for rate in row["rates"])
     turns = tuple(sum(row["rates"]) / len(row["rates"]) for row in rows if row["rates"])
     problem = next((row["problem"] for row in rows if row["problem"]), None)
-    return Measured(blocks, turns, problem)
+    return MeasuredSetting(blocks, turns, problem)
 
 
 def record_baseline(command: list[str], folder: Path) -> Baseline:

@@ -28,7 +28,7 @@ from fuelline.schema.names import clean
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.fix.tune.search import Measured
+    from fuelline.fix.tune.search import MeasuredSetting
 
 _EPILOG = """\
 examples:
@@ -88,7 +88,7 @@ def act(options: argparse.Namespace) -> int:
         clean_up_on_signals(),
         tempfile.TemporaryDirectory(prefix="fuelline-tune-") as folder,
     ):
-        session = _Session(command, Path(folder), options)
+        session = _TuneSession(command, Path(folder), options)
         tuning, patch = session.tune()
     if options.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(tuning)).decode() + "\n")
@@ -99,7 +99,7 @@ def act(options: argparse.Namespace) -> int:
     return 0
 
 
-class _Session:
+class _TuneSession:
     """One tuning: what was recorded, tried and chosen."""
 
     def __init__(self, command: list[str], folder: Path, options: argparse.Namespace) -> None:
@@ -138,7 +138,7 @@ class _Session:
             script=report.script(),
         ), patch
 
-    def _measure(self, settings: Sequence[tuple[Setting, ...]]) -> list[Measured]:
+    def _measure(self, settings: Sequence[tuple[Setting, ...]]) -> list[MeasuredSetting]:
         turns = Turns(settings, self._options.seconds, self._options.rounds)
         self._report = run_turns(self._command, self._folder, turns)
         self._trial_s += self._report.seconds

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
 
     from fuelline.plan.roofline.inputs import InputShape
-    from fuelline.plan.roofline.user_model import Call
+    from fuelline.plan.roofline.user_model import ModelCall
     from fuelline.report.document import Document
     from fuelline.schema.plan.roofline import ModelPoints, Roofline
 
@@ -221,7 +221,7 @@ def _show_model(options: argparse.Namespace, shapes: list[InputShape]) -> int:
 
     wanted = _precisions(options)
     dtype = torch_probes.PRECISIONS[wanted[0]] if wanted else None
-    call: Call = user_model.load_call(options.target, shapes, dtype, options.device)
+    call: ModelCall = user_model.load_call(options.target, shapes, dtype, options.device)
     shown = ", ".join(str(each) for each in shapes)
     torch_model.check_call(options.target, call, shown)
     roofline = _find_roofline(options, torch_model.needed_precisions(call))

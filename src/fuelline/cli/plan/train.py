@@ -150,7 +150,7 @@ def _wish(options: argparse.Namespace, params: float) -> TrainWish:
     return TrainWish(**fields, recompute=options.recompute)  # type: ignore[arg-type]
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class TrainQuestion(Struct, frozen=True, kw_only=True):
     """One line of a table: what is asked at one value of the swept flag."""
 
     name: str
@@ -163,7 +163,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 def _steps(
     options: argparse.Namespace, setup: Setup, chips: tuple[Chip, ...], wish: TrainWish
-) -> list[Step]:
+) -> list[TrainQuestion]:
     """Chips of a list, or values of a range; none if neither was given."""
     name = shared.find_range(options, _RANGES)
     if len(chips) > 1:
@@ -173,7 +173,7 @@ def _steps(
                 "value."
             )
         return [
-            Step(
+            TrainQuestion(
                 name="chip",
                 at=float(at),
                 label=chip.name,
@@ -186,16 +186,16 @@ def _steps(
     return [_step(setup, wish, name, value) for value in values]
 
 
-def _step(setup: Setup, wish: TrainWish, name: str, value: float) -> Step:
+def _step(setup: Setup, wish: TrainWish, name: str, value: float) -> TrainQuestion:
     if name == "price":
         priced = replace(setup, chip=replace(setup.chip, usd_per_hour=value))
-        return Step(name=name, at=value, label="", setup=priced, wish=wish)
+        return TrainQuestion(name=name, at=value, label="", setup=priced, wish=wish)
     field, convert = _FIELDS[name]
     changed = replace(wish, **{field: convert(value)})
-    return Step(name=name, at=value, label="", setup=setup, wish=changed)
+    return TrainQuestion(name=name, at=value, label="", setup=setup, wish=changed)
 
 
-def _point(step: Step) -> TrainPoint:
+def _point(step: TrainQuestion) -> TrainPoint:
     from fuelline.plan.models.shapes import why_uneven  # noqa: PLC0415
     from fuelline.plan.train.answer import plan_training  # noqa: PLC0415 - not for the help
     from fuelline.schema.plan.answers import TrainPoint  # noqa: PLC0415
@@ -230,7 +230,7 @@ def _point(step: Step) -> TrainPoint:
     )
 
 
-def _headline(steps: list[Step], points: list[TrainPoint]) -> TrainAnswer:
+def _headline(steps: list[TrainQuestion], points: list[TrainPoint]) -> TrainAnswer:
     """The last value that works stands for the range; if none does, its error is told."""
     from fuelline.plan.train.answer import plan_training  # noqa: PLC0415 - not for the help
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fuelline.record.headroom import Extent
-    from fuelline.record.launch import Mask, Outcome
+    from fuelline.record.launch import JobOutcome, Mask
 
 MOST_HOSTS = 500
 """Pids of several hosts are kept apart by their numbers in 32 bits."""
@@ -245,7 +245,7 @@ def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Re
 
 
 def _tell(
-    outcome: Outcome,
+    outcome: JobOutcome,
     options: argparse.Namespace,
     run_dir: Path,
     reporter: Reporter | None,
@@ -392,7 +392,7 @@ def _python() -> str:
     return sys.executable
 
 
-def _leave_like(outcome: Outcome) -> int:
+def _leave_like(outcome: JobOutcome) -> int:
     """Give the caller what the job gave us: its exit code, or death by the same signal."""
     if outcome.returncode >= 0:
         return outcome.returncode

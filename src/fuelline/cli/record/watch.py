@@ -16,7 +16,7 @@ from fuelline.cli.understand.runs import find_running
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fuelline.pipeline import Watch
+    from fuelline.pipeline import RunWatch
     from fuelline.report import View
     from fuelline.schema.diagnosis.live import Snapshot
 
@@ -81,7 +81,7 @@ def act(options: argparse.Namespace) -> int:
     watch = pipeline.Watch(run_dir)
     view = View(workers=options.workers)
     if not options.once and sys.stdin.isatty() and sys.stdout.isatty():
-        session = _Session(watch, view, options.interval, follows=options.run is None)
+        session = _WatchSession(watch, view, options.interval, follows=options.run is None)
         left_by = session.run()
         if left_by not in {None, signal.SIGINT}:  # Ctrl-C is a key like the others
             return _die_of(left_by)
@@ -103,10 +103,10 @@ def _die_of(number: int) -> int:
     return 128 + number
 
 
-class _Session:
+class _WatchSession:
     """One person at one terminal."""
 
-    def __init__(self, watch: Watch, view: View, interval_s: float, *, follows: bool) -> None:
+    def __init__(self, watch: RunWatch, view: View, interval_s: float, *, follows: bool) -> None:
         from fuelline.report import Painter  # noqa: PLC0415
 
         self.watch = watch

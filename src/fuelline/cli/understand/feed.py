@@ -24,7 +24,7 @@ from fuelline.schema.diagnosis.workloads import WORKLOADS
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 
 if TYPE_CHECKING:
-    from fuelline.record.launch import Outcome
+    from fuelline.record.launch import JobOutcome
     from fuelline.schema.diagnosis.feeding import Feed, SeenLoader
 
 DEFAULT_S = 15.0
@@ -142,7 +142,7 @@ def _request(options: argparse.Namespace) -> FeedRequest:
 
 def _run(
     command: list[str], folder: Path, request: FeedRequest, shown: list[str] | None
-) -> Outcome:
+) -> JobOutcome:
     """Run the script until its loader is measured; whatever it leaves behind is ended."""
     adopt_orphans()
     more = {
@@ -185,7 +185,7 @@ def _read_accounts(folder: Path) -> list[FeedAccount]:
     ]
 
 
-def _check(accounts: list[FeedAccount], outcome: Outcome, request: FeedRequest) -> None:
+def _check(accounts: list[FeedAccount], outcome: JobOutcome, request: FeedRequest) -> None:
     """Raise, with what is known, if no loader was driven to a result."""
     driven = [account for account in accounts if account.number is not None]
     problem = next((each.problem for each in driven if each.problem), None)

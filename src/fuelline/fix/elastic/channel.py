@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-__all__ = ["Line"]
+__all__ = ["SocketChannel"]
 
 FRAGMENT_BYTES = 32_768
 """A packet must be smaller than the socket's buffer, which is 208 kB unless the host says less."""
@@ -48,7 +48,7 @@ _Packet = tuple[bytes, Any, list[int]]
 _loading = threading.local()
 
 
-class Line:
+class SocketChannel:
     """One end; one thread sends, and one, maybe another, receives."""
 
     def __init__(self, end: socket.socket | None = None) -> None:
@@ -60,12 +60,12 @@ class Line:
         self._parts: list[bytes] = []
         self._descriptors: list[int] = []
 
-    def connect(self) -> Line:
+    def connect(self) -> SocketChannel:
         """The other end; made when its worker is, so that no other worker inherits it."""
         self._end, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if self._end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 2 * FRAGMENT_BYTES:
             raise OSError(errno.EMSGSIZE, "net.core.wmem_default is too small for a local socket")
-        return Line(far)
+        return SocketChannel(far)
 
     def fileno(self) -> int:
         """To wait for, with others."""
@@ -206,19 +206,19 @@ class _Enclosed:
         return len(self.descriptors) - 1
 
     @staticmethod
-    def DupFd(place: int) -> _Place:  # noqa: N802 - the name in multiprocessing
+    def DupFd(place: int) -> _DescriptorSlot:  # noqa: N802 - the name in multiprocessing
         """What is pickled for it."""
-        return _Place(place)
+        return _DescriptorSlot(place)
 
 
-class _Place:
+class _DescriptorSlot:
     """Stands for a descriptor in a message."""
 
     def __init__(self, place: int) -> None:
         self._place = place
 
     def __reduce__(self) -> tuple[Any, tuple[int]]:
-        return _Place, (self._place,)
+        return _DescriptorSlot, (self._place,)
 
     def detach(self) -> int:
         """The descriptor, which is now the caller's to close."""

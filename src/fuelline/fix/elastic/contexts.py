@@ -14,9 +14,9 @@ import os
 import threading
 from typing import Any
 
-from fuelline.fix.elastic.channel import Line
-from fuelline.fix.elastic.mailboxes import Flag, Inbox, Outbox, Slots, Start
-from fuelline.fix.elastic.result_queue import Funnel
+from fuelline.fix.elastic.channel import SocketChannel
+from fuelline.fix.elastic.mailboxes import Inbox, Outbox, SharedFlag, Slots, WorkerStart
+from fuelline.fix.elastic.result_queue import ResultQueue
 
 __all__ = ["Context"]
 
@@ -29,14 +29,14 @@ class Context:
         self._regular = regular
         self._spare = spare
         self.slots = Slots(original, regular + spare)
-        self.funnel = Funnel()
+        self.funnel = ResultQueue()
         self.spares: list[tuple[Any, Any]] = []
         """Index queue and process of each spare worker that was started."""
         self.problem: str | None = None
         """Why there are fewer of them than were asked for."""
         self._asked = 0
         self._made = 0
-        self._far: Line | None = None
+        self._far: SocketChannel | None = None
         """The end of the worker that was made last."""
         is_main = threading.current_thread() is threading.main_thread()
         self._parent = os.getpid() if is_main and _forks(original) else 0
@@ -47,11 +47,11 @@ class Context:
         if self._asked == 1:
             return self.funnel
         self._let_go()
-        return Line()
+        return SocketChannel()
 
-    def Event(self) -> Flag:  # noqa: N802 - as above
+    def Event(self) -> SharedFlag:  # noqa: N802 - as above
         """What tells workers to stop."""
-        return Flag(self._original)
+        return SharedFlag(self._original)
 
     def Process(self, target: Any, args: tuple[Any, ...]) -> Any:  # noqa: N802 - as above
         """A regular worker, after the spare ones if it is the last."""
@@ -64,7 +64,7 @@ class Context:
 
     def _start_spares(self, target: Any, args: tuple[Any, ...]) -> None:
         for number in range(self._spare):
-            near = Line()
+            near = SocketChannel()
             changed = inspect.signature(target).bind(*args)
             changed.arguments["index_queue"] = near
             try:
@@ -84,7 +84,7 @@ class Context:
         bound = inspect.signature(target).bind(*args)
         own = bound.arguments
         self._far = own["index_queue"].connect()
-        start = Start(own["init_fn"], self.slots, is_spare=is_spare)
+        start = WorkerStart(own["init_fn"], self.slots, is_spare=is_spare)
         inbox = Inbox(self._far, self.slots, worker_id, start, self._parent)
         outbox = Outbox(self._far)
         inbox.bind(outbox)

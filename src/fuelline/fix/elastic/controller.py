@@ -10,14 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fuelline.fix.elastic.channel import make_room
-from fuelline.fix.elastic.gauge import Gauge, Stretch, add_room
+from fuelline.fix.elastic.gauge import TrainingStretch, UsageMeter, add_room
 from fuelline.fix.elastic.governor import STARVED, Governor
 
 if TYPE_CHECKING:
-    from fuelline.fix.elastic.journal import Journal
-    from fuelline.fix.elastic.observation import Change, Limits, Look, Trial
+    from fuelline.fix.elastic.journal import FixJournal
+    from fuelline.fix.elastic.observation import (
+        Observation,
+        RunningTrial,
+        SettingChange,
+        TurnLimits,
+    )
 
-__all__ = ["Keeper", "Past", "Rules"]
+__all__ = ["LoaderController", "LoaderHistory", "LoaderRules"]
 
 LOOK_NS = 400_000_000
 """Training between two looks: six of them tell a change of 5 % in steps that vary by 10 %."""
@@ -31,7 +36,7 @@ STEADY_LOOKS = 4
 
 
 @dataclass
-class Past:
+class LoaderHistory:
     """What loaders of one kind have shown; a job may make a new one for each epoch."""
 
     iterators: int = 0
@@ -39,7 +44,7 @@ class Past:
 
 
 @dataclass(frozen=True)
-class Rules:
+class LoaderRules:
     """What the user allows, and what is known of a loader before it runs."""
 
     allow_random: bool
@@ -49,13 +54,18 @@ class Rules:
     spare: int
 
 
-class Keeper:
+class LoaderController:
     """Holds a loader's governor from epoch to epoch."""
 
     def __init__(
-        self, number: int, limits: Limits, rules: Rules, journal: Journal, past: Past | None = None
+        self,
+        number: int,
+        limits: TurnLimits,
+        rules: LoaderRules,
+        journal: FixJournal,
+        past: LoaderHistory | None = None,
     ) -> None:
-        self._past = past if past is not None else Past()
+        self._past = past if past is not None else LoaderHistory()
         self._number = number
         self._rules = rules
         self._journal = journal
@@ -70,11 +80,11 @@ class Keeper:
         self._is_left = False
         self._is_between = True
         self._looks = 0
-        self._pending: Change | None = None
+        self._pending: SettingChange | None = None
         self._told_block = ""
         self._blocks = 0
-        self._gauge = Gauge(limits.cores)
-        self._stretch = Stretch()
+        self._gauge = UsageMeter(limits.cores)
+        self._stretch = TrainingStretch()
         self._last_ns = 0
         self._settle_at = 0
         self._usual_ns = 0
@@ -167,7 +177,7 @@ class Keeper:
         self._settle(iterator)
 
     def _clear(self) -> None:
-        self._stretch = Stretch()
+        self._stretch = TrainingStretch()
         self._gauge.clear()
 
     def _settle(self, iterator: Any) -> None:
@@ -200,7 +210,7 @@ class Keeper:
             self._blocks, self._told_block = 0, self.governor.blocked_by
             self._journal.tell("blocked", loader=self._number, why=self._told_block)
 
-    def _act(self, iterator: Any, change: Change) -> None:
+    def _act(self, iterator: Any, change: SettingChange) -> None:
         if self._is_bound() and change.active != iterator.fl_active:
             self._pending = change
             self._journal.tell("held", loader=self._number, active=change.active, why=change.why)
@@ -235,7 +245,7 @@ class Keeper:
             is_late = self.governor.active != self._limits.base
             self._journal.tell("varies", loader=self._number, is_late=is_late)
 
-    def _observe(self, iterator: Any, batch: Any) -> Look | None:
+    def _observe(self, iterator: Any, batch: Any) -> Observation | None:
         usable = iterator._fl_usable()[: self.governor.active]
         look = self._gauge.read(self._stretch, [iterator._workers[each].pid for each in usable])
         if look is None or look.starved <= STARVED:
@@ -243,7 +253,7 @@ class Keeper:
         setting = (self.governor.active, self.governor.window)
         return add_room(look, setting, iterator._workers[0].pid, batch)
 
-    def _tell_change(self, change: Change) -> None:
+    def _tell_change(self, change: SettingChange) -> None:
         was = self.governor.trial.was if change.is_trial and self.governor.trial else None
         self._journal.tell(
             "change",
@@ -261,7 +271,7 @@ class Keeper:
             self._tell_trial(trial)
         self.governor.ended.clear()
 
-    def _tell_trial(self, trial: Trial) -> None:
+    def _tell_trial(self, trial: RunningTrial) -> None:
         self._journal.tell(
             "trial",
             loader=self._number,
@@ -281,7 +291,7 @@ class Keeper:
             return workers == 0
         return workers == self._limits.base and prefetch == self._own_prefetch
 
-    def adopt(self, change: Change) -> None:
+    def adopt(self, change: SettingChange) -> None:
         """Serve a loader that had no workers, from its next epoch on."""
         self._limits = self.governor.limits
         self._own_prefetch = max(1, self._limits.base_window // self._limits.base)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fuelline.fix.elastic.mailboxes import Usage
-from fuelline.fix.elastic.observation import Look
+from fuelline.fix.elastic.observation import Observation
 from fuelline.fix.elastic.resources import (
     find_busy,
     find_free_memory,
@@ -22,7 +22,7 @@ from fuelline.fix.elastic.resources import (
     find_queued,
 )
 
-__all__ = ["Gauge", "Stretch", "add_room"]
+__all__ = ["TrainingStretch", "UsageMeter", "add_room"]
 
 LEAST_WORKER_BYTES = 32 << 20
 """A worker costs at least this much: 9 MB when parked (measured on 2 cores), more when it works."""
@@ -30,7 +30,7 @@ _NOTHING = Usage(0, 0, 0)
 
 
 @dataclass
-class Stretch:
+class TrainingStretch:
     """Of training, as its loop has seen it."""
 
     total_ns: int = 0
@@ -38,7 +38,7 @@ class Stretch:
     batches: int = 0
 
 
-class Gauge:
+class UsageMeter:
     """Counts from one `clear` to the next."""
 
     def __init__(self, cores: float) -> None:
@@ -67,7 +67,7 @@ class Gauge:
         now = self._slots.usage() if self._slots is not None else _NOTHING
         return Usage(*(new - old for new, old in zip(now, self._usage, strict=True)))
 
-    def read(self, stretch: Stretch, pids: list[int]) -> Look | None:
+    def read(self, stretch: TrainingStretch, pids: list[int]) -> Observation | None:
         """What became of the stretch; None if no worker has ended a fetch in it."""
         done = self._count_done()
         queued_s = self._find_queued(pids)
@@ -75,7 +75,7 @@ class Gauge:
             return None
         busy_s = done.busy_ns / 1e9
         queued = None if queued_s is None else min(0.95, queued_s / max(busy_s, 1e-9))
-        look = Look(
+        look = Observation(
             seconds=stretch.total_ns / 1e9,
             batches=stretch.batches,
             wait_s=stretch.wait_ns / 1e9,
@@ -94,7 +94,7 @@ class Gauge:
             return None
         return now - before[1]
 
-    def _find_others(self, look: Look) -> float | None:
+    def _find_others(self, look: Observation) -> float | None:
         """Where the host's cores are all ours to use: in a group of some, others have their own."""
         if self._busy_s is None or self._cores != os.cpu_count():
             return None
@@ -102,7 +102,7 @@ class Gauge:
         return max(0.0, used_s - look.cpu_s - look.own_cpu_s) / look.seconds
 
 
-def add_room(look: Look, setting: tuple[int, int], pid: int, batch: Any) -> Look:
+def add_room(look: Observation, setting: tuple[int, int], pid: int, batch: Any) -> Observation:
     """How many more workers like this one, and batches like this, memory has room for."""
     active, window = setting
     free, shared = find_free_memory(), find_free_shared()

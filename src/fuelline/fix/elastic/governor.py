@@ -21,10 +21,10 @@ import statistics
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from fuelline.fix.elastic.observation import Change, Trial
+from fuelline.fix.elastic.observation import RunningTrial, SettingChange
 
 if TYPE_CHECKING:
-    from fuelline.fix.elastic.observation import Limits, Look, Verdict
+    from fuelline.fix.elastic.observation import Observation, TurnLimits, Verdict
 
 
 __all__ = ["Governor"]
@@ -63,11 +63,11 @@ _T_95 = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26,
 class Governor:
     """One loader's."""
 
-    limits: Limits
+    limits: TurnLimits
     active: int
     window: int
-    trial: Trial | None = None
-    ended: list[Trial] = field(default_factory=list)
+    trial: RunningTrial | None = None
+    ended: list[RunningTrial] = field(default_factory=list)
     """Judged and not yet told."""
     _rates: list[float] = field(default_factory=list)
     _waits: list[float] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Governor:
     blocked_by: str = ""
     """Why a starved job is left as it is; empty if it is not."""
 
-    def hear(self, look: Look) -> Change | None:
+    def hear(self, look: Observation) -> SettingChange | None:
         """Take in a stretch; what to change now, if anything."""
         if self.trial is not None:
             return self._judge(look)
@@ -116,15 +116,15 @@ class Governor:
         if self.trial is not None:
             self._close("cannot tell")
 
-    def _begin(self, change: Change) -> Change:
+    def _begin(self, change: SettingChange) -> SettingChange:
         if change.is_trial:
             was, waited = (self.active, self.window), statistics.fmean(self._waits)
-            self.trial = Trial(change, was, self._rates[-2 * LOOKS :], waited=waited)
+            self.trial = RunningTrial(change, was, self._rates[-2 * LOOKS :], waited=waited)
         self.active, self.window = change.active, change.window
         self._forget()
         return change
 
-    def _judge(self, look: Look) -> Change | None:
+    def _judge(self, look: Observation) -> SettingChange | None:
         trial = self.trial
         assert trial is not None
         trial.after.append(look.rate)
@@ -138,14 +138,14 @@ class Governor:
             self._close(verdict)
         return None
 
-    def _roll_back(self, trial: Trial) -> Change:
+    def _roll_back(self, trial: RunningTrial) -> SettingChange:
         self._failed.add((trial.change.active, trial.change.window))
         self._pause, self._next_pause = self._next_pause, 2 * self._next_pause
         active, window = trial.was
         self.active, self.window = active, window
         self._forget()
         self._close("rolled back")
-        return Change(active, window, "it did not help", is_trial=False)
+        return SettingChange(active, window, "it did not help", is_trial=False)
 
     def _close(self, verdict: Verdict) -> None:
         if self.trial is not None:
@@ -153,7 +153,7 @@ class Governor:
             self.ended.append(self.trial)
         self.trial = None
 
-    def _grow(self, look: Look) -> Change | None:
+    def _grow(self, look: Observation) -> SettingChange | None:
         """More workers if they are busy and a core is free; a longer queue if they are not.
 
         Where the queue may not be longer, or that did not help, more workers start its batches
@@ -181,16 +181,16 @@ class Governor:
             return None
         self.blocked_by = ""
         predicted = predict_speedup(look, target, self.limits.cores)
-        return Change(target, window, self._why_more(look, busy), predicted)
+        return SettingChange(target, window, self._why_more(look, busy), predicted)
 
-    def _why_more(self, look: Look, busy: float) -> str:
+    def _why_more(self, look: Observation, busy: float) -> str:
         whose = "its worker was" if self.active == 1 else f"its {self.active} workers were"
         waited = f"the training waited {round(100 * look.starved)} % of the time"
         if busy >= BUSY:
             return f"{waited} and {whose} busy"
         return f"{waited} though {whose} busy only {round(100 * busy)} % of it"
 
-    def _thin_out(self, look: Look) -> Change | None:
+    def _thin_out(self, look: Observation) -> SettingChange | None:
         """Fewer workers if most of their time goes to waiting for each other's cores."""
         fewer = math.ceil(self.limits.cores)
         self.blocked_by = "no core is free for another worker"
@@ -198,46 +198,46 @@ class Governor:
             return None
         share = round(100 * (look.queued or 0.0))
         why = f"{self.active} workers waited {share} % of their time for a core"
-        return Change(fewer, self.window, why)
+        return SettingChange(fewer, self.window, why)
 
-    def _needed(self, look: Look) -> int:
+    def _needed(self, look: Observation) -> int:
         """Workers that would keep up with the trainer; four times as many at most at a time."""
         own_s = (look.seconds - look.wait_s) / look.batches
         needed = math.ceil(HEADROOM * look.service_s / own_s) if own_s > 0 else self.limits.most
         return min(max(needed, self.active + 1), 4 * self.active)
 
-    def _affordable(self, look: Look) -> int:
+    def _affordable(self, look: Observation) -> int:
         """Workers that the cores have room for: as long as they get a core when they want one."""
         if look.queued is not None and look.queued > QUEUED:
             return self.active
         each = look.cpu_s / max(look.busy_s * (1 - (look.queued or 0.0)), 1e-9)
         return max(self.active, math.ceil(self.limits.cores / max(each, 0.01)))
 
-    def _name_bound(self, look: Look) -> str:
+    def _name_bound(self, look: Observation) -> str:
         if self.limits.most <= self.active:
             return f"no more than {self.limits.most} workers were started"
         if look.room <= self.active:
             return "memory has no room for another worker"
         return "no core is free for another worker"
 
-    def _window_for(self, active: int, look: Look) -> int:
+    def _window_for(self, active: int, look: Observation) -> int:
         depth = self.limits.base_window / self.limits.base
         wanted = max(self.limits.base_window, math.ceil(depth * active))
         return max(self.limits.base_window, min(wanted, self.limits.most_window, look.window_room))
 
-    def _grown_window(self, active: int, look: Look) -> int:
+    def _grown_window(self, active: int, look: Observation) -> int:
         """Never shorter than it is: one thing at a time is tried."""
         return max(self.window, self._window_for(active, look))
 
-    def _deepen(self, look: Look, busy: float) -> Change | None:
+    def _deepen(self, look: Observation, busy: float) -> SettingChange | None:
         deeper = min(2 * self.window, self.limits.most_window, look.window_room)
         deeper = min(deeper, DEEPEST * self._window_for(self.active, look))
         self.blocked_by = "" if deeper > self.window else NOT_THE_LIMIT
         if deeper <= self.window or (self.active, deeper) in self._failed:
             return None
-        return Change(self.active, deeper, self._why_more(look, busy))
+        return SettingChange(self.active, deeper, self._why_more(look, busy))
 
-    def _shrink(self, look: Look) -> Change | None:
+    def _shrink(self, look: Observation) -> SettingChange | None:
         """Park workers that stand idle, one at a time, never below what the job itself has."""
         self.blocked_by = ""
         per_worker = look.busy_s / (look.seconds * self.active)
@@ -248,10 +248,10 @@ class Governor:
         self._idle = 0
         active = self.active - 1
         window = min(self.window, self._window_for(active, look))
-        return Change(active, window, "workers stood idle", is_trial=False)
+        return SettingChange(active, window, "workers stood idle", is_trial=False)
 
 
-def _weigh(trial: Trial) -> Verdict | None:
+def _weigh(trial: RunningTrial) -> Verdict | None:
     """What became of it; None as long as more looks may tell."""
     gain, doubt = _compare(trial.before, trial.after)
     is_more = gain > 1 + GAIN
@@ -268,7 +268,7 @@ def _weigh(trial: Trial) -> Verdict | None:
     return "cannot tell" if len(trial.after) >= 4 * LOOKS else None
 
 
-def _has_saved(trial: Trial) -> bool:
+def _has_saved(trial: RunningTrial) -> bool:
     """Whether the wait fell to less than half, and by what counts."""
     now = statistics.fmean(trial.waits)
     return now < trial.waited / 2 and trial.waited - now > SAVED
@@ -290,7 +290,7 @@ SURE = 0.9
 each wake-up waits a little."""
 
 
-def predict_speedup(look: Look, target: int, cores: float) -> float:
+def predict_speedup(look: Observation, target: int, cores: float) -> float:
     """Of the job with so many workers, against now; 1 at least."""
     batches, fetches = max(1, look.batches), max(1, look.fetches)
     own_s = (look.seconds - look.wait_s) / batches
@@ -305,7 +305,7 @@ def predict_speedup(look: Look, target: int, cores: float) -> float:
     return max(1.0, 1 / (look.rate * slowest_s))
 
 
-def _count_strangers(look: Look, cores: float) -> float:
+def _count_strangers(look: Observation, cores: float) -> float:
     """Processes of others that want a core, on average."""
     queued_s = (look.queued or 0.0) * look.busy_s
     on_core_s = look.cpu_s + look.own_cpu_s

@@ -17,13 +17,13 @@ import torch
 from torch.utils.data import dataloader
 
 from fuelline.fix.elastic.governor import HEADROOM, LOOKS, STARVED
-from fuelline.fix.elastic.observation import Change, Trial
-from fuelline.fix.elastic.purity import Watcher
+from fuelline.fix.elastic.observation import RunningTrial, SettingChange
+from fuelline.fix.elastic.purity import PurityCheck
 
 if TYPE_CHECKING:
-    from fuelline.fix.elastic.controller import Keeper
+    from fuelline.fix.elastic.controller import LoaderController
 
-__all__ = ["InlineKeeper", "watch_inline"]
+__all__ = ["InlineController", "watch_inline"]
 
 STRETCH_NS = 400_000_000
 """Of training, for one rate of the comparison with workers."""
@@ -31,10 +31,10 @@ LEAST_BATCHES = 16
 _plain = dataloader._SingleProcessDataLoaderIter
 
 
-class InlineKeeper:
+class InlineController:
     """Holds what an epoch in the main process has shown."""
 
-    def __init__(self, keeper: Keeper, loader: Any) -> None:
+    def __init__(self, keeper: LoaderController, loader: Any) -> None:
         self.keeper = keeper
         self._has_workers = False
         self.why_not = ""
@@ -87,9 +87,9 @@ class InlineKeeper:
         window = min(2 * count, governor.limits.most_window)
         why = f"batches were made in the main process, {round(100 * starved)} % of its time"
         predicted = (own_ns + fetch_ns) / max(own_ns, fetch_ns / count)
-        change = Change(count, window, why, predicted)
+        change = SettingChange(count, window, why, predicted)
         governor.limits = replace(governor.limits, base=count, base_window=window)
-        governor.trial = Trial(change, (0, 0), self._rates[-2 * LOOKS :])
+        governor.trial = RunningTrial(change, (0, 0), self._rates[-2 * LOOKS :])
         governor.active, governor.window = count, window
         self.keeper.adopt(change)
         self._has_workers = True
@@ -99,7 +99,7 @@ class InlineKeeper:
         self.keeper.leave()
 
 
-def watch_inline(loader: Any, keeper: InlineKeeper) -> Any:
+def watch_inline(loader: Any, keeper: InlineController) -> Any:
     """Torch's own iterator, timed."""
     return _SingleProcessDataLoaderIter(loader, keeper)
 
@@ -107,11 +107,11 @@ def watch_inline(loader: Any, keeper: InlineKeeper) -> Any:
 class _SingleProcessDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
     """Named like torch's own: profilers and users see the name that they know."""
 
-    def __init__(self, loader: Any, keeper: InlineKeeper) -> None:
+    def __init__(self, loader: Any, keeper: InlineController) -> None:
         super().__init__(loader)
         self._fl_loader = loader
         self._fl_keeper = keeper
-        self._fl_watcher = Watcher(loader.dataset)
+        self._fl_watcher = PurityCheck(loader.dataset)
 
     def _next_data(self) -> Any:
         keeper, watcher = self._fl_keeper, self._fl_watcher

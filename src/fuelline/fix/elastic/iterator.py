@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import _utils, dataloader
 
 from fuelline.fix.elastic.contexts import Context
-from fuelline.fix.elastic.mailboxes import Fallen, Refused
+from fuelline.fix.elastic.mailboxes import DeadWorker, TaskReturned
 from fuelline.fix.messages import tell
 
 if TYPE_CHECKING:
-    from fuelline.fix.elastic.controller import Keeper
+    from fuelline.fix.elastic.controller import LoaderController
 
 __all__ = ["build"]
 
@@ -38,7 +38,7 @@ LONGEST_END_S = 5.0
 _plain = dataloader._MultiProcessingDataLoaderIter
 
 
-def build(loader: Any, keeper: Keeper) -> Any:
+def build(loader: Any, keeper: LoaderController) -> Any:
     """An iterator of the loader; the loader itself is not touched."""
     twin = object.__new__(type(loader))
     own = twin.__dict__
@@ -54,7 +54,7 @@ def build(loader: Any, keeper: Keeper) -> Any:
 class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
     """Named like torch's own: profilers and users see the name that they know."""
 
-    def __init__(self, twin: Any, context: Context, keeper: Keeper) -> None:
+    def __init__(self, twin: Any, context: Context, keeper: LoaderController) -> None:
         self._fl_context = context
         self._fl_keeper = keeper
         self._fl_dead: set[int] = set()
@@ -163,12 +163,12 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
                 return _utils.worker._ResumeIteration(None), None
             number, batch = super()._get_data()
             if type(number) is int and number in self._fl_sent:
-                if type(batch) is Refused:
+                if type(batch) is TaskReturned:
                     self._fl_take_back(batch.worker_id)
                     continue
                 self._fl_loads[self._task_info[number][0]] -= 1
                 del self._fl_sent[number]
-            elif type(number) is Fallen:
+            elif type(number) is DeadWorker:
                 self._fl_mourn(number.worker_id)
                 continue
             return number, batch

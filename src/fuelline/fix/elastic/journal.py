@@ -13,12 +13,12 @@ from typing import Any
 
 from fuelline.schema.redaction import redact
 
-__all__ = ["Journal"]
+__all__ = ["FixJournal"]
 
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-class Journal:
+class FixJournal:
     """Appends events to this process's own file."""
 
     def __init__(self, folder: str) -> None:

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import worker as workers
 
-from fuelline.fix.elastic.purity import Watcher
+from fuelline.fix.elastic.purity import PurityCheck
 
 if TYPE_CHECKING:
-    from fuelline.fix.elastic.channel import Line
+    from fuelline.fix.elastic.channel import SocketChannel
 
-__all__ = ["Fallen", "Flag", "Inbox", "Outbox", "Refused", "Slots", "Start"]
+__all__ = ["DeadWorker", "Inbox", "Outbox", "SharedFlag", "Slots", "TaskReturned", "WorkerStart"]
 
 PR_SET_PDEATHSIG = 1
 """See prctl(2)."""
@@ -37,13 +37,13 @@ _STATE, _VARIES, _BUSY, _CPU, _COUNT, _EPOCH = range(_FIELDS)
 _READY, _UNFIT = 1, 2
 
 
-class Fallen(NamedTuple):
+class DeadWorker(NamedTuple):
     """In place of a batch's number: this worker is dead."""
 
     worker_id: int
 
 
-class Refused(NamedTuple):
+class TaskReturned(NamedTuple):
     """In place of a batch: a spare worker could not be set up, and gives the task back."""
 
     worker_id: int
@@ -100,7 +100,7 @@ class Slots:
         return Usage(*(sum(words[field::_FIELDS]) for field in (_BUSY, _CPU, _COUNT)))
 
 
-class Flag:
+class SharedFlag:
     """An event without a lock: a worker that is killed cannot take it along."""
 
     def __init__(self, context: Any) -> None:
@@ -115,7 +115,7 @@ class Flag:
         return bool(self._cell[0])
 
 
-class Start:
+class WorkerStart:
     """Stands in for `worker_init_fn`: notes what it does to the dataset; spares call it later."""
 
     def __init__(self, original: Any, slots: Slots, *, is_spare: bool) -> None:
@@ -147,7 +147,9 @@ def _attributes(dataset: Any) -> list[tuple[str, int]]:
 class Inbox:
     """Gives torch's loop its indices."""
 
-    def __init__(self, line: Line, slots: Slots, worker_id: int, start: Start, parent: int) -> None:
+    def __init__(
+        self, line: SocketChannel, slots: Slots, worker_id: int, start: WorkerStart, parent: int
+    ) -> None:
         self._line = line
         self._slots = slots
         self._worker_id = worker_id
@@ -210,10 +212,10 @@ class Inbox:
 class Outbox:
     """Takes batches from torch's loop."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: SocketChannel) -> None:
         self._line = line
         self._slots: Slots | None = None
-        self._watcher: Watcher | None = None
+        self._watcher: PurityCheck | None = None
         self._worker_id = 0
         self._is_new = True
         """No fetch yet in this epoch; between fetches nothing of the job runs here."""
@@ -223,7 +225,7 @@ class Outbox:
     def settle_in(self, dataset: Any, slots: Slots, worker_id: int) -> None:
         """Begin to watch, in the worker."""
         self._slots, self._worker_id = slots, worker_id
-        self._watcher = Watcher(dataset)
+        self._watcher = PurityCheck(dataset)
 
     def begin(self) -> None:
         """A task has arrived."""
@@ -257,7 +259,7 @@ class Outbox:
 
     def give_back(self, number: int, worker_id: int) -> None:
         """Return a task that this worker cannot do."""
-        self._line.put((number, Refused(worker_id)))
+        self._line.put((number, TaskReturned(worker_id)))
 
     def cancel_join_thread(self) -> None:
         """As a queue does; the line has no thread that holds up the process."""

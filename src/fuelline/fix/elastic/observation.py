@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Change", "Limits", "Look", "Trial", "Verdict"]
+__all__ = ["Observation", "RunningTrial", "SettingChange", "TurnLimits", "Verdict"]
 
 Verdict = str
 """kept, rolled back, cannot tell."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class TurnLimits:
     """What may be turned, and how far."""
 
     base: int
@@ -30,7 +30,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Look:
+class Observation:
     """One stretch of training, all of it under the present setting."""
 
     seconds: float
@@ -68,7 +68,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingChange:
     """A new setting."""
 
     active: int
@@ -80,10 +80,10 @@ class Change:
 
 
 @dataclass
-class Trial:
+class RunningTrial:
     """A change that is being judged."""
 
-    change: Change
+    change: SettingChange
     was: tuple[int, int]
     before: list[float]
     after: list[float] = field(default_factory=list)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CellType
 
-__all__ = ["Watcher", "owns_generator"]
+__all__ = ["PurityCheck", "owns_generator"]
 
 CHEAP = 400
 """A look may take this fraction of the time of fetches: quick ones are looked at now and then."""
@@ -41,7 +41,7 @@ _HEAD = object.__basicsize__
 _WORDS = 3
 
 
-class Watcher:
+class PurityCheck:
     """Compares the process's random streams and the dataset's numbers from look to look."""
 
     def __init__(self, dataset: Any) -> None:

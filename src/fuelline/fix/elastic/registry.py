@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import dataloader, distributed, sampler
 
-from fuelline.fix.elastic.controller import Keeper, Past, Rules
+from fuelline.fix.elastic.controller import LoaderController, LoaderHistory, LoaderRules
 from fuelline.fix.elastic.governor import DEEPEST
-from fuelline.fix.elastic.inline import InlineKeeper, watch_inline
+from fuelline.fix.elastic.inline import InlineController, watch_inline
 from fuelline.fix.elastic.iterator import build
-from fuelline.fix.elastic.journal import Journal
-from fuelline.fix.elastic.observation import Limits
+from fuelline.fix.elastic.journal import FixJournal
+from fuelline.fix.elastic.observation import TurnLimits
 from fuelline.fix.elastic.purity import owns_generator
 from fuelline.fix.elastic.resources import count_cores, count_local_ranks, find_free_memory
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-__all__ = ["Desk", "open_desk"]
+__all__ = ["LoaderRegistry", "open_desk"]
 
 MOST_SPARE = 16
 """Parked workers of one loader: each takes 90 ms to start, once (measured on 2 cores)."""
@@ -50,31 +50,31 @@ LEAST_FREE_BYTES = 1 << 30
 """With less memory than this left no spare worker is started."""
 
 
-def open_desk(folder: str, allowed: str) -> Desk:
+def open_desk(folder: str, allowed: str) -> LoaderRegistry:
     """A desk for this process; `allowed` are the words of --allow, with commas."""
-    desk = Desk(Journal(folder), frozenset(allowed.split(",")))
+    desk = LoaderRegistry(FixJournal(folder), frozenset(allowed.split(",")))
     atexit.register(desk.close)
     return desk
 
 
-class Desk:
+class LoaderRegistry:
     """Knows the loaders of this process, none of which it touches or keeps alive."""
 
-    def __init__(self, journal: Journal, allowed: frozenset[str]) -> None:
+    def __init__(self, journal: FixJournal, allowed: frozenset[str]) -> None:
         self._journal = journal
         self._allowed = allowed
         self._keepers: dict[int, Any] = {}
         self._refs: dict[int, weakref.ref[Any]] = {}
-        self._pasts: dict[tuple[Any, ...], Past] = {}
-        self._datasets: dict[int, tuple[weakref.ref[Any], tuple[Any, ...], Keeper]] = {}
-        self._open: list[Keeper] = []
+        self._pasts: dict[tuple[Any, ...], LoaderHistory] = {}
+        self._datasets: dict[int, tuple[weakref.ref[Any], tuple[Any, ...], LoaderController]] = {}
+        self._open: list[LoaderController] = []
         """Also of loaders that are gone: `for batch in DataLoader(...)` keeps the iterator only."""
         self._fresh = itertools.count(1).__next__
 
     def serve(self, loader: Any, original: Callable[[Any], Any]) -> Any:
         """An iterator for the loader."""
         keeper = self._choose(loader)
-        if isinstance(keeper, InlineKeeper):
+        if isinstance(keeper, InlineController):
             return watch_inline(loader, keeper)
         if keeper is None:
             return original(loader)
@@ -89,7 +89,7 @@ class Desk:
             self._leave(loader, f"{type(failure).__name__}: {failure}")
             return original(loader)
 
-    def _choose(self, loader: Any) -> Keeper | InlineKeeper | None:
+    def _choose(self, loader: Any) -> LoaderController | InlineController | None:
         """Who serves the loader in its next epoch; None for torch alone."""
         if dataloader._utils.worker._worker_info is not None:
             return None
@@ -98,7 +98,7 @@ class Desk:
         except Exception as failure:  # noqa: BLE001 - the guard: a loader unlike any that we know
             self._leave(loader, f"{type(failure).__name__}: {failure}")
             return None
-        if isinstance(keeper, InlineKeeper):
+        if isinstance(keeper, InlineController):
             if not keeper.active:
                 return keeper
             keeper = keeper.keeper
@@ -137,7 +137,7 @@ class Desk:
         self._keepers[id(loader)] = None
         self._journal.tell("left", loader=_describe(loader), why=why)
 
-    def _admit(self, loader: Any) -> Keeper | InlineKeeper | None:
+    def _admit(self, loader: Any) -> LoaderController | InlineController | None:
         """A keeper, or None with a word in the journal."""
         why = _refusal(loader, self._allowed)
         if why is not None:
@@ -159,14 +159,16 @@ class Desk:
             is_varying=rules.is_varying,
             is_allowed=rules.allow_random,
         )
-        keeper = Keeper(number, limits, rules, self._journal, self._pasts.setdefault(kind, Past()))
+        keeper = LoaderController(
+            number, limits, rules, self._journal, self._pasts.setdefault(kind, LoaderHistory())
+        )
         self._open = [*(each for each in self._open if not each.is_closed), keeper]
         if not loader.num_workers:
-            return InlineKeeper(keeper, loader)
+            return InlineController(keeper, loader)
         self._keep_for(loader.dataset, kind, keeper)
         return keeper
 
-    def _keep_for(self, dataset: Any, kind: tuple[Any, ...], keeper: Keeper) -> None:
+    def _keep_for(self, dataset: Any, kind: tuple[Any, ...], keeper: LoaderController) -> None:
         """Jobs that make a new loader for each epoch give it the same dataset."""
         try:
             self._datasets[id(dataset)] = (weakref.ref(dataset), kind, keeper)
@@ -175,21 +177,21 @@ class Desk:
         if len(self._datasets) > MOST_DATASETS:
             self._datasets.pop(next(iter(self._datasets)))
 
-    def _measure(self, loader: Any) -> tuple[Limits, Rules]:
+    def _measure(self, loader: Any) -> tuple[TurnLimits, LoaderRules]:
         cores = count_cores(ranks=count_local_ranks())
         base = max(1, loader.num_workers)
         is_stream = loader._dataset_kind == dataloader._DatasetKind.Iterable
         most = max(base, min(round(PER_CORE * cores), base + _count_spare(loader)))
         window = base * (loader.prefetch_factor or 2)
         may_deepen = may_run_ahead(loader._index_sampler)
-        limits = Limits(
+        limits = TurnLimits(
             base=base,
             most=most if may_deepen else min(most, max(base, window)),
             cores=cores,
             base_window=window,
             most_window=DEEPEST * PER_CORE * max(window, most) if may_deepen else window,
         )
-        rules = Rules(
+        rules = LoaderRules(
             allow_random="random" in self._allowed,
             is_varying=owns_generator(loader.dataset, loader.collate_fn),
             is_stream=is_stream,

@@ -15,20 +15,20 @@ from collections import deque
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from fuelline.fix.elastic.mailboxes import Fallen
+from fuelline.fix.elastic.mailboxes import DeadWorker
 
 if TYPE_CHECKING:
-    from fuelline.fix.elastic.channel import Line
+    from fuelline.fix.elastic.channel import SocketChannel
 
-__all__ = ["Funnel"]
+__all__ = ["ResultQueue"]
 
 
-class Funnel:
+class ResultQueue:
     """Looks to torch like the queue of results."""
 
     def __init__(self) -> None:
         self._poll = select.epoll()
-        self._lines: dict[int, tuple[int, Line]] = {}
+        self._lines: dict[int, tuple[int, SocketChannel]] = {}
         self._sentinels: dict[int, int] = {}
         self._own: deque[Any] = deque()
         self.blocked_ns = 0
@@ -36,7 +36,7 @@ class Funnel:
         self._wake_r, self._wake_w = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poll.register(self._wake_r, select.EPOLLIN)
 
-    def add(self, worker_id: int, line: Line) -> None:
+    def add(self, worker_id: int, line: SocketChannel) -> None:
         """Listen to a worker."""
         self._lines[line.fileno()] = (worker_id, line)
         self._poll.register(line.fileno(), select.EPOLLIN)
@@ -101,7 +101,7 @@ class Funnel:
     def _end(self, fd: int, worker_id: int) -> None:
         self._poll.unregister(fd)
         del self._lines[fd]
-        self._own.append((Fallen(worker_id), None))
+        self._own.append((DeadWorker(worker_id), None))
 
     def put(self, message: Any) -> None:
         """A message of the trainer's own; torch wakes its pinning thread so."""

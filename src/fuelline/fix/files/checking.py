@@ -172,7 +172,7 @@ def _compare(path: Path, pack: Pack, entry: Entry) -> str | None:
         return error.strerror or str(error)
 
 
-class Spot(NamedTuple):
+class SourceCheck(NamedTuple):
     """What a quick look at the source showed."""
 
     differs: list[str]
@@ -181,7 +181,7 @@ class Spot(NamedTuple):
     of: int
 
 
-def spot_check(folder: Path, seconds: float = SPOT_S) -> Spot:
+def spot_check(folder: Path, seconds: float = SPOT_S) -> SourceCheck:
     """Compare size and time with the source for so long; nothing if the source is gone.
 
     All files if there is time. If not, blocks of them in another disorder every time, so that what
@@ -190,11 +190,11 @@ def spot_check(folder: Path, seconds: float = SPOT_S) -> Spot:
     with open_pack(folder) as pack:
         root = Path(pack.root)
         if not root.is_dir():
-            return Spot([], 0, pack.count)
+            return SourceCheck([], 0, pack.count)
         return _look_around(root, pack, time.monotonic() + seconds)
 
 
-def _look_around(root: Path, pack: Pack, until_s: float) -> Spot:
+def _look_around(root: Path, pack: Pack, until_s: float) -> SourceCheck:
     starts = list(range(0, pack.count, _BLOCK))
     random.shuffle(starts)
     differs, looked = [], 0
@@ -204,7 +204,7 @@ def _look_around(root: Path, pack: Pack, until_s: float) -> Spot:
         looked += len(numbers)
         if time.monotonic() > until_s:
             break
-    return Spot(sorted(differs), looked, pack.count)
+    return SourceCheck(sorted(differs), looked, pack.count)
 
 
 def _differs(root: Path, pack: Pack, number: int) -> str | None:

@@ -20,7 +20,7 @@ SIMPLE_MODES = frozenset(("r", "rb", "br", "rt", "tr"))
 """Modes that are answered here; all others, and unbuffered files, get a real descriptor at once."""
 
 
-class HeldContent(io.BytesIO):
+class MemoryFile(io.BytesIO):
     """In the place of `io.FileIO`."""
 
     mode = "rb"
@@ -81,7 +81,7 @@ def open_held(  # noqa: PLR0917 - as `open` has them
 ) -> Any:
     """What `open(name, mode, ...)` gives; `source` is the absolute path."""
     size = buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE
-    buffered = io.BufferedReader(HeldContent(content, name, source), size)
+    buffered = io.BufferedReader(MemoryFile(content, name, source), size)
     if "b" in mode:
         return buffered
     text = io.TextIOWrapper(buffered, encoding, errors, newline, line_buffering=buffering == 1)

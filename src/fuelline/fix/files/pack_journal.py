@@ -36,7 +36,7 @@ MOST_OPEN = 200
 """Shards at a time; the usual limit is 1,024 descriptors a process."""
 
 
-class Journal:
+class PackJournal:
     """The journal of one attempt."""
 
     def __init__(self, target: Path) -> None:
@@ -48,7 +48,7 @@ class Journal:
         self._done: list[BinaryIO] = []
         self.next_shard = 0
 
-    def __enter__(self) -> Journal:  # noqa: PYI034 - typing.Self is of 3.11
+    def __enter__(self) -> PackJournal:  # noqa: PYI034 - typing.Self is of 3.11
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self._path, flags, 0o600)
         self._file = os.fdopen(

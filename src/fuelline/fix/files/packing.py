@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from fuelline.fix.files.own_folder import PACK_MARKER, NotOursError, take_folder
 from fuelline.fix.files.pack_index import Packed, write_index
-from fuelline.fix.files.pack_journal import Journal, shard_sizes
+from fuelline.fix.files.pack_journal import PackJournal, shard_sizes
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.files import open_below
 from fuelline.schema.shards import INDEX, LARGE_BYTES, SHARD, SHARD_BYTES, Digest
@@ -33,7 +33,7 @@ MOST_NAMED = 3
 
 
 @dataclass
-class Outcome:
+class PackOutcome:
     """What was packed."""
 
     files: int = 0
@@ -46,22 +46,22 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Found:
+class SourceEntry:
     """One file or folder of the source."""
 
     name: str
     status: os.stat_result
 
 
-def pack(source: Path, target: Path, tell: Callable[[int, int], None]) -> Outcome:
+def pack(source: Path, target: Path, tell: Callable[[int, int], None]) -> PackOutcome:
     """Pack a folder; `tell` gets files done and files in all, again and again."""
-    outcome = Outcome()
+    outcome = PackOutcome()
     _take(source, target)
     found = list(scan(source, outcome.skipped))
     if not any(stat.S_ISREG(each.status.st_mode) for each in found):
         raise InputError(f"{source} has no file in it. Nothing was packed.")
     _check_room(target, found)
-    with Journal(target) as journal:
+    with PackJournal(target) as journal:
         packer = _Packer(source, target, journal)
         for position, each in enumerate(found, start=1):
             outcome.resumed += packer.add(each)
@@ -100,15 +100,15 @@ def _take(source: Path, target: Path) -> None:
         ) from None
 
 
-def scan(source: Path, skipped: list[str]) -> Iterator[Found]:
+def scan(source: Path, skipped: list[str]) -> Iterator[SourceEntry]:
     """Everything below a folder, links followed, itself first, in the order of names."""
-    yield Found("", source.stat())
+    yield SourceEntry("", source.stat())
     yield from _scan_below(source, "", skipped, {_identity(source.stat())})
 
 
 def _scan_below(
     source: Path, name: str, skipped: list[str], above: set[tuple[int, int]]
-) -> Iterator[Found]:
+) -> Iterator[SourceEntry]:
     with os.scandir(source / name) as listing:
         children = sorted(listing, key=lambda child: child.name)
     for child in children:
@@ -119,9 +119,9 @@ def _scan_below(
             skipped.append(f"{below} (a link to nothing)")
             continue
         if stat.S_ISREG(status.st_mode):
-            yield Found(below, status)
+            yield SourceEntry(below, status)
         elif stat.S_ISDIR(status.st_mode) and _identity(status) not in above:
-            yield Found(below, status)
+            yield SourceEntry(below, status)
             yield from _scan_below(source, below, skipped, above | {_identity(status)})
         else:
             skipped.append(below)
@@ -131,7 +131,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _check_room(target: Path, found: list[Found]) -> None:
+def _check_room(target: Path, found: list[SourceEntry]) -> None:
     status = os.statvfs(target)
     free = status.f_bavail * status.f_frsize
     held = sum(shard_sizes(target).values())
@@ -146,7 +146,7 @@ def _check_room(target: Path, found: list[Found]) -> None:
 class _Packer:
     """Appends files to shards."""
 
-    def __init__(self, source: Path, target: Path, journal: Journal) -> None:
+    def __init__(self, source: Path, target: Path, journal: PackJournal) -> None:
         self._source = source
         self._target = target
         self._journal = journal
@@ -156,7 +156,7 @@ class _Packer:
         self.entries: list[Packed] = []
         self._resumed: set[str] = set()
 
-    def add(self, found: Found) -> bool:
+    def add(self, found: SourceEntry) -> bool:
         """Pack one file or note a folder; True if an earlier attempt has done so already."""
         status = found.status
         if stat.S_ISDIR(status.st_mode):
@@ -182,7 +182,7 @@ class _Packer:
         """What was written now and is to be read back; the rest was read when it was resumed."""
         return [each for each in self.entries if each.name not in self._resumed]
 
-    def _copy(self, found: Found) -> Packed:
+    def _copy(self, found: SourceEntry) -> Packed:
         for _ in range(TRIES):
             entry = self._try_copy(found)
             if entry is not None:
@@ -192,7 +192,7 @@ class _Packer:
             "no pack yet; what was done is kept. Let the data come to rest and run it again."
         )
 
-    def _try_copy(self, found: Found) -> Packed | None:
+    def _try_copy(self, found: SourceEntry) -> Packed | None:
         try:
             with (self._source / found.name).open("rb", buffering=0) as file:
                 before = os.fstat(file.fileno())

@@ -35,7 +35,7 @@ _NOT_SERVED |= os.O_DIRECTORY | os.O_PATH | os.O_DIRECT
 _WRITING_MODES = frozenset("wax+")
 
 
-class Server(Protocol):
+class PathServer(Protocol):
     """Who has files: a pack or the cache."""
 
     def open(self, path: str) -> int | None:
@@ -61,7 +61,7 @@ def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None
     `watch` runs an action once a module has been imported.
     """
     wanted = json.loads(plan)
-    servers: list[tuple[str, Server]] = []
+    servers: list[tuple[str, PathServer]] = []
     if wanted.get("packed"):
         from fuelline.fix.files.packed import PackServer  # noqa: PLC0415 - only if needed
 
@@ -71,7 +71,7 @@ def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None
     if wanted.get("cache"):
         cache = _open_cache(wanted["cache"])
         servers += [(root, cache) for root in cache.roots]
-    layer = Layer(servers)
+    layer = PathLayer(servers)
     layer.replace_opening()
     if has_pack:
         layer.replace_asking()
@@ -89,15 +89,15 @@ def _open_cache(wanted: dict[str, Any]) -> LocalCache:
     return LocalCache(**wanted)
 
 
-class Layer:
+class PathLayer:
     """The replaced functions."""
 
-    def __init__(self, servers: list[tuple[str, Server]]) -> None:
+    def __init__(self, servers: list[tuple[str, PathServer]]) -> None:
         self._servers = servers
         self._prefixes = tuple(root.rstrip("/") + "/" for root, _ in servers)
         self._roots = frozenset(root for root, _ in servers)
 
-    def _find(self, path: Any) -> tuple[str, Server] | None:
+    def _find(self, path: Any) -> tuple[str, PathServer] | None:
         """The absolute path and who serves it; None unless it is a plain path below a root."""
         if type(path) is not str:
             if isinstance(path, int):
@@ -167,7 +167,7 @@ class Layer:
 
     @staticmethod
     def _opener(
-        found: tuple[str, Server], plain_os_open: Callable[..., int]
+        found: tuple[str, PathServer], plain_os_open: Callable[..., int]
     ) -> Callable[[str, int], int]:
         def opener(path: str, flags: int) -> int:
             descriptor = found[1].open(found[0])
@@ -252,7 +252,7 @@ class Layer:
             children = self._children(path)
             if children is None:
                 return plain(path)
-            return Listing(path, children)
+            return PackedListing(path, children)
 
         return scandir
 
@@ -279,20 +279,22 @@ def _put(name: str, function: Any) -> None:
     setattr(os, name, function)
 
 
-class Listing:
+class PackedListing:
     """What `os.scandir` gives for a packed folder."""
 
     def __init__(self, path: Any, children: list[Child]) -> None:
         top = "." if path is None else os.fspath(path)
-        self._left: Iterator[Item] = iter([Item(top, child) for child in children])
+        self._left: Iterator[PackedDirEntry] = iter(
+            [PackedDirEntry(top, child) for child in children]
+        )
 
-    def __iter__(self) -> Listing:
+    def __iter__(self) -> PackedListing:
         return self
 
-    def __next__(self) -> Item:
+    def __next__(self) -> PackedDirEntry:
         return next(self._left)
 
-    def __enter__(self) -> Listing:  # noqa: PYI034 - typing.Self is of 3.11
+    def __enter__(self) -> PackedListing:  # noqa: PYI034 - typing.Self is of 3.11
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -303,7 +305,7 @@ class Listing:
         self._left = iter(())
 
 
-class Item:
+class PackedDirEntry:
     """One entry of it, as `os.DirEntry`."""
 
     __slots__ = ("_status", "name", "path")

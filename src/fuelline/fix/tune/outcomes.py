@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.fix.tune.search import Measured, find_speedup, judge
+from fuelline.fix.tune.search import MeasuredSetting, find_speedup, judge
 from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
 from fuelline.schema.diagnosis.trials import Setting, Trial
 from fuelline.schema.readings import Missing, Reading
@@ -62,7 +62,9 @@ def _fix(event: FixEvent) -> Fix:
         depth = max(1, round(event.window / max(1, event.active)))
         if not was[0] or depth != round(was[1] / was[0]):
             settings.append(Setting(knob="prefetch_factor", value=depth))
-    speedup = find_speedup(Measured(tuple(event.before)), Measured(tuple(event.after)))
+    speedup = find_speedup(
+        MeasuredSetting(tuple(event.before)), MeasuredSetting(tuple(event.after))
+    )
     trial = Trial(
         settings=settings,
         predicted=_predicted(event),

@@ -36,7 +36,7 @@ class Seed:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSetting:
     """What came of one setting: batches per second in consecutive parts, all rounds."""
 
     blocks: tuple[float, ...]
@@ -45,7 +45,7 @@ class Measured:
 
 
 def tune(
-    seeds: Sequence[Seed], measure: Callable[[Sequence[tuple[Setting, ...]]], list[Measured]]
+    seeds: Sequence[Seed], measure: Callable[[Sequence[tuple[Setting, ...]]], list[MeasuredSetting]]
 ) -> list[Trial]:
     """Try the job as it is and every seed; the first trial is the job itself."""
     tried = [Seed((), Reading(value=1.0, unit="x", origin="the job itself")), *seeds]
@@ -54,7 +54,7 @@ def tune(
     return [_judge(seed, base, told) for seed, told in zip(tried, measured, strict=True)]
 
 
-def _judge(seed: Seed, base: Measured, told: Measured) -> Trial:
+def _judge(seed: Seed, base: MeasuredSetting, told: MeasuredSetting) -> Trial:
     speedup = (
         find_speedup(base, told) if seed.settings else Reading(value=1.0, unit="x", origin="itself")
     )
@@ -81,7 +81,7 @@ def judge(speedup: Signal) -> TrialVerdict:
     return "same" if high < 1 + 2 * AS_GOOD and low > 1 - 2 * AS_GOOD else "cannot tell"
 
 
-def find_speedup(base: Measured, told: Measured) -> Signal:
+def find_speedup(base: MeasuredSetting, told: MeasuredSetting) -> Signal:
     """Ratio of means; its error from the spread of the parts."""
     if told.problem is not None:
         return Missing(reason=told.problem)

@@ -29,7 +29,7 @@ from fuelline.schema.files import (
 from fuelline.schema.foreign import decode_json
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class PatchedScript(msgspec.Struct, frozen=True, kw_only=True):
     """One script that was changed."""
 
     script: str
@@ -48,7 +48,7 @@ def apply_change(script: Path, before: bytes, after: bytes, folder: Path, made_n
         )
     make_folder(folder, is_new=False)
     _check_folder(folder)
-    change = Change(
+    change = PatchedScript(
         script=str(script), original=before, changed_sha256=_hash(after), made_ns=made_ns
     )
     kept = folder / f"{made_ns}.json"
@@ -57,7 +57,7 @@ def apply_change(script: Path, before: bytes, after: bytes, folder: Path, made_n
     return kept
 
 
-def undo_last(folder: Path, script: Path | None = None) -> Change:
+def undo_last(folder: Path, script: Path | None = None) -> PatchedScript:
     """Restore the script that was changed last, or the last change of a given one."""
     wanted = str(script.resolve()) if script is not None else None
     for name in _list_changes(folder):
@@ -95,7 +95,7 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-def _read_change(folder: Path, name: str) -> Change | None:
+def _read_change(folder: Path, name: str) -> PatchedScript | None:
     """A change that we wrote; None for what others did, or what is damaged."""
     try:
         descriptor = open_below(folder, name)
@@ -106,12 +106,12 @@ def _read_change(folder: Path, name: str) -> Change | None:
             return None
         content = file.read(_MOST_BYTES)
     try:
-        return decode_json(content, Change)
+        return decode_json(content, PatchedScript)
     except msgspec.DecodeError:
         return None
 
 
-def _restore(change: Change) -> None:
+def _restore(change: PatchedScript) -> None:
     path = Path(change.script)
     try:
         content = read_below(path.parent, path.name, _MOST_BYTES)

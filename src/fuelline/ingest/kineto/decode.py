@@ -21,13 +21,13 @@ from msgspec import Raw, Struct
 from fuelline.ingest.kineto.events import (
     NO_ARGS,
     Args,
-    Event,
+    CallLinks,
     ExactEvent,
-    Links,
     Number,
+    TraceEvent,
     bend,
 )
-from fuelline.ingest.kineto.sorts import DEVICE, IGNORED, LINKED, UNLINKED, Sort, find_sort
+from fuelline.ingest.kineto.sorts import DEVICE, IGNORED, LINKED, UNLINKED, EventSort, find_sort
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ _FLOAT_TS_US = 2**43
 """From here on a float of microseconds is coarser than a nanosecond."""
 
 
-class Patience:
+class FastReaderTrust:
     """Whether a reader that gives up pieces of a file is worth asking again.
 
     It may give up every fourth piece, and four at the start: to begin a piece twice costs less than
@@ -64,13 +64,13 @@ class Patience:
 class Batch:
     """The events of a piece."""
 
-    complete: dict[Sort, list[Any]]
+    complete: dict[EventSort, list[Any]]
     """Apart by what must be known of them, in the order of the file."""
     events: int
     """Of all phases."""
     halves: list[Any] = field(default_factory=list)
     """Beginnings and ends that are events of their own, in the order of the file."""
-    places: dict[Sort, list[int]] = field(default_factory=dict)
+    places: dict[EventSort, list[int]] = field(default_factory=dict)
     """Where the complete events stand in the file, if that is known."""
     is_exact: bool = False
     """Starts are kept as text."""
@@ -100,21 +100,21 @@ class _Fast:
         whose = [("pid", Number, None), ("tid", Number, None)]
         kinds = {
             **{_struct(cat, [*whose, start], Args, NO_ARGS): cat for cat in DEVICE},
-            **{_struct(cat, [whose[1], start], Links, Links()): cat for cat in LINKED},
+            **{_struct(cat, [whose[1], start], CallLinks, CallLinks()): cat for cat in LINKED},
             **{_struct(cat, [whose[1], start], Raw, Raw(b"")): cat for cat in UNLINKED},
         }
         empty = [
             msgspec.defstruct(f"No_{cat}", [], tag_field="cat", tag=cat, frozen=True, gc=False)
             for cat in IGNORED
         ]
-        self._sorts: dict[type, Sort] = {kind: find_sort(cat) for kind, cat in kinds.items()}
+        self._sorts: dict[type, EventSort] = {kind: find_sort(cat) for kind, cat in kinds.items()}
         self._ignored = dict.fromkeys(empty, deque[Any](maxlen=0).append)
         every: Any = reduce(or_, (*self._sorts, *empty))
         self._decoder = msgspec.json.Decoder(list[every])
 
     def decode(self, text: bytes) -> Batch:
         events = self._decoder.decode(text)
-        found: dict[Sort, list[Any]] = {sort: [] for sort in self._sorts.values()}
+        found: dict[EventSort, list[Any]] = {sort: [] for sort in self._sorts.values()}
         put = {kind: found[sort].append for kind, sort in self._sorts.items()} | self._ignored
         for event in events:
             put[event.__class__](event)
@@ -142,11 +142,11 @@ def _find_fast(exact: bool) -> _Fast:  # noqa: FBT001 - a key
 
 
 _LOOSE: dict[bool, msgspec.json.Decoder[Any]] = {
-    False: msgspec.json.Decoder(list[Event]),
+    False: msgspec.json.Decoder(list[TraceEvent]),
     True: msgspec.json.Decoder(list[ExactEvent]),
 }
 _SINGLE: dict[bool, msgspec.json.Decoder[Any]] = {
-    False: msgspec.json.Decoder(Event),
+    False: msgspec.json.Decoder(TraceEvent),
     True: msgspec.json.Decoder(ExactEvent),
 }
 _APART = msgspec.json.Decoder(list[Raw])
@@ -160,7 +160,7 @@ class _Phase(Struct):
 
 
 _PHASE = msgspec.json.Decoder(_Phase)
-_UNKEPT = Event()
+_UNKEPT = TraceEvent()
 
 
 def _is_kept(text: Raw) -> bool:
@@ -172,7 +172,7 @@ class Decoder:
     """Reads pieces of one file; what it has learnt from one piece it keeps for the next."""
 
     def __init__(self) -> None:
-        self._fast = Patience()
+        self._fast = FastReaderTrust()
         self.is_exact = False
         """Starts are kept as text: since the first piece with one that a float cannot hold."""
 
@@ -216,8 +216,8 @@ class Decoder:
 
 
 def _sort_out(events: list[Any], places: Sequence[int]) -> Batch:
-    found: dict[Sort, list[Any]] = {}
-    stand: dict[Sort, list[int]] = {}
+    found: dict[EventSort, list[Any]] = {}
+    stand: dict[EventSort, list[int]] = {}
     halves = []
     for number, event in enumerate(events):
         if event.cat in IGNORED:

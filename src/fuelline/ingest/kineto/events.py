@@ -54,7 +54,7 @@ class OpArgs(Struct, frozen=True, gc=False):
     concrete: Raw = field(name="Concrete Inputs", default=_NO_TEXT)
 
 
-class Links(Struct, frozen=True, gc=False):
+class CallLinks(Struct, frozen=True, gc=False):
     """What we use of a runtime call's arguments."""
 
     external: Number = field(name="External id", default=None)
@@ -62,7 +62,7 @@ class Links(Struct, frozen=True, gc=False):
     external_old: Number = field(name="external id", default=None)
 
 
-class Event(Struct, frozen=True, gc=False):
+class TraceEvent(Struct, frozen=True, gc=False):
     """One event of any kind with times as numbers."""
 
     ph: str = ""
@@ -104,7 +104,7 @@ _PLAIN = msgspec.json.Decoder(dict[str, Raw])
 _ANY = msgspec.json.Decoder()
 
 
-def bend(text: Raw, *, exact: bool) -> Event | ExactEvent:
+def bend(text: Raw, *, exact: bool) -> TraceEvent | ExactEvent:
     """An event of any shape; a field of a wrong type counts as absent, a number may be text."""
     plain = _PLAIN.decode(text)
     args = plain.get("args", _NO_TEXT)
@@ -119,7 +119,7 @@ def bend(text: Raw, *, exact: bool) -> Event | ExactEvent:
     }
     if exact:
         return ExactEvent(ts=plain.get("ts", _NO_TEXT), **fields)
-    return Event(ts=_number(_value(plain, "ts")), **fields)
+    return TraceEvent(ts=_number(_value(plain, "ts")), **fields)
 
 
 def _value(plain: dict[str, Raw], key: str) -> Any:

@@ -17,7 +17,7 @@ import msgspec
 import polars as pl
 from msgspec import Raw
 
-from fuelline.ingest.kineto.decode import Batch, Patience
+from fuelline.ingest.kineto.decode import Batch, FastReaderTrust
 from fuelline.ingest.kineto.device import DTYPE_BYTES
 from fuelline.ingest.kineto.sorts import CATEGORIES, IGNORED, OTHER, SORTS
 from fuelline.schema.run.capabilities import Capability
@@ -25,7 +25,7 @@ from fuelline.schema.run.capabilities import Capability
 if TYPE_CHECKING:
     from fuelline.ingest.kineto.book import Book, Names
     from fuelline.ingest.kineto.decode import Decoder
-    from fuelline.ingest.kineto.sorts import Sort
+    from fuelline.ingest.kineto.sorts import EventSort
     from fuelline.ingest.kineto.split import Piece
 
 _LEFT_OUT = "FUELLINE_NO_SCANNER"
@@ -88,7 +88,7 @@ class Scan:
         self._sheets = sheets
         self._book = book
         self._decoder = decoder
-        self._patience = Patience()
+        self._patience = FastReaderTrust()
 
     def read(self, piece: Piece) -> Batch | None:
         """The events that it leaves to Python, read; None if it refuses the whole piece."""
@@ -138,7 +138,7 @@ class Scan:
         found: list[int] = self._scanner.counts()
         return found
 
-    def take(self, sort: Sort) -> pl.DataFrame:
+    def take(self, sort: EventSort) -> pl.DataFrame:
         """Them as columns; nothing is left afterwards."""
         return pl.DataFrame(_Columns(self._scanner.take(self._sheets[sort])))
 
@@ -158,7 +158,7 @@ class _Columns:
         return self._capsules
 
 
-def _letter(sort: Sort) -> str:
+def _letter(sort: EventSort) -> str:
     return "d" if sort.table == "device" else "l" if sort.is_linked else "h"
 
 

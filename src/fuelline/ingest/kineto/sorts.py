@@ -14,7 +14,7 @@ from fuelline.schema.run.trace import DeviceKind, HostKind
 
 
 @dataclass(frozen=True)
-class Sort:
+class EventSort:
     """What events have in common that are read the same way."""
 
     table: Literal["device", "host"]
@@ -51,22 +51,22 @@ _OTHER_RUNTIMES = (
 _OTHER_DEVICES = {"mtia_ccp_events": DeviceKind.KERNEL}
 """Host calls and device events of other accelerators (libkineto/include/ActivityType.h)."""
 
-OTHER = Sort("host", int(HostKind.OTHER))
+OTHER = EventSort("host", int(HostKind.OTHER))
 """Of categories that are not in CATEGORIES."""
-CATEGORIES: dict[str, Sort] = {
+CATEGORIES: dict[str, EventSort] = {
     **{
-        cat: Sort("device", int(kind))
+        cat: EventSort("device", int(kind))
         for cat, kind in (DEVICE | _OLD_DEVICE | _OTHER_DEVICES).items()
     },
-    **{cat: Sort("host", int(kind), is_linked=False) for cat, kind in UNLINKED.items()},
-    **{cat: Sort("host", int(kind)) for cat, kind in (LINKED | _OLD_HOST).items()},
-    **{cat: Sort("host", int(HostKind.RUNTIME)) for cat in _OTHER_RUNTIMES},
+    **{cat: EventSort("host", int(kind), is_linked=False) for cat, kind in UNLINKED.items()},
+    **{cat: EventSort("host", int(kind)) for cat, kind in (LINKED | _OLD_HOST).items()},
+    **{cat: EventSort("host", int(HostKind.RUNTIME)) for cat in _OTHER_RUNTIMES},
 }
-SORTS: tuple[Sort, ...] = tuple(dict.fromkeys([*CATEGORIES.values(), OTHER]))
+SORTS: tuple[EventSort, ...] = tuple(dict.fromkeys([*CATEGORIES.values(), OTHER]))
 """In the order in which their columns are written."""
 
 
 @lru_cache(1024)
-def find_sort(cat: str | None) -> Sort:
+def find_sort(cat: str | None) -> EventSort:
     """Of an event, by its category."""
     return CATEGORIES.get(cat or "", OTHER)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fuelline.ingest.kineto.events import Args, Number
     from fuelline.ingest.kineto.scan import Scan
     from fuelline.ingest.kineto.shapes import Work
-    from fuelline.ingest.kineto.sorts import Sort
+    from fuelline.ingest.kineto.sorts import EventSort
     from fuelline.ingest.kineto.split import Piece
 
 
@@ -62,14 +62,14 @@ class Tables:
         self._book = book
         self._scan = scan
         self._marks = Marks(book)
-        self._columns: dict[Sort, DeviceColumns | HostColumns] = {
+        self._columns: dict[EventSort, DeviceColumns | HostColumns] = {
             sort: DeviceColumns(book)
             if sort.table == "device"
             else HostColumns(book, is_linked=sort.is_linked)
             for sort in SORTS
         }
         self._is_exact = False
-        self._since: dict[Sort, int] = {}
+        self._since: dict[EventSort, int] = {}
         """Where the events that wait begin in the file, by sort."""
         self.since = 0
         """Where those began that became columns last."""
@@ -115,7 +115,7 @@ class Tables:
         if counts[_MARKS]:
             self._bend_marks()
 
-    def _bend(self, sort: Sort) -> None:
+    def _bend(self, sort: EventSort) -> None:
         """Columns of one sort."""
         self.since = self._since.pop(sort, self.since)
         parts = [self._scan.take(sort)] if self._scan else []

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from fuelline.ingest.recording.spool import SpoolHeader
-    from fuelline.ingest.recording.spool_tail import Look
+    from fuelline.ingest.recording.spool_tail import SpoolRead
     from fuelline.schema.run.samples import Row
 
 PAST_BYTES = 32 * 1024 * 1024
@@ -136,13 +136,13 @@ class RunTail:
                 self._plan_next(spool, look)
                 yield self._tell(spool, look)
 
-    def _plan_next(self, spool: _Followed, look: Look) -> None:
+    def _plan_next(self, spool: _Followed, look: SpoolRead) -> None:
         """Trainers every time, for their phase; others less often the longer they stand still."""
         is_quiet = not look.records and not look.header.trainer_tid and spool.tail.is_counted
         spool.rest = min(2 * spool.rest + 1, LONGEST_REST) if is_quiet else 0
         spool.due = self._looks + 1 + spool.rest
 
-    def _tell(self, spool: _Followed, look: Look) -> SpoolGrowth:
+    def _tell(self, spool: _Followed, look: SpoolRead) -> SpoolGrowth:
         header = look.header
         if look.records:
             self._newest_ns = max(self._newest_ns, look.records[-1][0] + look.records[-1][1])

@@ -66,7 +66,7 @@ class Notes:
 
 
 @dataclass
-class Look:
+class SpoolRead:
     """What one look at one spool found."""
 
     header: SpoolHeader
@@ -95,7 +95,7 @@ class SpoolTail:
         """Whether everything before the first look has been counted."""
         return self._past[0] >= self._past[1]
 
-    def look(self, budget_bytes: int = SLICE_BYTES) -> Look | None:
+    def look(self, budget_bytes: int = SLICE_BYTES) -> SpoolRead | None:
         """What is new; None while the header is not written. Raises OSError and InputError."""
         fd = open_below(self.path.parent, self.path.name)
         try:
@@ -103,7 +103,7 @@ class SpoolTail:
             header = read_header(os.pread(fd, NOTED_BYTES, 0), self.path)
             if header is None:
                 return None
-            look = Look(header)
+            look = SpoolRead(header)
             if not self._at:
                 self._begin(fd)
             self._follow(fd, look)
@@ -128,7 +128,7 @@ class SpoolTail:
         self._at = start
         self._past = (wire.HEADER_BYTES, start)
 
-    def _follow(self, fd: int, look: Look) -> None:
+    def _follow(self, fd: int, look: SpoolRead) -> None:
         while True:
             body = _whole_records(os.pread(fd, CHUNK_BYTES, self._at))
             kinds = body[_KIND_AT::_SIZE].rstrip(b"\0")
@@ -139,12 +139,12 @@ class SpoolTail:
             if len(kinds) * _SIZE < len(body):
                 return
 
-    def _take(self, body: bytes, kinds: bytes, look: Look) -> None:
+    def _take(self, body: bytes, kinds: bytes, look: SpoolRead) -> None:
         for record in wire.RECORD.iter_unpack(body):
             self._keep(record, look)
         self._note(body, kinds, look.notes)
 
-    def _keep(self, record: Record, look: Look) -> None:
+    def _keep(self, record: Record, look: SpoolRead) -> None:
         kind = record[9]
         if kind in {0, Kind.TEXT}:
             return
@@ -153,7 +153,7 @@ class SpoolTail:
         elif kind != Kind.BLINDSPOT:  # which has no time
             self.damaged += 1
 
-    def _count_past(self, fd: int, look: Look, budget_bytes: int) -> None:
+    def _count_past(self, fd: int, look: SpoolRead, budget_bytes: int) -> None:
         at, end = self._past
         while at < end and look.counted_bytes < budget_bytes:
             body = _whole_records(os.pread(fd, min(SLICE_BYTES, end - at), at))
@@ -165,7 +165,7 @@ class SpoolTail:
             at += len(body)
         self._past = (at, end)
 
-    def _count(self, body: bytes, look: Look) -> None:
+    def _count(self, body: bytes, look: SpoolRead) -> None:
         """Count steps and batches without a loop in Python: 15 ns a record."""
         kinds = body[_KIND_AT::_SIZE]
         ids = memoryview(body).cast("H")[_FIELD_A_AT // 2 :: _SIZE // 2].tolist()

@@ -14,7 +14,7 @@ from fuelline.schema.run.trace import ChipFacts, CopyDirection, DeviceKind, Host
 
 if TYPE_CHECKING:
     from fuelline.ingest.name_book import NameBook
-    from fuelline.ingest.xplane.planes import Event, Line, Value
+    from fuelline.ingest.xplane.planes import PlaneEvent, PlaneLine, Value
 
 DEVICE_COLUMNS = (
     "device",
@@ -72,7 +72,9 @@ def find_device(plane: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def device_row(event: Event, device: int, line: Line, names: NameBook) -> tuple[object, ...]:
+def device_row(
+    event: PlaneEvent, device: int, line: PlaneLine, names: NameBook
+) -> tuple[object, ...]:
     """One row of DEVICE_COLUMNS."""
     stats = event.stats
     details = _details(stats.get("kernel_details"))
@@ -95,7 +97,7 @@ def device_row(event: Event, device: int, line: Line, names: NameBook) -> tuple[
     )
 
 
-def host_row(event: Event, line: Line, names: NameBook) -> tuple[object, ...]:
+def host_row(event: PlaneEvent, line: PlaneLine, names: NameBook) -> tuple[object, ...]:
     """One row of HOST_COLUMNS."""
     correlation = _whole(event.stats.get("correlation_id"))
     name, kind = event.name, _host_kind(event, line)
@@ -127,7 +129,7 @@ def describe_chip(device: int, stats: dict[str, Value]) -> ChipFacts:
     )
 
 
-def _device_kind(event: Event) -> int:
+def _device_kind(event: PlaneEvent) -> int:
     if "memcpy_details" in event.stats or _COPY.match(event.name):
         return DeviceKind.COPY
     if "memset_details" in event.stats or _SET.match(event.name):
@@ -135,7 +137,7 @@ def _device_kind(event: Event) -> int:
     return DeviceKind.COMMUNICATION if _COLLECTIVE.match(event.name) else DeviceKind.KERNEL
 
 
-def _host_kind(event: Event, line: Line) -> int:
+def _host_kind(event: PlaneEvent, line: PlaneLine) -> int:
     """Calls have a correlation; `$file.py:12 function` is Python; `name:Type` an operator."""
     if "correlation_id" in event.stats or _API.match(event.name):
         return HostKind.RUNTIME

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from fuelline.ingest.importer import PartWriter
     from fuelline.ingest.protobuf import Buffer
-    from fuelline.ingest.xplane.planes import Line
+    from fuelline.ingest.xplane.planes import PlaneLine
 
     Row = tuple[object, ...]
 
@@ -177,7 +177,7 @@ class _Space:
         if self._events == before:
             self._silent.append(device)
 
-    def _read_host(self, plane: Plane, line: Line) -> None:
+    def _read_host(self, plane: Plane, line: PlaneLine) -> None:
         rows = (host_row(event, line, self._names) for event in plane.events(line))
         self._write("host", HOST_COLUMNS, rows)
 
@@ -194,7 +194,7 @@ class _Space:
             self._insane += dropped
             write(self._writer, table, self._rank, kept)
 
-    def _note_steps(self, plane: Plane, line: Line) -> None:
+    def _note_steps(self, plane: Plane, line: PlaneLine) -> None:
         """A step that several devices mark lasts from the first to the last of them."""
         for event in plane.events(line):
             if event.name.isdigit() and len(event.name) < 19:

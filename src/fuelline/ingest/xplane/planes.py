@@ -35,7 +35,7 @@ Value = int | float | str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PlaneEvent:
     """One event of a line; times on the file's clock."""
 
     name: str
@@ -45,7 +45,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Line:
+class PlaneLine:
     """One thread or stream."""
 
     number: int
@@ -72,12 +72,12 @@ class Plane:
         """Those of the plane itself: what the device is."""
         return dict(self._stat(self._data[start:end], start) for start, end in self._stats)
 
-    def lines(self) -> Iterator[Line]:
+    def lines(self) -> Iterator[PlaneLine]:
         """Each copied out of the file only when it is asked for."""
         for start, end in self._lines:
             data = self._data[start:end]
             number, name, shown, timestamp_ns, spans = LINE.read(data, 0, len(data), start)
-            yield Line(
+            yield PlaneLine(
                 number=number or 0,
                 name=text(data, name) or text(data, shown),
                 events=len(spans),
@@ -87,7 +87,7 @@ class Plane:
                 timestamp_ns=timestamp_ns or 0,
             )
 
-    def events(self, line: Line) -> Iterator[Event]:
+    def events(self, line: PlaneLine) -> Iterator[PlaneEvent]:
         """Events with a time; those that only count occurrences have none."""
         for start, end in line.spans:
             metadata, offset_ps, duration_ps, stats, occurrences = EVENT.read(
@@ -97,7 +97,7 @@ class Plane:
                 continue
             start_ns = line.timestamp_ns + (offset_ps or 0) // 1000
             end_ns = line.timestamp_ns + ((offset_ps or 0) + (duration_ps or 0)) // 1000
-            yield Event(
+            yield PlaneEvent(
                 name=self._events.get(metadata or 0, ""),
                 start_ns=max(-FAR_NS, min(FAR_NS, start_ns)),
                 end_ns=max(-FAR_NS, min(FAR_NS, end_ns)),

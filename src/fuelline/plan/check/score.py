@@ -13,7 +13,7 @@ from fuelline.plan.check.rows import BadRow, Row
 from fuelline.plan.check.why import CLEAN, explain_error
 from fuelline.plan.physics.interval import GROUPS
 from fuelline.schema.plan.estimates import Unanswered
-from fuelline.schema.plan.scores import Checked, Group, NoAnswer, Score
+from fuelline.schema.plan.scores import Checked, NoAnswer, Score, ScoreGroup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,11 +82,11 @@ def _badness(each: Checked) -> float:
     return max(each.predicted / each.measured, each.measured / each.predicted)
 
 
-def _group(name: str, checked: Sequence[Checked]) -> Group:
+def _group(name: str, checked: Sequence[Checked]) -> ScoreGroup:
     members = [each for each in checked if each.group == name]
     clean = [abs(each.error_frac) for each in members if each.regime == CLEAN]
     every = [abs(each.error_frac) for each in members]
-    return Group(
+    return ScoreGroup(
         group=name,
         clean_rows=len(clean),
         clean_mape_frac=_mean(clean),

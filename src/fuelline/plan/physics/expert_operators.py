@@ -19,7 +19,7 @@ from fuelline.plan.physics.kernels import (
 )
 
 if TYPE_CHECKING:
-    from fuelline.plan.physics.work import Work
+    from fuelline.plan.physics.work import StepWork
     from fuelline.schema.plan.estimates import Parallelism
     from fuelline.schema.plan.models import Model
     from fuelline.schema.plan.precision import Precision
@@ -81,7 +81,7 @@ def _copies(spread: Parallelism) -> float:
 
 
 def experts(
-    model: Model, precision: Precision, work: Work, spread: Parallelism, route_launches: float
+    model: Model, precision: Precision, work: StepWork, spread: Parallelism, route_launches: float
 ) -> list[Operator]:
     """Router, experts and shared experts of all sparse layers."""
     form = expert_format(model, precision)

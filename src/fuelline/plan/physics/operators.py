@@ -21,7 +21,7 @@ from fuelline.plan.physics.work import make_work
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.kernels import Format
-    from fuelline.plan.physics.work import Work
+    from fuelline.plan.physics.work import StepWork
     from fuelline.schema.plan.estimates import Parallelism
     from fuelline.schema.plan.models import Model
     from fuelline.schema.plan.precision import Precision
@@ -35,7 +35,7 @@ norms."""
 def list_operators(
     model: Model,
     precision: Precision,
-    work: Work,
+    work: StepWork,
     spread: Parallelism,
     route_launches: float = 10.0,
     *,
@@ -70,7 +70,7 @@ def list_operators(
     return operators
 
 
-def _small(model: Model, work: Work, spread: Parallelism) -> list[Operator]:
+def _small(model: Model, work: StepWork, spread: Parallelism) -> list[Operator]:
     """Norms with their residual sums (two a layer), rotary embedding with the cache write."""
     cut = spread.tp if spread.shared_norms or spread.tp > REPEATED_UP_TO else 1
     wide = ACT_BYTES * work.rows * model.hidden / cut
@@ -84,7 +84,7 @@ def _small(model: Model, work: Work, spread: Parallelism) -> list[Operator]:
 
 
 def attention(
-    model: Model, precision: Precision, work: Work, tp: int, *, causal: bool
+    model: Model, precision: Precision, work: StepWork, tp: int, *, causal: bool
 ) -> list[Operator]:
     """Projections and attention itself, all layers."""
     if model.latent:
@@ -118,7 +118,7 @@ def attention(
 
 
 def _latent_attention(
-    model: Model, precision: Precision, work: Work, tp: int, *, causal: bool
+    model: Model, precision: Precision, work: StepWork, tp: int, *, causal: bool
 ) -> list[Operator]:
     form = attention_format(model, precision)
     layers, rows, hidden = model.layers, work.rows, model.hidden

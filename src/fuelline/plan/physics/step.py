@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fuelline.plan.physics.constants import Matmul
     from fuelline.plan.physics.kernels import Operator
     from fuelline.plan.physics.setup import Setup
-    from fuelline.plan.physics.work import Work
+    from fuelline.plan.physics.work import StepWork
 
 
 SENT_BYTES = 1.0
@@ -45,7 +45,7 @@ SENT_BYTES = 1.0
 _MATH_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
 
-def time_step(setup: Setup, work: Work) -> Tally:
+def time_step(setup: Setup, work: StepWork) -> Tally:
     """One forward step of all layers on one tensor-parallel group."""
     tally = Tally()
     operators = forward_operators(setup, work)
@@ -59,7 +59,7 @@ def time_step(setup: Setup, work: Work) -> Tally:
     return tally
 
 
-def forward_operators(setup: Setup, work: Work) -> list[Operator]:
+def forward_operators(setup: Setup, work: StepWork) -> list[Operator]:
     """With as many routing kernels as the constants say."""
     launches = setup.constants.shares.route_launches
     return list_operators(setup.model, setup.precision, work, setup.spread, launches)
@@ -128,7 +128,7 @@ def unpack_share(op: Operator, entry: Matmul) -> float:
     return entry.unpack8_share if op.packed_bits > 6 else entry.unpack4_share
 
 
-def _add_exchanges(tally: Tally, setup: Setup, work: Work) -> None:
+def _add_exchanges(tally: Tally, setup: Setup, work: StepWork) -> None:
     model, spread, chip, constants = setup.model, setup.spread, setup.chip, setup.constants
     wide = ACT_BYTES * work.rows * model.hidden
     if spread.tp > 1:
@@ -149,7 +149,7 @@ def _add_exchanges(tally: Tally, setup: Setup, work: Work) -> None:
         tally.exchange += (spread.pp - 1) * send(chip, constants, wide / spread.tp)
 
 
-def _add_context(tally: Tally, setup: Setup, work: Work) -> None:
+def _add_context(tally: Tally, setup: Setup, work: StepWork) -> None:
     """Chips that share a sequence: keys go round while prompts are read, results are gathered.
 
     Keys travel behind the math of the layer before; what a decoding token attends to in other

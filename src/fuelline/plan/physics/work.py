@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fuelline.schema.plan.estimates import Slice
 
 
-class Work(Struct, frozen=True):
+class StepWork(Struct, frozen=True):
     """What a step sends through the model, per attention replica."""
 
     rows: float
@@ -52,8 +52,8 @@ def _pairs(new: float, past: float, window: int, *, causal: bool) -> float:
     return climbing * past + climbing * (climbing + 1) / 2 + (new - climbing) * window
 
 
-def make_work(slices: Sequence[Slice], *, all_logits: bool = False, busy: float = 1.0) -> Work:
+def make_work(slices: Sequence[Slice], *, all_logits: bool = False, busy: float = 1.0) -> StepWork:
     """Sum up slices; training wants every token's logits, serving the last one's."""
     rows = sum(part.count * part.new for part in slices)
     last = sum(part.count for part in slices)
-    return Work(rows, rows if all_logits else last, tuple(slices), busy)
+    return StepWork(rows, rows if all_logits else last, tuple(slices), busy)

@@ -23,7 +23,7 @@ MOST_BATCH = 1e6
 """Beyond, no batch is an advice."""
 
 
-class Work(Struct, frozen=True, kw_only=True):
+class OperatorWork(Struct, frozen=True, kw_only=True):
     """One operator with one set of shapes, all its calls together."""
 
     name: str
@@ -37,7 +37,9 @@ class Work(Struct, frozen=True, kw_only=True):
     seconds: Reading
 
 
-def place(work: Work, roofline: Roofline, total_s: float, batch: int | None) -> OperatorPoint:
+def place(
+    work: OperatorWork, roofline: Roofline, total_s: float, batch: int | None
+) -> OperatorPoint:
     """One operator as a point."""
     ceiling = roofline.ceiling(work.precision)
     peak = value_of(ceiling.flops_per_s) if ceiling else None
@@ -64,7 +66,7 @@ def place(work: Work, roofline: Roofline, total_s: float, batch: int | None) -> 
 
 
 def _turn(
-    work: Work, peak: float | None, roofline: Roofline, batch: int | None, bound: str
+    work: OperatorWork, peak: float | None, roofline: Roofline, batch: int | None, bound: str
 ) -> float | None:
     """Where the other limit takes over; None if no batch does that."""
     if batch is None or peak is None:

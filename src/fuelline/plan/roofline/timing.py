@@ -22,7 +22,7 @@ SAMPLE_S = 0.012
 MOST_REPEATS = 20_000
 
 
-class Probe(Struct, frozen=True):
+class TimedProbe(Struct, frozen=True):
     """Something to be timed."""
 
     key: str
@@ -38,7 +38,7 @@ class Rounds:
     """Probes that are timed once a round, whenever the caller asks for one."""
 
     def __init__(
-        self, probes: Sequence[Probe], clock: Callable[[], float], settle: Callable[[], None]
+        self, probes: Sequence[TimedProbe], clock: Callable[[], float], settle: Callable[[], None]
     ) -> None:
         """`settle` waits until the device has done what it was told."""
         self._probes, self._clock, self._settle = probes, clock, settle
@@ -56,14 +56,14 @@ class Rounds:
         self._taken += 1
 
 
-def _find_repeats(probe: Probe, clock: Callable[[], float], settle: Callable[[], None]) -> int:
+def _find_repeats(probe: TimedProbe, clock: Callable[[], float], settle: Callable[[], None]) -> int:
     _sample(probe, 1, clock, settle)  # the first call allocates, packs and picks kernels
     once = max(_sample(probe, 1, clock, settle), 1e-7)
     return max(1, min(math.ceil(SAMPLE_S / once), MOST_REPEATS))
 
 
 def _sample(
-    probe: Probe, repeats: int, clock: Callable[[], float], settle: Callable[[], None]
+    probe: TimedProbe, repeats: int, clock: Callable[[], float], settle: Callable[[], None]
 ) -> float:
     if probe.pieces:
         return sum(_sum_pieces(probe, clock, settle) for _ in range(repeats)) / repeats
@@ -75,7 +75,7 @@ def _sample(
     return (clock() - start) / repeats
 
 
-def _sum_pieces(probe: Probe, clock: Callable[[], float], settle: Callable[[], None]) -> float:
+def _sum_pieces(probe: TimedProbe, clock: Callable[[], float], settle: Callable[[], None]) -> float:
     spent = 0.0
     for piece in probe.pieces:
         probe.run()

@@ -31,7 +31,7 @@ from fuelline.schema.readings import Missing, Reading, Signal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from fuelline.plan.roofline.timing import Probe
+    from fuelline.plan.roofline.timing import TimedProbe
 
 
 def measure_device(
@@ -153,7 +153,7 @@ def _notes(device: str) -> tuple[str, ...]:
     return ()
 
 
-def _try_probes(kind: str, device: str) -> list[Probe] | str:
+def _try_probes(kind: str, device: str) -> list[TimedProbe] | str:
     """Or why torch has no kernel for this precision here."""
     try:
         probes = math_probes(kind, device)

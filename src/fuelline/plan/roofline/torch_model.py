@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fuelline.plan.roofline.points import Work, place
+from fuelline.plan.roofline.points import OperatorWork, place
 from fuelline.plan.roofline.timing import median_reading
 from fuelline.plan.roofline.torch_device import settler
-from fuelline.plan.roofline.torch_operators import OperatorCall, Watch
-from fuelline.plan.roofline.user_model import Call, try_call
+from fuelline.plan.roofline.torch_operators import OperatorCall, OperatorWatch
+from fuelline.plan.roofline.user_model import ModelCall, try_call
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan.roofline import ModelPoints
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 Key = tuple[str, str, str]
 
 
-def check_call(target: str, call: Call, shown: str) -> None:
+def check_call(target: str, call: ModelCall, shown: str) -> None:
     """Raise if the inputs do not fit, before anything is measured."""
     with torch.no_grad():
         try_call(target, call, shown)
 
 
-def needed_precisions(call: Call) -> tuple[str, ...]:
+def needed_precisions(call: ModelCall) -> tuple[str, ...]:
     """Of parameters and inputs: those whose ceilings the points need."""
     kinds = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
     tensors = list(call.tensors())
@@ -46,7 +46,7 @@ def needed_precisions(call: Call) -> tuple[str, ...]:
 
 
 def measure_model(
-    target: str, call: Call, roofline: Roofline, rounds: int, shown: str
+    target: str, call: ModelCall, roofline: Roofline, rounds: int, shown: str
 ) -> ModelPoints:
     """Every operator as a point."""
     whole: list[float] = []
@@ -92,7 +92,7 @@ def _taken_apart() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(before)
 
 
-def _once(call: Call, settle: Callable[[], None]) -> float:
+def _once(call: ModelCall, settle: Callable[[], None]) -> float:
     settle()
     start = time.perf_counter()
     call.run()
@@ -100,8 +100,8 @@ def _once(call: Call, settle: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def _watched(call: Call, settle: Callable[[], None]) -> list[OperatorCall]:
-    return Watch(call.model, settle).watch(call.run)
+def _watched(call: ModelCall, settle: Callable[[], None]) -> list[OperatorCall]:
+    return OperatorWatch(call.model, settle).watch(call.run)
 
 
 def _order(calls: list[OperatorCall]) -> list[Key]:
@@ -112,7 +112,7 @@ def _key(call: OperatorCall) -> Key:
     return call.name, call.shapes, call.precision
 
 
-def _group(passes: list[list[OperatorCall]]) -> list[Work]:
+def _group(passes: list[list[OperatorCall]]) -> list[OperatorWork]:
     """Calls of one operator and shape together; a time a pass."""
     places: dict[Key, list[int]] = {}
     for at, call in enumerate(passes[-1]):
@@ -120,11 +120,11 @@ def _group(passes: list[list[OperatorCall]]) -> list[Work]:
     return [_work(passes, at) for at in places.values()]
 
 
-def _work(passes: list[list[OperatorCall]], at: list[int]) -> Work:
+def _work(passes: list[list[OperatorCall]], at: list[int]) -> OperatorWork:
     calls = [passes[-1][each] for each in at]
     times = [sum(calls_of[each].seconds for each in at) for calls_of in passes]
     first = calls[0]
-    return Work(
+    return OperatorWork(
         name=first.name,
         shapes=first.shapes,
         precision=first.precision,
@@ -137,7 +137,7 @@ def _work(passes: list[list[OperatorCall]], at: list[int]) -> Work:
     )
 
 
-def find_batch(call: Call) -> int | None:
+def find_batch(call: ModelCall) -> int | None:
     """The first dimension that all inputs share."""
     sizes = {each.shape[0] for each in call.tensors() if each.dim() > 0}
     return int(sizes.pop()) if len(sizes) == 1 else None

@@ -50,7 +50,7 @@ class OperatorCall(Struct):
     seconds: float
 
 
-class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+class OperatorWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
     """Writes down every operator that runs while it is active; `watch` knows modules, too."""
 
     def __init__(self, model: Any, settle: Callable[[], None]) -> None:

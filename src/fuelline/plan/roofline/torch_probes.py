@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fuelline.plan.roofline.timing import Probe
+from fuelline.plan.roofline.timing import TimedProbe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,19 +38,19 @@ SMALL_OPERATORS = 4
 """Of a layer in the step model: two norms with residuals, rotation with cache write, gate."""
 
 
-def device_probes(device: str) -> list[Probe]:
+def device_probes(device: str) -> list[TimedProbe]:
     """Bandwidth and dispatch."""
     array = torch.ones(ARRAY_BYTES // 4, device=device)
     other = torch.empty_like(array)
     one = torch.ones(1, device=device)
     return [
-        Probe("read", array.sum, ARRAY_BYTES),
-        Probe("copy", lambda: other.copy_(array), 2 * ARRAY_BYTES),
-        Probe("launch", lambda: one + one),
+        TimedProbe("read", array.sum, ARRAY_BYTES),
+        TimedProbe("copy", lambda: other.copy_(array), 2 * ARRAY_BYTES),
+        TimedProbe("launch", lambda: one + one),
     ]
 
 
-def math_probes(kind: str, device: str) -> list[Probe]:
+def math_probes(kind: str, device: str) -> list[TimedProbe]:
     """All of one precision; running them raises RuntimeError if torch has no kernel for it."""
     dtype = PRECISIONS[kind]
     weights = _make_weights(dtype, device)
@@ -71,13 +71,15 @@ def _make_weights(dtype: torch.dtype, device: str) -> list[Any]:
     return [_random(*shape, dtype=dtype, device=device) for shape in shapes]
 
 
-def _product_probes(kind: str, weights: list[Any]) -> list[Probe]:
+def _product_probes(kind: str, weights: list[Any]) -> list[TimedProbe]:
     tiny, tiny_weight = weights[0][:1, :16].clone(), weights[0][:16, :16].clone()
     pools = dict(zip(SHAPES, (weights[::2], weights[1::2]), strict=True))
     return [
-        Probe(f"{kind} launch", lambda: functional.linear(tiny, tiny_weight)),
+        TimedProbe(f"{kind} launch", lambda: functional.linear(tiny, tiny_weight)),
         *(
-            Probe(f"{kind} {shape} {rows}", _goes_round(pool, rows), 2.0 * rows * pool[0].numel())
+            TimedProbe(
+                f"{kind} {shape} {rows}", _goes_round(pool, rows), 2.0 * rows * pool[0].numel()
+            )
             for rows in ROWS
             for shape, pool in pools.items()
         ),
@@ -100,7 +102,7 @@ def _goes_round(weights: list[Any], rows: int) -> Callable[[], None]:
     return run
 
 
-def _attention_probes(kind: str, dtype: torch.dtype, device: str) -> list[Probe]:
+def _attention_probes(kind: str, dtype: torch.dtype, device: str) -> list[TimedProbe]:
     attend = functional.scaled_dot_product_attention
     whole = _random(1, HEADS, CONTEXT, HEAD, dtype=dtype, device=device)
     pairs = CONTEXT * (CONTEXT + 1) / 2
@@ -120,25 +122,25 @@ def _attention_probes(kind: str, dtype: torch.dtype, device: str) -> list[Probe]
         attend(whole, whole, whole, is_causal=True)
 
     return [
-        Probe(f"{kind} prefill", prefill, 4 * pairs * HEADS * HEAD),
-        Probe(f"{kind} decode", decode, size),
+        TimedProbe(f"{kind} prefill", prefill, 4 * pairs * HEADS * HEAD),
+        TimedProbe(f"{kind} decode", decode, size),
     ]
 
 
-def _layer_probes(kind: str, weights: list[Any]) -> list[Probe]:
+def _layer_probes(kind: str, weights: list[Any]) -> list[TimedProbe]:
     """A layer's rest on one token, piece by piece behind products, and alone on many."""
     single, many = (Rest(rows, weights[0].dtype, weights[0].device) for rows in (1, TOKENS))
     # As the step model counts: norm and residual 4 widths, twice; gate 3 of 4; rotation, cache 6.
     values = TOKENS * WIDTH * (8 + 12 + 6)
-    return [_small_probe(kind, single, weights), Probe(f"{kind} moves", many, values)]
+    return [_small_probe(kind, single, weights), TimedProbe(f"{kind} moves", many, values)]
 
 
-def _small_probe(kind: str, rest: Rest, weights: list[Any]) -> Probe:
+def _small_probe(kind: str, rest: Rest, weights: list[Any]) -> TimedProbe:
     key = f"{kind} small"
     if weights[0].is_cuda:
         # Caches are no matter there, and kernels wait in a queue that a clock between would drain.
-        return Probe(key, rest, SMALL_OPERATORS)
-    return Probe(key, _goes_round(weights, 1), SMALL_OPERATORS, rest.pieces)
+        return TimedProbe(key, rest, SMALL_OPERATORS)
+    return TimedProbe(key, _goes_round(weights, 1), SMALL_OPERATORS, rest.pieces)
 
 
 class Norm(nn.Module):  # type: ignore[misc]  # torch is untyped here

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fuelline.plan.roofline.inputs import InputShape
 
 
-class Call(Struct, frozen=True):
+class ModelCall(Struct, frozen=True):
     """A model with what it is called with."""
 
     model: Callable[..., Any]
@@ -43,7 +43,7 @@ class Call(Struct, frozen=True):
         return [each for each in found if isinstance(each, torch.Tensor)]
 
 
-def load_call(target: str, inputs: Sequence[InputShape], dtype: Any, device: str) -> Call:
+def load_call(target: str, inputs: Sequence[InputShape], dtype: Any, device: str) -> ModelCall:
     """The model on its device, in the precision asked for, with inputs."""
     path, name = _split(target)
     module = _import(path)
@@ -59,7 +59,7 @@ def load_call(target: str, inputs: Sequence[InputShape], dtype: Any, device: str
         model = model.eval().to(device)
         model = model.to(dtype) if dtype is not None else model
     args, kwargs = _inputs(target, inputs, given, _float_of(model, dtype), device)
-    return Call(model, args, kwargs)
+    return ModelCall(model, args, kwargs)
 
 
 def _split(target: str) -> tuple[Path, str]:
@@ -166,7 +166,7 @@ def _tensor(shape: InputShape, default: Any, device: str) -> Any:
     return torch.randint(0, 2, shape.dims, device=device).to(dtype)
 
 
-def try_call(target: str, call: Call, shown: str) -> None:
+def try_call(target: str, call: ModelCall, shown: str) -> None:
     """Once, to see that the inputs fit."""
     try:
         call.run()

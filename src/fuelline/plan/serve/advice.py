@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fuelline.plan.physics.deployment import Deployment
     from fuelline.plan.serve.answer import Question
-    from fuelline.plan.serve.search import Found, Wish
+    from fuelline.plan.serve.search import ServeCandidate, Wish
 
 SMALL_CHUNK = 512
 """A chunk that engines use where latency counts."""
@@ -28,7 +28,7 @@ _TAX = 0.15
 """Share of a step between chips from which it is worth a sentence."""
 
 
-def say_more_chips(question: Question, found: list[Found]) -> str:
+def say_more_chips(question: Question, found: list[ServeCandidate]) -> str:
     """The model fits, but what was asked for takes more chips than there may be."""
     wish = question.wish()
     best = min(found, key=lambda each: (not each.meets, each.replica.spread.chips))
@@ -42,12 +42,12 @@ def say_more_chips(question: Question, found: list[Found]) -> str:
     )
 
 
-def say_smaller_batch(question: Question, found: list[Found]) -> str:
+def say_smaller_batch(question: Question, found: list[ServeCandidate]) -> str:
     """The model fits, but not with so many sequences at once."""
     wish = question.wish()
     context = wish.prompt + wish.output
 
-    def held(each: Found) -> int:
+    def held(each: ServeCandidate) -> int:
         return math.floor(each.replica.room(context) + 1e-9) * each.replica.spread.dp
 
     most = max(found, key=held)
@@ -100,7 +100,7 @@ def say_nothing_fits(question: Question) -> str:
     return " ".join(words)
 
 
-def _about_host_memory(found: Found) -> str:
+def _about_host_memory(found: ServeCandidate) -> str:
     """Host memory has room but not bandwidth."""
     replica, step = found.replica, found.load.step
     spread = replica.spread
@@ -119,7 +119,7 @@ def _about_host_memory(found: Found) -> str:
     )
 
 
-def advise(question: Question, best: list[Found], wish: Wish) -> Iterator[str]:
+def advise(question: Question, best: list[ServeCandidate], wish: Wish) -> Iterator[str]:
     """About the best way."""
     found = best[0]
     replica, load = found.replica, found.load
@@ -176,12 +176,12 @@ def _about_prompts(replica: Deployment, sequences: float, wish: Wish) -> Iterato
     )
 
 
-def _left(found: Found, wish: Wish) -> float:
+def _left(found: ServeCandidate, wish: Wish) -> float:
     left = (found.replicas - 1) * found.per_second / ((wish.rate_per_s or 1) * wish.output)
     return math.floor(100 * left) / 100
 
 
-def _missed(found: Found, wish: Wish) -> str:
+def _missed(found: ServeCandidate, wish: Wish) -> str:
     ttft_s, tpot_s = found.load.ttft_s, found.load.tpot_s
     floor_s = find_floor(found.replica, wish.prompt + wish.output / 2).seconds
     words = []

@@ -19,7 +19,14 @@ from fuelline.plan.serve.describing import describe
 from fuelline.plan.serve.floor import find_floor
 from fuelline.plan.serve.load import Stream, lead_with, simulate_finalists
 from fuelline.plan.serve.pools import split_pools
-from fuelline.plan.serve.search import Found, Wish, best_of_each_chip, candidates, find_load, order
+from fuelline.plan.serve.search import (
+    ServeCandidate,
+    Wish,
+    best_of_each_chip,
+    candidates,
+    find_load,
+    order,
+)
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan.answers import ServeAnswer, SweepPoint
 from fuelline.schema.plan.estimates import Parallelism
@@ -184,7 +191,7 @@ def _with_price(question: Question) -> Question:
     return replace(question, chips=chips)
 
 
-def search(question: Question, constants: Constants) -> tuple[list[Found], int]:
+def search(question: Question, constants: Constants) -> tuple[list[ServeCandidate], int]:
     """All candidates with their loads, best first, and how many were looked at."""
     wish = question.wish()
     spreads = {chip.name: _spreads(question, chip) for chip in question.chips}
@@ -247,7 +254,7 @@ def _sweep_values(question: Question) -> tuple[float, ...]:
 
 def _point(
     question: Question, value: float, constants: Constants
-) -> tuple[SweepPoint, list[Found]]:
+) -> tuple[SweepPoint, list[ServeCandidate]]:
     here = _with_price(replace(question, swept=question.swept or "batch").at(value))
     found, _ = search(here, constants)
     if not found:
@@ -270,7 +277,9 @@ def _point(
     return point, found
 
 
-def _fleet(question: Question, found: list[Found], option: ServeOption) -> FleetAnswer | None:
+def _fleet(
+    question: Question, found: list[ServeCandidate], option: ServeOption
+) -> FleetAnswer | None:
     """What a rate needs at this value; None if there is no rate."""
     token = option.tpot_s
     return simulate_finalists(found, question.wish(), question.stream, token, pools=False)

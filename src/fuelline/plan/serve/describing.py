@@ -37,7 +37,7 @@ from fuelline.schema.plan.estimates import Estimate
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
-    from fuelline.plan.serve.search import Found, Wish
+    from fuelline.plan.serve.search import ServeCandidate, Wish
     from fuelline.plan.serve.steady import Load
 
 
@@ -45,7 +45,7 @@ MILLION = 1e6
 BUS_ASSUMED = f"a host bus of {BUS_GBPS:g} GB/s a chip"
 
 
-def describe(found: Found, wish: Wish) -> ServeOption:
+def describe(found: ServeCandidate, wish: Wish) -> ServeOption:
     """With intervals, money and energy."""
     replica, load = found.replica, found.load
     context = wish.prompt + wish.output
@@ -104,13 +104,13 @@ def _critical_range(replica: Deployment, sequences: float) -> Estimate:
     )
 
 
-def rate_of(found: Found, wish: Wish) -> Estimate:
+def rate_of(found: ServeCandidate, wish: Wish) -> Estimate:
     """Output of one replica: its requests' tokens over the time that a request runs."""
     tokens = found.load.sequences * found.replica.spread.dp * wish.output
     return _estimate(found, (found.per_second, "tok/s"), found.load.cycle, RATE, work=tokens)
 
 
-def user_rate(found: Found) -> Estimate:
+def user_rate(found: ServeCandidate) -> Estimate:
     """Tokens a second of one user."""
     load = found.load
     return _estimate(found, (1 / load.tpot_s, "tok/s"), load.token(), STATIC, work=1.0)
@@ -124,7 +124,11 @@ def per_chip(rate: Estimate, chips: int) -> Estimate:
 
 
 def _estimate(
-    found: Found, value: tuple[float, str], parts: Tally, *kinds: str, work: float | None = None
+    found: ServeCandidate,
+    value: tuple[float, str],
+    parts: Tally,
+    *kinds: str,
+    work: float | None = None,
 ) -> Estimate:
     """Of these kinds of questions; experts are a reason for doubt of their own."""
     replica = found.replica
@@ -135,7 +139,7 @@ def _estimate(
     )
 
 
-def _energy_range(found: Found, joule: float | None) -> Estimate | None:
+def _energy_range(found: ServeCandidate, joule: float | None) -> Estimate | None:
     """Power is in doubt, and so is the rate that it is spread over; its terms are times."""
     if joule is None:
         return None

@@ -13,12 +13,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from fuelline.plan.simulation.arrivals import Arrivals, Lengths
-from fuelline.plan.simulation.fleet import Limits, plan_fleet
+from fuelline.plan.simulation.fleet import ServiceLimits, plan_fleet
 from fuelline.plan.simulation.latencies import Slo
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
-    from fuelline.plan.serve.search import Found, Wish
+    from fuelline.plan.serve.search import ServeCandidate, Wish
     from fuelline.schema.plan.estimates import Estimate
     from fuelline.schema.plan.simulated import FleetAnswer, FleetOption, Request
 
@@ -48,12 +48,12 @@ class Stream(Struct, frozen=True, kw_only=True):
 
 
 def simulate_finalists(
-    found: list[Found], wish: Wish, stream: Stream, token: Estimate, *, pools: bool = True
+    found: list[ServeCandidate], wish: Wish, stream: Stream, token: Estimate, *, pools: bool = True
 ) -> FleetAnswer | None:
     """None where there is no rate to simulate."""
     if wish.rate_per_s is None or wish.sequences is not None:
         return None
-    limits = Limits(
+    limits = ServiceLimits(
         arrivals=Arrivals(rate_per_s=wish.rate_per_s, burstiness=stream.burstiness),
         prompt=Lengths(mean=wish.prompt, spread=stream.length_spread),
         output=Lengths(mean=wish.output, spread=stream.length_spread),
@@ -68,7 +68,7 @@ def simulate_finalists(
     )
 
 
-def lead_with(found: list[Found], fleet: FleetAnswer | None) -> list[Found]:
+def lead_with(found: list[ServeCandidate], fleet: FleetAnswer | None) -> list[ServeCandidate]:
     """The way that the simulation says to buy first, as many of it as it says."""
     if fleet is None or not fleet.options:
         return found
@@ -86,12 +86,12 @@ def lead_with(found: list[Found], fleet: FleetAnswer | None) -> list[Found]:
     return [*(replace(each, **bought) for each in same), *rest]
 
 
-def _is_of(found: Found, option: FleetOption) -> bool:
+def _is_of(found: ServeCandidate, option: FleetOption) -> bool:
     replica = found.replica
     return (replica.chip.name, replica.spread) == (option.chip, option.spread)
 
 
-def _sizes(found: list[Found]) -> list[Deployment]:
+def _sizes(found: list[ServeCandidate]) -> list[Deployment]:
     """The best chip's best way for every size of instance."""
     chip = found[0].replica.chip.name
     here = [each.replica for each in found if each.replica.chip.name == chip]

@@ -19,14 +19,14 @@ from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
-    from fuelline.plan.serve.search import Found, Wish
+    from fuelline.plan.serve.search import ServeCandidate, Wish
 
 WORTH = 0.95
 """Apart must need this share of the chips or less to be called a gain: two pools are harder to
 run."""
 
 
-def split_pools(found: Found, wish: Wish) -> Pools:
+def split_pools(found: ServeCandidate, wish: Wish) -> Pools:
     """For the rate asked for, or for one request a second."""
     replica, rate = found.replica, wish.rate_per_s or 1.0
     prefill_s = replica.prefill(1, max(wish.prompt, 1.0)).seconds

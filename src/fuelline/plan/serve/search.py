@@ -55,7 +55,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     """Weights may lie in host memory."""
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class ServeCandidate(Struct, frozen=True, kw_only=True):
     """A candidate with the load that it carries."""
 
     replica: Deployment
@@ -129,7 +129,7 @@ def candidates(
     ]
 
 
-def find_load(replica: Deployment, wish: Wish) -> Found | None:
+def find_load(replica: Deployment, wish: Wish) -> ServeCandidate | None:
     """The largest load within the limits; if none is, the smallest, marked."""
     best: tuple[Deployment, Load] | None = None
     first: tuple[Deployment, Load] | None = None
@@ -206,15 +206,17 @@ def times_over(load: Load, wish: Wish) -> float:
     return max((taken / limit for taken, limit in pairs if limit), default=0.0)
 
 
-def settle(replica: Deployment, load: Load, wish: Wish, *, meets: bool) -> Found:
+def settle(replica: Deployment, load: Load, wish: Wish, *, meets: bool) -> ServeCandidate:
     """How many replicas the rate needs with head room and spares, within the chips allowed."""
     most = None if wish.most_chips is None else wish.most_chips // replica.spread.chips
     if wish.rate_per_s is None:
-        return Found(replica=replica, load=load, meets=meets, replicas=1 if most is None else most)
+        return ServeCandidate(
+            replica=replica, load=load, meets=meets, replicas=1 if most is None else most
+        )
     usable = load.per_second * replica.spread.dp * (1 - wish.headroom)
     needed = max(math.ceil(wish.rate_per_s * wish.output / usable - 1e-9), 1)
     bought = add_spares(needed, replica.spread.chips)
-    return Found(
+    return ServeCandidate(
         replica=replica,
         load=load,
         meets=meets,
@@ -224,14 +226,14 @@ def settle(replica: Deployment, load: Load, wish: Wish, *, meets: bool) -> Found
     )
 
 
-def order(found: Sequence[Found], wish: Wish) -> list[Found]:
+def order(found: Sequence[ServeCandidate], wish: Wish) -> list[ServeCandidate]:
     """Those that keep the limits first, then by money for a token, then by chips.
 
     Of those that cannot carry the rate with the chips allowed, the one that carries most is first;
     of those that keep no limit, the one that comes nearest.
     """
 
-    def key(each: Found) -> tuple[bool, float, bool, float, bool, float, int]:
+    def key(each: ServeCandidate) -> tuple[bool, float, bool, float, bool, float, int]:
         lacking = -each.served(wish) if each.short else 0.0
         unpriced = each.usd_per_hour is None
         missed = 0.0 if each.meets else times_over(each.load, wish)
@@ -240,7 +242,7 @@ def order(found: Sequence[Found], wish: Wish) -> list[Found]:
     return _simplest_first(sorted(found, key=key), wish)
 
 
-def _simplest_first(found: list[Found], wish: Wish) -> list[Found]:
+def _simplest_first(found: list[ServeCandidate], wish: Wish) -> list[ServeCandidate]:
     """Of ways on the best chip that cost the same within doubt, the smallest instance is first."""
     if not found or found[0].short or not found[0].meets:
         return found
@@ -257,9 +259,9 @@ def _simplest_first(found: list[Found], wish: Wish) -> list[Found]:
     return [lead, *(each for each in found if each is not lead)]
 
 
-def best_of_each_chip(found: Sequence[Found]) -> list[Found]:
+def best_of_each_chip(found: Sequence[ServeCandidate]) -> list[ServeCandidate]:
     """The first of every chip, in order."""
-    seen: dict[str, Found] = {}
+    seen: dict[str, ServeCandidate] = {}
     for each in found:
         seen.setdefault(each.replica.chip.name, each)
     return list(seen.values())

@@ -21,7 +21,7 @@ from fuelline.plan.simulation.pools import split_service
 from fuelline.plan.simulation.service import (
     SHOWN,
     SURELY,
-    Limits,
+    ServiceLimits,
     looks_enough,
     serve,
     serve_with_doubt,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
 
 
-__all__ = ["Limits", "plan_fleet", "smallest"]
+__all__ = ["ServiceLimits", "plan_fleet", "smallest"]
 
 MOST_INSTANCES = 4096
 MANY_TIMES = 16
@@ -52,7 +52,7 @@ MOST_CONFIRMED = 6
 
 def plan_fleet(
     instances: Sequence[Deployment],
-    limits: Limits,
+    limits: ServiceLimits,
     doubt_ratio: float = 1.15,
     *,
     pools: bool = False,
@@ -106,7 +106,7 @@ def _rank(option: FleetOption) -> tuple[bool, bool, float, bool, float, int]:
 
 
 def _within(
-    instance: Deployment, option: FleetOption, limits: Limits, most_chips: int | None
+    instance: Deployment, option: FleetOption, limits: ServiceLimits, most_chips: int | None
 ) -> FleetOption:
     """As many instances as the chips allow; how much those carry, if they are too few."""
     size = instance.spread.chips
@@ -124,7 +124,7 @@ def _within(
     return replace(fewer, carries_per_s=_carries(instance, fewer, limits))
 
 
-def _carries(instance: Deployment, option: FleetOption, limits: Limits) -> float:
+def _carries(instance: Deployment, option: FleetOption, limits: ServiceLimits) -> float:
     """Requests a second that the instances bought keep the limits for, with nothing to spare."""
     step = remember_steps(instance)
     count = option.replicas
@@ -143,7 +143,7 @@ def _carries(instance: Deployment, option: FleetOption, limits: Limits) -> float
     return low * limits.arrivals.rate_per_s * option.bought / count
 
 
-def _with_headroom(instance: Deployment, count: int, limits: Limits) -> int:
+def _with_headroom(instance: Deployment, count: int, limits: ServiceLimits) -> int:
     """Instances that would keep the limits at a rate higher by the head room."""
     step = remember_steps(instance)
     more = limits.faster(1 / (1 - limits.headroom))
@@ -169,7 +169,7 @@ def _first_that_keeps(
     return min(kept, key=lambda pair: _rank(pair[1]), default=None)
 
 
-def _size(instance: Deployment, limits: Limits) -> FleetOption:
+def _size(instance: Deployment, limits: ServiceLimits) -> FleetOption:
     why = _never(instance, limits)
     count = 0 if why else smallest(instance, limits)
     if count == 0:
@@ -179,7 +179,9 @@ def _size(instance: Deployment, limits: Limits) -> FleetOption:
     return _option(instance, count, limits, simulated, "")
 
 
-def _confirm(instance: Deployment, count: int, limits: Limits) -> tuple[int, Simulated | None]:
+def _confirm(
+    instance: Deployment, count: int, limits: ServiceLimits
+) -> tuple[int, Simulated | None]:
     """With more requests than the search had; a few more instances if that was too few."""
     step = remember_steps(instance)
     found = serve(instance, count, limits, step, SHOWN)
@@ -192,7 +194,7 @@ def _confirm(instance: Deployment, count: int, limits: Limits) -> tuple[int, Sim
 
 
 def _option(
-    instance: Deployment, count: int, limits: Limits, simulated: Simulated | None, why: str
+    instance: Deployment, count: int, limits: ServiceLimits, simulated: Simulated | None, why: str
 ) -> FleetOption:
     each = instance.spread.chips
     with_headroom = _with_headroom(instance, count, limits) if count else 0
@@ -212,7 +214,7 @@ def _option(
     )
 
 
-def _never(instance: Deployment, limits: Limits) -> str:
+def _never(instance: Deployment, limits: ServiceLimits) -> str:
     """Why no number of instances would do: a request alone breaks a limit."""
     slo, prompt = limits.slo, max(limits.prompt.mean, 1.0)
     if instance.room(limits.context) < 1:
@@ -226,12 +228,12 @@ def _never(instance: Deployment, limits: Limits) -> str:
     return ""
 
 
-def is_enough(found: Simulated, limits: Limits) -> bool:
+def is_enough(found: Simulated, limits: ServiceLimits) -> bool:
     """Whether enough requests kept the limits, and the queue does not grow."""
     return not found.overloaded and found.attained_share >= limits.slo.attain_share
 
 
-def smallest(instance: Deployment, limits: Limits) -> int:
+def smallest(instance: Deployment, limits: ServiceLimits) -> int:
     """Instances that keep the limits; 0 if no number does."""
     step = remember_steps(instance)
 
@@ -243,7 +245,7 @@ def smallest(instance: Deployment, limits: Limits) -> int:
     return find_first(enough, _guess(instance, limits), fewest, most)
 
 
-def _guess(instance: Deployment, limits: Limits) -> int:
+def _guess(instance: Deployment, limits: ServiceLimits) -> int:
     """Where the search begins: as many as would do without chance."""
     step = remember_steps(instance)
     low, high = _fewest(instance, limits), _most(instance, limits)
@@ -256,12 +258,12 @@ def _guess(instance: Deployment, limits: Limits) -> int:
     return low
 
 
-def _most(instance: Deployment, limits: Limits) -> int:
+def _most(instance: Deployment, limits: ServiceLimits) -> int:
     """Beyond so many, more of them are no help: a request alone breaks a limit."""
     return max(MOST_INSTANCES, MANY_TIMES * _fewest(instance, limits))
 
 
-def _fewest(instance: Deployment, limits: Limits) -> int:
+def _fewest(instance: Deployment, limits: ServiceLimits) -> int:
     """Below this many even a full batch could not keep up with the rate."""
     prompt, output = max(limits.prompt.mean, 1.0), limits.output.mean
     lanes = find_lanes(instance, limits.context)
@@ -271,7 +273,7 @@ def _fewest(instance: Deployment, limits: Limits) -> int:
     return max(int(SURELY * limits.arrivals.rate_per_s * work_s / lanes), 1)
 
 
-def _advise(options: list[FleetOption], limits: Limits) -> tuple[str, ...]:
+def _advise(options: list[FleetOption], limits: ServiceLimits) -> tuple[str, ...]:
     kept = [each for each in options if each.simulated is not None]
     if not kept:
         return ("No size keeps the limits: fewer bits a weight, faster chips, or longer limits.",)

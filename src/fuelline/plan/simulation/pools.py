@@ -18,7 +18,7 @@ from fuelline.plan.physics.deployment import CHUNK_TOKENS
 from fuelline.plan.physics.exchanges import BUS_GBPS
 from fuelline.plan.simulation.latencies import BACKLOG_SHARE, summarise
 from fuelline.plan.simulation.replica import run_replica
-from fuelline.plan.simulation.service import SURELY, Limits, deal, serve, turns
+from fuelline.plan.simulation.service import SURELY, ServiceLimits, deal, serve, turns
 from fuelline.plan.simulation.steps import find_lanes, find_room, remember_steps
 from fuelline.schema.plan.chips import GIGA
 from fuelline.schema.plan.simulated import PoolsOption, Request
@@ -43,7 +43,7 @@ def transfer_seconds(instance: Deployment, prompt: float) -> float:
     return moved / link
 
 
-def split_service(instance: Deployment, together: int, limits: Limits) -> PoolsOption | None:
+def split_service(instance: Deployment, together: int, limits: ServiceLimits) -> PoolsOption | None:
     """The smallest pools that keep the limits against `together` instances that do both."""
     step = remember_steps(instance)
     both = serve(instance, together, limits, step)
@@ -77,7 +77,7 @@ def split_service(instance: Deployment, together: int, limits: Limits) -> PoolsO
     )
 
 
-def _part_of(limits: Limits, share: float) -> Limits:
+def _part_of(limits: ServiceLimits, share: float) -> ServiceLimits:
     """A large fleet behaves as so many fleets of a tenth: one of them is simulated."""
     arrivals = replace(limits.arrivals, rate_per_s=limits.arrivals.rate_per_s / share)
     return replace(limits, arrivals=arrivals, trace=limits.trace[:: max(round(share), 1)])
@@ -96,7 +96,7 @@ def _why(apart: int, together: int) -> str:
 
 
 def _smallest_pools(
-    instance: Deployment, limits: Limits, step: StepTime, tried: tuple[int, int]
+    instance: Deployment, limits: ServiceLimits, step: StepTime, tried: tuple[int, int]
 ) -> tuple[int, int, Simulated] | None:
     """First as many readers as the first token needs, then as many writers as the others need.
 
@@ -118,7 +118,7 @@ def _smallest_pools(
     return None
 
 
-def _fewest(instance: Deployment, limits: Limits) -> tuple[int, int]:
+def _fewest(instance: Deployment, limits: ServiceLimits) -> tuple[int, int]:
     """Readers and writers below which even full batches could not keep up with the rate."""
     prompt, output = max(limits.prompt.mean, 1.0), limits.output.mean
     lanes = find_lanes(instance, limits.context)
@@ -131,7 +131,7 @@ def _fewest(instance: Deployment, limits: Limits) -> tuple[int, int]:
 
 
 def _read_prompts(
-    instance: Deployment, readers: int, limits: Limits, step: StepTime, count: int
+    instance: Deployment, readers: int, limits: ServiceLimits, step: StepTime, count: int
 ) -> list[Run]:
     requests = next(iter(deal(limits, 1, count)))[:count]
     room = replace(find_room(instance, limits.context, limits.chunk_tokens), prompts_only=True)
@@ -144,7 +144,7 @@ def _is_late(read: list[Run]) -> bool:
     return sum(run.backlog for run in read) > BACKLOG_SHARE * served + 2
 
 
-def _first_tokens_kept(read: list[Run], limits: Limits, instance: Deployment) -> float:
+def _first_tokens_kept(read: list[Run], limits: ServiceLimits, instance: Deployment) -> float:
     fixed_s = instance.engine.first_token_ms * 1e-3
     first = replace(limits.slo, tpot_s=None)
     kept = [first.kept(each, fixed_s) for run in read for each in run.served]
@@ -152,7 +152,7 @@ def _first_tokens_kept(read: list[Run], limits: Limits, instance: Deployment) ->
 
 
 def _write_rest(
-    read: list[Run], writers: int, instance: Deployment, limits: Limits, step: StepTime
+    read: list[Run], writers: int, instance: Deployment, limits: ServiceLimits, step: StepTime
 ) -> Simulated | None:
     per_token_s = transfer_seconds(instance, 1.0)
     handed = [

@@ -48,7 +48,7 @@ TRACE_TURNS = 2
 """A trace gives each replica so many times the requests that a drawn stream gives."""
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class ServiceLimits(Struct, frozen=True, kw_only=True):
     """A load, and what its users were promised."""
 
     arrivals: Arrivals
@@ -67,14 +67,14 @@ class Limits(Struct, frozen=True, kw_only=True):
         """Of a mean request at its end."""
         return self.prompt.mean + self.output.mean
 
-    def faster(self, factor: float) -> Limits:
+    def faster(self, factor: float) -> ServiceLimits:
         """The same requests at so many times the rate."""
         arrivals = replace(self.arrivals, rate_per_s=self.arrivals.rate_per_s * factor)
         sooner = tuple(replace(each, arrival_s=each.arrival_s / factor) for each in self.trace)
         return replace(self, arrivals=arrivals, trace=sooner)
 
 
-def deal(limits: Limits, hands: int, count: int) -> list[list[Request]]:
+def deal(limits: ServiceLimits, hands: int, count: int) -> list[list[Request]]:
     """The requests of some of `hands` equal receivers."""
     if limits.trace:
         window = busiest(limits.trace, TRACE_TURNS * count * hands)
@@ -96,7 +96,11 @@ def busiest(trace: tuple[Request, ...], count: int) -> list[Request]:
 
 
 def serve(
-    instance: Deployment, count: int, limits: Limits, step: StepTime, requests: int = SEARCHED
+    instance: Deployment,
+    count: int,
+    limits: ServiceLimits,
+    step: StepTime,
+    requests: int = SEARCHED,
 ) -> Simulated | None:
     """What users of `count` instances feel, the service being in a steady state.
 
@@ -117,7 +121,9 @@ def serve(
         requests = wanted
 
 
-def _expect_held(instance: Deployment, limits: Limits, step: StepTime, rate_per_s: float) -> float:
+def _expect_held(
+    instance: Deployment, limits: ServiceLimits, step: StepTime, rate_per_s: float
+) -> float:
     """Requests that a lane holds in a steady state, by Little's law; 0 if it cannot keep up."""
     room = find_room(instance, limits.context, limits.chunk_tokens)
     past = limits.prompt.mean + limits.output.mean / 2
@@ -134,7 +140,7 @@ def _expect_held(instance: Deployment, limits: Limits, step: StepTime, rate_per_
     return held
 
 
-def looks_enough(instance: Deployment, count: int, limits: Limits, step: StepTime) -> bool:
+def looks_enough(instance: Deployment, count: int, limits: ServiceLimits, step: StepTime) -> bool:
     """Whether so many instances would keep up and keep a token's limit, were there no chance."""
     rate_per_s = limits.arrivals.rate_per_s / (count * find_lanes(instance, limits.context))
     held = _expect_held(instance, limits, step, rate_per_s)
@@ -148,7 +154,7 @@ def turns(found: Simulated) -> float:
 
 
 def _serve(
-    instance: Deployment, count: int, limits: Limits, step: StepTime, sizes: tuple[int, int]
+    instance: Deployment, count: int, limits: ServiceLimits, step: StepTime, sizes: tuple[int, int]
 ) -> Simulated | None:
     """`sizes` are the requests that come to a lane, and those that it begins with."""
     requests, held = sizes
@@ -166,7 +172,9 @@ def _serve(
     return replace(found, running=found.running * lanes, output_tokens_per_s=every)
 
 
-def _held_up(instance: Deployment, step: StepTime, limits: Limits, rate_per_s: float) -> StepTime:
+def _held_up(
+    instance: Deployment, step: StepTime, limits: ServiceLimits, rate_per_s: float
+) -> StepTime:
     """A lane's steps with what the prompts of the instance's other lanes add to them on average."""
     if find_lanes(instance, limits.context) == 1:
         return step
@@ -182,7 +190,7 @@ def _held_up(instance: Deployment, step: StepTime, limits: Limits, rate_per_s: f
 
 
 def serve_with_doubt(
-    instance: Deployment, count: int, limits: Limits, doubt_ratio: float
+    instance: Deployment, count: int, limits: ServiceLimits, doubt_ratio: float
 ) -> Simulated | None:
     """The same with more requests, and again with steps at both ends of their interval."""
     step = remember_steps(instance)

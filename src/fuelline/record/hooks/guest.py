@@ -17,15 +17,15 @@ from collections.abc import Callable
 from resource import RLIMIT_NOFILE, getrlimit
 from typing import TYPE_CHECKING, Any
 
-from fuelline.record.hooks.threadclock import ThreadClock
+from fuelline.record.hooks.threadclock import ThreadClockReader
 from fuelline.record.spool import Spool
 from fuelline.schema.redaction import redact
 from fuelline.schema.wire import Kind, Phase, tail
 
 if TYPE_CHECKING:
-    from fuelline.record.held import Lap
+    from fuelline.record.held import QuickCalls
 
-__all__ = ["Guest", "Lane"]
+__all__ = ["Guest", "ThreadState"]
 
 KEPT_CLOCKS = 8
 """Threads whose clocks keep descriptors; a job with hundreds of threads needs them itself."""
@@ -36,7 +36,7 @@ _BLINDSPOT = int(Kind.BLINDSPOT)
 _OUTSIDE = int(Phase.OUTSIDE)
 
 
-class Lane(threading.local):
+class ThreadState(threading.local):
     """What is kept for each thread by the hooks that are not on the way of every step."""
 
     pinning = False
@@ -44,7 +44,7 @@ class Lane(threading.local):
     def __init__(self, threads: "itertools.count[int]") -> None:
         limit = getrlimit(RLIMIT_NOFILE)[0]
         is_tight = 0 <= limit < SPARE_DESCRIPTORS
-        self.clock = ThreadClock(is_kept=next(threads) < KEPT_CLOCKS and not is_tight)
+        self.clock = ThreadClockReader(is_kept=next(threads) < KEPT_CLOCKS and not is_tight)
 
 
 class Guest:
@@ -61,7 +61,7 @@ class Guest:
         """Threads in a fetcher; whatever loaders a dataset uses itself are part of its fetch."""
         self.backward: set[int] = set()
         """Threads in backward."""
-        self.laps: list[Lap] = []
+        self.laps: list[QuickCalls] = []
         """Of the quick hooks: a new trainer is inside none of them."""
         self.build: Any = None
         """The hook on `iter(loader)`, for loaders that come with other libraries."""
@@ -74,7 +74,7 @@ class Guest:
 
     def _forget(self) -> None:
         self.pid = os.getpid()
-        self.lane = Lane(itertools.count())
+        self.lane = ThreadState(itertools.count())
         self.is_proven = False
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
         self.ranked_by = ""

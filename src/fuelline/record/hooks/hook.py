@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from fuelline.record.held import Lap, Quick
+from fuelline.record.held import Quick, QuickCalls
 from fuelline.record.hooks.guest import Guest
 
 __all__ = ["Hook", "QuickHook", "is_tracing"]
@@ -146,7 +146,7 @@ class QuickHook(Hook):
 
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
-        self.lap = Lap(guest.spool.held)
+        self.lap = QuickCalls(guest.spool.held)
         self.calls = 0
         """All calls until the next thorough one."""
         self._run = 0

@@ -12,13 +12,13 @@ import os
 import resource
 from typing import NamedTuple
 
-__all__ = ["Counters", "ThreadClock"]
+__all__ = ["ThreadClockReader", "ThreadCounters"]
 
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 _IO = "/proc/thread-self/io"
 
 
-class Counters(NamedTuple):
+class ThreadCounters(NamedTuple):
     """Cumulative counters of a thread, without our own reads; -1 where the kernel refused."""
 
     queued_ns: int
@@ -29,10 +29,10 @@ class Counters(NamedTuple):
     system_ns: int
 
 
-_UNCOUNTED = Counters(-1, -1, -1, -1, -1, -1)
+_UNCOUNTED = ThreadCounters(-1, -1, -1, -1, -1, -1)
 
 
-class ThreadClock:
+class ThreadClockReader:
     """Reads the counters of the thread that it is used in."""
 
     def __init__(self, *, is_kept: bool) -> None:
@@ -41,7 +41,7 @@ class ThreadClock:
         self._own_bytes = 0
         self._own_calls = 0
 
-    def start(self) -> Counters:
+    def start(self) -> ThreadCounters:
         """The counters before something; the one that our own reading may delay comes last."""
         if self._files is None:
             self._files = (
@@ -51,16 +51,16 @@ class ThreadClock:
         schedstat, io = self._files
         read, usage = self._io(io.read()), resource.getrusage(resource.RUSAGE_THREAD)
         queued_ns = self._queued_ns(schedstat.read())
-        return Counters(queued_ns, *read, usage.ru_majflt, int(usage.ru_stime * 1e9))
+        return ThreadCounters(queued_ns, *read, usage.ru_majflt, int(usage.ru_stime * 1e9))
 
-    def stop(self, start: Counters, dur_ns: int) -> Counters:
+    def stop(self, start: ThreadCounters, dur_ns: int) -> ThreadCounters:
         """What was added since the start; no thread queues or computes longer than time passes."""
         if self._files is None:
             return _UNCOUNTED
         schedstat, io = self._files
         queued_ns = _added(self._queued_ns(schedstat.read()), start.queued_ns)
         usage, read = resource.getrusage(resource.RUSAGE_THREAD), self._io(io.read())
-        return Counters(
+        return ThreadCounters(
             min(queued_ns, dur_ns),
             _added(read[0], start.rchar_bytes),
             _added(read[1], start.disk_bytes),

@@ -16,9 +16,9 @@ import os
 import struct
 from collections.abc import Sequence
 
-from fuelline.record.samplers.descriptors import UNKNOWN, Descriptors, Sort, Target
+from fuelline.record.samplers.descriptors import UNKNOWN, DescriptorKind, Descriptors, Target
 from fuelline.record.samplers.procfs import find_text
-from fuelline.record.samplers.syscalls import HERE, Call, Shape
+from fuelline.record.samplers.syscalls import HERE, Shape, SystemCall
 from fuelline.record.samplers.tree import Process, Thread
 
 Verdict = tuple[str, str, int]
@@ -58,7 +58,11 @@ _FILE_STATES = {
     Shape.FILE_LOCK: "lock",
     Shape.SOCKET_FD: "socket",
 }
-_STATES = {Sort.PIPE: "pipe", Sort.SOCKET: "socket", Sort.DEVICE: "other"}
+_STATES = {
+    DescriptorKind.PIPE: "pipe",
+    DescriptorKind.SOCKET: "socket",
+    DescriptorKind.DEVICE: "other",
+}
 _POLLS = frozenset({Shape.POLL, Shape.SELECT, Shape.EPOLL})
 _LASTING = _POLLS | _SIMPLE.keys()
 """Shapes whose verdict stays right while the line stays the same; descriptors are reused."""
@@ -67,7 +71,7 @@ _LASTING = _POLLS | _SIMPLE.keys()
 class Resolver:
     """Explains blocked threads; one for the whole job."""
 
-    def __init__(self, descriptors: Descriptors, calls: dict[int, Call] = HERE) -> None:
+    def __init__(self, descriptors: Descriptors, calls: dict[int, SystemCall] = HERE) -> None:
         self._descriptors = descriptors
         self._calls = calls
         self._looks: dict[int, int] = {}
@@ -85,7 +89,7 @@ class Resolver:
             return self._explain_fault(process, now_ns)
         if not number.isdigit():  # the thread is just ending
             return NOWHERE
-        call = self._calls.get(int(number)) or Call(number.decode(), Shape.OTHER)
+        call = self._calls.get(int(number)) or SystemCall(number.decode(), Shape.OTHER)
         verdict = self._explain_call(process, thread, call, arguments)
         if call.shape in _LASTING:
             thread.blocked_verdict = verdict
@@ -104,7 +108,7 @@ class Resolver:
         return verdict
 
     def _explain_call(
-        self, process: Process, thread: Thread, call: Call, arguments: bytes
+        self, process: Process, thread: Thread, call: SystemCall, arguments: bytes
     ) -> Verdict:
         if call.shape in _SIMPLE:
             return (_SIMPLE[call.shape], call.name, 0)
@@ -116,7 +120,7 @@ class Resolver:
         return self._explain_path(process, thread, call, words)
 
     def _explain_descriptor(
-        self, process: Process, thread: Thread, call: Call, words: Sequence[int]
+        self, process: Process, thread: Thread, call: SystemCall, words: Sequence[int]
     ) -> Verdict:
         target = self._descriptors.follow(process, words[call.shape is Shape.READ_FROM])
         if self._is_named_pipe(process, thread, target.place):
@@ -125,7 +129,7 @@ class Resolver:
         return (state, call.name, target.place)
 
     def _explain_path(
-        self, process: Process, thread: Thread, call: Call, words: Sequence[int]
+        self, process: Process, thread: Thread, call: SystemCall, words: Sequence[int]
     ) -> Verdict:
         is_relative = call.shape is Shape.META_AT
         path = _read_path(process, words[1 if is_relative else 0])
@@ -149,7 +153,7 @@ class Resolver:
                 self._named_pipes.add(place)
         return place in self._named_pipes
 
-    def _explain_poll(self, process: Process, call: Call, words: Sequence[int]) -> Verdict:
+    def _explain_poll(self, process: Process, call: SystemCall, words: Sequence[int]) -> Verdict:
         fds = _list_polled(process, call.shape, words)
         if fds is None:
             return ("other", call.name, 0)
@@ -162,7 +166,7 @@ class Resolver:
 
 def _choose(targets: Sequence[Target]) -> Target:
     """A remote peer among the polled descriptors is what is waited for; pipes alone mean idle."""
-    for sort in (Sort.SOCKET, Sort.PIPE, Sort.DEVICE):
+    for sort in (DescriptorKind.SOCKET, DescriptorKind.PIPE, DescriptorKind.DEVICE):
         for target in targets:
             if target.sort is sort:
                 return target

@@ -18,7 +18,7 @@ V2 = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ControlGroup:
     """One cgroup directory of one hierarchy."""
 
     controller: str
@@ -42,7 +42,7 @@ class Group:
         return self.path == self.root
 
 
-def find_groups(membership: str, mounts: Iterable[Mount]) -> list[Group]:
+def find_groups(membership: str, mounts: Iterable[Mount]) -> list[ControlGroup]:
     """Match lines of /proc/PID/cgroup, `4:memory:/jobs/a` and `0::/jobs/a`, with their mounts."""
     roots = {name: mount for mount in mounts for name in _list_controllers(mount)}
     groups = []
@@ -52,7 +52,7 @@ def find_groups(membership: str, mounts: Iterable[Mount]) -> list[Group]:
         for controller in controllers.split(","):
             mount = roots.get(controller)
             if mount is not None and not path.startswith("/.."):
-                groups.append(Group(controller, mount.point, _place_below(mount, path)))
+                groups.append(ControlGroup(controller, mount.point, _place_below(mount, path)))
     return groups
 
 
@@ -68,22 +68,22 @@ def _place_below(mount: Mount, path: str) -> str:
     return (mount.point + "/" + below.strip("/")).rstrip("/")
 
 
-def keep_leaves(groups: Iterable[Group]) -> frozenset[Group]:
+def keep_leaves(groups: Iterable[ControlGroup]) -> frozenset[ControlGroup]:
     """Without groups that hold another one of the list: their counters include it already."""
     found = frozenset(groups)
     above = {(each.controller, path) for each in found for path in each.lineage[1:]}
     return frozenset(each for each in found if (each.controller, each.path) not in above)
 
 
-class Counters:
+class GroupCounters:
     """Cumulative counters and gauges of the groups that the job is in."""
 
     def __init__(self) -> None:
-        self._groups: frozenset[Group] = frozenset()
+        self._groups: frozenset[ControlGroup] = frozenset()
         self._shift: dict[str, float] = {}
         self._written: dict[str, float] = {}
 
-    def read(self, groups: Iterable[Group]) -> Iterator[tuple[str, float]]:
+    def read(self, groups: Iterable[ControlGroup]) -> Iterator[tuple[str, float]]:
         """All values of `groups`, summed where the job is in several groups of one controller."""
         now = keep_leaves(groups)
         gauges, counters = _sum_values(now)
@@ -97,7 +97,7 @@ class Counters:
             yield name, self._written[name]
 
 
-def _sum_values(groups: Iterable[Group]) -> tuple[dict[str, float], dict[str, float]]:
+def _sum_values(groups: Iterable[ControlGroup]) -> tuple[dict[str, float], dict[str, float]]:
     gauges: dict[str, float] = {}
     counters: dict[str, float] = {}
     for group in groups:
@@ -107,7 +107,7 @@ def _sum_values(groups: Iterable[Group]) -> tuple[dict[str, float], dict[str, fl
     return gauges, counters
 
 
-def _read_group(group: Group) -> Iterator[tuple[str, float]]:
+def _read_group(group: ControlGroup) -> Iterator[tuple[str, float]]:
     if group.controller in {V2, "cpu"}:
         yield from _read_throttling(group)
     if group.controller in {V2, "memory"} and not group.is_root:
@@ -121,7 +121,7 @@ def _read_group(group: Group) -> Iterator[tuple[str, float]]:
             yield from parse_psi(content, f"cgroup.psi.{pressure}")
 
 
-def _read_throttling(group: Group) -> Iterator[tuple[str, float]]:
+def _read_throttling(group: ControlGroup) -> Iterator[tuple[str, float]]:
     """Throttling is counted where the quota is set, which may be any ancestor."""
     for directory in group.lineage:
         fields = parse_fields((find_text(f"{directory}/cpu.stat") or "").encode())
@@ -133,7 +133,7 @@ def _read_throttling(group: Group) -> Iterator[tuple[str, float]]:
         yield "cgroup.cpu.throttled_us", throttled_us
 
 
-def _read_memory(group: Group) -> Iterator[tuple[str, float]]:
+def _read_memory(group: ControlGroup) -> Iterator[tuple[str, float]]:
     is_v2 = group.controller == V2
     usage = find_number(f"{group.path}/memory.{'current' if is_v2 else 'usage_in_bytes'}")
     if usage is not None:

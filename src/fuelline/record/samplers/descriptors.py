@@ -29,7 +29,7 @@ _DELETED = " (deleted)"
 _MAX_SOCKETS = 4096
 
 
-class Sort(Enum):
+class DescriptorKind(Enum):
     """What kind of thing a descriptor leads to."""
 
     FILE = auto()
@@ -43,13 +43,13 @@ class Sort(Enum):
 class Target:
     """What a descriptor leads to, and its place."""
 
-    sort: Sort
+    sort: DescriptorKind
     place: int = 0
 
 
-UNKNOWN = Target(Sort.UNKNOWN)
-_PIPE = Target(Sort.PIPE)
-_DEVICE = Target(Sort.DEVICE)
+UNKNOWN = Target(DescriptorKind.UNKNOWN)
+_PIPE = Target(DescriptorKind.PIPE)
+_DEVICE = Target(DescriptorKind.DEVICE)
 
 
 class Descriptors:
@@ -97,17 +97,17 @@ class Descriptors:
         if path.startswith("/dev/") and not path.startswith("/dev/shm/"):
             return _DEVICE
         if path.startswith("/memfd:"):
-            return Target(Sort.FILE)
+            return Target(DescriptorKind.FILE)
         known = self._places.find(path)
         if known is not None:
-            return Target(Sort.FILE, known)
+            return Target(DescriptorKind.FILE, known)
         mounts = self._table_of(process)
         mount = None if fd is None else mounts.find_by_id(_mount_id(process, fd))
         if mount is None:
             resolved = mounts.resolve_links(path) if mounts is self._mounts else path
             mount = mounts.find_by_path(resolved)
-            return Target(Sort.FILE, self._places.add_file(resolved, mount, asked=path))
-        return Target(Sort.FILE, self._places.add_file(path, mount))
+            return Target(DescriptorKind.FILE, self._places.add_file(resolved, mount, asked=path))
+        return Target(DescriptorKind.FILE, self._places.add_file(path, mount))
 
     def _table_of(self, process: Process) -> MountTable:
         """The mounts as the process sees them: it may live in a mount namespace of its own."""
@@ -126,17 +126,19 @@ class Descriptors:
         try:
             protocol = os.getxattr(f"/proc/{pid}/fd/{fd}", "system.sockprotoname")
         except OSError:
-            return self._keep(link, Target(Sort.SOCKET))
+            return self._keep(link, Target(DescriptorKind.SOCKET))
         name = protocol.rstrip(b"\0").decode("ascii", "replace")
         if name.startswith("UNIX"):
             return self._keep(link, _PIPE)
         label = name.removesuffix("v6").lower()
         if not name.startswith("TCP"):
-            return self._keep(link, Target(Sort.SOCKET, self._places.add_peer(label)))
+            return self._keep(link, Target(DescriptorKind.SOCKET, self._places.add_peer(label)))
         peer = self._peers.find(pid, link[len("socket:[") : -1])
         if peer is None:
-            return Target(Sort.SOCKET, self._places.add_peer(label))
-        return self._keep(link, Target(Sort.SOCKET, self._places.add_peer(f"{label} {peer}")))
+            return Target(DescriptorKind.SOCKET, self._places.add_peer(label))
+        return self._keep(
+            link, Target(DescriptorKind.SOCKET, self._places.add_peer(f"{label} {peer}"))
+        )
 
     def _keep(self, link: str, target: Target) -> Target:
         if len(self._sockets) >= _MAX_SOCKETS:

@@ -86,7 +86,7 @@ _NET_FIELDS = (
 )
 
 
-class Host:
+class HostCounters:
     """Reads the machine's counters and gives what changed."""
 
     def __init__(self, allowed_cpus: Iterable[int], *, has_nfs: bool) -> None:
@@ -260,7 +260,7 @@ def allowed_cpus(pid: int) -> frozenset[int]:
         return frozenset()
 
 
-class Links:
+class NamespaceLinks:
     """Reads what the ranks' own namespaces sent and received."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 
-from fuelline.record.samplers.cgroup import V2, Group, find_number
+from fuelline.record.samplers.cgroup import V2, ControlGroup, find_number
 from fuelline.record.samplers.host import allowed_cpus
 from fuelline.record.samplers.procfs import find_text
 from fuelline.schema.run.samples import Limits
@@ -14,7 +14,7 @@ _V1_THROTTLES = ("read_bps", "read_iops", "write_bps", "write_iops")
 _V2_NAMES = {"rbps": "read_bps", "riops": "read_iops", "wbps": "write_bps", "wiops": "write_iops"}
 
 
-def read_limits(now_ns: int, pids: Iterable[int], groups: Iterable[Group]) -> Limits:
+def read_limits(now_ns: int, pids: Iterable[int], groups: Iterable[ControlGroup]) -> Limits:
     """The limits of these processes."""
     directories = [(group.controller, path) for group in groups for path in group.lineage]
     return Limits(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from fuelline.record.samplers.blocked import Resolver
-from fuelline.record.samplers.descriptors import Descriptors, Sort
+from fuelline.record.samplers.descriptors import DescriptorKind, Descriptors
 from fuelline.record.samplers.procfs import (
     Stat,
     find_field,
@@ -196,7 +196,7 @@ class Others:
             return places.most_common(1)[0]
         fds = sorted(list_numbers(f"/proc/{process.pid}/fd"), reverse=True)
         targets = (self._descriptors.follow_if_file(process, fd) for fd in fds[:_MAX_FDS])
-        newest = (each.place for each in targets if each.sort is Sort.FILE and each.place)
+        newest = (each.place for each in targets if each.sort is DescriptorKind.FILE and each.place)
         return next(newest, 0), 0
 
 

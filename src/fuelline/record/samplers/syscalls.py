@@ -32,7 +32,7 @@ class Shape(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SystemCall:
     """One system call: its name and where its arguments point."""
 
     name: str
@@ -97,12 +97,12 @@ _AARCH64 = """
 """
 
 
-def table_for(machine: str) -> dict[int, Call]:
+def table_for(machine: str) -> dict[int, SystemCall]:
     """Number to call for `uname -m`; empty for an architecture that we have no numbers for."""
     numbers = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(machine, "").split()
     shapes = {name: shape for shape, names in _SHAPES.items() for name in names.split()}
     return {
-        int(number): Call(name, shapes[name])
+        int(number): SystemCall(name, shapes[name])
         for number, name in zip(numbers[::2], numbers[1::2], strict=True)
     }
 

@@ -69,7 +69,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Paper:
+class Canvas:
     """What is drawn on."""
 
     width: int
@@ -92,7 +92,7 @@ class Paper:
 
 
 def draw_snapshot(
-    snapshot: Snapshot, view: View, paper: Paper
+    snapshot: Snapshot, view: View, paper: Canvas
 ) -> tuple[list[Text], list[Callable[[], Text]]]:
     """The head, which is always on the screen, and the table's lines, drawn when they are seen."""
     head = [*_head(snapshot, paper), paper.line("")]
@@ -111,7 +111,7 @@ def draw_snapshot(
     return head, body
 
 
-def draw_foot(snapshot: Snapshot, paper: Paper) -> list[Text]:
+def draw_foot(snapshot: Snapshot, paper: Canvas) -> list[Text]:
     """What the signs mean, and what could not be seen."""
     lines = []
     if snapshot.ranks:
@@ -132,7 +132,7 @@ def next_command(snapshot: Snapshot, path: str) -> str:
     return f"{words}: fuelline diagnose {shlex.quote(path)}"
 
 
-def _head(snapshot: Snapshot, paper: Paper) -> list[Text]:
+def _head(snapshot: Snapshot, paper: Canvas) -> list[Text]:
     run = snapshot.run
     words = [Path(run.command[0]).name, *run.command[1:]] if run.command else [run.run_id]
     since = time.strftime("%H:%M:%S", time.localtime(run.started_wall_ns / 1e9))
@@ -197,7 +197,7 @@ def _bar_width(columns: list[Column], width: int) -> int:
 
 
 def _title(
-    columns: list[Column], view: View, bar_width: int, snapshot: Snapshot, paper: Paper
+    columns: list[Column], view: View, bar_width: int, snapshot: Snapshot, paper: Canvas
 ) -> Text:
     down, up = ("v", "^") if paper.plain else ("▼", "▲")
     sign = down if view.reverse else up
@@ -209,7 +209,7 @@ def _title(
     return paper.line(f"{words} {last:<{bar_width}} now".rstrip(), "bold")
 
 
-def _row(row: RankRow, columns: list[Column], bar_width: int, paper: Paper) -> Text:
+def _row(row: RankRow, columns: list[Column], bar_width: int, paper: Canvas) -> Text:
     line = Text()
     for column in columns:
         value = column.value(row)
@@ -223,7 +223,7 @@ def _row(row: RankRow, columns: list[Column], bar_width: int, paper: Paper) -> T
     return line
 
 
-def _worker(worker: WorkerRow, paper: Paper) -> Text:
+def _worker(worker: WorkerRow, paper: Canvas) -> Text:
     return paper.line(worker_line(worker, paper.width))
 
 
@@ -233,7 +233,7 @@ def _phase(row: RankRow) -> str:
     return f"{row.phase} {row.phase_s:.0f} s"
 
 
-def _bar(row: RankRow, width: int, paper: Paper) -> Text:
+def _bar(row: RankRow, width: int, paper: Canvas) -> Text:
     """Cells by share; what is rounded off goes to the parts that lost most by it."""
     bar = Text()
     exact = {part: (row.frac(part) or 0.0) * width for part in GLYPHS}
@@ -247,7 +247,7 @@ def _bar(row: RankRow, width: int, paper: Paper) -> Text:
     return bar
 
 
-def _legend(paper: Paper) -> Text:
+def _legend(paper: Canvas) -> Text:
     line = Text()
     for part, (sign, ascii_sign, colour) in GLYPHS.items():
         line.append(ascii_sign if paper.plain else sign, colour)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from fuelline.report.live.columns import COLUMNS
-from fuelline.report.live.lines import Paper, draw_foot, draw_snapshot, next_command
+from fuelline.report.live.lines import Canvas, draw_foot, draw_snapshot, next_command
 from fuelline.report.renderers.terminal import WIDTH, Page, speaks_unicode
 from fuelline.schema.names import clean
 
@@ -49,7 +49,7 @@ def print_snapshot(snapshot: Snapshot, view: View, stream: TextIO, path: str) ->
     console = Page(file=stream, highlight=False, emoji=False)
     width = min(max(console.width, WIDTH), _WIDEST) if stream.isatty() else WIDTH
     console.width = width
-    paper = Paper(width, plain=not speaks_unicode(stream))
+    paper = Canvas(width, plain=not speaks_unicode(stream))
     head, body = draw_snapshot(snapshot, view, paper)
     foot = [paper.line(""), *draw_foot(snapshot, paper)]
     for line in (*head, *(draw() for draw in body), *foot):
@@ -70,7 +70,7 @@ class Painter:
     def paint(self, snapshot: Snapshot, view: View, path: str) -> None:
         """Draw the state of this moment at the size of this moment."""
         self.width, height = os.get_terminal_size(self._stream.fileno())
-        paper = Paper(self.width, plain=self._plain)
+        paper = Canvas(self.width, plain=self._plain)
         lines = (
             [paper.line(words) for words in HELP.splitlines()]
             if view.help
@@ -82,7 +82,7 @@ class Painter:
         self._stream.flush()
 
     def _lines(
-        self, snapshot: Snapshot, view: View, paper: Paper, height: int, path: str
+        self, snapshot: Snapshot, view: View, paper: Canvas, height: int, path: str
     ) -> list[Text]:
         head, body = draw_snapshot(snapshot, view, paper)
         foot = [*draw_foot(snapshot, paper), *self._bottom(snapshot, view, paper, path)]
@@ -94,7 +94,7 @@ class Painter:
             shown[-1] = paper.line(f"  {len(body)} lines, {hidden + 1} not shown: up, down", "dim")
         return [*head, *shown, *foot]
 
-    def _bottom(self, snapshot: Snapshot, view: View, paper: Paper, path: str) -> list[Text]:
+    def _bottom(self, snapshot: Snapshot, view: View, paper: Canvas, path: str) -> list[Text]:
         keys = "s sort  r reverse  w workers  p pause  ? help  q leave"
         how = "paused" if view.paused else f"every {self._interval_s:g} s"
         lines = [paper.pair(keys, f"by {COLUMNS[view.sort].name}, {how}", "reverse")]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fuelline.report.perfetto.track import Track
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 _SECOND_NS = 1_000_000_000
@@ -84,7 +84,7 @@ def _trainer_name(trainer: Trainer, label: str) -> str:
     return f"{label}{rank}trainer {trainer.pid}"
 
 
-def _draw_budget(tiling: Tiling, process: str, shift_ns: int) -> Iterator[Track]:
+def _draw_budget(tiling: StepSegments, process: str, shift_ns: int) -> Iterator[Track]:
     ends = tiling.boundaries
     steps = pl.DataFrame({"start_ns": ends[:-1], "end_ns": ends[1:]}).with_row_index("step", 1)
     yield Spans(

@@ -32,7 +32,7 @@ class Checked(Struct, frozen=True, kw_only=True):
         return self.low <= self.measured <= self.high
 
 
-class Group(Struct, frozen=True, kw_only=True):
+class ScoreGroup(Struct, frozen=True, kw_only=True):
     """Rows of one kind."""
 
     group: str
@@ -62,7 +62,7 @@ class Score(Struct, frozen=True, kw_only=True):
     answered: int
     answered_frac: float
     coverage_frac: float | None
-    groups: tuple[Group, ...]
+    groups: tuple[ScoreGroup, ...]
     worst: tuple[Checked, ...]
     unanswered: tuple[NoAnswer, ...]
     checked: tuple[Checked, ...]

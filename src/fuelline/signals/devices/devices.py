@@ -29,14 +29,14 @@ _BUSY_FRAC = 0.1
 
 
 @dataclass(frozen=True)
-class Fleet:
+class JobDevices:
     """The job's devices, and those beside them that it left alone."""
 
     devices: list[DeviceFacts]
     unused: list[str]
 
 
-def measure_devices(timeline: Timeline, window: tuple[int, int] | None = None) -> Fleet:
+def measure_devices(timeline: Timeline, window: tuple[int, int] | None = None) -> JobDevices:
     """All that is known about the accelerators; readings of the window, else of the whole run."""
     parents = {seen.parent for seen in timeline.devices}
     whole = [seen for seen in timeline.devices if seen.device not in parents]
@@ -44,7 +44,7 @@ def measure_devices(timeline: Timeline, window: tuple[int, int] | None = None) -
     used = [seen for seen in whole if seen.device in pids]
     stretch = window or _run(timeline)
     facts = [_measure(timeline, seen, pids, stretch) for seen in used or whole]
-    return Fleet(facts, [seen.device for seen in whole if used and seen not in used])
+    return JobDevices(facts, [seen.device for seen in whole if used and seen not in used])
 
 
 def _flops_per_s(timeline: Timeline, pids: list[int]) -> Signal:

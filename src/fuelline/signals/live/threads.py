@@ -25,7 +25,7 @@ _IDLE = "pipe"
 
 
 @dataclass
-class _Thread:
+class _SeenThread:
     states: deque[ThreadState] = field(default_factory=deque)
     clocks: deque[ThreadClock] = field(default_factory=deque)
 
@@ -34,7 +34,7 @@ class LiveThreads:
     """All threads of the job that the observer told of."""
 
     def __init__(self) -> None:
-        self._threads: dict[tuple[int, int], _Thread] = {}
+        self._threads: dict[tuple[int, int], _SeenThread] = {}
         self._places: dict[int, Place] = {}
         self._newest_ns = 0
 
@@ -65,7 +65,7 @@ class LiveThreads:
 
     def mix(self, pid: int, tid: int) -> list[Share]:
         """Shares of the last seconds that sum to 1; empty if nothing was seen."""
-        thread = self._threads.get((pid, tid), _Thread())
+        thread = self._threads.get((pid, tid), _SeenThread())
         counts = Counter[str]()
         for row in thread.states:
             counts["idle" if row.state == _IDLE else row.state] += row.count
@@ -80,7 +80,9 @@ class LiveThreads:
     def place(self, pid: int, tid: int) -> PlaceFacts | None:
         """Where it was blocked most; None if it was not, or nobody could tell where."""
         rows = [
-            row for row in self._threads.get((pid, tid), _Thread()).states if row.state in _ON_FILES
+            row
+            for row in self._threads.get((pid, tid), _SeenThread()).states
+            if row.state in _ON_FILES
         ]
         counts = Counter[tuple[int, str]]()
         for row in rows:
@@ -99,13 +101,13 @@ class LiveThreads:
             share=count / sum(row.count for row in rows),
         )
 
-    def _thread(self, pid: int, tid: int) -> _Thread:
+    def _thread(self, pid: int, tid: int) -> _SeenThread:
         found = self._threads.get((pid, tid))
         if found is None:
-            found = self._threads[pid, tid] = _Thread()
+            found = self._threads[pid, tid] = _SeenThread()
         return found
 
-    def _clock_shares(self, thread: _Thread) -> list[Share] | None:
+    def _clock_shares(self, thread: _SeenThread) -> list[Share] | None:
         if not thread.clocks:
             return None
         first, last = thread.clocks[0], thread.clocks[-1]

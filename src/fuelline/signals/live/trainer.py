@@ -65,8 +65,8 @@ class LiveTrainer:
         """A batch taken without gradients: validation, unless learning follows."""
         self._collectives: deque[tuple[int, int]] = deque(maxlen=MOST_COLLECTIVES)
         """Those in what is not taken in yet: they end before the event that they are part of."""
-        self._steps: dict[int, Steps] = {}
-        self._batches = Steps()
+        self._steps: dict[int, StepPace] = {}
+        self._batches = StepPace()
         self._evaluated: set[int] = set()
         self._takes_batches = {True: False, False: False}
         self.add(growth)
@@ -77,7 +77,7 @@ class LiveTrainer:
         self.tid = growth.trainer_tid
         self._rank = growth.rank if growth.rank is not None else self._rank
         for optimizer, count in growth.past_steps.items():
-            self._steps.setdefault(optimizer, Steps()).count += count
+            self._steps.setdefault(optimizer, StepPace()).count += count
         self._batches.count += growth.past_batches
         for worker in growth.workers:
             self.workers[worker.loader_id, worker.worker_id] = worker
@@ -121,14 +121,14 @@ class LiveTrainer:
             workers=workers,
         )
 
-    def _count(self) -> tuple[Steps, Literal["train", "batch"]]:
+    def _count(self) -> tuple[StepPace, Literal["train", "batch"]]:
         leader = find_leader(self._steps)
         return (self._batches, "batch") if leader is None else (leader, "train")
 
     def _take(self, record: Record, kind: int) -> None:
         start_ns, end_ns = record[0], record[0] + record[1]
         if kind == _OPTIMIZER:
-            self._steps.setdefault(record[2], Steps()).add(end_ns)
+            self._steps.setdefault(record[2], StepPace()).add(end_ns)
         start_ns = max(start_ns, self._reached_ns)
         if self._reached_ns:
             self._settle(kind)
@@ -224,7 +224,7 @@ FEWEST_STEPS = 6
 
 
 @dataclass
-class Steps:
+class StepPace:
     """Ends of the steps of one optimizer, or of batches."""
 
     count: int = 0
@@ -253,7 +253,7 @@ class Steps:
         return len(lengths) / span_s if span_s > 0 else None
 
 
-def find_leader(steps: dict[int, Steps]) -> Steps | None:
+def find_leader(steps: dict[int, StepPace]) -> StepPace | None:
     """The optimizer that steps most; of several that take turns, the one that steps last."""
     most = max((each.count for each in steps.values()), default=0)
     leaders = [each for each in steps.values() if each.count >= most - 1]

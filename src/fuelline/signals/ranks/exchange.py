@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fuelline.signals.ranks.hosts import HostView
-    from fuelline.timeline.collectives import Meetings
+    from fuelline.timeline.collectives import Collectives
 
 _SIZES_APART = 4.0
 """Sizes must differ by this factor to tell a fixed cost from one per byte."""
@@ -36,7 +36,7 @@ _TWICE = {int(Collective.ALL_REDUCE), int(Collective.GRADIENTS)}
 _WHOLE = {int(Collective.BROADCAST), int(Collective.BUFFERS), int(Collective.REDUCE)}
 
 
-def fit_exchange(hosts: Sequence[HostView], meetings: Meetings, wall_ns: int) -> ExchangeFacts:
+def fit_exchange(hosts: Sequence[HostView], meetings: Collectives, wall_ns: int) -> ExchangeFacts:
     """Facts about the exchanges of these meetings."""
     exchanges = _exchanges(meetings)
     if not exchanges.height:
@@ -57,7 +57,7 @@ def fit_exchange(hosts: Sequence[HostView], meetings: Meetings, wall_ns: int) ->
     )
 
 
-def _exchanges(meetings: Meetings) -> pl.DataFrame:
+def _exchanges(meetings: Collectives) -> pl.DataFrame:
     """One row a meeting: bytes over each rank's wire, time from last arrival to last end.
 
     `longest_ns` is the same from when the last rank may have begun to send.

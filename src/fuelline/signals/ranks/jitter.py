@@ -17,7 +17,7 @@ import polars as pl
 from fuelline.schema.diagnosis.findings import JitterForecast
 
 if TYPE_CHECKING:
-    from fuelline.timeline.collectives import Meetings
+    from fuelline.timeline.collectives import Collectives
 
 _FOLDS = (1, 2, 4, 8)
 """Now, and with so many times the ranks."""
@@ -29,7 +29,7 @@ _T_90 = 1.83
 """Student's t, 9 degrees of freedom, two-sided 90 %."""
 
 
-def forecast_jitter(meetings: Meetings, steps: pl.Series) -> list[JitterForecast]:
+def forecast_jitter(meetings: Collectives, steps: pl.Series) -> list[JitterForecast]:
     """Seconds per step that ranks wait for the slowest, now and with more of them.
 
     `steps` gives the step of each row of `meetings`. Empty if too few steps were matched.
@@ -42,7 +42,7 @@ def forecast_jitter(meetings: Meetings, steps: pl.Series) -> list[JitterForecast
     return [_forecast(draws, blocks, ranks, ranks * fold) for fold in _FOLDS]
 
 
-def _own_times(meetings: Meetings, steps: pl.Series) -> pl.DataFrame:
+def _own_times(meetings: Collectives, steps: pl.Series) -> pl.DataFrame:
     """Seconds that each rank needed for itself: a row a step, a column a rank.
 
     From the end of the last collective to the arrival at the next, summed over a step.

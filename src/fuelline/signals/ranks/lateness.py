@@ -18,13 +18,13 @@ from fuelline.schema.readings import Reading
 from fuelline.signals.ranks.exchange import fit_exchange
 from fuelline.signals.ranks.jitter import forecast_jitter
 from fuelline.signals.statistics import proportion, total
-from fuelline.timeline.collectives import Meetings, match_meetings
+from fuelline.timeline.collectives import Collectives, match_meetings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fuelline.signals.ranks.hosts import HostView
-    from fuelline.timeline.segments import Span, Tiling
+    from fuelline.timeline.segments import Span, StepSegments
 
 CLEARLY_LATE = 0.6
 """Of two ranks, one is a culprit if at least this share of the waiting, less its sampling error, is
@@ -38,7 +38,7 @@ class Comparison:
     """How ranks wait for each other, and the meetings that this was read off."""
 
     facts: SyncFacts
-    meetings: Meetings
+    meetings: Collectives
 
 
 def compare_ranks(hosts: Sequence[HostView]) -> Comparison:
@@ -58,7 +58,7 @@ def compare_ranks(hosts: Sequence[HostView]) -> Comparison:
 
 
 def _measure(
-    hosts: Sequence[HostView], meetings: Meetings, spans: Mapping[int, Span], wall_ns: int
+    hosts: Sequence[HostView], meetings: Collectives, spans: Mapping[int, Span], wall_ns: int
 ) -> SyncFacts:
     ranks = sorted(spans)
     blamed = _blame(meetings)
@@ -114,7 +114,7 @@ def _find_culprits(blamed: pl.DataFrame, spans: Mapping[int, Span]) -> list[Culp
     return culprits
 
 
-def _blame(meetings: Meetings) -> pl.DataFrame:
+def _blame(meetings: Collectives) -> pl.DataFrame:
     """One row a meeting: who came last, what the others waited together, and how long all of them.
 
     A rank that left before the last one came did not wait for it: the sender of a broadcast.
@@ -149,7 +149,9 @@ def _step_of(moments_ns: pl.Series, span: Span) -> pl.Series:
     return span.boundaries.search_sorted(moments_ns, side="left")
 
 
-def find_reason(comparison: Comparison, tilings: Mapping[int, Tiling], culprit: Culprit) -> Culprit:
+def find_reason(
+    comparison: Comparison, tilings: Mapping[int, StepSegments], culprit: Culprit
+) -> Culprit:
     """The culprit with the part of a step in which it spent longer than the others, and how much.
 
     `tilings` are its own and those of some others. Each tile counts for the meeting that follows
@@ -173,7 +175,7 @@ def find_reason(comparison: Comparison, tilings: Mapping[int, Tiling], culprit: 
     return msgspec.structs.replace(culprit, part=part, excess_seconds=seconds)
 
 
-def _parts_before(meetings_ns: pl.Series, tiling: Tiling) -> dict[str, float]:
+def _parts_before(meetings_ns: pl.Series, tiling: StepSegments) -> dict[str, float]:
     """Time of each part in the stretches that end with one of the meetings."""
     waits = tiling.tiles.filter(pl.col("part").is_in(_WAITING_PARTS))
     if not waits.height:

@@ -10,7 +10,7 @@ from fuelline.schema.diagnosis.findings import BudgetPart, StepStats, Window
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.wire import Flag, Kind
 from fuelline.signals.statistics import ratio, slope
-from fuelline.timeline.segments import PARTS, Tiling
+from fuelline.timeline.segments import PARTS, StepSegments
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import HotLine
@@ -45,7 +45,7 @@ def find_failed_hook(timeline: Timeline) -> Blindspot | None:
 
 
 def measure_budget(
-    tiling: Tiling,
+    tiling: StepSegments,
     loop_lines: list[HotLine],
     *,
     watched: bool,
@@ -94,7 +94,7 @@ def device_wait_frac(loop_lines: list[HotLine]) -> float:
     return waiting / (waiting + working) if waiting + working > 0 else 0.0
 
 
-def measure_window(timeline: Timeline, tiling: Tiling) -> Window:
+def measure_window(timeline: Timeline, tiling: StepSegments) -> Window:
     """The window inside the run, by the run's own clock."""
     run, excerpts = timeline.run, timeline.excerpts
     start_ns, end_ns = tiling.start_ns, tiling.end_ns
@@ -108,7 +108,7 @@ def measure_window(timeline: Timeline, tiling: Tiling) -> Window:
     )
 
 
-def measure_steps(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> StepStats:
+def measure_steps(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> StepStats:
     """Step times from boundary to boundary; the window's first boundary only starts the clock."""
     seconds = tiling.boundaries.diff().drop_nulls() / 1e9
     samples = training_batches(timeline, trainer).filter(
@@ -145,7 +145,7 @@ STALLS = (*_WAITS, "loop")
 """Parts in which the host does nothing for the device, which may still have work queued."""
 
 
-def step_table(tiling: Tiling) -> pl.DataFrame:
+def step_table(tiling: StepSegments) -> pl.DataFrame:
     """One row a step: nanoseconds of each stall, of collectives, compute_ns proper, wall_ns."""
     length = pl.col("end_ns") - pl.col("start_ns")
     return (
@@ -164,7 +164,7 @@ def step_table(tiling: Tiling) -> pl.DataFrame:
 
 def measure_hidden(
     trainer: Trainer,
-    tiling: Tiling,
+    tiling: StepSegments,
     device_idle: Signal = _NO_CLOCK,
     *,
     is_fed: bool = False,
@@ -208,7 +208,7 @@ def _rest_of_step(stall: str) -> pl.Expr:
     return pl.sum_horizontal("compute_ns", *others)
 
 
-def measure_carry(tiling: Tiling) -> float:
+def measure_carry(tiling: StepSegments) -> float:
     """How much shorter the host is held up in a step for what it waited just before, 0 to 1.
 
     A device with work in its queue goes on while the host waits for a batch or for other ranks, and
@@ -233,7 +233,7 @@ def measure_carry(tiling: Tiling) -> float:
     return min(1.0, -level[0]) if is_clear else 0.0
 
 
-def measure_wait(tiling: Tiling, hidden_frac: float = 0.0) -> Signal:
+def measure_wait(tiling: StepSegments, hidden_frac: float = 0.0) -> Signal:
     """Share of the window that the trainer sat in next() for training, less what was hidden."""
     steps = step_table(tiling)
     felt = steps["input"] * (1 - hidden_frac)

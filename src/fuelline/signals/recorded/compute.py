@@ -16,7 +16,7 @@ from fuelline.signals.statistics import ratio, total
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import HotLine
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 NODE_SPINS = 0.083
@@ -36,7 +36,7 @@ _LARGE_WAIT = 0.2
 
 
 def measure_compute(
-    timeline: Timeline, trainer: Trainer, tiling: Tiling, loop_lines: list[HotLine]
+    timeline: Timeline, trainer: Trainer, tiling: StepSegments, loop_lines: list[HotLine]
 ) -> ComputeFacts:
     """All that is known about the compute part of a step, waiting for the device included."""
     waiting = device_wait_frac(loop_lines)
@@ -76,7 +76,7 @@ def measure_compute(
     )
 
 
-def _core_wait_share(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+def _core_wait_share(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> Signal:
     grown = thread_growth(timeline, tiling, trainer.tid)
     if grown is None:
         return Missing(reason="the trainer's clocks were not read twice")
@@ -92,12 +92,12 @@ def _graph_nodes(timeline: Timeline, trainer: Trainer) -> Signal:
     return total(float(counted["a"].median()), "count", "backward.nodes", counted.height)  # type: ignore[arg-type]
 
 
-def _spent_ns(tiling: Tiling, *parts: str) -> float:
+def _spent_ns(tiling: StepSegments, *parts: str) -> float:
     tiles = tiling.tiles.filter(pl.col("part").is_in(parts))
     return float((tiles["end_ns"] - tiles["start_ns"]).sum())
 
 
-def _ran_when_ready(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> float:
+def _ran_when_ready(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> float:
     """Of the time that the trainer was ready to run: it had a core. 1 if that was not seen.
 
     On a crowded host a step takes longer without any more work in it; this takes the crowd out.
@@ -106,7 +106,7 @@ def _ran_when_ready(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> flo
     return oncpu / (oncpu + queued) if oncpu > 0 else 1.0
 
 
-def _node_seconds(tiling: Tiling, nodes: Signal, backwards: int, ran: float) -> Signal:
+def _node_seconds(tiling: StepSegments, nodes: Signal, backwards: int, ran: float) -> Signal:
     if isinstance(nodes, Missing) or not backwards:
         return Missing(reason="the graph was not counted")
     spent = _spent_ns(tiling, "forward", "backward") * ran
@@ -115,13 +115,13 @@ def _node_seconds(tiling: Tiling, nodes: Signal, backwards: int, ran: float) -> 
     )
 
 
-def _node_floor_ns(timeline: Timeline, tiling: Tiling) -> float:
+def _node_floor_ns(timeline: Timeline, tiling: StepSegments) -> float:
     spin_ns = usual(timeline, tiling, "core.spin_ns")
     return _NODE_FLOOR_NS if spin_ns is None else NODE_SPINS * spin_ns
 
 
 def _dispatch_share(
-    tiling: Tiling, nodes: Signal, backwards: int, *, floor_ns: float, compute_ns: float
+    tiling: StepSegments, nodes: Signal, backwards: int, *, floor_ns: float, compute_ns: float
 ) -> Signal:
     if isinstance(nodes, Missing) or not backwards or not compute_ns:
         return Missing(reason="the graph was not counted")
@@ -131,7 +131,7 @@ def _dispatch_share(
     return total(fixed / compute_ns, "frac", "optimizer and operator floor over compute", backwards)
 
 
-def _samples_by_step(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
+def _samples_by_step(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> pl.DataFrame:
     """Samples that each step consumed: | step | samples |."""
     batches = training_batches(timeline, trainer)
     used = _used_at(timeline, trainer, batches).filter(pl.col("used_ns") > tiling.start_ns)
@@ -169,7 +169,7 @@ def _used_at(timeline: Timeline, trainer: Trainer, batches: pl.DataFrame) -> pl.
     return batches.select("b", used_ns="end_ns")
 
 
-def _batch_samples(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+def _batch_samples(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> Signal:
     sizes = training_batches(timeline, trainer).filter(
         (pl.col("end_ns") > tiling.start_ns) & (pl.col("b") > 0)
     )["b"]
@@ -178,7 +178,7 @@ def _batch_samples(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Sign
     return total(_median(sizes), "count", "samples per batch", sizes.len())
 
 
-def _passes_per_batch(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+def _passes_per_batch(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> Signal:
     passes = timeline.table("events").filter(
         (pl.col("pid") == trainer.pid)
         & (pl.col("kind") == Kind.BACKWARD)

@@ -17,7 +17,7 @@ from fuelline.signals.statistics import total
 
 if TYPE_CHECKING:
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Span, Tiling
+    from fuelline.timeline.segments import Span, StepSegments
 
 
 _FEW_READINGS = 4
@@ -146,7 +146,7 @@ def _clocks(timeline: Timeline, span: Span) -> pl.DataFrame:
 _UNSEEN = Missing(reason="the observer left no counters for the window")
 
 
-def measure_cores(timeline: Timeline, tiling: Tiling, ranks: int) -> CoreFacts:
+def measure_cores(timeline: Timeline, tiling: StepSegments, ranks: int) -> CoreFacts:
     """Cores allowed, used, idle and taken by others, on average over the window."""
     limits = timeline.limits_within(tiling.start_ns, tiling.end_ns)
     used = _job_cores(timeline, tiling)
@@ -172,7 +172,7 @@ def measure_cores(timeline: Timeline, tiling: Tiling, ranks: int) -> CoreFacts:
     )
 
 
-def _job_cores(timeline: Timeline, tiling: Tiling) -> Signal:
+def _job_cores(timeline: Timeline, tiling: StepSegments) -> Signal:
     cpu_ns = process_growth(timeline, tiling, "cpu_ns")
     if cpu_ns is None:
         return _UNSEEN

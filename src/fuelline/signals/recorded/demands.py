@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.devices import DeviceFacts
     from fuelline.schema.diagnosis.facts import HotLine
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 _FEW_BATCHES = 5
@@ -40,7 +40,7 @@ _FEW_SAMPLES = 20
 def measure_demands(
     timeline: Timeline,
     trainer: Trainer,
-    tiling: Tiling,
+    tiling: StepSegments,
     fetches: Fetches,
     *,
     loop_lines: list[HotLine],
@@ -87,7 +87,7 @@ def measure_demands(
     )
 
 
-def _in_run(count: int, tiling: Tiling) -> int:
+def _in_run(count: int, tiling: StepSegments) -> int:
     """How many there were in the run, of which the tables may hold excerpts."""
     return round(count / tiling.kept_frac)
 
@@ -130,7 +130,11 @@ def _blocked_by(states: pl.DataFrame, blocked_frac: float) -> dict[str, Any]:
 
 
 def _handing_over(
-    timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetches, taken: pl.DataFrame
+    timeline: Timeline,
+    trainer: Trainer,
+    tiling: StepSegments,
+    fetches: Fetches,
+    taken: pl.DataFrame,
 ) -> dict[str, Any]:
     if not trainer.worker_pids:
         reason = Missing(reason="no workers: nothing is handed over")
@@ -187,7 +191,7 @@ def _after_pauses(cycles: pl.DataFrame) -> float:
 
 
 def _pausing(
-    timeline: Timeline, trainer: Trainer, tiling: Tiling, cycles: pl.DataFrame, batches: int
+    timeline: Timeline, trainer: Trainer, tiling: StepSegments, cycles: pl.DataFrame, batches: int
 ) -> dict[str, Any]:
     tiles = tiling.tiles.filter(pl.col("part").is_in(PAUSES))
     spent = {
@@ -220,14 +224,14 @@ def _pausing(
     }
 
 
-def _runnable(timeline: Timeline, tiling: Tiling) -> Signal:
+def _runnable(timeline: Timeline, tiling: StepSegments) -> Signal:
     cpu, queued = process_growth(timeline, tiling, "cpu_ns"), queued_growth(timeline, tiling)
     if cpu is None or queued is None:
         return Missing(reason="the observer left no clocks of the job's threads")
     return total((cpu + queued) / tiling.wall_ns, "count", "cpu and run queue of all threads")
 
 
-def _remembering(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> dict[str, Any]:
+def _remembering(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> dict[str, Any]:
     processes = timeline.table("processes").filter(pl.col("pid").is_in(trainer.worker_pids))
     sizes = processes.group_by("pid").agg(pl.col("rss_bytes").last())["rss_bytes"]
     limits = timeline.limits_within(tiling.start_ns, tiling.end_ns)
@@ -246,7 +250,9 @@ def _remembering(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> dict[s
     }
 
 
-def _copying(timeline: Timeline, trainer: Trainer, tiling: Tiling, batches: int) -> dict[str, Any]:
+def _copying(
+    timeline: Timeline, trainer: Trainer, tiling: StepSegments, batches: int
+) -> dict[str, Any]:
     mine = timeline.table("events").filter(
         (pl.col("pid") == trainer.pid)
         & (pl.col("kind") == Kind.COPY)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.devices import DeviceFacts
     from fuelline.schema.diagnosis.facts import HotLine
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 COUNTED = "utilisation of the device"
@@ -82,7 +82,7 @@ class DeviceTime:
     """In the loop's own time: all waits for the device together."""
 
 
-def cut_cycles(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
+def cut_cycles(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> pl.DataFrame:
     """One row a training batch: launch_ns (it arrived), asked_ns (the next was asked for), next_ns.
 
     `number` counts the batches of the run. And what the trainer did between the first two: loop_ns,

@@ -15,7 +15,7 @@ from fuelline.signals.statistics import total
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import HotLine
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 STORAGE_STATES = ("read", "fault", "socket")
@@ -52,7 +52,7 @@ class Fetches:
 
 
 def collect_fetches(
-    timeline: Timeline, trainer: Trainer, tiling: Tiling, lines: list[HotLine]
+    timeline: Timeline, trainer: Trainer, tiling: StepSegments, lines: list[HotLine]
 ) -> Fetches:
     """Pick out what concerns the training loader.
 

@@ -17,7 +17,7 @@ from fuelline.timeline.intervals import covered_ns, merge, total_ns
 if TYPE_CHECKING:
     from fuelline.signals.recorded.fetches import Fetches
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 _FEW_SAMPLES = 20
@@ -37,7 +37,7 @@ _BLOCKED_FRAC = 0.2
 def measure_input(
     timeline: Timeline,
     trainer: Trainer,
-    tiling: Tiling,
+    tiling: StepSegments,
     fetches: Fetches,
     *,
     hidden_frac: float,
@@ -77,7 +77,7 @@ def measure_input(
     )
 
 
-def keeps_up(timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetches) -> bool:
+def keeps_up(timeline: Timeline, trainer: Trainer, tiling: StepSegments, fetches: Fetches) -> bool:
     """Whether batches were ready while the trainer took them: workers had nothing to do.
 
     By what they were seen doing meanwhile; where the trainer waited too little for that, by the
@@ -100,7 +100,9 @@ def keeps_up(timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetc
     return isinstance(pickled, Reading) and pickled.value < _PICKLING
 
 
-def measure_busy(timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetches) -> Signal:
+def measure_busy(
+    timeline: Timeline, trainer: Trainer, tiling: StepSegments, fetches: Fetches
+) -> Signal:
     """Of the workers' time: in a fetch or serialising, by their own clocks."""
     if not fetches.rows.height:
         return Missing(reason="no fetch ended inside the window")
@@ -110,7 +112,7 @@ def measure_busy(timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: 
     return total(share, "frac", "fetches over workers", fetches.rows.height)
 
 
-def find_handoffs(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
+def find_handoffs(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> pl.DataFrame:
     """Batches that workers serialised inside the window."""
     return timeline.table("events").filter(
         (pl.col("kind") == Kind.HANDOFF)
@@ -119,7 +121,7 @@ def find_handoffs(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.Da
     )
 
 
-def _batches_within(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> pl.DataFrame:
+def _batches_within(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> pl.DataFrame:
     return training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
     )
@@ -215,7 +217,7 @@ def _known_ratio(rows: pl.DataFrame, part: str, whole: str, origin: str) -> Sign
 
 
 def _pickle_share(
-    timeline: Timeline, trainer: Trainer, tiling: Tiling, batches: pl.DataFrame
+    timeline: Timeline, trainer: Trainer, tiling: StepSegments, batches: pl.DataFrame
 ) -> Signal:
     if not trainer.worker_pids:
         return Missing(reason="no workers, nothing is pickled")
@@ -228,7 +230,7 @@ def _pickle_share(
     )
 
 
-def _pickled_bytes(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal:
+def _pickled_bytes(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> Signal:
     sizes = find_handoffs(timeline, trainer, tiling)["a"]
     if not sizes.len():
         return Missing(reason="no batch was pickled inside the window")

@@ -16,7 +16,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from fuelline.signals.recorded.stack_samples import (
-    Spot,
+    SampleKey,
     comes_before,
     find_loop_stage,
     find_most_common,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import HotLine
     from fuelline.signals.recorded.stack_samples import Frame
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 _FETCH = re.compile(r"/torch/utils/data/_utils/fetch\.py$")
@@ -52,10 +52,10 @@ _READER_TEXT = re.compile(
 _SLEEP_TEXT = re.compile(r"\bsleep\(")
 
 
-def find_fetch_lines(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> list[HotLine]:
+def find_fetch_lines(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> list[HotLine]:
     """Hottest lines of user code inside fetches, in workers or in the trainer with 0 workers."""
     pids = trainer.worker_pids or (trainer.pid,)
-    hits: Counter[Spot] = Counter()
+    hits: Counter[SampleKey] = Counter()
     for frames, count in find_stacks(timeline, tiling, pids):
         start = next((at for at, frame in enumerate(frames) if _FETCH.search(frame.file)), None)
         if start is not None:
@@ -63,12 +63,12 @@ def find_fetch_lines(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> li
     return rank_lines(hits, timeline.source_lines)
 
 
-def find_loop_lines(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> list[HotLine]:
+def find_loop_lines(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> list[HotLine]:
     """Hottest lines of the trainer's own loop: outside loader, backward, optimizer, saving.
 
     A model that is called after the backward pass is evaluated there, which is the loop's own.
     """
-    hits: Counter[Spot] = Counter()
+    hits: Counter[SampleKey] = Counter()
     stacks = list(find_stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid))
     backward = find_most_common(stacks, "backward", timeline.source_lines)
     for frames, count in stacks:
@@ -80,8 +80,8 @@ def find_loop_lines(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> lis
     return rank_lines(hits, timeline.source_lines)
 
 
-def _fetch_spot(below: list[Frame], fetch: Frame, sources: Mapping[str, str]) -> Spot:
-    spot = find_user_line(below) or Spot(fetch.place, fetch.function, own=False, stage="")
+def _fetch_spot(below: list[Frame], fetch: Frame, sources: Mapping[str, str]) -> SampleKey:
+    spot = find_user_line(below) or SampleKey(fetch.place, fetch.function, own=False, stage="")
     innermost = sources.get(below[-1].place, "") if below else ""
     text = sources.get(spot.place, "") if spot.own else innermost
     return spot._replace(stage=_fetch_stage(below, text))

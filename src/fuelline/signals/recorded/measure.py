@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import BudgetPart
     from fuelline.schema.run.recording import LoaderFacts
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 
 def measure(
     timeline: Timeline,
     trainer: Trainer,
-    tiling: Tiling,
+    tiling: StepSegments,
     sync: SyncFacts | None = None,
     ranks_here: int = 1,
 ) -> Facts:
@@ -120,7 +120,7 @@ def measure(
     )
 
 
-def _most_idle(demands: DemandFacts, tiling: Tiling, *, is_queued: bool) -> float:
+def _most_idle(demands: DemandFacts, tiling: StepSegments, *, is_queued: bool) -> float:
     """Of the window: the device had nothing to do, at most; 1 if the host could not tell.
 
     Its time for a batch is taken at the lower end, or as it is if other evidence says that the

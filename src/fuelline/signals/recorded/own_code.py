@@ -24,7 +24,7 @@ import polars as pl
 
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.signals.recorded.stack_samples import (
-    Spot,
+    SampleKey,
     comes_before,
     find_loop_stage,
     find_most_common,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from fuelline.schema.readings import Signal
     from fuelline.signals.recorded.stack_samples import Frame
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 _NOT_OURS_TO_COUNT = ("loop", "validation", "garbage collection")
@@ -73,7 +73,7 @@ class OwnCode:
     """`transform`: before the model is called, `loop`: after it. Shares are of own code."""
 
 
-def measure_queue_wait(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> Signal | None:
+def measure_queue_wait(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> Signal | None:
     """Of the window: the trainer waits for another thread, which takes the batches from the loader.
 
     None if it takes them itself. By stack samples alone, because the hooks see the other thread's
@@ -99,7 +99,7 @@ def measure_queue_wait(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> 
     )
 
 
-def find_own_code(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> OwnCode:
+def find_own_code(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> OwnCode:
     """What stack samples show of it; nothing if that may be chance."""
     stacks = list(find_stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid))
     total = sum(count for _, count in stacks)
@@ -114,7 +114,7 @@ def find_own_code(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> OwnCo
     if not isinstance(everywhere, Reading) or (everywhere.low or 0.0) <= elsewhere or not forward:
         return OwnCode()
     share = min(everywhere.value - elsewhere, sum(n for _, n in within) / total)
-    hits: Counter[Spot] = Counter()
+    hits: Counter[SampleKey] = Counter()
     for frames, count in within:
         spot = find_user_line(frames)
         if spot is not None:
@@ -153,7 +153,9 @@ def _is_own(frames: list[Frame], sources: Mapping[str, str]) -> bool:
     return not is_other
 
 
-def _shares_while_sampled(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> dict[str, float]:
+def _shares_while_sampled(
+    timeline: Timeline, trainer: Trainer, tiling: StepSegments
+) -> dict[str, float]:
     """Of the time in which stacks were sampled: spent in each part."""
     rows = timeline.table("stacks").filter(
         (pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid)

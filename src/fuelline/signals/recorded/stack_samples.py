@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
 
 _FRAME = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$", re.DOTALL)
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3|^<|/fuelline/record/hooks/")
@@ -46,7 +46,7 @@ class Frame(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
-class Spot(NamedTuple):
+class SampleKey(NamedTuple):
     """What samples are counted by."""
 
     place: str
@@ -57,7 +57,7 @@ class Spot(NamedTuple):
 
 
 def find_stacks(
-    timeline: Timeline, tiling: Tiling, pids: Iterable[int], tid: int | None = None
+    timeline: Timeline, tiling: StepSegments, pids: Iterable[int], tid: int | None = None
 ) -> Iterable[tuple[list[Frame], int]]:
     """Stacks of these processes in the window, outermost frame first, with their counts."""
     rows = timeline.table("stacks").filter(
@@ -73,13 +73,13 @@ def find_stacks(
             yield frames, count
 
 
-def find_user_line(frames: list[Frame]) -> Spot | None:
+def find_user_line(frames: list[Frame]) -> SampleKey | None:
     """The deepest line of user code."""
     for depth in range(len(frames) - 1, -1, -1):
         frame = frames[depth]
         if not _LIBRARY.search(frame.file):
             inner = [other for other in frames[depth + 1 :] if not _TOOLKIT.search(other.file)]
-            return Spot(frame.place, frame.function, own=not inner, stage="")
+            return SampleKey(frame.place, frame.function, own=not inner, stage="")
     return None
 
 
@@ -118,7 +118,7 @@ def comes_before(frames: list[Frame], other: list[Frame] | None) -> bool | None:
     return None
 
 
-def rank_lines(hits: Counter[Spot], sources: Mapping[str, str]) -> list[HotLine]:
+def rank_lines(hits: Counter[SampleKey], sources: Mapping[str, str]) -> list[HotLine]:
     """The hottest first."""
     total = sum(hits.values())
     return [

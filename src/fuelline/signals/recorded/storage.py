@@ -18,7 +18,7 @@ from fuelline.timeline.intervals import mean_overlap
 
 if TYPE_CHECKING:
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 _ENOUGH_FETCHES = 20
@@ -39,7 +39,11 @@ server the mean queue is more than two requests long."""
 
 
 def measure_storage(
-    timeline: Timeline, trainer: Trainer, tiling: Tiling, fetches: Fetches, place: PlaceFacts | None
+    timeline: Timeline,
+    trainer: Trainer,
+    tiling: StepSegments,
+    fetches: Fetches,
+    place: PlaceFacts | None,
 ) -> StorageFacts:
     """Everything about storage that rules ask for."""
     rows = fetches.rows.filter(pl.col("read_bytes") >= 0)
@@ -100,7 +104,7 @@ def _per_read(rows: pl.DataFrame, reads: Signal, seconds: float) -> dict[str, Si
     }
 
 
-def _disk_rate(timeline: Timeline, tiling: Tiling) -> Signal:
+def _disk_rate(timeline: Timeline, tiling: StepSegments) -> Signal:
     read = process_growth(timeline, tiling, "disk_read_bytes")
     if read is None:
         return Missing(reason="the kernel gave no I/O counters of the job's processes")
@@ -140,7 +144,7 @@ def _saturation(rows: pl.DataFrame) -> Signal:
 
 
 def _limit_use(
-    timeline: Timeline, tiling: Tiling, place: PlaceFacts | None
+    timeline: Timeline, tiling: StepSegments, place: PlaceFacts | None
 ) -> tuple[Signal, str | None]:
     """Achieved rate over the tightest read limit that the job's cgroup sets for a device.
 
@@ -161,7 +165,7 @@ def _limit_use(
 
 
 def _cap_uses(
-    timeline: Timeline, tiling: Tiling, device: str, caps: dict[str, float]
+    timeline: Timeline, tiling: StepSegments, device: str, caps: dict[str, float]
 ) -> list[tuple[float, str]]:
     own = process_growth(timeline, tiling, "disk_read_bytes")
     moved = _largest(
@@ -180,7 +184,7 @@ def _cap_uses(
     return uses
 
 
-def _rate(timeline: Timeline, tiling: Tiling, name: str) -> float | None:
+def _rate(timeline: Timeline, tiling: StepSegments, name: str) -> float | None:
     """Per second, on average or usually: who stops now and then is at the limit all the same."""
     grown = growth(timeline, tiling, name)
     mean = None if grown is None else grown / (tiling.wall_ns / 1e9)
@@ -192,14 +196,14 @@ def _largest(*values: float | None) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _device_busy(timeline: Timeline, tiling: Tiling, place: PlaceFacts | None) -> Signal:
+def _device_busy(timeline: Timeline, tiling: StepSegments, place: PlaceFacts | None) -> Signal:
     busy_ms = None if place is None else growth(timeline, tiling, f"disk.{place.device}.busy_ms")
     if busy_ms is None:
         return Missing(reason="not a local block device")
     return total(min(1.0, busy_ms * 1e6 / tiling.wall_ns), "frac", "disk.busy_ms")
 
 
-def _device_queue(timeline: Timeline, tiling: Tiling, place: PlaceFacts | None) -> Signal:
+def _device_queue(timeline: Timeline, tiling: StepSegments, place: PlaceFacts | None) -> Signal:
     name = None if place is None else f"disk.{place.device}.weighted_ms"
     weighted_ms = None if name is None else growth(timeline, tiling, name)
     if weighted_ms is None:
@@ -209,7 +213,7 @@ def _device_queue(timeline: Timeline, tiling: Tiling, place: PlaceFacts | None) 
 
 def _others(
     timeline: Timeline,
-    tiling: Tiling,
+    tiling: StepSegments,
     place: PlaceFacts | None,
     *,
     limit_use: Signal,
@@ -239,7 +243,7 @@ def _others(
 
 
 def _share_of_others(
-    timeline: Timeline, tiling: Tiling, place: PlaceFacts, prefix: str, operation_counter: str
+    timeline: Timeline, tiling: StepSegments, place: PlaceFacts, prefix: str, operation_counter: str
 ) -> Signal:
     """By bytes or operations, whichever is more; the job's own operations are an upper bound."""
     operations = growth(timeline, tiling, f"{prefix}.{operation_counter}")
@@ -257,7 +261,7 @@ def _share_of_others(
 
 
 def _crowd(
-    timeline: Timeline, tiling: Tiling, place: PlaceFacts, in_flight: Signal
+    timeline: Timeline, tiling: StepSegments, place: PlaceFacts, in_flight: Signal
 ) -> tuple[Signal, str | None]:
     """Threads outside the job that are blocked on the same mount, against the job's own."""
     others = timeline.table("others").filter(
@@ -284,7 +288,7 @@ _EVICTIONS = (
 """What grows when the kernel drops pages: at the limit of a group, or when the host runs short."""
 
 
-def _refault_share(timeline: Timeline, tiling: Tiling) -> Signal:
+def _refault_share(timeline: Timeline, tiling: StepSegments) -> Signal:
     """Over the second half of the window: nothing can be refaulted before it was read once.
 
     The counters are those of a group or of the whole host, and so of others too. But what the
@@ -305,7 +309,7 @@ def _refault_share(timeline: Timeline, tiling: Tiling) -> Signal:
     return total(min(1.0, pages * _PAGE_BYTES / read), "frac", "refaults over disk reads")
 
 
-def _memory_use(timeline: Timeline, tiling: Tiling) -> Signal:
+def _memory_use(timeline: Timeline, tiling: StepSegments) -> Signal:
     limits = timeline.limits_within(tiling.start_ns, tiling.end_ns)
     limit = None if limits is None else limits.memory_limit_bytes
     used = latest(timeline, "cgroup.memory.usage_bytes")

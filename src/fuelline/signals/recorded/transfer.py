@@ -13,11 +13,11 @@ from fuelline.signals.statistics import ratio, total
 
 if TYPE_CHECKING:
     from fuelline.timeline import Timeline
-    from fuelline.timeline.segments import Tiling
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
 
-def measure_transfer(timeline: Timeline, trainer: Trainer, tiling: Tiling) -> TransferFacts:
+def measure_transfer(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> TransferFacts:
     """Copies, synchronisations and the device's own clock, in the window."""
     mine = timeline.table("events").filter(
         (pl.col("pid") == trainer.pid)
@@ -43,7 +43,7 @@ def _without(copies: pl.DataFrame, flag: Flag) -> Signal:
     return ratio(copies["dur_ns"] * lacks, copies["dur_ns"], "frac", f"copies without {flag.name}")
 
 
-def _syncs_per_step(mine: pl.DataFrame, tiling: Tiling) -> Signal:
+def _syncs_per_step(mine: pl.DataFrame, tiling: StepSegments) -> Signal:
     steps = tiling.boundaries.len() - 1
     syncs = mine.filter(pl.col("kind") == Kind.SYNC).height
     return total(syncs / steps, "count", "synchronisations over steps", syncs)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fuelline.schema.diagnosis.findings import Limit, Stage
-    from fuelline.signals.traced.collectives import Meetings
+    from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.ledger import Account
 
 _CLEARLY = 0.6
@@ -51,7 +51,7 @@ _STAGES: Mapping[str, tuple[Stage, Limit]] = {
 }
 
 
-def find_culprits(meetings: Meetings, accounts: Mapping[int, Account]) -> list[LateRank]:
+def find_culprits(meetings: TracedCollectives, accounts: Mapping[int, Account]) -> list[LateRank]:
     """Ranks that clearly make the others wait, the costliest first."""
     lates = _lates(meetings)
     everything = float(lates["caused_ns"].sum())
@@ -71,7 +71,7 @@ def find_culprits(meetings: Meetings, accounts: Mapping[int, Account]) -> list[L
     return found
 
 
-def _lates(meetings: Meetings) -> pl.DataFrame:
+def _lates(meetings: TracedCollectives) -> pl.DataFrame:
     """| last | caused_ns | first_ns | last_ns |: one row a meeting."""
     return (
         meetings.frame.group_by(_KEY, maintain_order=True)

@@ -18,7 +18,7 @@ from fuelline.signals.traced.names import COMMUNICATION
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fuelline.signals.traced.lane import Lane
+    from fuelline.signals.traced.lane import DeviceLane
 
 _KEY = ("text", "clique", "number")
 _TOGETHER_NS = 100_000
@@ -39,7 +39,7 @@ _EMPTY = {
 
 
 @dataclass(frozen=True)
-class Meetings:
+class TracedCollectives:
     """One row a rank and collective, on the first rank's clock.
 
     | rank | row | device | start_ns | end_ns | text | clique | number | shortest_ns | wait_ns | ...
@@ -59,11 +59,11 @@ class Meetings:
         return self.frame.select(_KEY).unique().height
 
 
-def match_meetings(lanes: Sequence[Lane]) -> Meetings:
+def match_meetings(lanes: Sequence[DeviceLane]) -> TracedCollectives:
     """Match all communication of these ranks."""
     came = pl.concat([pl.DataFrame(schema=_EMPTY), *(_arrivals(lane) for lane in lanes)])
     if came["rank"].n_unique() < 2:
-        return Meetings(_judge(came.clear()), [], {})
+        return TracedCollectives(_judge(came.clear()), [], {})
     matched = _match(came, lanes)
     guesses = _guess_shifts(came, matched)
     if guesses:
@@ -79,10 +79,10 @@ def match_meetings(lanes: Sequence[Lane]) -> Meetings:
     refined = {clock.rank: clock.shift_ns - guesses.get(clock.rank, 0) for clock in clocks}
     shifts = {clock.rank: clock.shift_ns for clock in clocks}
     offsets = {lane.rank: lane.facts.origin_ns + shifts.get(lane.rank, 0) for lane in lanes}
-    return Meetings(_judge(_shifted(matched, refined)), clocks, offsets)
+    return TracedCollectives(_judge(_shifted(matched, refined)), clocks, offsets)
 
 
-def _match(came: pl.DataFrame, lanes: Sequence[Lane]) -> pl.DataFrame:
+def _match(came: pl.DataFrame, lanes: Sequence[DeviceLane]) -> pl.DataFrame:
     matched = _by_sequence(came, lanes)
     rest = came.join(matched, on=("rank", "row"), how="anti")
     return pl.concat([matched, _by_order(rest)])
@@ -114,7 +114,7 @@ def _guess_shifts(came: pl.DataFrame, matched: pl.DataFrame) -> dict[int, int]:
     return found
 
 
-def _arrivals(lane: Lane) -> pl.DataFrame:
+def _arrivals(lane: DeviceLane) -> pl.DataFrame:
     return (
         lane.events.with_row_index("row")
         .filter(pl.col("family") == COMMUNICATION)
@@ -130,7 +130,7 @@ def _arrivals(lane: Lane) -> pl.DataFrame:
     )
 
 
-def _by_sequence(came: pl.DataFrame, lanes: Sequence[Lane]) -> pl.DataFrame:
+def _by_sequence(came: pl.DataFrame, lanes: Sequence[DeviceLane]) -> pl.DataFrame:
     """Those whose group and place in it were recorded."""
     known = [
         lane.events.with_row_index("row")
@@ -232,7 +232,7 @@ def _judge(matched: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def find_communicating(lanes: Sequence[Lane]) -> set[str]:
+def find_communicating(lanes: Sequence[DeviceLane]) -> set[str]:
     """Kernels that behave like collectives: ranks leave them together however early they came."""
     unknown = pl.concat(
         [

@@ -25,7 +25,7 @@ from fuelline.timeline.intervals import (
 )
 
 if TYPE_CHECKING:
-    from fuelline.signals.traced.host import Host
+    from fuelline.signals.traced.host import HostActivity
 
 _LATENCY_NS = 20_000
 """From a launching call to the start of its kernel on an idle device takes 5 to 20 us."""
@@ -69,7 +69,7 @@ class Gaps:
         return merge(self.pieces.filter(pl.col("cause") == cause))
 
 
-def find_gaps(events: pl.DataFrame, host: Host, boundaries_ns: pl.Series) -> Gaps:
+def find_gaps(events: pl.DataFrame, host: HostActivity, boundaries_ns: pl.Series) -> Gaps:
     """Split the idle time between a device's first and last event by cause."""
     gaps = subtract(span_of(events), merge(events))
     found = [nothing().with_columns(cause=pl.lit(None, CAUSE))]
@@ -78,7 +78,7 @@ def find_gaps(events: pl.DataFrame, host: Host, boundaries_ns: pl.Series) -> Gap
 
 
 def _explain(
-    gaps: pl.DataFrame, events: pl.DataFrame, host: Host, boundaries_ns: pl.Series
+    gaps: pl.DataFrame, events: pl.DataFrame, host: HostActivity, boundaries_ns: pl.Series
 ) -> pl.DataFrame:
     """Pieces of some of the gaps, in order."""
     loading = intersect(gaps, host.sets[_LOADER])
@@ -94,7 +94,7 @@ def _explain(
     return pl.concat(pieces).sort("start_ns").with_columns(pl.col("cause").cast(CAUSE))
 
 
-def _phases(gaps: pl.DataFrame, events: pl.DataFrame, host: Host) -> pl.DataFrame:
+def _phases(gaps: pl.DataFrame, events: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
     """| start_ns | end_ns | phase |: host, launch latency, dependency on the device."""
     starts = events["start_ns"]
     first = int(starts.search_sorted(gaps["end_ns"][0], side="left"))
@@ -136,7 +136,7 @@ def _phase(cut: pl.DataFrame, start: str, end: str, phase: str) -> pl.DataFrame:
 
 
 def _blame_host(
-    hosts_time: pl.DataFrame, gaps: pl.DataFrame, host: Host, boundaries_ns: pl.Series
+    hosts_time: pl.DataFrame, gaps: pl.DataFrame, host: HostActivity, boundaries_ns: pl.Series
 ) -> pl.DataFrame:
     """What the host did in the time that is its fault."""
     recorded = pl.DataFrame(

@@ -29,7 +29,7 @@ _COUNT_THREADS = r"^hip(Ext|Hcc)ModuleLaunchKernel$"
 
 
 @dataclass(frozen=True)
-class Host:
+class HostActivity:
     """One rank's host side."""
 
     launches: pl.DataFrame
@@ -49,7 +49,7 @@ class Host:
     """Launches of graphs, whether kernels were recorded for them or not."""
     events: int
 
-    def settled(self) -> Host:
+    def settled(self) -> HostActivity:
         """The same without what only the accounts of its devices needed: much of the memory."""
         graphs = self.launches[self.launches["is_graph"].arg_true()]
         return replace(self, launches=graphs, sets={})
@@ -58,7 +58,7 @@ class Host:
 _CALL_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind", "correlation")
 
 
-def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
+def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     """Read a rank's host events twice: for the launches, then for what its threads did.
 
     `correlations` are those of its device events, in order.
@@ -87,7 +87,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> Host:
         pl.col("name").is_in(_matching(texts, _COUNT_THREADS)).alias("in_threads"),
     ).drop("name")
     del found
-    return Host(
+    return HostActivity(
         launches=told,
         sets=_read_sets(trace, rank, texts, threads),
         threads=threads,
@@ -186,7 +186,7 @@ def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> 
     return coded.filter(matters).select("start_ns", "end_ns", "name", "code")
 
 
-def find_during(trace: Trace, rank: int, host: Host, gaps: Gaps) -> dict[str, str]:
+def find_during(trace: Trace, rank: int, host: HostActivity, gaps: Gaps) -> dict[str, str]:
     """For each cause the host event that most of its longest idle stretches lay under."""
     texts = trace.texts(rank)
     by_name = _codes_by_name(texts)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fuelline.schema.run.trace import ChipFacts
-    from fuelline.signals.traced.lane import Lane
+    from fuelline.signals.traced.lane import DeviceLane
     from fuelline.timeline.trace import Trace
 
 
@@ -31,7 +31,7 @@ _MOSTLY = 0.5
 
 
 def rank_kernels(
-    trace: Trace, lanes: Sequence[Lane]
+    trace: Trace, lanes: Sequence[DeviceLane]
 ) -> tuple[list[KernelFacts], list[KernelFacts]]:
     """The top kernels by time, and all classes."""
     events = _together([_worked(trace, lane) for lane in lanes])
@@ -42,7 +42,7 @@ def rank_kernels(
     )
 
 
-def _worked(trace: Trace, lane: Lane) -> pl.DataFrame:
+def _worked(trace: Trace, lane: DeviceLane) -> pl.DataFrame:
     """Device events with the work of the operator they belong to, if it launched only them."""
     events = lane.events.select(
         "text",
@@ -134,7 +134,7 @@ _WORKING = ("attention", "convolution", "gemm")
 _CALL_COLUMNS = ("start_ns", "kind", "correlation")
 
 
-def find_work(trace: Trace, lane: Lane, took_ns: pl.Series) -> pl.DataFrame:
+def find_work(trace: Trace, lane: DeviceLane, took_ns: pl.Series) -> pl.DataFrame:
     """| row | flops | least_bytes | of the events that do an operator's work."""
     ops = (
         trace.table("ops", lane.rank)

@@ -52,7 +52,7 @@ _VOID = pl.Series("name", [], dtype=pl.UInt32)
 
 
 @dataclass(frozen=True)
-class Lane:
+class DeviceLane:
     """A rank's device events."""
 
     facts: RankFacts
@@ -77,7 +77,7 @@ class Lane:
         is_mine = rows["device"] == device
         return rows if is_mine.all() else rows.filter(is_mine)
 
-    def with_communicating(self, texts: Collection[str]) -> Lane:
+    def with_communicating(self, texts: Collection[str]) -> DeviceLane:
         """The same, with kernels of these names known to communicate."""
         if not texts:
             return self
@@ -85,7 +85,7 @@ class Lane:
         is_one = text.is_in(list(texts)) & (pl.col("family") == COMPUTE)
         return replace(self, events=_communicate(self.events, is_one, BY_BEHAVIOUR))
 
-    def with_graphs(self, launches: pl.DataFrame) -> Lane:
+    def with_graphs(self, launches: pl.DataFrame) -> DeviceLane:
         """The same, with the graph's launch as `graph` where the trace names no graph."""
         graphs = launches.filter("is_graph")["correlation"]
         if not graphs.len():
@@ -95,7 +95,7 @@ class Lane:
             self, events=self.events.with_columns(pl.coalesce("graph", from_graph).alias("graph"))
         )
 
-    def with_blocks(self, launches: pl.DataFrame) -> Lane:
+    def with_blocks(self, launches: pl.DataFrame) -> DeviceLane:
         """The same, with grids of AMD's chips in blocks; null where that cannot be told.
 
         Its tracer copies the grid from the launching call, and calls count differently. A trace
@@ -120,7 +120,7 @@ class Lane:
         return replace(self, events=events.with_columns(told.alias("blocks")).drop("in_threads"))
 
 
-def read_lane(trace: Trace, facts: RankFacts) -> Lane:
+def read_lane(trace: Trace, facts: RankFacts) -> DeviceLane:
     """All device events of a rank, classified, sorted by start."""
     texts = trace.texts(facts.rank)
     events = _in_order(pl.concat([_no_events(), *trace.parts("device", facts.rank, _COLUMNS)]))
@@ -138,7 +138,7 @@ def read_lane(trace: Trace, facts: RankFacts) -> Lane:
     if operators.len():
         is_one = (pl.col("class") == "other") & pl.col("external").is_in(operators.implode())
         events = _communicate(events, is_one, _BY_OPERATOR)
-    return Lane(facts, events)
+    return DeviceLane(facts, events)
 
 
 def _in_order(events: pl.DataFrame) -> pl.DataFrame:

@@ -22,9 +22,9 @@ from fuelline.timeline.intervals import (
 )
 
 if TYPE_CHECKING:
-    from fuelline.signals.traced.collectives import Meetings
+    from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.gaps import Gaps
-    from fuelline.signals.traced.lane import Lane
+    from fuelline.signals.traced.lane import DeviceLane
 
 _BUSY_PARTS = (
     "useful compute",
@@ -56,7 +56,7 @@ class Account:
         return pl.concat([self.pieces.select(columns), idle]).sort("start_ns")
 
 
-def keep_account(lane: Lane, device: int, gaps: Gaps, meetings: Meetings) -> Account:
+def keep_account(lane: DeviceLane, device: int, gaps: Gaps, meetings: TracedCollectives) -> Account:
     """The ledger of one device of a rank, whose idle time is explained already."""
     events = lane.of(device)
     busy = subtract(span_of(events), gaps.gaps)
@@ -86,7 +86,7 @@ def keep_account(lane: Lane, device: int, gaps: Gaps, meetings: Meetings) -> Acc
     return Account(ledger, events, gaps, pieces)
 
 
-def _split(talks: pl.DataFrame, rank: int, meetings: Meetings) -> list[pl.DataFrame]:
+def _split(talks: pl.DataFrame, rank: int, meetings: TracedCollectives) -> list[pl.DataFrame]:
     """Communication in the order of _BUSY_PARTS, split where its meeting is known."""
     met = meetings.frame.filter(pl.col("rank") == rank).select("row", "shortest_ns")
     talks = talks.join(met, on="row", how="left")

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from fuelline.schema.diagnosis.findings import LateRank
     from fuelline.schema.run.trace import Quality
-    from fuelline.signals.traced.collectives import Meetings
-    from fuelline.signals.traced.host import Host
-    from fuelline.signals.traced.lane import Lane
+    from fuelline.signals.traced.collectives import TracedCollectives
+    from fuelline.signals.traced.host import HostActivity
+    from fuelline.signals.traced.lane import DeviceLane
     from fuelline.signals.traced.ledger import Account
-    from fuelline.signals.traced.steps import Steps
+    from fuelline.signals.traced.steps import TracedSteps
     from fuelline.signals.traced.survey import Survey
     from fuelline.timeline.trace import Trace
 
@@ -51,7 +51,7 @@ class _Findings:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTrace:
     """Facts for the rules, and what the report shows beside them."""
 
     facts: Facts
@@ -59,12 +59,12 @@ class Measured:
     collectives: Collectives
 
 
-def measure_trace(trace: Trace) -> Measured:
+def measure_trace(trace: Trace) -> MeasuredTrace:
     """Everything that a trace tells."""
     return measure_survey(survey_trace(trace))
 
 
-def measure_survey(survey: Survey) -> Measured:
+def measure_survey(survey: Survey) -> MeasuredTrace:
     """The same after a first look."""
     trace = survey.trace
     lanes, hosts, meetings = survey.lanes, survey.hosts, survey.meetings
@@ -90,7 +90,7 @@ def measure_survey(survey: Survey) -> Measured:
         communication=_libraries(lanes),
     )
     signals = _signals(found, hosts, lanes, culprits, quality)
-    return Measured(
+    return MeasuredTrace(
         _facts(found, steps, signals), answer, _collectives(found, meetings, culprits, lanes)
     )
 
@@ -111,7 +111,9 @@ def _blinded(device: DeviceFacts, quality: Sequence[Quality]) -> DeviceFacts:
     )
 
 
-def _describe(trace: Trace, lane: Lane, host: Host, account: Account, found: _Findings) -> None:
+def _describe(
+    trace: Trace, lane: DeviceLane, host: HostActivity, account: Account, found: _Findings
+) -> None:
     """One device: its ladder, and its idle gaps with their causes."""
     chips = {chip.device: chip for chip in lane.facts.chips}
     ledger = account.ledger
@@ -159,7 +161,7 @@ def _gap_causes(account: Account, during: Mapping[str, str]) -> list[GapCause]:
     return sorted(found, key=lambda each: (-each.seconds, each.cause))
 
 
-def _libraries(lanes: Sequence[Lane]) -> list[str]:
+def _libraries(lanes: Sequence[DeviceLane]) -> list[str]:
     names = {
         name
         for lane in lanes
@@ -171,7 +173,10 @@ def _libraries(lanes: Sequence[Lane]) -> list[str]:
 
 
 def _collectives(
-    found: _Findings, meetings: Meetings, culprits: list[LateRank], lanes: Sequence[Lane]
+    found: _Findings,
+    meetings: TracedCollectives,
+    culprits: list[LateRank],
+    lanes: Sequence[DeviceLane],
 ) -> Collectives:
     if len(lanes) < 2 or not meetings.count:
         return Collectives(ranks=len(lanes))
@@ -184,7 +189,7 @@ def _collectives(
     )
 
 
-def _facts(found: _Findings, steps: Steps, signals: TraceSignals) -> Facts:
+def _facts(found: _Findings, steps: TracedSteps, signals: TraceSignals) -> Facts:
     ledgers = [account.ledger for account in found.accounts]
     wall = sum(ledger.wall_ns for ledger in ledgers)
     budget = [
@@ -204,8 +209,8 @@ def _facts(found: _Findings, steps: Steps, signals: TraceSignals) -> Facts:
 
 def _signals(
     found: _Findings,
-    hosts: Mapping[int, Host],
-    lanes: Sequence[Lane],
+    hosts: Mapping[int, HostActivity],
+    lanes: Sequence[DeviceLane],
     culprits: list[LateRank],
     quality: list[Quality],
 ) -> TraceSignals:

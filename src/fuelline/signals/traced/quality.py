@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fuelline.schema.run.trace import GapCause, TraceFacts
-    from fuelline.signals.traced.collectives import Meetings
-    from fuelline.signals.traced.host import Host
-    from fuelline.signals.traced.lane import Lane
-    from fuelline.signals.traced.steps import Steps
+    from fuelline.signals.traced.collectives import TracedCollectives
+    from fuelline.signals.traced.host import HostActivity
+    from fuelline.signals.traced.lane import DeviceLane
+    from fuelline.signals.traced.steps import TracedSteps
 
 _DROPPED_SHARE = 0.02
 """Launches without a device event: a few lie at the edges of every trace."""
@@ -38,11 +38,11 @@ BLINDING = ("no-device", "graphs", "lost")
 
 def judge_quality(
     facts: TraceFacts,
-    lanes: Sequence[Lane],
-    hosts: Mapping[int, Host],
-    meetings: Meetings,
+    lanes: Sequence[DeviceLane],
+    hosts: Mapping[int, HostActivity],
+    meetings: TracedCollectives,
     *,
-    steps: Steps,
+    steps: TracedSteps,
     gaps: Sequence[GapCause],
 ) -> list[Quality]:
     """Everything that is wrong, what the files themselves said first."""
@@ -58,7 +58,7 @@ def judge_quality(
     ]
 
 
-def _of_rank(lane: Lane, host: Host) -> list[Quality]:
+def _of_rank(lane: DeviceLane, host: HostActivity) -> list[Quality]:
     found: list[Quality] = []
     ranks = [lane.rank]
     if not lane.devices:
@@ -106,7 +106,7 @@ def _of_rank(lane: Lane, host: Host) -> list[Quality]:
     return found
 
 
-def _still_queued(lane: Lane, host: Host) -> int:
+def _still_queued(lane: DeviceLane, host: HostActivity) -> int:
     """Launches whose kernels came after the trace ended: the device was busy until then.
 
     If its events end long before the host's, they were dropped instead.
@@ -138,7 +138,7 @@ def _holes(gap: GapCause) -> Quality:
     )
 
 
-def _empty_graphs(lane: Lane, host: Host) -> float | None:
+def _empty_graphs(lane: DeviceLane, host: HostActivity) -> float | None:
     """Share of the launches of graphs that no kernel belongs to."""
     if not host.graph_launches:
         return None
@@ -159,7 +159,9 @@ def _together(found: Sequence[Quality]) -> list[Quality]:
     ]
 
 
-def _of_ranks(facts: TraceFacts, lanes: Sequence[Lane], meetings: Meetings) -> list[Quality]:
+def _of_ranks(
+    facts: TraceFacts, lanes: Sequence[DeviceLane], meetings: TracedCollectives
+) -> list[Quality]:
     worlds = [rank.world_size for rank in facts.ranks if rank.world_size]
     world = max(worlds, default=1)
     if len(facts.ranks) < world:
@@ -185,7 +187,7 @@ def _of_ranks(facts: TraceFacts, lanes: Sequence[Lane], meetings: Meetings) -> l
     return []
 
 
-def _of_clocks(meetings: Meetings) -> list[Quality]:
+def _of_clocks(meetings: TracedCollectives) -> list[Quality]:
     shifted = [clock for clock in meetings.clocks if clock.shift_ns]
     if not shifted:
         return []
@@ -202,7 +204,7 @@ def _of_clocks(meetings: Meetings) -> list[Quality]:
     ]
 
 
-def _of_steps(steps: Steps, lanes: Sequence[Lane]) -> list[Quality]:
+def _of_steps(steps: TracedSteps, lanes: Sequence[DeviceLane]) -> list[Quality]:
     if not any(lane.events.height for lane in lanes):
         return []
     if not steps.origin:

@@ -12,7 +12,7 @@ from fuelline.schema.diagnosis.findings import StepStats
 from fuelline.schema.run.trace import HostKind
 
 if TYPE_CHECKING:
-    from fuelline.signals.traced.lane import Lane
+    from fuelline.signals.traced.lane import DeviceLane
     from fuelline.timeline.trace import Trace
 
 _FEWEST = 3
@@ -28,7 +28,7 @@ _STEP_WORDS = re.compile(r"step|iter|batch|execute|forward|train", re.IGNORECASE
 
 
 @dataclass(frozen=True)
-class Steps:
+class TracedSteps:
     """Where steps begin and end on one rank."""
 
     spans: pl.DataFrame
@@ -64,19 +64,19 @@ class Steps:
         )
 
 
-def find_steps(trace: Trace, lane: Lane) -> Steps:
+def find_steps(trace: Trace, lane: DeviceLane) -> TracedSteps:
     """The best marks that there are."""
     marked = trace.table("steps", lane.rank).sort("start_ns")
     if marked.height:
-        return Steps(marked.select("start_ns", "end_ns"), "profiler", "ProfilerStep")
-    return _by_annotation(trace, lane.rank) or _by_kernels(lane) or Steps(_none(), "")
+        return TracedSteps(marked.select("start_ns", "end_ns"), "profiler", "ProfilerStep")
+    return _by_annotation(trace, lane.rank) or _by_kernels(lane) or TracedSteps(_none(), "")
 
 
 def _none() -> pl.DataFrame:
     return pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
 
 
-def _by_annotation(trace: Trace, rank: int) -> Steps | None:
+def _by_annotation(trace: Trace, rank: int) -> TracedSteps | None:
     """An annotation that repeats and whose name speaks of steps; of several, the longest."""
     texts = trace.texts(rank)
     families = {
@@ -92,13 +92,13 @@ def _by_annotation(trace: Trace, rank: int) -> Steps | None:
     if not found.height:
         return None
     found = found.with_columns(pl.col("name").replace_strict(families).alias("family"))
-    best: Steps | None = None
+    best: TracedSteps | None = None
     longest = 0
     for key, same in found.partition_by("family", as_dict=True).items():
         spans = _between(same.sort("start_ns"))
         reach = int((spans["end_ns"] - spans["start_ns"]).sum()) if spans.height else 0
         if same.height >= _FEWEST and _is_even(same["start_ns"]) and reach > longest:
-            best, longest = Steps(spans, "annotation", str(key[0])), reach
+            best, longest = TracedSteps(spans, "annotation", str(key[0])), reach
     return best
 
 
@@ -115,7 +115,7 @@ def _is_even(starts_ns: pl.Series) -> bool:
     return mean > 0 and spread <= _EVEN * mean
 
 
-def _by_kernels(lane: Lane) -> Steps | None:
+def _by_kernels(lane: DeviceLane) -> TracedSteps | None:
     """Kernels that all occur equally often at even distances: one of each is a step."""
     if not lane.devices:
         return None
@@ -128,7 +128,7 @@ def _by_kernels(lane: Lane) -> Steps | None:
     if text is None:
         return None
     spans = _between(first.filter(pl.col("text") == text).sort("start_ns"))
-    return Steps(spans, "periodicity", text)
+    return TracedSteps(spans, "periodicity", text)
 
 
 def _find_rhythm(counted: pl.DataFrame) -> str | None:

@@ -17,7 +17,7 @@ import polars as pl
 from fuelline.schema.diagnosis.findings import LateRank
 from fuelline.schema.diagnosis.stragglers import StragglerEffect, StragglerFacts
 from fuelline.schema.run.trace import DeviceKind
-from fuelline.timeline.replay import Operation, Step, StuckError
+from fuelline.timeline.replay import Operation, ReplayedStep, StuckError
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import Collectives
@@ -37,7 +37,7 @@ _FIELDS = ("rank", "start_ns", "end_ns", "group", "sequence")
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Worker:
     stage: int
     replica: int
 
@@ -45,7 +45,7 @@ class _Place:
 class _Job:
     """The steps that are replayed, and a table of their operations in the same order."""
 
-    def __init__(self, trace: Trace, places: dict[int, _Place]) -> None:
+    def __init__(self, trace: Trace, places: dict[int, _Worker]) -> None:
         self.places = places
         frame = pl.concat([_operations(trace, rank) for rank in sorted(places)])
         groups = pl.col("group").rank("dense").cast(pl.Int64)
@@ -55,7 +55,7 @@ class _Job:
             .sort("step", "rank", "start_ns", "end_ns")
         )
         self.steps = [
-            Step([Operation(*row) for row in own.select(_FIELDS).iter_rows()])
+            ReplayedStep([Operation(*row) for row in own.select(_FIELDS).iter_rows()])
             for own in self.frame.partition_by("step", maintain_order=True)
         ]
         taken = [each for step in self.steps for each in step.durations_ns()]
@@ -148,10 +148,10 @@ def blame_root(collectives: Collectives, found: StragglerFacts | None) -> Collec
     return msgspec.structs.replace(collectives, culprits=culprits)
 
 
-def _find_places(trace: Trace) -> dict[int, _Place]:
+def _find_places(trace: Trace) -> dict[int, _Worker]:
     """Rank to stage and replica, as far as the importer learnt them."""
     return {
-        rank.rank: _Place(int(rank.settings["stage"]), int(rank.settings["dp_rank"]))
+        rank.rank: _Worker(int(rank.settings["stage"]), int(rank.settings["dp_rank"]))
         for rank in trace.facts.ranks
         if {"stage", "dp_rank"} <= rank.settings.keys()
     }

@@ -18,11 +18,11 @@ from fuelline.signals.traced.steps import find_steps
 if TYPE_CHECKING:
     import polars as pl
 
-    from fuelline.signals.traced.collectives import Meetings
-    from fuelline.signals.traced.host import Host
-    from fuelline.signals.traced.lane import Lane
+    from fuelline.signals.traced.collectives import TracedCollectives
+    from fuelline.signals.traced.host import HostActivity
+    from fuelline.signals.traced.lane import DeviceLane
     from fuelline.signals.traced.ledger import Account
-    from fuelline.signals.traced.steps import Steps
+    from fuelline.signals.traced.steps import TracedSteps
     from fuelline.timeline.trace import Trace
 
 
@@ -31,15 +31,15 @@ class Survey:
     """All ranks of a trace."""
 
     trace: Trace
-    lanes: list[Lane]
-    hosts: dict[int, Host]
-    meetings: Meetings
-    steps: dict[int, Steps]
+    lanes: list[DeviceLane]
+    hosts: dict[int, HostActivity]
+    meetings: TracedCollectives
+    steps: dict[int, TracedSteps]
     """By rank."""
     accounts: list[Account]
     """One a device, by rank and device."""
 
-    def lane_of(self, account: Account) -> Lane:
+    def lane_of(self, account: Account) -> DeviceLane:
         """The rank that a device belongs to."""
         return next(lane for lane in self.lanes if lane.rank == account.ledger.rank)
 
@@ -57,7 +57,7 @@ def survey_trace(trace: Trace) -> Survey:
     return survey
 
 
-def _account_for(lane: Lane, survey: Survey) -> None:
+def _account_for(lane: DeviceLane, survey: Survey) -> None:
     """One rank; its host, which is as large as its devices, is let go of as soon as it can be."""
     host = read_host(survey.trace, lane.rank, correlations(lane))
     lane = lane.with_graphs(host.launches).with_blocks(host.launches)
@@ -74,7 +74,7 @@ def _account_for(lane: Lane, survey: Survey) -> None:
     )
 
 
-def correlations(lane: Lane) -> pl.Series:
+def correlations(lane: DeviceLane) -> pl.Series:
     """Of a rank's device events, in order."""
     found: pl.Series = lane.events["correlation"].drop_nulls().unique().sort()
     return found

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 import torch
 
-from fuelline.fix.elastic.channel import FRAGMENT_BYTES, MOST_DESCRIPTORS, Line
+from fuelline.fix.elastic.channel import FRAGMENT_BYTES, MOST_DESCRIPTORS, SocketChannel
 
 
 @pytest.fixture
 def ends() -> Any:
-    near = Line()
+    near = SocketChannel()
     far = near.connect()
     yield near, far
     near.close()
     far.close()
 
 
-def take(line: Line) -> Any:
+def take(line: SocketChannel) -> Any:
     """The next message, waited for."""
     while line.wait(10):
         try:
@@ -38,7 +38,9 @@ def count_open() -> int:
 
 
 @pytest.mark.parametrize("size", [0, 100, FRAGMENT_BYTES - 50, FRAGMENT_BYTES, 10 * FRAGMENT_BYTES])
-def test_a_message_of_any_size_comes_whole(ends: tuple[Line, Line], size: int) -> None:
+def test_a_message_of_any_size_comes_whole(
+    ends: tuple[SocketChannel, SocketChannel], size: int
+) -> None:
     message = os.urandom(size)
     ends[0].put((1, message))
     ends[1].put((2, message))
@@ -46,7 +48,7 @@ def test_a_message_of_any_size_comes_whole(ends: tuple[Line, Line], size: int) -
     assert take(ends[0]) == (2, message)
 
 
-def test_a_sender_never_waits_and_order_is_kept(ends: tuple[Line, Line]) -> None:
+def test_a_sender_never_waits_and_order_is_kept(ends: tuple[SocketChannel, SocketChannel]) -> None:
     messages = [(number, bytes(40_000 * (number % 3))) for number in range(60)]
     for message in messages:
         ends[0].put(message)
@@ -55,7 +57,7 @@ def test_a_sender_never_waits_and_order_is_kept(ends: tuple[Line, Line]) -> None
     assert take(ends[1]) == "after the backlog"
 
 
-def test_tensors_share_memory_with_their_sender(ends: tuple[Line, Line]) -> None:
+def test_tensors_share_memory_with_their_sender(ends: tuple[SocketChannel, SocketChannel]) -> None:
     sent = torch.zeros(4)
     ends[0].put([sent, sent[2:]])
     whole, part = take(ends[1])
@@ -65,7 +67,7 @@ def test_tensors_share_memory_with_their_sender(ends: tuple[Line, Line]) -> None
 
 
 def test_more_tensors_than_a_packet_takes_arrive_and_leave_no_descriptor(
-    ends: tuple[Line, Line],
+    ends: tuple[SocketChannel, SocketChannel],
 ) -> None:
     take_after = count_open()
     ends[0].put([torch.full((2,), number) for number in range(2 * MOST_DESCRIPTORS + 3)])
@@ -86,13 +88,15 @@ def _first(tensor: torch.Tensor) -> list[int]:
     return tensor.tolist()
 
 
-def test_what_is_made_while_pickling_arrives(ends: tuple[Line, Line]) -> None:
+def test_what_is_made_while_pickling_arrives(ends: tuple[SocketChannel, SocketChannel]) -> None:
     for _ in range(30):
         ends[0].put([Fresh(), bytes(30_000)])
     assert [take(ends[1])[0] for _ in range(30)] == [[5, 5, 5]] * 30
 
 
-def test_what_cannot_be_pickled_is_told_and_leaves_nothing_behind(ends: tuple[Line, Line]) -> None:
+def test_what_cannot_be_pickled_is_told_and_leaves_nothing_behind(
+    ends: tuple[SocketChannel, SocketChannel],
+) -> None:
     before = count_open()
     with pytest.raises((pickle.PicklingError, AttributeError)):
         ends[0].put([torch.zeros(2), lambda: 1])
@@ -101,7 +105,9 @@ def test_what_cannot_be_pickled_is_told_and_leaves_nothing_behind(ends: tuple[Li
     assert take(ends[1]) == "next"
 
 
-def test_what_was_sent_before_an_end_is_received_after_it(ends: tuple[Line, Line]) -> None:
+def test_what_was_sent_before_an_end_is_received_after_it(
+    ends: tuple[SocketChannel, SocketChannel],
+) -> None:
     near, far = ends
     near.put("never read")
     far.put("first")
@@ -115,7 +121,7 @@ def test_what_was_sent_before_an_end_is_received_after_it(ends: tuple[Line, Line
 
 
 def test_a_receiver_with_too_many_open_files_says_so_and_keeps_none(
-    ends: tuple[Line, Line],
+    ends: tuple[SocketChannel, SocketChannel],
 ) -> None:
     ends[0].put([torch.zeros(1) for _ in range(40)])
     before = count_open()

@@ -5,29 +5,29 @@ from dataclasses import replace
 import pytest
 
 from fuelline.fix.elastic.governor import FIRST_PAUSE, LOOKS, Governor
-from fuelline.fix.elastic.observation import Change, Limits, Look
+from fuelline.fix.elastic.observation import Observation, SettingChange, TurnLimits
 
-LIMITS = Limits(base=2, most=8, cores=8.0, base_window=4, most_window=64)
+LIMITS = TurnLimits(base=2, most=8, cores=8.0, base_window=4, most_window=64)
 
 
 def look(rate: float = 50.0, *, starved: float = 0.6, busy: float = 1.0, active: int = 2,
-         cpu: float = 0.2, queued: float | None = 0.0, room: int = 99) -> Look:  # fmt: skip
+         cpu: float = 0.2, queued: float | None = 0.0, room: int = 99) -> Observation:  # fmt: skip
     """Half a second of training."""
     seconds = 0.5
     busy_s = busy * seconds * active
-    return Look(
+    return Observation(
         seconds=seconds, batches=round(rate * seconds), wait_s=starved * seconds, busy_s=busy_s,
         cpu_s=cpu * busy_s, fetches=round(rate * seconds), queued=queued, room=room,
     )  # fmt: skip
 
 
-def hear_all(governor: Governor, *looks: Look) -> Change | None:
+def hear_all(governor: Governor, *looks: Observation) -> SettingChange | None:
     changes = [governor.hear(each) for each in looks]
     assert changes[:-1] == [None] * (len(looks) - 1)
     return changes[-1]
 
 
-def grown(rate_after: float) -> tuple[Governor, Change | None]:
+def grown(rate_after: float) -> tuple[Governor, SettingChange | None]:
     governor = Governor(LIMITS, 2, 4)
     change = hear_all(governor, *[look()] * LOOKS)
     assert change is not None
@@ -96,14 +96,14 @@ def test_what_did_not_help_is_not_tried_again_soon_nor_the_same() -> None:
         (look(room=2), "memory has no room"),
     ],
 )
-def test_without_room_nothing_grows_and_it_is_said_why(seen: Look, words: str) -> None:
+def test_without_room_nothing_grows_and_it_is_said_why(seen: Observation, words: str) -> None:
     governor = Governor(LIMITS, 2, 4)
     assert hear_all(governor, *[seen] * 10) is None
     assert words in governor.blocked_by
 
 
 def test_workers_that_compute_are_bounded_by_cores() -> None:
-    limits = Limits(base=1, most=8, cores=2.0, base_window=2, most_window=64)
+    limits = TurnLimits(base=1, most=8, cores=2.0, base_window=2, most_window=64)
     change = hear_all(Governor(limits, 1, 2), *[look(starved=0.9, active=1, cpu=1.0)] * LOOKS)
     assert change is not None
     assert change.active == 2
@@ -117,7 +117,7 @@ def test_idle_workers_with_a_starved_training_get_a_longer_queue() -> None:
 
 
 def test_a_sampler_that_may_not_be_asked_ahead_keeps_its_window() -> None:
-    limits = Limits(base=2, most=8, cores=8.0, base_window=4, most_window=4)
+    limits = TurnLimits(base=2, most=8, cores=8.0, base_window=4, most_window=4)
     change = hear_all(Governor(limits, 2, 4), *[look()] * LOOKS)
     assert change is not None
     assert (change.active, change.window) == (6, 4)
@@ -132,7 +132,7 @@ def test_workers_that_stand_idle_are_parked_down_to_the_jobs_own_number() -> Non
 
 
 def test_far_more_workers_than_cores_are_thinned_out_as_a_trial() -> None:
-    limits = Limits(base=16, most=16, cores=2.0, base_window=32, most_window=32)
+    limits = TurnLimits(base=16, most=16, cores=2.0, base_window=32, most_window=32)
     change = hear_all(Governor(limits, 16, 32), *[look(active=16, cpu=0.1, queued=0.8)] * LOOKS)
     assert change is not None
     assert (change.active, change.is_trial) == (2, True)

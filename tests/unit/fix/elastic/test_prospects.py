@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from fuelline.fix.elastic.governor import predict_speedup
-from fuelline.fix.elastic.observation import Look
+from fuelline.fix.elastic.observation import Observation
 
-ALONE = Look(
+ALONE = Observation(
     seconds=1.0, batches=50, wait_s=0.9, busy_s=1.0, cpu_s=1.0, fetches=50, queued=0.0,
 )  # fmt: skip
 """One worker that computes all the time."""

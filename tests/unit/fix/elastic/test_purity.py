@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fuelline.fix.elastic.purity import Watcher, owns_generator
+from fuelline.fix.elastic.purity import PurityCheck, owns_generator
 
 
 class Rows:
@@ -32,7 +32,7 @@ TRACES: dict[str, Callable[[Rows], Any]] = {
 @pytest.mark.parametrize("trace", TRACES)
 def test_a_trace_is_noticed_once(trace: str) -> None:
     rows = Rows()
-    watcher = Watcher(rows)
+    watcher = PurityCheck(rows)
     watcher.settle()
     TRACES[trace](rows)
     assert watcher.has_changed()
@@ -51,14 +51,14 @@ def test_a_trace_is_noticed_once(trace: str) -> None:
 )
 def test_what_leaves_no_trace_is_not(harmless: Callable[[Rows], Any]) -> None:
     rows = Rows()
-    watcher = Watcher(rows)
+    watcher = PurityCheck(rows)
     watcher.settle()
     harmless(rows)
     assert not watcher.has_changed()
 
 
 def test_quick_fetches_are_looked_at_now_and_then() -> None:
-    watcher = Watcher(Rows())
+    watcher = PurityCheck(Rows())
     seen = []
     for _ in range(300):
         watcher.begin()
@@ -68,7 +68,7 @@ def test_quick_fetches_are_looked_at_now_and_then() -> None:
 
 
 def test_a_draw_in_a_fetch_that_was_not_looked_at_is_seen_at_the_next_look() -> None:
-    watcher = Watcher(Rows())
+    watcher = PurityCheck(Rows())
     assert not watcher.end(1_000_000_000)  # slow, so the next one is looked at, too
     assert not watcher.end(20_000)  # quick, so the next ones are not
     random.random()
@@ -101,4 +101,4 @@ def test_no_code_of_the_job_runs_when_a_dataset_is_looked_into() -> None:
     rows = Rows()
     rows.part = [Touchy(), functools.partial(max, Touchy())]
     assert not owns_generator(rows)
-    assert not Watcher(rows).has_changed()
+    assert not PurityCheck(rows).has_changed()

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from fuelline.fix.elastic.journal import Journal
-from fuelline.fix.elastic.registry import Desk
+from fuelline.fix.elastic.journal import FixJournal
+from fuelline.fix.elastic.registry import LoaderRegistry
 
 _plain = DataLoader._get_iterator
 
@@ -29,10 +29,10 @@ class Stream(IterableDataset[int]):
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoaderRegistry:
     """One that looks at nothing, so that no job here is ever starved."""
     monkeypatch.setattr("fuelline.fix.elastic.controller.LOOK_NS", 1 << 62)
-    return Desk(Journal(str(tmp_path)), frozenset({"safe"}))
+    return LoaderRegistry(FixJournal(str(tmp_path)), frozenset({"safe"}))
 
 
 def events(tmp_path: Path) -> list[dict[str, Any]]:
@@ -41,14 +41,16 @@ def events(tmp_path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def take(desk: Desk, loader: Any) -> tuple[list[int], int]:
+def take(desk: LoaderRegistry, loader: Any) -> tuple[list[int], int]:
     """Batches, and the workers that were started for them."""
     iterator = desk.serve(loader, _plain)
     count = len(getattr(iterator, "_workers", ()))
     return [int(batch) for batch in iterator], count
 
 
-def test_a_loader_that_never_waits_gets_spare_workers_twice_and_then_no_more(desk: Desk) -> None:
+def test_a_loader_that_never_waits_gets_spare_workers_twice_and_then_no_more(
+    desk: LoaderRegistry,
+) -> None:
     loader = DataLoader(Rows(), num_workers=1)  # type: ignore[arg-type]
     counts = [take(desk, loader)[1] for _ in range(4)]
     assert counts[0] == counts[1] > 1
@@ -56,7 +58,7 @@ def test_a_loader_that_never_waits_gets_spare_workers_twice_and_then_no_more(des
 
 
 def test_a_new_loader_for_each_epoch_is_known_by_its_dataset_or_its_kind(
-    desk: Desk, tmp_path: Path
+    desk: LoaderRegistry, tmp_path: Path
 ) -> None:
     rows = Rows()
     for dataset in (rows, rows, Rows(), Rows()):
@@ -79,13 +81,13 @@ def test_a_new_loader_for_each_epoch_is_known_by_its_dataset_or_its_kind(
     ],
 )
 def test_what_cannot_be_served_is_left_with_a_reason(
-    desk: Desk, tmp_path: Path, loader: Any, words: str
+    desk: LoaderRegistry, tmp_path: Path, loader: Any, words: str
 ) -> None:
     assert desk._choose(loader()) is None
     assert words in events(tmp_path)[-1]["why"]
 
 
-def test_a_loader_whose_settings_change_is_left_to_torch(desk: Desk) -> None:
+def test_a_loader_whose_settings_change_is_left_to_torch(desk: LoaderRegistry) -> None:
     loader = DataLoader(Rows(), num_workers=1)  # type: ignore[arg-type]
     assert desk._choose(loader) is not None
     loader.prefetch_factor = 5
@@ -93,7 +95,7 @@ def test_a_loader_whose_settings_change_is_left_to_torch(desk: Desk) -> None:
 
 
 def test_if_ours_cannot_be_built_torchs_is_with_the_same_seed(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: LoaderRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         torch.rand(3)
@@ -109,7 +111,7 @@ def test_if_ours_cannot_be_built_torchs_is_with_the_same_seed(
     assert [int(batch) for batch in iterator] == list(range(12))
 
 
-def test_a_loader_that_cannot_be_looked_at_is_torchs(desk: Desk) -> None:
+def test_a_loader_that_cannot_be_looked_at_is_torchs(desk: LoaderRegistry) -> None:
     class Moody(DataLoader[int]):
         @property
         def _index_sampler(self) -> Any:

@@ -286,8 +286,8 @@ def test_the_journal_is_read_as_written(tmp_path: Path) -> None:
     rows = [["caf\udce9", 0, 1, 2, 3, 33188, "00" * 8]]
     (tmp_path / JOURNAL).write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "shard-00000").write_bytes(b"abc")
-    from fuelline.fix.files.pack_journal import Journal
+    from fuelline.fix.files.pack_journal import PackJournal
 
-    with Journal(tmp_path) as journal:
+    with PackJournal(tmp_path) as journal:
         assert [entry.name for entry in journal.entries] == ["caf\udce9"]
         assert journal.next_shard == 1

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fuelline.fix.elastic.journal import Journal
+from fuelline.fix.elastic.journal import FixJournal
 from fuelline.fix.tune.outcomes import tell_fixes
 from fuelline.ingest import read_fixes
 from fuelline.report.diagnosis.writer import describe_fixes
@@ -18,7 +18,7 @@ TRIAL: dict[str, Any] = {
 
 
 def told(tmp_path: Path, *events: tuple[str, dict[str, Any]]) -> list[LoaderFixes]:
-    journal = Journal(str(tmp_path / "fix"))
+    journal = FixJournal(str(tmp_path / "fix"))
     for event, facts in events:
         journal.tell(event, **facts)
     return tell_fixes(read_fixes(tmp_path))
@@ -88,7 +88,7 @@ def test_a_run_without_fix_says_nothing(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_borne(tmp_path: Path) -> None:
     (tmp_path / "fix").write_text("a file")
-    Journal(str(tmp_path / "fix")).tell("served", number=1)
+    FixJournal(str(tmp_path / "fix")).tell("served", number=1)
 
 
 def test_random_numbers_that_the_user_gave_up_are_not_said_to_be_kept(tmp_path: Path) -> None:
@@ -101,5 +101,5 @@ def test_random_numbers_that_the_user_gave_up_are_not_said_to_be_kept(tmp_path: 
 
 
 def test_a_run_that_was_deleted_does_not_come_back(tmp_path: Path) -> None:
-    Journal(str(tmp_path / "deleted" / "fix")).tell("served", number=1)
+    FixJournal(str(tmp_path / "deleted" / "fix")).tell("served", number=1)
     assert not (tmp_path / "deleted").exists()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.fix.tune.search import Measured, Seed, choose, explain, judge, tune
+from fuelline.fix.tune.search import MeasuredSetting, Seed, choose, explain, judge, tune
 from fuelline.schema.diagnosis.trials import Setting
 from fuelline.schema.readings import Missing, Reading
 
@@ -25,12 +25,12 @@ def machine(rates: dict[int, float], noise: float = 0.01, seed: int = 0):
     """A job that runs at these rates by its number of workers; 1 is its own."""
     chance = random.Random(seed)
 
-    def measure(settings: Sequence[tuple[Setting, ...]]) -> list[Measured]:
+    def measure(settings: Sequence[tuple[Setting, ...]]) -> list[MeasuredSetting]:
         told = []
         for each in settings:
             rate = rates[int(each[0].value) if each else 1]
             blocks = tuple(rate * (1 + noise * chance.gauss(0, 1)) for _ in range(8))
-            told.append(Measured(blocks, (rate, rate)))
+            told.append(MeasuredSetting(blocks, (rate, rate)))
         return told
 
     return measure
@@ -63,8 +63,8 @@ def test_noise_is_no_gain() -> None:
 
 
 def test_a_setting_that_fails_is_never_chosen() -> None:
-    def measure(settings: Sequence[tuple[Setting, ...]]) -> list[Measured]:
-        return [Measured((40.0, 41.0, 40.0)), Measured((), problem="cannot pickle")]
+    def measure(settings: Sequence[tuple[Setting, ...]]) -> list[MeasuredSetting]:
+        return [MeasuredSetting((40.0, 41.0, 40.0)), MeasuredSetting((), problem="cannot pickle")]
 
     trials = tune(seeds(4), measure)
     assert isinstance(trials[1].speedup, Missing)

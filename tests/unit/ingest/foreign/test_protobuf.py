@@ -2,16 +2,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.ingest.protobuf import Kind, Message, WireError, text
+from fuelline.ingest.protobuf import FieldKind, Message, WireError, text
 from tests.unit.ingest.foreign.protowriter import delimited, double, number, varint
 
 PAIR = Message(
     "pair",
     (
-        (1, "count", Kind.INT),
-        (2, "share", Kind.DOUBLE),
-        (3, "name", Kind.SPAN),
-        (9, "parts", Kind.SPANS),
+        (1, "count", FieldKind.INT),
+        (2, "share", FieldKind.DOUBLE),
+        (3, "name", FieldKind.SPAN),
+        (9, "parts", FieldKind.SPANS),
     ),
 )
 

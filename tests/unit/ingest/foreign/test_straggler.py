@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from fuelline.ingest.straggler import Straggler
+from fuelline.ingest.straggler import StragglerTraces
 from fuelline.schema.errors import InputError
 from fuelline.schema.run.trace import DeviceKind
 from tests.unit.ingest.foreign.reading import read, real
@@ -31,14 +31,14 @@ def made(tmp_path: Path, rows: list[tuple[Any, ...]], columns: tuple[str, ...] =
 
 
 def test_steps_are_laid_end_to_end(tmp_path: Path) -> None:
-    result = read(Straggler(), made(tmp_path, ROWS))
+    result = read(StragglerTraces(), made(tmp_path, ROWS))
     seconds = result.table("steps").with_columns(pl.col("start_ns", "end_ns") / 1e9)
     assert seconds.rows() == [(4, 0.0, 1.5), (9, 1.5, 3.5)]
     assert (result.table("device", 1)["start_ns"] / 1e9).to_list() == [0.0, 1.5]
 
 
 def test_a_send_and_its_receive_meet_in_one_group_with_one_number(tmp_path: Path) -> None:
-    result = read(Straggler(), made(tmp_path, ROWS))
+    result = read(StragglerTraces(), made(tmp_path, ROWS))
     sends = result.table("device", 0).filter(text="forward-pp-comm")
     receives = result.table("device", 1).filter(text="forward-pp-comm")
     assert sends["group"][0] == receives["group"][0]
@@ -47,14 +47,14 @@ def test_a_send_and_its_receive_meet_in_one_group_with_one_number(tmp_path: Path
 
 
 def test_computing_meets_nobody_and_collection_is_the_hosts(tmp_path: Path) -> None:
-    result = read(Straggler(), made(tmp_path, ROWS))
+    result = read(StragglerTraces(), made(tmp_path, ROWS))
     computes = result.table("device", 0).filter(text="forward-compute")
     assert computes["group"].null_count() == computes["sequence"].null_count() == 2
     assert result.table("host", 1)["text"].to_list() == ["gc"]
 
 
 def test_ranks_know_their_stage_and_replica(tmp_path: Path) -> None:
-    imported = read(Straggler(), made(tmp_path, ROWS)).imported
+    imported = read(StragglerTraces(), made(tmp_path, ROWS)).imported
     assert imported is not None
     assert [rank.settings for rank in imported.ranks] == [
         {"stage": "0", "dp_rank": "0"},
@@ -86,11 +86,13 @@ def test_a_row_that_cannot_be_is_refused_with_its_number(
         cells = [cell | {column: str(cell[column])} for cell in cells]
     pl.DataFrame([*cells, bad]).write_parquet(path)
     with pytest.raises(InputError, match=f"ops, row {len(ROWS)} .*: .*{column}="):
-        read(Straggler(), path)
+        read(StragglerTraces(), path)
 
 
 def test_a_negative_duration_is_left_out_and_said(tmp_path: Path) -> None:
-    result = read(Straggler(), made(tmp_path, [*ROWS, (0, 0, 0, 9, "optimizer", 1.0, -0.5, 0)]))
+    result = read(
+        StragglerTraces(), made(tmp_path, [*ROWS, (0, 0, 0, 9, "optimizer", 1.0, -0.5, 0)])
+    )
     assert result.imported is not None
     assert "insane" in [each.code for each in result.imported.quality]
     assert "optimizer" not in result.table("device", 0)["text"].to_list()
@@ -99,13 +101,13 @@ def test_a_negative_duration_is_left_out_and_said(tmp_path: Path) -> None:
 def test_a_trace_without_one_sane_operation_is_refused(tmp_path: Path) -> None:
     rows = [(*row[:6], -1.0, row[7]) for row in ROWS]
     with pytest.raises(InputError, match="all of its 6 operations"):
-        read(Straggler(), made(tmp_path, rows))
+        read(StragglerTraces(), made(tmp_path, rows))
 
 
 def test_another_parquet_file_is_refused(tmp_path: Path) -> None:
     path = made(tmp_path, [(1, 2)], ("user", "price"))
     with pytest.raises(InputError, match=r"at byte \d+, lacks the columns dp_rank, duration"):
-        read(Straggler(), path)
+        read(StragglerTraces(), path)
 
 
 def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
@@ -116,13 +118,13 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
         with pytest.raises(
             InputError, match=f"cut: not a whole Parquet file, read to byte {size} "
         ):
-            read(Straggler(), path)
+            read(StragglerTraces(), path)
 
 
 @pytest.mark.parametrize("name", ["AR", "ST"])
 def test_totals_of_real_traces_are_those_of_the_table(name: str) -> None:
     path = real(f"straggler/trace-{name}.parquet")
-    result = read(Straggler(), path)
+    result = read(StragglerTraces(), path)
     rows = pl.read_parquet(path)
     assert result.imported is not None
     for rank in result.imported.source.ranks:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from fuelline.plan.physics.constants import shipped_constants
 from fuelline.plan.physics.deployment import Deployment
-from fuelline.plan.simulation import Arrivals, Lengths, Limits, Slo, plan_fleet
+from fuelline.plan.simulation import Arrivals, Lengths, ServiceLimits, Slo, plan_fleet
 from fuelline.plan.simulation.arrivals import draw_requests, draw_underway
 from fuelline.plan.simulation.fleet import add_spares, smallest
 from fuelline.plan.simulation.latencies import summarise
@@ -31,7 +31,7 @@ def instance(tp: int = 1, model: str = "llama-3.1-8b") -> Deployment:
     )
 
 
-LIMITS = Limits(
+LIMITS = ServiceLimits(
     arrivals=Arrivals(rate_per_s=40),
     prompt=Lengths(mean=1000),
     output=Lengths(mean=100),
@@ -39,7 +39,7 @@ LIMITS = Limits(
 )
 
 
-def at_rate(rate: float, burstiness: float = 1.0) -> Limits:
+def at_rate(rate: float, burstiness: float = 1.0) -> ServiceLimits:
     return replace(LIMITS, arrivals=Arrivals(rate_per_s=rate, burstiness=burstiness))
 
 

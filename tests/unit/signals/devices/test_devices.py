@@ -11,7 +11,7 @@ from fuelline.schema.diagnosis.devices import RUNGS, DeviceFacts
 from fuelline.schema.readings import Missing, Reading, Signal, value_of
 from fuelline.schema.run.samples import DeviceSeen
 from fuelline.schema.wire import Kind
-from fuelline.signals.devices.devices import Fleet, measure_devices
+from fuelline.signals.devices.devices import JobDevices, measure_devices
 from tests.unit.builders import RUN, START_NS, Lane, make_timeline
 
 S = 1_000_000_000
@@ -47,7 +47,7 @@ def fleet(
     processes: tuple[Any, ...] = (),
     window: tuple[int, int] | None = None,
     lanes: tuple[Lane, ...] = (),
-) -> Fleet:
+) -> JobDevices:
     timeline = make_timeline(
         *lanes,
         run=ENDED,

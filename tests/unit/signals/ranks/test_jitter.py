@@ -7,23 +7,23 @@ import pytest
 
 from fuelline.signals.ranks import jitter
 from fuelline.signals.ranks.jitter import forecast_jitter
-from fuelline.timeline.collectives import Meetings
+from fuelline.timeline.collectives import Collectives
 
 HARMONIC = {2: 0.5, 4: 1 + 1 / 2 + 1 / 3 + 1 / 4 - 1, 16: sum(1 / n for n in range(1, 17)) - 1}
 """Expected maximum of n exponential draws of mean 1, less that mean."""
 
 
-def meet(steps: int, draw, ranks: int = 2) -> Meetings:  # type: ignore[no-untyped-def]
+def meet(steps: int, draw, ranks: int = 2) -> Collectives:  # type: ignore[no-untyped-def]
     rows, done_ns = [], 0
     for step in range(steps):
         arrivals = [done_ns + int(draw(step, rank) * 1e9) for rank in range(ranks)]
         done_ns = max(arrivals)
         rows.append((*arrivals, *[done_ns] * ranks))
     names = [f"{name}_ns_{rank}" for name in ("arrive", "done") for rank in range(ranks)]
-    return Meetings(pl.DataFrame(rows, schema=names, orient="row"), tuple(range(ranks)))
+    return Collectives(pl.DataFrame(rows, schema=names, orient="row"), tuple(range(ranks)))
 
 
-def waits(meetings: Meetings) -> dict[int, float]:
+def waits(meetings: Collectives) -> dict[int, float]:
     told = forecast_jitter(meetings, pl.int_range(meetings.frame.height, eager=True))
     assert all(each.low <= each.wait_seconds <= each.high for each in told)
     return {each.ranks: each.wait_seconds for each in told}

@@ -15,7 +15,7 @@ from tests.unit.ingest.kineto.texts import REAL, load
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fuelline.signals.traced.measure import Measured
+    from fuelline.signals.traced.measure import MeasuredTrace
     from fuelline.signals.traced.survey import Survey
 
 if not REAL.is_dir():
@@ -31,7 +31,7 @@ def surveyed(tmp_path_factory: pytest.TempPathFactory) -> Survey:
 
 
 @pytest.fixture(scope="module")
-def megatron(surveyed: Survey) -> Measured:
+def megatron(surveyed: Survey) -> MeasuredTrace:
     return measure_survey(surveyed)
 
 
@@ -40,7 +40,7 @@ MEGATRON |= {2: (89.2, 21.6, 67.7, 59.5), 4: (99.5, 20.9, 78.5, 70.6)}
 
 
 @pytest.mark.parametrize("rank", MEGATRON)
-def test_the_ledger_of_megatron(megatron: Measured, rank: int) -> None:
+def test_the_ledger_of_megatron(megatron: MeasuredTrace, rank: int) -> None:
     busy, compute, nccl, waiting = (percent / 100 for percent in MEGATRON[rank])
     (device,) = (each for each in megatron.facts.devices if each.rank == rank)
     ledger = device.ledger
@@ -52,7 +52,9 @@ def test_the_ledger_of_megatron(megatron: Measured, rank: int) -> None:
     assert ledger["waiting for a peer"] == pytest.approx(waiting, abs=POINT)
 
 
-def test_megatron_has_its_ranks_events_and_kernels(surveyed: Survey, megatron: Measured) -> None:
+def test_megatron_has_its_ranks_events_and_kernels(
+    surveyed: Survey, megatron: MeasuredTrace
+) -> None:
     facts = surveyed.trace.facts
     assert {(rank.world_size, len(rank.chips)) for rank in facts.ranks} == {(8, 8)}
     assert {rank.chips[0].name for rank in facts.ranks} == {"NVIDIA A100-SXM4-80GB"}
@@ -80,7 +82,7 @@ def test_each_rank_of_megatron_is_last_as_often_as_counted(surveyed: Survey) -> 
     [(0, 0.374, 0.221, 0.405), (4, 0.005, 0.209, 0.786), (6, 0.344, 0.220, 0.435)],
 )
 def test_the_breakdown_of_megatron_is_that_of_hta(
-    megatron: Measured, rank: int, idle: float, compute: float, other: float
+    megatron: MeasuredTrace, rank: int, idle: float, compute: float, other: float
 ) -> None:
     (ledger,) = (each for each in megatron.answer.ledgers if each.rank == rank)
     busy = ledger.busy_ns / ledger.wall_ns
@@ -90,20 +92,20 @@ def test_the_breakdown_of_megatron_is_that_of_hta(
     assert busy - computes == pytest.approx(other, abs=POINT)
 
 
-def test_megatron_over_all_ranks(megatron: Measured) -> None:
+def test_megatron_over_all_ranks(megatron: MeasuredTrace) -> None:
     shares = {part.part: part.share for part in megatron.facts.budget}
     assert shares["waiting for a peer"] == pytest.approx(0.594, abs=POINT)
     assert shares["useful compute"] == pytest.approx(0.214, abs=POINT)
     assert megatron.collectives.wait_share == pytest.approx(0.594, abs=POINT)
 
 
-def test_the_ladder_of_megatron_rank_4(megatron: Measured) -> None:
+def test_the_ladder_of_megatron_rank_4(megatron: MeasuredTrace) -> None:
     (device,) = (each for each in megatron.facts.devices if each.rank == 4)
     assert device.ladder["SM fill"] == pytest.approx(0.377, abs=POINT)
     assert device.ladder["estimated occupancy"] == pytest.approx(0.047, abs=POINT)
 
 
-def test_the_culprits_of_megatron_are_late_on_the_host_side(megatron: Measured) -> None:
+def test_the_culprits_of_megatron_are_late_on_the_host_side(megatron: MeasuredTrace) -> None:
     culprits = megatron.collectives.culprits
     assert {late.rank: (late.late_count, late.of) for late in culprits} == {
         0: (32, 84),
@@ -114,7 +116,7 @@ def test_the_culprits_of_megatron_are_late_on_the_host_side(megatron: Measured) 
     assert all(clock.shift_ns == 0 for clock in megatron.answer.clocks)
 
 
-def test_kernel_classes_of_megatron(megatron: Measured) -> None:
+def test_kernel_classes_of_megatron(megatron: MeasuredTrace) -> None:
     classes = {each.name: each.share for each in megatron.answer.kernel_classes}
     assert classes["communication"] == pytest.approx(0.759, abs=POINT)
     assert megatron.answer.communication == ["NCCL"]
@@ -130,7 +132,9 @@ def test_three_quarters_of_the_device_time_of_megatron_are_communication(surveye
     assert spent["compute"] / sum(spent.values()) == pytest.approx(0.240, abs=POINT)
 
 
-def test_gemms_of_megatron_are_on_the_roofline_below_what_an_a100_can(megatron: Measured) -> None:
+def test_gemms_of_megatron_are_on_the_roofline_below_what_an_a100_can(
+    megatron: MeasuredTrace,
+) -> None:
     """Its trace has the launch's number beside a kernel, where others have the operator's."""
     gemms = [each for each in megatron.answer.kernels if each.kind == "gemm"]
     assert {each.bound for each in gemms} == {"compute", "memory"}
@@ -138,7 +142,7 @@ def test_gemms_of_megatron_are_on_the_roofline_below_what_an_a100_can(megatron: 
     assert all(isinstance(rate, Reading) and 10e12 < rate.value < 312e12 for rate in rates)
 
 
-def test_megatron_is_reported_busy_and_hides_no_communication(megatron: Measured) -> None:
+def test_megatron_is_reported_busy_and_hides_no_communication(megatron: MeasuredTrace) -> None:
     ledgers = megatron.answer.ledgers
     busy = [each.busy_ns / each.wall_ns for each in ledgers]
     assert sum(busy) / len(busy) == pytest.approx(0.887, abs=POINT)

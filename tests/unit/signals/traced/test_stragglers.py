@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from fuelline.ingest.straggler import Straggler
+from fuelline.ingest.straggler import StragglerTraces
 from fuelline.signals.traced.stragglers import measure_stragglers
 from fuelline.timeline.replay import Operation
 from tests.unit.ingest.foreign.reading import read, real
@@ -76,7 +76,7 @@ def _run_replica(rows: list[Row], step: int, replica: int, work: Work) -> list[f
 
 
 def facts(tmp_path: Path, work: Work) -> StragglerFacts:
-    found = measure_stragglers(read(Straggler(), pipeline(tmp_path / "ops", work)).trace)
+    found = measure_stragglers(read(StragglerTraces(), pipeline(tmp_path / "ops", work)).trace)
     assert found is not None
     return found
 
@@ -123,7 +123,9 @@ def test_microbatches_of_different_work_are_told_by_their_correlation(tmp_path: 
 
 @pytest.mark.parametrize(("name", "cause"), [("AR", "slow worker"), ("ST", "uneven stages")])
 def test_labelled_traces_get_their_cause_and_their_slowdown(name: str, cause: str) -> None:
-    found = measure_stragglers(read(Straggler(), real(f"straggler/trace-{name}.parquet")).trace)
+    found = measure_stragglers(
+        read(StragglerTraces(), real(f"straggler/trace-{name}.parquet")).trace
+    )
     expected = json.loads(real(f"straggler/result-{name}.json").read_text())
     assert found is not None
     assert top(found).cause == cause

@@ -81,7 +81,7 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
         original = getattr(c10d, name, None)
         if original is None or hasattr(c10d, _RENAMED.get(name, "")):
             continue
-        hook = Call(guest, roll, handles, kind, _Place.of(original, argument))
+        hook = CollectiveCall(guest, roll, handles, kind, _Arguments.of(original, argument))
         watched = hook.wrap(original)
         for owner in (c10d, distributed):
             patches.replace(owner, name, watched)
@@ -176,7 +176,7 @@ class _Roll:
         )  # fmt: skip
 
 
-class _Place(NamedTuple):
+class _Arguments(NamedTuple):
     """Where a function takes its data and its group."""
 
     data: str
@@ -184,7 +184,7 @@ class _Place(NamedTuple):
     group_at: int
 
     @classmethod
-    def of(cls, function: Callable[..., Any], data: str | None) -> "_Place":
+    def of(cls, function: Callable[..., Any], data: str | None) -> "_Arguments":
         names = list(inspect.signature(function).parameters)
         at = names.index(data) if data else len(names)
         return cls(data or "", at, names.index("group"))
@@ -257,7 +257,7 @@ _NOBODY = _Latest(lambda: _Latest, 0, 0, lambda: 0)
 """Before the first call; stands for no group at all."""
 
 
-class Call(Hook):
+class CollectiveCall(Hook):
     """One collective of `torch.distributed`.
 
     A step may have hundreds of them, each of which has just emptied the caches by handing over to
@@ -269,7 +269,7 @@ class Call(Hook):
     forbids = "telling how long ranks wait for each other"
 
     def __init__(
-        self, guest: Guest, roll: _Roll, handles: Handles, kind: Collective, place: _Place
+        self, guest: Guest, roll: _Roll, handles: Handles, kind: Collective, place: _Arguments
     ) -> None:
         super().__init__(guest)
         self._roll = roll

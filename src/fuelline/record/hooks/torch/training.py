@@ -37,7 +37,7 @@ _running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch all backward passes, and the steps of all optimizers."""
-    backward, step = Backward(guest), Step(guest)
+    backward, step = Backward(guest), OptimizerStep(guest)
     patches.replace(torch.autograd, "backward", backward.wrap(torch.autograd.backward))
     after = optimizers.register_optimizer_step_post_hook(step.make_after())
     patches.on_undo(after.remove)
@@ -110,7 +110,7 @@ class Backward(QuickHook):
         self.leave(ident)
 
 
-class Step(Hook):
+class OptimizerStep(Hook):
     """One optimizer step: a mark at its end.
 
     Its beginning is not watched. Whatever lies between a backward pass and this mark is the

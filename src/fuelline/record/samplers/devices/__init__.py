@@ -5,10 +5,10 @@ lost is said. `find_devices` gives everything that there is; `Devices` asks it, 
 """
 
 from fuelline.record.samplers.devices import amd, nvidia
-from fuelline.record.samplers.devices.device import Found
+from fuelline.record.samplers.devices.device import FoundDevices
 
 
-def find_devices(now_ns: int) -> Found:
+def find_devices(now_ns: int) -> FoundDevices:
     """All accelerators of this host, NVIDIA's first, and what could not be opened."""
     found = nvidia.find_devices(now_ns)
     return found + amd.find_devices(now_ns, first=found.cards)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuelline.record.samplers.devices.device import (
     Device,
-    Found,
+    FoundDevices,
     Rate,
     Trouble,
     UnavailableError,
@@ -36,16 +36,16 @@ _GENERATIONS = {2500: 1, 5000: 2, 8000: 3, 16000: 4, 32000: 5, 64000: 6}
 _THERMAL = ("active_socket_thrm", "active_vr_thrm", "active_hbm_thrm", "active_prochot_thrm")
 
 
-def find_devices(now_ns: int, first: int = 0) -> Found:
+def find_devices(now_ns: int, first: int = 0) -> FoundDevices:
     """Everything that AMD SMI shows, numbered from `first`."""
     try:
         smi = load()
         if smi is None:
-            return Found()
+            return FoundDevices()
         handles = smi.amdsmi_get_processor_handles()
     except UnavailableError as error:
         return cannot_ask("AMD", error)
-    return Found(
+    return FoundDevices(
         tuple(_open(smi, f"gpu{first + i}", each, now_ns) for i, each in enumerate(handles))
     )
 

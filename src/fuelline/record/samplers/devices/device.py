@@ -121,7 +121,7 @@ def _forbidden(device: str, kind: str, why: str) -> Blind:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundDevices:
     """Devices, and why others could not be opened."""
 
     devices: tuple[Device, ...] = ()
@@ -132,15 +132,15 @@ class Found:
         """How many whole devices there are; slices are not counted."""
         return sum(not device.seen.parent for device in self.devices)
 
-    def __add__(self, other: Found) -> Found:
-        return Found(self.devices + other.devices, self.blinds + other.blinds)
+    def __add__(self, other: FoundDevices) -> FoundDevices:
+        return FoundDevices(self.devices + other.devices, self.blinds + other.blinds)
 
 
-def cannot_ask(vendor: str, error: UnavailableError) -> Found:
+def cannot_ask(vendor: str, error: UnavailableError) -> FoundDevices:
     """No device, and one row that says why and what to do."""
     blind = Blind(
         f"{vendor} GPU counters",
         f"{error}; {error.how}",
         "how busy, throttled or sick the accelerators were",
     )
-    return Found(blinds=(blind,))
+    return FoundDevices(blinds=(blind,))

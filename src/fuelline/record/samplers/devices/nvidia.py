@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuelline.record.samplers.devices.device import (
     Device,
-    Found,
+    FoundDevices,
     Rate,
     Trouble,
     UnavailableError,
@@ -43,11 +43,11 @@ INSTALL_BINDING = "pip install 'fuelline[nvidia]'"
 _MHZ = 1e6
 
 
-def find_devices(now_ns: int) -> Found:
+def find_devices(now_ns: int) -> FoundDevices:
     """Everything that NVML shows; nothing and no complaint where there is no NVIDIA driver."""
     try:
         nvml = load()
-        return Found() if nvml is None else _list_devices(nvml, now_ns)
+        return FoundDevices() if nvml is None else _list_devices(nvml, now_ns)
     except UnavailableError as error:
         return cannot_ask("NVIDIA", error)
 
@@ -88,29 +88,29 @@ def judge(nvml: ModuleType, error: Exception) -> Trouble:
     return Trouble.UNSUPPORTED if code in absent else Trouble.PASSING
 
 
-def _list_devices(nvml: ModuleType, now_ns: int) -> Found:
+def _list_devices(nvml: ModuleType, now_ns: int) -> FoundDevices:
     try:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
         how = "check that `nvidia-smi -L` works"
         raise UnavailableError(f"NVML: {error}", how) from None
-    found = Found()
+    found = FoundDevices()
     for index in range(count):
         found += _open_device(nvml, index, now_ns)
     return found
 
 
-def _open_device(nvml: ModuleType, index: int, now_ns: int) -> Found:
+def _open_device(nvml: ModuleType, index: int, now_ns: int) -> FoundDevices:
     key = f"gpu{index}"
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
     except nvml.NVMLError as error:
         if judge(nvml, error) is Trouble.LOST:
-            return Found((_lost_device(nvml, key, error, now_ns),))
+            return FoundDevices((_lost_device(nvml, key, error, now_ns),))
         forbids = "anything about that accelerator"
-        return Found(blinds=(Blind(key, f"NVML: {error}", forbids),))
+        return FoundDevices(blinds=(Blind(key, f"NVML: {error}", forbids),))
     device = _whole_device(nvml, key, handle, now_ns)
-    return Found((device, *_slices(nvml, device, handle, now_ns)))
+    return FoundDevices((device, *_slices(nvml, device, handle, now_ns)))
 
 
 def _lost_device(nvml: ModuleType, key: str, error: Exception, now_ns: int) -> Device:

@@ -22,7 +22,7 @@ from fuelline.schema.run.samples import Blind, DeviceSample, DeviceSeen
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fuelline.record.samplers.devices.device import Device, Found
+    from fuelline.record.samplers.devices.device import Device, FoundDevices
     from fuelline.schema.run.samples import Row
 
 _MS = 1_000_000
@@ -34,7 +34,7 @@ STOP_TIMEOUT_S = 1.0
 class Devices:
     """All accelerators of the host, and the thread that asks them."""
 
-    def __init__(self, find: Callable[[int], Found] = find_devices) -> None:
+    def __init__(self, find: Callable[[int], FoundDevices] = find_devices) -> None:
         self.job_pids: frozenset[int] = frozenset()
         """Set by the observer: processes of the job that live now."""
         self.cpu_ns = 0
