@@ -49,7 +49,7 @@ dist: $(DIST)/.installed
 clean:
 	rm -rf $(VENV) $(FRAMEWORKS) $(DIST) bench/out dist
 
-$(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_held.c
+$(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_buffer.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt -e . torch numpy pillow
 	touch $@

@@ -1,8 +1,8 @@
 """Builds the compiled parts into the package where that is possible, and goes on without.
 
 The package works without them, only slower (see src/fuelline/ingest/kineto/scan.py and
-src/fuelline/record/held.py), so no failure here may fail the installation: no compiler, no Python
-headers, another operating system. `_scan.c` needs the headers of Python 3.10 or later, `_held.c`
+src/fuelline/record/buffer.py), so no failure here may fail the installation: no compiler, no Python
+headers, another operating system. `_scan.c` needs the headers of Python 3.10 or later, `_buffer.c`
 those of 3.11: a build under 3.10 is without it, and garbage collections are not recorded then. What
 was built under a later Python is loaded by 3.10 as well. With one of the parts the wheel is one of
 this platform for every Python since 3.10; without, one for all.
@@ -49,8 +49,8 @@ PARTS = (
         "traces load slower",
     ),
     Part(
-        PACKAGE / "record" / "_held.c",
-        PACKAGE / "record" / "_held.abi3.so",
+        PACKAGE / "record" / "_buffer.c",
+        PACKAGE / "record" / "_buffer.abi3.so",
         "recording costs more and does not see garbage collections",
     ),
 )

@@ -240,12 +240,12 @@ def iterate(case: Case, *, elastic: bool) -> Result:
     torch.manual_seed(case.seed)
     random.seed(case.seed)
     np.random.seed(case.seed)
-    result, keeper = Result(), Scripted(case)
+    result, controller = Result(), Scripted(case)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch finds many workers for this machine
         loader = make_loader(case)
         for epoch in range(case.epochs):
-            iterator = _iterator(loader, keeper) if elastic else iter(loader)
+            iterator = _iterator(loader, controller) if elastic else iter(loader)
             _drain(case, iterator, result, is_last=epoch == case.epochs - 1)
     states = (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist())
     result.streams = pickle.dumps(states)
@@ -254,12 +254,12 @@ def iterate(case: Case, *, elastic: bool) -> Result:
     return result
 
 
-def _iterator(loader: Any, keeper: LoaderController) -> Any:
+def _iterator(loader: Any, controller: LoaderController) -> Any:
     """As `DataLoader.__iter__` does it."""
     if not loader.persistent_workers:
-        return build(loader, keeper)
+        return build(loader, controller)
     if loader._iterator is None:
-        loader._iterator = build(loader, keeper)
+        loader._iterator = build(loader, controller)
     else:
         loader._iterator._reset(loader)
     return loader._iterator

@@ -50,7 +50,7 @@ def test_with_a_compiler_the_wheel_is_one_of_this_platform(hook: ModuleType) -> 
     assert warned == []
     assert build_data["artifacts"] == [
         "src/fuelline/ingest/kineto/_scan.abi3.so",
-        "src/fuelline/record/_held.abi3.so",
+        "src/fuelline/record/_buffer.abi3.so",
     ]
     assert build_data["pure_python"] is False
     assert build_data["tag"].startswith("cp310-abi3-linux_")

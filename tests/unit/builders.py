@@ -21,7 +21,7 @@ from fuelline.schema.run.recording import RunFacts
 from fuelline.schema.wire import Flag, Kind
 from fuelline.signals.recorded.measure import measure
 from fuelline.timeline import Timeline
-from fuelline.timeline.segments import StepSegments, cut_tiles
+from fuelline.timeline.segments import StepSegments, cut_segments
 from fuelline.timeline.tables import TABLES
 from fuelline.timeline.trainer import Trainer, find_trainers
 
@@ -161,9 +161,9 @@ def judge(timeline: Timeline) -> tuple[Trainer, StepSegments]:
     """The trainer and its tiles, which the story must have."""
     trainer = first_trainer(timeline)
     assert trainer is not None
-    tiling = cut_tiles(timeline, trainer)
-    assert tiling is not None
-    return trainer, tiling
+    segments = cut_segments(timeline, trainer)
+    assert segments is not None
+    return trainer, segments
 
 
 def facts_of(timeline: Timeline) -> Facts:
@@ -176,7 +176,7 @@ def facts_of(timeline: Timeline) -> Facts:
     return facts
 
 
-def spent_ms(tiling: StepSegments) -> dict[str, float]:
+def spent_ms(segments: StepSegments) -> dict[str, float]:
     """Milliseconds of the window by part."""
     length = (pl.col("end_ns") - pl.col("start_ns")).sum() / MS
-    return dict(tiling.tiles.group_by("part").agg(length.alias("ms")).iter_rows())
+    return dict(segments.pieces.group_by("part").agg(length.alias("ms")).iter_rows())

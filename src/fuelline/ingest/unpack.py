@@ -126,7 +126,7 @@ def _heard(first: bytes, rest: Iterator[bytes], advance: Callable[[int], None]) 
         yield block
 
 
-class _Progress:
+class _Position:
     """How far into the packed and the unpacked bytes we are."""
 
     def __init__(self, path: Path) -> None:
@@ -148,16 +148,16 @@ class _Progress:
 def _guarded(
     path: Path,
     packed: Iterator[bytes],
-    unpack: Callable[[_Progress, Iterator[bytes]], Iterator[bytes]],
+    unpack: Callable[[_Position, Iterator[bytes]], Iterator[bytes]],
 ) -> Iterator[bytes]:
-    place = _Progress(path)
+    place = _Position(path)
     for block in unpack(place, packed):
         place.unpacked += len(block)
         place.check()
         yield block
 
 
-def _unpack_gzip(place: _Progress, packed: Iterator[bytes]) -> Iterator[bytes]:
+def _unpack_gzip(place: _Position, packed: Iterator[bytes]) -> Iterator[bytes]:
     stream = zlib.decompressobj(_GZIP_WBITS)
     is_open = True
     for block in packed:
@@ -181,7 +181,7 @@ def _unpack_gzip(place: _Progress, packed: Iterator[bytes]) -> Iterator[bytes]:
         raise _cut_short(place)
 
 
-def _unpack_zstd(place: _Progress, packed: Iterator[bytes]) -> Iterator[bytes]:
+def _unpack_zstd(place: _Position, packed: Iterator[bytes]) -> Iterator[bytes]:
     stream = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
     is_open = True
     for block in packed:
@@ -201,7 +201,7 @@ def _unpack_zstd(place: _Progress, packed: Iterator[bytes]) -> Iterator[bytes]:
         raise _cut_short(place)
 
 
-def _damaged(place: _Progress, why: str) -> InputError:
+def _damaged(place: _Position, why: str) -> InputError:
     return InputError(
         f"{place.path}: the packed data is damaged after byte {place.packed} of the packed file "
         f"({why}). Nothing was imported. Copy the file again; `gzip -t` or `zstd -t` tells "
@@ -209,7 +209,7 @@ def _damaged(place: _Progress, why: str) -> InputError:
     )
 
 
-def _cut_short(place: _Progress) -> TruncatedError:
+def _cut_short(place: _Position) -> TruncatedError:
     return TruncatedError(
         f"{place.path} was cut short: the packed file ends at byte {place.packed}, in the middle. "
         "Nothing was imported. Copy the file again, or read what there is with "

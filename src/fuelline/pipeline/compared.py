@@ -16,7 +16,7 @@ from fuelline.ingest import (
 )
 from fuelline.pipeline.diagnosed import diagnose_run
 from fuelline.pipeline.imported import diagnose_survey, import_files
-from fuelline.pipeline.recorded import tile_judged
+from fuelline.pipeline.recorded import segment_judged
 from fuelline.report import (
     render_markdown,
     render_terminal,
@@ -100,10 +100,10 @@ def _sample(run_dir: Path, label: str) -> RunSamples:
             )
         return sample_trace(survey, diagnose_survey(survey, run_dir), label)
     diagnosis = diagnose_run(run_dir)
-    tiling = tile_judged(run_dir)
-    if tiling is None:
+    segments = segment_judged(run_dir)
+    if segments is None:
         raise InputError(
             f"{label} has no steps: {diagnosis.verdict.sentence} Nothing was compared. Record at "
             "least two steps."
         )
-    return sample_recording(tiling, diagnosis, label)
+    return sample_recording(segments, diagnosis, label)

@@ -28,7 +28,7 @@ from fuelline.signals import (
     why_no_steps,
 )
 from fuelline.signals.recorded.measure import measure
-from fuelline.timeline.segments import cut_tiles
+from fuelline.timeline.segments import cut_segments
 from fuelline.whatif import fit, value_remedies
 
 if TYPE_CHECKING:
@@ -64,12 +64,12 @@ def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
         *find_unseen(hosts, trainer),
     ]
     timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
-    tiling = cut_tiles(timeline, trainer) if trainer is not None else None
-    if trainer is None or tiling is None:
+    segments = cut_segments(timeline, trainer) if trainer is not None else None
+    if trainer is None or segments is None:
         devices = measure_devices(timeline).devices
         return cannot_tell(summary, blindspots, _why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(recordings, hosts, comparison)
-    facts = measure(timeline, trainer, tiling, sync, count_ranks_beside(hosts, trainer))
+    facts = measure(timeline, trainer, segments, sync, count_ranks_beside(hosts, trainer))
     diagnosis = value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
     return msgspec.structs.replace(diagnosis, settings=propose_settings(facts))
 
@@ -98,11 +98,11 @@ def measure_run(run_dir: Path) -> Facts | Missing:
     comparison = compare_ranks(hosts)
     trainer = _choose_trainer(hosts, {culprit.rank for culprit in comparison.facts.culprits})
     timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
-    tiling = cut_tiles(timeline, trainer) if trainer is not None else None
-    if trainer is None or tiling is None:
+    segments = cut_segments(timeline, trainer) if trainer is not None else None
+    if trainer is None or segments is None:
         return Missing(reason=_why_no_steps(hosts, trainer))
     beside = count_ranks_beside(hosts, trainer)
-    return measure(timeline, trainer, tiling, comparison.facts, beside)
+    return measure(timeline, trainer, segments, comparison.facts, beside)
 
 
 def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:
@@ -148,31 +148,31 @@ def _explain(
     recordings: Hosts, hosts: list[HostView], comparison: Comparison, culprit: Culprit
 ) -> Culprit:
     late = {each.rank for each in comparison.facts.culprits} - {culprit.rank}
-    tilings: dict[int, StepSegments] = {}
+    segments_by_rank: dict[int, StepSegments] = {}
     for number, host in enumerate(hosts):
         for trainer in host.trainers:
-            is_wanted = trainer.rank == culprit.rank or len(tilings) < MOST_COMPARED
+            is_wanted = trainer.rank == culprit.rank or len(segments_by_rank) < MOST_COMPARED
             if not is_wanted or trainer.rank is None or trainer.rank in late:
                 continue
             timeline = recordings.read(number)
-            tiling = cut_tiles(timeline, trainer)
-            if tiling is None:
+            segments = cut_segments(timeline, trainer)
+            if segments is None:
                 continue
-            tilings[trainer.rank] = tiling.shifted(host.offset.shift_ns)
+            segments_by_rank[trainer.rank] = segments.shifted(host.offset.shift_ns)
             if trainer.rank == culprit.rank:
-                culprit = msgspec.structs.replace(culprit, own=measure(timeline, trainer, tiling))
-    return find_reason(comparison, tilings, culprit)
+                culprit = msgspec.structs.replace(culprit, own=measure(timeline, trainer, segments))
+    return find_reason(comparison, segments_by_rank, culprit)
 
 
-def tile_judged(run_dir: Path) -> StepSegments | None:
-    """The tiles of the rank that the diagnosis judges."""
+def segment_judged(run_dir: Path) -> StepSegments | None:
+    """The segments of the rank that the diagnosis judges."""
     recordings = Hosts(run_dir)
     hosts = align_hosts([view_host(timeline) for timeline in recordings])
     late = {culprit.rank for culprit in compare_ranks(hosts).facts.culprits}
     trainer = _choose_trainer(hosts, late)
     if trainer is None:
         return None
-    return cut_tiles(recordings.read(_host_of(hosts, trainer)), trainer)
+    return cut_segments(recordings.read(_host_of(hosts, trainer)), trainer)
 
 
 def compact_run(run_dir: Path) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
-from fuelline.record import held
+from fuelline.record import buffer as held
 from fuelline.record.device_capabilities import find_accelerators
 from fuelline.record.samplers.cgroup import V2, ControlGroup, find_groups
 from fuelline.record.samplers.limits import read_limits

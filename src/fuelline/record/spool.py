@@ -25,7 +25,7 @@ import weakref
 from _thread import get_native_id
 from multiprocessing import util
 
-from fuelline.record.held import RecordBuffer, spill
+from fuelline.record.buffer import RecordBuffer, spill
 from fuelline.schema import wire
 from fuelline.schema.memory import make_memory, seal_size
 
@@ -81,11 +81,11 @@ class Spool:
         self.held.born_ns = 0
         start = weakref.WeakMethod(self._start)
         os.register_at_fork(after_in_child=lambda: (alive := start()) and alive())
-        finish = weakref.WeakMethod(self.write_held)
+        finish = weakref.WeakMethod(self.write_buffered)
         atexit.register(lambda: (alive := finish()) and alive())
         # Children of multiprocessing leave without atexit, and begin with no finalizers.
         util.register_after_fork(
-            self, lambda own: util.Finalize(None, own.write_held, exitpriority=0)
+            self, lambda own: util.Finalize(None, own.write_buffered, exitpriority=0)
         )
 
     def _start(self) -> None:
@@ -122,7 +122,7 @@ class Spool:
             # Before there is a trainer, collections may be held; afterwards only it takes them.
             self._write(b"" if self.held.trainer else self.held.take())
 
-    def write_held(self) -> None:
+    def write_buffered(self) -> None:
         """Write all that is held."""
         self._write(self.held.take())
 
@@ -142,7 +142,7 @@ class Spool:
         self._trainer = tid
         if not self._live_fd:
             self._live_fd = self._share_phase()
-        self.write_held()
+        self.write_buffered()
 
     def count_fault(self) -> None:
         """Count an exception that a hook's guard caught."""

@@ -23,13 +23,13 @@ _FEWEST = 2
 """Steps that are kept in any case: noise needs two."""
 
 
-def sample_recording(tiling: StepSegments, diagnosis: Diagnosis, label: str) -> RunSamples:
+def sample_recording(segments: StepSegments, diagnosis: Diagnosis, label: str) -> RunSamples:
     """Steps of a recorded run from boundary to boundary; what follows the last is left out."""
-    ends = tiling.boundaries
+    ends = segments.boundaries
     spans = pl.DataFrame({"start_ns": ends[:-1], "end_ns": ends[1:]})
     parts = {
         str(name): _per_span(spans, own)
-        for (name,), own in tiling.tiles.partition_by("part", as_dict=True).items()
+        for (name,), own in segments.pieces.partition_by("part", as_dict=True).items()
     }
     return RunSamples(
         label=label,

@@ -31,7 +31,7 @@ _ARRIVAL = re.compile(r"arrive_ns_(\d+)")
 
 
 @dataclass(frozen=True)
-class Collectives:
+class MatchedCollectives:
     """One row a meeting, in the order of last arrivals; columns with a rank at their end.
 
     | group | op | number | size_bytes | ranks | last_ns | late | arrive_ns_0 | done_ns_0 | ... |
@@ -47,10 +47,12 @@ class Collectives:
         """One of a meeting's columns, for every rank."""
         return [pl.col(f"{name}_{rank}") for rank in self.ranks]
 
-    def within(self, start_ns: int, end_ns: int) -> Collectives:
+    def within(self, start_ns: int, end_ns: int) -> MatchedCollectives:
         """Those that began and were complete in a stretch of time."""
         began = pl.min_horizontal(self.of("arrive_ns")) >= start_ns
-        return Collectives(self.frame.filter(began & (pl.col("last_ns") <= end_ns)), self.ranks)
+        return MatchedCollectives(
+            self.frame.filter(began & (pl.col("last_ns") <= end_ns)), self.ranks
+        )
 
 
 def find_arrivals(timeline: Timeline, trainers: Sequence[Trainer]) -> pl.DataFrame:
@@ -135,12 +137,12 @@ def _with_backward(timeline: Timeline, ranks: pl.DataFrame, came: pl.DataFrame) 
     )
 
 
-def match_meetings(hosts: Sequence[pl.DataFrame]) -> Collectives:
+def match_collectives(hosts: Sequence[pl.DataFrame]) -> MatchedCollectives:
     """The meetings of which at least two ranks were recorded, on whatever hosts."""
     joined = _join(hosts)
     ranks = sorted(int(found[1]) for name in joined.columns if (found := _ARRIVAL.fullmatch(name)))
     if not ranks:
-        return Collectives(joined.clear(), ())
+        return MatchedCollectives(joined.clear(), ())
     arrivals = [pl.col(f"arrive_ns_{rank}") for rank in ranks]
     met = (
         joined.filter(pl.sum_horizontal(each.is_not_null() for each in arrivals) > 1)
@@ -150,14 +152,14 @@ def match_meetings(hosts: Sequence[pl.DataFrame]) -> Collectives:
         )
         .sort("last_ns", *KEY)
     )
-    return Collectives(_with_waits(Collectives(met, tuple(ranks))), tuple(ranks))
+    return MatchedCollectives(_with_waits(MatchedCollectives(met, tuple(ranks))), tuple(ranks))
 
 
 def _at(place: pl.Expr, ranks: list[int]) -> pl.Expr:
     return place.replace_strict(dict(enumerate(ranks)), return_dtype=pl.Int32)
 
 
-def _with_waits(met: Collectives) -> pl.DataFrame:
+def _with_waits(met: MatchedCollectives) -> pl.DataFrame:
     """Add what each rank waited for the last one.
 
     What an earlier exchange caused by ending later on the last rank is taken off, where all ranks

@@ -1,8 +1,8 @@
-"""The trainer thread's time, cut into tiles that do not overlap and leave nothing out.
+"""The trainer thread's time, cut into segments that do not overlap and leave nothing out.
 
-Hook events are tiles as they are; the gaps between them get their part from what came before: after
-a training batch it is forward, after the optimizer it is the loop's own code, and so on. The tiles
-cover the window from its first to its last nanosecond, so that a budget sums to the whole.
+Hook events are segments as they are; the gaps between them get their part from what came before:
+after a training batch it is forward, after the optimizer it is the loop's own code, and so on. The
+segments cover the window from its first to its last nanosecond, so that a budget sums to the whole.
 """
 
 from __future__ import annotations
@@ -93,20 +93,20 @@ class Span:
 
 @dataclass(frozen=True)
 class StepSegments(Span):
-    """A span cut into tiles."""
+    """A span cut into segments."""
 
-    tiles: pl.DataFrame
+    pieces: pl.DataFrame
     """start_ns, end_ns, part, kind (0 for a gap), step (index of the step it starts in)."""
 
     def shifted(self, shift_ns: int) -> StepSegments:
         """The same on another clock."""
         moved = super().shifted(shift_ns)
-        tiles = self.tiles.with_columns(pl.col("start_ns", "end_ns") + shift_ns)
-        return replace(moved, tiles=tiles)  # type: ignore[return-value, call-arg]
+        pieces = self.pieces.with_columns(pl.col("start_ns", "end_ns") + shift_ns)
+        return replace(moved, pieces=pieces)  # type: ignore[return-value, call-arg]
 
 
 def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
-    """The window alone, for a tenth of the price of its tiles; None as for `cut_tiles`."""
+    """The window alone, for a tenth of the price of its segments; None as for `cut_segments`."""
     events = (
         timeline.table("events")
         .filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid))
@@ -136,21 +136,21 @@ def _events_of(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
     )
 
 
-def cut_tiles(timeline: Timeline, trainer: Trainer) -> StepSegments | None:
-    """Cut the window into tiles; None if there are fewer than two step boundaries."""
+def cut_segments(timeline: Timeline, trainer: Trainer) -> StepSegments | None:
+    """Cut the window into segments; None if there are fewer than two step boundaries."""
     events = _events_of(timeline, trainer)
     boundaries = _boundaries(events, trainer)
     if boundaries.len() < 2:
         return None
     start_ns = int(boundaries[0])
-    tiles = _overlay(
+    pieces = _overlay(
         _with_gaps(_outermost(_named(_after_closures(events), trainer))),
         events.filter(pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])),
     )
-    lasting = tiles.filter(pl.col("kind").is_in(_LASTING))
+    lasting = pieces.filter(pl.col("kind").is_in(_LASTING))
     end_ns = int(lasting["end_ns"].max())  # type: ignore[arg-type]
     inside = (
-        tiles.filter(pl.col("start_ns") < end_ns)
+        pieces.filter(pl.col("start_ns") < end_ns)
         .with_columns(pl.col("start_ns").clip(start_ns, None))
         .filter(pl.col("end_ns") > pl.col("start_ns"))
     )
@@ -160,7 +160,7 @@ def cut_tiles(timeline: Timeline, trainer: Trainer) -> StepSegments | None:
         end_ns=end_ns,
         boundaries=boundaries,
         kept_frac=timeline.kept_frac,
-        tiles=_number_steps(inside, boundaries),
+        pieces=_number_steps(inside, boundaries),
     )
 
 
@@ -297,25 +297,25 @@ def _with_gaps(events: pl.DataFrame) -> pl.DataFrame:
         pl.lit(0, pl.UInt8).alias("kind"),
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
     reached = pl.col("end_ns").cum_max().shift(1).fill_null(0)
-    tiles = events.select(
+    pieces = events.select(
         pl.max_horizontal("start_ns", reached).alias("start_ns"), "end_ns", "part", "kind"
     )
-    return pl.concat([tiles, gaps]).sort("start_ns", "end_ns")
+    return pl.concat([pieces, gaps]).sort("start_ns", "end_ns")
 
 
-def _overlay(tiles: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
+def _overlay(whole: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     """Cut collectives out of whatever they lie in: backward, forward, a gap.
 
-    | tile     | 0..10 backward |      | 0..6 backward | 6..9 collectives | 9..10 backward |
+    | whole    | 0..10 backward |      | 0..6 backward | 6..9 collectives | 9..10 backward |
     | collective | 6..9         |  ->
     """
     if not collectives.height:
-        return tiles
+        return whole
     reached = pl.col("end_ns").cum_max().shift(1).fill_null(0)
     cuts = collectives.select(
         pl.max_horizontal("start_ns", reached).alias("cut_ns"), pl.col("end_ns").alias("cut_end_ns")
     ).filter(pl.col("cut_end_ns") > pl.col("cut_ns"))
-    edges = [tiles["start_ns"], tiles["end_ns"], cuts["cut_ns"], cuts["cut_end_ns"]]
+    edges = [whole["start_ns"], whole["end_ns"], cuts["cut_ns"], cuts["cut_end_ns"]]
     pieces = (
         pl.concat([edge.alias("start_ns") for edge in edges])
         .unique()
@@ -325,11 +325,11 @@ def _overlay(tiles: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
         .drop_nulls()
         .set_sorted("start_ns")
     )
-    tiled = pieces.join_asof(
-        tiles.with_columns(tile_ns=pl.col("start_ns")), on="start_ns", strategy="backward"
+    named = pieces.join_asof(
+        whole.with_columns(whole_ns=pl.col("start_ns")), on="start_ns", strategy="backward"
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
     is_cut = pl.col("cut_end_ns") > pl.col("start_ns")
-    overlaid: pl.DataFrame = tiled.join_asof(
+    overlaid: pl.DataFrame = named.join_asof(
         cuts, left_on="start_ns", right_on="cut_ns", strategy="backward"
     ).select(
         "start_ns",
@@ -340,7 +340,7 @@ def _overlay(tiles: pl.DataFrame, collectives: pl.DataFrame) -> pl.DataFrame:
     return overlaid
 
 
-def _number_steps(tiles: pl.DataFrame, boundaries: pl.Series) -> pl.DataFrame:
-    """A tile belongs to the step in which it starts; 0 is the first step of the window."""
-    index = boundaries.search_sorted(tiles["start_ns"], side="right").cast(pl.Int64) - 1
-    return tiles.with_columns(index.alias("step"))
+def _number_steps(pieces: pl.DataFrame, boundaries: pl.Series) -> pl.DataFrame:
+    """A piece belongs to the step in which it starts; 0 is the first step of the window."""
+    index = boundaries.search_sorted(pieces["start_ns"], side="right").cast(pl.Int64) - 1
+    return pieces.with_columns(index.alias("step"))

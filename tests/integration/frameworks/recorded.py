@@ -20,7 +20,7 @@ import pytest
 from fuelline.ingest import read_recording
 from fuelline.schema.wire import Flag, Kind
 from fuelline.timeline import Timeline
-from fuelline.timeline.segments import StepSegments, cut_tiles
+from fuelline.timeline.segments import StepSegments, cut_segments
 from fuelline.timeline.trainer import Trainer, find_trainers
 
 JOBS = Path(__file__).parent / "jobs"
@@ -71,8 +71,8 @@ class Recorded:
         return find_trainers(self.timeline)[0]
 
     @cached_property
-    def tiling(self) -> StepSegments:
-        found = cut_tiles(self.timeline, self.trainer)
+    def segments(self) -> StepSegments:
+        found = cut_segments(self.timeline, self.trainer)
         assert found is not None
         return found
 
@@ -87,7 +87,9 @@ class Recorded:
 
     def count_tiles(self, kind: Kind, part: str) -> int:
         """Events inside the window that were given a part."""
-        return self.tiling.tiles.filter((pl.col("kind") == kind) & (pl.col("part") == part)).height
+        return self.segments.pieces.filter(
+            (pl.col("kind") == kind) & (pl.col("part") == part)
+        ).height
 
     def batches(self, *loaders: int) -> int:
         """Batches that came from these loaders, ends of epochs left out."""

@@ -92,7 +92,7 @@ def test_a_run_that_goes_on_is_preferred_to_a_newer_one_that_has_ended(store: Pa
 
 def test_a_watched_run_that_is_compacted_keeps_its_last_state(store: Path) -> None:
     folder = make_run(store, "20260101-a", launcher_pid=os.getpid(), host=socket.gethostname())
-    watch = pipeline.Watch(folder)
+    watch = pipeline.RunWatch(folder)
     (before,) = watch.snapshot(workers=False).ranks
     ended = msgspec.structs.replace(HERE, ended_ns=RUN.ended_ns, exit_code=7)
     (folder / RUN_FILE).write_bytes(msgspec.json.encode(ended))
@@ -123,7 +123,7 @@ def test_a_run_over_several_hosts_shows_the_ranks_of_all_that_have_joined(
     assert "none is a recording yet" in capsys.readouterr().err
     (run_dir / "node-1").rmdir()
     make_run(store, "second", host="no-such-host").rename(run_dir / "node-1")
-    watch = pipeline.Watch(run_dir)
+    watch = pipeline.RunWatch(run_dir)
     shown = watch.snapshot(workers=False)
     assert (len(shown.ranks), shown.state) == (1, "elsewhere")
     (run_dir / "node-0").rmdir()

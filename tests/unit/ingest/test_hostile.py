@@ -124,7 +124,7 @@ def test_a_raw_file_that_never_ends_is_a_blindspot(
     words = ("a link", "regular", "holes", "more than")
     assert any(word in spot.why for spot in timeline.blindspots for word in words)
     assert not (run / MANIFEST_FILE).exists()
-    watch = pipeline.Watch(run)
+    watch = pipeline.RunWatch(run)
     watch.look_at_all()
     watch.snapshot(workers=True)
 

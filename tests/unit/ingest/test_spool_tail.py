@@ -40,7 +40,7 @@ def write(spool: Spool, first: int, count: int) -> list[int]:
     starts = [(first + number) * 2 * 10**6 for number in range(count)]
     for start_ns in starts:
         spool.append(int(Kind.OPTIMIZER), start_ns, 5, 1)
-    spool.write_held()
+    spool.write_buffered()
     return starts
 
 

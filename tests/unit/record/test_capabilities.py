@@ -97,7 +97,7 @@ def test_limits_are_told_in_plain_words(tmp_path: Path, monkeypatch: pytest.Monk
     for name, text in {"cpu.max": "150000 100000", "memory.max": str(2**30)}.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "io.max").write_text("254:0 rbps=5 wbps=max")
-    group = capabilities.Group("", str(tmp_path), str(tmp_path))
+    group = capabilities.ControlGroup("", str(tmp_path), str(tmp_path))
     monkeypatch.setattr(capabilities, "_list_own_groups", lambda: [group])
     detail = capabilities.find_cgroups().detail
     assert detail == "v2; limits: quota of 1.5 cores, 1024 MiB of memory, I/O limits on 254:0"

@@ -23,7 +23,7 @@ from torch.utils.data._utils import fetch, signal_handling
 
 from fuelline.record import hooks
 from fuelline.record import spool as spooling
-from fuelline.record.held import is_compiled
+from fuelline.record.buffer import is_compiled
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF
 from fuelline.record.hooks.torch.install import Installation
@@ -278,7 +278,7 @@ def test_hooks_record_again_wherever_they_were_interrupted(
         assert marks_of(guest) == [], f"moment {number}"
         number += 1
     assert number > 100
-    guest.spool.write_held()
+    guest.spool.write_buffered()
     before = len(read(tmp_path).of(Kind.NEXT))
     train()
     assert len(read(tmp_path).of(Kind.NEXT)) == before + 9
@@ -303,7 +303,7 @@ def test_a_call_in_which_the_process_forks_is_recorded_by_the_parent_only(
     rows = Forking()
     list(DataLoader(rows))  # type: ignore[arg-type]
     if not rows.child:
-        hooked.guest.spool.write_held()
+        hooked.guest.spool.write_buffered()
         os._exit(0)
     os.waitpid(rows.child, 0)
     (child,) = (left for left in read_spools(tmp_path) if left.pid == rows.child)

@@ -20,7 +20,7 @@ from torch.utils.data._utils import fetch
 from torch.utils.data._utils import pin_memory as pinning
 
 from fuelline.record import spool as spooling
-from fuelline.record.held import PLAIN
+from fuelline.record.buffer import PLAIN
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF, Hook
 from fuelline.record.hooks.threadclock import ThreadClockReader
 from fuelline.record.hooks.torch import batches, training
@@ -442,7 +442,7 @@ def test_long_collections_are_recorded_and_short_ones_are_not(
         rings.append(ring)
     del rings, ring
     gc.collect()
-    hooked.guest.spool.write_held()
+    hooked.guest.spool.write_buffered()
     records = read(tmp_path).of(Kind.GC)
     assert all(record[1] >= 1_000_000 for record in records)
     assert max(record[3] for record in records) >= 100_000
@@ -628,8 +628,8 @@ def test_without_the_compiled_part_all_but_collections_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_left_out: bool
 ) -> None:
     if is_left_out:
-        monkeypatch.setattr(spooling, "Held", PLAIN[0])
-        monkeypatch.setattr("fuelline.record.hooks.hook.Lap", PLAIN[1])
+        monkeypatch.setattr(spooling, "RecordBuffer", PLAIN[0])
+        monkeypatch.setattr("fuelline.record.hooks.hook.QuickCalls", PLAIN[1])
         monkeypatch.setattr("fuelline.record.hooks.hook.Quick", PLAIN[2])
     installation, before = Installation(Spool(f"{tmp_path}/spool")), list(gc.callbacks)
     installation.add_all(act_on_loaded)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fuelline.record import spool as spooling
-from fuelline.record.held import LEFT_OUT
+from fuelline.record.buffer import LEFT_OUT
 from fuelline.record.spool import Spool
 from fuelline.schema import wire
 from tests.integration.harness import Left, read_spool, read_spools
@@ -24,7 +24,7 @@ def spool(tmp_path: Path) -> Spool:
 
 
 def read(spool: Spool) -> Left:
-    spool.write_held()
+    spool.write_buffered()
     assert spool.path is not None
     return read_spool(Path(spool.path).read_bytes())
 
@@ -120,13 +120,13 @@ def test_a_spool_that_is_cut_under_the_job_costs_records_only(spool: Spool, size
     os.truncate(spool.path, size)
     spool.held.phase = int(wire.Phase.COMPUTE)
     fill(spool, 2000)
-    spool.write_held()
+    spool.write_buffered()
     assert Path(spool.path).stat().st_size > 2000 * wire.RECORD_BYTES
 
 
 REPLACED = """
 import os, sys
-from fuelline.record.held import LEFT_OUT
+from fuelline.record.buffer import LEFT_OUT
 from fuelline.record.spool import Spool
 spool = Spool(sys.argv[1])
 spool.append(1, 1, 1)
@@ -337,7 +337,7 @@ def test_a_record_in_the_midst_of_writing_is_written_next_and_makes_no_second_fi
     fill(spool, 1)
     fill(spool, 1)
     monkeypatch.undo()
-    spool.write_held()
+    spool.write_buffered()
     (left,) = read_spools(tmp_path)
     assert (len(left.records), left.dropped) == (4, 0)
 
@@ -372,13 +372,13 @@ def hold(spool: Spool, count: int, *, pause_ns: int = 1000) -> None:
     for number in range(count):
         now_ns = number * pause_ns
         if spool.held.keep(now_ns, now_ns + 1, number, 0, 0, 0, 0, 7 | TAIL):
-            spool.write_held()
+            spool.write_buffered()
 
 
 @pytest.mark.parametrize("count", [1, 16, 100, 20_000])
 def test_held_records_are_written_in_order(spool: Spool, count: int) -> None:
     hold(spool, count)
-    spool.write_held()
+    spool.write_buffered()
     records = read(spool).records
     assert [record[2] for record in records] == list(range(count))
     assert {record[7:] for record in records} == {(7, 0, wire.Kind.BACKWARD)}
@@ -398,7 +398,7 @@ def test_records_that_come_quickly_are_held_and_slow_ones_written_at_once(
         now_ns += pause_ns
         held += 1
         if spool.held.keep(now_ns, now_ns, 0, 0, 0, 0, 0, 7 | TAIL):
-            spool.write_held()
+            spool.write_buffered()
             held = 0
         return held
 
@@ -412,9 +412,9 @@ def test_a_forked_child_does_not_write_what_its_parent_holds(spool: Spool, tmp_p
     spool.held.keep(0, 1, 0, 0, 0, 0, 0, 7 | TAIL)
     child = os.fork()
     if not child:
-        spool.write_held()
+        spool.write_buffered()
         os._exit(len(spool.held.take()))
     assert os.waitpid(child, 0)[1] == 0
-    spool.write_held()
+    spool.write_buffered()
     (left,) = read_spools(tmp_path)
     assert len(left.records) == 2

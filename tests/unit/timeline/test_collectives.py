@@ -2,7 +2,7 @@
 
 from fuelline.schema.run.recording import ProcessFacts
 from fuelline.schema.wire import Collective, Flag, Kind
-from fuelline.timeline.collectives import find_arrivals, match_meetings
+from fuelline.timeline.collectives import find_arrivals, match_collectives
 from fuelline.timeline.timeline import Timeline
 from fuelline.timeline.trainer import find_trainers
 from tests.unit.builders import MS, START_NS, Lane, make_timeline
@@ -39,7 +39,7 @@ def two(first: Lane, second: Lane) -> Timeline:
 
 
 def waits_ms(timeline: Timeline) -> dict[int, float]:
-    met = match_meetings([find_arrivals(timeline, find_trainers(timeline))])
+    met = match_collectives([find_arrivals(timeline, find_trainers(timeline))])
     if not met.frame.height:
         return {}
     sums = met.frame.select(each.sum() / MS for each in met.of("wait_ns")).row(0)
@@ -76,7 +76,7 @@ def test_an_asynchronous_one_ends_when_it_was_waited_for() -> None:
     first.put(Kind.COLLECTIVE, START_NS, MS, ALL_REDUCE, 1000, 7, 0, 2, flags=Flag.ASYNC)
     first.put(Kind.COLLECTIVE_WAIT, START_NS + 10 * MS, 30 * MS, ALL_REDUCE, 1000, 7, 0, 2)
     timeline = two(first, meet(stepping(20), 35, 40))
-    met = match_meetings([find_arrivals(timeline, find_trainers(timeline))])
+    met = match_collectives([find_arrivals(timeline, find_trainers(timeline))])
     assert met.frame["done_ns_0"].item() == START_NS + 40 * MS
     assert waits_ms(timeline) == {0: 35, 1: 0}
 

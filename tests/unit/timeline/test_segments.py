@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuelline.schema.wire import Flag, Kind
-from fuelline.timeline.segments import PARTS, StepSegments, cut_tiles
+from fuelline.timeline.segments import PARTS, StepSegments, cut_segments
 from tests.unit.builders import (
     MS,
     START_NS,
@@ -41,15 +41,15 @@ EVENT = st.tuples(
 )
 
 
-def check_cover(tiling: StepSegments) -> None:
+def check_cover(segments: StepSegments) -> None:
     """The tiles, in order, lie end to end from the window's first to its last nanosecond."""
-    tiles = tiling.tiles.sort("start_ns")
-    assert tiles["start_ns"][0] == tiling.start_ns
-    assert tiles["end_ns"][-1] == tiling.end_ns
-    assert tiles["start_ns"][1:].to_list() == tiles["end_ns"][:-1].to_list()
-    assert (tiles["end_ns"] - tiles["start_ns"]).sum() == tiling.wall_ns
-    assert (tiles["end_ns"] > tiles["start_ns"]).all()
-    assert set(tiles["part"]) <= set(PARTS)
+    pieces = segments.pieces.sort("start_ns")
+    assert pieces["start_ns"][0] == segments.start_ns
+    assert pieces["end_ns"][-1] == segments.end_ns
+    assert pieces["start_ns"][1:].to_list() == pieces["end_ns"][:-1].to_list()
+    assert (pieces["end_ns"] - pieces["start_ns"]).sum() == segments.wall_ns
+    assert (pieces["end_ns"] > pieces["start_ns"]).all()
+    assert set(pieces["part"]) <= set(PARTS)
 
 
 @given(st.lists(EVENT, max_size=40))
@@ -59,19 +59,19 @@ def test_tiles_cover_the_window_whatever_the_events(events: list[tuple]) -> None
         lane.put(kind, START_NS + start, dur, which, 8, 0, 0, position, flags=flags)
     timeline = make_timeline(lane)
     trainer = first_trainer(timeline)
-    tiling = None if trainer is None else cut_tiles(timeline, trainer)
-    if tiling is not None and tiling.wall_ns:
-        check_cover(tiling)
-        assert tiling.start_ns in tiling.boundaries
+    segments = None if trainer is None else cut_segments(timeline, trainer)
+    if segments is not None and segments.wall_ns:
+        check_cover(segments)
+        assert segments.start_ns in segments.boundaries
 
 
 def test_a_plain_step_has_its_parts_in_full() -> None:
     lane = Lane().step()
     for _ in range(3):
         lane.gap(2).step(wait=10, forward=7, backward=20, opt=5)
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    assert spent_ms(tiling) == {
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    assert spent_ms(segments) == {
         "loop": 6,
         "input": 30,
         "forward": 21,
@@ -84,9 +84,9 @@ def test_the_window_starts_at_the_end_of_the_first_step() -> None:
     lane = Lane().gap(5000).step(wait=3000, opt=5)
     first_end = lane.now_ns
     lane.step().step()
-    _, tiling = judge(make_timeline(lane))
-    assert (tiling.start_ns, tiling.end_ns) == (first_end, lane.now_ns)
-    assert tiling.boundaries.len() == 3
+    _, segments = judge(make_timeline(lane))
+    assert (segments.start_ns, segments.end_ns) == (first_end, lane.now_ns)
+    assert segments.boundaries.len() == 3
 
 
 def test_an_event_across_the_start_of_the_window_counts_from_there() -> None:
@@ -94,23 +94,23 @@ def test_an_event_across_the_start_of_the_window_counts_from_there() -> None:
     # A scheduler's own step, recorded as one outer event around the second optimizer's.
     lane.put(Kind.SYNC, lane.now_ns - 2 * MS, 10 * MS)
     lane.gap(8).step().step()
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    assert spent_ms(tiling)["sync"] == 8
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    assert spent_ms(segments)["sync"] == 8
 
 
 def test_one_step_is_not_enough_for_a_window() -> None:
     timeline = make_timeline(Lane().step())
     trainer = first_trainer(timeline)
     assert trainer is not None
-    assert cut_tiles(timeline, trainer) is None
+    assert cut_segments(timeline, trainer) is None
 
 
 def test_clipping_between_backward_and_optimizer_belongs_to_the_optimizer() -> None:
     lane = Lane().step()
     lane.batch(10).gap(5).backward(20).gap(3).optimizer(5)
-    _, tiling = judge(make_timeline(lane))
-    assert spent_ms(tiling)["optimizer"] == 8
+    _, segments = judge(make_timeline(lane))
+    assert spent_ms(segments)["optimizer"] == 8
 
 
 def test_gradient_accumulation_counts_every_forward_and_one_step() -> None:
@@ -118,18 +118,18 @@ def test_gradient_accumulation_counts_every_forward_and_one_step() -> None:
     for _ in range(4):
         lane.batch(10).gap(6).backward(20)
     lane.optimizer(5)
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    spent = spent_ms(tiling)
-    assert tiling.boundaries.len() == 2
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    spent = spent_ms(segments)
+    assert segments.boundaries.len() == 2
     assert (spent["forward"], spent["backward"], spent["input"]) == (24, 80, 40)
 
 
 def test_gaps_between_backward_and_the_next_batch_are_the_loop() -> None:
     lane = Lane().step()
     lane.batch(10).gap(6).backward(20).gap(9).batch(10).gap(6).backward(20).optimizer(5)
-    _, tiling = judge(make_timeline(lane))
-    assert spent_ms(tiling)["loop"] == 9
+    _, segments = judge(make_timeline(lane))
+    assert spent_ms(segments)["loop"] == 9
 
 
 def test_a_gan_has_one_step_a_batch_and_both_forward_passes() -> None:
@@ -138,11 +138,11 @@ def test_a_gan_has_one_step_a_batch_and_both_forward_passes() -> None:
         lane.batch(10)
         lane.gap(6).backward(20).optimizer(5, which=1)  # discriminator
         lane.gap(7).backward(20).optimizer(5, which=2)  # generator, same batch
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    spent = spent_ms(tiling)
-    assert tiling.boundaries.len() == 4
-    assert tiling.start_ns == START_NS + 73 * MS
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    spent = spent_ms(segments)
+    assert segments.boundaries.len() == 4
+    assert segments.start_ns == START_NS + 73 * MS
     assert spent["forward"] == 3 * (6 + 7)
     assert "loop" not in spent
 
@@ -153,8 +153,8 @@ def test_an_optimizer_that_steps_rarely_does_not_set_the_steps() -> None:
         lane.step()
         if step % 3 == 2:
             lane.gap(1).optimizer(5, which=2)
-    _, tiling = judge(make_timeline(lane))
-    assert tiling.boundaries.len() == 6
+    _, segments = judge(make_timeline(lane))
+    assert segments.boundaries.len() == 6
 
 
 def test_a_loader_that_serves_training_and_validation_is_told_apart_by_gradients() -> None:
@@ -163,9 +163,9 @@ def test_a_loader_that_serves_training_and_validation_is_told_apart_by_gradients
         lane.batch(8, grad=False).gap(12)
     lane.epoch_end(2, grad=False)
     lane.step(wait=25).step()
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    assert spent_ms(tiling)["validation"] == 3 * 20 + 2
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    assert spent_ms(segments)["validation"] == 3 * 20 + 2
 
 
 def test_validation_between_epochs_is_one_part_with_its_loader() -> None:
@@ -176,9 +176,9 @@ def test_validation_between_epochs_is_one_part_with_its_loader() -> None:
         lane.batch(8, loader=2, grad=False).gap(12)
     lane.epoch_end(2, loader=2).gap(3)
     lane.iterator(40).step(wait=25).step()
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    spent = spent_ms(tiling)
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    spent = spent_ms(segments)
     assert spent["validation"] == 30 + 3 * 20 + 2
     assert spent["epoch start"] == 4 + 40 + 25
     assert spent["loop"] == 1 + 3
@@ -187,8 +187,8 @@ def test_validation_between_epochs_is_one_part_with_its_loader() -> None:
 
 def test_stop_iteration_ends_the_epoch_and_leaves_the_loop() -> None:
     lane = Lane().step().step().epoch_end(4).gap(100).iterator(10).step().step()
-    _, tiling = judge(make_timeline(lane))
-    spent = spent_ms(tiling)
+    _, segments = judge(make_timeline(lane))
+    spent = spent_ms(segments)
     assert spent["loop"] == 100
     assert spent["epoch start"] == 4 + 10 + 10
 
@@ -198,11 +198,11 @@ def test_inference_without_an_optimizer_has_a_step_a_batch() -> None:
     for _ in range(5):
         lane.batch(10, grad=False).gap(30)
     lane.epoch_end(1)
-    trainer, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
+    trainer, segments = judge(make_timeline(lane))
+    check_cover(segments)
     assert trainer.step_kind == "batch"
-    assert tiling.boundaries.len() == 5
-    assert spent_ms(tiling) == {"input": 40, "forward": 150, "epoch start": 1}
+    assert segments.boundaries.len() == 5
+    assert spent_ms(segments) == {"input": 40, "forward": 150, "epoch start": 1}
 
 
 def test_a_loader_read_by_another_thread_is_no_tile_of_the_trainer() -> None:
@@ -210,10 +210,10 @@ def test_a_loader_read_by_another_thread_is_no_tile_of_the_trainer() -> None:
     for _ in range(5):
         lane.gap(12).backward(20).optimizer(5)
         reader.batch(30)
-    trainer, tiling = judge(make_timeline(lane, reader))
-    check_cover(tiling)
+    trainer, segments = judge(make_timeline(lane, reader))
+    check_cover(segments)
     assert (trainer.tid, trainer.reader_tid) == (TRAINER, TRAINER + 1)
-    assert spent_ms(tiling) == {"forward": 48, "backward": 80, "optimizer": 20}
+    assert spent_ms(segments) == {"forward": 48, "backward": 80, "optimizer": 20}
 
 
 def test_garbage_collection_inside_backward_is_counted_once() -> None:
@@ -221,17 +221,17 @@ def test_garbage_collection_inside_backward_is_counted_once() -> None:
     lane.batch(10).gap(5)
     lane.put(Kind.GC, lane.now_ns + 3 * MS, 4 * MS, 2, 100)
     lane.backward(20).optimizer(5)
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    spent = spent_ms(tiling)
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    spent = spent_ms(segments)
     assert spent["backward"] == 20
     assert "garbage collection" not in spent
 
 
 def test_garbage_collection_between_steps_is_a_part_of_its_own() -> None:
     lane = Lane().step().gap(2).add(Kind.GC, 30, 2, 100).gap(1).step()
-    _, tiling = judge(make_timeline(lane))
-    spent = spent_ms(tiling)
+    _, segments = judge(make_timeline(lane))
+    spent = spent_ms(segments)
     assert (spent["garbage collection"], spent["loop"]) == (30, 3)
 
 
@@ -246,16 +246,16 @@ def test_a_checkpoint_and_its_copies_are_one_tile() -> None:
     lane = Lane().step().gap(1)
     lane.put(Kind.SYNC, lane.now_ns + 5 * MS, 10 * MS)
     lane.add(Kind.SAVE, 200, 10**6).gap(2).step()
-    _, tiling = judge(make_timeline(lane))
-    spent = spent_ms(tiling)
+    _, segments = judge(make_timeline(lane))
+    spent = spent_ms(segments)
     assert (spent["checkpoint"], spent["loop"]) == (200, 3)
     assert "sync" not in spent
 
 
 def test_a_copy_between_batch_and_forward_is_transfer() -> None:
     lane = Lane().step().batch(10).gap(1).add(Kind.COPY, 4, 10**6).gap(9).backward(20).optimizer(5)
-    _, tiling = judge(make_timeline(lane))
-    spent = spent_ms(tiling)
+    _, segments = judge(make_timeline(lane))
+    spent = spent_ms(segments)
     assert (spent["transfer"], spent["forward"]) == (4, 10)
 
 
@@ -266,9 +266,9 @@ def test_the_backward_of_a_closure_inside_the_optimizer_ends_the_forward_and_beg
     for _ in range(3):
         lane.put(Kind.BACKWARD, lane.now_ns + 6 * MS, 10 * MS)
         lane.optimizer(40).batch(10)
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    spent = spent_ms(tiling)
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    spent = spent_ms(segments)
     assert (spent["forward"], spent["backward"], spent["optimizer"]) == (12, 20, 48)
 
 
@@ -278,9 +278,9 @@ def test_a_batch_that_a_closure_takes_is_waited_for() -> None:
         lane.put(Kind.NEXT, lane.now_ns, 7 * MS, 1, 32, 0, 0, position, flags=Flag.GRAD)
         lane.put(Kind.BACKWARD, lane.now_ns + 10 * MS, 10 * MS)
         lane.optimizer(25)
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    spent = spent_ms(tiling)
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    spent = spent_ms(segments)
     assert (spent["input"], spent["forward"], spent["optimizer"]) == (14, 6, 10)
 
 
@@ -289,17 +289,17 @@ def test_a_closure_that_runs_several_times_has_a_forward_before_each_backward() 
     for start_ms in (5, 20):
         lane.put(Kind.BACKWARD, lane.now_ns + start_ms * MS, 10 * MS)
     lane.optimizer(40)
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    spent = spent_ms(tiling)
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    spent = spent_ms(segments)
     assert (spent["forward"], spent["backward"], spent["optimizer"]) == (10, 20, 10)
 
 
 def test_what_is_collected_after_the_last_event_is_not_part_of_the_training() -> None:
     lane = Lane().step().step().gap(500).add(Kind.GC, 300, 2, 100)
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    assert tiling.wall_ns == 45 * MS
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    assert segments.wall_ns == 45 * MS
 
 
 def test_batches_that_a_resumed_epoch_skips_belong_to_its_start() -> None:
@@ -307,8 +307,8 @@ def test_batches_that_a_resumed_epoch_skips_belong_to_its_start() -> None:
     for _ in range(50):
         lane.batch(4)
     lane.step().step()
-    _, tiling = judge(make_timeline(lane))
-    spent = spent_ms(tiling)
+    _, segments = judge(make_timeline(lane))
+    spent = spent_ms(segments)
     # The first batch of the epoch is one of the fifty; those of five steps are waited for, less
     # that of the first step, which is before the window.
     assert (spent["input"], spent["epoch start"]) == (40, 1 + 2 + 50 * 4)
@@ -321,10 +321,10 @@ def test_a_wrapper_that_fetches_one_batch_ahead_waits_for_each_batch_once() -> N
         for _ in range(3):
             lane.batch(10).gap(10).backward(20).optimizer(5)
         lane.epoch_end(1).gap(10).backward(20).optimizer(5)
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    spent = spent_ms(tiling)
-    assert tiling.boundaries.len() == 8
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    spent = spent_ms(segments)
+    assert segments.boundaries.len() == 8
     assert (spent["input"], spent["epoch start"]) == (50, 1 + 2 + 30 + 1)
     assert (spent["forward"], spent["backward"]) == (70, 140)
 
@@ -335,18 +335,18 @@ def test_several_batches_taken_before_several_backwards_are_all_waited_for() -> 
         for _ in range(2):
             lane.batch(10)
         lane.gap(10).backward(20).gap(10).backward(20).optimizer(5)
-    _, tiling = judge(make_timeline(lane))
-    check_cover(tiling)
-    spent = spent_ms(tiling)
-    assert tiling.boundaries.len() == 3
+    _, segments = judge(make_timeline(lane))
+    check_cover(segments)
+    spent = spent_ms(segments)
+    assert segments.boundaries.len() == 3
     assert (spent["input"], spent["forward"], spent["backward"]) == (40, 40, 80)
 
 
 def test_the_gap_between_an_iterator_and_its_first_batch_belongs_to_the_epochs_start() -> None:
     lane = Lane().step().batch(5, loader=2, grad=False).gap(5)
     lane.iterator(2).gap(8).step()
-    _, tiling = judge(make_timeline(lane))
-    spent = spent_ms(tiling)
+    _, segments = judge(make_timeline(lane))
+    spent = spent_ms(segments)
     assert (spent["validation"], spent["epoch start"]) == (10, 2 + 8 + 10)
 
 
@@ -354,8 +354,10 @@ def test_every_tile_knows_the_step_it_starts_in() -> None:
     lane = Lane().step()
     for _ in range(3):
         lane.step(wait=10, forward=10, backward=20, opt=5)
-    _, tiling = judge(make_timeline(lane))
-    by_step = tiling.tiles.group_by("step").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / MS)
+    _, segments = judge(make_timeline(lane))
+    by_step = segments.pieces.group_by("step").agg(
+        (pl.col("end_ns") - pl.col("start_ns")).sum() / MS
+    )
     assert dict(by_step.iter_rows()) == {0: 45, 1: 45, 2: 45}
 
 
@@ -363,5 +365,5 @@ def test_every_tile_knows_the_step_it_starts_in() -> None:
 def test_a_batch_that_never_came_is_no_step_boundary(flag: Flag) -> None:
     lane = Lane().batch(10, grad=False).gap(5).batch(10, grad=False).gap(5)
     lane.add(Kind.NEXT, 3, 1, 0, 0, 0, 2, flags=flag)
-    _, tiling = judge(make_timeline(lane))
-    assert tiling.boundaries.len() == 2
+    _, segments = judge(make_timeline(lane))
+    assert segments.boundaries.len() == 2

@@ -78,7 +78,7 @@ def act(options: argparse.Namespace) -> int:
     from fuelline.report import View, print_snapshot  # noqa: PLC0415
 
     run_dir = _choose(options)
-    watch = pipeline.Watch(run_dir)
+    watch = pipeline.RunWatch(run_dir)
     view = View(workers=options.workers)
     if not options.once and sys.stdin.isatty() and sys.stdout.isatty():
         session = _WatchSession(watch, view, options.interval, follows=options.run is None)
@@ -141,7 +141,7 @@ class _WatchSession:
         if newer is not None and newer != self.watch.run_dir:
             from fuelline import pipeline  # noqa: PLC0415
 
-            self.watch = pipeline.Watch(newer)
+            self.watch = pipeline.RunWatch(newer)
         self.watch.look()
         if not self._view.paused:
             self._show()

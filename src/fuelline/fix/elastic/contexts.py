@@ -1,10 +1,10 @@
 """Stands in for the loader's multiprocessing context: gives torch its queues, starts its workers.
 
 Torch's own constructor asks it for one queue of results, an event, and a queue and a process for
-each worker. What it gets are a funnel, a flag without a lock, lines for indices and results,
-and processes whose inbox and outbox are ours. Spare workers are started before the last regular
-one, so before any thread of the loader: nothing is forked later. A spare one that cannot be started
-is simply not there.
+each worker. What it gets are a result queue, a flag without a lock, channels for indices and
+results, and processes whose inbox and outbox are ours. Spare workers are started before the last
+regular one, so before any thread of the loader: nothing is forked later. A spare one that cannot
+be started is simply not there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Context:
         self._regular = regular
         self._spare = spare
         self.slots = Slots(original, regular + spare)
-        self.funnel = ResultQueue()
+        self.results = ResultQueue()
         self.spares: list[tuple[Any, Any]] = []
         """Index queue and process of each spare worker that was started."""
         self.problem: str | None = None
@@ -42,10 +42,10 @@ class Context:
         self._parent = os.getpid() if is_main and _forks(original) else 0
 
     def Queue(self) -> Any:  # noqa: N802 - the name in multiprocessing
-        """The funnel first, as torch asks for it first, then index queues."""
+        """The result queue first, as torch asks for it first, then index queues."""
         self._asked += 1
         if self._asked == 1:
-            return self.funnel
+            return self.results
         self._let_go()
         return SocketChannel()
 
@@ -59,7 +59,7 @@ class Context:
         if self._made == self._regular:
             self._start_spares(target, args)
         worker = self._make(target, args, worker_id, is_spare=False)
-        self.funnel.add(worker_id, inspect.signature(target).bind(*args).arguments["index_queue"])
+        self.results.add(worker_id, inspect.signature(target).bind(*args).arguments["index_queue"])
         return worker
 
     def _start_spares(self, target: Any, args: tuple[Any, ...]) -> None:
@@ -76,7 +76,7 @@ class Context:
                 return
             finally:
                 self._let_go()
-            self.funnel.add(self._regular + number, near)
+            self.results.add(self._regular + number, near)
             self.spares.append((near, worker))
 
     def _make(self, target: Any, args: tuple[Any, ...], worker_id: int, *, is_spare: bool) -> Any:

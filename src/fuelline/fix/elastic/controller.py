@@ -1,4 +1,4 @@
-"""One loader's keeper: it measures the loop, asks the governor, and lets the iterator act.
+"""One loader's controller: it measures the loop, asks the governor, and lets the iterator act.
 
 It lives as long as the loader, over all its epochs and iterators. Its price is a few additions a
 batch; once in `LOOK_NS` of training it reads the workers' counters and what the machine has left.

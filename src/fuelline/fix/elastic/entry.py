@@ -1,4 +1,4 @@
-"""Puts the desk in front of torch's loaders; loads the rest with the first of them.
+"""Puts the registry in front of torch's loaders; loads the rest with the first of them.
 
 Runs while torch is being imported, so it touches nothing but the class that is there already.
 """
@@ -13,20 +13,20 @@ __all__ = ["install", "leave_stateful"]
 
 
 class _Front:
-    """The desk of this process, once there is one."""
+    """The registry of this process, once there is one."""
 
     def __init__(self) -> None:
         self.folder = ""
         self.allowed = ""
-        self.desk: Any = None
+        self.registry: Any = None
 
     def open(self) -> Any:
-        """The desk, made when the first loader comes."""
-        if self.desk is None:
-            from fuelline.fix.elastic.registry import open_desk  # noqa: PLC0415 - torch is whole now
+        """The registry, made when the first loader comes."""
+        if self.registry is None:
+            from fuelline.fix.elastic.registry import open_registry  # noqa: PLC0415 - torch is whole now
 
-            self.desk = open_desk(self.folder, self.allowed)
-        return self.desk
+            self.registry = open_registry(self.folder, self.allowed)
+        return self.registry
 
 
 _FRONT = _Front()

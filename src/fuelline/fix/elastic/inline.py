@@ -3,7 +3,8 @@
 Code that runs in the main process may do what code in a worker cannot: draw from the training's
 random streams, keep state in its dataset, hand out what is not a plain CPU tensor. Workers are
 added between epochs only, and only if a whole epoch showed nothing of that, the training waited,
-and the sampler may be asked ahead (desk). Otherwise the loader stays as it is, and it is said why.
+and the sampler may be asked ahead (registry). Otherwise the loader stays as it is, and the
+report says why.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _plain = dataloader._SingleProcessDataLoaderIter
 class InlineController:
     """Holds what an epoch in the main process has shown."""
 
-    def __init__(self, keeper: LoaderController, loader: Any) -> None:
-        self.keeper = keeper
+    def __init__(self, controller: LoaderController, loader: Any) -> None:
+        self.controller = controller
         self._has_workers = False
         self.why_not = ""
         self._attributes = _attributes(loader.dataset)
@@ -47,7 +48,7 @@ class InlineController:
     @property
     def active(self) -> bool:
         """Whether the next epoch has workers."""
-        return self._has_workers and not self.keeper.is_withdrawn
+        return self._has_workers and not self.controller.is_withdrawn
 
     def count(self, began_ns: int, ended_ns: int, batch: Any, *, is_changed: bool) -> None:
         """A batch was made in the main process."""
@@ -74,12 +75,12 @@ class InlineController:
         starved = self._wait_ns / max(1, self._total_ns)
         is_known = self._batches >= LEAST_BATCHES and len(self._rates) >= LOOKS
         if self.why_not:
-            self.keeper.tell_left(f"num_workers=0, and {self.why_not}")
-        elif is_known and starved > STARVED and not self.keeper.is_withdrawn:
+            self.controller.tell_left(f"num_workers=0, and {self.why_not}")
+        elif is_known and starved > STARVED and not self.controller.is_withdrawn:
             self._add_workers(starved)
 
     def _add_workers(self, starved: float) -> None:
-        governor = self.keeper.governor
+        governor = self.controller.governor
         own_ns = (self._total_ns - self._wait_ns) / self._batches
         fetch_ns = self._wait_ns / self._batches
         needed = math.ceil(HEADROOM * fetch_ns / max(own_ns, 1))
@@ -91,31 +92,31 @@ class InlineController:
         governor.limits = replace(governor.limits, base=count, base_window=window)
         governor.trial = RunningTrial(change, (0, 0), self._rates[-2 * LOOKS :])
         governor.active, governor.window = count, window
-        self.keeper.adopt(change)
+        self.controller.adopt(change)
         self._has_workers = True
 
     def leave(self) -> None:
         """The loader is gone."""
-        self.keeper.leave()
+        self.controller.leave()
 
 
-def watch_inline(loader: Any, keeper: InlineController) -> Any:
+def watch_inline(loader: Any, controller: InlineController) -> Any:
     """Torch's own iterator, timed."""
-    return _SingleProcessDataLoaderIter(loader, keeper)
+    return _SingleProcessDataLoaderIter(loader, controller)
 
 
 class _SingleProcessDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
     """Named like torch's own: profilers and users see the name that they know."""
 
-    def __init__(self, loader: Any, keeper: InlineController) -> None:
+    def __init__(self, loader: Any, controller: InlineController) -> None:
         super().__init__(loader)
         self._fl_loader = loader
-        self._fl_keeper = keeper
+        self._fl_controller = controller
         self._fl_watcher = PurityCheck(loader.dataset)
 
     def _next_data(self) -> Any:
-        keeper, watcher = self._fl_keeper, self._fl_watcher
-        if keeper.why_not:
+        controller, watcher = self._fl_controller, self._fl_watcher
+        if controller.why_not:
             return self._fl_end(super()._next_data)
         began_ns = monotonic_ns()
         index = self._fl_end(self._next_index)
@@ -124,14 +125,14 @@ class _SingleProcessDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         is_changed = watcher.end(monotonic_ns() - began_ns)
         if self._pin_memory:
             batch = dataloader._utils.pin_memory.pin_memory(batch, self._pin_memory_device)
-        keeper.count(began_ns, monotonic_ns(), batch, is_changed=is_changed)
+        controller.count(began_ns, monotonic_ns(), batch, is_changed=is_changed)
         return batch
 
     def _fl_end(self, action: Any) -> Any:
         try:
             return action()
         except StopIteration:
-            self._fl_keeper.end_epoch(self._fl_loader)
+            self._fl_controller.end_epoch(self._fl_loader)
             raise
 
 

@@ -38,25 +38,25 @@ LONGEST_END_S = 5.0
 _plain = dataloader._MultiProcessingDataLoaderIter
 
 
-def build(loader: Any, keeper: LoaderController) -> Any:
+def build(loader: Any, controller: LoaderController) -> Any:
     """An iterator of the loader; the loader itself is not touched."""
     twin = object.__new__(type(loader))
     own = twin.__dict__
     own.update(vars(loader))
     original = loader.multiprocessing_context or dataloader.torch.multiprocessing
-    context = Context(original, keeper.regular, keeper.spare)
-    own["num_workers"] = keeper.regular
-    own["prefetch_factor"] = keeper.prefetch
+    context = Context(original, controller.regular, controller.spare)
+    own["num_workers"] = controller.regular
+    own["prefetch_factor"] = controller.prefetch
     own["_DataLoader__multiprocessing_context"] = context
-    return _MultiProcessingDataLoaderIter(twin, context, keeper)
+    return _MultiProcessingDataLoaderIter(twin, context, controller)
 
 
 class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
     """Named like torch's own: profilers and users see the name that they know."""
 
-    def __init__(self, twin: Any, context: Context, keeper: LoaderController) -> None:
+    def __init__(self, twin: Any, context: Context, controller: LoaderController) -> None:
         self._fl_context = context
-        self._fl_keeper = keeper
+        self._fl_controller = controller
         self._fl_dead: set[int] = set()
         self._fl_unfit: set[int] = set()
         self._fl_resets = 0
@@ -81,7 +81,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
             self._num_workers = own
         for worker_id in self._fl_dead:
             self._workers_status[worker_id] = False
-        self._fl_keeper.begin_epoch(self)
+        self._fl_controller.begin_epoch(self)
 
     def _fl_take_over(self) -> None:
         """Add the spare workers; deaths are ours to notice from here on, not torch's handler's."""
@@ -93,12 +93,12 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
             self._index_queues.append(index_queue)
             self._workers.append(worker)
         for worker_id, worker in enumerate(self._workers):
-            context.funnel.watch(worker_id, worker.sentinel)
+            context.results.watch(worker_id, worker.sentinel)
 
     def _fl_start_epoch(self) -> None:
-        keeper = self._fl_keeper
-        self.fl_active = keeper.start_with(self._fl_usable())
-        self._fl_window = keeper.window
+        controller = self._fl_controller
+        self.fl_active = controller.start_with(self._fl_usable())
+        self._fl_window = controller.window
         self._fl_is_strict = True
         self._fl_round = itertools.cycle(self._fl_usable()[: self.fl_active])
         self._fl_owed = len(self._fl_dead) if self._fl_resets else 0
@@ -169,28 +169,28 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
                 self._fl_loads[self._task_info[number][0]] -= 1
                 del self._fl_sent[number]
             elif type(number) is DeadWorker:
-                self._fl_mourn(number.worker_id)
+                self._fl_on_worker_death(number.worker_id)
                 continue
             return number, batch
 
     def _next_data(self) -> Any:
         """A batch, timed: what handing it over takes is the trainer's own, and no wait."""
-        funnel = self._fl_context.funnel
-        began_ns, blocked_ns = monotonic_ns(), funnel.blocked_ns
+        results = self._fl_context.results
+        began_ns, blocked_ns = monotonic_ns(), results.blocked_ns
         batch = super()._next_data()
         ended_ns = monotonic_ns()
         if not self._pin_memory:  # otherwise it is another thread that is blocked
-            began_ns = ended_ns - (funnel.blocked_ns - blocked_ns)
-        self._fl_keeper.count(self, began_ns, ended_ns, batch)
+            began_ns = ended_ns - (results.blocked_ns - blocked_ns)
+        self._fl_controller.count(self, began_ns, ended_ns, batch)
         return batch
 
     def _fl_take_back(self, worker_id: int) -> None:
         """A spare worker could not be set up: the others do what it was given."""
         self._fl_unfit.add(worker_id)
-        self._fl_keeper.lose(self, "could not be set up")
+        self._fl_controller.lose(self, "could not be set up")
         self._fl_move(worker_id)
 
-    def _fl_mourn(self, worker_id: int) -> None:
+    def _fl_on_worker_death(self, worker_id: int) -> None:
         """A worker is dead: go on with the others, or raise what torch would raise."""
         worker = self._workers[worker_id]
         if not self._workers_status[worker_id]:
@@ -209,7 +209,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
             f"loader worker {worker.pid} was killed by {signal.Signals(how).name}; "
             f"the training goes on with {min(len(others), self.fl_active)}"
         )
-        self._fl_keeper.lose(self, f"was killed by {signal.Signals(how).name}")
+        self._fl_controller.lose(self, f"was killed by {signal.Signals(how).name}")
         self._fl_move(worker_id)
 
     def _fl_is_deadly(self, worker_id: int) -> bool:
@@ -239,7 +239,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         raise RuntimeError(f"DataLoader worker (pid(s) {worker.pid}) exited unexpectedly")
 
     def _shutdown_workers(self) -> None:
-        """End of the iterator; what its keeper is in the midst of ends with it.
+        """End of the iterator; what its controller is in the midst of ends with it.
 
         In a forked child that collects its copy of us there is nothing to end: these workers are
         its parent's.
@@ -249,7 +249,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         is_over = getattr(self, "_shutdown", True)
         super()._shutdown_workers()
         if not is_over:
-            self._fl_keeper.end_epoch()
+            self._fl_controller.end_epoch()
 
 
 def _find_end(worker: Any) -> int:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-__all__ = ["LoaderRegistry", "open_desk"]
+__all__ = ["LoaderRegistry", "open_registry"]
 
 MOST_SPARE = 16
 """Parked workers of one loader: each takes 90 ms to start, once (measured on 2 cores)."""
@@ -50,11 +50,11 @@ LEAST_FREE_BYTES = 1 << 30
 """With less memory than this left no spare worker is started."""
 
 
-def open_desk(folder: str, allowed: str) -> LoaderRegistry:
-    """A desk for this process; `allowed` are the words of --allow, with commas."""
-    desk = LoaderRegistry(FixJournal(folder), frozenset(allowed.split(",")))
-    atexit.register(desk.close)
-    return desk
+def open_registry(folder: str, allowed: str) -> LoaderRegistry:
+    """A registry for this process; `allowed` are the words of --allow, with commas."""
+    registry = LoaderRegistry(FixJournal(folder), frozenset(allowed.split(",")))
+    atexit.register(registry.close)
+    return registry
 
 
 class LoaderRegistry:
@@ -63,7 +63,7 @@ class LoaderRegistry:
     def __init__(self, journal: FixJournal, allowed: frozenset[str]) -> None:
         self._journal = journal
         self._allowed = allowed
-        self._keepers: dict[int, Any] = {}
+        self._controllers: dict[int, Any] = {}
         self._refs: dict[int, weakref.ref[Any]] = {}
         self._pasts: dict[tuple[Any, ...], LoaderHistory] = {}
         self._datasets: dict[int, tuple[weakref.ref[Any], tuple[Any, ...], LoaderController]] = {}
@@ -73,17 +73,17 @@ class LoaderRegistry:
 
     def serve(self, loader: Any, original: Callable[[Any], Any]) -> Any:
         """An iterator for the loader."""
-        keeper = self._choose(loader)
-        if isinstance(keeper, InlineController):
-            return watch_inline(loader, keeper)
-        if keeper is None:
+        controller = self._choose(loader)
+        if isinstance(controller, InlineController):
+            return watch_inline(loader, controller)
+        if controller is None:
             return original(loader)
-        keeper.take_up()
+        controller.take_up()
         generator = loader.generator or torch.default_generator
         state = generator.get_state()
         loader.check_worker_number_rationality()
         try:
-            return build(loader, keeper)
+            return build(loader, controller)
         except Exception as failure:  # noqa: BLE001 - the guard: torch's own iterator tells or works
             generator.set_state(state)
             self._leave(loader, f"{type(failure).__name__}: {failure}")
@@ -94,51 +94,53 @@ class LoaderRegistry:
         if dataloader._utils.worker._worker_info is not None:
             return None
         try:
-            keeper = self._find(loader)
+            controller = self._find(loader)
         except Exception as failure:  # noqa: BLE001 - the guard: a loader unlike any that we know
             self._leave(loader, f"{type(failure).__name__}: {failure}")
             return None
-        if isinstance(keeper, InlineController):
-            if not keeper.active:
-                return keeper
-            keeper = keeper.keeper
-        is_fit = keeper is not None and keeper.is_for(loader.num_workers, loader.prefetch_factor)
-        return keeper if is_fit else None
+        if isinstance(controller, InlineController):
+            if not controller.active:
+                return controller
+            controller = controller.controller
+        is_fit = controller is not None and controller.is_for(
+            loader.num_workers, loader.prefetch_factor
+        )
+        return controller if is_fit else None
 
     def leave_stateful(self, loader: Any) -> None:
         """Torchdata's loader resumes in mid-epoch by its workers' own state."""
-        if self._keepers.get(id(loader), self) is self:
+        if self._controllers.get(id(loader), self) is self:
             self._remember(loader)
             self._leave(loader, "a StatefulDataLoader keeps state in each worker")
 
     def close(self) -> None:
         """The job ends."""
-        for keeper in self._open:
-            keeper.close()
+        for controller in self._open:
+            controller.close()
 
     def _find(self, loader: Any) -> Any:
         key = id(loader)
-        if key not in self._keepers:
-            self._keepers[key] = self._admit(loader)
+        if key not in self._controllers:
+            self._controllers[key] = self._admit(loader)
             self._remember(loader)
-        return self._keepers[key]
+        return self._controllers[key]
 
     def _remember(self, loader: Any) -> None:
         key = id(loader)
         self._refs[key] = weakref.ref(loader, lambda _: self._drop(key))
 
     def _drop(self, key: int) -> None:
-        keeper = self._keepers.pop(key, None)
+        controller = self._controllers.pop(key, None)
         self._refs.pop(key, None)
-        if keeper is not None:
-            keeper.leave()
+        if controller is not None:
+            controller.leave()
 
     def _leave(self, loader: Any, why: str) -> None:
-        self._keepers[id(loader)] = None
+        self._controllers[id(loader)] = None
         self._journal.tell("left", loader=_describe(loader), why=why)
 
     def _admit(self, loader: Any) -> LoaderController | InlineController | None:
-        """A keeper, or None with a word in the journal."""
+        """A controller, or None with a word in the journal."""
         why = _refusal(loader, self._allowed)
         if why is not None:
             self._journal.tell("left", loader=_describe(loader), why=why)
@@ -159,19 +161,19 @@ class LoaderRegistry:
             is_varying=rules.is_varying,
             is_allowed=rules.allow_random,
         )
-        keeper = LoaderController(
+        controller = LoaderController(
             number, limits, rules, self._journal, self._pasts.setdefault(kind, LoaderHistory())
         )
-        self._open = [*(each for each in self._open if not each.is_closed), keeper]
+        self._open = [*(each for each in self._open if not each.is_closed), controller]
         if not loader.num_workers:
-            return InlineController(keeper, loader)
-        self._keep_for(loader.dataset, kind, keeper)
-        return keeper
+            return InlineController(controller, loader)
+        self._keep_for(loader.dataset, kind, controller)
+        return controller
 
-    def _keep_for(self, dataset: Any, kind: tuple[Any, ...], keeper: LoaderController) -> None:
+    def _keep_for(self, dataset: Any, kind: tuple[Any, ...], controller: LoaderController) -> None:
         """Jobs that make a new loader for each epoch give it the same dataset."""
         try:
-            self._datasets[id(dataset)] = (weakref.ref(dataset), kind, keeper)
+            self._datasets[id(dataset)] = (weakref.ref(dataset), kind, controller)
         except TypeError:
             return  # a list or the like
         if len(self._datasets) > MOST_DATASETS:

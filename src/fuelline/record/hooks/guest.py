@@ -23,9 +23,9 @@ from fuelline.schema.redaction import redact
 from fuelline.schema.wire import Kind, Phase, tail
 
 if TYPE_CHECKING:
-    from fuelline.record.held import QuickCalls
+    from fuelline.record.buffer import QuickCalls
 
-__all__ = ["Guest", "ThreadState"]
+__all__ = ["Guest", "HookThread"]
 
 KEPT_CLOCKS = 8
 """Threads whose clocks keep descriptors; a job with hundreds of threads needs them itself."""
@@ -36,7 +36,7 @@ _BLINDSPOT = int(Kind.BLINDSPOT)
 _OUTSIDE = int(Phase.OUTSIDE)
 
 
-class ThreadState(threading.local):
+class HookThread(threading.local):
     """What is kept for each thread by the hooks that are not on the way of every step."""
 
     pinning = False
@@ -74,7 +74,7 @@ class Guest:
 
     def _forget(self) -> None:
         self.pid = os.getpid()
-        self.lane = ThreadState(itertools.count())
+        self.lane = HookThread(itertools.count())
         self.is_proven = False
         """Whether the trainer was seen in backward, so that no other thread takes its place."""
         self.ranked_by = ""
@@ -148,7 +148,7 @@ class Guest:
         if not start_ns or get_ident() != held.trainer:
             self.spool.append(kind, start_ns, dur_ns, a, b, c, d, e, flags)
         elif held.keep(start_ns, start_ns + dur_ns, a, b, c, d, e, tail(kind, flags)):
-            self.spool.write_held()
+            self.spool.write_buffered()
 
     def report_blindspot(self, what: str, why: str, forbids: str) -> None:
         """Write down, once for each `what`, something that cannot be seen in this process."""

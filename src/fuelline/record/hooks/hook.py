@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from fuelline.record.held import Quick, QuickCalls
+from fuelline.record.buffer import Quick, QuickCalls
 from fuelline.record.hooks.guest import Guest
 
 __all__ = ["Hook", "QuickHook", "is_tracing"]
@@ -162,7 +162,7 @@ class QuickHook(Hook):
         """The quick way of a function, which goes the thorough one where it must; None: no such."""
         if Quick is None:
             return None
-        write = self.guest.spool.write_held
+        write = self.guest.spool.write_buffered
         return Quick(self, self.lap, original, thorough, write, tail, sight)
 
     def leave(self, ident: int) -> None:

@@ -11,7 +11,7 @@ import polars as pl
 
 from fuelline.report.perfetto.track import Instants, Spans, Values
 from fuelline.schema.wire import Kind
-from fuelline.timeline.segments import cut_tiles
+from fuelline.timeline.segments import cut_segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,9 +68,9 @@ def draw_recording(
     of_trainer = {pid: trainer.pid for trainer in trainers for pid in trainer.worker_pids}
     names = {trainer.pid: _trainer_name(trainer, label) for trainer in trainers}
     for trainer in trainers:
-        tiling = cut_tiles(timeline, trainer)
-        if tiling is not None:
-            yield from _draw_budget(tiling, names[trainer.pid], shift_ns)
+        segments = cut_segments(timeline, trainer)
+        if segments is not None:
+            yield from _draw_budget(segments, names[trainer.pid], shift_ns)
     for pid in timeline.table("events")["pid"].unique().sort():
         kind = "loader worker" if pid in of_trainer else "process"
         process = names.get(pid, f"{label}{kind} {pid}")
@@ -84,16 +84,16 @@ def _trainer_name(trainer: Trainer, label: str) -> str:
     return f"{label}{rank}trainer {trainer.pid}"
 
 
-def _draw_budget(tiling: StepSegments, process: str, shift_ns: int) -> Iterator[Track]:
-    ends = tiling.boundaries
+def _draw_budget(segments: StepSegments, process: str, shift_ns: int) -> Iterator[Track]:
+    ends = segments.boundaries
     steps = pl.DataFrame({"start_ns": ends[:-1], "end_ns": ends[1:]}).with_row_index("step", 1)
     yield Spans(
         process=process,
         name="steps",
         frame=_shifted(steps.with_columns(name=pl.format("step {}", "step")), shift_ns),
     )
-    tiles = tiling.tiles.select("start_ns", "end_ns", pl.col("part").alias("name"))
-    yield Spans(process=process, name="where the time went", frame=_shifted(tiles, shift_ns))
+    pieces = segments.pieces.select("start_ns", "end_ns", pl.col("part").alias("name"))
+    yield Spans(process=process, name="where the time went", frame=_shifted(pieces, shift_ns))
 
 
 def _draw_events(timeline: Timeline, pid: int, process: str, shift_ns: int) -> Iterator[Track]:

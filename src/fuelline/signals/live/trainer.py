@@ -56,7 +56,7 @@ class LiveTrainer:
         self.tid = 0
         self._growth = growth
         self._rank: int | None = None
-        self._tiles = Buckets()
+        self._pieces = Buckets()
         self._reached_ns = 0
         """End of the last event that was taken in."""
         self._after = ""
@@ -153,30 +153,30 @@ class LiveTrainer:
                 self._collectives.appendleft((end_ns, until_ns))
             cut_ns = max(from_ns, start_ns), min(until_ns, end_ns)
             if cut_ns[0] < cut_ns[1]:
-                self._tiles.add_span(start_ns, cut_ns[0], part)
-                self._tiles.add_span(*cut_ns, "collectives")
+                self._pieces.add_span(start_ns, cut_ns[0], part)
+                self._pieces.add_span(*cut_ns, "collectives")
                 start_ns = cut_ns[1]
-        self._tiles.add_span(start_ns, end_ns, part)
+        self._pieces.add_span(start_ns, end_ns, part)
 
     def _take_batch(self, record: Record, start_ns: int, end_ns: int) -> None:
         flags = record[8]
         if not flags & _FAILED:
             self._batches.add(end_ns)
-            self._tiles.add(end_ns, _SAMPLES, max(0, record[3]))
+            self._pieces.add(end_ns, _SAMPLES, max(0, record[3]))
         if not flags & _GRAD and self._steps:
             self._unsure = (start_ns, end_ns)
             self._evaluated.add(record[2])
             self._after = "loop" if flags & _END else "validation"
             return
         is_turn = record[6] == 0 or flags & _END
-        self._tiles.add_span(start_ns, end_ns, "epoch start" if is_turn else "input")
+        self._pieces.add_span(start_ns, end_ns, "epoch start" if is_turn else "input")
         self._after = "loop" if flags & _END else "compute"
 
     def _settle(self, kind: int) -> None:
         """Now it shows what the batch was for."""
         if self._unsure is not None:
             learns = kind in _LEARNS and self._after == "validation"
-            self._tiles.add_span(*self._unsure, "input" if learns else "validation")
+            self._pieces.add_span(*self._unsure, "input" if learns else "validation")
             self._after = "compute" if learns else self._after
             self._unsure = None
 
@@ -200,7 +200,7 @@ class LiveTrainer:
         return _PHASE_WORDS[self._phase()]
 
     def _shares(self, now_ns: int, *, is_gone: bool) -> list[Share]:
-        spent = self._tiles.total(now_ns)
+        spent = self._pieces.total(now_ns)
         spent.pop(_SAMPLES, None)
         if self._unsure is not None:
             spent["validation"] += self._unsure[1] - self._unsure[0]
@@ -213,7 +213,7 @@ class LiveTrainer:
         ]
 
     def _samples_per_s(self, now_ns: int) -> float | None:
-        spent = self._tiles.total(now_ns)
+        spent = self._pieces.total(now_ns)
         samples = spent.pop(_SAMPLES, 0)
         seen_ns = min(WINDOW_NS, sum(spent.values()) + max(0, now_ns - self._reached_ns))
         return samples / (seen_ns / 1e9) if samples and seen_ns else None

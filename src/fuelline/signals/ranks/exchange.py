@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fuelline.signals.ranks.hosts import HostView
-    from fuelline.timeline.collectives import Collectives
+    from fuelline.timeline.collectives import MatchedCollectives
 
 _SIZES_APART = 4.0
 """Sizes must differ by this factor to tell a fixed cost from one per byte."""
@@ -36,9 +36,11 @@ _TWICE = {int(Collective.ALL_REDUCE), int(Collective.GRADIENTS)}
 _WHOLE = {int(Collective.BROADCAST), int(Collective.BUFFERS), int(Collective.REDUCE)}
 
 
-def fit_exchange(hosts: Sequence[HostView], meetings: Collectives, wall_ns: int) -> ExchangeFacts:
+def fit_exchange(
+    hosts: Sequence[HostView], matched: MatchedCollectives, wall_ns: int
+) -> ExchangeFacts:
     """Facts about the exchanges of these meetings."""
-    exchanges = _exchanges(meetings)
+    exchanges = _exchanges(matched)
     if not exchanges.height:
         return ExchangeFacts()
     took_ns = exchanges["took_ns"]
@@ -57,7 +59,7 @@ def fit_exchange(hosts: Sequence[HostView], meetings: Collectives, wall_ns: int)
     )
 
 
-def _exchanges(meetings: Collectives) -> pl.DataFrame:
+def _exchanges(matched: MatchedCollectives) -> pl.DataFrame:
     """One row a meeting: bytes over each rank's wire, time from last arrival to last end.
 
     `longest_ns` is the same from when the last rank may have begun to send.
@@ -70,12 +72,12 @@ def _exchanges(meetings: Collectives) -> pl.DataFrame:
         .then(1.0)
         .otherwise(ring)
     )
-    done_ns = pl.max_horizontal(meetings.of("done_ns"))
-    return meetings.frame.select(
+    done_ns = pl.max_horizontal(matched.of("done_ns"))
+    return matched.frame.select(
         "op",
         (pl.col("size_bytes") * factor).alias("wire_bytes"),
         (done_ns - pl.col("last_ns")).clip(0).alias("took_ns"),
-        (done_ns - pl.max_horizontal(meetings.of("open_ns"))).clip(0).alias("longest_ns"),
+        (done_ns - pl.max_horizontal(matched.of("open_ns"))).clip(0).alias("longest_ns"),
     ).filter(pl.col("wire_bytes") >= 0)
 
 

@@ -17,7 +17,7 @@ import polars as pl
 from fuelline.schema.diagnosis.findings import JitterForecast
 
 if TYPE_CHECKING:
-    from fuelline.timeline.collectives import Collectives
+    from fuelline.timeline.collectives import MatchedCollectives
 
 _FOLDS = (1, 2, 4, 8)
 """Now, and with so many times the ranks."""
@@ -29,12 +29,12 @@ _T_90 = 1.83
 """Student's t, 9 degrees of freedom, two-sided 90 %."""
 
 
-def forecast_jitter(meetings: Collectives, steps: pl.Series) -> list[JitterForecast]:
+def forecast_jitter(matched: MatchedCollectives, steps: pl.Series) -> list[JitterForecast]:
     """Seconds per step that ranks wait for the slowest, now and with more of them.
 
-    `steps` gives the step of each row of `meetings`. Empty if too few steps were matched.
+    `steps` gives the step of each row of `matched`. Empty if too few steps were matched.
     """
-    own = _own_times(meetings, steps)
+    own = _own_times(matched, steps)
     ranks = len(own.columns) - 1
     if own.height < _FEW_STEPS or ranks < 2:
         return []
@@ -42,7 +42,7 @@ def forecast_jitter(meetings: Collectives, steps: pl.Series) -> list[JitterForec
     return [_forecast(draws, blocks, ranks, ranks * fold) for fold in _FOLDS]
 
 
-def _own_times(meetings: Collectives, steps: pl.Series) -> pl.DataFrame:
+def _own_times(matched: MatchedCollectives, steps: pl.Series) -> pl.DataFrame:
     """Seconds that each rank needed for itself: a row a step, a column a rank.
 
     From the end of the last collective to the arrival at the next, summed over a step.
@@ -50,11 +50,11 @@ def _own_times(meetings: Collectives, steps: pl.Series) -> pl.DataFrame:
     own = [
         (arrive - done.forward_fill().shift(1)).alias(f"{rank}")
         for rank, arrive, done in zip(
-            meetings.ranks, meetings.of("arrive_ns"), meetings.of("done_ns"), strict=True
+            matched.ranks, matched.of("arrive_ns"), matched.of("done_ns"), strict=True
         )
     ]
     return (
-        meetings.frame.select(steps.alias("step"), *own)
+        matched.frame.select(steps.alias("step"), *own)
         .slice(1)
         .group_by("step")
         .agg(pl.all().sum() / 1e9)

@@ -1,7 +1,7 @@
 """How ranks wait for each other: who is late, what it costs the others, in which part of a step.
 
 A rank is a culprit if it causes clearly more of the waiting than its share. If ranks take turns, it
-is jitter, and nobody is to blame. What a late rank did differently is read off its own tiles
+is jitter, and nobody is to blame. What a late rank did differently is read off its own segments
 between two meetings, against the mean of the others'.
 """
 
@@ -18,7 +18,7 @@ from fuelline.schema.readings import Reading
 from fuelline.signals.ranks.exchange import fit_exchange
 from fuelline.signals.ranks.jitter import forecast_jitter
 from fuelline.signals.statistics import proportion, total
-from fuelline.timeline.collectives import Collectives, match_meetings
+from fuelline.timeline.collectives import MatchedCollectives, match_collectives
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,39 +38,39 @@ class Comparison:
     """How ranks wait for each other, and the meetings that this was read off."""
 
     facts: SyncFacts
-    meetings: Collectives
+    matched: MatchedCollectives
 
 
 def compare_ranks(hosts: Sequence[HostView]) -> Comparison:
     """Compare all ranks over the stretch that all of them trained in.
 
-    Culprits come without a reason: that needs their tiles, see `find_reason`.
+    Culprits come without a reason: that needs their segments, see `find_reason`.
     """
     spans = {rank: span for host in hosts for rank, span in host.spans.items()}
-    meetings = match_meetings([host.arrivals for host in hosts])
+    matched = match_collectives([host.arrivals for host in hosts])
     if len(spans) > 1:
         start_ns = max(span.start_ns for span in spans.values())
         end_ns = min(span.end_ns for span in spans.values())
-        inside = meetings.within(start_ns, end_ns) if meetings.ranks else meetings
+        inside = matched.within(start_ns, end_ns) if matched.ranks else matched
         if inside.frame.height and end_ns > start_ns:
             return Comparison(_measure(hosts, inside, spans, end_ns - start_ns), inside)
-    return Comparison(SyncFacts(ranks=len(spans)), meetings)
+    return Comparison(SyncFacts(ranks=len(spans)), matched)
 
 
 def _measure(
-    hosts: Sequence[HostView], meetings: Collectives, spans: Mapping[int, Span], wall_ns: int
+    hosts: Sequence[HostView], matched: MatchedCollectives, spans: Mapping[int, Span], wall_ns: int
 ) -> SyncFacts:
     ranks = sorted(spans)
-    blamed = _blame(meetings)
-    sums = meetings.frame.select(each.sum() for each in meetings.of("wait_ns")).row(0)
-    waited = dict(zip(meetings.ranks, sums, strict=True))
+    blamed = _blame(matched)
+    sums = matched.frame.select(each.sum() for each in matched.of("wait_ns")).row(0)
+    waited = dict(zip(matched.ranks, sums, strict=True))
     return SyncFacts(
         ranks=len(ranks),
         wait_share=total(
             sum(waited.values()) / len(ranks) / wall_ns,
             "frac",
             "meetings.wait over ranks and window",
-            meetings.frame.height,
+            matched.frame.height,
         ),
         straggler_share=total(
             float(blamed["alone_ns"].sum()) / wall_ns,
@@ -79,8 +79,8 @@ def _measure(
         ),
         culprits=_find_culprits(blamed, spans),
         wait_share_by_rank={str(rank): waited.get(rank, 0) / wall_ns for rank in ranks},
-        exchange=fit_exchange(hosts, meetings, wall_ns),
-        jitter=forecast_jitter(meetings, _step_of(meetings.frame["last_ns"], spans[ranks[0]])),
+        exchange=fit_exchange(hosts, matched, wall_ns),
+        jitter=forecast_jitter(matched, _step_of(matched.frame["last_ns"], spans[ranks[0]])),
     )
 
 
@@ -114,17 +114,17 @@ def _find_culprits(blamed: pl.DataFrame, spans: Mapping[int, Span]) -> list[Culp
     return culprits
 
 
-def _blame(meetings: Collectives) -> pl.DataFrame:
+def _blame(matched: MatchedCollectives) -> pl.DataFrame:
     """One row a meeting: who came last, what the others waited together, and how long all of them.
 
     A rank that left before the last one came did not wait for it: the sender of a broadcast.
     """
-    waits = meetings.of("wait_ns")
+    waits = matched.of("wait_ns")
     others = [
         pl.when(pl.col("late") != rank).then(wait)
-        for rank, wait in zip(meetings.ranks, waits, strict=True)
+        for rank, wait in zip(matched.ranks, waits, strict=True)
     ]
-    return meetings.frame.select(
+    return matched.frame.select(
         "late",
         pl.sum_horizontal(waits).alias("caused_ns"),
         pl.min_horizontal(others).alias("alone_ns"),
@@ -150,16 +150,19 @@ def _step_of(moments_ns: pl.Series, span: Span) -> pl.Series:
 
 
 def find_reason(
-    comparison: Comparison, tilings: Mapping[int, StepSegments], culprit: Culprit
+    comparison: Comparison, segments_by_rank: Mapping[int, StepSegments], culprit: Culprit
 ) -> Culprit:
     """The culprit with the part of a step in which it spent longer than the others, and how much.
 
-    `tilings` are its own and those of some others. Each tile counts for the meeting that follows
-    it. Weighted by cost through plain sums: a long delay adds more than a short one.
+    `segments_by_rank` has its own and those of some others. Each piece counts for the collective
+    that follows it. Weighted by cost through plain sums: a long delay adds more than a short one.
     """
     rank = culprit.rank
-    blamed = _blame(comparison.meetings).filter(pl.col("late") == rank)
-    sums = {each: _parts_before(blamed["last_ns"], tiling) for each, tiling in tilings.items()}
+    blamed = _blame(comparison.matched).filter(pl.col("late") == rank)
+    sums = {
+        each: _parts_before(blamed["last_ns"], segments)
+        for each, segments in segments_by_rank.items()
+    }
     others = [parts for each, parts in sums.items() if each != rank]
     if not others:
         return culprit
@@ -171,22 +174,22 @@ def find_reason(
     if not excess:
         return culprit
     part = max(excess, key=lambda name: excess[name])
-    seconds = max(0.0, excess[part]) / tilings[rank].kept_frac / 1e9
+    seconds = max(0.0, excess[part]) / segments_by_rank[rank].kept_frac / 1e9
     return msgspec.structs.replace(culprit, part=part, excess_seconds=seconds)
 
 
-def _parts_before(meetings_ns: pl.Series, tiling: StepSegments) -> dict[str, float]:
+def _parts_before(collectives_ns: pl.Series, segments: StepSegments) -> dict[str, float]:
     """Time of each part in the stretches that end with one of the meetings."""
-    waits = tiling.tiles.filter(pl.col("part").is_in(_WAITING_PARTS))
+    waits = segments.pieces.filter(pl.col("part").is_in(_WAITING_PARTS))
     if not waits.height:
         return {}
     # A stretch ends where this rank enters the collective during which the last one arrived.
     ends = waits["start_ns"].sort()
-    at = (ends.search_sorted(meetings_ns, side="right").cast(pl.Int64) - 1).clip(0)
+    at = (ends.search_sorted(collectives_ns, side="right").cast(pl.Int64) - 1).clip(0)
     wanted = ends.gather(at).unique().sort()
     length = pl.col("end_ns") - pl.col("start_ns")
     stretches = (
-        tiling.tiles.filter(~pl.col("part").is_in(_WAITING_PARTS))
+        segments.pieces.filter(~pl.col("part").is_in(_WAITING_PARTS))
         .sort("start_ns")
         .join_asof(
             ends.alias("meeting_ns").to_frame().with_columns(pl.col("meeting_ns").alias("ends_ns")),

@@ -45,7 +45,7 @@ def find_failed_hook(timeline: Timeline) -> Blindspot | None:
 
 
 def measure_budget(
-    tiling: StepSegments,
+    segments: StepSegments,
     loop_lines: list[HotLine],
     *,
     watched: bool,
@@ -61,26 +61,28 @@ def measure_budget(
     (`watched` is false) nobody saw what the loop did: unexplained. So is all time between events
     when a hook has failed (`is_whole` is false).
     """
-    tiles = tiling.tiles if is_whole else tiling.tiles.filter(pl.col("kind") > 0)
-    spent = tiles.group_by("part").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
+    pieces = segments.pieces if is_whole else segments.pieces.filter(pl.col("kind") > 0)
+    spent = pieces.group_by("part").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
     by_part = dict(spent.iter_rows())
     waiting = device_wait_frac(loop_lines)
     by_part["sync"] = by_part.get("sync", 0) + int(by_part.get("loop", 0) * waiting)
     by_part["loop"] = by_part.get("loop", 0) - int(by_part.get("loop", 0) * waiting)
     by_part["own code"] = int(by_part.get("forward", 0) * own_frac)
     waited = queue_wait.value if isinstance(queue_wait, Reading) else 0.0
-    queued = min(by_part.get("forward", 0) - by_part["own code"], int(waited * tiling.wall_ns))
+    queued = min(by_part.get("forward", 0) - by_part["own code"], int(waited * segments.wall_ns))
     by_part["input"] = by_part.get("input", 0) + queued
     by_part["forward"] = by_part.get("forward", 0) - by_part["own code"] - queued
     if not watched:
         by_part["unexplained"] = by_part.get("unexplained", 0) + by_part.pop("loop", 0)
-    # Whatever the tiles do not cover is said, not spread over the parts.
-    by_part["unexplained"] = by_part.get("unexplained", 0) + tiling.wall_ns - sum(by_part.values())
+    # Whatever the segments do not cover is said, not spread over the parts.
+    by_part["unexplained"] = (
+        by_part.get("unexplained", 0) + segments.wall_ns - sum(by_part.values())
+    )
     return [
         BudgetPart(
             part=part,
-            seconds=by_part[part] / tiling.kept_frac / 1e9,
-            share=by_part[part] / tiling.wall_ns,
+            seconds=by_part[part] / segments.kept_frac / 1e9,
+            share=by_part[part] / segments.wall_ns,
         )
         for part in PARTS
         if by_part.get(part, 0) > 0 or part == "unexplained"
@@ -94,33 +96,33 @@ def device_wait_frac(loop_lines: list[HotLine]) -> float:
     return waiting / (waiting + working) if waiting + working > 0 else 0.0
 
 
-def measure_window(timeline: Timeline, tiling: StepSegments) -> Window:
+def measure_window(timeline: Timeline, segments: StepSegments) -> Window:
     """The window inside the run, by the run's own clock."""
     run, excerpts = timeline.run, timeline.excerpts
-    start_ns, end_ns = tiling.start_ns, tiling.end_ns
+    start_ns, end_ns = segments.start_ns, segments.end_ns
     if excerpts is not None:
         start_ns, end_ns = excerpts.unfold(start_ns), excerpts.unfold(end_ns - 1) + 1
     ended_ns = end_ns if run.ended_ns is None else run.ended_ns
     return Window(
-        seconds=tiling.run_ns / 1e9,
+        seconds=segments.run_ns / 1e9,
         before_seconds=max(0, start_ns - run.started_ns) / 1e9,
         after_seconds=max(0, ended_ns - end_ns) / 1e9,
     )
 
 
-def measure_steps(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> StepStats:
+def measure_steps(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> StepStats:
     """Step times from boundary to boundary; the window's first boundary only starts the clock."""
-    seconds = tiling.boundaries.diff().drop_nulls() / 1e9
+    seconds = segments.boundaries.diff().drop_nulls() / 1e9
     samples = training_batches(timeline, trainer).filter(
-        pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
+        pl.col("end_ns").is_between(segments.start_ns, segments.end_ns)
     )
     return StepStats(
-        count=round(seconds.len() / tiling.kept_frac),
+        count=round(seconds.len() / segments.kept_frac),
         mean=_number(seconds.mean()),
         p50=_number(seconds.median()),
         p95=_number(seconds.quantile(0.95, "linear")),
         kind=trainer.step_kind,
-        samples_per_s=float(samples["b"].sum()) / (tiling.wall_ns / 1e9)
+        samples_per_s=float(samples["b"].sum()) / (segments.wall_ns / 1e9)
         if samples.height
         else None,
     )
@@ -145,11 +147,11 @@ STALLS = (*_WAITS, "loop")
 """Parts in which the host does nothing for the device, which may still have work queued."""
 
 
-def step_table(tiling: StepSegments) -> pl.DataFrame:
+def step_table(segments: StepSegments) -> pl.DataFrame:
     """One row a step: nanoseconds of each stall, of collectives, compute_ns proper, wall_ns."""
     length = pl.col("end_ns") - pl.col("start_ns")
     return (
-        tiling.tiles.group_by("step")
+        segments.pieces.group_by("step")
         .agg(
             *(
                 length.filter(pl.col("part") == part).sum().alias(part)
@@ -164,7 +166,7 @@ def step_table(tiling: StepSegments) -> pl.DataFrame:
 
 def measure_hidden(
     trainer: Trainer,
-    tiling: StepSegments,
+    segments: StepSegments,
     device_idle: Signal = _NO_CLOCK,
     *,
     is_fed: bool = False,
@@ -182,9 +184,9 @@ def measure_hidden(
     The same goes for what a step makes up for on the whole (`carried`). And no more waiting for
     input is felt than the device was idle, where the host could tell that.
     """
-    steps = step_table(tiling)
+    steps = step_table(segments)
     if isinstance(device_idle, Reading):
-        stalled = float(steps.select(pl.sum_horizontal(*STALLS).sum()).item()) / tiling.wall_ns
+        stalled = float(steps.select(pl.sum_horizontal(*STALLS).sum()).item()) / segments.wall_ns
         share = max(0.0, 1 - device_idle.value / stalled) if stalled > 0 else 0.0
         return dict.fromkeys(STALLS, share)
     hidden = {
@@ -192,7 +194,7 @@ def measure_hidden(
         for part in STALLS
         if part != "input" or is_fed or not trainer.workers
     }
-    waited = float(steps["input"].sum()) / tiling.wall_ns
+    waited = float(steps["input"].sum()) / segments.wall_ns
     least = max(0.0, 1 - most_idle / waited) if waited > 0 else 0.0
     least = max(least, carried) if is_fed else least
     return {**hidden, "input": max(hidden.get("input", 0.0), least)}
@@ -208,7 +210,7 @@ def _rest_of_step(stall: str) -> pl.Expr:
     return pl.sum_horizontal("compute_ns", *others)
 
 
-def measure_carry(tiling: StepSegments) -> float:
+def measure_carry(segments: StepSegments) -> float:
     """How much shorter the host is held up in a step for what it waited just before, 0 to 1.
 
     A device with work in its queue goes on while the host waits for a batch or for other ranks, and
@@ -219,7 +221,10 @@ def measure_carry(tiling: StepSegments) -> float:
     # Ranks meet at the end of a step; a batch is waited for at its beginning.
     waited = pl.col("collectives").shift(1) + pl.col("input") + pl.col("loop")
     steps = (
-        step_table(tiling).select(waited=waited, compute="compute_ns").drop_nulls().cast(pl.Float64)
+        step_table(segments)
+        .select(waited=waited, compute="compute_ns")
+        .drop_nulls()
+        .cast(pl.Float64)
     )
     if steps.height < _FEW_STEPS:
         return 0.0
@@ -233,9 +238,9 @@ def measure_carry(tiling: StepSegments) -> float:
     return min(1.0, -level[0]) if is_clear else 0.0
 
 
-def measure_wait(tiling: StepSegments, hidden_frac: float = 0.0) -> Signal:
+def measure_wait(segments: StepSegments, hidden_frac: float = 0.0) -> Signal:
     """Share of the window that the trainer sat in next() for training, less what was hidden."""
-    steps = step_table(tiling)
+    steps = step_table(segments)
     felt = steps["input"] * (1 - hidden_frac)
     return ratio(felt, steps["wall_ns"], "frac", "budget.wait over steps")
 

@@ -36,51 +36,51 @@ _LARGE_WAIT = 0.2
 
 
 def measure_compute(
-    timeline: Timeline, trainer: Trainer, tiling: StepSegments, loop_lines: list[HotLine]
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, loop_lines: list[HotLine]
 ) -> ComputeFacts:
     """All that is known about the compute part of a step, waiting for the device included."""
     waiting = device_wait_frac(loop_lines)
     # A step ends with its optimizer: what the host waits for after that stands in the next one.
     after = (pl.col("loop").shift(-1).fill_null(0) * waiting).cast(pl.Int64)
-    steps = step_table(tiling).with_columns(compute_ns=pl.col("compute_ns") + after)
+    steps = step_table(segments).with_columns(compute_ns=pl.col("compute_ns") + after)
     mine = timeline.table("events").filter(
         (pl.col("pid") == trainer.pid)
         & (pl.col("tid") == trainer.tid)
-        & (pl.col("start_ns") >= tiling.start_ns)
+        & (pl.col("start_ns") >= segments.start_ns)
     )
     backward = mine.filter(pl.col("kind") == Kind.BACKWARD)
     timed = backward.filter(pl.col("b") >= 0)  # the hooks read this clock at some passes only
     nodes = _graph_nodes(timeline, trainer)
-    ran = _ran_when_ready(timeline, trainer, tiling)
-    batches = _samples_by_step(timeline, trainer, tiling)
+    ran = _ran_when_ready(timeline, trainer, segments)
+    batches = _samples_by_step(timeline, trainer, segments)
     return ComputeFacts(
         compute_share=ratio(
             steps["compute_ns"], steps["wall_ns"], "frac", "budget.compute over steps"
         ),
         graph_nodes=nodes,
-        node_seconds=_node_seconds(tiling, nodes, backward.height, ran),
+        node_seconds=_node_seconds(segments, nodes, backward.height, ran),
         dispatch_share=_dispatch_share(
-            tiling,
+            segments,
             nodes,
             backward.height,
-            floor_ns=_node_floor_ns(timeline, tiling) / ran,
+            floor_ns=_node_floor_ns(timeline, segments) / ran,
             compute_ns=float(steps["compute_ns"].sum()),
         ),
         fixed_share=_fixed_share(steps, batches, waiting),
         host_cpu_share=ratio(
             timed["b"], timed["dur_ns"] * ran, "frac", "backward.cpu over backward"
         ),
-        batch_samples=_batch_samples(timeline, trainer, tiling),
-        core_wait_share=_core_wait_share(timeline, trainer, tiling),
-        passes_per_batch=_passes_per_batch(timeline, trainer, tiling),
+        batch_samples=_batch_samples(timeline, trainer, segments),
+        core_wait_share=_core_wait_share(timeline, trainer, segments),
+        passes_per_batch=_passes_per_batch(timeline, trainer, segments),
     )
 
 
-def _core_wait_share(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> Signal:
-    grown = thread_growth(timeline, tiling, trainer.tid)
+def _core_wait_share(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> Signal:
+    grown = thread_growth(timeline, segments, trainer.tid)
     if grown is None:
         return Missing(reason="the trainer's clocks were not read twice")
-    return total(grown[1] / tiling.wall_ns, "frac", "clocks.runq over window")
+    return total(grown[1] / segments.wall_ns, "frac", "clocks.runq over window")
 
 
 def _graph_nodes(timeline: Timeline, trainer: Trainer) -> Signal:
@@ -92,50 +92,50 @@ def _graph_nodes(timeline: Timeline, trainer: Trainer) -> Signal:
     return total(float(counted["a"].median()), "count", "backward.nodes", counted.height)  # type: ignore[arg-type]
 
 
-def _spent_ns(tiling: StepSegments, *parts: str) -> float:
-    tiles = tiling.tiles.filter(pl.col("part").is_in(parts))
-    return float((tiles["end_ns"] - tiles["start_ns"]).sum())
+def _spent_ns(segments: StepSegments, *parts: str) -> float:
+    pieces = segments.pieces.filter(pl.col("part").is_in(parts))
+    return float((pieces["end_ns"] - pieces["start_ns"]).sum())
 
 
-def _ran_when_ready(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> float:
+def _ran_when_ready(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> float:
     """Of the time that the trainer was ready to run: it had a core. 1 if that was not seen.
 
     On a crowded host a step takes longer without any more work in it; this takes the crowd out.
     """
-    oncpu, queued = thread_growth(timeline, tiling, trainer.tid) or (0.0, 0.0)
+    oncpu, queued = thread_growth(timeline, segments, trainer.tid) or (0.0, 0.0)
     return oncpu / (oncpu + queued) if oncpu > 0 else 1.0
 
 
-def _node_seconds(tiling: StepSegments, nodes: Signal, backwards: int, ran: float) -> Signal:
+def _node_seconds(segments: StepSegments, nodes: Signal, backwards: int, ran: float) -> Signal:
     if isinstance(nodes, Missing) or not backwards:
         return Missing(reason="the graph was not counted")
-    spent = _spent_ns(tiling, "forward", "backward") * ran
+    spent = _spent_ns(segments, "forward", "backward") * ran
     return total(
         spent / (nodes.value * backwards) / 1e9, "s", "forward and backward per node", backwards
     )
 
 
-def _node_floor_ns(timeline: Timeline, tiling: StepSegments) -> float:
-    spin_ns = usual(timeline, tiling, "core.spin_ns")
+def _node_floor_ns(timeline: Timeline, segments: StepSegments) -> float:
+    spin_ns = usual(timeline, segments, "core.spin_ns")
     return _NODE_FLOOR_NS if spin_ns is None else NODE_SPINS * spin_ns
 
 
 def _dispatch_share(
-    tiling: StepSegments, nodes: Signal, backwards: int, *, floor_ns: float, compute_ns: float
+    segments: StepSegments, nodes: Signal, backwards: int, *, floor_ns: float, compute_ns: float
 ) -> Signal:
     if isinstance(nodes, Missing) or not backwards or not compute_ns:
         return Missing(reason="the graph was not counted")
-    fixed = _spent_ns(tiling, "optimizer") + min(
-        nodes.value * floor_ns * backwards, _spent_ns(tiling, "forward", "backward")
+    fixed = _spent_ns(segments, "optimizer") + min(
+        nodes.value * floor_ns * backwards, _spent_ns(segments, "forward", "backward")
     )
     return total(fixed / compute_ns, "frac", "optimizer and operator floor over compute", backwards)
 
 
-def _samples_by_step(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> pl.DataFrame:
+def _samples_by_step(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
     """Samples that each step consumed: | step | samples |."""
     batches = training_batches(timeline, trainer)
-    used = _used_at(timeline, trainer, batches).filter(pl.col("used_ns") > tiling.start_ns)
-    index = tiling.boundaries.search_sorted(used["used_ns"], side="left").cast(pl.Int64) - 1
+    used = _used_at(timeline, trainer, batches).filter(pl.col("used_ns") > segments.start_ns)
+    index = segments.boundaries.search_sorted(used["used_ns"], side="left").cast(pl.Int64) - 1
     return (
         used.with_columns(index.alias("step"))
         .group_by("step")
@@ -169,22 +169,22 @@ def _used_at(timeline: Timeline, trainer: Trainer, batches: pl.DataFrame) -> pl.
     return batches.select("b", used_ns="end_ns")
 
 
-def _batch_samples(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> Signal:
+def _batch_samples(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> Signal:
     sizes = training_batches(timeline, trainer).filter(
-        (pl.col("end_ns") > tiling.start_ns) & (pl.col("b") > 0)
+        (pl.col("end_ns") > segments.start_ns) & (pl.col("b") > 0)
     )["b"]
     if not sizes.len():
         return Missing(reason="no batch size was seen")
     return total(_median(sizes), "count", "samples per batch", sizes.len())
 
 
-def _passes_per_batch(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> Signal:
+def _passes_per_batch(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> Signal:
     passes = timeline.table("events").filter(
         (pl.col("pid") == trainer.pid)
         & (pl.col("kind") == Kind.BACKWARD)
-        & (pl.col("start_ns") > tiling.start_ns)
+        & (pl.col("start_ns") > segments.start_ns)
     )
-    batches = training_batches(timeline, trainer).filter(pl.col("end_ns") > tiling.start_ns)
+    batches = training_batches(timeline, trainer).filter(pl.col("end_ns") > segments.start_ns)
     if not batches.height:
         return Missing(reason="no batch was taken inside the window")
     return total(passes.height / batches.height, "count", "backward over next", batches.height)

@@ -146,15 +146,15 @@ def _clocks(timeline: Timeline, span: Span) -> pl.DataFrame:
 _UNSEEN = Missing(reason="the observer left no counters for the window")
 
 
-def measure_cores(timeline: Timeline, tiling: StepSegments, ranks: int) -> CoreFacts:
+def measure_cores(timeline: Timeline, segments: StepSegments, ranks: int) -> CoreFacts:
     """Cores allowed, used, idle and taken by others, on average over the window."""
-    limits = timeline.limits_within(tiling.start_ns, tiling.end_ns)
-    used = _job_cores(timeline, tiling)
-    wall_ns = tiling.wall_ns
-    busy = growth(timeline, tiling, "cpu.busy_ns")
-    idle = growth(timeline, tiling, "cpu.idle_ns")
-    periods = growth(timeline, tiling, "cgroup.cpu.periods")
-    throttled = growth(timeline, tiling, "cgroup.cpu.throttled_periods")
+    limits = timeline.limits_within(segments.start_ns, segments.end_ns)
+    used = _job_cores(timeline, segments)
+    wall_ns = segments.wall_ns
+    busy = growth(timeline, segments, "cpu.busy_ns")
+    idle = growth(timeline, segments, "cpu.idle_ns")
+    periods = growth(timeline, segments, "cgroup.cpu.periods")
+    throttled = growth(timeline, segments, "cgroup.cpu.throttled_periods")
     return CoreFacts(
         allowed=_UNSEEN
         if limits is None
@@ -172,11 +172,11 @@ def measure_cores(timeline: Timeline, tiling: StepSegments, ranks: int) -> CoreF
     )
 
 
-def _job_cores(timeline: Timeline, tiling: StepSegments) -> Signal:
-    cpu_ns = process_growth(timeline, tiling, "cpu_ns")
+def _job_cores(timeline: Timeline, segments: StepSegments) -> Signal:
+    cpu_ns = process_growth(timeline, segments, "cpu_ns")
     if cpu_ns is None:
         return _UNSEEN
-    return total(cpu_ns / tiling.wall_ns, "cores", "processes.cpu_ns")
+    return total(cpu_ns / segments.wall_ns, "cores", "processes.cpu_ns")
 
 
 def _others(used: Signal, busy_ns: float | None, wall_ns: int) -> Signal:

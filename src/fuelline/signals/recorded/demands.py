@@ -40,7 +40,7 @@ _FEW_SAMPLES = 20
 def measure_demands(
     timeline: Timeline,
     trainer: Trainer,
-    tiling: StepSegments,
+    segments: StepSegments,
     fetches: Fetches,
     *,
     loop_lines: list[HotLine],
@@ -52,13 +52,13 @@ def measure_demands(
     `idle_share` is the device's own word on how long it had nothing to do.
     """
     taken = training_batches(timeline, trainer).filter(
-        pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
+        pl.col("end_ns").is_between(segments.start_ns, segments.end_ns)
     )
     if taken.height < _FEW_BATCHES or trainer.reader_tid != trainer.tid:
-        return DemandFacts(batches=_in_run(taken.height, tiling))
-    cycles = cut_cycles(timeline, trainer, tiling)
-    batch_ns = tiling.wall_ns / taken.height
-    grown = thread_growth(timeline, tiling, trainer.tid)
+        return DemandFacts(batches=_in_run(taken.height, segments))
+    cycles = cut_cycles(timeline, trainer, segments)
+    batch_ns = segments.wall_ns / taken.height
+    grown = thread_growth(timeline, segments, trainer.tid)
     own_ns = _own_ns(grown, taken)
     device = read_device_clock(idle_share, batch_ns) or measure_device_time(
         cycles,
@@ -69,10 +69,10 @@ def measure_demands(
         queued_ns=0.0 if grown is None else grown[1],
     )
     return DemandFacts(
-        batches=_in_run(taken.height, tiling),
+        batches=_in_run(taken.height, segments),
         batch_seconds=_mean(taken["end_ns"].diff().drop_nulls(), "next to next"),
         **_fetching(fetches),
-        **_handing_over(timeline, trainer, tiling, fetches, taken),
+        **_handing_over(timeline, trainer, segments, fetches, taken),
         **_hosting(cycles, device, own_ns),
         host_cpu_frac=Missing(reason="the trainer's clocks were not read twice")
         if grown is None or sum(grown) <= 0
@@ -80,16 +80,16 @@ def measure_demands(
         device_seconds=device.seconds,
         device_mode=device.mode,
         sync_frac=total(device.sync_frac, "frac", "waits for the device over batches"),
-        **_pausing(timeline, trainer, tiling, cycles, taken.height),
-        runnable=_runnable(timeline, tiling),
-        **_remembering(timeline, trainer, tiling),
-        **_copying(timeline, trainer, tiling, taken.height),
+        **_pausing(timeline, trainer, segments, cycles, taken.height),
+        runnable=_runnable(timeline, segments),
+        **_remembering(timeline, trainer, segments),
+        **_copying(timeline, trainer, segments, taken.height),
     )
 
 
-def _in_run(count: int, tiling: StepSegments) -> int:
+def _in_run(count: int, segments: StepSegments) -> int:
     """How many there were in the run, of which the tables may hold excerpts."""
-    return round(count / tiling.kept_frac)
+    return round(count / segments.kept_frac)
 
 
 def _fetching(fetches: Fetches) -> dict[str, Any]:
@@ -132,18 +132,18 @@ def _blocked_by(states: pl.DataFrame, blocked_frac: float) -> dict[str, Any]:
 def _handing_over(
     timeline: Timeline,
     trainer: Trainer,
-    tiling: StepSegments,
+    segments: StepSegments,
     fetches: Fetches,
     taken: pl.DataFrame,
 ) -> dict[str, Any]:
     if not trainer.worker_pids:
         reason = Missing(reason="no workers: nothing is handed over")
         return {"handoff_seconds": reason, "take_seconds": reason, "busy_frac": reason}
-    handoffs = find_handoffs(timeline, trainer, tiling)["dur_ns"]
+    handoffs = find_handoffs(timeline, trainer, segments)["dur_ns"]
     return {
         "handoff_seconds": _mean(handoffs, "handoff.dur"),
         "take_seconds": _mean(taken.filter(pl.col("d") >= 0)["d"], "next.cpu"),
-        "busy_frac": measure_busy(timeline, trainer, tiling, fetches),
+        "busy_frac": measure_busy(timeline, trainer, segments, fetches),
     }
 
 
@@ -191,12 +191,12 @@ def _after_pauses(cycles: pl.DataFrame) -> float:
 
 
 def _pausing(
-    timeline: Timeline, trainer: Trainer, tiling: StepSegments, cycles: pl.DataFrame, batches: int
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, cycles: pl.DataFrame, batches: int
 ) -> dict[str, Any]:
-    tiles = tiling.tiles.filter(pl.col("part").is_in(PAUSES))
+    pieces = segments.pieces.filter(pl.col("part").is_in(PAUSES))
     spent = {
         part: (seconds, count)
-        for part, seconds, count in tiles.group_by("part")
+        for part, seconds, count in pieces.group_by("part")
         .agg((pl.col("end_ns") - pl.col("start_ns")).sum() / 1e9, pl.col("step").n_unique())
         .iter_rows()
     }
@@ -224,17 +224,17 @@ def _pausing(
     }
 
 
-def _runnable(timeline: Timeline, tiling: StepSegments) -> Signal:
-    cpu, queued = process_growth(timeline, tiling, "cpu_ns"), queued_growth(timeline, tiling)
+def _runnable(timeline: Timeline, segments: StepSegments) -> Signal:
+    cpu, queued = process_growth(timeline, segments, "cpu_ns"), queued_growth(timeline, segments)
     if cpu is None or queued is None:
         return Missing(reason="the observer left no clocks of the job's threads")
-    return total((cpu + queued) / tiling.wall_ns, "count", "cpu and run queue of all threads")
+    return total((cpu + queued) / segments.wall_ns, "count", "cpu and run queue of all threads")
 
 
-def _remembering(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> dict[str, Any]:
+def _remembering(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> dict[str, Any]:
     processes = timeline.table("processes").filter(pl.col("pid").is_in(trainer.worker_pids))
     sizes = processes.group_by("pid").agg(pl.col("rss_bytes").last())["rss_bytes"]
-    limits = timeline.limits_within(tiling.start_ns, tiling.end_ns)
+    limits = timeline.limits_within(segments.start_ns, segments.end_ns)
     limit = None if limits is None else limits.memory_limit_bytes
     used = latest(timeline, "cgroup.memory.usage_bytes")
     free = latest(timeline, "memory.available_bytes")
@@ -251,13 +251,13 @@ def _remembering(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> 
 
 
 def _copying(
-    timeline: Timeline, trainer: Trainer, tiling: StepSegments, batches: int
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, batches: int
 ) -> dict[str, Any]:
     mine = timeline.table("events").filter(
         (pl.col("pid") == trainer.pid)
         & (pl.col("kind") == Kind.COPY)
         & (pl.col("flags").cast(pl.Int64) & int(Flag.ERROR) == 0)
-        & pl.col("start_ns").is_between(tiling.start_ns, tiling.end_ns)
+        & pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
     )
     if not mine.height:
         reason = Missing(reason="no copy to a device was seen")

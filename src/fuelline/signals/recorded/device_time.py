@@ -82,7 +82,7 @@ class DeviceTime:
     """In the loop's own time: all waits for the device together."""
 
 
-def cut_cycles(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> pl.DataFrame:
+def cut_cycles(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
     """One row a training batch: launch_ns (it arrived), asked_ns (the next was asked for), next_ns.
 
     `number` counts the batches of the run. And what the trainer did between the first two: loop_ns,
@@ -107,14 +107,14 @@ def cut_cycles(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> pl
         .filter(~pl.col("has_ended"))
         .with_row_index("number")
         .filter(
-            (pl.col("launch_ns") >= tiling.start_ns)
-            & (pl.col("asked_ns") <= tiling.end_ns)
+            (pl.col("launch_ns") >= segments.start_ns)
+            & (pl.col("asked_ns") <= segments.end_ns)
             & (pl.col("asked_ns") > pl.col("launch_ns"))
         )
         .with_row_index("cycle")
     )
-    tiles = (
-        tiling.tiles.sort("start_ns")
+    pieces = (
+        segments.pieces.sort("start_ns")
         .join_asof(
             taken.select("cycle", start_ns="launch_ns", cycle_end_ns="asked_ns"),
             on="start_ns",
@@ -132,7 +132,7 @@ def cut_cycles(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> pl
         )
     )
     length, part = pl.col("length"), pl.col("part")
-    parts = tiles.group_by("cycle").agg(
+    parts = pieces.group_by("cycle").agg(
         loop_ns=length.filter(part.is_in(["loop", "sync"])).sum(),
         early_loop_ns=length.filter(part.is_in(["loop", "sync"]) & pl.col("is_before")).sum(),
         compute_ns=length.filter(part.is_in(COMPUTE_PARTS) & (part != "sync")).sum(),

@@ -52,7 +52,7 @@ class Fetches:
 
 
 def collect_fetches(
-    timeline: Timeline, trainer: Trainer, tiling: StepSegments, lines: list[HotLine]
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, lines: list[HotLine]
 ) -> Fetches:
     """Pick out what concerns the training loader.
 
@@ -61,12 +61,12 @@ def collect_fetches(
     """
     states = timeline.table("states").filter(
         pl.col("phase").is_in(_wait_phases(trainer))
-        & (pl.col("window_ns") >= tiling.start_ns - 10**9)
-        & (pl.col("window_ns") <= tiling.end_ns)
+        & (pl.col("window_ns") >= segments.start_ns - 10**9)
+        & (pl.col("window_ns") <= segments.end_ns)
     )
     waiting = states.filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.reader_tid))
     rows = fetch_table(timeline, trainer).filter(
-        (pl.col("start_ns") + pl.col("dur_ns")).is_between(tiling.start_ns, tiling.end_ns)
+        (pl.col("start_ns") + pl.col("dur_ns")).is_between(segments.start_ns, segments.end_ns)
     )
     workers = _busy_workers(trainer, rows)
     fetching = (

@@ -37,7 +37,7 @@ _BLOCKED_FRAC = 0.2
 def measure_input(
     timeline: Timeline,
     trainer: Trainer,
-    tiling: StepSegments,
+    segments: StepSegments,
     fetches: Fetches,
     *,
     hidden_frac: float,
@@ -50,15 +50,15 @@ def measure_input(
     unseen = _unseen_wait(timeline, trainer)
     rows = fetches.rows
     wall = rows["dur_ns"]
-    batches = _batches_within(timeline, trainer, tiling)
+    batches = _batches_within(timeline, trainer, segments)
     shares = _state_shares(fetches, batches)
     sizes = batches.filter(pl.col("c") >= 0)["c"]
     return InputFacts(
-        exposed_share=unseen or queue_wait or measure_wait(tiling, hidden_frac),
-        wait_share=unseen or queue_wait or measure_wait(tiling),
+        exposed_share=unseen or queue_wait or measure_wait(segments, hidden_frac),
+        wait_share=unseen or queue_wait or measure_wait(segments),
         **shares,
         collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
-        pickle_share=_pickle_share(timeline, trainer, tiling, batches),
+        pickle_share=_pickle_share(timeline, trainer, segments, batches),
         unpickle_share=_unpickle_share(trainer, batches),
         system_share=_known_ratio(rows, "system_ns", "cpu_ns", "fetch.system over cpu"),
         fetchers=fetches.at_a_time(*BUSY_STATES),
@@ -68,7 +68,7 @@ def measure_input(
         batch_bytes=total(_mean(sizes), "bytes", "next.bytes", sizes.len())
         if sizes.len()
         else Missing(reason="no batch was measured inside the window"),
-        pickled_bytes=_pickled_bytes(timeline, trainer, tiling),
+        pickled_bytes=_pickled_bytes(timeline, trainer, segments),
         place=_top_place(
             timeline,
             fetches.states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"])),
@@ -77,7 +77,9 @@ def measure_input(
     )
 
 
-def keeps_up(timeline: Timeline, trainer: Trainer, tiling: StepSegments, fetches: Fetches) -> bool:
+def keeps_up(
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, fetches: Fetches
+) -> bool:
     """Whether batches were ready while the trainer took them: workers had nothing to do.
 
     By what they were seen doing meanwhile; where the trainer waited too little for that, by the
@@ -91,39 +93,39 @@ def keeps_up(timeline: Timeline, trainer: Trainer, tiling: StepSegments, fetches
     if looks >= _FEW_SAMPLES:
         is_idle = idle >= _KEPT_UP * looks
     else:
-        busy = measure_busy(timeline, trainer, tiling, fetches)
+        busy = measure_busy(timeline, trainer, segments, fetches)
         is_idle = isinstance(busy, Reading) and busy.value <= _SETS_NO_PACE
     if not is_idle:
         return False
-    batches = _batches_within(timeline, trainer, tiling)
-    pickled = _pickle_share(timeline, trainer, tiling, batches)
+    batches = _batches_within(timeline, trainer, segments)
+    pickled = _pickle_share(timeline, trainer, segments, batches)
     return isinstance(pickled, Reading) and pickled.value < _PICKLING
 
 
 def measure_busy(
-    timeline: Timeline, trainer: Trainer, tiling: StepSegments, fetches: Fetches
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, fetches: Fetches
 ) -> Signal:
     """Of the workers' time: in a fetch or serialising, by their own clocks."""
     if not fetches.rows.height:
         return Missing(reason="no fetch ended inside the window")
-    pickled = find_handoffs(timeline, trainer, tiling)["dur_ns"]
+    pickled = find_handoffs(timeline, trainer, segments)["dur_ns"]
     busy_ns = float(fetches.rows["dur_ns"].sum()) + float(pickled.sum())
-    share = min(1.0, busy_ns / (fetches.threads * tiling.wall_ns))
+    share = min(1.0, busy_ns / (fetches.threads * segments.wall_ns))
     return total(share, "frac", "fetches over workers", fetches.rows.height)
 
 
-def find_handoffs(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> pl.DataFrame:
+def find_handoffs(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
     """Batches that workers serialised inside the window."""
     return timeline.table("events").filter(
         (pl.col("kind") == Kind.HANDOFF)
         & pl.col("pid").is_in(trainer.worker_pids)
-        & pl.col("start_ns").is_between(tiling.start_ns, tiling.end_ns)
+        & pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
     )
 
 
-def _batches_within(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> pl.DataFrame:
+def _batches_within(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
     return training_batches(timeline, trainer).filter(
-        pl.col("end_ns").is_between(tiling.start_ns, tiling.end_ns)
+        pl.col("end_ns").is_between(segments.start_ns, segments.end_ns)
     )
 
 
@@ -217,11 +219,11 @@ def _known_ratio(rows: pl.DataFrame, part: str, whole: str, origin: str) -> Sign
 
 
 def _pickle_share(
-    timeline: Timeline, trainer: Trainer, tiling: StepSegments, batches: pl.DataFrame
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, batches: pl.DataFrame
 ) -> Signal:
     if not trainer.worker_pids:
         return Missing(reason="no workers, nothing is pickled")
-    pickled = find_handoffs(timeline, trainer, tiling)
+    pickled = find_handoffs(timeline, trainer, segments)
     waited = float(batches["dur_ns"].sum())
     if waited <= 0:
         return Missing(reason="the trainer never waited")
@@ -230,8 +232,8 @@ def _pickle_share(
     )
 
 
-def _pickled_bytes(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> Signal:
-    sizes = find_handoffs(timeline, trainer, tiling)["a"]
+def _pickled_bytes(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> Signal:
+    sizes = find_handoffs(timeline, trainer, segments)["a"]
     if not sizes.len():
         return Missing(reason="no batch was pickled inside the window")
     return total(_mean(sizes), "bytes", "handoff.pickled", sizes.len())

@@ -52,24 +52,24 @@ _READER_TEXT = re.compile(
 _SLEEP_TEXT = re.compile(r"\bsleep\(")
 
 
-def find_fetch_lines(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> list[HotLine]:
+def find_fetch_lines(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> list[HotLine]:
     """Hottest lines of user code inside fetches, in workers or in the trainer with 0 workers."""
     pids = trainer.worker_pids or (trainer.pid,)
     hits: Counter[SampleKey] = Counter()
-    for frames, count in find_stacks(timeline, tiling, pids):
+    for frames, count in find_stacks(timeline, segments, pids):
         start = next((at for at, frame in enumerate(frames) if _FETCH.search(frame.file)), None)
         if start is not None:
             hits[_fetch_spot(frames[start + 1 :], frames[start], timeline.source_lines)] += count
     return rank_lines(hits, timeline.source_lines)
 
 
-def find_loop_lines(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> list[HotLine]:
+def find_loop_lines(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> list[HotLine]:
     """Hottest lines of the trainer's own loop: outside loader, backward, optimizer, saving.
 
     A model that is called after the backward pass is evaluated there, which is the loop's own.
     """
     hits: Counter[SampleKey] = Counter()
-    stacks = list(find_stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid))
+    stacks = list(find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid))
     backward = find_most_common(stacks, "backward", timeline.source_lines)
     for frames, count in stacks:
         spot, stage = find_user_line(frames), find_loop_stage(frames, timeline.source_lines)

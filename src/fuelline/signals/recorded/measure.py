@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def measure(
     timeline: Timeline,
     trainer: Trainer,
-    tiling: StepSegments,
+    segments: StepSegments,
     sync: SyncFacts | None = None,
     ranks_here: int = 1,
 ) -> Facts:
@@ -52,35 +52,35 @@ def measure(
 
     `ranks_here` of them train on this rank's host.
     """
-    fetch_lines = find_fetch_lines(timeline, trainer, tiling)
-    fetches = collect_fetches(timeline, trainer, tiling, fetch_lines)
-    loop_lines = find_loop_lines(timeline, trainer, tiling)
-    transfer = measure_transfer(timeline, trainer, tiling)
-    accelerators = measure_devices(timeline, (tiling.start_ns, tiling.end_ns))
+    fetch_lines = find_fetch_lines(timeline, trainer, segments)
+    fetches = collect_fetches(timeline, trainer, segments, fetch_lines)
+    loop_lines = find_loop_lines(timeline, trainer, segments)
+    transfer = measure_transfer(timeline, trainer, segments)
+    accelerators = measure_devices(timeline, (segments.start_ns, segments.end_ns))
     demands = measure_demands(
         timeline,
         trainer,
-        tiling,
+        segments,
         fetches,
         loop_lines=loop_lines,
         devices=accelerators.devices,
         idle_share=transfer.device_idle_share,
     )
-    carried = measure_carry(tiling)
-    most_idle = _most_idle(demands, tiling, is_queued=carried > 0)
+    carried = measure_carry(segments)
+    most_idle = _most_idle(demands, segments, is_queued=carried > 0)
     hidden = measure_hidden(
         trainer,
-        tiling,
+        segments,
         transfer.device_idle_share,
-        is_fed=keeps_up(timeline, trainer, tiling, fetches),
+        is_fed=keeps_up(timeline, trainer, segments, fetches),
         most_idle=most_idle,
         carried=carried,
     )
-    compute = measure_compute(timeline, trainer, tiling, loop_lines)
-    own = find_own_code(timeline, trainer, tiling)
-    queue_wait = measure_queue_wait(timeline, trainer, tiling)
+    compute = measure_compute(timeline, trainer, segments, loop_lines)
+    own = find_own_code(timeline, trainer, segments)
+    queue_wait = measure_queue_wait(timeline, trainer, segments)
     budget = measure_budget(
-        tiling,
+        segments,
         loop_lines,
         watched=_is_watched(timeline, trainer),
         own_frac=own.forward_frac,
@@ -90,24 +90,24 @@ def measure(
     waiting = measure_input(
         timeline,
         trainer,
-        tiling,
+        segments,
         fetches,
         hidden_frac=hidden.get("input", 0.0),
         queue_wait=queue_wait,
     )
     return Facts(
-        window=measure_window(timeline, tiling),
-        steps=measure_steps(timeline, trainer, tiling),
+        window=measure_window(timeline, segments),
+        steps=measure_steps(timeline, trainer, segments),
         budget=budget,
         hidden_frac={
             **hidden,
             "own code": measure_hidden_code(compute, budget, most_idle),
-            "collectives": _hidden_meetings(budget, carried, most_idle),
+            "collectives": _hidden_collectives(budget, carried, most_idle),
         },
         loader=_training_loader(timeline, trainer),
         input=waiting,
-        storage=measure_storage(timeline, trainer, tiling, fetches, waiting.place),
-        cores=measure_cores(timeline, tiling, ranks_here),
+        storage=measure_storage(timeline, trainer, segments, fetches, waiting.place),
+        cores=measure_cores(timeline, segments, ranks_here),
         compute=compute,
         fetch_lines=fetch_lines,
         loop_lines=loop_lines,
@@ -120,7 +120,7 @@ def measure(
     )
 
 
-def _most_idle(demands: DemandFacts, tiling: StepSegments, *, is_queued: bool) -> float:
+def _most_idle(demands: DemandFacts, segments: StepSegments, *, is_queued: bool) -> float:
     """Of the window: the device had nothing to do, at most; 1 if the host could not tell.
 
     Its time for a batch is taken at the lower end, or as it is if other evidence says that the
@@ -133,10 +133,10 @@ def _most_idle(demands: DemandFacts, tiling: StepSegments, *, is_queued: bool) -
     if each.origin == COUNTED:
         return 1.0
     seconds = each.value if is_queued else each.low
-    return max(0.0, 1 - demands.batches * seconds * 1e9 / tiling.run_ns)
+    return max(0.0, 1 - demands.batches * seconds * 1e9 / segments.run_ns)
 
 
-def _hidden_meetings(budget: list[BudgetPart], carried: float, most_idle: float) -> float:
+def _hidden_collectives(budget: list[BudgetPart], carried: float, most_idle: float) -> float:
     """How much of the waits for other ranks a device hides that works meanwhile, 0 to 1."""
     share = sum(part.share for part in budget if part.part == "collectives")
     if not carried or not share:

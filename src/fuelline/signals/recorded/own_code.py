@@ -73,7 +73,9 @@ class OwnCode:
     """`transform`: before the model is called, `loop`: after it. Shares are of own code."""
 
 
-def measure_queue_wait(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> Signal | None:
+def measure_queue_wait(
+    timeline: Timeline, trainer: Trainer, segments: StepSegments
+) -> Signal | None:
     """Of the window: the trainer waits for another thread, which takes the batches from the loader.
 
     None if it takes them itself. By stack samples alone, because the hooks see the other thread's
@@ -82,7 +84,7 @@ def measure_queue_wait(timeline: Timeline, trainer: Trainer, tiling: StepSegment
     if not trainer.train_loaders or trainer.reader_tid == trainer.tid:
         return None
     waiting = everything = 0
-    for frames, count in find_stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid):
+    for frames, count in find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid):
         is_waiting = _WAITING_FILE.search(frames[-1].file)
         is_loop = find_loop_stage(frames, timeline.source_lines) == "loop"
         waiting += count if is_waiting and is_loop else 0
@@ -92,22 +94,22 @@ def measure_queue_wait(timeline: Timeline, trainer: Trainer, tiling: StepSegment
             reason="another thread takes the batches from the loader, and only "
             f"{everything} stack samples show what the training thread does"
         )
-    tiles = tiling.tiles.filter(pl.col("part") == "forward")
-    most = float((tiles["end_ns"] - tiles["start_ns"]).sum()) / tiling.wall_ns
+    pieces = segments.pieces.filter(pl.col("part") == "forward")
+    most = float((pieces["end_ns"] - pieces["start_ns"]).sum()) / segments.wall_ns
     return proportion(
         min(waiting, most * everything), everything, "stacks: waiting for another thread"
     )
 
 
-def find_own_code(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> OwnCode:
+def find_own_code(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> OwnCode:
     """What stack samples show of it; nothing if that may be chance."""
-    stacks = list(find_stacks(timeline, tiling, (trainer.pid,), tid=trainer.tid))
+    stacks = list(find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid))
     total = sum(count for _, count in stacks)
     own = [(frames, n) for frames, n in stacks if _is_own(frames, timeline.source_lines)]
     model = find_most_common(stacks, "forward", timeline.source_lines)
     backward = find_most_common(stacks, "backward", timeline.source_lines)
     within = [(frames, n) for frames, n in own if comes_before(frames, backward) is not False]
-    shares = _shares_while_sampled(timeline, trainer, tiling)
+    shares = _shares_while_sampled(timeline, trainer, segments)
     elsewhere = sum(shares.get(part, 0.0) for part in _NOT_OURS_TO_COUNT)
     forward = shares.get("forward", 0.0)
     everywhere = proportion(sum(n for _, n in own), total, "stacks: own code")
@@ -154,7 +156,7 @@ def _is_own(frames: list[Frame], sources: Mapping[str, str]) -> bool:
 
 
 def _shares_while_sampled(
-    timeline: Timeline, trainer: Trainer, tiling: StepSegments
+    timeline: Timeline, trainer: Trainer, segments: StepSegments
 ) -> dict[str, float]:
     """Of the time in which stacks were sampled: spent in each part."""
     rows = timeline.table("stacks").filter(
@@ -162,9 +164,9 @@ def _shares_while_sampled(
     )
     spent: Counter[str] = Counter()
     for from_ns, until_ns in rows.select("from_ns", "until_ns").unique().iter_rows():
-        start, end = max(from_ns, tiling.start_ns), min(until_ns, tiling.end_ns)
+        start, end = max(from_ns, segments.start_ns), min(until_ns, segments.end_ns)
         length = pl.col("end_ns").clip(None, end) - pl.col("start_ns").clip(start, None)
-        inside = tiling.tiles.filter((pl.col("end_ns") > start) & (pl.col("start_ns") < end))
+        inside = segments.pieces.filter((pl.col("end_ns") > start) & (pl.col("start_ns") < end))
         spent.update(dict(inside.group_by("part").agg(length.sum()).iter_rows()))
     whole = sum(spent.values())
     return {part: ns / whole for part, ns in spent.items()}

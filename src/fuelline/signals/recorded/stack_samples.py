@@ -57,13 +57,13 @@ class SampleKey(NamedTuple):
 
 
 def find_stacks(
-    timeline: Timeline, tiling: StepSegments, pids: Iterable[int], tid: int | None = None
+    timeline: Timeline, segments: StepSegments, pids: Iterable[int], tid: int | None = None
 ) -> Iterable[tuple[list[Frame], int]]:
     """Stacks of these processes in the window, outermost frame first, with their counts."""
     rows = timeline.table("stacks").filter(
         pl.col("pid").is_in(list(pids))
-        & (pl.col("until_ns") > tiling.start_ns)
-        & (pl.col("from_ns") < tiling.end_ns)
+        & (pl.col("until_ns") > segments.start_ns)
+        & (pl.col("from_ns") < segments.end_ns)
     )
     if tid is not None:
         rows = rows.filter(pl.col("tid") == tid)

@@ -41,7 +41,7 @@ server the mean queue is more than two requests long."""
 def measure_storage(
     timeline: Timeline,
     trainer: Trainer,
-    tiling: StepSegments,
+    segments: StepSegments,
     fetches: Fetches,
     place: PlaceFacts | None,
 ) -> StorageFacts:
@@ -49,26 +49,26 @@ def measure_storage(
     rows = fetches.rows.filter(pl.col("read_bytes") >= 0)
     # In the trainer only some fetches carry I/O counters; they stand for all.
     counted = rows.height / max(1, fetches.rows.height)
-    seconds = tiling.wall_ns / 1e9 * counted
-    limit_use, limit_text = _limit_use(timeline, tiling, place)
+    seconds = segments.wall_ns / 1e9 * counted
+    limit_use, limit_text = _limit_use(timeline, segments, place)
     in_flight = fetches.at_a_time(*STORAGE_STATES, "metadata")
     others_share, others_name = _others(
-        timeline, tiling, place, limit_use=limit_use, in_flight=in_flight
+        timeline, segments, place, limit_use=limit_use, in_flight=in_flight
     )
     reads = _read_calls(rows)
     return StorageFacts(
         in_flight=in_flight,
         **_per_read(rows, reads, seconds),
-        disk_bytes_per_s=_disk_rate(timeline, tiling),
+        disk_bytes_per_s=_disk_rate(timeline, segments),
         saturation=_saturation(fetch_table(timeline, trainer)),
         limit_use=limit_use,
         limit_text=limit_text,
-        device_busy=_device_busy(timeline, tiling, place),
-        device_queue=_device_queue(timeline, tiling, place),
+        device_busy=_device_busy(timeline, segments, place),
+        device_queue=_device_queue(timeline, segments, place),
         others_share=others_share,
         others_name=others_name,
-        refault_share=_refault_share(timeline, tiling),
-        memory_use=_memory_use(timeline, tiling),
+        refault_share=_refault_share(timeline, segments),
+        memory_use=_memory_use(timeline, segments),
     )
 
 
@@ -104,11 +104,11 @@ def _per_read(rows: pl.DataFrame, reads: Signal, seconds: float) -> dict[str, Si
     }
 
 
-def _disk_rate(timeline: Timeline, tiling: StepSegments) -> Signal:
-    read = process_growth(timeline, tiling, "disk_read_bytes")
+def _disk_rate(timeline: Timeline, segments: StepSegments) -> Signal:
+    read = process_growth(timeline, segments, "disk_read_bytes")
     if read is None:
         return Missing(reason="the kernel gave no I/O counters of the job's processes")
-    return total(read / (tiling.wall_ns / 1e9), "bytes/s", "processes.disk_read_bytes")
+    return total(read / (segments.wall_ns / 1e9), "bytes/s", "processes.disk_read_bytes")
 
 
 def _saturation(rows: pl.DataFrame) -> Signal:
@@ -144,19 +144,19 @@ def _saturation(rows: pl.DataFrame) -> Signal:
 
 
 def _limit_use(
-    timeline: Timeline, tiling: StepSegments, place: PlaceFacts | None
+    timeline: Timeline, segments: StepSegments, place: PlaceFacts | None
 ) -> tuple[Signal, str | None]:
     """Achieved rate over the tightest read limit that the job's cgroup sets for a device.
 
     The cgroup's own counters are used where there are any: the limit is shared with its other
     members.
     """
-    limits = timeline.limits_within(tiling.start_ns, tiling.end_ns)
+    limits = timeline.limits_within(segments.start_ns, segments.end_ns)
     uses = [
         (use, f"{text} that its cgroup sets for {device}")
         for device, caps in (limits.io_limits if limits else {}).items()
         if place is None or place.device in (device, "") or place.device.startswith("0:")
-        for use, text in _cap_uses(timeline, tiling, device, caps)
+        for use, text in _cap_uses(timeline, segments, device, caps)
     ]
     if not uses:
         return Missing(reason="no I/O limit is set for the job"), None
@@ -165,16 +165,16 @@ def _limit_use(
 
 
 def _cap_uses(
-    timeline: Timeline, tiling: StepSegments, device: str, caps: dict[str, float]
+    timeline: Timeline, segments: StepSegments, device: str, caps: dict[str, float]
 ) -> list[tuple[float, str]]:
-    own = process_growth(timeline, tiling, "disk_read_bytes")
+    own = process_growth(timeline, segments, "disk_read_bytes")
     moved = _largest(
-        _rate(timeline, tiling, f"cgroup.io.{device}.read_bytes"),
-        None if own is None else own / (tiling.wall_ns / 1e9),
+        _rate(timeline, segments, f"cgroup.io.{device}.read_bytes"),
+        None if own is None else own / (segments.wall_ns / 1e9),
     )
-    operations = _rate(timeline, tiling, f"cgroup.io.{device}.read_operations")
+    operations = _rate(timeline, segments, f"cgroup.io.{device}.read_operations")
     if operations is None:
-        operations = _rate(timeline, tiling, f"disk.{device}.reads")
+        operations = _rate(timeline, segments, f"disk.{device}.reads")
     uses = []
     if caps.get("read_bps") and moved is not None:
         uses.append((moved / caps["read_bps"], rate(caps["read_bps"])))
@@ -184,11 +184,11 @@ def _cap_uses(
     return uses
 
 
-def _rate(timeline: Timeline, tiling: StepSegments, name: str) -> float | None:
+def _rate(timeline: Timeline, segments: StepSegments, name: str) -> float | None:
     """Per second, on average or usually: who stops now and then is at the limit all the same."""
-    grown = growth(timeline, tiling, name)
-    mean = None if grown is None else grown / (tiling.wall_ns / 1e9)
-    return _largest(mean, usual_rate(timeline, tiling, name))
+    grown = growth(timeline, segments, name)
+    mean = None if grown is None else grown / (segments.wall_ns / 1e9)
+    return _largest(mean, usual_rate(timeline, segments, name))
 
 
 def _largest(*values: float | None) -> float | None:
@@ -196,24 +196,24 @@ def _largest(*values: float | None) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _device_busy(timeline: Timeline, tiling: StepSegments, place: PlaceFacts | None) -> Signal:
-    busy_ms = None if place is None else growth(timeline, tiling, f"disk.{place.device}.busy_ms")
+def _device_busy(timeline: Timeline, segments: StepSegments, place: PlaceFacts | None) -> Signal:
+    busy_ms = None if place is None else growth(timeline, segments, f"disk.{place.device}.busy_ms")
     if busy_ms is None:
         return Missing(reason="not a local block device")
-    return total(min(1.0, busy_ms * 1e6 / tiling.wall_ns), "frac", "disk.busy_ms")
+    return total(min(1.0, busy_ms * 1e6 / segments.wall_ns), "frac", "disk.busy_ms")
 
 
-def _device_queue(timeline: Timeline, tiling: StepSegments, place: PlaceFacts | None) -> Signal:
+def _device_queue(timeline: Timeline, segments: StepSegments, place: PlaceFacts | None) -> Signal:
     name = None if place is None else f"disk.{place.device}.weighted_ms"
-    weighted_ms = None if name is None else growth(timeline, tiling, name)
+    weighted_ms = None if name is None else growth(timeline, segments, name)
     if weighted_ms is None:
         return Missing(reason="not a local block device")
-    return total(weighted_ms * 1e6 / tiling.wall_ns, "count", "disk.weighted_ms")
+    return total(weighted_ms * 1e6 / segments.wall_ns, "count", "disk.weighted_ms")
 
 
 def _others(
     timeline: Timeline,
-    tiling: StepSegments,
+    segments: StepSegments,
     place: PlaceFacts | None,
     *,
     limit_use: Signal,
@@ -229,13 +229,13 @@ def _others(
         return Missing(reason="no place was seen where fetches block"), None
     if at_least(limit_use, _BUSY):
         shared = _share_of_others(
-            timeline, tiling, place, f"cgroup.io.{place.device}", "read_operations"
+            timeline, segments, place, f"cgroup.io.{place.device}", "read_operations"
         )
-    elif at_least(_device_busy(timeline, tiling, place), _BUSY):
-        shared = _share_of_others(timeline, tiling, place, f"disk.{place.device}", "reads")
+    elif at_least(_device_busy(timeline, segments, place), _BUSY):
+        shared = _share_of_others(timeline, segments, place, f"disk.{place.device}", "reads")
     else:
         shared = Missing(reason="neither the device nor an I/O limit is busy")
-    crowd, name = _crowd(timeline, tiling, place, in_flight)
+    crowd, name = _crowd(timeline, segments, place, in_flight)
     known = [signal for signal in (shared, crowd) if isinstance(signal, Reading)]
     if not known:
         return Missing(reason="no other user of this storage was seen"), None
@@ -243,13 +243,17 @@ def _others(
 
 
 def _share_of_others(
-    timeline: Timeline, tiling: StepSegments, place: PlaceFacts, prefix: str, operation_counter: str
+    timeline: Timeline,
+    segments: StepSegments,
+    place: PlaceFacts,
+    prefix: str,
+    operation_counter: str,
 ) -> Signal:
     """By bytes or operations, whichever is more; the job's own operations are an upper bound."""
-    operations = growth(timeline, tiling, f"{prefix}.{operation_counter}")
-    moved = growth(timeline, tiling, f"{prefix}.read_bytes")
+    operations = growth(timeline, segments, f"{prefix}.{operation_counter}")
+    moved = growth(timeline, segments, f"{prefix}.read_bytes")
     own = [
-        process_growth(timeline, tiling, name)
+        process_growth(timeline, segments, name)
         for name in ("disk_read_bytes", "read_calls", "major_faults")
     ]
     if not operations or not moved or None in own:
@@ -261,11 +265,11 @@ def _share_of_others(
 
 
 def _crowd(
-    timeline: Timeline, tiling: StepSegments, place: PlaceFacts, in_flight: Signal
+    timeline: Timeline, segments: StepSegments, place: PlaceFacts, in_flight: Signal
 ) -> tuple[Signal, str | None]:
     """Threads outside the job that are blocked on the same mount, against the job's own."""
     others = timeline.table("others").filter(
-        pl.col("at_ns").is_between(tiling.start_ns, tiling.end_ns)
+        pl.col("at_ns").is_between(segments.start_ns, segments.end_ns)
     )
     mounts = timeline.table("places").select("id", "mount")
     there = others.join(mounts, left_on="place", right_on="id", how="inner").filter(
@@ -273,7 +277,7 @@ def _crowd(
     )
     if not there.height or isinstance(in_flight, Missing):
         return Missing(reason="no other process was seen blocked on this mount"), None
-    looks = growth(timeline, tiling, "others.looks") or tiling.wall_ns / _LOOK_NS
+    looks = growth(timeline, segments, "others.looks") or segments.wall_ns / _LOOK_NS
     theirs = float(there["blocked"].sum()) * timeline.kept_frac / looks
     by_name = there.group_by("name").agg(pl.col("blocked").sum()).sort("blocked", descending=True)
     share = theirs / (theirs + in_flight.value)
@@ -288,14 +292,14 @@ _EVICTIONS = (
 """What grows when the kernel drops pages: at the limit of a group, or when the host runs short."""
 
 
-def _refault_share(timeline: Timeline, tiling: StepSegments) -> Signal:
+def _refault_share(timeline: Timeline, segments: StepSegments) -> Signal:
     """Over the second half of the window: nothing can be refaulted before it was read once.
 
     The counters are those of a group or of the whole host, and so of others too. But what the
     kernel never had to drop, for the group's limit or for want of memory, cannot have been ours.
     """
-    settled = replace(tiling, start_ns=(tiling.start_ns + tiling.end_ns) // 2)
-    evictions = [growth(timeline, tiling, name) for name in _EVICTIONS]
+    settled = replace(segments, start_ns=(segments.start_ns + segments.end_ns) // 2)
+    evictions = [growth(timeline, segments, name) for name in _EVICTIONS]
     if all(grown == 0 for grown in evictions):
         return total(0.0, "frac", "nothing was evicted")
     pages = growth(timeline, settled, "cgroup.memory.refault_file_pages")
@@ -309,8 +313,8 @@ def _refault_share(timeline: Timeline, tiling: StepSegments) -> Signal:
     return total(min(1.0, pages * _PAGE_BYTES / read), "frac", "refaults over disk reads")
 
 
-def _memory_use(timeline: Timeline, tiling: StepSegments) -> Signal:
-    limits = timeline.limits_within(tiling.start_ns, tiling.end_ns)
+def _memory_use(timeline: Timeline, segments: StepSegments) -> Signal:
+    limits = timeline.limits_within(segments.start_ns, segments.end_ns)
     limit = None if limits is None else limits.memory_limit_bytes
     used = latest(timeline, "cgroup.memory.usage_bytes")
     if not limit or used is None:

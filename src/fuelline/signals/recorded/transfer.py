@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 
-def measure_transfer(timeline: Timeline, trainer: Trainer, tiling: StepSegments) -> TransferFacts:
+def measure_transfer(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> TransferFacts:
     """Copies, synchronisations and the device's own clock, in the window."""
     mine = timeline.table("events").filter(
         (pl.col("pid") == trainer.pid)
         & (pl.col("tid") == trainer.tid)
-        & pl.col("start_ns").is_between(tiling.start_ns, tiling.end_ns)
+        & pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
     )
     copies = mine.filter((pl.col("kind") == Kind.COPY) & (pl.col("a") > 0))
     copied = copies["a"].cast(pl.Float64) * 1e9
@@ -30,7 +30,7 @@ def measure_transfer(timeline: Timeline, trainer: Trainer, tiling: StepSegments)
         pageable_share=_without(copies, Flag.PINNED),
         blocking_share=_without(copies, Flag.NON_BLOCKING),
         bytes_per_s=ratio(copied, copies["dur_ns"], "bytes/s", "copied bytes over time"),
-        syncs_per_step=_syncs_per_step(mine, tiling),
+        syncs_per_step=_syncs_per_step(mine, segments),
         device_idle_share=_device_idle_share(mine),
     )
 
@@ -43,8 +43,8 @@ def _without(copies: pl.DataFrame, flag: Flag) -> Signal:
     return ratio(copies["dur_ns"] * lacks, copies["dur_ns"], "frac", f"copies without {flag.name}")
 
 
-def _syncs_per_step(mine: pl.DataFrame, tiling: StepSegments) -> Signal:
-    steps = tiling.boundaries.len() - 1
+def _syncs_per_step(mine: pl.DataFrame, segments: StepSegments) -> Signal:
+    steps = segments.boundaries.len() - 1
     syncs = mine.filter(pl.col("kind") == Kind.SYNC).height
     return total(syncs / steps, "count", "synchronisations over steps", syncs)
 

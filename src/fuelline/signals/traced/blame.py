@@ -51,11 +51,11 @@ _STAGES: Mapping[str, tuple[Stage, Limit]] = {
 }
 
 
-def find_culprits(meetings: TracedCollectives, accounts: Mapping[int, Account]) -> list[LateRank]:
+def find_culprits(matched: TracedCollectives, accounts: Mapping[int, Account]) -> list[LateRank]:
     """Ranks that clearly make the others wait, the costliest first."""
-    lates = _lates(meetings)
+    lates = _lates(matched)
     everything = float(lates["caused_ns"].sum())
-    ranks = meetings.frame["rank"].n_unique()
+    ranks = matched.frame["rank"].n_unique()
     if everything <= 0 or ranks < 2:
         return []
     limit = _CLEARLY if ranks == 2 else min(_CLEARLY, 2 / ranks)
@@ -63,7 +63,7 @@ def find_culprits(meetings: TracedCollectives, accounts: Mapping[int, Account]) 
     by_rank = lates.group_by("last").agg(pl.len().alias("times"), pl.col("caused_ns").sum())
     for rank, times, caused_ns in by_rank.sort("caused_ns", descending=True).iter_rows():
         if caused_ns / everything >= limit and _is_no_chance(times, lates.height, ranks):
-            offset = meetings.offsets_ns.get(rank, 0)
+            offset = matched.offsets_ns.get(rank, 0)
             mine = lates.filter(pl.col("last") == rank).with_columns(
                 pl.col("first_ns", "last_ns") - offset
             )
@@ -71,10 +71,10 @@ def find_culprits(meetings: TracedCollectives, accounts: Mapping[int, Account]) 
     return found
 
 
-def _lates(meetings: TracedCollectives) -> pl.DataFrame:
+def _lates(matched: TracedCollectives) -> pl.DataFrame:
     """| last | caused_ns | first_ns | last_ns |: one row a meeting."""
     return (
-        meetings.frame.group_by(_KEY, maintain_order=True)
+        matched.frame.group_by(_KEY, maintain_order=True)
         .agg(
             pl.col("last").first(),
             pl.col("wait_ns").filter(pl.col("rank") != pl.col("last")).sum().alias("caused_ns"),

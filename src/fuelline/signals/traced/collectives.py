@@ -59,7 +59,7 @@ class TracedCollectives:
         return self.frame.select(_KEY).unique().height
 
 
-def match_meetings(lanes: Sequence[DeviceLane]) -> TracedCollectives:
+def match_collectives(lanes: Sequence[DeviceLane]) -> TracedCollectives:
     """Match all communication of these ranks."""
     came = pl.concat([pl.DataFrame(schema=_EMPTY), *(_arrivals(lane) for lane in lanes)])
     if came["rank"].n_unique() < 2:

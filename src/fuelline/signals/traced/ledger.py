@@ -56,7 +56,7 @@ class Account:
         return pl.concat([self.pieces.select(columns), idle]).sort("start_ns")
 
 
-def keep_account(lane: DeviceLane, device: int, gaps: Gaps, meetings: TracedCollectives) -> Account:
+def keep_account(lane: DeviceLane, device: int, gaps: Gaps, matched: TracedCollectives) -> Account:
     """The ledger of one device of a rank, whose idle time is explained already."""
     events = lane.of(device)
     busy = subtract(span_of(events), gaps.gaps)
@@ -64,7 +64,7 @@ def keep_account(lane: DeviceLane, device: int, gaps: Gaps, meetings: TracedColl
     compute = merge(spans.filter(pl.col("family") == COMPUTE))
     talks = spans.filter(pl.col("family") == COMMUNICATION)
     copies = merge(spans.filter(pl.col("family") == COPY))
-    pieces = _busy_pieces(busy, [compute, *_split(talks, lane.rank, meetings), copies])
+    pieces = _busy_pieces(busy, [compute, *_split(talks, lane.rank, matched), copies])
     start_ns, end_ns = int(events["start_ns"].min()), int(events["end_ns"].max())  # type: ignore[arg-type]
     parts = dict.fromkeys(LEDGER_PARTS, 0)
     for part, spent in _sums(pieces, "part").items():
@@ -86,9 +86,9 @@ def keep_account(lane: DeviceLane, device: int, gaps: Gaps, meetings: TracedColl
     return Account(ledger, events, gaps, pieces)
 
 
-def _split(talks: pl.DataFrame, rank: int, meetings: TracedCollectives) -> list[pl.DataFrame]:
+def _split(talks: pl.DataFrame, rank: int, matched: TracedCollectives) -> list[pl.DataFrame]:
     """Communication in the order of _BUSY_PARTS, split where its meeting is known."""
-    met = meetings.frame.filter(pl.col("rank") == rank).select("row", "shortest_ns")
+    met = matched.frame.filter(pl.col("rank") == rank).select("row", "shortest_ns")
     talks = talks.join(met, on="row", how="left")
     known = talks.filter(pl.col("shortest_ns").is_not_null()).with_columns(
         (pl.col("end_ns") - pl.col("shortest_ns")).alias("arrived_ns")

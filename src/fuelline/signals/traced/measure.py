@@ -67,15 +67,15 @@ def measure_trace(trace: Trace) -> MeasuredTrace:
 def measure_survey(survey: Survey) -> MeasuredTrace:
     """The same after a first look."""
     trace = survey.trace
-    lanes, hosts, meetings = survey.lanes, survey.hosts, survey.meetings
+    lanes, hosts, matched = survey.lanes, survey.hosts, survey.matched
     found = _Findings(accounts=survey.accounts)
     steps = survey.steps[lanes[0].rank]
     for account in survey.accounts:
         _describe(trace, survey.lane_of(account), hosts[account.ledger.rank], account, found)
-    quality = judge_quality(trace.facts, lanes, hosts, meetings, steps=steps, gaps=found.gaps)
+    quality = judge_quality(trace.facts, lanes, hosts, matched, steps=steps, gaps=found.gaps)
     found.devices = [_blinded(device, quality) for device in found.devices]
     first = {account.ledger.rank: account for account in reversed(found.accounts)}
-    culprits = find_culprits(meetings, first)
+    culprits = find_culprits(matched, first)
     kernels, classes = rank_kernels(trace, lanes)
     answer = TraceAnswer(
         formats=sorted({source.format for source in trace.facts.sources}),
@@ -85,13 +85,13 @@ def measure_survey(survey: Survey) -> MeasuredTrace:
         kernel_classes=classes,
         steps_from=steps.origin,
         step_name=steps.name,
-        clocks=meetings.clocks,
+        clocks=matched.clocks,
         blame=chain_blame(culprits, found.during),
         communication=_libraries(lanes),
     )
     signals = _signals(found, hosts, lanes, culprits, quality)
     return MeasuredTrace(
-        _facts(found, steps, signals), answer, _collectives(found, meetings, culprits, lanes)
+        _facts(found, steps, signals), answer, _collectives(found, matched, culprits, lanes)
     )
 
 
@@ -174,17 +174,17 @@ def _libraries(lanes: Sequence[DeviceLane]) -> list[str]:
 
 def _collectives(
     found: _Findings,
-    meetings: TracedCollectives,
+    matched: TracedCollectives,
     culprits: list[LateRank],
     lanes: Sequence[DeviceLane],
 ) -> Collectives:
-    if len(lanes) < 2 or not meetings.count:
+    if len(lanes) < 2 or not matched.count:
         return Collectives(ranks=len(lanes))
     wall = sum(account.ledger.wall_ns for account in found.accounts)
     return Collectives(
         ranks=len(lanes),
-        wait_share=int(meetings.frame["wait_ns"].sum()) / wall,
-        exchange_share=int(meetings.frame["shortest_ns"].sum()) / wall,
+        wait_share=int(matched.frame["wait_ns"].sum()) / wall,
+        exchange_share=int(matched.frame["shortest_ns"].sum()) / wall,
         culprits=culprits,
     )
 

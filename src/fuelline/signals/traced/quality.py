@@ -40,7 +40,7 @@ def judge_quality(
     facts: TraceFacts,
     lanes: Sequence[DeviceLane],
     hosts: Mapping[int, HostActivity],
-    meetings: TracedCollectives,
+    matched: TracedCollectives,
     *,
     steps: TracedSteps,
     gaps: Sequence[GapCause],
@@ -52,8 +52,8 @@ def judge_quality(
     found += [_holes(gap) for gap in gaps if gap.cause == INSIDE_GRAPH and gap.share >= _HOLES]
     return [
         *_together(found),
-        *_of_ranks(facts, lanes, meetings),
-        *_of_clocks(meetings),
+        *_of_ranks(facts, lanes, matched),
+        *_of_clocks(matched),
         *_of_steps(steps, lanes),
     ]
 
@@ -160,7 +160,7 @@ def _together(found: Sequence[Quality]) -> list[Quality]:
 
 
 def _of_ranks(
-    facts: TraceFacts, lanes: Sequence[DeviceLane], meetings: TracedCollectives
+    facts: TraceFacts, lanes: Sequence[DeviceLane], matched: TracedCollectives
 ) -> list[Quality]:
     worlds = [rank.world_size for rank in facts.ranks if rank.world_size]
     world = max(worlds, default=1)
@@ -176,7 +176,7 @@ def _of_ranks(
             )
         ]
     talks = any((lane.events["family"] == COMMUNICATION).any() for lane in lanes)
-    if len(lanes) > 1 and talks and not meetings.count:
+    if len(lanes) > 1 and talks and not matched.count:
         return [
             Quality(
                 code="unmatched",
@@ -187,8 +187,8 @@ def _of_ranks(
     return []
 
 
-def _of_clocks(meetings: TracedCollectives) -> list[Quality]:
-    shifted = [clock for clock in meetings.clocks if clock.shift_ns]
+def _of_clocks(matched: TracedCollectives) -> list[Quality]:
+    shifted = [clock for clock in matched.clocks if clock.shift_ns]
     if not shifted:
         return []
     most = max(abs(clock.shift_ns) for clock in shifted) / 1e6

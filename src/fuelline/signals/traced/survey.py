@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fuelline.signals.traced.collectives import find_communicating, match_meetings
+from fuelline.signals.traced.collectives import find_communicating, match_collectives
 from fuelline.signals.traced.gaps import find_gaps
 from fuelline.signals.traced.host import read_host
 from fuelline.signals.traced.lane import read_lane
@@ -33,7 +33,7 @@ class Survey:
     trace: Trace
     lanes: list[DeviceLane]
     hosts: dict[int, HostActivity]
-    meetings: TracedCollectives
+    matched: TracedCollectives
     steps: dict[int, TracedSteps]
     """By rank."""
     accounts: list[Account]
@@ -50,8 +50,8 @@ def survey_trace(trace: Trace) -> Survey:
     busy = [lane for lane in lanes if lane.events.height]
     talking = find_communicating(busy) if len(busy) > 1 else set()
     lanes = [lane.with_communicating(talking) for lane in lanes]
-    meetings = match_meetings([lane for lane in lanes if lane.events.height])
-    survey = Survey(trace, [], {}, meetings, {}, [])
+    matched = match_collectives([lane for lane in lanes if lane.events.height])
+    survey = Survey(trace, [], {}, matched, {}, [])
     for lane in lanes:
         _account_for(lane, survey)
     return survey
@@ -70,7 +70,7 @@ def _account_for(lane: DeviceLane, survey: Survey) -> None:
     survey.steps[lane.rank] = steps
     survey.lanes.append(lane)
     survey.accounts.extend(
-        keep_account(lane, device, idle, survey.meetings) for device, idle in gaps.items()
+        keep_account(lane, device, idle, survey.matched) for device, idle in gaps.items()
     )
 
 

@@ -60,8 +60,8 @@ def test_what_must_be_the_same_is(case: Case) -> None:
 
 def test_spare_workers_get_work_only_when_they_are_active() -> None:
     case = changed(kind="plain")
-    keeper = Scripted(case)
-    iterator = build(make_loader(case), keeper)
+    controller = Scripted(case)
+    iterator = build(make_loader(case), controller)
     try:
         assert len(iterator._workers) == 4
         next(iterator)

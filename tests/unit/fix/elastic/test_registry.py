@@ -29,7 +29,7 @@ class Stream(IterableDataset[int]):
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoaderRegistry:
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LoaderRegistry:
     """One that looks at nothing, so that no job here is ever starved."""
     monkeypatch.setattr("fuelline.fix.elastic.controller.LOOK_NS", 1 << 62)
     return LoaderRegistry(FixJournal(str(tmp_path)), frozenset({"safe"}))
@@ -41,28 +41,28 @@ def events(tmp_path: Path) -> list[dict[str, Any]]:
     ]
 
 
-def take(desk: LoaderRegistry, loader: Any) -> tuple[list[int], int]:
+def take(registry: LoaderRegistry, loader: Any) -> tuple[list[int], int]:
     """Batches, and the workers that were started for them."""
-    iterator = desk.serve(loader, _plain)
+    iterator = registry.serve(loader, _plain)
     count = len(getattr(iterator, "_workers", ()))
     return [int(batch) for batch in iterator], count
 
 
 def test_a_loader_that_never_waits_gets_spare_workers_twice_and_then_no_more(
-    desk: LoaderRegistry,
+    registry: LoaderRegistry,
 ) -> None:
     loader = DataLoader(Rows(), num_workers=1)  # type: ignore[arg-type]
-    counts = [take(desk, loader)[1] for _ in range(4)]
+    counts = [take(registry, loader)[1] for _ in range(4)]
     assert counts[0] == counts[1] > 1
     assert counts[2:] == [1, 1]
 
 
 def test_a_new_loader_for_each_epoch_is_known_by_its_dataset_or_its_kind(
-    desk: LoaderRegistry, tmp_path: Path
+    registry: LoaderRegistry, tmp_path: Path
 ) -> None:
     rows = Rows()
     for dataset in (rows, rows, Rows(), Rows()):
-        taken, count = take(desk, DataLoader(dataset, num_workers=1))  # type: ignore[arg-type]
+        taken, count = take(registry, DataLoader(dataset, num_workers=1))  # type: ignore[arg-type]
         assert taken == list(range(12))
     assert count == 1
     assert [event["event"] for event in events(tmp_path)].count("served") == 3
@@ -81,21 +81,21 @@ def test_a_new_loader_for_each_epoch_is_known_by_its_dataset_or_its_kind(
     ],
 )
 def test_what_cannot_be_served_is_left_with_a_reason(
-    desk: LoaderRegistry, tmp_path: Path, loader: Any, words: str
+    registry: LoaderRegistry, tmp_path: Path, loader: Any, words: str
 ) -> None:
-    assert desk._choose(loader()) is None
+    assert registry._choose(loader()) is None
     assert words in events(tmp_path)[-1]["why"]
 
 
-def test_a_loader_whose_settings_change_is_left_to_torch(desk: LoaderRegistry) -> None:
+def test_a_loader_whose_settings_change_is_left_to_torch(registry: LoaderRegistry) -> None:
     loader = DataLoader(Rows(), num_workers=1)  # type: ignore[arg-type]
-    assert desk._choose(loader) is not None
+    assert registry._choose(loader) is not None
     loader.prefetch_factor = 5
-    assert desk._choose(loader) is None
+    assert registry._choose(loader) is None
 
 
 def test_if_ours_cannot_be_built_torchs_is_with_the_same_seed(
-    desk: LoaderRegistry, monkeypatch: pytest.MonkeyPatch
+    registry: LoaderRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         torch.rand(3)
@@ -106,12 +106,12 @@ def test_if_ours_cannot_be_built_torchs_is_with_the_same_seed(
     seed = _plain(loader)._base_seed
     monkeypatch.setattr("fuelline.fix.elastic.registry.build", fail)
     torch.manual_seed(4)
-    iterator = desk.serve(loader, _plain)
+    iterator = registry.serve(loader, _plain)
     assert iterator._base_seed == seed
     assert [int(batch) for batch in iterator] == list(range(12))
 
 
-def test_a_loader_that_cannot_be_looked_at_is_torchs(desk: LoaderRegistry) -> None:
+def test_a_loader_that_cannot_be_looked_at_is_torchs(registry: LoaderRegistry) -> None:
     class Moody(DataLoader[int]):
         @property
         def _index_sampler(self) -> Any:
@@ -120,4 +120,4 @@ def test_a_loader_that_cannot_be_looked_at_is_torchs(desk: LoaderRegistry) -> No
             return super()._index_sampler
 
     loader = Moody(Rows(), num_workers=1)  # type: ignore[arg-type]
-    assert desk._choose(loader) is None
+    assert registry._choose(loader) is None

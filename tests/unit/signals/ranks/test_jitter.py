@@ -7,24 +7,24 @@ import pytest
 
 from fuelline.signals.ranks import jitter
 from fuelline.signals.ranks.jitter import forecast_jitter
-from fuelline.timeline.collectives import Collectives
+from fuelline.timeline.collectives import MatchedCollectives
 
 HARMONIC = {2: 0.5, 4: 1 + 1 / 2 + 1 / 3 + 1 / 4 - 1, 16: sum(1 / n for n in range(1, 17)) - 1}
 """Expected maximum of n exponential draws of mean 1, less that mean."""
 
 
-def meet(steps: int, draw, ranks: int = 2) -> Collectives:  # type: ignore[no-untyped-def]
+def meet(steps: int, draw, ranks: int = 2) -> MatchedCollectives:  # type: ignore[no-untyped-def]
     rows, done_ns = [], 0
     for step in range(steps):
         arrivals = [done_ns + int(draw(step, rank) * 1e9) for rank in range(ranks)]
         done_ns = max(arrivals)
         rows.append((*arrivals, *[done_ns] * ranks))
     names = [f"{name}_ns_{rank}" for name in ("arrive", "done") for rank in range(ranks)]
-    return Collectives(pl.DataFrame(rows, schema=names, orient="row"), tuple(range(ranks)))
+    return MatchedCollectives(pl.DataFrame(rows, schema=names, orient="row"), tuple(range(ranks)))
 
 
-def waits(meetings: Collectives) -> dict[int, float]:
-    told = forecast_jitter(meetings, pl.int_range(meetings.frame.height, eager=True))
+def waits(matched: MatchedCollectives) -> dict[int, float]:
+    told = forecast_jitter(matched, pl.int_range(matched.frame.height, eager=True))
     assert all(each.low <= each.wait_seconds <= each.high for each in told)
     return {each.ranks: each.wait_seconds for each in told}
 
@@ -50,9 +50,9 @@ def test_few_steps_foretell_nothing() -> None:
 def test_an_hour_of_draws_may_be_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(2)
     steps = [[rng.expovariate(1) ** 2 for _ in range(2)] for _ in range(3001)]
-    meetings = meet(3001, lambda step, rank: steps[step][rank])
-    whole = waits(meetings)
+    matched = meet(3001, lambda step, rank: steps[step][rank])
+    whole = waits(matched)
     monkeypatch.setattr(jitter, "_MOST_DRAWS", 1000)
-    thinned = waits(meetings)
+    thinned = waits(matched)
     assert thinned != whole
     assert thinned == pytest.approx(whole, rel=0.02)

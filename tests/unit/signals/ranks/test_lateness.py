@@ -10,7 +10,7 @@ from fuelline.schema.diagnosis.facts import SyncFacts
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Collective, Kind
 from fuelline.signals import compare_ranks, find_reason, view_host
-from fuelline.timeline.segments import cut_tiles
+from fuelline.timeline.segments import cut_segments
 from fuelline.timeline.timeline import Timeline
 from tests.unit.builders import MS, Lane, make_timeline
 from tests.unit.timeline.test_collectives import rank_facts
@@ -46,9 +46,9 @@ def judge_ranks(timeline: Timeline) -> SyncFacts:
     """The comparison, with what each culprit did differently."""
     host = view_host(timeline)
     comparison = compare_ranks([host])
-    tilings = {each.rank: cut_tiles(timeline, each) for each in host.trainers}
+    segments_by_rank = {each.rank: cut_segments(timeline, each) for each in host.trainers}
     culprits = [
-        find_reason(comparison, tilings, culprit)  # type: ignore[arg-type]
+        find_reason(comparison, segments_by_rank, culprit)  # type: ignore[arg-type]
         for culprit in comparison.facts.culprits
     ]
     return msgspec.structs.replace(comparison.facts, culprits=culprits)

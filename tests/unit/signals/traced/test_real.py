@@ -62,18 +62,18 @@ def test_megatron_has_its_ranks_events_and_kernels(
     assert mean_events == pytest.approx(15_200, abs=50)
     is_kernel = pl.col("kind") == int(DeviceKind.KERNEL)
     assert {lane.events.filter(is_kernel).height for lane in surveyed.lanes} == {690}
-    assert surveyed.meetings.count == 84
+    assert surveyed.matched.count == 84
     assert megatron.facts.steps.count == 1
 
 
 def test_ranks_of_megatron_leave_their_collectives_within_49_us(surveyed: Survey) -> None:
-    met = surveyed.meetings.frame.group_by("text", "clique", "number")
+    met = surveyed.matched.frame.group_by("text", "clique", "number")
     apart = met.agg((pl.col("end_ns").max() - pl.col("end_ns").min()).alias("ns"))["ns"]
     assert apart.max() == 49_000
 
 
 def test_each_rank_of_megatron_is_last_as_often_as_counted(surveyed: Survey) -> None:
-    last = surveyed.meetings.frame.unique(["text", "clique", "number"])["last"].to_list()
+    last = surveyed.matched.frame.unique(["text", "clique", "number"])["last"].to_list()
     assert {rank: last.count(rank) for rank in MEGATRON} == {0: 32, 6: 28, 2: 4, 4: 0}
 
 

@@ -113,7 +113,7 @@ def _keep(  # noqa: PLR0917 - the fields of a record
         guest.append(kind, start_ns, dur_ns, *fields, flags)
         return
     if guest.spool.held.keep(start_ns, start_ns + dur_ns, *fields, tail(kind, flags)):
-        guest.spool.write_held()
+        guest.spool.write_buffered()
 
 
 class _Group(NamedTuple):
@@ -230,7 +230,7 @@ class Handles(Hook):
                 else:
                     kind, size_bytes, number, count, size = fields
                     if keep(start_ns, now_ns, kind, size_bytes, number, count, size, _WAIT_TAIL):
-                        spool.write_held()
+                        spool.write_buffered()
             except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return result
@@ -332,7 +332,7 @@ class CollectiveCall(Hook):
                 else:
                     ending = _ASYNC_TAIL if flags else _CALL_TAIL
                     if keep(start_ns, now_ns, kind, size_bytes, number, count, size, ending):
-                        spool.write_held()
+                        spool.write_buffered()
             except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
             return result

@@ -95,7 +95,7 @@ class Installation:
             hook.switch_off()
         self._patches.undo()
         self.hooks.clear()
-        self.guest.spool.write_held()
+        self.guest.spool.write_buffered()
 
     def introduce(self) -> None:
         """Write down which process this is, without asking torch anything that it would set up."""

@@ -59,7 +59,7 @@ def _watch_collections(guest: Guest, patches: Patches) -> None:
     if notice is None:
         guest.report_blindspot(
             "garbage collections",
-            "fuelline runs without its compiled part, record/_held, here",
+            "fuelline runs without its compiled part, record/_buffer, here",
             "telling how long garbage collections keep the training",
         )
         return

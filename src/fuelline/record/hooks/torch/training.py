@@ -134,7 +134,7 @@ class OptimizerStep(Hook):
             try:
                 is_time = mark(entries, optimizer, _OPTIMIZER_TAIL)
                 if is_time:
-                    guest.spool.write_held()
+                    guest.spool.write_buffered()
                 elif is_time is None:
                     number = self._optimizers.find(optimizer) or self._optimizers.add(optimizer)
                     guest.append(_OPTIMIZER_KIND, monotonic_ns(), 0, number)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fuelline.record import held as holding
+from fuelline.record import buffer as holding
 
 RECORD = struct.Struct("<8q")
 TID = threading.get_native_id()
@@ -25,7 +25,7 @@ needs_compiled = pytest.mark.skipif(not holding.is_compiled(), reason="built wit
 @pytest.fixture(params=["plain", pytest.param("compiled", marks=needs_compiled)])
 def held(request: pytest.FixtureRequest) -> Any:
     """A holder whose trainer is this thread."""
-    held = holding.PLAIN[0]() if request.param == "plain" else holding.Held()
+    held = holding.PLAIN[0]() if request.param == "plain" else holding.RecordBuffer()
     held.trainer, held.tid = threading.get_ident(), TID
     return held
 
@@ -77,7 +77,7 @@ def test_what_is_no_integer_is_refused_and_leaves_nothing(held: Any, bad: Any) -
 
 @needs_compiled
 def test_a_number_that_runs_code_may_hold_records_itself() -> None:
-    held = holding.Held()
+    held = holding.RecordBuffer()
 
     class Sly:
         def __index__(self) -> int:
@@ -111,7 +111,7 @@ def test_the_page_of_the_phase_is_kept_until_another_is_shown(held: Any) -> None
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(*[INTEGER] * 5, st.integers(0, 2**62)), max_size=1500))
 def test_both_hold_the_same(given_records: list[tuple[int, ...]]) -> None:
-    both = holding.PLAIN[0](), holding.Held()
+    both = holding.PLAIN[0](), holding.RecordBuffer()
     for held in both:
         held.tid = 12345
         for number, fields in enumerate(given_records):
@@ -132,10 +132,10 @@ class Hooked:
     """A hook with ten quick calls, and what became of all calls."""
 
     def __init__(self, original: Callable[..., Any], sight: Any = None) -> None:
-        self.held = holding.Held()
+        self.held = holding.RecordBuffer()
         self.held.trainer, self.held.tid = threading.get_ident(), TID
         self.held.write_at = 2**62
-        self.lap = holding.Lap(self.held)
+        self.lap = holding.QuickCalls(self.held)
         self.lap.quick_calls = 10
         self.closed: list[Any] = []
         self.faults: list[BaseException] = []

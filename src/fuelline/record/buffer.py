@@ -27,7 +27,7 @@ __all__ = ["LEFT_OUT", "PLAIN", "Quick", "QuickCalls", "RecordBuffer", "is_compi
 LEFT_OUT = "FUELLINE_NO_HELD"
 """Environment variable that keeps to the classes here."""
 _LAYOUT = 5
-"""What _held.c and this file say to each other; another build than this is not used."""
+"""What _buffer.c and this file say to each other; another build than this is not used."""
 
 
 class RecordBuffer:
@@ -174,11 +174,15 @@ What the original raises goes to the hook's `close` and on to the job, a fault o
 
 if not TYPE_CHECKING and not os.environ.get(LEFT_OUT):
     try:
-        _compiled = importlib.import_module("fuelline.record._held")
+        _compiled = importlib.import_module("fuelline.record._buffer")
     except ImportError:
         _compiled = None
     if getattr(_compiled, "LAYOUT", None) == _LAYOUT:
-        RecordBuffer, QuickCalls, Quick = _compiled.Held, _compiled.Lap, _compiled.Quick
+        RecordBuffer, QuickCalls, Quick = (
+            _compiled.RecordBuffer,
+            _compiled.QuickCalls,
+            _compiled.Quick,
+        )
         spill = _compiled.spill
 
 

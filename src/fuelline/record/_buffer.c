@@ -3,8 +3,8 @@
    A training step leaves nothing of ours in the caches, and then it is not the work that costs but
    each object and each line of bytecode that has to be fetched from memory. Here a call needs two
    small structs and a few lines of code. Everything runs under the GIL, and no code of the job's
-   runs between two changes of a struct. held.py says what the fields and functions mean; `Held`
-   there does the same (tests/unit/record/test_held.py), except that it cannot notice collections. */
+   runs between two changes of a struct. buffer.py says what the fields and functions mean; `RecordBuffer`
+   there does the same (tests/unit/record/test_buffer.py), except that it cannot notice collections. */
 
 #define Py_LIMITED_API 0x030B0000 /* the first with buffers */
 #define _GNU_SOURCE
@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LAYOUT = 5 }; /* of what Python and this file say to each other; see held.py */
+enum { LAYOUT = 5 }; /* of what Python and this file say to each other; see buffer.py */
 enum { OWN = 5, WORDS = 2 + OWN + 1 }; /* of a record: start, length, its own, tail */
 
 typedef struct {
@@ -34,14 +34,14 @@ typedef struct {
     long long collection_start, collection_least, collection_tail;
     Py_buffer shown;
     unsigned char unseen; /* the phase while none is shown */
-} Held;
+} RecordBuffer;
 
 typedef struct {
     PyObject_HEAD
-    Held *held;
+    RecordBuffer *held;
     long long quick_calls;
     char is_inside;
-} Lap;
+} QuickCalls;
 
 typedef struct {
     unsigned char before, after; /* phases in and after a call */
@@ -50,7 +50,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    Lap *lap;
+    QuickCalls *lap;
     PyObject *hook, *original, *otherwise, *write;
     int64_t tail;
     PyObject *note, *yielded, *outstanding, *is_training, *look; /* of `take` only */
@@ -61,7 +61,7 @@ typedef struct {
     int64_t start, end, tid; /* tid: of the thread that was the trainer at the start */
 } Call;
 
-static PyTypeObject *held_type, *lap_type, *quick_type; /* one of each, however often imported */
+static PyTypeObject *buffer_type, *calls_type, *quick_type; /* one of each, however often imported */
 static __thread int64_t known_tid;
 
 /* The thread as the kernel knows it: another one may get the Python identifier of one that ended. */
@@ -90,13 +90,13 @@ static int64_t now_ns(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static void hide_phase(Held *self)
+static void hide_phase(RecordBuffer *self)
 {
     self->phase = &self->unseen;
     if (self->shown.obj) PyBuffer_Release(&self->shown);
 }
 
-static PyObject *held_reset(Held *self, PyObject *unused)
+static PyObject *buffer_reset(RecordBuffer *self, PyObject *unused)
 {
     (void)unused;
     known_tid = 0; /* this may be a forked child */
@@ -109,22 +109,22 @@ static PyObject *held_reset(Held *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *held_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static PyObject *buffer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    Held *self = new_object(type);
+    RecordBuffer *self = new_object(type);
     (void)args, (void)kwargs;
     if (self) self->phase = &self->unseen; /* the rest is zeros */
     return (PyObject *)self;
 }
 
-static void held_dealloc(Held *self)
+static void buffer_dealloc(RecordBuffer *self)
 {
     hide_phase(self);
     free(self->words);
     free_object(self);
 }
 
-static PyObject *held_show(Held *self, PyObject *buffer)
+static PyObject *buffer_show(RecordBuffer *self, PyObject *buffer)
 {
     Py_buffer shown;
     if (PyObject_GetBuffer(buffer, &shown, PyBUF_WRITABLE)) return NULL;
@@ -139,7 +139,7 @@ static PyObject *held_show(Held *self, PyObject *buffer)
     Py_RETURN_NONE;
 }
 
-static PyObject *held_take(Held *self, PyObject *unused)
+static PyObject *buffer_take(RecordBuffer *self, PyObject *unused)
 {
     PyObject *all = PyBytes_FromStringAndSize((char *)self->words,
                                               (Py_ssize_t)(self->count * sizeof(int64_t)));
@@ -148,7 +148,7 @@ static PyObject *held_take(Held *self, PyObject *unused)
     return all;
 }
 
-static int64_t *reserve(Held *self)
+static int64_t *reserve(RecordBuffer *self)
 {
     if (self->count + WORDS > self->room) {
         size_t room = self->room ? 2 * self->room : 4096;
@@ -163,7 +163,7 @@ static int64_t *reserve(Held *self)
     return self->words + self->count;
 }
 
-static int add(Held *self, int64_t start, int64_t end, const int64_t *own, int64_t tail)
+static int add(RecordBuffer *self, int64_t start, int64_t end, const int64_t *own, int64_t tail)
 { /* the tail has its thread */
     int64_t *record;
     if (start < self->born_ns) return 0;
@@ -199,14 +199,14 @@ static int is_as_many(Py_ssize_t count, Py_ssize_t wanted)
     return 0;
 }
 
-static PyObject *held_keep(Held *self, PyObject *const *given, Py_ssize_t count)
+static PyObject *buffer_keep(RecordBuffer *self, PyObject *const *given, Py_ssize_t count)
 {
     int64_t in[2 + OWN + 1];
     if (!is_as_many(count, 2 + OWN + 1) || read_integers(given, 2 + OWN + 1, in)) return NULL;
     return as_bool(add(self, in[0], in[1], in + 2, in[2 + OWN] | self->tid));
 }
 
-static PyObject *held_mark(Held *self, PyObject *const *given, Py_ssize_t count)
+static PyObject *buffer_mark(RecordBuffer *self, PyObject *const *given, Py_ssize_t count)
 {
     int64_t now = now_ns(), tail, own[OWN] = {0};
     PyObject *key, *entry;
@@ -224,7 +224,7 @@ static PyObject *held_mark(Held *self, PyObject *const *given, Py_ssize_t count)
     return as_bool(add(self, now, now, own, tail | self->tid));
 }
 
-static PyObject *held_watch_collections(Held *self, PyObject *const *given, Py_ssize_t count)
+static PyObject *buffer_watch_collections(RecordBuffer *self, PyObject *const *given, Py_ssize_t count)
 {
     int64_t in[2];
     if (!is_as_many(count, 2) || read_integers(given, 2, in)) return NULL;
@@ -234,7 +234,7 @@ static PyObject *held_watch_collections(Held *self, PyObject *const *given, Py_s
 }
 
 /* A callback of the collector; whatever it would raise is nobody's to catch. */
-static PyObject *held_notice(Held *self, PyObject *const *given, Py_ssize_t count)
+static PyObject *buffer_notice(RecordBuffer *self, PyObject *const *given, Py_ssize_t count)
 {
     int64_t now = now_ns(), own[OWN] = {0};
     static const char *const names[] = {"generation", "collected"};
@@ -254,13 +254,13 @@ static PyObject *held_notice(Held *self, PyObject *const *given, Py_ssize_t coun
     Py_RETURN_NONE;
 }
 
-static PyObject *held_get_phase(Held *self, void *unused)
+static PyObject *buffer_get_phase(RecordBuffer *self, void *unused)
 {
     (void)unused;
     return PyLong_FromLong(*self->phase);
 }
 
-static int held_set_phase(Held *self, PyObject *value, void *unused)
+static int buffer_set_phase(RecordBuffer *self, PyObject *value, void *unused)
 {
     long phase = value ? PyLong_AsLong(value) : -1;
     (void)unused;
@@ -273,79 +273,79 @@ static int held_set_phase(Held *self, PyObject *value, void *unused)
     return 0;
 }
 
-static PyMethodDef held_methods[] = {
-    {"reset", (PyCFunction)held_reset, METH_NOARGS, NULL},
-    {"show", (PyCFunction)held_show, METH_O, NULL},
-    {"take", (PyCFunction)held_take, METH_NOARGS, NULL},
-    {"keep", (PyCFunction)(void (*)(void))held_keep, METH_FASTCALL, NULL},
-    {"watch_collections", (PyCFunction)(void (*)(void))held_watch_collections, METH_FASTCALL, NULL},
-    {"notice", (PyCFunction)(void (*)(void))held_notice, METH_FASTCALL, NULL},
-    {"mark", (PyCFunction)(void (*)(void))held_mark, METH_FASTCALL, NULL},
+static PyMethodDef buffer_methods[] = {
+    {"reset", (PyCFunction)buffer_reset, METH_NOARGS, NULL},
+    {"show", (PyCFunction)buffer_show, METH_O, NULL},
+    {"take", (PyCFunction)buffer_take, METH_NOARGS, NULL},
+    {"keep", (PyCFunction)(void (*)(void))buffer_keep, METH_FASTCALL, NULL},
+    {"watch_collections", (PyCFunction)(void (*)(void))buffer_watch_collections, METH_FASTCALL, NULL},
+    {"notice", (PyCFunction)(void (*)(void))buffer_notice, METH_FASTCALL, NULL},
+    {"mark", (PyCFunction)(void (*)(void))buffer_mark, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
-static PyMemberDef held_members[] = {
-    {"trainer", T_ULONG, offsetof(Held, trainer), 0, NULL},
-    {"tid", T_LONGLONG, offsetof(Held, tid), 0, NULL},
-    {"write_at", T_LONGLONG, offsetof(Held, write_at), 0, NULL},
-    {"fetched", T_LONGLONG, offsetof(Held, fetched), 0, NULL},
-    {"born_ns", T_LONGLONG, offsetof(Held, born_ns), 0, NULL},
+static PyMemberDef buffer_members[] = {
+    {"trainer", T_ULONG, offsetof(RecordBuffer, trainer), 0, NULL},
+    {"tid", T_LONGLONG, offsetof(RecordBuffer, tid), 0, NULL},
+    {"write_at", T_LONGLONG, offsetof(RecordBuffer, write_at), 0, NULL},
+    {"fetched", T_LONGLONG, offsetof(RecordBuffer, fetched), 0, NULL},
+    {"born_ns", T_LONGLONG, offsetof(RecordBuffer, born_ns), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
-static PyGetSetDef held_getset[] = {
-    {"phase", (getter)held_get_phase, (setter)held_set_phase, NULL, NULL},
+static PyGetSetDef buffer_getset[] = {
+    {"phase", (getter)buffer_get_phase, (setter)buffer_set_phase, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
-static PyType_Slot held_slots[] = {
-    {Py_tp_new, held_new},
-    {Py_tp_dealloc, held_dealloc},
-    {Py_tp_methods, held_methods},
-    {Py_tp_members, held_members},
-    {Py_tp_getset, held_getset},
+static PyType_Slot buffer_slots[] = {
+    {Py_tp_new, buffer_new},
+    {Py_tp_dealloc, buffer_dealloc},
+    {Py_tp_methods, buffer_methods},
+    {Py_tp_members, buffer_members},
+    {Py_tp_getset, buffer_getset},
     {0, NULL},
 };
-static PyType_Spec held_spec = {
-    .name = "fuelline.record._held.Held",
-    .basicsize = sizeof(Held),
+static PyType_Spec buffer_spec = {
+    .name = "fuelline.record._buffer.RecordBuffer",
+    .basicsize = sizeof(RecordBuffer),
     .flags = Py_TPFLAGS_DEFAULT,
-    .slots = held_slots,
+    .slots = buffer_slots,
 };
 
-static PyObject *lap_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *held;
-    Lap *self;
+    QuickCalls *self;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "O!", held_type, &held)) return NULL;
+    if (!PyArg_ParseTuple(args, "O!", buffer_type, &held)) return NULL;
     self = new_object(type);
     if (self) {
         Py_INCREF(held);
-        self->held = (Held *)held;
+        self->held = (RecordBuffer *)held;
     }
     return (PyObject *)self;
 }
 
-static void lap_dealloc(Lap *self)
+static void calls_dealloc(QuickCalls *self)
 {
     Py_XDECREF((PyObject *)self->held);
     free_object(self);
 }
 
-static PyMemberDef lap_members[] = {
-    {"quick_calls", T_LONGLONG, offsetof(Lap, quick_calls), 0, NULL},
-    {"is_inside", T_BOOL, offsetof(Lap, is_inside), 0, NULL},
+static PyMemberDef calls_members[] = {
+    {"quick_calls", T_LONGLONG, offsetof(QuickCalls, quick_calls), 0, NULL},
+    {"is_inside", T_BOOL, offsetof(QuickCalls, is_inside), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
-static PyType_Slot lap_slots[] = {
-    {Py_tp_new, lap_new},
-    {Py_tp_dealloc, lap_dealloc},
-    {Py_tp_members, lap_members},
+static PyType_Slot calls_slots[] = {
+    {Py_tp_new, calls_new},
+    {Py_tp_dealloc, calls_dealloc},
+    {Py_tp_members, calls_members},
     {0, NULL},
 };
-static PyType_Spec lap_spec = {
-    .name = "fuelline.record._held.Lap",
-    .basicsize = sizeof(Lap),
+static PyType_Spec calls_spec = {
+    .name = "fuelline.record._buffer.QuickCalls",
+    .basicsize = sizeof(QuickCalls),
     .flags = Py_TPFLAGS_DEFAULT,
-    .slots = lap_slots,
+    .slots = calls_slots,
 };
 
 static int quick_set_sight(Quick *self, PyObject *sight)
@@ -369,7 +369,7 @@ static PyObject *quick_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     long long tail;
     Quick *self;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "OO!OOOL|O", &hook, lap_type, &lap, &original, &otherwise, &write,
+    if (!PyArg_ParseTuple(args, "OO!OOOL|O", &hook, calls_type, &lap, &original, &otherwise, &write,
                           &tail, &sight))
         return NULL;
     self = new_object(type);
@@ -379,7 +379,7 @@ static PyObject *quick_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     Py_INCREF(original);
     Py_INCREF(otherwise);
     Py_INCREF(write);
-    self->lap = (Lap *)lap;
+    self->lap = (QuickCalls *)lap;
     self->hook = hook;
     self->original = original;
     self->otherwise = otherwise;
@@ -407,12 +407,12 @@ static void quick_dealloc(Quick *self)
     free_object(self);
 }
 
-static int may_be_quick(Lap *lap)
+static int may_be_quick(QuickCalls *lap)
 {
     return lap->quick_calls > 0 && !lap->is_inside && own_tid() == lap->held->tid;
 }
 
-static void begin(Lap *lap, Call *call)
+static void begin(QuickCalls *lap, Call *call)
 {
     lap->quick_calls--;
     lap->is_inside = 1;
@@ -421,7 +421,7 @@ static void begin(Lap *lap, Call *call)
 }
 
 /* Whether the thread is still the trainer. */
-static int end(Lap *lap, Call *call)
+static int end(QuickCalls *lap, Call *call)
 {
     call->end = now_ns();
     if (call->tid != lap->held->tid) return 0;
@@ -521,7 +521,7 @@ static PyObject *quick_run(Quick *self, PyObject *args, PyObject *kwargs)
 
 static PyObject *quick_fetch(Quick *self, PyObject *const *given, Py_ssize_t count)
 {
-    Held *held = self->lap->held;
+    RecordBuffer *held = self->lap->held;
     PyObject *batch;
     Call call;
     if (!is_as_many(count, 2)) return NULL;
@@ -626,7 +626,7 @@ static PyType_Slot quick_slots[] = {
     {0, NULL},
 };
 static PyType_Spec quick_spec = {
-    .name = "fuelline.record._held.Quick",
+    .name = "fuelline.record._buffer.Quick",
     .basicsize = sizeof(Quick),
     .flags = Py_TPFLAGS_DEFAULT,
     .slots = quick_slots,
@@ -685,8 +685,8 @@ static int add_type(PyObject *module, const char *name, PyTypeObject **type, PyT
 
 static int fill_module(PyObject *module)
 {
-    if (add_type(module, "Held", &held_type, &held_spec)
-        || add_type(module, "Lap", &lap_type, &lap_spec)
+    if (add_type(module, "RecordBuffer", &buffer_type, &buffer_spec)
+        || add_type(module, "QuickCalls", &calls_type, &calls_spec)
         || add_type(module, "Quick", &quick_type, &quick_spec))
         return -1;
     return PyModule_AddIntConstant(module, "LAYOUT", LAYOUT);
@@ -694,9 +694,9 @@ static int fill_module(PyObject *module)
 
 static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, fill_module}, {0, NULL}};
 static PyModuleDef module_def = {
-    PyModuleDef_HEAD_INIT, .m_name = "_held", .m_methods = module_methods,
+    PyModuleDef_HEAD_INIT, .m_name = "_buffer", .m_methods = module_methods,
     .m_slots = module_slots,
-    .m_doc = "The hooks' quick path; see held.py.",
+    .m_doc = "The hooks' quick path; see buffer.py.",
 };
 
-PyMODINIT_FUNC PyInit__held(void) { return PyModuleDef_Init(&module_def); }
+PyMODINIT_FUNC PyInit__buffer(void) { return PyModuleDef_Init(&module_def); }
