@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fuelline.schema.wire import Flag, Kind
@@ -52,6 +52,17 @@ def check_cover(tiling: Tiling) -> None:
     assert set(tiles["part"]) <= set(PARTS)
 
 
+INSTANT = (Kind.NEXT, 0, 0, 1, Flag(0), 0)
+NO_TIME = [INSTANT, INSTANT, INSTANT, (Kind.COLLECTIVE, 0, 0, 1, Flag(0), 0)]
+ENDS_EARLY = [
+    (Kind.NEXT, 0, 1, 1, Flag(0), 0),
+    *[(Kind.OPTIMIZER, 2, 0, 1, Flag(0), 0)] * 2,
+    (Kind.COLLECTIVE, 0, 0, 1, Flag(0), 0),
+]
+
+
+@example(NO_TIME)
+@example(ENDS_EARLY)
 @given(st.lists(EVENT, max_size=40))
 def test_tiles_cover_the_window_whatever_the_events(events: list[tuple]) -> None:
     lane = Lane()
@@ -60,7 +71,7 @@ def test_tiles_cover_the_window_whatever_the_events(events: list[tuple]) -> None
     timeline = make_timeline(lane)
     trainer = first_trainer(timeline)
     tiling = None if trainer is None else cut_tiles(timeline, trainer)
-    if tiling is not None and tiling.wall_ns:
+    if tiling is not None:
         check_cover(tiling)
         assert tiling.start_ns in tiling.boundaries
 
