@@ -12,6 +12,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, TypeVar
 
+from fuelline.fix.adapters.compared import ComparedFiles
 from fuelline.fix.adapters.shards import Child, Entry, Pack
 from fuelline.fix.adapters.telling import tell
 from fuelline.schema.shards import LARGE_BYTES
@@ -27,8 +28,8 @@ _Answer = TypeVar("_Answer")
 class PackServer:
     """Answers for the packed folder; names that it does not know are left to the file system."""
 
-    def __init__(self, folder: str) -> None:
-        self._pack = Pack(folder)
+    def __init__(self, folder: str, compared: str | None = None) -> None:
+        self._pack = Pack(folder, ComparedFiles(compared))
         self.root = self._pack.root
         self._is_told = False
 

@@ -56,7 +56,7 @@ C_READERS = {"cv2": "imread"}
 
 
 def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None:
-    """Serve what the plan says: {"packed": [folder, ...], "cache": {...} or null}.
+    """Serve what the plan says: {"packed": [folder, ...], "compared": folder, "cache": {...}}.
 
     `watch` runs an action once a module has been imported.
     """
@@ -65,7 +65,8 @@ def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None
     if wanted.get("packed"):
         from fuelline.fix.adapters.packed import PackServer  # noqa: PLC0415 - only if needed
 
-        packs = [PackServer(folder) for folder in wanted["packed"]]
+        compared = wanted.get("compared")
+        packs = [PackServer(folder, compared) for folder in wanted["packed"]]
         servers += [(pack.root, pack) for pack in packs]
     has_pack = bool(servers)
     if wanted.get("cache"):
