@@ -91,7 +91,7 @@ def serve_files(options: argparse.Namespace) -> Iterator[dict[str, str]]:
 def _open_packs(folders: list[Path]) -> dict[str, object]:
     from fuelline.fix.checking import compare_large, open_records  # noqa: PLC0415 - only for packs
 
-    compared = open_records(compared_folder())
+    compared = open_records(compared_folder(), run=os.urandom(8).hex())
     for folder in folders:
         _look_at_source(folder)
         compare_large(folder, compared, _tell_progress(folder))
@@ -103,7 +103,7 @@ def _open_packs(folders: list[Path]) -> dict[str, object]:
         )
     return {
         "packed": [str(folder.absolute()) for folder in folders],
-        "compared": compared.folder,
+        "compared": {"folder": compared.folder, "run": compared.run},
     }
 
 
@@ -115,10 +115,10 @@ def _tell_progress(folder: Path) -> Callable[[int, int, int], None]:
         nonlocal next_s
         now_s = time.monotonic()
         if not done_bytes:
+            files_words = count(files, "large file")
             say(
-                f"{folder}: {count(files, 'large file')}, {size(of_bytes)}, must be compared with "
-                "the checksums first; the job starts then. They are not compared again until they "
-                "change or this machine restarts."
+                f"{folder}: comparing {files_words}, {size(of_bytes)}, with the checksums before "
+                "the job starts"
             )
         elif now_s > next_s:
             say(f"{folder}: {size(done_bytes)} of {size(of_bytes)} compared")

@@ -141,7 +141,7 @@ def _check_slots(pack: Pack) -> None:
         raise DamagedPackError("its hash table does not hold every name exactly once", pack.folder)
 
 
-def open_records(folder: Path | None, *, believes: bool = True) -> ComparedFiles:
+def open_records(folder: Path | None, run: str = "", *, believes: bool = True) -> ComparedFiles:
     """What was compared on this machine by this user; old records are deleted first."""
     if folder is None:
         return ComparedFiles()
@@ -153,7 +153,7 @@ def open_records(folder: Path | None, *, believes: bool = True) -> ComparedFiles
                     (folder / name).unlink()
     except OSError:
         pass  # another process was faster, or none can be written there either
-    return ComparedFiles(str(folder.absolute()), makes_folder=True, believes=believes)
+    return ComparedFiles(str(folder.absolute()), run, makes_folder=True, believes=believes)
 
 
 def compare_large(

@@ -213,7 +213,7 @@ class _Packer:
                 return False
             is_whole = state.size_bytes == entry.size >= LARGE_BYTES
             if is_whole and find_state(file.fileno(), VERSION, entry.digest) == state:
-                self._compared.add(state, began_ns)
+                self._compared.add(state, file.fileno(), began_ns)
             return True
 
     def _copy(self, found: Found) -> Packed:

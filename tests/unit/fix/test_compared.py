@@ -33,6 +33,10 @@ def small_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of 5 MiB is as one of 300 MiB, and at rest from the beginning."""
     monkeypatch.setattr(compared, "RECORDED_BYTES", 4 << 20)
     monkeypatch.setattr(compared, "SETTLED_NS", 0)
+    monkeypatch.setattr(compared, "_find_type", lambda _: "ext4")  # wherever the tests run
+
+
+find_type = compared._find_type
 
 
 @pytest.fixture
@@ -95,9 +99,10 @@ def flip_unseen(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def served(target: Path, records: Path | None = None) -> bytes | None:
+def served(target: Path, records: Path | None = None, run: str = "") -> bytes | None:
     """What a new process of the job gets; None: it reads the source."""
-    server = PackServer(str(target), None if records is None else str(records))
+    folder = None if records is None else str(records)
+    server = PackServer(str(target), ComparedFiles(folder, run))
     descriptor = server.open(str(target.parent / "source" / "large"))
     if descriptor is None:
         return None
@@ -153,7 +158,7 @@ def test_a_damaged_large_file_starts_nothing(
     flip(target / SHARD)
     assert start(target) == 3
     told = capsys.readouterr().err
-    assert "1 large file, 5.2 MB, must be compared" in told
+    assert "comparing 1 large file, 5.2 MB, with the checksums" in told
     assert f"{SHARD} has other bytes than were packed" in told
     assert not list(target.parent.glob("run-*"))
     assert not records.exists()
@@ -167,7 +172,7 @@ def test_a_file_is_compared_before_the_first_job_and_by_no_process_again(
     assert served(target, records) == LARGE
     capsys.readouterr()
     assert start(target) == 0
-    assert "compared" not in capsys.readouterr().err
+    assert "comparing" not in capsys.readouterr().err
     assert len(readings) == 1
     assert stat.S_IMODE(records.stat().st_mode) == 0o700
     (record,) = records.iterdir()
@@ -368,7 +373,7 @@ def test_a_file_that_was_written_a_moment_ago_is_not_recorded(
 ) -> None:
     """It could be written to again and have the same times."""
     monkeypatch.setattr(compared, "SETTLED_NS", 3600 * 10**9)
-    server = PackServer(str(target), str(records))
+    server = PackServer(str(target), ComparedFiles(str(records)))
     compare_large(target, open_records(records), quiet)
     assert not records.exists()
     descriptor = server.open(str(source / "large"))
@@ -452,13 +457,39 @@ def test_two_that_compare_at_once_record_the_same(target: Path, records: Path) -
     both = [open_records(records), open_records(records)]
     with (target / SHARD).open("rb") as file:
         state = find_state(file.fileno(), 2, b"digest")
-    for each in both:
-        assert not each.has(state)
-    for each in both:
-        each.add(state, time.time_ns())
-        assert each.problem is None
-    assert len(list(records.iterdir())) == 1
-    assert ComparedFiles(str(records)).has(state)
+        for each in both:
+            assert not each.has(state, file.fileno())
+        for each in both:
+            each.add(state, file.fileno(), time.time_ns())
+            assert each.problem is None
+        assert len(list(records.iterdir())) == 1
+        assert ComparedFiles(str(records)).has(state, file.fileno())
+
+
+def test_where_changes_may_not_show_a_record_is_for_one_run(
+    target: Path, records: Path, readings: list[Entry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compared, "TELLING_TYPES", frozenset())
+    compare_large(target, open_records(records, "first"), quiet)
+    assert served(target, records, "first") == LARGE
+    assert len(readings) == 1
+    assert served(target, records, "second") == LARGE
+    assert len(readings) == 2
+    unwritten = open_records(records)  # as `pack --check` has it
+    compare_large(target, unwritten, quiet)
+    assert len(readings) == 3
+    assert unwritten.problem == "its file system may not tell that a file changed"
+    flip(target / SHARD)
+    assert served(target, records, "first") is None
+
+
+def test_the_type_of_a_file_system_is_that_of_the_open_file() -> None:
+    with Path("/proc/self/status").open("rb") as file:
+        assert find_type(file.fileno()) == "proc"
+    reader, writer = os.pipe()
+    assert find_type(reader) == ""  # on no mount that can be seen
+    os.close(reader)
+    os.close(writer)
 
 
 def test_a_long_comparison_tells_how_far_it_is(

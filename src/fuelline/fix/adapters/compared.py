@@ -4,7 +4,7 @@ To read 100 GB takes minutes, so what one process compared no other should compa
 record of it is the name of an empty file in a folder of the user's own: a hash of the checksum, of
 the state that the compared file was in, and of this boot of the machine. A name cannot be half
 written, and a garbled one is no file's; a file that was touched, replaced or copied has another
-state. What is not recorded, or in a folder that others can write to, is compared.
+state. Where a file system may not tell that a file changed, a record is for one run only.
 
     FUELLINE_HOME/compared/2f6c...e1   160 bits in hex
 
@@ -24,7 +24,6 @@ from fuelline.schema.files import (
     enter_below,
     is_ours_alone,
     make_folder,
-    open_below,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +39,12 @@ SETTLED_NS = 2_000_000_000
 was changed less than this before it was compared could be changed again and have the same times."""
 NAME_BYTES = 20
 BOOT_ID = "/proc/sys/kernel/random", "boot_id"
+TELLING_TYPES = frozenset((
+    "bcachefs", "beegfs", "btrfs", "ceph", "ext2", "ext3", "ext4", "f2fs", "gpfs", "lustre", "nfs",
+    "nfs4", "overlay", "tmpfs", "virtiofs", "xfs", "zfs",
+))  # fmt: skip
+"""File systems with a time of the last change (ctime) that no program can set. FAT has none, and
+FUSE, 9p and SMB may make it up from the time that `rsync -t --inplace` sets back."""
 
 
 class FileState(NamedTuple):
@@ -67,9 +72,16 @@ class ComparedFiles:
     """What this process compared, and what others have recorded in a folder."""
 
     def __init__(
-        self, folder: str | None = None, *, makes_folder: bool = False, believes: bool = True
+        self,
+        folder: str | None = None,
+        run: str = "",
+        *,
+        makes_folder: bool = False,
+        believes: bool = True,
     ) -> None:
         self.folder = folder
+        self.run = run
+        """A word of this run's own; none if there is no job."""
         self.recorded_bytes = RECORDED_BYTES
         self.problem: str | None = None
         """Why the last record could not be written."""
@@ -77,46 +89,46 @@ class ComparedFiles:
         self._believes = believes
         self._known: set[FileState] = set()
 
-    def has(self, state: FileState) -> bool:
-        """Whether a file in this state was compared, and found to be right; 10 us at first."""
+    def has(self, state: FileState, descriptor: int) -> bool:
+        """Whether this file was compared as it is now, and found to be right; 50 us at first."""
         if state not in self._known:
-            if not self._believes or not self._is_recorded(state):
+            if not self._believes or not self._is_recorded(state, descriptor):
                 return False
             self._known.add(state)
         return True
 
-    def add(self, state: FileState, began_ns: int) -> None:
+    def add(self, state: FileState, descriptor: int, began_ns: int) -> None:
         """A file is right that had this state before and after it was read; `time_ns` before."""
         if abs(began_ns - state.ctime_ns) < SETTLED_NS:
             return
         self._known.add(state)
         try:
             if state.size_bytes > self.recorded_bytes:
-                self._record(state)
+                self._record(self._name(state, descriptor))
         except OSError as refusal:
             self.problem = refusal.strerror or str(refusal)
 
-    def forget(self, state: FileState) -> None:
+    def forget(self, state: FileState, descriptor: int) -> None:
         """A file is wrong though its state was recorded: its disk lost what was written."""
         self._known.discard(state)
         try:
             with self._enter() as inner:
-                os.unlink(_name(state), dir_fd=inner)
+                os.unlink(self._name(state, descriptor), dir_fd=inner)
         except OSError:
             return  # it was not recorded
 
-    def _is_recorded(self, state: FileState) -> bool:
+    def _is_recorded(self, state: FileState, descriptor: int) -> bool:
         if state.size_bytes <= self.recorded_bytes:
             return False
         try:
             with self._enter() as inner:
-                found = os.stat(_name(state), dir_fd=inner, follow_symlinks=False)
+                name = self._name(state, descriptor)
+                found = os.stat(name, dir_fd=inner, follow_symlinks=False)
         except OSError:
             return False
         return stat.S_ISREG(found.st_mode) and is_ours_alone(found)
 
-    def _record(self, state: FileState) -> None:
-        name = _name(state)
+    def _record(self, name: str) -> None:
         if self._makes_folder and self.folder is not None:
             make_folder(self.folder, is_new=False)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -138,14 +150,39 @@ class ComparedFiles:
                 raise PermissionError(1, "others can write there", self.folder)
             yield inner
 
+    def _name(self, state: FileState, descriptor: int) -> str:
+        """Of the record; OSError if there can be none."""
+        boot = _read_system(*BOOT_ID).strip()
+        if not boot:
+            raise FileNotFoundError(2, "this boot of the machine has no name", "/".join(BOOT_ID))
+        tells_changes = _find_type(descriptor) in TELLING_TYPES
+        if not tells_changes and not self.run:
+            raise OSError(95, "its file system may not tell that a file changed")
+        run = "" if tells_changes else self.run
+        return blake2b(repr((boot, run, *state)).encode(), digest_size=NAME_BYTES).hexdigest()
 
-def _name(state: FileState) -> str:
-    """Of the record; OSError where the machine does not tell which boot this is."""
-    descriptor = open_below(*BOOT_ID)
+
+def _find_type(descriptor: int) -> str:
+    """The file system that an open file is on; "" if this process cannot see its mount.
+
+    `mnt_id: 27` leads to `27 1 254:0 / /data rw,relatime shared:1 - ext4 /dev/vda rw`.
+    """
+    found = _read_system("/proc/self/fdinfo", str(descriptor)).partition(b"mnt_id:")[2].split()
+    for line in _read_system("/proc/self", "mountinfo").splitlines():
+        left, _, right = line.partition(b" - ")
+        if found and left.split()[:1] == found[:1]:
+            return os.fsdecode(right.partition(b" ")[0])
+    return ""
+
+
+def _read_system(folder: str, name: str) -> bytes:
+    """A file of /proc, which has no size, and gives a page at a time."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        boot = os.read(descriptor, 100).strip()
+        file = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=descriptor)
     finally:
         os.close(descriptor)
-    if not boot:
-        raise FileNotFoundError(2, "this boot has no name", "/".join(BOOT_ID))
-    return blake2b(repr((boot, *state)).encode(), digest_size=NAME_BYTES).hexdigest()
+    try:
+        return b"".join(iter(lambda: os.read(file, 1 << 16), b""))
+    finally:
+        os.close(file)

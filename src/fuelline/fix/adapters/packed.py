@@ -12,13 +12,14 @@ import os
 import stat
 from typing import TYPE_CHECKING, TypeVar
 
-from fuelline.fix.adapters.compared import ComparedFiles
 from fuelline.fix.adapters.shards import Child, Entry, Pack
 from fuelline.fix.adapters.telling import tell
 from fuelline.schema.shards import LARGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from fuelline.fix.adapters.compared import ComparedFiles
 
 __all__ = ["PackServer"]
 
@@ -28,8 +29,8 @@ _Answer = TypeVar("_Answer")
 class PackServer:
     """Answers for the packed folder; names that it does not know are left to the file system."""
 
-    def __init__(self, folder: str, compared: str | None = None) -> None:
-        self._pack = Pack(folder, ComparedFiles(compared))
+    def __init__(self, folder: str, compared: ComparedFiles | None = None) -> None:
+        self._pack = Pack(folder, compared)
         self.root = self._pack.root
         self._is_told = False
 

@@ -313,7 +313,7 @@ class Pack:
     def _is_compared(self, entry: Entry) -> bool:
         descriptor = open_below(self.folder, SHARD.format(entry.shard))
         try:
-            return self._compared.has(self._find_state(descriptor, entry))
+            return self._compared.has(self._find_state(descriptor, entry), descriptor)
         finally:
             os.close(descriptor)
 
@@ -352,13 +352,13 @@ class Pack:
         name = SHARD.format(entry.shard)
         for _ in range(TRIES):
             began_ns, state = time.time_ns(), self._find_state(descriptor, entry)
-            if self._compared.has(state):
+            if self._compared.has(state, descriptor):
                 return
             if not self._is_right_large(descriptor, entry, tell):
-                self._compared.forget(state)
+                self._compared.forget(state, descriptor)
                 raise self._damage(f"{name} has other bytes than were packed")
             if self._find_state(descriptor, entry) == state:
-                self._compared.add(state, began_ns)
+                self._compared.add(state, descriptor, began_ns)
                 return
         raise self._damage(f"{name} changes while it is read")
 
