@@ -97,9 +97,9 @@ def _open_packs(folders: list[Path]) -> dict[str, object]:
         compare_large(folder, compared, _tell_progress(folder))
     if compared.problem is not None:
         say(
-            f"it cannot be recorded that they were compared ({compared.problem}), so each process "
-            "of the job that opens one of them compares it again. Set FUELLINE_HOME to a folder of "
-            "yours to avoid that."
+            "it cannot be recorded in the store of runs that they were compared "
+            f"({compared.problem}), so each process of the job that opens one of them compares it "
+            "again. FUELLINE_HOME names another store."
         )
     return {
         "packed": [str(folder.absolute()) for folder in folders],
