@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 DEFAULT_BUDGET = 20 << 30
 PROGRESS_S = 10.0
-"""Between two lines about the same files: on a terminal one knows that it goes on, and a log of a
-terabyte on a slow disk has a few hundred."""
+"""Between two lines of progress: a terminal shows that it goes on, and the log of a terabyte at
+1 GB/s grows by a hundred lines."""
 
 
 def add_serving(parser: argparse.ArgumentParser) -> None:
@@ -97,9 +97,9 @@ def _open_packs(folders: list[Path]) -> dict[str, object]:
         compare_large(folder, compared, _tell_progress(folder))
     if compared.problem is not None:
         say(
-            "it cannot be recorded in the store of runs that they were compared "
-            f"({compared.problem}), so each process of the job that opens one of them compares it "
-            "again. FUELLINE_HOME names another store."
+            f"the store of runs cannot record that these files were compared ({compared.problem}), "
+            "so each process of the job that opens one of them compares it again. FUELLINE_HOME "
+            "names another store."
         )
     return {
         "packed": [str(folder.absolute()) for folder in folders],

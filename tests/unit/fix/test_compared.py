@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 import time
 import zlib
 from hashlib import blake2b
@@ -515,3 +516,18 @@ def test_ctrl_c_ends_a_comparison_with_130_and_starts_nothing(
     assert start(target) == 130
     assert not list(tmp_path.glob("run-*"))
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_the_job_is_told_where_the_records_are(
+    source: Path, target: Path, store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (source / "large").unlink()
+    code = f"""if True:
+        import json, os
+        plan = json.loads(os.environ["FUELLINE_PATHS"])
+        print(plan["compared"]["folder"], len(plan["compared"]["run"]))
+        print(len(open({str(source / "large")!r}, "rb").read()))
+    """
+    run = ["run", "--quiet", "--run-dir", str(target.parent / "run"), "--packed", str(target)]
+    assert main([*run, "--", sys.executable, "-c", code]) == 0
+    assert capfd.readouterr().out == f"{store / 'compared'} 16\n{len(LARGE)}\n"
