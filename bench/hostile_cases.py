@@ -765,8 +765,11 @@ def _job(arena: Arena) -> Path:
         "job.py",
         b"import hashlib, os, sys\n"
         b"for name in sorted(os.listdir(sys.argv[1])):\n"
-        b"    content = open(os.path.join(sys.argv[1], name), 'rb').read()\n"
-        b"    print(name, hashlib.sha256(content).hexdigest())\n",
+        b"    digest = hashlib.sha256()\n"
+        b"    with open(os.path.join(sys.argv[1], name), 'rb') as file:\n"
+        b"        while piece := file.read(1 << 20):\n"
+        b"            digest.update(piece)\n"
+        b"    print(name, digest.hexdigest())\n",
     )
 
 
@@ -782,6 +785,29 @@ def _packed(spoil: Callable[[Path], None]) -> Callable[[Arena], Commands]:
         ]
 
     return build
+
+
+def _packed_large(arena: Arena) -> Commands:
+    """A file that is compared once, not by each process: damaged before it was, and after."""
+    commands = _packed(_flip_unseen)(arena)
+    with (arena.folder / "data" / "large.bin").open("wb") as file:
+        file.truncate((256 << 20) + 1)
+    pack, spoil, run = commands
+    return [pack, spoil, run, spoil, run, spoil, run]  # wrong, right again, wrong
+
+
+def _flip_unseen(pack: Path) -> None:
+    """One byte of a large shard, and the time set back, as tools that copy do."""
+    time.sleep(2.5)  # what was changed a moment ago is not recorded
+    (large,) = (path for path in pack.glob("shard-*") if path.stat().st_size > 256 << 20)
+    before = large.stat()
+    with large.open("r+b") as file:
+        file.seek(200 << 20)
+        byte = file.read(1)[0]
+        file.seek(200 << 20)
+        file.write(bytes([byte ^ 1]))
+    os.utime(large, ns=(before.st_atime_ns, before.st_mtime_ns))
+    time.sleep(2.5)
 
 
 def _fill_slots(pack: Path) -> None:
@@ -934,6 +960,7 @@ CASES: dict[str, Callable[[Arena], Commands]] = {
     "a pack with a header of ones": _packed(_spoil_index(8, b"\xff" * 40)),
     "a pack with shards cut short": _packed(_cut_shards),
     "a pack with other bytes": _packed(_flip_shards),
+    "a pack with another byte in a large file": _packed_large,
     "a cache that all can write": _cached(_open_cache, first=True),
     "a cache of another owner": _cached(_foreign_cache, first=True),
     "a cache with others' objects": _cached(_objects_of_others, first=False),

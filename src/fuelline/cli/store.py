@@ -181,6 +181,14 @@ def _say_once(words: str) -> None:
     say(words)
 
 
+def compared_folder() -> Path | None:
+    """Where it is recorded which large files of packs were compared; None without a store."""
+    try:
+        return home_folder() / "compared"
+    except RefusedError:
+        return None
+
+
 def undo_folder() -> Path:
     """Where originals of changed scripts are kept, beside the runs."""
     return runs_folder().parent / "undo"

@@ -18,6 +18,7 @@ from typing import BinaryIO
 __all__ = [
     "enter_below",
     "is_below",
+    "is_ours_alone",
     "is_own",
     "is_own_file",
     "is_own_folder",
@@ -91,10 +92,15 @@ def is_own(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid()
 
 
+def is_ours_alone(status: os.stat_result) -> bool:
+    """Whether it belongs to us and nobody else can write to it."""
+    return is_own(status) and not status.st_mode & _OTHERS_WRITE
+
+
 def is_own_file(descriptor: int) -> bool:
     """Whether an open file is a regular one of ours that nobody else can write."""
     status = os.fstat(descriptor)
-    return stat.S_ISREG(status.st_mode) and is_own(status) and not status.st_mode & _OTHERS_WRITE
+    return stat.S_ISREG(status.st_mode) and is_ours_alone(status)
 
 
 def _count_written(file: BinaryIO) -> int:
@@ -139,7 +145,7 @@ def is_own_folder(folder: Folder) -> bool:
         status = os.lstat(folder)
     except OSError:
         return False
-    return stat.S_ISDIR(status.st_mode) and is_own(status) and not status.st_mode & _OTHERS_WRITE
+    return stat.S_ISDIR(status.st_mode) and is_ours_alone(status)
 
 
 def make_folder(folder: Folder, *, is_new: bool = True) -> None:

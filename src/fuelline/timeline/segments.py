@@ -116,14 +116,22 @@ def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
     boundaries = _boundaries(events, trainer)
     if boundaries.len() < 2:
         return None
-    lasting = events.filter(pl.col("kind").is_in(_LASTING))
+    start_ns, end_ns = int(boundaries[0]), _find_end(events)
+    if end_ns <= start_ns:
+        return None
     return Span(
         pid=trainer.pid,
-        start_ns=int(boundaries[0]),
-        end_ns=int(lasting["end_ns"].max()),  # type: ignore[arg-type]
+        start_ns=start_ns,
+        end_ns=end_ns,
         boundaries=boundaries,
         kept_frac=timeline.kept_frac,
     )
+
+
+def _find_end(events: pl.DataFrame) -> int:
+    """When the last event that lasts was over; 0 if none does, as in records made up by others."""
+    ends_ns = events.filter(pl.col("kind").is_in(_LASTING))["end_ns"]
+    return int(ends_ns.max()) if ends_ns.len() else 0  # type: ignore[arg-type]
 
 
 def _events_of(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
@@ -137,7 +145,7 @@ def _events_of(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
 
 
 def cut_segments(timeline: Timeline, trainer: Trainer) -> StepSegments | None:
-    """Cut the window into segments; None if there are fewer than two step boundaries."""
+    """Cut the window into pieces; None with fewer than two step boundaries, or no time between."""
     events = _events_of(timeline, trainer)
     boundaries = _boundaries(events, trainer)
     if boundaries.len() < 2:
@@ -147,8 +155,9 @@ def cut_segments(timeline: Timeline, trainer: Trainer) -> StepSegments | None:
         _with_gaps(_outermost(_named(_after_closures(events), trainer))),
         events.filter(pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])),
     )
-    lasting = pieces.filter(pl.col("kind").is_in(_LASTING))
-    end_ns = int(lasting["end_ns"].max())  # type: ignore[arg-type]
+    end_ns = _find_end(pieces)
+    if end_ns <= start_ns:
+        return None
     inside = (
         pieces.filter(pl.col("start_ns") < end_ns)
         .with_columns(pl.col("start_ns").clip(start_ns, None))

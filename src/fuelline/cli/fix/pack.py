@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuelline.fix.files.checking import check_pack
+from fuelline.cli.store import compared_folder
+from fuelline.fix.files.checking import check_pack, open_records
 from fuelline.fix.files.packing import pack
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.names import clean
@@ -67,7 +68,7 @@ def act(options: argparse.Namespace) -> int:
             "Name a folder elsewhere with -o."
         )
     with _Progress() as progress:
-        done = pack(source, target, progress)
+        done = pack(source, target, progress, open_records(compared_folder()))
     overhead = done.pack_bytes / max(1, done.content_bytes) - 1
     count = "1 file" if done.files == 1 else f"{done.files:,} files"
     print(
@@ -83,8 +84,9 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _check(source: Path, target: Path) -> int:
+    compared = open_records(compared_folder(), believes=False)
     with _Progress() as progress:
-        differs = check_pack(source, target, progress)
+        differs = check_pack(source, target, progress, compared)
     for name, why in differs[:20]:
         print(clean(f"{name}: {why}"))
     if differs:

@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.saying import say
-from fuelline.cli.store import home_folder
+from fuelline.cli.store import compared_folder, home_folder
 from fuelline.fix.job_site import PATHS_VARIABLE, put_on_path
 from fuelline.schema.errors import UsageError
+from fuelline.schema.units import count, size
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 DEFAULT_BUDGET = 20 << 30
+PROGRESS_S = 10.0
+"""Between two lines of progress: a terminal shows that it goes on, and the log of a terabyte at
+1 GB/s grows by a hundred lines."""
 
 
 def add_serving(parser: argparse.ArgumentParser) -> None:
@@ -76,14 +80,57 @@ def serve_files(options: argparse.Namespace) -> Iterator[dict[str, str]]:
         yield {}
         return
     with contextlib.ExitStack() as stack:
-        plan: dict[str, object] = {"packed": [_open_pack(path) for path in options.packed]}
+        plan: dict[str, object] = {}
+        if options.packed:
+            plan = _open_packs(options.packed)
         if options.cache is not None:
             plan["cache"] = _open_cache(options, stack)
         yield {PATHS_VARIABLE: json.dumps(plan), **put_on_path()}
 
 
-def _open_pack(folder: Path) -> str:
-    from fuelline.fix.files.checking import spot_check  # noqa: PLC0415 - only where there is a pack
+def _open_packs(folders: list[Path]) -> dict[str, object]:
+    from fuelline.fix.files.checking import compare_large, open_records  # noqa: PLC0415 - only for packs
+
+    compared = open_records(compared_folder(), run=os.urandom(8).hex())
+    for folder in folders:
+        _look_at_source(folder)
+        compare_large(folder, compared, _tell_progress(folder))
+    if compared.problem is not None:
+        say(
+            f"the store of runs cannot record that these files were compared ({compared.problem}), "
+            "so each process of the job that opens one of them compares it again. FUELLINE_HOME "
+            "names another store."
+        )
+    return {
+        "packed": [str(folder.absolute()) for folder in folders],
+        "compared": {"folder": compared.folder, "run": compared.run},
+    }
+
+
+def _tell_progress(folder: Path) -> Callable[[int, int, int], None]:
+    """A line at the beginning, and others if it takes long."""
+    next_s = 0.0
+
+    def tell(files: int, done_bytes: int, of_bytes: int) -> None:
+        nonlocal next_s
+        now_s = time.monotonic()
+        if not done_bytes:
+            files_words = count(files, "large file")
+            say(
+                f"{folder}: comparing {files_words}, {size(of_bytes)}, with the checksums before "
+                "the job starts"
+            )
+        elif now_s > next_s:
+            say(f"{folder}: {size(done_bytes)} of {size(of_bytes)} compared")
+        else:
+            return
+        next_s = now_s + PROGRESS_S
+
+    return tell
+
+
+def _look_at_source(folder: Path) -> None:
+    from fuelline.fix.files.checking import spot_check  # noqa: PLC0415 - as above
 
     spot = spot_check(folder)
     if spot.differs:
@@ -94,7 +141,6 @@ def _open_pack(folder: Path) -> str:
             "was packed. `fuelline pack --check` lists them; pack anew into another folder to get "
             "the new ones."
         )
-    return str(folder.absolute())
 
 
 def _open_cache(options: argparse.Namespace, stack: contextlib.ExitStack) -> dict[str, object]:

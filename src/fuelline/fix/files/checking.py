@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import stat
 import time
 import zlib
@@ -12,10 +13,12 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from fuelline.fix.files.compared import NAME_BYTES, ComparedFiles
+from fuelline.fix.files.own_folder import list_own
 from fuelline.fix.files.packing import scan
 from fuelline.fix.files.shards import Block, DamagedPackError, Entry, Pack, is_plain_name
 from fuelline.schema.errors import InputError
-from fuelline.schema.files import open_below
+from fuelline.schema.files import is_own_folder, open_below
 from fuelline.schema.shards import CHECKSUM_AT, HEADER, LARGE_BYTES, SHARD, SLOT
 
 if TYPE_CHECKING:
@@ -27,13 +30,16 @@ short to annoy."""
 _BLOCK = 64
 """Files that are looked at side by side: a disk has them side by side too."""
 _CHUNK = 1 << 20
+RECORD_S = 30 * 86400
+"""How long it counts that a large file was compared: disks lose bytes, too, while nobody writes."""
+_RECORD = re.compile(f"[0-9a-f]{{{2 * NAME_BYTES}}}")
 
 
 @contextlib.contextmanager
-def open_pack(folder: Path) -> Iterator[Pack]:
+def open_pack(folder: Path, compared: ComparedFiles | None = None) -> Iterator[Pack]:
     """A pack that is whole, as far as can be said without reading its shards; or a sentence."""
     try:
-        pack = Pack(str(folder))
+        pack = Pack(str(folder), compared)
     except OSError as error:
         raise _refusal(folder, error) from None
     with contextlib.closing(pack):
@@ -135,13 +141,59 @@ def _check_slots(pack: Pack) -> None:
         raise DamagedPackError("its hash table does not hold every name exactly once", pack.folder)
 
 
+def open_records(folder: Path | None, run: str = "", *, believes: bool = True) -> ComparedFiles:
+    """What was compared on this machine by this user; old records are deleted first."""
+    if folder is None:
+        return ComparedFiles()
+    try:
+        if is_own_folder(folder):
+            for name in list_own(folder, _RECORD):
+                age_ns = time.time_ns() - (folder / name).lstat().st_mtime_ns
+                if abs(age_ns) > RECORD_S * 10**9:
+                    (folder / name).unlink()
+    except OSError:
+        pass  # another process was faster, or none can be written there either
+    return ComparedFiles(str(folder.absolute()), run, makes_folder=True, believes=believes)
+
+
+def compare_large(
+    folder: Path, compared: ComparedFiles, tell: Callable[[int, int, int], None]
+) -> None:
+    """Compare with their checksums the files that nobody has compared as they are now.
+
+    Of those that are too large for each process of the job to do so. `tell` gets how many files
+    there are, the bytes compared and the bytes in all; nothing if there is nothing to do. A damaged
+    one is an InputError.
+    """
+    try:
+        with contextlib.closing(Pack(str(folder), compared)) as pack:
+            found = list(pack.find_uncompared())
+            total = sum(entry.size for entry in found)
+            done = 0
+
+            def add(piece_bytes: int) -> None:
+                nonlocal done
+                done += piece_bytes
+                tell(len(found), done, total)
+
+            if found:
+                add(0)
+            for entry in found:
+                os.close(pack.open(entry, add))
+    except OSError as error:
+        raise _refusal(folder, error) from None
+
+
 def check_pack(
-    source: Path, folder: Path, tell: Callable[[int, int], None]
+    source: Path,
+    folder: Path,
+    tell: Callable[[int, int], None],
+    compared: ComparedFiles | None = None,
 ) -> list[tuple[str, str]]:
-    """Names that differ, and how."""
+    """Names that differ, and how; what was read of large files is `compared`."""
     differs: list[tuple[str, str]] = []
     packed: set[str] = set()
-    with open_pack(folder) as pack:
+    with open_pack(folder, compared) as pack:
         for number, (raw, entry) in enumerate(pack.rows(0), start=1):
             if stat.S_ISREG(entry.mode):
                 name = os.fsdecode(raw)

@@ -19,6 +19,8 @@ from fuelline.schema.shards import LARGE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fuelline.fix.files.compared import ComparedFiles
+
 __all__ = ["PackServer"]
 
 _Answer = TypeVar("_Answer")
@@ -27,8 +29,8 @@ _Answer = TypeVar("_Answer")
 class PackServer:
     """Answers for the packed folder; names that it does not know are left to the file system."""
 
-    def __init__(self, folder: str) -> None:
-        self._pack = Pack(folder)
+    def __init__(self, folder: str, compared: ComparedFiles | None = None) -> None:
+        self._pack = Pack(folder, compared)
         self.root = self._pack.root
         self._is_told = False
 

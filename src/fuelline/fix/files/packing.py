@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
+from fuelline.fix.files.compared import ComparedFiles, find_state
 from fuelline.fix.files.own_folder import PACK_MARKER, NotOursError, take_folder
 from fuelline.fix.files.pack_index import Packed, write_index
 from fuelline.fix.files.pack_journal import PackJournal, shard_sizes
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.files import open_below
-from fuelline.schema.shards import INDEX, LARGE_BYTES, SHARD, SHARD_BYTES, Digest
+from fuelline.schema.shards import INDEX, LARGE_BYTES, SHARD, SHARD_BYTES, VERSION, Digest
 from fuelline.schema.units import size
 
 if TYPE_CHECKING:
@@ -53,22 +55,30 @@ class SourceEntry:
     status: os.stat_result
 
 
-def pack(source: Path, target: Path, tell: Callable[[int, int], None]) -> PackOutcome:
-    """Pack a folder; `tell` gets files done and files in all, again and again."""
-    outcome = PackOutcome()
+def pack(
+    source: Path,
+    target: Path,
+    tell: Callable[[int, int], None],
+    compared: ComparedFiles | None = None,
+) -> PackOutcome:
+    """Pack a folder; `tell` gets files done and files in all, again and again.
+
+    Large files that were read back are `compared`, and need not be before a job.
+    """
+    outcome, compared = PackOutcome(), ComparedFiles() if compared is None else compared
     _take(source, target)
     found = list(scan(source, outcome.skipped))
     if not any(stat.S_ISREG(each.status.st_mode) for each in found):
         raise InputError(f"{source} has no file in it. Nothing was packed.")
     _check_room(target, found)
     with PackJournal(target) as journal:
-        packer = _Packer(source, target, journal)
+        packer = _Packer(source, target, journal, compared)
         for position, each in enumerate(found, start=1):
             outcome.resumed += packer.add(each)
             tell(position, len(found))
         packer.close()
         entries = packer.entries
-        _check_shards(target, packer.unread(), lambda done: tell(done, len(entries)))
+        packer.read_back(lambda done: tell(done, len(entries)))
         _check_source(source, entries)
         write_index(target, str(source), entries)
         journal.remove()
@@ -146,10 +156,13 @@ def _check_room(target: Path, found: list[SourceEntry]) -> None:
 class _Packer:
     """Appends files to shards."""
 
-    def __init__(self, source: Path, target: Path, journal: PackJournal) -> None:
+    def __init__(
+        self, source: Path, target: Path, journal: PackJournal, compared: ComparedFiles
+    ) -> None:
         self._source = source
         self._target = target
         self._journal = journal
+        self._compared = compared
         self._known = {each.name: each for each in journal.entries}
         self._next = journal.next_shard
         self._shard: tuple[int, BinaryIO] | None = None
@@ -176,11 +189,32 @@ class _Packer:
     def _is_good(self, known: Packed, status: os.stat_result) -> bool:
         """Of the source as it is now, and its bytes are still what the journal says."""
         is_same = (known.size, known.mtime_ns) == _version(status)
-        return is_same and digest_of(self._target, known) == known.digest
+        return is_same and self._is_right(known)
 
-    def unread(self) -> list[Packed]:
-        """What was written now and is to be read back; the rest was read when it was resumed."""
-        return [each for each in self.entries if each.name not in self._resumed]
+    def read_back(self, tell: Callable[[int], None]) -> None:
+        """What was written now; the rest was read when it was resumed.
+
+        What differs from what the source gave must not become a pack.
+        """
+        unread = (each for each in self.entries if each.name not in self._resumed)
+        for position, each in enumerate(unread, start=1):
+            if stat.S_ISREG(each.mode) and not self._is_right(each):
+                raise RefusedError(
+                    f"{self._target} does not give back what was written to it ({each.name}). "
+                    "There is no pack. Check that disk."
+                )
+            tell(position)
+
+    def _is_right(self, entry: Packed) -> bool:
+        """Whether the shard has the content that the source gave."""
+        with os.fdopen(open_below(self._target, SHARD.format(entry.shard)), "rb") as file:
+            began_ns, state = time.time_ns(), find_state(file.fileno(), VERSION, entry.digest)
+            if _digest(file, entry) != entry.digest:
+                return False
+            is_whole = state.size_bytes == entry.size >= LARGE_BYTES
+            if is_whole and find_state(file.fileno(), VERSION, entry.digest) == state:
+                self._compared.add(state, file.fileno(), began_ns)
+            return True
 
     def _copy(self, found: SourceEntry) -> Packed:
         for _ in range(TRIES):
@@ -247,26 +281,14 @@ def _version(status: os.stat_result) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def _check_shards(target: Path, entries: list[Packed], tell: Callable[[int], None]) -> None:
-    """Read everything back; what differs from what the source gave must not become a pack."""
-    for position, each in enumerate(entries, start=1):
-        if stat.S_ISREG(each.mode) and digest_of(target, each) != each.digest:
-            raise RefusedError(
-                f"{target} does not give back what was written to it ({each.name}). There is no "
-                "pack. Check that disk."
-            )
-        tell(position)
-
-
-def digest_of(target: Path, entry: Packed) -> bytes:
+def _digest(file: BinaryIO, entry: Packed) -> bytes:
     """Of the content that the shard has for this entry."""
     digest = Digest()
-    with os.fdopen(open_below(target, SHARD.format(entry.shard)), "rb") as file:
-        file.seek(entry.offset)
-        left = entry.size
-        while left and (chunk := file.read(min(left, _CHUNK))):
-            digest.update(chunk)
-            left -= len(chunk)
+    file.seek(entry.offset)
+    left = entry.size
+    while left and (chunk := file.read(min(left, _CHUNK))):
+        digest.update(chunk)
+        left -= len(chunk)
     return digest.digest()
 
 

@@ -56,16 +56,18 @@ C_READERS = {"cv2": "imread"}
 
 
 def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None:
-    """Serve what the plan says: {"packed": [folder, ...], "cache": {...} or null}.
+    """Serve what the plan says: {"packed": [folder, ...], "compared": {...}, "cache": {...}}.
 
     `watch` runs an action once a module has been imported.
     """
     wanted = json.loads(plan)
     servers: list[tuple[str, PathServer]] = []
     if wanted.get("packed"):
-        from fuelline.fix.files.packed import PackServer  # noqa: PLC0415 - only if needed
+        from fuelline.fix.files.compared import ComparedFiles  # noqa: PLC0415 - if needed
+        from fuelline.fix.files.packed import PackServer  # noqa: PLC0415 - as above
 
-        packs = [PackServer(folder) for folder in wanted["packed"]]
+        compared = ComparedFiles(**wanted.get("compared", {}))
+        packs = [PackServer(folder, compared) for folder in wanted["packed"]]
         servers += [(pack.root, pack) for pack in packs]
     has_pack = bool(servers)
     if wanted.get("cache"):

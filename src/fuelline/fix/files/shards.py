@@ -8,8 +8,8 @@ workers may share descriptors. Standard library only.
 
 A pack may have been damaged, or made up: every number from the index is checked before it is used,
 a search ends, no link is followed, and bytes are given only if their checksum is right: those of
-a small file at every reading, those of a large one when it is first opened, those of a file above
-`CHECKED_BYTES` never. What is not as it should be is a `DamagedPackError`.
+a small file at every reading, those of a large one when it is opened, unless it was compared before
+and is as it was then (`compared`). What is not as it should be is a `DamagedPackError`.
 """
 # ruff: noqa: PTH118 - a guest loads as little as it can; no pathlib
 
@@ -18,10 +18,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 import zlib
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
+from fuelline.fix.files.compared import ComparedFiles, FileState, find_state
 from fuelline.schema.files import open_below
 from fuelline.schema.memory import make_memory
 from fuelline.schema.shards import (
@@ -39,7 +41,7 @@ from fuelline.schema.shards import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = ["Child", "DamagedPackError", "Entry", "Pack"]
 
@@ -53,9 +55,8 @@ AHEAD_SHARE = 0.5
 FIRST_BATCH, MOST_BATCH = 8, 512
 """Entries that are read at once where many are wanted: few at first, since few may be."""
 BLOCK = 1 << 16
-CHECKED_BYTES = 256 << 20
-"""Files up to this size are read and compared before the job gets them: at most 0.2 s. To
-read more first would make a job wait that wants a page of a file of 100 GB."""
+TRIES = 3
+"""A file that is touched while it is compared may be at rest when it is compared again."""
 _PIECE_BYTES = 1 << 20
 _SHARD_PREFIX = SHARD.partition("{")[0]
 _NEAR_SLOTS = 8
@@ -111,12 +112,12 @@ class Block(NamedTuple):
 class Pack:
     """A packed data set, open for reading."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, compared: ComparedFiles | None = None) -> None:
         self.folder = folder
         self._index = open_below(folder, INDEX)
         self._descriptors: dict[int, int] = {}
         self._blocks: set[tuple[int, int]] | None = None
-        self._checked: set[tuple[int, ...]] = set()
+        self._compared = ComparedFiles() if compared is None else compared
         try:
             self._read_header()
             self._prepare_ahead()
@@ -292,10 +293,37 @@ class Pack:
                 high = middle
         return low
 
-    def open(self, entry: Entry) -> int:
-        """A descriptor of the content, at its beginning, that is the caller's to close."""
+    def find_uncompared(self) -> Iterator[Entry]:
+        """Files of a size that is recorded, of which there is no record as they are now.
+
+        Where none is that large, 40 ms for a million entries.
+        """
+        least = self._compared.recorded_bytes
+        for at in range(0, self.count, BLOCK):
+            many = min(BLOCK, self.count - at)
+            view = memoryview(self.pread(many * ENTRY.size, self._entries_at + at * ENTRY.size))
+            sizes = view.cast("Q")[2 :: ENTRY.size // 8].tolist()
+            if max(sizes) <= least:
+                continue
+            for number in (number for number, size in enumerate(sizes, at) if size > least):
+                entry = self.entry(number)
+                if stat.S_ISREG(entry.mode) and not self._is_compared(entry):
+                    yield entry
+
+    def _is_compared(self, entry: Entry) -> bool:
+        descriptor = open_below(self.folder, SHARD.format(entry.shard))
+        try:
+            return self._compared.has(self._find_state(descriptor, entry), descriptor)
+        finally:
+            os.close(descriptor)
+
+    def open(self, entry: Entry, tell: Callable[[int], None] | None = None) -> int:
+        """A descriptor of the content, at its beginning, that is the caller's to close.
+
+        `tell` gets the bytes of each piece that was compared.
+        """
         if entry.size >= LARGE_BYTES:
-            return self._open_large(entry)
+            return self._open_large(entry, tell)
         content = self.read(entry)
         descriptor = make_memory("fuelline")
         try:
@@ -307,28 +335,43 @@ class Pack:
             raise
         return descriptor
 
-    def _open_large(self, entry: Entry) -> int:
-        """Where it lies; up to a size its bytes are checked first, and again if it changes."""
+    def _open_large(self, entry: Entry, tell: Callable[[int], None] | None) -> int:
+        """Where it lies, once its bytes are known to be right; those of this very descriptor."""
         descriptor = open_below(self.folder, SHARD.format(entry.shard))
         try:
-            self._check_large(descriptor, entry)
+            self._check_large(descriptor, entry, tell)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
 
-    def _check_large(self, descriptor: int, entry: Entry) -> None:
-        status = os.fstat(descriptor)
+    def _check_large(
+        self, descriptor: int, entry: Entry, tell: Callable[[int], None] | None
+    ) -> None:
+        """Raise unless it was right in the state that it has now."""
         name = SHARD.format(entry.shard)
-        if status.st_size != entry.size or entry.offset:
-            raise self._damage(f"{name} has a different size than the index says")
-        state = (entry.shard, status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-        if entry.size <= CHECKED_BYTES and state not in self._checked:
-            if not self._is_right_large(descriptor, entry):
+        for _ in range(TRIES):
+            began_ns, state = time.time_ns(), self._find_state(descriptor, entry)
+            if self._compared.has(state, descriptor):
+                return
+            if not self._is_right_large(descriptor, entry, tell):
+                self._compared.forget(state, descriptor)
                 raise self._damage(f"{name} has other bytes than were packed")
-            self._checked.add(state)
+            if self._find_state(descriptor, entry) == state:
+                self._compared.add(state, descriptor, began_ns)
+                return
+        raise self._damage(f"{name} changes while it is read")
 
-    def _is_right_large(self, descriptor: int, entry: Entry) -> bool:
+    def _find_state(self, descriptor: int, entry: Entry) -> FileState:
+        state = find_state(descriptor, self.version, entry.digest())
+        if state.size_bytes != entry.size or entry.offset:
+            name = SHARD.format(entry.shard)
+            raise self._damage(f"{name} has a different size than the index says")
+        return state
+
+    def _is_right_large(
+        self, descriptor: int, entry: Entry, tell: Callable[[int], None] | None
+    ) -> bool:
         """The job reads it next, from memory then; by `pread`, which leaves it at its beginning."""
         crc, slow = 0, blake2b(digest_size=8)
         for at in range(0, entry.size, _PIECE_BYTES):
@@ -337,6 +380,8 @@ class Pack:
                 slow.update(piece)
             else:
                 crc = zlib.crc32(piece, crc)
+            if tell is not None:
+                tell(len(piece))
         return slow.digest() == entry.digest() if self.version == 1 else crc == entry.crc
 
     def read(self, entry: Entry) -> bytes:
