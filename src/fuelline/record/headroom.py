@@ -41,6 +41,8 @@ RESERVE_BYTES = 64 << 20
 RESERVE_PART = 32
 """What we leave free there, or such a part of the limit if that is more: a job that needs it gets
 the observer's 19 MB as well. A process fills some 2 GB/s, and the observer looks every 50 ms."""
+_OWN_BYTES = 16 << 20
+"""Taken by this process when it asks, and no loss to the job: 9 MB and what the kernel adds."""
 _MOST_GROUPS = 4096
 """Looked through for our own where a namespace hides its name."""
 
@@ -72,7 +74,9 @@ def find_extent(root: str = "/") -> Extent:
     roomy = []
     for limit in _memory_limits(root):
         times = TOGETHER_TIMES if limit.ends_all else 1
-        left_bytes = Room([limit]).count_left() if limit.ends_all else limit.most_bytes
+        left_bytes = limit.most_bytes
+        if limit.ends_all:
+            left_bytes = min(Room([limit]).count_left() + _OWN_BYTES, left_bytes)
         if left_bytes < times * LEAST_MEMORY_BYTES:
             verb = "allowed" if left_bytes == limit.most_bytes else "left"
             why = f"only {left_bytes >> 20} MiB of memory are {verb} (control group)"
