@@ -46,6 +46,7 @@ def list_cases() -> Iterator[dict[str, Any]]:
         yield make("small", mib, how="whole")
     for left in (600, 850, 960):
         yield make("leave", 1000, mib=left, exits=7, how="whole")
+    yield make("grow", 1000, mib=955, exits=7, how="whole")
     for beside in (850, 950):
         yield make("fill", 1000, mib=4, exits=7, beside_mib=beside, how="inside")
     for most, part in ((100, 0.9), (400, 0.9), (800, 0.8), (800, 0.9), (800, 0.97), (1500, 0.97)):
@@ -243,7 +244,11 @@ def describe(case: dict[str, Any]) -> str:
             words.append(f"{name} limit {group['memory.max'] // MIB} MiB")
         if group.get("memory.oom.group"):
             words.append(f"{name} oom.group")
-    doing = {"fill": "holds", "leave": "leaves behind"}.get(case["job"], case["job"])
+    doing = {
+        "fill": "holds",
+        "leave": "leaves behind",
+        "grow": "leaves a process that grows to",
+    }.get(case["job"], case["job"])
     text = f"{', '.join(words)}: {doing}"
     if "mib" in case:
         text += f" {case['mib']:.0f} MiB"
@@ -260,7 +265,9 @@ def judge(plain: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     how = "inside" if "recorded from inside" in said else "whole"
     if how == "whole" and ours["code"] != -9:
         how += ", report left out" if "no report:" in said else ", report"
-    is_same = all(plain[key] == ours[key] for key in ("code", "out", "lost_sidecar"))
+    is_same = all(
+        plain.get(key) == ours.get(key) for key in ("code", "out", "lost_sidecar", "grown")
+    )
     is_as_meant = how.startswith(ours["case"].get("how", how))
     return {
         "case": describe(ours["case"]),

@@ -16,7 +16,10 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MARK = "@case "
 """Starts a line that is a result; the kernel writes to the same port."""
@@ -59,8 +62,25 @@ with open('/dev/shm/left', 'wb') as file:
 print('done', flush=True)
 sys.exit(int(sys.argv[3]))
 """,
+    "grow": """
+import os, sys, time
+print('done', flush=True)
+job = os.getpid()
+if os.fork() == 0:
+    kept = [b'x' * (600 << 20)]
+    while os.getppid() == job:
+        time.sleep(0.05)
+    for _ in range((int(sys.argv[1]) >> 20) - 600):
+        kept.append(b'x' * (1 << 20))
+        time.sleep(0.02)
+    open('/tmp/grown', 'w').close()
+    time.sleep(600)
+time.sleep(4)
+os._exit(int(sys.argv[3]))
+""",
 }
-"""`fill` holds memory to its end; `leave` leaves it behind in a file that the group pays for."""
+"""`fill` holds memory to its end; `leave` leaves it behind in a file that the group pays for; and
+`grow` leaves a process behind that takes more and more while the report is made."""
 
 
 def main() -> None:
@@ -109,17 +129,15 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     for group, name in ((outer, "outer"), (inner, "inner")):
         for file, value in case.get(name, {}).items():
             (group / file).write_text(str(value))
-    sidecar = None
-    if case.get("beside_mib"):
-        words = with_memory("fill", case["beside_mib"], PATIENCE_S, 0)
-        sidecar = start(words, inner, {}, "/tmp/sidecar")
-        wait_for_growth(inner, case["beside_mib"] * MIB)
+    sidecar = start_beside(case, inner)
     began = time.monotonic()
     job = start(list_words(case), inner, case, "/tmp/job")
     try:
         code: int | None = job.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
         code = None
+    if case["job"] == "grow":
+        wait_for(lambda: Path("/tmp/grown").exists() or not (inner / "cgroup.procs").read_text())
     seconds = round(time.monotonic() - began, 1)
     events = dict(line.split() for line in (inner / "memory.events").read_text().splitlines())
     result = {
@@ -132,6 +150,7 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
             if "report:" in line or "recorded" in line or "rror" in line
         ][-4:],
         "lines": len(Path("/tmp/job.err").read_text().splitlines()),
+        "grown": Path("/tmp/grown").exists(),
         "peak_mib": int((inner / "memory.peak").read_text()) >> 20,
         "kills": int(events["oom_kill"]),
         "group_kills": int(events["oom_group_kill"]),
@@ -148,7 +167,8 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
         time.sleep(0.01)
     inner.rmdir()
     outer.rmdir()
-    Path("/dev/shm/left").unlink(missing_ok=True)
+    for left in ("/dev/shm/left", "/tmp/grown"):
+        Path(left).unlink(missing_ok=True)
     reap()
     return result
 
@@ -167,6 +187,18 @@ def forget_libraries() -> None:
 def list_libraries() -> list[Path]:
     """What is mapped by jobs here."""
     return [path for at in {sys.prefix, sys.base_prefix} for path in Path(at).rglob("*.so*")]
+
+
+def start_beside(case: dict[str, Any], group: Path) -> subprocess.Popen[bytes] | None:
+    """Another process of the group that holds memory, if the case has one."""
+    if "beside_mib" not in case:
+        return None
+    size_bytes = case["beside_mib"] * MIB
+    process = start(
+        with_memory("fill", case["beside_mib"], PATIENCE_S, 0), group, {}, "/tmp/sidecar"
+    )
+    wait_for(lambda: int((group / "memory.current").read_text()) >= size_bytes)
+    return process
 
 
 def reap() -> None:
@@ -220,10 +252,10 @@ def start(
         )
 
 
-def wait_for_growth(group: Path, size_bytes: int) -> None:
-    """Until whoever is in the group has so much memory."""
+def wait_for(is_so: Callable[[], bool]) -> None:
+    """At most a minute."""
     until = time.monotonic() + 60
-    while int((group / "memory.current").read_text()) < size_bytes and time.monotonic() < until:
+    while not is_so() and time.monotonic() < until:
         time.sleep(0.05)
 
 
