@@ -333,7 +333,7 @@ class Room:
         self.looks += 1
         return self.looks > 10
 
-observer.Room.find = Room
+observer.MemoryRoom.find = Room
 sys.exit(observer.main(sys.argv[1:]))
 """
 """An observer in a group that is killed as a whole and fills up after half a second."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.saying import flush_streams, open_streams, say
-from fuelline.record.headroom import Room
+from fuelline.record.headroom import MemoryRoom
 from fuelline.record.launch import PASSED_ON, end_process, own_python, step_back
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Reporter:
         self._words = [str(run_dir.absolute()), name, "" if price is None else str(price)]
         self._words += [str(part_of or "")]
         self._child: subprocess.Popen[bytes] | None = None
-        self._room = Room.find()
+        self._room = MemoryRoom.find()
 
     def start(self) -> None:
         """Begin to load what a report needs."""

@@ -9,8 +9,8 @@ What is taken, measured with a small training: hooks in the job 0.6 MB of memory
 space) a process and two descriptors a thread, for eight threads at most; the launcher 9 MB. The
 observer, py-spy and the report come on top, but the kernel ends those before the job
 (`oom_score_adj` 1000), so they count as processes and not as memory. Where it ends a whole group at
-once nobody is taken first: there they count, and leave when memory runs short (`Room`). All of that
-is tried in real groups by bench/oom_group.py.
+once nobody is taken first: there they count, and leave when memory runs short (`MemoryRoom`). All
+that is tried in real groups by bench/oom_group.py.
 """
 # ruff: noqa: PTH110, PTH116, PTH118, PTH120, PTH123, PTH208 - no pathlib: small, reads /proc
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Extent", "Room", "find_extent"]
+__all__ = ["Extent", "MemoryRoom", "find_extent"]
 
 LEAST_PROCESSES = 400
 """Twenty times what we start: the observer and its thread, four py-spy of three threads, and the
@@ -76,7 +76,7 @@ def find_extent(root: str = "/") -> Extent:
         times = TOGETHER_TIMES if limit.ends_all else 1
         left_bytes = limit.most_bytes
         if limit.ends_all:
-            left_bytes = min(Room([limit]).count_left() + _OWN_BYTES, left_bytes)
+            left_bytes = min(MemoryRoom([limit]).count_left() + _OWN_BYTES, left_bytes)
         if left_bytes < times * LEAST_MEMORY_BYTES:
             verb = "allowed" if left_bytes == limit.most_bytes else "left"
             why = f"only {left_bytes >> 20} MiB of memory are {verb} (control group)"
@@ -95,14 +95,14 @@ class MemoryLimit(NamedTuple):
     """Whether the kernel ends all processes beside us, and us, if that is not enough."""
 
 
-class Room:
+class MemoryRoom:
     """What memory is left under limits that end a whole group at once."""
 
     def __init__(self, limits: list[MemoryLimit]) -> None:
         self._limits = limits
 
     @classmethod
-    def find(cls, root: str = "/") -> Room | None:
+    def find(cls, root: str = "/") -> MemoryRoom | None:
         """Under the limits of this process; None if none of them ends a whole group."""
         limits = [each for each in _memory_limits(root) if each.ends_all]
         return cls(limits) if limits else None

@@ -3,9 +3,9 @@
     python -m fuelline.record.observer --run-dir DIR --root-pid PID
 
 It ends when the job's processes are gone, on SIGTERM, when its own parent dies, or when the job may
-need its memory and would die with it for want of that (`headroom.Room`). It never sends a signal to
-the job, never stops or traces it, and never writes anything but its journal. A task that fails is
-written down as a blindspot and given up; the others go on.
+need its memory and would die with it for want of that (`headroom.MemoryRoom`). It never sends a
+signal to the job, never stops or traces it, and never writes anything but its journal. A task that
+fails is written down as a blindspot and given up; the others go on.
 """
 
 import gc
@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fuelline.record.headroom import Room
+from fuelline.record.headroom import MemoryRoom
 from fuelline.record.journal import Writer
 from fuelline.record.pace import FAILURES_TO_GIVE_UP, Governor, Task, run_guarded
 from fuelline.record.samplers.blocked import Resolver
@@ -79,7 +79,7 @@ class Observer:
         self._has_told_left_out = False
         self._cpu_base_ns: float | None = None
         self._others_cpu_ns = 0.0
-        self._room = Room.find()
+        self._room = MemoryRoom.find()
         self.is_in_the_way = False
         """Whether the job may soon need our memory, where it would die with us for want of it."""
         self.tasks = self._list_tasks()

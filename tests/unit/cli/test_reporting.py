@@ -172,7 +172,7 @@ def test_where_a_whole_group_is_killed_a_report_ends_before_memory_does(
     tries: int,
 ) -> None:
     break_report(monkeypatch, no_job.parent, "time.sleep(60)")
-    monkeypatch.setattr(reporting.Room, "find", lambda: room)
+    monkeypatch.setattr(reporting.MemoryRoom, "find", lambda: room)
     assert main(["run", "--run-dir", str(no_job), sys.executable]) == 7
     said = capfd.readouterr().err
     assert "no report: too little memory is left in a control group" in said
@@ -184,7 +184,7 @@ def test_a_report_for_which_there_is_room_is_made(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, no_job: Path
 ) -> None:
     break_report(monkeypatch, no_job.parent, "pass", good_after=0)
-    monkeypatch.setattr(reporting.Room, "find", lambda: ShrinkingRoom(1 << 30, 10**6))
+    monkeypatch.setattr(reporting.MemoryRoom, "find", lambda: ShrinkingRoom(1 << 30, 10**6))
     assert main(["run", "--run-dir", str(no_job), sys.executable]) == 7
     assert capfd.readouterr().err == "THE REPORT\n"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fuelline.record import headroom
-from fuelline.record.headroom import Room, find_extent
+from fuelline.record.headroom import MemoryRoom, find_extent
 
 LIMITS = {resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_NPROC: resource.RLIM_INFINITY}
 
@@ -147,7 +147,7 @@ def test_a_mark_further_out_than_the_limit_ends_nobody_else(host: Host) -> None:
     host.write("sys/fs/cgroup/jobs/a/memory.max", 300 << 20)
     host.write("sys/fs/cgroup/jobs/memory.oom.group", 1)
     assert host.extent.kind == "whole"
-    assert Room.find(f"{host.root}/") is None
+    assert MemoryRoom.find(f"{host.root}/") is None
     host.write("sys/fs/cgroup/jobs/memory.max", 700 << 20)
     assert "only 700 MiB" in host.extent.why
 
@@ -196,7 +196,7 @@ def test_room_is_short_before_the_group_is_full(
     host.write("sys/fs/cgroup/jobs/a/memory.oom.group", 1)
     host.write("sys/fs/cgroup/jobs/a/memory.max", most_mib << 20)
     host.write("sys/fs/cgroup/jobs/a/memory.current", used_mib << 20)
-    room = Room.find(f"{host.root}/")
+    room = MemoryRoom.find(f"{host.root}/")
     assert room is not None
     assert room.is_short() == is_short
     host.write("sys/fs/cgroup/jobs/a/memory.stat", f"inactive_file {used_mib << 20}")
