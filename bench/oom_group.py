@@ -7,8 +7,8 @@ on version 2, so a small virtual machine is started: Debian's kernel, and a disk
 its environment and the project.
 
 Needs qemu-system-x86, e2fsprogs and apt-get, which downloads `linux-image-cloud-amd64`; it is
-unpacked into a temporary folder and not installed. `--kvm` is ten times faster than a machine in
-software (a quarter of an hour), where it works: inside another virtual machine it may not.
+unpacked into a temporary folder and not installed. In software the machine takes a quarter of an
+hour; `--kvm` is faster where it works, which inside another virtual machine it may not.
 
     python -m bench.oom_group [--kvm] [--only WORD]
 """

@@ -30,7 +30,7 @@ HOLD_S = 8.0
 TREE = Path("/sys/fs/cgroup")
 MIB = 1 << 20
 CLONE_NEWNS, CLONE_NEWCGROUP = 0x00020000, 0x02000000
-MS_REC, MS_PRIVATE = 0x4000, 0x40000
+MS_REC, MS_PRIVATE, MNT_DETACH = 0x4000, 0x40000, 2
 
 JOBS = {
     "small": "import time; kept = [bytes(1000) for _ in range(3000)]; time.sleep(1); print('done')",
@@ -239,6 +239,7 @@ def start(
             libc.unshare(CLONE_NEWCGROUP | CLONE_NEWNS)
             libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None)
         if case.get("sees") == "container":
+            libc.umount2(bytes(TREE), MNT_DETACH)
             mount("cgroup2", str(TREE))
 
     environment = {"HOME": "/root", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}

@@ -40,7 +40,7 @@ Kubernetes), of what is left: there the observer counts as memory. The report ne
 RESERVE_BYTES = 64 << 20
 RESERVE_PART = 32
 """What we leave free there, or such a part of the limit if that is more: a job that needs it gets
-the observer's 19 MB as well. A process fills some 2 GB/s, and the observer looks every 50 ms."""
+the observer's 19 MB as well, unless it fills all of this within the 50 ms between two looks."""
 _OWN_BYTES = 16 << 20
 """Taken by this process when it asks, and no loss to the job: 9 MB and what the kernel adds."""
 _MOST_GROUPS = 4096
@@ -110,8 +110,8 @@ class MemoryRoom:
     def count_left(self, enough_bytes: int = _UNLIMITED) -> int:
         """Bytes that may still be taken, what the kernel can reclaim among them.
 
-        For a question whether there are `enough_bytes` the fast counter may do: 10 us, where
-        the other makes the kernel add up what all cores have counted.
+        For a question whether there are `enough_bytes` the fast counter may do; the other makes
+        the kernel add up what all cores have counted.
         """
         return min(_count_left(each, enough_bytes) for each in self._limits)
 
