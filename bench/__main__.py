@@ -64,6 +64,7 @@ OWN_SECTION = (
     "secrets_kept",
     "two_users",
     "foreign_files",
+    "oom_group",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

@@ -321,3 +321,35 @@ def test_wrong_arguments_are_a_usage_error() -> None:
         process = subprocess.run([*command, *arguments], capture_output=True, check=False)
         assert process.returncode == 2
         assert process.stderr.startswith(b"usage:")
+
+
+CROWDED = """
+import sys
+from fuelline.record import observer
+
+class Room:
+    looks = 0
+    def is_short(self):
+        self.looks += 1
+        return self.looks > 10
+
+observer.MemoryRoom.find = Room
+sys.exit(observer.main(sys.argv[1:]))
+"""
+"""An observer in a group that is killed as a whole and fills up after half a second."""
+
+
+def test_it_leaves_before_a_group_is_full_that_is_killed_as_a_whole(tmp_path: Path) -> None:
+    job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        words = ["--run-dir", str(tmp_path), "--root-pid", str(job.pid)]
+        command = [sys.executable, "-c", CROWDED, *words]
+        assert subprocess.run(command, timeout=DEADLINE_S, check=False).returncode == 0
+        assert job.poll() is None
+    finally:
+        job.kill()
+        job.wait()
+    rows = read(tmp_path).rows
+    (blind,) = (row for row in rows if isinstance(row, Blind) and "memory.oom.group" in row.why)
+    assert "everything outside the job after that moment" in blind.what
+    assert any(isinstance(row, HostSample) for row in rows)

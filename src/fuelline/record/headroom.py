@@ -8,9 +8,11 @@ the launcher holds the job's exit code.
 What is taken, measured with a small training: hooks in the job 0.6 MB of memory (0.2 MB of address
 space) a process and two descriptors a thread, for eight threads at most; the launcher 9 MB. The
 observer, py-spy and the report come on top, but the kernel ends those before the job
-(`oom_score_adj` 1000), so they count as processes and not as memory.
+(`oom_score_adj` 1000), so they count as processes and not as memory. Where it ends a whole group at
+once nobody is taken first: there they count, and leave when memory runs short (`MemoryRoom`). All
+that is tried in real groups by bench/oom_group.py.
 """
-# ruff: noqa: PTH116, PTH118, PTH120, PTH123, PTH208 - no pathlib: small, and read with /proc open
+# ruff: noqa: PTH110, PTH116, PTH118, PTH120, PTH123, PTH208 - no pathlib: small, reads /proc
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Extent", "find_extent"]
+__all__ = ["Extent", "MemoryRoom", "find_extent"]
 
 LEAST_PROCESSES = 400
 """Twenty times what we start: the observer and its thread, four py-spy of three threads, and the
@@ -33,8 +35,16 @@ LEAST_MEMORY_BYTES = 200 << 20
 EARLY_MEMORY_BYTES = 1 << 30
 """Twenty times what the report takes while it waits for the job to end; below it starts then."""
 TOGETHER_TIMES = 4
-"""As many times either where the kernel ends a whole group at once (`memory.oom.group`, as on
-Kubernetes): there the observer and the report count as memory, since nobody is taken first."""
+"""As many times where the kernel ends a whole group at once (`memory.oom.group`, as on
+Kubernetes), of what is left: there the observer counts as memory. The report never starts early."""
+RESERVE_BYTES = 64 << 20
+RESERVE_PART = 32
+"""What we leave free there, or such a part of the limit if that is more: a job that needs it gets
+the observer's 19 MB as well, unless it fills all of this within the 50 ms between two looks."""
+_OWN_BYTES = 16 << 20
+"""Taken by this process when it asks, and no loss to the job: 9 MB and what the kernel adds."""
+_MOST_GROUPS = 4096
+"""Looked through for our own where a namespace hides its name."""
 
 _UNLIMITED = 1 << 60
 """Version 1 of control groups says "no limit" with a number close to 2^63."""
@@ -61,13 +71,68 @@ def find_extent(root: str = "/") -> Extent:
     if free[0] < LEAST_PROCESSES:
         why = f"only {max(free[0], 0)} more processes and threads may be started ({free[1]})"
         return Extent("inside", why, is_roomy=False)
-    memory_bytes = min(_memory_limits(root), default=_UNLIMITED)
-    is_one = any(_number(f"{group}/memory.oom.group") for group in _list_groups(root, "memory"))
-    times = TOGETHER_TIMES if is_one else 1
-    if memory_bytes < times * LEAST_MEMORY_BYTES:
-        why = f"only {memory_bytes >> 20} MiB of memory are allowed (control group)"
-        return Extent("inside", why, is_roomy=False)
-    return Extent(is_roomy=memory_bytes >= times * EARLY_MEMORY_BYTES)
+    roomy = []
+    for limit in _memory_limits(root):
+        times = TOGETHER_TIMES if limit.ends_all else 1
+        left_bytes = limit.most_bytes
+        if limit.ends_all:
+            left_bytes = min(MemoryRoom([limit]).count_left() + _OWN_BYTES, left_bytes)
+        if left_bytes < times * LEAST_MEMORY_BYTES:
+            verb = "allowed" if left_bytes == limit.most_bytes else "left"
+            why = f"only {left_bytes >> 20} MiB of memory are {verb} (control group)"
+            return Extent("inside", why, is_roomy=False)
+        roomy.append(not limit.ends_all and limit.most_bytes >= EARLY_MEMORY_BYTES)
+    return Extent(is_roomy=all(roomy))
+
+
+class MemoryLimit(NamedTuple):
+    """What one control group allows, for itself and all groups in it."""
+
+    most_bytes: int
+    group: str
+    """Its folder."""
+    ends_all: bool
+    """Whether the kernel ends all processes beside us, and us, if that is not enough."""
+
+
+class MemoryRoom:
+    """What memory is left under limits that end a whole group at once."""
+
+    def __init__(self, limits: list[MemoryLimit]) -> None:
+        self._limits = limits
+
+    @classmethod
+    def find(cls, root: str = "/") -> MemoryRoom | None:
+        """Under the limits of this process; None if none of them ends a whole group."""
+        limits = [each for each in _memory_limits(root) if each.ends_all]
+        return cls(limits) if limits else None
+
+    def count_left(self, enough_bytes: int = _UNLIMITED) -> int:
+        """Bytes that may still be taken, what the kernel can reclaim among them.
+
+        For a question whether there are `enough_bytes` the fast counter may do; the other makes
+        the kernel add up what all cores have counted.
+        """
+        return min(_count_left(each, enough_bytes) for each in self._limits)
+
+    def is_short(self) -> bool:
+        """Whether the job may soon need what we have."""
+        return any(_count_left(each, _reserve(each)) < _reserve(each) for each in self._limits)
+
+
+def _reserve(limit: MemoryLimit) -> int:
+    return max(RESERVE_BYTES, limit.most_bytes // RESERVE_PART)
+
+
+def _count_left(limit: MemoryLimit, enough_bytes: int) -> int:
+    free_bytes = limit.most_bytes - (_number(f"{limit.group}/memory.current") or 0)
+    if free_bytes >= min(enough_bytes, limit.most_bytes):
+        return free_bytes
+    for line in _read(f"{limit.group}/memory.stat").splitlines():
+        name, _, value = line.partition(" ")
+        if name in ("active_file", "inactive_file", "slab_reclaimable") and value.isdecimal():
+            free_bytes += int(value)
+    return min(free_bytes, limit.most_bytes)
 
 
 def _free_by_user(root: str) -> Iterator[tuple[int, str]]:
@@ -109,12 +174,18 @@ def _free_by_group(root: str) -> Iterator[tuple[int, str]]:
             yield limit - used, f"pids.max {limit} of the control group"
 
 
-def _memory_limits(root: str) -> Iterator[int]:
+def _memory_limits(root: str) -> Iterator[MemoryLimit]:
+    """Innermost first: a group is ended as one if it, or one in it that holds us, is marked so.
+
+    A mark further out counts only for limits there (mem_cgroup_get_oom_group of the kernel).
+    """
+    ends_all = False
     for group in _list_groups(root, "memory"):
+        ends_all = ends_all or bool(_number(f"{group}/memory.oom.group"))
         for file in ("memory.max", "memory.high", "memory.limit_in_bytes"):
             limit = _number(f"{group}/{file}")
             if limit is not None and limit < _UNLIMITED:
-                yield limit
+                yield MemoryLimit(limit, group, ends_all and file == "memory.max")
 
 
 def _list_groups(root: str, controller: str) -> Iterator[str]:
@@ -130,10 +201,27 @@ def _list_groups(root: str, controller: str) -> Iterator[str]:
             continue
         top = f"{root}sys/fs/cgroup" + (f"/{controller}" if number != "0" else "")
         group = os.path.join(top, path.strip("/")).rstrip("/")
+        if group == top:
+            group = _find_hidden(top)
         while len(group) > len(top):
             yield group
             group = os.path.dirname(group)
         yield top
+
+
+def _find_hidden(top: str) -> str:
+    """Our group where a namespace calls it `/`, yet the host's tree is mounted (`unshare -C`).
+
+    Only the host's own root has no `cgroup.type`; in a container's mount the top is our group.
+    """
+    if not os.path.exists(f"{top}/cgroup.controllers") or os.path.exists(f"{top}/cgroup.type"):
+        return top
+    for count, (folder, _, _) in enumerate(os.walk(top)):
+        if str(os.getpid()) in _read(f"{folder}/cgroup.procs").split():
+            return folder
+        if count > _MOST_GROUPS:
+            break
+    return top
 
 
 def _number(path: str) -> int | None:

@@ -2,7 +2,8 @@
 
     python -m fuelline.record.observer --run-dir DIR --root-pid PID
 
-It ends when the job's processes are gone, on SIGTERM, or when its own parent dies. It never sends a
+It ends when the job's processes are gone, on SIGTERM, when its own parent dies, or when the job may
+need its memory and would die with it for want of that (`headroom.MemoryRoom`). It never sends a
 signal to the job, never stops or traces it, and never writes anything but its journal. A task that
 fails is written down as a blindspot and given up; the others go on.
 """
@@ -17,6 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from fuelline.record.headroom import MemoryRoom
 from fuelline.record.journal import Writer
 from fuelline.record.pace import FAILURES_TO_GIVE_UP, ShareGovernor, Task, run_guarded
 from fuelline.record.samplers.blocked import Resolver
@@ -75,6 +77,9 @@ class Observer:
         self._has_told_left_out = False
         self._cpu_base_ns: float | None = None
         self._others_cpu_ns = 0.0
+        self._room = MemoryRoom.find()
+        self.is_in_the_way = False
+        """Whether the job may soon need our memory, where it would die with us for want of it."""
         self.tasks = self._list_tasks()
         self._governor = ShareGovernor(self.tasks[0], CORE_SHARE)
 
@@ -89,6 +94,7 @@ class Observer:
             Task("limits", self._check_limits, 10 * S, 0.0002),
             Task("stacks", self._sample_stacks, 500 * MS, 0.0002),
             Task("journal", self._flush, 1 * S, 0.0003),
+            *([] if self._room is None else [Task("room", self._check_room, 50 * MS, 0.0005)]),
         ]
 
     @property
@@ -224,6 +230,14 @@ class Observer:
             now_ns, [each.pid for each in trainers], [each.pid for each in workers]
         )
 
+    def _check_room(self, _now_ns: int) -> None:
+        if self._room is not None and self._room.is_short() and not self.is_in_the_way:
+            self.is_in_the_way = True
+            why = "its control group came near its limit of memory, where the kernel ends all of "
+            why += "it at once (memory.oom.group), and the observer left"
+            blind = "conclusions from thread states, host and cgroup counters over the whole run"
+            self._journal.add([Blind("everything outside the job after that moment", why, blind)])
+
     def _flush(self, _now_ns: int) -> None:
         states = self._threads.drain()
         self._journal.add(self._places.drain())
@@ -317,7 +331,7 @@ def observe(run_dir: Path, root_pid: int) -> None:
     observer = Observer(run_dir, root_pid)
     gc.freeze()  # what lives now lives to the end: no collection needs to walk it again
     observer.start()
-    while observer.sees_the_job and not bell.must_leave:
+    while observer.sees_the_job and not bell.must_leave and not observer.is_in_the_way:
         if bell.sleep(observer.take_turns()):
             observer.note_end_of()
     observer.finish()

@@ -147,6 +147,49 @@ def test_a_report_that_was_killed_while_it_waited_is_made_anew(
     assert capfd.readouterr().err == "THE REPORT\n"
 
 
+class ShrinkingRoom:
+    """Memory that is there at first and short at the n-th look."""
+
+    def __init__(self, left_bytes: int, looks: int = 0) -> None:
+        self.left_bytes = left_bytes
+        self.looks = looks
+
+    def count_left(self, _: int) -> int:
+        return self.left_bytes
+
+    def is_short(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
+@pytest.mark.parametrize(
+    ("room", "tries"), [(ShrinkingRoom(100 << 20), 0), (ShrinkingRoom(1 << 30, 400), 1)]
+)
+def test_where_a_whole_group_is_killed_a_report_ends_before_memory_does(
+    capfd: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+    no_job: Path,
+    room: ShrinkingRoom,
+    tries: int,
+) -> None:
+    break_report(monkeypatch, no_job.parent, "time.sleep(60)")
+    monkeypatch.setattr(reporting.MemoryRoom, "find", lambda: room)
+    assert main(["run", "--run-dir", str(no_job), sys.executable]) == 7
+    said = capfd.readouterr().err
+    assert "no report: too little memory is left in a control group" in said
+    assert "`fuelline diagnose" in said
+    assert len(list(no_job.glob("tries"))) <= tries
+
+
+def test_a_report_for_which_there_is_room_is_made(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch, no_job: Path
+) -> None:
+    break_report(monkeypatch, no_job.parent, "pass", good_after=0)
+    monkeypatch.setattr(reporting.MemoryRoom, "find", lambda: ShrinkingRoom(1 << 30, 10**6))
+    assert main(["run", "--run-dir", str(no_job), sys.executable]) == 7
+    assert capfd.readouterr().err == "THE REPORT\n"
+
+
 def test_only_the_reports_process_is_ended_first(tmp_path: Path) -> None:
     own = Path("/proc/self/oom_score_adj").read_text()
     reporter = Reporter(tmp_path, "rec", hold_signals(), price=None, part_of=None)

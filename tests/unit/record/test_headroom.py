@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fuelline.record import headroom
-from fuelline.record.headroom import find_extent
+from fuelline.record.headroom import MemoryRoom, find_extent
 
 LIMITS = {resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_NPROC: resource.RLIM_INFINITY}
 
@@ -130,6 +130,77 @@ def test_where_a_whole_group_is_killed_at_once_our_own_memory_counts(host: Host)
     assert "600 MiB" in host.extent.why
     host.write("sys/fs/cgroup/jobs/a/memory.max", 2 << 30)
     assert (host.extent.kind, host.extent.is_roomy) == ("whole", False)
+
+
+def test_what_others_of_such_a_group_hold_counts_but_not_cached_files(host: Host) -> None:
+    host.write("sys/fs/cgroup/jobs/a/memory.oom.group", 1)
+    host.write("sys/fs/cgroup/jobs/a/memory.max", 1000 << 20)
+    host.write("sys/fs/cgroup/jobs/a/memory.current", 900 << 20)
+    assert host.extent.kind == "inside"
+    assert "only 116 MiB of memory are left" in host.extent.why
+    cached = f"anon 7\nactive_file {400 << 20}\ninactive_file {450 << 20}"
+    host.write("sys/fs/cgroup/jobs/a/memory.stat", cached)
+    assert (host.extent.kind, host.extent.is_roomy) == ("whole", False)
+
+
+def test_a_mark_further_out_than_the_limit_ends_nobody_else(host: Host) -> None:
+    host.write("sys/fs/cgroup/jobs/a/memory.max", 300 << 20)
+    host.write("sys/fs/cgroup/jobs/memory.oom.group", 1)
+    assert host.extent.kind == "whole"
+    assert MemoryRoom.find(f"{host.root}/") is None
+    host.write("sys/fs/cgroup/jobs/memory.max", 700 << 20)
+    assert "only 700 MiB" in host.extent.why
+
+
+def test_a_mark_further_in_than_the_limit_ends_all(host: Host) -> None:
+    host.write("sys/fs/cgroup/jobs/memory.max", 300 << 20)
+    host.write("sys/fs/cgroup/jobs/a/memory.oom.group", 1)
+    assert host.extent.kind == "inside"
+
+
+def test_where_memory_is_only_throttled_nobody_is_ended(host: Host) -> None:
+    host.write("sys/fs/cgroup/jobs/a/memory.high", 300 << 20)
+    host.write("sys/fs/cgroup/jobs/a/memory.oom.group", 1)
+    assert host.extent.kind == "whole"
+
+
+def test_a_limit_is_found_though_a_namespace_hides_the_groups_name(host: Host) -> None:
+    host.write("proc/self/cgroup", "0::/")
+    host.write("sys/fs/cgroup/cgroup.controllers", "memory")
+    host.write("sys/fs/cgroup/cgroup.procs", "1\n2")
+    host.write("sys/fs/cgroup/jobs/a/cgroup.procs", os.getpid())
+    host.write("sys/fs/cgroup/jobs/memory.max", 150 << 20)
+    assert "only 150 MiB" in host.extent.why
+    host.write("sys/fs/cgroup/cgroup.type", "domain")  # a container's mount: its top is its own
+    assert host.extent.kind == "whole"
+
+
+def test_our_group_is_not_looked_for_without_end(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.write("proc/self/cgroup", "0::/")
+    host.write("sys/fs/cgroup/cgroup.controllers", "memory")
+    host.write("sys/fs/cgroup/jobs/a/cgroup.procs", os.getpid())
+    host.write("sys/fs/cgroup/jobs/a/memory.max", 150 << 20)
+    monkeypatch.setattr(headroom, "_MOST_GROUPS", 0)
+    assert host.extent.kind == "whole"
+
+
+@pytest.mark.parametrize(
+    ("most_mib", "used_mib", "is_short"),
+    [(1000, 900, False), (1000, 950, True), (32000, 30000, False), (32000, 31100, True)],
+)
+def test_room_is_short_before_the_group_is_full(
+    host: Host, most_mib: int, used_mib: int, is_short: bool
+) -> None:
+    host.write("sys/fs/cgroup/jobs/a/memory.oom.group", 1)
+    host.write("sys/fs/cgroup/jobs/a/memory.max", most_mib << 20)
+    host.write("sys/fs/cgroup/jobs/a/memory.current", used_mib << 20)
+    room = MemoryRoom.find(f"{host.root}/")
+    assert room is not None
+    assert room.is_short() == is_short
+    host.write("sys/fs/cgroup/jobs/a/memory.stat", f"inactive_file {used_mib << 20}")
+    assert not room.is_short()
 
 
 def test_processes_that_are_hidden_are_no_limit(

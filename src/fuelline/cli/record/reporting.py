@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.saying import flush_streams, open_streams, say
+from fuelline.record.headroom import MemoryRoom
 from fuelline.record.launch import PASSED_ON, end_process, own_python, step_back
 
 if TYPE_CHECKING:
@@ -27,10 +28,23 @@ if TYPE_CHECKING:
 
 LONGEST_S = 600
 """A report takes seconds; nobody's job should hang on one that hangs."""
+LEAST_ROOM_BYTES = 320 << 20
+"""Where the kernel ends a whole group at once a report is begun only with this much left: it takes
+100 to 200 MB (cli/bounded.py), and 64 stay free."""
+_LOOK_S = 0.005
+"""How often a report is looked at there, as in cli/bounded.py."""
 _INTERRUPTED = 128 + signal.SIGINT
 _TOO_LONG = 128 + signal.SIGALRM
 _NO_MEMORY = 70
-_GIVEN_UP = {_INTERRUPTED: "it was interrupted", _TOO_LONG: f"it took over {LONGEST_S} s"}
+_NO_ROOM = 71
+_GIVEN_UP = {
+    _INTERRUPTED: ("it was interrupted", "shows it"),
+    _TOO_LONG: (f"it took over {LONGEST_S} s", "shows it"),
+    _NO_ROOM: (
+        "too little memory is left in a control group that is killed as a whole (memory.oom.group)",
+        "with more memory shows it",
+    ),
+}
 """What is not tried again."""
 
 
@@ -46,6 +60,7 @@ class Reporter:
         self._words = [str(run_dir.absolute()), name, "" if price is None else str(price)]
         self._words += [str(part_of or "")]
         self._child: subprocess.Popen[bytes] | None = None
+        self._room = MemoryRoom.find()
 
     def start(self) -> None:
         """Begin to load what a report needs."""
@@ -60,6 +75,10 @@ class Reporter:
 
     def finish(self) -> None:
         """Let it report; called with signals held back. Never raises, whatever becomes of it."""
+        if self._room is not None and self._room.count_left(LEAST_ROOM_BYTES) < LEAST_ROOM_BYTES:
+            self.stop()
+            self._say(*_GIVEN_UP[_NO_ROOM])
+            return
         ended = "did not start"
         for _ in range(2):
             if self._child is not None and self._child.poll() is not None:
@@ -72,7 +91,7 @@ class Reporter:
             if code == 0:
                 return
             if code in _GIVEN_UP:
-                self._say(_GIVEN_UP[code], "shows it")
+                self._say(*_GIVEN_UP[code])
                 return
             ended = f"was killed by signal {-code}" if code < 0 else f"failed with code {code}"
             self.stop()
@@ -96,7 +115,7 @@ class Reporter:
         )
 
     def _await(self, child: subprocess.Popen[bytes]) -> int:
-        """Its exit code; a signal that comes for us ends it, and so does time."""
+        """Its exit code; a signal that comes for us ends it, and so do time and want of memory."""
         if child.stdin is not None:
             try:
                 os.write(child.stdin.fileno(), b"report\n")
@@ -106,11 +125,21 @@ class Reporter:
         until_s = time.monotonic() + LONGEST_S
         while (code := child.poll()) is None:
             left_s = max(until_s - time.monotonic(), 0)
-            info = signal.sigtimedwait({*PASSED_ON, signal.SIGCHLD}, left_s)
-            if info is None or info.si_signo != signal.SIGCHLD:
+            look_s = left_s if self._room is None else min(left_s, _LOOK_S)
+            info = signal.sigtimedwait({*PASSED_ON, signal.SIGCHLD}, look_s)
+            given_up = self._find_reason(info, left_s)
+            if given_up:
                 self.stop()
-                return _TOO_LONG if info is None else _INTERRUPTED
+                return given_up
         return _INTERRUPTED if code == -signal.SIGINT else code
+
+    def _find_reason(self, info: signal.struct_siginfo | None, left_s: float) -> int:
+        """Why a report that still runs is to be ended, as an exit code; 0 if it is not."""
+        if info is not None and info.si_signo != signal.SIGCHLD:
+            return _INTERRUPTED
+        if self._room is not None and self._room.is_short():
+            return _NO_ROOM
+        return _TOO_LONG if info is None and left_s <= 0 else 0
 
 
 def main(words: list[str]) -> int:
