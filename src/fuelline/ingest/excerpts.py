@@ -207,9 +207,22 @@ def fold_tables(tables: Mapping[str, pl.DataFrame], excerpts: Excerpts) -> dict[
     }
 
 
-def fold_limits(limits: Sequence[Limits], excerpts: Excerpts) -> list[Limits]:
-    """Likewise."""
-    return [msgspec.structs.replace(each, at_ns=excerpts.fold(each.at_ns)) for each in limits]
+def shift_tables(tables: Mapping[str, pl.DataFrame], shift_ns: int) -> dict[str, pl.DataFrame]:
+    """All tables on a clock that is ahead by so much."""
+    names = (*_TIMES, "start_ns")
+    return {
+        name: frame.with_columns(
+            pl.col(column) + shift_ns for column in names if column in frame.columns
+        )
+        for name, frame in tables.items()
+    }
+
+
+def fold_limits(limits: Sequence[Limits], excerpts: Excerpts, shift_ns: int = 0) -> list[Limits]:
+    """Likewise, of limits."""
+    return [
+        msgspec.structs.replace(each, at_ns=excerpts.fold(each.at_ns) + shift_ns) for each in limits
+    ]
 
 
 def _fold(at_ns: pl.Expr, excerpts: Excerpts) -> pl.Expr:

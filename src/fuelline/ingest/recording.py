@@ -24,6 +24,7 @@ import polars as pl
 
 from fuelline.ingest.gather import Remains, find_last_write, gather
 from fuelline.ingest.parquet import DAMAGE, SUFFIX, brief, read_table
+from fuelline.ingest.thinning import BoundedTable, state_joined
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError, NotARecordingError
 from fuelline.schema.files import (
@@ -286,18 +287,20 @@ def read_manifest(run_dir: Path) -> Manifest:
 
 def _load_compacted(run_dir: Path) -> Timeline:
     manifest = read_manifest(run_dir)
-    tables = {
-        name: _read_table(run_dir, name, facts)
-        for name, facts in manifest.tables.items()
-        if name in TABLES
-    }
+    tables: dict[str, pl.DataFrame] = {}
+    bounded: list[BoundedTable] = []
+    for name, facts in manifest.tables.items():
+        if name in TABLES:
+            bounded.append(BoundedTable(name))
+            bounded[-1].add(_read_table(run_dir, name, facts))
+            tables[name] = bounded[-1].frame()
     return Timeline(
         run=manifest.run,
         tables=tables,
         loaders=tuple(manifest.loaders),
         processes=tuple(manifest.processes),
         limits=tuple(manifest.limits),
-        blindspots=(*manifest.run.blindspots, *manifest.blindspots),
+        blindspots=(*manifest.run.blindspots, *manifest.blindspots, *state_joined(bounded)),
         source_lines=manifest.source_lines,
         devices=tuple(manifest.devices),
         excerpts=manifest.excerpts,

@@ -79,8 +79,8 @@ class BoundedTable:
     def tell(self) -> str:
         """What was done to it."""
         if self._name == "stacks":
-            return f"1 of {_parts(self.joined_ns)} bursts of stack samples was kept"
-        return f"{self._name} are told by {duration(self.joined_ns / 1e9)}"
+            return f"stacks (1 of {_parts(self.joined_ns)} bursts is kept)"
+        return f"{self._name} over {duration(self.joined_ns / 1e9)}"
 
     def _shrink(self) -> None:
         """To half of what is allowed, so that it is not done again for every piece."""
@@ -139,7 +139,7 @@ def state_joined(tables: Iterable[BoundedTable]) -> list[Blindspot]:
     return [
         Blindspot(
             what="what the observer saw from one second to the next",
-            why=f"its {rows:,} rows are too many to judge one by one: {', '.join(how)}",
+            why=f"its {rows:,} rows are too many to judge one by one; joined were {', '.join(how)}",
             forbids="what happened in a single second; totals and shares are those of the run",
         )
     ]
