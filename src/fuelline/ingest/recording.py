@@ -207,7 +207,9 @@ def _compact(run_dir: Path, run: RunFacts) -> Timeline:
     )
     write_file(run_dir / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(manifest)))
     _remove_raw(run_dir)
-    return _timeline(run, remains)
+    # Read again: pieces of spools and journal hold on to more memory than the tables need.
+    del remains
+    return _load_compacted(run_dir)
 
 
 def _remove_raw(run_dir: Path) -> None:

@@ -25,6 +25,7 @@ from fuelline.signals import (
     find_reason,
     find_unseen,
     measure_devices,
+    sum_parts,
     view_host,
     why_no_steps,
 )
@@ -148,20 +149,21 @@ def _explain(
     recordings: Hosts, hosts: list[HostView], comparison: Comparison, culprit: Culprit
 ) -> Culprit:
     late = {each.rank for each in comparison.facts.culprits} - {culprit.rank}
-    tilings: dict[int, Tiling] = {}
+    sums: dict[int, dict[str, float]] = {}
     for number, host in enumerate(hosts):
         for trainer in host.trainers:
-            is_wanted = trainer.rank == culprit.rank or len(tilings) < MOST_COMPARED
+            is_wanted = trainer.rank == culprit.rank or len(sums) < MOST_COMPARED
             if not is_wanted or trainer.rank is None or trainer.rank in late:
                 continue
             timeline = recordings.read(number)
             tiling = cut_tiles(timeline, trainer)
             if tiling is None:
                 continue
-            tilings[trainer.rank] = tiling.shifted(host.offset.shift_ns)
+            shifted = tiling.shifted(host.offset.shift_ns)
+            sums[trainer.rank] = sum_parts(comparison, culprit, shifted)
             if trainer.rank == culprit.rank:
                 culprit = msgspec.structs.replace(culprit, own=measure(timeline, trainer, tiling))
-    return find_reason(comparison, tilings, culprit)
+    return find_reason(sums, culprit)
 
 
 def tile_judged(run_dir: Path) -> Tiling | None:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fuelline.signals.devices import measure_devices
     from fuelline.signals.feeding import answer_feed, measure_feed
     from fuelline.signals.hosts import HostView, align_hosts, count_ranks_beside, view_host
-    from fuelline.signals.ranks import Comparison, compare_ranks, find_reason
+    from fuelline.signals.ranks import Comparison, compare_ranks, find_reason, sum_parts
     from fuelline.signals.unseen import find_unseen, why_no_steps
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "find_unseen",
     "measure_devices",
     "measure_feed",
+    "sum_parts",
     "view_host",
     "why_no_steps",
 ]
@@ -39,6 +40,7 @@ __getattr__ = load_lazily(
         "find_unseen": "unseen",
         "measure_devices": "devices",
         "measure_feed": "feeding",
+        "sum_parts": "ranks",
         "view_host": "hosts",
         "why_no_steps": "unseen",
     },

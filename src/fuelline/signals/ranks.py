@@ -149,15 +149,23 @@ def _step_of(moments_ns: pl.Series, span: Span) -> pl.Series:
     return span.boundaries.search_sorted(moments_ns, side="left")
 
 
-def find_reason(comparison: Comparison, tilings: Mapping[int, Tiling], culprit: Culprit) -> Culprit:
+def sum_parts(comparison: Comparison, culprit: Culprit, tiling: Tiling) -> dict[str, float]:
+    """Nanoseconds of each part before the meetings to which the culprit came last.
+
+    Each tile counts for the meeting that follows it; they are of the culprit or of another rank.
+    """
+    blamed = _blame(comparison.meetings).filter(pl.col("late") == culprit.rank)
+    parts = _parts_before(blamed["last_ns"], tiling)
+    return {part: ns / tiling.kept_frac for part, ns in parts.items()}
+
+
+def find_reason(sums: Mapping[int, Mapping[str, float]], culprit: Culprit) -> Culprit:
     """The culprit with the part of a step in which it spent longer than the others, and how much.
 
-    `tilings` are its own and those of some others. Each tile counts for the meeting that follows
-    it. Weighted by cost through plain sums: a long delay adds more than a short one.
+    `sums` are `sum_parts` of its own tiles and of some others'. Weighted by cost through plain
+    sums: a long delay adds more than a short one.
     """
     rank = culprit.rank
-    blamed = _blame(comparison.meetings).filter(pl.col("late") == rank)
-    sums = {each: _parts_before(blamed["last_ns"], tiling) for each, tiling in tilings.items()}
     others = [parts for each, parts in sums.items() if each != rank]
     if not others:
         return culprit
@@ -169,7 +177,7 @@ def find_reason(comparison: Comparison, tilings: Mapping[int, Tiling], culprit: 
     if not excess:
         return culprit
     part = max(excess, key=lambda name: excess[name])
-    seconds = max(0.0, excess[part]) / tilings[rank].kept_frac / 1e9
+    seconds = max(0.0, excess[part]) / 1e9
     return msgspec.structs.replace(culprit, part=part, excess_seconds=seconds)
 
 

@@ -9,7 +9,7 @@ import pytest
 from fuelline.schema.facts import SyncFacts
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Collective, Kind
-from fuelline.signals import compare_ranks, find_reason, view_host
+from fuelline.signals import compare_ranks, find_reason, sum_parts, view_host
 from fuelline.timeline.tiles import cut_tiles
 from fuelline.timeline.timeline import Timeline
 from tests.unit.builders import MS, Lane, make_timeline
@@ -48,7 +48,10 @@ def judge_ranks(timeline: Timeline) -> SyncFacts:
     comparison = compare_ranks([host])
     tilings = {each.rank: cut_tiles(timeline, each) for each in host.trainers}
     culprits = [
-        find_reason(comparison, tilings, culprit)  # type: ignore[arg-type]
+        find_reason(
+            {rank: sum_parts(comparison, culprit, tiling) for rank, tiling in tilings.items()},  # type: ignore[arg-type]
+            culprit,
+        )
         for culprit in comparison.facts.culprits
     ]
     return msgspec.structs.replace(comparison.facts, culprits=culprits)
