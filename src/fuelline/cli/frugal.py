@@ -26,8 +26,9 @@ def save_memory() -> None:
     import ctypes  # noqa: PLC0415 - a job that is started need not wait for it
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc alone
-    for parameter, value in _GLIBC.items() if mallopt else ():
-        mallopt(parameter, value)
+    if mallopt is not None:
+        for parameter, value in _GLIBC.items():
+            mallopt(parameter, value)
 
 
 def use_few_threads() -> None:

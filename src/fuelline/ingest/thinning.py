@@ -39,7 +39,7 @@ _SUMMED = {
     ),
 }
 """Time, and what adds up; -1, which the kernel's refusals are, stays -1."""
-_MOST = {pl.Int32(): (1 << 31) - 1}
+_MOST: dict[pl.DataType, int] = {pl.Int32(): (1 << 31) - 1}
 _LAST = {
     "clocks": ("pid", "tid"),
     "processes": ("pid",),
