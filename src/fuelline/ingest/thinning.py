@@ -23,8 +23,8 @@ from fuelline.timeline.tables import TABLES, empty_table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MOST_ROWS = 400_000
-"""Of one table: an hour of a hundred threads, and some 25 MB (bench/day.py)."""
+MOST_ROWS = 200_000
+"""Of one table: an hour of fifty threads, and some 12 MB (bench/day.py)."""
 MOST_STACKS = 20_000
 """Likewise of stacks, a row of which takes a kilobyte."""
 _FIRST_NS = 2 * 10**9
