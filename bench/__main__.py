@@ -40,6 +40,7 @@ OWN_SECTION = (
     "hour",
     "alpha_beta",
     "jitter_forecast",
+    "day",
     "long_spool",
     "many_ranks",
     "trace_import",

@@ -89,6 +89,9 @@ _OF_PROC = re.compile(
     r"(/(task(/.*)?|statm?|status|maps|cgroup|mountinfo|cmdline|children|fd))?/?"
 )
 
+_OWN_SEMAPHORE = re.compile(r"/dev/shm/(sem\.mp|pym)-")
+"""Made and removed by Python's own multiprocessing."""
+
 
 @dataclass
 class Outcome:
@@ -196,6 +199,8 @@ def _find_trespasses(traced: str, arena: Arena) -> list[str]:
         elif named is not None:
             for each in _QUOTED.finditer(named["words"]):
                 path = os.path.normpath(Path(each["folder"] or inside, each["name"]))
+                if _OWN_SEMAPHORE.match(path):
+                    continue
                 if not _is_within(path, inside) or _is_within(path, outside):
                     found.append(f"{named['call']} {path}")
     return found

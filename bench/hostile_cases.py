@@ -486,6 +486,64 @@ def _padded_bomb(arena: Arena) -> Commands:
     return commands
 
 
+_JUNK_BYTES = 60 << 20
+
+
+def _junk_beside_bomb(*names: str) -> Callable[[Arena], Commands]:
+    """Megabytes under names that a reader opens, so that a large bound would seem fair."""
+
+    def build(arena: Arena) -> Commands:
+        commands = _lying_footer(arena)
+        run = Path(commands[0][1])
+        for name in names:
+            (run / name).parent.mkdir(exist_ok=True)
+            (run / name).write_bytes(os.urandom(_JUNK_BYTES))
+        return commands
+
+    return build
+
+
+def _spools_beside_bomb(arena: Arena) -> Commands:
+    """A raw run with 60 MB of sound spools, and a journal of millions of places."""
+    run = arena.take("raw")
+    content = _any_spool(run).read_bytes()
+    head, body = content[: wire.HEADER_BYTES], content[wire.HEADER_BYTES :]
+    (run / SPOOL_DIR / "4242-1.spool").write_bytes(head + body * (_JUNK_BYTES // len(body)))
+    _fill_journal(run)
+    return _some(run)
+
+
+def _fill_journal(run: Path) -> None:
+    """Rows that cannot be joined: each is told once, and all are different."""
+    path = run / JOURNAL_NAME
+    with path.open("ab") as file:
+        for at in range(0, 3_000_000, 10_000):
+            rows = [
+                samples.Place(n, f"/data/{n}", "/data", "ext4", "8:1")
+                for n in range(at, at + 10_000)
+            ]
+            file.write(encode_frame(rows))
+
+
+def _journal_of_places(arena: Arena) -> Commands:
+    run = arena.take("raw")
+    _fill_journal(run)
+    return _some(run)
+
+
+def _traces_beside_bombs(arena: Arena) -> Commands:
+    """Junk that is imported side by side with two files that lie about their size."""
+    folder = arena.folder / "traces"
+    folder.mkdir()
+    event = _EVENT % (b"1", b"2")
+    (folder / "0.json").write_bytes(_kineto(*[event] * (_JUNK_BYTES // len(event))))
+    for number in (1, 2):
+        (folder / f"{number}.parquet").write_bytes(page_bomb((*_STRAGGLER, "optype")))
+    (folder / "3.junk").write_bytes(os.urandom(_JUNK_BYTES))
+    out = str(arena.folder / "imported")
+    return [["import", str(folder), "-o", out], ["import", str(folder), "-o", out, "--jobs", "1"]]
+
+
 def _wide_strings(arena: Arena) -> Commands:
     """Few rows, each a text of many megabytes that packs to nothing."""
     run = arena.take("compacted")
@@ -923,6 +981,13 @@ CASES: dict[str, Callable[[Arena], Commands]] = {
     "a table of equal rows": _table_bomb,
     "a table whose footer lies": _lying_footer,
     "a table whose footer lies, padded": _padded_bomb,
+    "junk lifts the bound: tables": _junk_beside_bomb("junk.parquet", "node-0001/events.parquet"),
+    "junk lifts the bound: spools": _junk_beside_bomb("spool/1.spool", "spool/2-2.spool"),
+    "junk lifts the bound: journal": _junk_beside_bomb(JOURNAL_NAME, "junk.journal"),
+    "junk lifts the bound: fixes": _junk_beside_bomb("fix/1.jsonl"),
+    "junk lifts the bound: sound spools": _spools_beside_bomb,
+    "junk lifts the bound: traces": _traces_beside_bombs,
+    "a journal of millions of places": _journal_of_places,
     "a table of long texts": _wide_strings,
     "tables with nulls": _nulls_and_types,
     "tables of other types": _other_types,

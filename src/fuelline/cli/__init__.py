@@ -6,7 +6,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from fuelline.cli.bounded import read_apart
+from fuelline.cli.bounded import NO_MEMORY, read_apart
 from fuelline.cli.parser import build_parser
 from fuelline.cli.record.run import separate_job
 from fuelline.cli.saying import flush_streams, open_streams, say
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     except BaseException as error:  # data made to do harm; a panic of polars is no Exception
         if options.debug or "reads" not in options or isinstance(error, SystemExit):
             raise
-        code = _tell_unforeseen(error)
+        code = NO_MEMORY if isinstance(error, MemoryError) else _tell_unforeseen(error)
     flush_streams()
     return code
 

@@ -1,48 +1,47 @@
-"""Reading what others wrote, in a process that may not grow beyond reason.
+"""Reading what others wrote, in processes that may not grow beyond reason.
 
 A few kilobytes of Parquet, JSON or SQLite can ask for all the memory there is, and a damaged file
 can make a library abort. So the commands that read runs and traces do it in a child: a fork before
 anything heavy is loaded (2 ms), whose memory is looked at two hundred times a second (0.6 % of a
-core). What it may take follows from how much there is to read; what else lies beside it, as anybody
-could put there, does not count. If it takes more it is ended, and the user hears a sentence instead
-of losing the machine.
+core). How much it may take is the user's word alone: nothing that lies on the disk allows more, as
+anybody could have put it there. What is read is read in pieces, so that long runs fit as well.
+
+The kernel enforces a second limit on what one process asks for (RLIMIT_DATA): on a crowded machine
+the watchdog comes late, and a bomb gets 160 MB further in that time (bench/hostile.py). Whoever
+takes too much is ended, and the user hears a sentence instead of losing the machine.
 """
 
 from __future__ import annotations
 
 import os
-import re
+import resource
+import shlex
 import signal
-from itertools import islice
+import sys
 from typing import TYPE_CHECKING
 
+from fuelline.cli.frugal import save_memory, use_few_threads
 from fuelline.cli.saying import flush_streams, say
 from fuelline.schema.errors import FuellineError, InputError, RefusedError, UsageError
 from fuelline.schema.files import remove_drafts
-from fuelline.schema.run.run_folder import FIX_DIR, MANIFEST_FILE, PART_PREFIX, RUN_FILE, SPOOL_DIR
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 MEMORY_VARIABLE = "FUELLINE_MEMORY_MB"
-BASE_BYTES = 320 * 10**6
-"""For one process, whatever it reads; a diagnosis takes 100 to 200 MB. On a crowded machine the
-watchdog comes late, and a bomb gets 160 MB further (bench/hostile.py)."""
-TIMES_DISK = 32
-"""And so much more for each byte on the disk, as small tables are packed best."""
-AMPLE_BYTES = 10**9
-TIMES_LARGE = 12
-"""From `AMPLE_BYTES` on, no more than so much for each: 64 ranks over an hour take nine times their
-93 MB (bench/many_ranks.py), traces of 2 GB take 300 MB."""
-_MOST_ENTRIES = 10_000
-"""Looked at in a folder; somebody may have named the root of a disk."""
-_READ_IN_RUNS = re.compile(
-    rf"(?:{PART_PREFIX}[^/]*/)?(?:{RUN_FILE}|{MANIFEST_FILE}|[^/]+\.(?:parquet|journal)"
-    rf"|{SPOOL_DIR}/[^/]+\.spool|{FIX_DIR}/[^/]+\.jsonl)"
-)
-"""Names in a run's folder that a reader opens."""
+MOST_BYTES = 500 * 10**6
+"""For all processes of a command together, this one included: 64 ranks over an hour take 340 MB, a
+day with its journal 400, traces of 2 GB 350 (bench/many_ranks.py, day.py, trace_import.py)."""
+EACH_BYTES = 200 * 10**6
+"""For each process beyond two that the user lets import side by side."""
+MARGIN_BYTES = 40 * 10**6
+"""Below the limit a reader is ended: it goes on growing until that is done."""
+_LIBRARIES_BYTES = 80 * 10**6
+"""Of a process that are not its data: files that it has mapped, and this process."""
+_LEAST_DATA_BYTES = 250 * 10**6
+"""That the kernel lets one process ask for, so that it can load its libraries."""
+NO_MEMORY = 70
+"""How a reader ends that was refused memory; the watchdog says what that means."""
 _LOOK_SECONDS = 0.005
 _CHILDREN_EVERY = 20
 _PR_SET_PDEATHSIG = 1
@@ -56,11 +55,12 @@ _SI_KERNEL = 0x80
 def read_apart(options: argparse.Namespace) -> int | None:
     """None in the process that is to go on with the command; its exit code in the other.
 
-    Commands say by `reads` which paths they read and by `drafts` where they leave unfinished work.
+    Commands say by `reads` which paths they read, by `drafts` where they leave unfinished work and
+    by `processes` how many the user wants side by side.
     """
     if "reads" not in options:
         return None
-    limit = _Limit(options)
+    limit_bytes = _find_limit(options)
     flush_streams()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_PASSED_ON})
     parent_pid = os.getpid()
@@ -68,8 +68,31 @@ def read_apart(options: argparse.Namespace) -> int | None:
     if pid == 0:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _die_with(parent_pid)
+        save_memory()
+        if "processes" not in options:  # those choose for themselves
+            use_few_threads()
+        _bound_data(limit_bytes)
         return None
-    return _Watchdog(pid, limit, options).wait()
+    return _Watchdog(pid, limit_bytes, options).wait()
+
+
+def _find_limit(options: argparse.Namespace) -> int:
+    """What all processes together may take."""
+    set_bytes = _read_variable()
+    if set_bytes is not None:
+        return set_bytes
+    processes = options.processes(options) if "processes" in options else 1
+    return MOST_BYTES + EACH_BYTES * max(0, processes - 2)
+
+
+def _bound_data(limit_bytes: int) -> None:
+    """Let the kernel refuse what this process asks for beyond its limit."""
+    # An allocation that is refused ends the process; where in a library it was helps nobody.
+    os.environ["RUST_BACKTRACE"] = "0"
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = max(_LEAST_DATA_BYTES, limit_bytes - _LIBRARIES_BYTES)
+    if most == resource.RLIM_INFINITY or wanted < most:
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
 
 
 def _die_with(parent_pid: int) -> None:
@@ -79,42 +102,6 @@ def _die_with(parent_pid: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-class _Limit:
-    """What one process may take; looked up again before it is enforced, as a run may grow."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self._options = options
-        self._set_bytes = _read_variable()
-        self.disk_bytes = 0
-        self.bytes = 0
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Look at the disk."""
-        if self._set_bytes is not None:
-            self.bytes = self._set_bytes
-            return
-        try:
-            paths = self._options.reads(self._options)
-            self.disk_bytes = _count_bytes(paths, reads_all="reads_all" in self._options)
-        except (FuellineError, OSError):  # the command says what is wrong with the name
-            self.disk_bytes = 0
-        self.bytes = BASE_BYTES + _allow(self.disk_bytes)
-
-    def is_kept(self, taken_bytes: list[int]) -> bool:
-        """Whether all processes of the command together take no more than they may.
-
-        Those that import side by side each need a base, and share what the disk allows.
-        """
-        each_bytes = BASE_BYTES if self._set_bytes is None else self._set_bytes
-        together = self.bytes + each_bytes * (len(taken_bytes) - 1)
-        return max(taken_bytes) <= self.bytes and sum(taken_bytes) <= together
-
-
-def _allow(disk_bytes: int) -> int:
-    return min(TIMES_DISK * disk_bytes, max(AMPLE_BYTES, TIMES_LARGE * disk_bytes))
 
 
 def _read_variable() -> int | None:
@@ -129,45 +116,12 @@ def _read_variable() -> int | None:
     return int(word) * 10**6
 
 
-def _count_bytes(paths: Iterable[Path], *, reads_all: bool) -> int:
-    """What there is to read; holes do not count, and links in folders are not followed.
-
-    In a folder that is a run, or ought to be, only what a reader opens; with `reads_all` all files.
-    """
-    total = 0
-    for path in paths:
-        if path.is_file():
-            total += path.stat().st_blocks * 512
-        for found in islice(_walk(str(path), reads_all=reads_all), _MOST_ENTRIES):
-            if reads_all or _READ_IN_RUNS.fullmatch(os.path.relpath(found, path)):
-                total += _count_file(found)
-    return total
-
-
-def _walk(folder: str, *, reads_all: bool) -> Iterator[str]:
-    """What is in a folder and below, other folders included; of a run only those it has."""
-    for here, inner, names in os.walk(folder):
-        if not reads_all:
-            inner[:] = [name for name in inner if _RUN_FOLDER.match(name)]
-        yield from (os.path.join(here, name) for name in (*inner, *names))  # noqa: PTH118
-
-
-_RUN_FOLDER = re.compile(rf"{PART_PREFIX}|(?:{SPOOL_DIR}|{FIX_DIR})$")
-
-
-def _count_file(path: str) -> int:
-    try:
-        return os.lstat(path).st_blocks * 512
-    except OSError:
-        return 0
-
-
 class _Watchdog:
     """The parent of a process that reads."""
 
-    def __init__(self, pid: int, limit: _Limit, options: argparse.Namespace) -> None:
+    def __init__(self, pid: int, limit_bytes: int, options: argparse.Namespace) -> None:
         self._pid = pid
-        self._limit = limit
+        self._limit_bytes = limit_bytes
         self._options = options
         self._helpers: list[int] = []
         self._looks = 0
@@ -190,41 +144,44 @@ class _Watchdog:
 
     def _takes_too_much(self) -> bool:
         if self._looks % _CHILDREN_EVERY == 0:
-            self._helpers = _find_children(self._pid)
+            self._helpers = _find_descendants(self._pid)
         self._looks += 1
-        if self._limit.is_kept(self._measure()):
-            return False
-        self._limit.refresh()
-        return not self._limit.is_kept(self._measure())
-
-    def _measure(self) -> list[int]:
-        return [_resident_bytes(pid) for pid in (self._pid, *self._helpers)]
+        pids = (os.getpid(), self._pid, *self._helpers)
+        taken_bytes = sum(_resident_bytes(pid) for pid in pids)
+        return taken_bytes > self._limit_bytes - min(MARGIN_BYTES, self._limit_bytes // 2)
 
     def _end_it(self) -> int:
-        self._helpers = _find_children(self._pid)
-        for pid in (self._pid, *self._helpers):
+        for pid in (self._pid, *_find_descendants(self._pid)):
             _kill(pid)
         os.waitpid(self._pid, 0)
+        return self._tell_too_much()
+
+    def _tell_too_much(self) -> int:
         self._clean_up()
-        limit_mb, disk_mb = self._limit.bytes / 1e6, self._limit.disk_bytes / 1e6
-        beside = f", with {disk_mb:.1f} MB on the disk" if disk_mb else ""
         say(
-            f"reading {self._name()} took more than {limit_mb:.0f} MB of memory{beside}. It was "
-            "stopped and nothing was changed: such data is damaged, or made to do harm. If you "
-            f"trust it, `{MEMORY_VARIABLE}={4 * limit_mb:.0f} fuelline ...` with the same "
-            "arguments allows more."
+            f"reading {self._name()} took more than {self._limit_bytes / 1e6:.0f} MB of memory. It "
+            "was stopped and nothing was changed: the data is very large, damaged, or made to do "
+            f"harm. If you trust it, `{self._allow_more()}` allows more."
         )
         return InputError.exit_code
 
+    def _allow_more(self) -> str:
+        """The same command with more memory."""
+        words = shlex.join(["fuelline", *sys.argv[1:]])
+        return f"{MEMORY_VARIABLE}={4 * self._limit_bytes / 1e6:.0f} {words}"
+
     def _leave_like(self, code: int) -> int:
+        if code == NO_MEMORY:
+            return self._tell_too_much()
         if code >= 0:
             return code
         self._clean_up()
         if -code in _CRASHES:
             say(
                 f"reading {self._name()} crashed a library ({signal.Signals(-code).name}): the "
-                "data is damaged. Nothing was changed. Copy the data again, or record again with "
-                "`fuelline run`."
+                f"data is damaged, or asks for more than {self._limit_bytes / 1e6:.0f} MB of "
+                "memory. Nothing was changed. Copy the data again; if you trust it, "
+                f"`{self._allow_more()}` allows more."
             )
             return InputError.exit_code
         if -code == signal.SIGKILL:
@@ -252,8 +209,15 @@ class _Watchdog:
         return ", ".join(paths[:3]) + more
 
 
+def _find_descendants(pid: int) -> list[int]:
+    """The children of all threads of a process, and theirs."""
+    found: list[int] = []
+    for child in _find_children(pid):
+        found += [child, *_find_descendants(child)]
+    return found
+
+
 def _find_children(pid: int) -> list[int]:
-    """Of all threads of a process."""
     found: list[int] = []
     try:
         threads = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - a hundred times a second

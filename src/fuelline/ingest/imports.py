@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import resource
 import shutil
 import stat
 from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
 
 _PARALLEL_BYTES = 4 * 1024 * 1024
 """Less than this is imported sooner than a second process starts."""
+_SIDE_BY_SIDE = 2
+"""Processes, unless the user wants more: each takes up to 140 MB (bench/trace_import.py), and what
+all of them may take together does not depend on the machine."""
+_MOST_DATA_BYTES = 200 * 10**6
+"""That the kernel gives each of them."""
 _LOOK_SECONDS = 0.1
 
 
@@ -144,8 +151,8 @@ def _read_all(
     advance: Callable[[int], None],
 ) -> list[_Read]:
     """Every source by itself; the order of the results is that of the sources."""
-    cores = len(os.sched_getaffinity(0)) if jobs is None else jobs
-    workers = min(cores, len(sources))
+    cores = len(os.sched_getaffinity(0))
+    workers = min(min(cores, _SIDE_BY_SIDE) if jobs is None else jobs, len(sources))
     size = sum(path.stat().st_size for path in sources)
     if workers < 2 or size < _PARALLEL_BYTES:
         return [
@@ -162,6 +169,12 @@ def _read_all(
         try:
             _watch(waiting, counter, advance)
             return [future.result() for future in waiting]
+        except BrokenProcessPool:
+            raise InputError(
+                f"a process that read one of these {len(sources)} files crashed: the file is "
+                "damaged, or asks for too much memory. Nothing was imported. With `--jobs 1` they "
+                "are read one after the other, with more memory for each."
+            ) from None
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -185,6 +198,9 @@ _counter: list[Synchronized[int]] = []
 
 def _count_into(counter: Synchronized[int]) -> None:
     _counter[:] = [counter]
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if most == resource.RLIM_INFINITY or most > _MOST_DATA_BYTES:
+        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_DATA_BYTES, most))
 
 
 def _count(size_bytes: int) -> None:

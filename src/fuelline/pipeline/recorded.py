@@ -24,6 +24,7 @@ from fuelline.signals import (
     find_reason,
     find_unseen,
     measure_devices,
+    sum_parts,
     view_host,
     why_no_steps,
 )
@@ -148,20 +149,21 @@ def _explain(
     recordings: Hosts, hosts: list[HostView], comparison: Comparison, culprit: Culprit
 ) -> Culprit:
     late = {each.rank for each in comparison.facts.culprits} - {culprit.rank}
-    segments_by_rank: dict[int, StepSegments] = {}
+    sums: dict[int, dict[str, float]] = {}
     for number, host in enumerate(hosts):
         for trainer in host.trainers:
-            is_wanted = trainer.rank == culprit.rank or len(segments_by_rank) < MOST_COMPARED
+            is_wanted = trainer.rank == culprit.rank or len(sums) < MOST_COMPARED
             if not is_wanted or trainer.rank is None or trainer.rank in late:
                 continue
             timeline = recordings.read(number)
             segments = cut_segments(timeline, trainer)
             if segments is None:
                 continue
-            segments_by_rank[trainer.rank] = segments.shifted(host.offset.shift_ns)
+            shifted = segments.shifted(host.offset.shift_ns)
+            sums[trainer.rank] = sum_parts(comparison, culprit, shifted)
             if trainer.rank == culprit.rank:
                 culprit = msgspec.structs.replace(culprit, own=measure(timeline, trainer, segments))
-    return find_reason(comparison, segments_by_rank, culprit)
+    return find_reason(sums, culprit)
 
 
 def segment_judged(run_dir: Path) -> StepSegments | None:

@@ -7,8 +7,13 @@ from fuelline.schema.lazily import load_lazily
 if TYPE_CHECKING:
     from fuelline.signals.devices.devices import measure_devices
     from fuelline.signals.feeding import answer_feed, measure_feed
-    from fuelline.signals.ranks.hosts import HostView, align_hosts, count_ranks_beside, view_host
-    from fuelline.signals.ranks.lateness import Comparison, compare_ranks, find_reason
+    from fuelline.signals.ranks.hosts import (
+        HostView,
+        align_hosts,
+        count_ranks_beside,
+        view_host,
+    )
+    from fuelline.signals.ranks.lateness import Comparison, compare_ranks, find_reason, sum_parts
     from fuelline.signals.ranks.unseen import find_unseen, why_no_steps
 
 __all__ = [
@@ -22,6 +27,7 @@ __all__ = [
     "find_unseen",
     "measure_devices",
     "measure_feed",
+    "sum_parts",
     "view_host",
     "why_no_steps",
 ]
@@ -39,6 +45,7 @@ __getattr__ = load_lazily(
         "find_unseen": "ranks.unseen",
         "measure_devices": "devices.devices",
         "measure_feed": "feeding",
+        "sum_parts": "ranks.lateness",
         "view_host": "ranks.hosts",
         "why_no_steps": "ranks.unseen",
     },

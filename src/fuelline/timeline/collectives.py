@@ -1,4 +1,4 @@
-"""Meetings: collectives matched across ranks, with who came when. Pure lookups, no verdict.
+"""Collectives matched across ranks, with who came when. Pure lookups, no verdict.
 
 A collective has the same group, kind and number on every rank. What counts is the *arrival*: the
 durations of a phase are made equal by the collective that ends it. A rank that arrives before the
@@ -61,31 +61,44 @@ def find_arrivals(timeline: Timeline, trainers: Sequence[Trainer]) -> pl.DataFra
     | group | op | number | size_bytes | ranks | open_ns_0 | arrive_ns_0 | done_ns_0 | ... |
 
     From `open_ns` on a rank may have sent: gradients are sent while backward still runs. Ranks are
-    columns because an hour of 64 ranks has five million arrivals at a tenth as many meetings.
+    columns because an hour of 64 ranks has five million arrivals at a tenth as many collectives.
     """
-    ranks = pl.DataFrame(
-        [(each.pid, each.rank) for each in trainers if each.rank is not None],
-        schema={"pid": pl.Int32, "rank": pl.Int32},
-        orient="row",
+    # One rank at a time: what is needed on the way is several times what is left of it.
+    pids: dict[int, list[int]] = {}
+    for trainer in trainers:
+        if trainer.rank is not None:
+            pids.setdefault(trainer.rank, []).append(trainer.pid)
+    return _join(
+        came.select(*KEY, "size_bytes", "ranks", pl.col(MOMENTS).name.suffix(f"_{rank}"))
+        for rank in sorted(pids)
+        if (came := _arrivals_of(timeline, pids[rank])).height
     )
-    events = (
+
+
+def _arrivals_of(timeline: Timeline, pids: list[int]) -> pl.DataFrame:
+    """One row a collective of one rank, in the order of its arrivals; restarted, it is others."""
+    collectives = (
         timeline.table("events")
+        .lazy()
         .filter(
-            pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])
+            pl.col("pid").is_in(pids)
+            & pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])
             & (pl.col("d") >= 0)
             & (pl.col("flags").cast(pl.Int64) & int(Flag.ERROR) == 0)
         )
-        .join(ranks, on="pid")
-        .rename({"a": "op", "b": "size_bytes", "c": "group", "d": "number", "e": "ranks"})
-        .with_columns(arrive_ns=pl.col("start_ns"), done_ns=pl.col("start_ns") + pl.col("dur_ns"))
+        .select(
+            "kind",
+            op="a",
+            size_bytes="b",
+            group="c",
+            number="d",
+            ranks="e",
+            arrive_ns="start_ns",
+            done_ns=pl.col("start_ns") + pl.col("dur_ns"),
+        )
+        .collect()
     )
-    came = _with_waits_for_handles(events)
-    opened = _with_backward(timeline, ranks, came)
-    each_rank = opened.partition_by("rank", as_dict=True, include_key=False)
-    return _join(
-        frame.select(*KEY, "size_bytes", "ranks", pl.col(MOMENTS).name.suffix(f"_{rank}"))
-        for (rank,), frame in sorted(each_rank.items())
-    )
+    return _with_backward(timeline, pids, _with_waits_for_handles(collectives))
 
 
 def _with_waits_for_handles(events: pl.DataFrame) -> pl.DataFrame:
@@ -94,8 +107,8 @@ def _with_waits_for_handles(events: pl.DataFrame) -> pl.DataFrame:
     waits = events.filter(pl.col("kind") == Kind.COLLECTIVE_WAIT)
     if not waits.height:
         return came
-    ends = waits.group_by(*KEY, "rank").agg(waited_ns=pl.col("done_ns").max())
-    return came.join(ends, on=[*KEY, "rank"], how="left").with_columns(
+    ends = waits.group_by(*KEY).agg(waited_ns=pl.col("done_ns").max())
+    return came.join(ends, on=KEY, how="left").with_columns(
         done_ns=pl.max_horizontal("done_ns", "waited_ns")
     )
 
@@ -115,13 +128,14 @@ def _join_two(one: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
     ).drop("size_bytes_more", "ranks_more")
 
 
-def _with_backward(timeline: Timeline, ranks: pl.DataFrame, came: pl.DataFrame) -> pl.DataFrame:
+def _with_backward(timeline: Timeline, pids: list[int], came: pl.DataFrame) -> pl.DataFrame:
     backward = (
         timeline.table("events")
-        .filter(pl.col("kind") == Kind.BACKWARD)
-        .join(ranks, on="pid")
-        .select("rank", pl.col("start_ns").alias("backward_ns"))
+        .lazy()
+        .filter(pl.col("pid").is_in(pids) & (pl.col("kind") == Kind.BACKWARD))
+        .select(backward_ns="start_ns")
         .sort("backward_ns")
+        .collect()
     )
     open_ns = (
         pl.when(pl.col("op") == int(Collective.GRADIENTS))
@@ -130,15 +144,13 @@ def _with_backward(timeline: Timeline, ranks: pl.DataFrame, came: pl.DataFrame) 
     )
     return (
         came.sort("arrive_ns")
-        .join_asof(
-            backward, left_on="arrive_ns", right_on="backward_ns", by="rank", check_sortedness=False
-        )
+        .join_asof(backward, left_on="arrive_ns", right_on="backward_ns")
         .with_columns(open_ns=open_ns)
     )
 
 
 def match_collectives(hosts: Sequence[pl.DataFrame]) -> MatchedCollectives:
-    """The meetings of which at least two ranks were recorded, on whatever hosts."""
+    """The collectives of which at least two ranks were recorded, on whatever hosts."""
     joined = _join(hosts)
     ranks = sorted(int(found[1]) for name in joined.columns if (found := _ARRIVAL.fullmatch(name)))
     if not ranks:

@@ -17,6 +17,8 @@ _TRAINED_SHARE = 0.1
 that have batches of it end with one: an epoch of a validation loader mostly does not."""
 _COMPANION_SHARE = 0.5
 """Of the stretches that feed a step: a loader with a batch in so many feeds the steps as well."""
+_TOLD_BY = (Kind.NEXT, Kind.BACKWARD, Kind.OPTIMIZER, Kind.WORKER)
+"""Events that tell who trains."""
 _FAIR_SHARE = 0.1
 """Without an optimizer: of the batches of the busiest loader."""
 
@@ -43,9 +45,13 @@ class Trainer:
 
 def find_trainers(timeline: Timeline) -> list[Trainer]:
     """Every process that ran optimizer steps, else that took batches; by rank, then by steps."""
-    events = timeline.table("events")
-    workers = events.filter(pl.col("kind") == Kind.WORKER)["c"].unique()
-    own = events.filter(~pl.col("pid").is_in(workers.implode()))
+    events = timeline.table("events").lazy()
+    workers = events.filter(pl.col("kind") == Kind.WORKER).select("c").collect()["c"].unique()
+    own = (
+        events.filter(pl.col("kind").is_in(_TOLD_BY) & ~pl.col("pid").is_in(workers.implode()))
+        .select("pid", "tid", "kind", "flags", "start_ns", "a", "b", "c")
+        .collect()
+    )
     ranks = {facts.pid: facts.rank for facts in timeline.processes}
     kinds: tuple[tuple[Kind, Literal["train", "batch"]], ...] = (
         (Kind.OPTIMIZER, "train"),

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
-from fuelline.cli.bounded import (
-    BASE_BYTES,
-    MEMORY_VARIABLE,
-    TIMES_DISK,
-    _count_bytes,
-    _Limit,
-    _walk,
-)
+from fuelline.cli.bounded import EACH_BYTES, MEMORY_VARIABLE, MOST_BYTES, _find_limit
 from fuelline.cli.store import HOME_VARIABLE
 from tests.unit.ingest.remains import write_run
 
@@ -85,56 +78,52 @@ def test_a_parquet_bomb_is_refused_by_what_it_claims(tmp_path: Path, bomb: Path)
     assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
 
 
-def limit(*paths: Path, **more: bool) -> _Limit:
-    return _Limit(argparse.Namespace(reads=lambda _: paths, **more))
-
-
 MEGABYTE = b"x" * 10**6
 
 
-def test_what_lies_beside_a_run_does_not_lift_its_bound(tmp_path: Path) -> None:
-    write_run(tmp_path)
-    before = limit(tmp_path)
-    assert BASE_BYTES < before.bytes < BASE_BYTES + TIMES_DISK * 10**6
-    for name in ("junk", "run.json.bak", "spool/junk", "zoom/trace.json", "node-1/spool/a/b.spool"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(MEGABYTE)
-    assert limit(tmp_path).bytes == before.bytes
-    for name in ("node-1/run.json", "node-1/spool/2.spool", "fix/3.jsonl", "events.parquet"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(MEGABYTE)
-    assert limit(tmp_path).bytes >= before.bytes + TIMES_DISK * 4 * 10**6
+@pytest.mark.parametrize(
+    "name",
+    ["events.parquet", "spool/2.spool", "observer.journal", "fix/3.jsonl", "node-1/run.json"],
+)
+def test_nothing_that_lies_in_a_run_lifts_its_bound(tmp_path: Path, name: str) -> None:
+    run = write_run(tmp_path / "run")
+    (run / name).parent.mkdir(exist_ok=True)
+    (run / name).write_bytes(60 * MEGABYTE)
+    options = argparse.Namespace(reads=lambda _: [run])
+    assert _find_limit(options) == MOST_BYTES == 500 * 10**6
 
 
-def test_all_files_of_a_folder_of_traces_count(tmp_path: Path) -> None:
-    (tmp_path / "a/b").mkdir(parents=True)
-    (tmp_path / "a/b/trace.pt").write_bytes(MEGABYTE)
-    assert _count_bytes([tmp_path], reads_all=True) >= 10**6
-    assert _count_bytes([tmp_path / "a/b/trace.pt"], reads_all=True) >= 10**6
-
-
-def test_much_data_does_not_allow_all_the_memory_there_is(tmp_path: Path) -> None:
-    (tmp_path / "events.parquet").write_bytes(60 * MEGABYTE)
-    assert limit(tmp_path).bytes < 1_400 * 10**6
-
-
-def test_folders_that_no_run_has_are_not_walked(tmp_path: Path) -> None:
-    (tmp_path / "lib/deep").mkdir(parents=True)
-    (tmp_path / "spool").mkdir()
-    (tmp_path / "lib/deep/file").touch()
-    (tmp_path / "spool/1.spool").touch()
-    found = [os.path.relpath(path, tmp_path) for path in _walk(str(tmp_path), reads_all=False)]
-    assert found == ["spool", "spool/1.spool"]
-
-
-def test_processes_together_take_no_more_than_a_base_each_and_what_the_disk_allows(
-    tmp_path: Path,
+def test_the_user_allows_more_by_the_variable_or_by_more_processes(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one = limit(tmp_path)
-    assert one.is_kept([BASE_BYTES])
-    assert not one.is_kept([BASE_BYTES + 1])
-    assert one.is_kept([BASE_BYTES, BASE_BYTES])
-    (tmp_path / "events.parquet").write_bytes(10 * MEGABYTE)
-    more = limit(tmp_path)
-    assert more.is_kept([more.bytes, BASE_BYTES])
-    assert not more.is_kept([more.bytes, more.bytes])
+    def limit(jobs: int) -> int:
+        return _find_limit(argparse.Namespace(processes=lambda _: jobs))
+
+    assert limit(1) == limit(2) == MOST_BYTES
+    assert limit(8) == MOST_BYTES + 6 * EACH_BYTES
+    monkeypatch.setenv(MEMORY_VARIABLE, "4000")
+    assert limit(8) == 4000 * 10**6
+
+
+ASK = f"""
+import sys
+from fuelline.cli.bounded import _bound_data
+_bound_data({MOST_BYTES})
+import polars as pl
+pl.repeat(1, int(sys.argv[1]), dtype=pl.Int64, eager=True)
+"""
+
+
+@pytest.mark.parametrize(("rows", "is_given"), [(10**6, True), (10**8, False)])
+def test_the_kernel_refuses_what_a_late_watchdog_would_not_see(rows: int, is_given: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, str(rows)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode == 0) is is_given
+    assert "stack backtrace:" not in done.stderr
+
+
+def test_a_refusal_names_the_command_that_allows_more(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "one")
+    done = fuelline(tmp_path, "diagnose", "one", "--json", **{MEMORY_VARIABLE: "20"})
+    assert f"`{MEMORY_VARIABLE}=80 fuelline diagnose one --json`" in done.stderr

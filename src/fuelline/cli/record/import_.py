@@ -44,12 +44,14 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="read what there is of files that were cut short (default: refuse them)",
     )
     parser.add_argument(
-        "--jobs", type=int, help="processes, one a file at a time (default: one a core)"
+        "--jobs",
+        type=int,
+        help="processes, one a file at a time; each beyond two may take 200 MB more (default: two)",
     )
     parser.set_defaults(
         act=act,
         reads=lambda options: options.trace,
-        reads_all=True,
+        processes=lambda options: options.jobs or 1,
         drafts=lambda options: [options.output.parent if options.output else runs_folder()],
     )
 

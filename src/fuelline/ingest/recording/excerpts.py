@@ -139,16 +139,18 @@ def cut_events(events: pl.DataFrame, excerpts: Excerpts) -> pl.DataFrame:
     | 3        | 2      |  ->  | 3        | 2      |
     | 8        | 40     |      | 8        | 10     |   2 of the first excerpt, 8 of the second
     """
-    placed = _placed(events, excerpts)
+    placed = _placed(events, excerpts).with_row_index("row")
     # What began between two excerpts now begins with the second, in the order in which it did; of
-    # what also ended there a nanosecond is left.
+    # what also ended there a nanosecond is left. Few do: to number all events is ten times slower.
     is_early = pl.col("is_cut") & ~pl.col("begins")
-    number = is_early.cum_sum().over("tid", "from_ns", order_by="start_ns")
-    from_ns = pl.col("from_ns") + pl.when(is_early).then(number - 1).otherwise(0)
-    least_ns = pl.when(is_early).then(from_ns + 1).otherwise("until_ns")
-    return placed.with_columns(
-        from_ns=from_ns, until_ns=pl.max_horizontal("until_ns", least_ns)
-    ).select(*_on_their_clock(events.columns))
+    number = pl.int_range(pl.len()).over("tid", "from_ns", order_by="start_ns")
+    early = (
+        placed.filter(is_early)
+        .with_columns(from_ns=pl.col("from_ns") + number)
+        .with_columns(until_ns=pl.max_horizontal("until_ns", pl.col("from_ns") + 1))
+    )
+    in_order = pl.concat([placed.filter(~is_early), early]).sort("row")
+    return in_order.select(*_on_their_clock(events.columns))
 
 
 def _placed(events: pl.DataFrame, excerpts: Excerpts) -> pl.DataFrame:
@@ -207,9 +209,22 @@ def fold_tables(tables: Mapping[str, pl.DataFrame], excerpts: Excerpts) -> dict[
     }
 
 
-def fold_limits(limits: Sequence[Limits], excerpts: Excerpts) -> list[Limits]:
-    """Likewise."""
-    return [msgspec.structs.replace(each, at_ns=excerpts.fold(each.at_ns)) for each in limits]
+def shift_tables(tables: Mapping[str, pl.DataFrame], shift_ns: int) -> dict[str, pl.DataFrame]:
+    """All tables on a clock that is ahead by so much."""
+    names = (*_TIMES, "start_ns")
+    return {
+        name: frame.with_columns(
+            pl.col(column) + shift_ns for column in names if column in frame.columns
+        )
+        for name, frame in tables.items()
+    }
+
+
+def fold_limits(limits: Sequence[Limits], excerpts: Excerpts, shift_ns: int = 0) -> list[Limits]:
+    """Likewise, of limits."""
+    return [
+        msgspec.structs.replace(each, at_ns=excerpts.fold(each.at_ns) + shift_ns) for each in limits
+    ]
 
 
 def _fold(at_ns: pl.Expr, excerpts: Excerpts) -> pl.Expr:

@@ -24,6 +24,7 @@ import polars as pl
 
 from fuelline.ingest.parquet import DAMAGE, SUFFIX, brief, read_table
 from fuelline.ingest.recording.gather import Remains, find_last_write, gather
+from fuelline.ingest.recording.thinning import BoundedTable, state_joined
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError, NotARecordingError
 from fuelline.schema.files import (
@@ -206,7 +207,9 @@ def _compact(run_dir: Path, run: RunFacts) -> Timeline:
     )
     write_file(run_dir / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(manifest)))
     _remove_raw(run_dir)
-    return _timeline(run, remains)
+    # Read again: pieces of spools and journal hold on to more memory than the tables need.
+    del remains
+    return _load_compacted(run_dir)
 
 
 def _remove_raw(run_dir: Path) -> None:
@@ -286,18 +289,20 @@ def read_manifest(run_dir: Path) -> Manifest:
 
 def _load_compacted(run_dir: Path) -> Timeline:
     manifest = read_manifest(run_dir)
-    tables = {
-        name: _read_table(run_dir, name, facts)
-        for name, facts in manifest.tables.items()
-        if name in TABLES
-    }
+    tables: dict[str, pl.DataFrame] = {}
+    bounded: list[BoundedTable] = []
+    for name, facts in manifest.tables.items():
+        if name in TABLES:
+            bounded.append(BoundedTable(name))
+            bounded[-1].add(_read_table(run_dir, name, facts))
+            tables[name] = bounded[-1].frame()
     return Timeline(
         run=manifest.run,
         tables=tables,
         loaders=tuple(manifest.loaders),
         processes=tuple(manifest.processes),
         limits=tuple(manifest.limits),
-        blindspots=(*manifest.run.blindspots, *manifest.blindspots),
+        blindspots=(*manifest.run.blindspots, *manifest.blindspots, *state_joined(bounded)),
         source_lines=manifest.source_lines,
         devices=tuple(manifest.devices),
         excerpts=manifest.excerpts,

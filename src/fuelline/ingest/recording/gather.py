@@ -21,17 +21,19 @@ from fuelline.ingest.recording.excerpts import (
     has_too_many,
     state_excerpts,
 )
+from fuelline.ingest.recording.journal import read_journal
 from fuelline.ingest.recording.spool import LONGEST_NS, count_records, read_moments, read_spool
+from fuelline.ingest.recording.thinning import state_joined
 from fuelline.schema import wire
 from fuelline.schema.errors import InputError, NewerRecordingError
 from fuelline.schema.files import list_below, read_below
 from fuelline.schema.foreign import decode_json
 from fuelline.schema.run import samples
-from fuelline.schema.run.journal import decode_frames
 from fuelline.schema.run.recording import SPOOL_DIR, Blindspot, LoaderFacts, ProcessFacts
-from fuelline.timeline.tables import TABLES, empty_table, is_possible
+from fuelline.timeline.tables import empty_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from fuelline.ingest.recording.spool import SpoolContent
@@ -46,8 +48,6 @@ Linux notes the change of a page when it is written to disk, within 35 s by defa
 (vm.dirty_expire_centisecs)."""
 _SPOOL = "the spool "
 _DAMAGED = "damaged"
-_MOST_JOURNAL_BYTES = 16 << 30
-"""Of a month; what it takes in memory the command line bounds by what lies on the disk."""
 _MOST_NOTE_BYTES = 64 * 1024
 _MOST_NOTES = 100
 """Processes that tell why something of ours could not be put into them; a job of many says it once
@@ -184,7 +184,7 @@ def _read_note(run_dir: Path, name: str) -> str:
 
 
 def _gather_spools(paths: list[Path], remains: Remains, within_ns: tuple[int, int] | None) -> None:
-    frames = [empty_table("events")]
+    frames: dict[int, list[pl.DataFrame]] = {}
     for path in paths:
         try:
             content = read_spool(path, within_ns, remains.excerpts)
@@ -195,10 +195,13 @@ def _gather_spools(paths: list[Path], remains: Remains, within_ns: tuple[int, in
             remains.blindspots.append(unreadable_spool(path.name, error))
             continue
         if content is not None:
-            frames.append(content.events.filter(~pl.col("kind").is_in(_NOTES)))
+            events = content.events.filter(~pl.col("kind").is_in(_NOTES))
+            frames.setdefault(content.pid, []).append(events)
             _note_process(content, remains)
             _note_damage(path, content, remains)
-    remains.tables["events"] = pl.concat(frames).sort("pid", "tid", "start_ns")
+    # Process by process: to sort all events at once takes twice their memory.
+    in_order = [pl.concat(frames.pop(pid)).sort("tid", "start_ns") for pid in sorted(frames)]
+    remains.tables["events"] = pl.concat([empty_table("events"), *in_order])
 
 
 def _list_spools(folder: Path, remains: Remains) -> list[Path]:
@@ -315,54 +318,41 @@ def _append_new(blindspots: list[Blindspot], found: Blindspot | None) -> None:
 
 
 def _gather_journal(run_dir: Path, remains: Remains) -> None:
-    rows, problem = _read_journal(run_dir, remains)
-    if not rows:
+    journal = read_journal(run_dir)
+    if not journal.has_rows:
         remains.blindspots.append(
             Blindspot(
                 what="thread states, host and cgroup counters",
-                why=problem or "the observer left nothing behind",
+                why=journal.problem or "the observer left nothing behind",
                 forbids="telling slow storage from slow CPU, and any cause outside the job",
             )
         )
-    by_kind: dict[type[msgspec.Struct], list[Any]] = {}
-    for row in rows:
-        by_kind.setdefault(type(row), []).append(row)
-    for name, kind in _ROW_TABLES.items():
-        remains.tables[name] = _frame(name, by_kind.get(kind, []))
-    remains.tables["host"] = _host_frame(by_kind.get(samples.HostSample, []))
-    remains.tables["devices"] = _device_frame(by_kind.get(samples.DeviceSample, []))
-    _leave_out_impossible(remains)
-    remains.source_lines = choose_lines(
-        remains.tables["stacks"], by_kind.get(samples.SourceLine, [])
-    )
-    remains.limits = by_kind.get(samples.Limits, [])
-    last_seen = {row.device: row for row in by_kind.get(samples.DeviceSeen, [])}
-    remains.devices = list(last_seen.values())
-    for blind in by_kind.get(samples.Blind, []):
+    remains.is_damaged |= journal.problem is not None or bool(journal.impossible)
+    if journal.damaged:
+        remains.blindspots.append(damaged_frames(journal.damaged))
+    remains.tables |= {name: table.frame() for name, table in journal.tables.items()}
+    for name, number in journal.impossible.items():
+        remains.blindspots.append(impossible_rows(name, number))
+    remains.source_lines = choose_lines(remains.tables["stacks"], journal.lines)
+    remains.limits = journal.limits
+    remains.devices = list(journal.devices.values())
+    for blind in journal.blinds:
         spot = Blindspot(what=blind.what, why=blind.why, forbids=blind.forbids)
         _append_new(remains.blindspots, spot)
+    remains.blindspots += state_joined(journal.tables.values())
 
 
-def _leave_out_impossible(remains: Remains) -> None:
-    """Rows that the observer cannot have written: damage that a checksum was made for."""
-    for name in (*_ROW_TABLES, "host", "devices"):
-        frame = remains.tables[name]
-        kept = frame.filter(is_possible(frame)) if frame.height else frame
-        if kept.height < frame.height:
-            remains.is_damaged = True
-            remains.tables[name] = kept
-            remains.blindspots.append(
-                Blindspot(
-                    what=f"{frame.height - kept.height} rows of the observer's journal ({name})",
-                    why=f"{_DAMAGED}: values are missing or out of range",
-                    forbids="what the observer saw at those moments",
-                )
-            )
+def impossible_rows(name: str, number: int) -> Blindspot:
+    """What rows cost that the observer cannot have written: damage that a checksum was made for."""
+    return Blindspot(
+        what=f"{number} rows of the observer's journal ({name})",
+        why=f"{_DAMAGED}: values are missing or out of range",
+        forbids="what the observer saw at those moments",
+    )
 
 
-def choose_lines(stacks: pl.DataFrame, lines: list[samples.SourceLine]) -> dict[str, str]:
+def choose_lines(stacks: pl.DataFrame, texts: Mapping[str, str]) -> dict[str, str]:
     """Map `file:line` to source text for the frames that were seen most often."""
-    texts = {f"{line.file}:{line.line}": line.text for line in lines}
     frequent = (
         stacks.select("frames", "count")
         .explode("frames")
@@ -376,79 +366,3 @@ def choose_lines(stacks: pl.DataFrame, lines: list[samples.SourceLine]) -> dict[
         if found and found["place"] in texts and len(chosen) < MOST_LINES:
             chosen[found["place"]] = texts[found["place"]]
     return chosen
-
-
-def _read_journal(run_dir: Path, remains: Remains) -> tuple[list[samples.Row], str | None]:
-    """The rows, and what kept others from being read.
-
-    A last frame that was cut off is no damage: the observer was killed.
-    """
-    try:
-        decoded = decode_frames(read_below(run_dir, samples.JOURNAL_NAME, _MOST_JOURNAL_BYTES))
-    except FileNotFoundError:
-        return [], None
-    except OSError as error:
-        remains.is_damaged = True
-        return [], f"{samples.JOURNAL_NAME} cannot be read ({error.strerror})"
-    if not decoded.damaged:
-        return decoded.rows, None
-    remains.is_damaged = True
-    remains.blindspots.append(damaged_frames(decoded.damaged))
-    return decoded.rows, f"{samples.JOURNAL_NAME} is damaged"
-
-
-_ROW_TABLES: dict[str, type[msgspec.Struct]] = {
-    "states": samples.ThreadState,
-    "places": samples.Place,
-    "clocks": samples.ThreadClock,
-    "processes": samples.ProcessClock,
-    "seen": samples.ProcessSeen,
-    "stacks": samples.StackSample,
-    "others": samples.OtherProcess,
-    "device_processes": samples.DeviceProcess,
-}
-
-
-def _frame(name: str, rows: list[Any]) -> pl.DataFrame:
-    return _columns(name, [msgspec.structs.astuple(row) for row in rows])
-
-
-def _host_frame(rows: list[samples.HostSample]) -> pl.DataFrame:
-    cells = [(row.at_ns, name, float(value)) for row in rows for name, value in row.values.items()]
-    return _columns("host", cells)
-
-
-def _device_frame(rows: list[samples.DeviceSample]) -> pl.DataFrame:
-    cells = [
-        (row.at_ns, row.device, name, float(value))
-        for row in rows
-        for name, value in row.values.items()
-    ]
-    return _columns("devices", cells)
-
-
-def _columns(name: str, cells: list[tuple[Any, ...]]) -> pl.DataFrame:
-    """Rows to columns; handing polars whole columns is ten times as fast as rows."""
-    if not cells:
-        return empty_table(name)
-    kinds = TABLES[name].items()
-    columns = zip(*cells, strict=True)
-    return pl.DataFrame(
-        [
-            _series(column, values, kind)
-            for (column, kind), values in zip(kinds, columns, strict=True)
-        ]
-    )
-
-
-def _series(name: str, values: tuple[Any, ...], kind: pl.DataType) -> pl.Series:
-    """A column; what does not fit its type is null."""
-    try:
-        return pl.Series(name, values, kind)
-    except (OverflowError, TypeError, pl.exceptions.PolarsError):
-        return pl.Series(name, [_fitting(value) for value in values], kind, strict=False)
-
-
-def _fitting(value: Any) -> Any:
-    """Polars fails over whole numbers of more than 64 bits, strict or not."""
-    return None if isinstance(value, int) and abs(value) >= 1 << 63 else value

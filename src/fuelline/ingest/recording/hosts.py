@@ -10,6 +10,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from fuelline.ingest.recording.folder import read_recording
+from fuelline.ingest.recording.run_excerpts import choose_share, take_share
 from fuelline.schema.errors import InputError
 from fuelline.schema.files import list_below
 from fuelline.schema.run.recording import PART_PREFIX, Blindspot
@@ -44,11 +45,13 @@ def _is_folder(path: Path) -> bool:
 class Hosts:
     """The recordings of a run's hosts, the lowest number first, each read when it is asked for.
 
-    The last one stays in memory; a run on one host is read once.
+    The last one stays in memory; a run on one host is read once. Of very many ranks the same
+    excerpts of all are read.
     """
 
     def __init__(self, run_dir: Path) -> None:
         self._parts = find_parts(run_dir) or [run_dir]
+        self._share = choose_share(self._parts)
         self._kept: tuple[Path, Timeline] | None = None
         self.lost: list[Blindspot] = []
         """Parts that could not be read, once all of them were tried."""
@@ -71,12 +74,17 @@ class Hosts:
         """One of those that could be read, by its place among them."""
         part = self._parts[number]
         if self._kept is None or self._kept[0] != part:
-            self._kept = part, read_recording(part)
+            self._kept = part, self._read(part)
         return self._kept[1]
+
+    def _read(self, part: Path) -> Timeline:
+        self._kept = None  # two at a time would be one too many
+        timeline = read_recording(part)
+        return timeline if self._share is None else take_share(timeline, self._share)
 
     def _try(self, part: Path) -> Timeline | InputError:
         try:
-            self._kept = part, read_recording(part)
+            self._kept = part, self._read(part)
         except InputError as error:
             return error
         return self._kept[1]

@@ -9,7 +9,7 @@ are counted, so that a reader can say what is missing.
 import re
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -48,20 +48,37 @@ def encode_frame(rows: Sequence[Row]) -> bytes:
 
 def decode_frames(journal: bytes) -> Decoded:
     """All rows of a journal that are whole; never raises on damaged input."""
-    rows: list[Row] = []
-    damaged = offset = 0
-    search = _Search(journal)
-    while offset < len(journal):
-        start = search.find(offset)
-        if start is None:
-            torn = len(journal) - offset if _is_cut_off(journal, offset) else 0
-            return Decoded(rows=rows, damaged=damaged + (not torn), torn_bytes=torn)
-        end = _frame_end(journal, start)
-        batch = _decode_payload(journal[start + HEADER.size : end])
-        damaged += (start > offset) + (batch is None)
-        rows += batch or []
-        offset = end
-    return Decoded(rows=rows, damaged=damaged, torn_bytes=0)
+    pieces = list(decode_pieces([journal], len(journal)))
+    return Decoded(
+        rows=[row for piece in pieces for row in piece.rows],
+        damaged=sum(piece.damaged for piece in pieces),
+        torn_bytes=pieces[-1].torn_bytes,
+    )
+
+
+def decode_pieces(pieces: Iterable[bytes], size_bytes: int) -> Iterator[Decoded]:
+    """The same of a journal that comes in pieces, which may end anywhere: one `Decoded` for each.
+
+    A last one says how it ended. The memory that this takes is that of a piece and a frame.
+    """
+    search = _Search(size_bytes)
+    rest, is_damage = b"", False
+    for piece in pieces:
+        journal, offset, damaged = rest + piece, 0, 0
+        rows: list[Row] = []
+        while (start := search.find(journal, offset)) is not None:
+            end = _frame_end(journal, start)
+            batch = _decode_payload(journal[start + HEADER.size : end])
+            damaged += (start > offset and not is_damage) + (batch is None)
+            rows += batch or []
+            offset, is_damage = end, False
+        # A frame may end in the next piece, unless it would have to be longer than any.
+        begins = max(offset, len(journal) - MAX_FRAME_BYTES - HEADER.size)
+        damaged += begins > offset and not is_damage
+        rest, is_damage = journal[begins:], is_damage or begins > offset
+        yield Decoded(rows=rows, damaged=damaged, torn_bytes=0)
+    torn = len(rest) if rest and not is_damage and _is_cut_off(rest, 0) else 0
+    yield Decoded(rows=[], damaged=bool(rest) and not is_damage and not torn, torn_bytes=torn)
 
 
 class _Search:
@@ -70,24 +87,24 @@ class _Search:
     Where every byte looks like the beginning of a long frame, each would be summed up: hours.
     """
 
-    def __init__(self, journal: bytes) -> None:
-        self._journal = journal
-        self._left_bytes = _TIMES_OVER * len(journal) + 16 * MAX_FRAME_BYTES
+    def __init__(self, size_bytes: int) -> None:
+        self._left_bytes = _TIMES_OVER * size_bytes + 16 * MAX_FRAME_BYTES
         self._left_guesses = _MOST_GUESSES
 
-    def find(self, offset: int) -> int | None:
+    def find(self, journal: bytes, offset: int) -> int | None:
         """The first place at or after `offset` where a frame with a right checksum begins."""
-        for found in _ARRAY_LEAD.finditer(self._journal, offset + HEADER.size):
+        if self._left_bytes < 0 or self._left_guesses < 0:
+            return None
+        for found in _ARRAY_LEAD.finditer(journal, offset + HEADER.size):
             at = found.start() - HEADER.size
-            if self._is_frame(at):
+            if self._is_frame(journal, at):
                 return at
             self._left_guesses -= 1
             if self._left_bytes < 0 or self._left_guesses < 0:
                 return None
         return None
 
-    def _is_frame(self, offset: int) -> bool:
-        journal = self._journal
+    def _is_frame(self, journal: bytes, offset: int) -> bool:
         length, checksum = map(int, HEADER.unpack_from(journal, offset))
         end = offset + HEADER.size + length
         if not 0 < length <= MAX_FRAME_BYTES or end > len(journal):

@@ -129,7 +129,7 @@ class Excerpts(Struct, frozen=True, kw_only=True):
     period_ns: Length
     kept_ns: Length
     records: Number
-    """How many there were on this host."""
+    """How many there were, on this host or on all that are judged together."""
 
     @property
     def kept_frac(self) -> float:

@@ -2,7 +2,7 @@
 
 A rank is a culprit if it causes clearly more of the waiting than its share. If ranks take turns, it
 is jitter, and nobody is to blame. What a late rank did differently is read off its own segments
-between two meetings, against the mean of the others'.
+between two collectives, against the mean of the others'.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WAITING_PARTS = ("collectives",)
 
 @dataclass(frozen=True)
 class Comparison:
-    """How ranks wait for each other, and the meetings that this was read off."""
+    """How ranks wait for each other, and the collectives that this was read off."""
 
     facts: SyncFacts
     matched: MatchedCollectives
@@ -149,20 +149,23 @@ def _step_of(moments_ns: pl.Series, span: Span) -> pl.Series:
     return span.boundaries.search_sorted(moments_ns, side="left")
 
 
-def find_reason(
-    comparison: Comparison, segments_by_rank: Mapping[int, StepSegments], culprit: Culprit
-) -> Culprit:
+def sum_parts(comparison: Comparison, culprit: Culprit, segments: StepSegments) -> dict[str, float]:
+    """Nanoseconds of each part before the collectives to which the culprit came last.
+
+    Each piece counts for the collective that follows it; it is of the culprit or of another rank.
+    """
+    blamed = _blame(comparison.matched).filter(pl.col("late") == culprit.rank)
+    parts = _parts_before(blamed["last_ns"], segments)
+    return {part: ns / segments.kept_frac for part, ns in parts.items()}
+
+
+def find_reason(sums: Mapping[int, Mapping[str, float]], culprit: Culprit) -> Culprit:
     """The culprit with the part of a step in which it spent longer than the others, and how much.
 
-    `segments_by_rank` has its own and those of some others. Each piece counts for the collective
-    that follows it. Weighted by cost through plain sums: a long delay adds more than a short one.
+    `sums` are `sum_parts` of its own pieces and of some others'. Weighted by cost through plain
+    sums: a long delay adds more than a short one.
     """
     rank = culprit.rank
-    blamed = _blame(comparison.matched).filter(pl.col("late") == rank)
-    sums = {
-        each: _parts_before(blamed["last_ns"], segments)
-        for each, segments in segments_by_rank.items()
-    }
     others = [parts for each, parts in sums.items() if each != rank]
     if not others:
         return culprit
@@ -174,12 +177,12 @@ def find_reason(
     if not excess:
         return culprit
     part = max(excess, key=lambda name: excess[name])
-    seconds = max(0.0, excess[part]) / segments_by_rank[rank].kept_frac / 1e9
+    seconds = max(0.0, excess[part]) / 1e9
     return msgspec.structs.replace(culprit, part=part, excess_seconds=seconds)
 
 
 def _parts_before(collectives_ns: pl.Series, segments: StepSegments) -> dict[str, float]:
-    """Time of each part in the stretches that end with one of the meetings."""
+    """Time of each part in the stretches that end with one of the collectives."""
     waits = segments.pieces.filter(pl.col("part").is_in(_WAITING_PARTS))
     if not waits.height:
         return {}

@@ -9,7 +9,7 @@ import pytest
 from fuelline.schema.diagnosis.facts import SyncFacts
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Collective, Kind
-from fuelline.signals import compare_ranks, find_reason, view_host
+from fuelline.signals import compare_ranks, find_reason, sum_parts, view_host
 from fuelline.timeline.segments import cut_segments
 from fuelline.timeline.timeline import Timeline
 from tests.unit.builders import MS, Lane, make_timeline
@@ -48,7 +48,13 @@ def judge_ranks(timeline: Timeline) -> SyncFacts:
     comparison = compare_ranks([host])
     segments_by_rank = {each.rank: cut_segments(timeline, each) for each in host.trainers}
     culprits = [
-        find_reason(comparison, segments_by_rank, culprit)  # type: ignore[arg-type]
+        find_reason(
+            {
+                rank: sum_parts(comparison, culprit, segments)
+                for rank, segments in segments_by_rank.items()
+            },  # type: ignore[arg-type]
+            culprit,
+        )
         for culprit in comparison.facts.culprits
     ]
     return msgspec.structs.replace(comparison.facts, culprits=culprits)
