@@ -2,7 +2,7 @@
 
 A rank is a culprit if it causes clearly more of the waiting than its share. If ranks take turns, it
 is jitter, and nobody is to blame. What a late rank did differently is read off its own segments
-between two meetings, against the mean of the others'.
+between two collectives, against the mean of the others'.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WAITING_PARTS = ("collectives",)
 
 @dataclass(frozen=True)
 class Comparison:
-    """How ranks wait for each other, and the meetings that this was read off."""
+    """How ranks wait for each other, and the collectives that this was read off."""
 
     facts: SyncFacts
     matched: MatchedCollectives
@@ -115,7 +115,7 @@ def _find_culprits(blamed: pl.DataFrame, spans: Mapping[int, Span]) -> list[Culp
 
 
 def _blame(matched: MatchedCollectives) -> pl.DataFrame:
-    """One row a meeting: who came last, what the others waited together, and how long all of them.
+    """One row a collective: who came last, what the others waited together, and how long.
 
     A rank that left before the last one came did not wait for it: the sender of a broadcast.
     """
@@ -179,7 +179,7 @@ def find_reason(
 
 
 def _parts_before(collectives_ns: pl.Series, segments: StepSegments) -> dict[str, float]:
-    """Time of each part in the stretches that end with one of the meetings."""
+    """Time of each part in the stretches that end with one of the collectives."""
     waits = segments.pieces.filter(pl.col("part").is_in(_WAITING_PARTS))
     if not waits.height:
         return {}
