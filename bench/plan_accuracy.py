@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROWS = Path(__file__).with_name("published.csv")
-FITTED = Path("src/fuelline/schema/catalogue/fitted.toml")
+FITTED = Path("src/fuelline/schema/plan/catalogue/fitted.toml")
 BARS = {STATIC: 0.12, TPOT: 0.20, TTFT: 0.35, DENSE: 0.08}
 PEERS = {
     STATIC: "aiconfigurator 13.3 %, 3-constant roofline 15.8 %, GenZ 34 %, LLM-Viewer 36 %",

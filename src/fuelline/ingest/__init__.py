@@ -1,4 +1,4 @@
-"""One file a format; all give a Timeline. Our own recording is one of them, and can be followed."""
+"""One folder a format: our own recording gives a Timeline, the foreign ones a Trace."""
 
 from typing import TYPE_CHECKING
 

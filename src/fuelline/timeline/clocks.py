@@ -58,7 +58,7 @@ def find_offset(ours: pl.DataFrame, theirs: pl.DataFrame, guess_ns: int) -> Offs
 
 
 def _sides(arrivals: pl.DataFrame) -> pl.DataFrame:
-    """The last arrival and the first departure of one host at each meeting."""
+    """The last arrival and the first departure of one host at each collective."""
     return arrivals.filter(pl.col("op").is_in(_MEETING_ALL)).select(
         *KEY,
         pl.max_horizontal(pl.col("^arrive_ns_.*$")).alias("arrive"),

@@ -4,7 +4,7 @@ A collective has the same group, kind and number on every rank. What counts is t
 durations of a phase are made equal by the collective that ends it. A rank that arrives before the
 last one waits for it; what remains after the last arrival is the exchange itself. An exchange may
 end later on one rank than on another (the sender of a broadcast is done at once); a rank that is
-late by that at the next meeting is not waited for, the exchange is.
+late by that at the next collective is not waited for, the exchange is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ARRIVAL = re.compile(r"arrive_ns_(\d+)")
 
 @dataclass(frozen=True)
 class MatchedCollectives:
-    """One row a meeting, in the order of last arrivals; columns with a rank at their end.
+    """One row a collective, in the order of last arrivals; columns with a rank at their end.
 
     | group | op | number | size_bytes | ranks | last_ns | late | arrive_ns_0 | done_ns_0 | ... |
 
@@ -44,7 +44,7 @@ class MatchedCollectives:
     ranks: tuple[int, ...]
 
     def of(self, name: str) -> list[pl.Expr]:
-        """One of a meeting's columns, for every rank."""
+        """One of a collective's columns, for every rank."""
         return [pl.col(f"{name}_{rank}") for rank in self.ranks]
 
     def within(self, start_ns: int, end_ns: int) -> MatchedCollectives:
@@ -175,7 +175,7 @@ def _with_waits(met: MatchedCollectives) -> pl.DataFrame:
     """Add what each rank waited for the last one.
 
     What an earlier exchange caused by ending later on the last rank is taken off, where all ranks
-    come from the same meeting and had left it: overlapping ones tell nothing.
+    come from the same collective and had left it: overlapping ones tell nothing.
     """
     before = met.frame.select("group", "last_ns", *met.of("arrive_ns"), *met.of("done_ns")).select(
         pl.all().exclude("group").shift(1).over("group").name.suffix("_before")

@@ -42,7 +42,7 @@ forward here, which stack samples tell apart. loop: the user's code between an o
 the next batch. profiler: our own `--zoom`.
 unexplained: not even that."""
 
-_TILED = {
+_PART_OF_KIND = {
     Kind.ITER: "epoch start",
     Kind.PIN: "transfer",
     Kind.COPY: "transfer",
@@ -53,7 +53,7 @@ _TILED = {
     Kind.GC: "garbage collection",
     Kind.ZOOM: "profiler",
 }
-_LASTING = [Kind.NEXT, Kind.COLLECTIVE, *(kind for kind in _TILED if kind != Kind.GC)]
+_LASTING = [Kind.NEXT, Kind.COLLECTIVE, *(kind for kind in _PART_OF_KIND if kind != Kind.GC)]
 """What ends the window: what is collected when the interpreter ends is no part of the training."""
 _MODE_AFTER = {Kind.BACKWARD: "optimizer", Kind.OPTIMIZER: "loop"}
 """What the thread does after an event, until the next one says otherwise."""
@@ -250,7 +250,7 @@ def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
         .then(pl.lit("input"))
         .when(is_next | ((kind == Kind.ITER) & ~training))
         .then(pl.lit("validation"))
-        .otherwise(kind.replace_strict(_TILED, default=None, return_dtype=pl.String))
+        .otherwise(kind.replace_strict(_PART_OF_KIND, default=None, return_dtype=pl.String))
     )
     mode = (
         pl.when(is_next & ended)

@@ -1,4 +1,4 @@
-"""What would be: the pipeline model of a recording, asked; and plans of models on chips."""
+"""What would be: the pipeline model of a recording, asked."""
 
 from fuelline.whatif.fitting import Fit, fit
 from fuelline.whatif.forecasting import forecast

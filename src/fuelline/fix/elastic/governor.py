@@ -44,7 +44,7 @@ HEADROOM = 1.15
 """More workers than the mean needs, since fetches differ (found with a prototype)."""
 QUEUED = 0.25
 """Share of a fetch that is spent waiting for a core, beyond which more workers only queue
-(prototype, shared/LOADERS.md)."""
+(found with a prototype)."""
 LOOKS = 3
 """In a trial, before and after: the least that has a spread."""
 GAIN = 0.02

@@ -136,7 +136,7 @@ def _feed(plan: str, watch: object) -> None:
 
 
 def _tell(line: str) -> None:
-    """As `telling.tell`, before there is a package to import it from."""
+    """As `fix.messages.tell`, before there is a package to import it from."""
     try:
         number = sys.__stderr__.fileno()  # type: ignore[union-attr]  # None: as told below
         os.write(number, line.encode("utf-8", "backslashreplace"))

@@ -139,7 +139,7 @@ class Hook:
 class QuickHook(Hook):
     """A hook on the way of every step, with a quick way for the usual call of the trainer thread.
 
-    The quick way (`held.Quick`) notes when and how long, and nothing else. All other calls are
+    The quick way (`buffer.Quick`) notes when and how long, and nothing else. All other calls are
     thorough ones: they go through `begin` and `end`, read the CPU clock, and say how many quick
     calls may follow.
     """

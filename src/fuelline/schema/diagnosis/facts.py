@@ -202,7 +202,7 @@ class Culprit(Struct, frozen=True, kw_only=True):
     part: str = "unexplained"
     """The part of its budget that is longer than the others'."""
     excess_seconds: float = 0.0
-    """How much longer, over all meetings that it was late at."""
+    """How much longer, over all collectives that it was late at."""
     own: Facts | None = None
     """The facts of that rank by itself."""
 

@@ -39,7 +39,7 @@ _WHOLE = {int(Collective.BROADCAST), int(Collective.BUFFERS), int(Collective.RED
 def fit_exchange(
     hosts: Sequence[HostView], matched: MatchedCollectives, wall_ns: int
 ) -> ExchangeFacts:
-    """Facts about the exchanges of these meetings."""
+    """Facts about the exchanges of these collectives."""
     exchanges = _exchanges(matched)
     if not exchanges.height:
         return ExchangeFacts()
@@ -60,7 +60,7 @@ def fit_exchange(
 
 
 def _exchanges(matched: MatchedCollectives) -> pl.DataFrame:
-    """One row a meeting: bytes over each rank's wire, time from last arrival to last end.
+    """One row a collective: bytes over each rank's wire, time from last arrival to last end.
 
     `longest_ns` is the same from when the last rank may have begun to send.
     """

@@ -87,7 +87,7 @@ def keep_account(lane: DeviceLane, device: int, gaps: Gaps, matched: TracedColle
 
 
 def _split(talks: pl.DataFrame, rank: int, matched: TracedCollectives) -> list[pl.DataFrame]:
-    """Communication in the order of _BUSY_PARTS, split where its meeting is known."""
+    """Communication in the order of _BUSY_PARTS, split where its collective was matched."""
     met = matched.frame.filter(pl.col("rank") == rank).select("row", "shortest_ns")
     talks = talks.join(met, on="row", how="left")
     known = talks.filter(pl.col("shortest_ns").is_not_null()).with_columns(

@@ -1,6 +1,6 @@
 """Files read by an importer into memory, and the real traces that some tests need.
 
-Real traces lie beside the project (../shared/data/traces) or where FUELLINE_TRACES says; they are
+Real traces lie where FUELLINE_TRACES says, else in a folder beside the project; they are
 never copied into it. Tests that need them say so when they are not there.
 """
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
-from bench.fuzz_importers import damage
+from bench.fuzz_importers import SOURCES, damage
 
 from fuelline import pipeline
 from fuelline.ingest import import_trace
-from fuelline.ingest.formats import find_importer
+from fuelline.ingest.formats import IMPORTERS, find_importer
 from fuelline.schema.errors import FuellineError, InputError
 from tests.unit.ingest.foreign import test_dcgm, test_straggler, test_xplane
 from tests.unit.ingest.foreign.nsight_maker import make
@@ -64,6 +64,12 @@ def attempt(folder: Path, data: bytes, *, partial: bool) -> str:
         assert "given" in said or run_dir.exists()
     assert {each.name for each in folder.iterdir()} <= {"given", "run"}
     return said
+
+
+def test_no_format_is_left_out() -> None:
+    known = {importer.format for importer in IMPORTERS}
+    assert set(FORMATS) == known, "FORMATS here"
+    assert set(SOURCES) == known, "SOURCES of bench/fuzz_importers.py"
 
 
 @pytest.mark.parametrize("kind", FORMATS)
