@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 OUT = Path(__file__).parents[1] / "out"
+RACES = 5
+"""Plain runs that are asked where ranks came out differently: when one ends, the other may fail in
+its last collective or not, and so the plain job does not always end alike either."""
 STRIDE = 100_000
 """Case 42 of seed 1 has the seed 100,042 of its own."""
 
@@ -100,8 +103,13 @@ def _run_one(bench: Bench, seed: int) -> dict[str, Any]:
         return {**row, "verdict": "skipped", "seconds": 0}
     clean = bench.plain(case, is_clean=True)
     plain = bench.plain(case, is_clean=False) if is_felt_plain(case) else clean
-    complaint = find_complaint(case, bench.record(case), plain, clean) or ""
+    got = bench.record(case)
+    complaint = find_complaint(case, got, plain, clean) or ""
     verdict = "differs" if complaint else "same"
+    if complaint and case.told["kind"] == "ranks" and is_felt_plain(case):
+        plains = (bench.plain_again(case) for _ in range(RACES))
+        if any(find_complaint(case, got, other, clean) is None for other in plains):
+            complaint, verdict = "", "same as another plain run"
     seconds = round(time.monotonic() - begun_s, 1)
     return {**row, "complaint": complaint, "verdict": verdict, "seconds": seconds}
 
@@ -110,7 +118,8 @@ def _sum_up(rows: list[dict[str, Any]]) -> dict[str, Any]:
     verdicts = Counter(row["verdict"] for row in rows)
     return {
         "cases": len(rows) - verdicts["skipped"],
-        "same": verdicts["same"],
+        "same": verdicts["same"] + verdicts["same as another plain run"],
+        "raced": verdicts["same as another plain run"],
         "skipped": verdicts["skipped"],
         "failed": [row["seed"] for row in rows if row["verdict"] == "differs"],
         "passed": verdicts["same"] > 0 and not verdicts["differs"],
@@ -129,7 +138,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 def _cell(rows: list[dict[str, Any]]) -> str:
     tried = [row for row in rows if row["verdict"] != "skipped"]
-    same = sum(row["verdict"] == "same" for row in tried)
+    same = sum(row["verdict"] != "differs" for row in tried)
     return (str(same) if same == len(tried) else f"{same}/{len(tried)}") if tried else ""
 
 
@@ -143,6 +152,7 @@ def markdown(figures: dict[str, Any], rows: list[dict[str, Any]], seed: int) -> 
 | figure | measured | bar |
 | --- | --- | --- |
 | cases whose outcome equals the plain job's | {figures["same"]} of {figures["cases"]} | all |
+| of these, as another run of the plain job (ranks, whose end is a race) | {figures["raced"]} | |
 | seeds that differ | {failed} | none |
 
 {_table(rows)}"""

@@ -84,6 +84,10 @@ class Bench:
         limit = None if is_clean else self.find_limit(case)
         return self._remember(key, lambda: self.run(case, told, None, limit, streams))
 
+    def plain_again(self, case: Case) -> Result:
+        """One more run without us, with what happens to it."""
+        return self.run(case, dict(case.told), None, self.find_limit(case), case.streams)
+
     def _remember(self, key: str, run: Callable[[], Result]) -> Result:
         """Each is a second's work, and asked for many times."""
         with self._lock:

@@ -7,9 +7,10 @@ out is computed: the job dies of the signal after part of its output, or was don
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bench.torture.drive import GOES_ON
+from bench.torture.drive import GOES_ON, JOB
 
 if TYPE_CHECKING:
     from bench.torture.case import Case
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 def find_complaint(case: Case, got: Result, plain: Result, clean: Result) -> str | None:
     """What is wrong, if anything is; `clean` is the plain job to which nothing happened."""
+    if _may_leave_ranks(case):
+        got = replace(got, orphans=[each for each in got.orphans if JOB.name not in each])
     complaint = None if plain.hangs else _find_remains(got, plain)
     is_too_tight = (plain.returncode, plain.results) != (clean.returncode, clean.results)
     if complaint is not None or (case.limit[0] and is_too_tight):
@@ -34,6 +37,15 @@ def find_complaint(case: Case, got: Result, plain: Result, clean: Result) -> str
         return None
     # A worker that was killed may not have been missed any more, or `--fix` went on without it.
     return _compare(got, clean if case.fault == "kill worker" else plain)
+
+
+def _may_leave_ranks(case: Case) -> bool:
+    """Whether torchrun itself is killed: its ranks then wait for a store that died with it.
+
+    A plain job's, too, for half an hour; only what is ours may not be left running.
+    """
+    is_killed = case.outside.get("whom") == "job" and case.outside["signal"] == signal.SIGKILL
+    return case.told["kind"] == "ranks" and is_killed
 
 
 def _find_remains(got: Result, plain: Result) -> str | None:

@@ -58,3 +58,12 @@ def test_a_signal_that_the_job_dies_of_may_cut_its_output_but_not_change_it() ->
     assert find_complaint(case, died, CLEAN, CLEAN) is None  # type: ignore[arg-type]
     assert find_complaint(case, replace(died, stdout="step 0 x\n"), CLEAN, CLEAN)  # type: ignore[arg-type]
     assert find_complaint(case, replace(died, returncode=0), CLEAN, CLEAN)  # type: ignore[arg-type]
+
+
+def test_ranks_of_a_killed_torchrun_may_stay_but_nothing_of_ours() -> None:
+    case = a_case("signal from outside", whom="job", signal=9, kind="ranks")
+    killed = replace(CLEAN, returncode=1, stdout="", results={})
+    waiting = replace(killed, orphans=["python -u bench/torture/job.py {}"])
+    assert find_complaint(case, waiting, CLEAN, CLEAN) is None  # type: ignore[arg-type]
+    ours = replace(killed, orphans=["python -m fuelline.record.observer"])
+    assert "left running" in str(find_complaint(case, ours, CLEAN, CLEAN))  # type: ignore[arg-type]
