@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.fixes import FixEvent
     from fuelline.schema.run.recording import Blindspot
     from fuelline.signals import Comparison, HostView
+    from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
@@ -53,24 +55,19 @@ MOST_COMPARED = 4
 
 def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
     """Read a recorded run, compacting it on the way if it has ended, and diagnose it."""
-    recordings = Hosts(run_dir)
-    hosts = align_hosts([view_host(timeline) for timeline in recordings])
-    comparison = compare_ranks(hosts)
-    late = {culprit.rank for culprit in comparison.facts.culprits}
-    trainer = _choose_trainer(hosts, late)
+    judged = _open_judged(run_dir)
+    hosts, trainer, timeline = judged.hosts, judged.trainer, judged.timeline
     summary = summarise(hosts[0].run, run_dir)
     blindspots = [
         *_join_blindspots(hosts),
-        *recordings.lost,
+        *judged.recordings.lost,
         *find_unseen(hosts, trainer),
     ]
-    timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
-    segments = cut_segments(timeline, trainer) if trainer is not None else None
-    if trainer is None or segments is None:
+    if trainer is None or judged.segments is None:
         devices = measure_devices(timeline).devices
         return cannot_tell(summary, blindspots, _why_no_steps(hosts, trainer), price, devices)
-    sync = _explain_lateness(recordings, hosts, comparison)
-    facts = measure(timeline, trainer, segments, sync, count_ranks_beside(hosts, trainer))
+    sync = _explain_lateness(judged)
+    facts = measure(timeline, trainer, judged.segments, sync, count_ranks_beside(hosts, trainer))
     diagnosis = value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
     return msgspec.structs.replace(diagnosis, settings=propose_settings(facts))
 
@@ -94,16 +91,12 @@ def find_fixes(run_dir: Path) -> list[FixEvent]:
 
 def measure_run(run_dir: Path) -> Facts | Missing:
     """The facts of the rank that a diagnosis would judge, or why there are none."""
-    recordings = Hosts(run_dir)
-    hosts = align_hosts([view_host(timeline) for timeline in recordings])
-    comparison = compare_ranks(hosts)
-    trainer = _choose_trainer(hosts, {culprit.rank for culprit in comparison.facts.culprits})
-    timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
-    segments = cut_segments(timeline, trainer) if trainer is not None else None
-    if trainer is None or segments is None:
-        return Missing(reason=_why_no_steps(hosts, trainer))
-    beside = count_ranks_beside(hosts, trainer)
-    return measure(timeline, trainer, segments, comparison.facts, beside)
+    judged = _open_judged(run_dir)
+    if judged.trainer is None or judged.segments is None:
+        return Missing(reason=_why_no_steps(judged.hosts, judged.trainer))
+    beside = count_ranks_beside(judged.hosts, judged.trainer)
+    sync = judged.comparison.facts
+    return measure(judged.timeline, judged.trainer, judged.segments, sync, beside)
 
 
 def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:
@@ -125,6 +118,30 @@ def _list_some(names: list[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """A run, compared across its ranks, and the rank that is judged."""
+
+    recordings: Hosts
+    hosts: list[HostView]
+    comparison: Comparison
+    trainer: Trainer | None
+    timeline: Timeline
+    """Of the trainer's host; of the first one if nobody trains."""
+    segments: StepSegments | None
+    """None where no two steps were seen."""
+
+
+def _open_judged(run_dir: Path) -> _Judged:
+    recordings = Hosts(run_dir)
+    hosts = align_hosts([view_host(timeline) for timeline in recordings])
+    comparison = compare_ranks(hosts)
+    trainer = _choose_trainer(hosts, {culprit.rank for culprit in comparison.facts.culprits})
+    timeline = recordings.read(_host_of(hosts, trainer) if trainer is not None else 0)
+    segments = cut_segments(timeline, trainer) if trainer is not None else None
+    return _Judged(recordings, hosts, comparison, trainer, timeline, segments)
+
+
 def _choose_trainer(hosts: list[HostView], late: set[int]) -> Trainer | None:
     """The rank to judge: the first that makes nobody wait."""
     everyone = [trainer for host in hosts for trainer in host.trainers]
@@ -136,26 +153,23 @@ def _host_of(hosts: list[HostView], trainer: Trainer) -> int:
     return next(number for number, host in enumerate(hosts) if trainer in host.trainers)
 
 
-def _explain_lateness(
-    recordings: Hosts, hosts: list[HostView], comparison: Comparison
-) -> SyncFacts:
+def _explain_lateness(judged: _Judged) -> SyncFacts:
     """Give each late rank the part of a step that it is late by, and its own facts."""
-    facts = comparison.facts
-    explained = [_explain(recordings, hosts, comparison, culprit) for culprit in facts.culprits]
+    facts = judged.comparison.facts
+    explained = [_explain(judged, culprit) for culprit in facts.culprits]
     return msgspec.structs.replace(facts, culprits=explained)
 
 
-def _explain(
-    recordings: Hosts, hosts: list[HostView], comparison: Comparison, culprit: Culprit
-) -> Culprit:
+def _explain(judged: _Judged, culprit: Culprit) -> Culprit:
+    comparison = judged.comparison
     late = {each.rank for each in comparison.facts.culprits} - {culprit.rank}
     sums: dict[int, dict[str, float]] = {}
-    for number, host in enumerate(hosts):
+    for number, host in enumerate(judged.hosts):
         for trainer in host.trainers:
             is_wanted = trainer.rank == culprit.rank or len(sums) < MOST_COMPARED
             if not is_wanted or trainer.rank is None or trainer.rank in late:
                 continue
-            timeline = recordings.read(number)
+            timeline = judged.recordings.read(number)
             segments = cut_segments(timeline, trainer)
             if segments is None:
                 continue
@@ -168,13 +182,7 @@ def _explain(
 
 def segment_judged(run_dir: Path) -> StepSegments | None:
     """The segments of the rank that the diagnosis judges."""
-    recordings = Hosts(run_dir)
-    hosts = align_hosts([view_host(timeline) for timeline in recordings])
-    late = {culprit.rank for culprit in compare_ranks(hosts).facts.culprits}
-    trainer = _choose_trainer(hosts, late)
-    if trainer is None:
-        return None
-    return cut_segments(recordings.read(_host_of(hosts, trainer)), trainer)
+    return _open_judged(run_dir).segments
 
 
 def compact_run(run_dir: Path) -> None:

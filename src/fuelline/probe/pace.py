@@ -11,13 +11,12 @@ import time
 from typing import TYPE_CHECKING
 
 from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.student import find_t
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 BLOCKS = 10
-_T_95 = 2.26
-"""Student's t, 9 degrees of freedom, two-sided 95 %, as in signals.estimate."""
 
 
 def time_rate(act: Callable[[], float | None], seconds: float, unit: str, origin: str) -> Signal:
@@ -87,4 +86,4 @@ def _half_width(marks: list[tuple[float, float]], elapsed: float) -> float | Non
     rates = [each / (elapsed / BLOCKS) for each in sums]
     mean = sum(rates) / BLOCKS
     spread = math.sqrt(sum((rate - mean) ** 2 for rate in rates) / (BLOCKS - 1))
-    return _T_95 * spread / math.sqrt(BLOCKS)
+    return find_t(BLOCKS - 1) * spread / math.sqrt(BLOCKS)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fuelline import __version__
 from fuelline.schema.diagnosis.comparison import Change, ComparedRun, RunComparison
+from fuelline.schema.student import find_t
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 _BLOCKS = 10
 _LEAST_SHARE = 0.01
 """Of a step: a smaller change is none that anybody would act on."""
-_T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
-_T_95 |= {12: 2.18, 15: 2.13, 20: 2.09, 30: 2.04, 60: 2.00}
-"""Student's t, two-sided 95 %, by degrees of freedom; the next lower entry counts."""
 
 
 def compare_samples(
@@ -123,7 +121,7 @@ def _half_width(one: Sequence[float], other: Sequence[float]) -> float | None:
     if both == 0:
         return 0.0
     free = both**2 / (first**2 / free_first + second**2 / free_second)
-    return _quantile(free) * math.sqrt(both)
+    return find_t(free) * math.sqrt(both)
 
 
 def _spread_of_mean(values: Sequence[float]) -> tuple[float, int] | None:
@@ -136,11 +134,6 @@ def _spread_of_mean(values: Sequence[float]) -> tuple[float, int] | None:
             for block in range(_BLOCKS)
         ]
     return variance(values) / len(values), len(values) - 1
-
-
-def _quantile(free: float) -> float:
-    known = [entry for entry in _T_95 if entry <= free]
-    return _T_95[max(known)] if known and free < 120 else 1.96 if known else _T_95[1]
 
 
 def _side(run: RunSamples, *, stepped: bool) -> ComparedRun:

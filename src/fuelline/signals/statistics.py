@@ -7,11 +7,10 @@ import math
 import polars as pl
 
 from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.student import find_t
 
 _BLOCKS = 10
 """Batch means over ten blocks of consecutive steps: neighbours are correlated, blocks hardly."""
-_T_95 = 2.26
-"""Student's t, 9 degrees of freedom, two-sided 95 %."""
 _Z_95 = 1.96
 
 
@@ -32,7 +31,7 @@ def ratio(parts: pl.Series, wholes: pl.Series, unit: str, origin: str) -> Signal
         .filter(pl.col("whole") > 0)
     )
     spread = float((blocks["part"] / blocks["whole"]).std() or 0.0)  # type: ignore[arg-type]
-    half = _T_95 * spread / math.sqrt(blocks.height)
+    half = find_t(_BLOCKS - 1) * spread / math.sqrt(blocks.height)
     return Reading(
         value=value,
         unit=unit,

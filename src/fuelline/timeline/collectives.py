@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.wire import Collective, Flag, Kind
+from fuelline.schema.wire import Collective
+from fuelline.timeline import events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,34 +78,18 @@ def find_arrivals(timeline: Timeline, trainers: Sequence[Trainer]) -> pl.DataFra
 
 def _arrivals_of(timeline: Timeline, pids: list[int]) -> pl.DataFrame:
     """One row a collective of one rank, in the order of its arrivals; restarted, it is others."""
-    collectives = (
-        timeline.table("events")
-        .lazy()
-        .filter(
-            pl.col("pid").is_in(pids)
-            & pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])
-            & (pl.col("d") >= 0)
-            & (pl.col("flags").cast(pl.Int64) & int(Flag.ERROR) == 0)
-        )
-        .select(
-            "kind",
-            op="a",
-            size_bytes="b",
-            group="c",
-            number="d",
-            ranks="e",
-            arrive_ns="start_ns",
-            done_ns=pl.col("start_ns") + pl.col("dur_ns"),
-        )
-        .collect()
+    theirs = pl.col("pid").is_in(pids) & events.has_succeeded()
+    calls, waits = (
+        read(timeline, theirs)
+        .filter(pl.col("number") >= 0)
+        .select(*KEY, "size_bytes", "ranks", arrive_ns="start_ns", done_ns="end_ns")
+        for read in (events.collectives, events.collective_waits)
     )
-    return _with_backward(timeline, pids, _with_waits_for_handles(collectives))
+    return _with_backward(timeline, pids, _with_waits_for_handles(calls, waits))
 
 
-def _with_waits_for_handles(events: pl.DataFrame) -> pl.DataFrame:
+def _with_waits_for_handles(came: pl.DataFrame, waits: pl.DataFrame) -> pl.DataFrame:
     """Collectives, asynchronous ones done when their handle had been waited for."""
-    came = events.filter(pl.col("kind") == Kind.COLLECTIVE)
-    waits = events.filter(pl.col("kind") == Kind.COLLECTIVE_WAIT)
     if not waits.height:
         return came
     ends = waits.group_by(*KEY).agg(waited_ns=pl.col("done_ns").max())
@@ -129,14 +114,8 @@ def _join_two(one: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_backward(timeline: Timeline, pids: list[int], came: pl.DataFrame) -> pl.DataFrame:
-    backward = (
-        timeline.table("events")
-        .lazy()
-        .filter(pl.col("pid").is_in(pids) & (pl.col("kind") == Kind.BACKWARD))
-        .select(backward_ns="start_ns")
-        .sort("backward_ns")
-        .collect()
-    )
+    passes = events.backward_passes(timeline, pl.col("pid").is_in(pids))
+    backward = passes.select(backward_ns="start_ns").sort("backward_ns")
     open_ns = (
         pl.when(pl.col("op") == int(Collective.GRADIENTS))
         .then(pl.coalesce("backward_ns", "arrive_ns"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.wire import Flag, Kind
+from fuelline.timeline.events import has_succeeded, thread_events
 
 if TYPE_CHECKING:
     from fuelline.timeline.timeline import Timeline
@@ -107,12 +108,7 @@ class StepSegments(Span):
 
 def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
     """The window alone, for a tenth of the price of its segments; None as for `cut_segments`."""
-    events = (
-        timeline.table("events")
-        .filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid))
-        .select("kind", "a", "flags", "start_ns", end_ns=pl.col("start_ns") + pl.col("dur_ns"))
-        .sort("start_ns")
-    )
+    events = thread_events(timeline, trainer.pid, trainer.tid)
     boundaries = _boundaries(events, trainer)
     if boundaries.len() < 2:
         return None
@@ -134,26 +130,9 @@ def _find_end(events: pl.DataFrame) -> int:
     return int(ends_ns.max()) if ends_ns.len() else 0  # type: ignore[arg-type]
 
 
-def _events_of(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
-    """What the trainer thread did, outer events before those inside them.
-
-    Only the columns that pieces are cut from: of a million events all of them take 100 MB.
-    """
-    return (
-        timeline.table("events")
-        .lazy()
-        .filter((pl.col("pid") == trainer.pid) & (pl.col("tid") == trainer.tid))
-        .select("kind", "flags", "a", "e", "start_ns", "dur_ns")
-        .with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
-        .sort("start_ns", "dur_ns", descending=[False, True])
-        .drop("dur_ns")
-        .collect()
-    )
-
-
 def cut_segments(timeline: Timeline, trainer: Trainer) -> StepSegments | None:
     """Cut the window into pieces; None with fewer than two step boundaries, or no time between."""
-    events = _events_of(timeline, trainer)
+    events = thread_events(timeline, trainer.pid, trainer.tid)
     boundaries = _boundaries(events, trainer)
     if boundaries.len() < 2:
         return None
@@ -188,15 +167,15 @@ def _boundaries(events: pl.DataFrame, trainer: Trainer) -> pl.Series:
     if trainer.step_kind == "train":
         steps = events.filter(pl.col("kind") == Kind.OPTIMIZER)
         leader = (
-            steps.group_by("a")
+            steps.group_by("source")
             .agg(pl.len().alias("n"), pl.col("start_ns").min().alias("first"))
-            .sort("n", "first", descending=True)["a"][0]
+            .sort("n", "first", descending=True)["source"][0]
         )
-        return steps.filter(pl.col("a") == leader)["end_ns"]
+        return steps.filter(pl.col("source") == leader)["end_ns"]
     return events.filter(
         (pl.col("kind") == Kind.NEXT)
-        & pl.col("a").is_in(trainer.train_loaders)
-        & (pl.col("flags").cast(pl.Int64) & int(Flag.END | Flag.ERROR) == 0)
+        & pl.col("source").is_in(trainer.train_loaders)
+        & has_succeeded()
     )["end_ns"]
 
 
@@ -228,7 +207,7 @@ def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
     learns = kind.is_in([Kind.BACKWARD, Kind.OPTIMIZER])
     marks = pl.when(kind == Kind.NEXT).then(pl.lit(0)).when(learns).then(pl.lit(1))
     followed = marks.shift(-1).backward_fill() == 1
-    is_training = pl.col("a").is_in(trainer.train_loaders) & (
+    is_training = pl.col("source").is_in(trainer.train_loaders) & (
         learning | followed | (kind != Kind.NEXT) | (trainer.step_kind == "batch")
     )
     ended = pl.col("flags").cast(pl.Int64) & int(Flag.END) != 0
@@ -241,7 +220,7 @@ def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
         )
     )
     training = pl.col("training")
-    turn = (pl.col("e") == 0) | ended | pl.col("skipped")
+    turn = (pl.col("position") == 0) | ended | pl.col("skipped")
     # An iterator built for validation is part of validation.
     part = (
         pl.when(is_next & training & turn)
@@ -275,7 +254,7 @@ def _with_skipped(events: pl.DataFrame) -> pl.DataFrame:
     batches = pl.col("is_batch")
     usual = events.filter(batches)["stretch"].value_counts()["count"].median()
     left = batches.cum_sum(reverse=True).over("stretch")
-    is_first = (batches & (pl.col("e") == 0)).any().over("stretch")
+    is_first = (batches & (pl.col("position") == 0)).any().over("stretch")
     return events.with_columns(skipped=batches & is_first & (left > pl.lit(usual)))
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fuelline.fix.elastic.observation import RunningTrial, SettingChange
+from fuelline.schema.student import find_t
 
 if TYPE_CHECKING:
     from fuelline.fix.elastic.observation import Observation, TurnLimits, Verdict
@@ -55,8 +56,6 @@ IDLE_LOOKS = 6
 NOT_THE_LIMIT = "the workers are not the limit"
 DEEPEST = 4
 """Times the job's own prefetch."""
-_T_95 = {2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
-"""Student's t, two-sided 95 %, by degrees of freedom; beyond 10 it is taken for 2.1."""
 
 
 @dataclass
@@ -282,7 +281,7 @@ def _compare(before: list[float], after: list[float]) -> tuple[float, float]:
         for rates in (before, after)
     ]
     freedom = len(before) + len(after) - 2
-    return new / old, _T_95.get(freedom, 2.1) * math.hypot(*errors) * new / old
+    return new / old, find_t(freedom) * math.hypot(*errors) * new / old
 
 
 SURE = 0.9

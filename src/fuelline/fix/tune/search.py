@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.schema.diagnosis.trials import Setting, Trial
 from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.student import find_t
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 AS_GOOD = 0.02
 """Within this of the best a setting does as well: the same job differs by that from run to run."""
-_T_95 = {1: 12.7, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
-"""Student's t, two-sided 95 %, by degrees of freedom; beyond 10 it is taken for 2.1."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ def find_speedup(base: MeasuredSetting, told: MeasuredSetting) -> Signal:
     before, after = statistics.fmean(base.blocks), statistics.fmean(told.blocks)
     error = math.hypot(_error(base.blocks) / before, _error(told.blocks) / after)
     freedom = len(base.blocks) + len(told.blocks) - 2
-    half = _T_95.get(freedom, 2.1) * error
+    half = find_t(freedom) * error
     value = after / before
     return Reading(
         value=value,

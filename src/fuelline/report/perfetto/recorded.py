@@ -11,6 +11,7 @@ import polars as pl
 
 from fuelline.report.perfetto.track import Instants, Spans, Values
 from fuelline.schema.wire import Kind
+from fuelline.timeline import events
 from fuelline.timeline.segments import cut_segments
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 _SECOND_NS = 1_000_000_000
 _WAITS = {Kind.NEXT: "wait for a batch", Kind.SYNC: "synchronise", Kind.COLLECTIVE: "collective"}
 _NOTES = (Kind.TEXT, Kind.LOADER, Kind.BLINDSPOT, Kind.PROCESS, Kind.RANK, Kind.WORKER, Kind.FLOPS)
-_DETAILS = {Kind.NEXT: ("samples", "b"), Kind.FETCH: ("samples", "b"), Kind.COPY: ("bytes", "a")}
+_DETAILS = {
+    "samples": ((Kind.NEXT, "samples"), (Kind.FETCH, "samples")),
+    "bytes": ((Kind.COPY, "size_bytes"),),
+}
+"""What is shown of an event, and from which field of which kind."""
 
 
 def draw_findings(diagnosis: Diagnosis, window_ns: tuple[int, int] | None) -> Iterator[Track]:
@@ -98,11 +103,11 @@ def _draw_budget(segments: StepSegments, process: str, shift_ns: int) -> Iterato
 
 def _draw_events(timeline: Timeline, pid: int, process: str, shift_ns: int) -> Iterator[Track]:
     """What the hooks saw, a track a thread."""
-    events = timeline.table("events").filter(
+    shown = timeline.table("events").filter(
         (pl.col("pid") == pid) & ~pl.col("kind").is_in([int(kind) for kind in _NOTES])
     )
     names = {int(kind): _WAITS.get(kind, kind.name.lower().replace("_", " ")) for kind in Kind}
-    for (tid,), own in sorted(events.partition_by("tid", as_dict=True).items()):
+    for (tid,), own in sorted(shown.partition_by("tid", as_dict=True).items()):
         frame = own.select(
             "start_ns",
             (pl.col("start_ns") + pl.col("dur_ns")).alias("end_ns"),
@@ -115,12 +120,10 @@ def _draw_events(timeline: Timeline, pid: int, process: str, shift_ns: int) -> I
 
 
 def _detail_columns() -> list[pl.Expr]:
-    columns: dict[str, list[pl.Expr]] = {}
-    for kind, (name, column) in _DETAILS.items():
-        columns.setdefault(name, []).append(
-            pl.when((pl.col("kind") == int(kind)) & (pl.col(column) >= 0)).then(column)
-        )
-    return [pl.coalesce(cases).alias(name) for name, cases in columns.items()]
+    return [
+        pl.coalesce([events.pick(kind, field) for kind, field in fields]).alias(name)
+        for name, fields in _DETAILS.items()
+    ]
 
 
 def _draw_states(timeline: Timeline, pid: int, process: str, shift_ns: int) -> Iterator[Track]:

@@ -15,10 +15,10 @@ import polars as pl
 from fuelline.schema.diagnosis.devices import DeviceFacts
 from fuelline.schema.plan.chips import link_bytes_per_s
 from fuelline.schema.readings import Missing, Signal, value_of
-from fuelline.schema.wire import Kind
 from fuelline.signals.devices.ladder import climb
 from fuelline.signals.devices.readings import Readings, over
 from fuelline.signals.statistics import total
+from fuelline.timeline import events
 
 if TYPE_CHECKING:
     from fuelline.schema.run.samples import DeviceSeen
@@ -49,20 +49,20 @@ def measure_devices(timeline: Timeline, window: tuple[int, int] | None = None) -
 
 def _flops_per_s(timeline: Timeline, pids: list[int]) -> Signal:
     """Operations of the steps of these processes over the whole run, from one step of each."""
-    events = timeline.table("events").filter(pl.col("pid").is_in(pids))
-    a_step = events.filter(pl.col("kind") == Kind.FLOPS).group_by("pid").agg(pl.col("a").last())
-    if not a_step.height:
+    theirs = pl.col("pid").is_in(pids)
+    counted = events.counted_steps(timeline, theirs).group_by("pid").agg(pl.col("flops").last())
+    if not counted.height:
         return Missing(
             reason="operations per step were not counted; `fuelline run --zoom 3@100` counts them"
         )
     steps = (
-        events.filter(pl.col("kind") == Kind.OPTIMIZER)
-        .group_by("pid", "a")
+        events.optimizer_steps(timeline, theirs)
+        .group_by("pid", "optimizer")
         .len()
         .group_by("pid")
         .agg(pl.col("len").max())
     )
-    done = a_step.join(steps, on="pid").select((pl.col("a") * pl.col("len")).sum()).item()
+    done = counted.join(steps, on="pid").select((pl.col("flops") * pl.col("len")).sum()).item()
     start_ns, end_ns = _run(timeline)
     return total(
         float(done) / ((end_ns - start_ns) / 1e9), "count/s", "flops.step x steps over run"

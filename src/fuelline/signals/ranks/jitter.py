@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.diagnosis.findings import JitterForecast
+from fuelline.schema.student import find_t
 
 if TYPE_CHECKING:
     from fuelline.timeline.collectives import MatchedCollectives
@@ -25,8 +26,6 @@ _FEW_STEPS = 20
 _BLOCKS = 10
 _MOST_DRAWS = 20_000
 """Order statistics that stand for all: the maximum of 512 ranks rests on the last 40 of them."""
-_T_90 = 1.83
-"""Student's t, 9 degrees of freedom, two-sided 90 %."""
 
 
 def forecast_jitter(matched: MatchedCollectives, steps: pl.Series) -> list[JitterForecast]:
@@ -72,7 +71,7 @@ def _forecast(draws: pl.Series, blocks: list[pl.Series], ranks: int, wanted: int
     half = 0.0
     if blocks:
         parts = pl.Series([_expected_wait(block, wanted) for block in blocks])
-        half = _T_90 * float(parts.std() or 0.0) / math.sqrt(len(blocks))  # type: ignore[arg-type]
+        half = find_t(_BLOCKS - 1, 90) * float(parts.std() or 0.0) / math.sqrt(len(blocks))  # type: ignore[arg-type]
     return JitterForecast(
         ranks=wanted,
         is_measured=wanted == ranks,

@@ -8,8 +8,8 @@ import polars as pl
 
 from fuelline.schema.diagnosis.findings import BudgetPart, StepStats, Window
 from fuelline.schema.readings import Missing, Reading
-from fuelline.schema.wire import Flag, Kind
 from fuelline.signals.statistics import ratio, slope
+from fuelline.timeline import events
 from fuelline.timeline.segments import PARTS, StepSegments
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def measure_steps(timeline: Timeline, trainer: Trainer, segments: StepSegments) 
         p50=_number(seconds.median()),
         p95=_number(seconds.quantile(0.95, "linear")),
         kind=trainer.step_kind,
-        samples_per_s=float(samples["b"].sum()) / (segments.wall_ns / 1e9)
+        samples_per_s=float(samples["samples"].sum()) / (segments.wall_ns / 1e9)
         if samples.height
         else None,
     )
@@ -130,16 +130,8 @@ def measure_steps(timeline: Timeline, trainer: Trainer, segments: StepSegments) 
 
 def training_batches(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
     """Batches that a training loader delivered, whoever took them."""
-    return (
-        timeline.table("events")
-        .filter(
-            (pl.col("pid") == trainer.pid)
-            & (pl.col("kind") == Kind.NEXT)
-            & pl.col("a").is_in(trainer.train_loaders)
-            & (pl.col("flags").cast(pl.Int64) & int(Flag.END | Flag.ERROR) == 0)
-        )
-        .with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
-    )
+    taken = events.batches(timeline, (pl.col("pid") == trainer.pid) & events.has_succeeded())
+    return taken.filter(pl.col("loader").is_in(trainer.train_loaders))
 
 
 _WAITS = ("input", "epoch start")

@@ -8,10 +8,10 @@ import polars as pl
 
 from fuelline.schema.diagnosis.facts import ComputeFacts
 from fuelline.schema.readings import Missing, Reading, Signal
-from fuelline.schema.wire import Kind
 from fuelline.signals.recorded.budget import device_wait_frac, step_table, training_batches
 from fuelline.signals.recorded.counters import thread_growth, usual
 from fuelline.signals.statistics import ratio, total
+from fuelline.timeline import events
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import HotLine
@@ -43,13 +43,9 @@ def measure_compute(
     # A step ends with its optimizer: what the host waits for after that stands in the next one.
     after = (pl.col("loop").shift(-1).fill_null(0) * waiting).cast(pl.Int64)
     steps = step_table(segments).with_columns(compute_ns=pl.col("compute_ns") + after)
-    mine = timeline.table("events").filter(
-        (pl.col("pid") == trainer.pid)
-        & (pl.col("tid") == trainer.tid)
-        & (pl.col("start_ns") >= segments.start_ns)
-    )
-    backward = mine.filter(pl.col("kind") == Kind.BACKWARD)
-    timed = backward.filter(pl.col("b") >= 0)  # the hooks read this clock at some passes only
+    since = pl.col("start_ns") >= segments.start_ns
+    backward = events.backward_passes(timeline, events.of_thread(trainer.pid, trainer.tid) & since)
+    timed = backward.filter(pl.col("cpu_ns") >= 0)  # the hooks read this clock at some passes only
     nodes = _graph_nodes(timeline, trainer)
     ran = _ran_when_ready(timeline, trainer, segments)
     batches = _samples_by_step(timeline, trainer, segments)
@@ -68,7 +64,7 @@ def measure_compute(
         ),
         fixed_share=_fixed_share(steps, batches, waiting),
         host_cpu_share=ratio(
-            timed["b"], timed["dur_ns"] * ran, "frac", "backward.cpu over backward"
+            timed["cpu_ns"], timed["dur_ns"] * ran, "frac", "backward.cpu over backward"
         ),
         batch_samples=_batch_samples(timeline, trainer, segments),
         core_wait_share=_core_wait_share(timeline, trainer, segments),
@@ -84,12 +80,11 @@ def _core_wait_share(timeline: Timeline, trainer: Trainer, segments: StepSegment
 
 
 def _graph_nodes(timeline: Timeline, trainer: Trainer) -> Signal:
-    counted = timeline.table("events").filter(
-        (pl.col("pid") == trainer.pid) & (pl.col("kind") == Kind.BACKWARD) & (pl.col("a") > 0)
-    )
+    passes = events.backward_passes(timeline, pl.col("pid") == trainer.pid)
+    counted = passes.filter(pl.col("nodes") > 0)
     if not counted.height:
         return Missing(reason="no backward pass was counted: fewer than five, or none")
-    return total(float(counted["a"].median()), "count", "backward.nodes", counted.height)  # type: ignore[arg-type]
+    return total(float(counted["nodes"].median()), "count", "backward.nodes", counted.height)  # type: ignore[arg-type]
 
 
 def _spent_ns(segments: StepSegments, *parts: str) -> float:
@@ -139,51 +134,49 @@ def _samples_by_step(timeline: Timeline, trainer: Trainer, segments: StepSegment
     return (
         used.with_columns(index.alias("step"))
         .group_by("step")
-        .agg(pl.col("b").sum().alias("samples"))
+        .agg(pl.col("samples").sum())
         .filter(pl.col("samples") > 0)
     )
 
 
 def _used_at(timeline: Timeline, trainer: Trainer, batches: pl.DataFrame) -> pl.DataFrame:
-    """When each batch was learned from: b, used_ns.
+    """When each batch was learned from: samples, used_ns.
 
     A loader that fetches ahead takes a batch in the step before. So the first batch of an epoch
     belongs to its first backward pass, and so on, where there are as many of one as of the other;
     where there never are, a batch belongs to the step that it was taken in.
     """
-    is_backward = (pl.col("pid") == trainer.pid) & (pl.col("kind") == Kind.BACKWARD)
-    passes = timeline.table("events").filter(is_backward).select("kind", "start_ns", "b", "e")
+    passes = events.backward_passes(timeline, pl.col("pid") == trainer.pid)
+    batch = batches.select("start_ns", "samples", is_batch=True, begins=pl.col("position") == 0)
+    learning = passes.select("start_ns", samples=pl.lit(0, pl.Int64), is_batch=False, begins=False)
     both = (
-        pl.concat([batches.select("kind", "start_ns", "b", "e"), passes])
+        pl.concat([batch, learning])
         .sort("start_ns")
-        .with_columns(epoch=((pl.col("kind") == Kind.NEXT) & (pl.col("e") == 0)).cum_sum())
-        .with_columns(number=pl.int_range(pl.len()).over("epoch", "kind"))
+        .with_columns(epoch=pl.col("begins").cum_sum())
+        .with_columns(number=pl.int_range(pl.len()).over("epoch", "is_batch"))
     )
     taken, learned = (
-        both.filter(pl.col("kind") == kind).with_columns(size=pl.len().over("epoch"))
-        for kind in (Kind.NEXT, Kind.BACKWARD)
+        both.filter(pl.col("is_batch") == is_batch).with_columns(size=pl.len().over("epoch"))
+        for is_batch in (True, False)
     )
     used = taken.join(learned, on=["epoch", "number", "size"], how="inner", suffix="_learned")
     if used.height:
-        return used.select("b", used_ns="start_ns_learned")
-    return batches.select("b", used_ns="end_ns")
+        return used.select("samples", used_ns="start_ns_learned")
+    return batches.select("samples", used_ns="end_ns")
 
 
 def _batch_samples(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> Signal:
     sizes = training_batches(timeline, trainer).filter(
-        (pl.col("end_ns") > segments.start_ns) & (pl.col("b") > 0)
-    )["b"]
+        (pl.col("end_ns") > segments.start_ns) & (pl.col("samples") > 0)
+    )["samples"]
     if not sizes.len():
         return Missing(reason="no batch size was seen")
     return total(_median(sizes), "count", "samples per batch", sizes.len())
 
 
 def _passes_per_batch(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> Signal:
-    passes = timeline.table("events").filter(
-        (pl.col("pid") == trainer.pid)
-        & (pl.col("kind") == Kind.BACKWARD)
-        & (pl.col("start_ns") > segments.start_ns)
-    )
+    since = pl.col("start_ns") > segments.start_ns
+    passes = events.backward_passes(timeline, (pl.col("pid") == trainer.pid) & since)
     batches = training_batches(timeline, trainer).filter(pl.col("end_ns") > segments.start_ns)
     if not batches.height:
         return Missing(reason="no batch was taken inside the window")

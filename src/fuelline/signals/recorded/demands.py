@@ -8,7 +8,6 @@ import polars as pl
 
 from fuelline.schema.diagnosis.demands import DemandFacts
 from fuelline.schema.readings import Missing, Reading, Signal
-from fuelline.schema.wire import Flag, Kind
 from fuelline.signals.recorded.budget import training_batches
 from fuelline.signals.recorded.counters import latest, process_growth, queued_growth, thread_growth
 from fuelline.signals.recorded.device_time import (
@@ -21,6 +20,7 @@ from fuelline.signals.recorded.device_time import (
 from fuelline.signals.recorded.fetches import STORAGE_STATES, Fetches
 from fuelline.signals.recorded.fetching import find_handoffs, measure_busy
 from fuelline.signals.statistics import ratio, total
+from fuelline.timeline import events
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.devices import DeviceFacts
@@ -142,7 +142,7 @@ def _handing_over(
     handoffs = find_handoffs(timeline, trainer, segments)["dur_ns"]
     return {
         "handoff_seconds": _mean(handoffs, "handoff.dur"),
-        "take_seconds": _mean(taken.filter(pl.col("d") >= 0)["d"], "next.cpu"),
+        "take_seconds": _mean(taken.filter(pl.col("cpu_ns") >= 0)["cpu_ns"], "next.cpu"),
         "busy_frac": measure_busy(timeline, trainer, segments, fetches),
     }
 
@@ -151,8 +151,8 @@ def _own_ns(grown: tuple[float, float] | None, taken: pl.DataFrame) -> float | N
     """The trainer on a core or waiting for one, outside next(), over the window."""
     if grown is None:
         return None
-    inside = taken.filter(pl.col("d") >= 0)
-    mean = float(inside["d"].mean() or 0.0) if inside.height else 0.0  # type: ignore[arg-type]
+    inside = taken.filter(pl.col("cpu_ns") >= 0)
+    mean = float(inside["cpu_ns"].mean() or 0.0) if inside.height else 0.0  # type: ignore[arg-type]
     return max(0.0, sum(grown) - mean * taken.height)
 
 
@@ -204,9 +204,9 @@ def _pausing(
         longest = max(spent, key=lambda part: spent[part][0])
         seconds, count = spent[longest]
         spent[longest] = (seconds + _after_pauses(cycles) / 1e9, count)
-    is_built = (pl.col("kind") == Kind.ITER) & pl.col("a").is_in(trainer.train_loaders)
-    mine = timeline.table("events").filter((pl.col("pid") == trainer.pid) & is_built)
-    built = mine.select(pl.max_horizontal("dur_ns", "e")).to_series()
+    mine = events.builds(timeline, pl.col("pid") == trainer.pid)
+    of_training = mine.filter(pl.col("loader").is_in(trainer.train_loaders))
+    built = of_training.select(pl.max_horizontal("dur_ns", "whole_ns")).to_series()
     if timeline.excerpts is not None and "epoch start" in spent:
         # Excerpts have every start of an epoch, though little of the time that it took.
         spent["epoch start"] = (spent["epoch start"][0], built.len())
@@ -253,17 +253,16 @@ def _remembering(timeline: Timeline, trainer: Trainer, segments: StepSegments) -
 def _copying(
     timeline: Timeline, trainer: Trainer, segments: StepSegments, batches: int
 ) -> dict[str, Any]:
-    mine = timeline.table("events").filter(
-        (pl.col("pid") == trainer.pid)
-        & (pl.col("kind") == Kind.COPY)
-        & (pl.col("flags").cast(pl.Int64) & int(Flag.ERROR) == 0)
-        & pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
-    )
+    within = pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
+    is_whole = events.has_succeeded()
+    mine = events.copies(timeline, (pl.col("pid") == trainer.pid) & is_whole & within)
     if not mine.height:
         reason = Missing(reason="no copy to a device was seen")
         return {"copy_bytes": reason, "copy_seconds": reason}
     return {
-        "copy_bytes": total(float(mine["a"].sum()) / batches, "bytes", "copy.bytes", mine.height),
+        "copy_bytes": total(
+            float(mine["size_bytes"].sum()) / batches, "bytes", "copy.bytes", mine.height
+        ),
         "copy_seconds": total(
             float(mine["dur_ns"].sum()) / batches / 1e9, "s", "copy.dur", mine.height
         ),

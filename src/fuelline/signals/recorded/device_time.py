@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.readings import Missing, Reading, Signal
-from fuelline.schema.wire import Flag, Kind
+from fuelline.schema.wire import Flag
 from fuelline.signals.recorded.budget import COMPUTE_PARTS, device_wait_frac
+from fuelline.timeline import events
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.demands import DeviceMode
@@ -89,13 +90,8 @@ def cut_cycles(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> 
     compute_ns, pause_ns; early_loop_ns and settled_ns are before a pause.
     """
     taken = (
-        timeline.table("events")
-        .filter(
-            (pl.col("pid") == trainer.pid)
-            & (pl.col("tid") == trainer.tid)
-            & (pl.col("kind") == Kind.NEXT)
-            & pl.col("a").is_in(trainer.train_loaders)
-        )
+        events.batches(timeline, events.of_thread(trainer.pid, trainer.tid))
+        .filter(pl.col("loader").is_in(trainer.train_loaders))
         .sort("start_ns")
         .select(
             has_ended=pl.col("flags").cast(pl.Int64) & int(Flag.END) != 0,

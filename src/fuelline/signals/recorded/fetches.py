@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.readings import Missing, Signal
-from fuelline.schema.wire import Flag, Kind, Phase
+from fuelline.schema.wire import Phase
 from fuelline.signals.recorded.budget import training_batches
 from fuelline.signals.statistics import total
+from fuelline.timeline import events
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import HotLine
@@ -126,41 +127,23 @@ def _sleeps_in_reads(lines: list[HotLine]) -> bool:
 def fetch_table(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
     """All fetches of training batches of the run, with their I/O."""
     pids = trainer.worker_pids or (trainer.pid,)
-    events = timeline.table("events").filter(
-        pl.col("pid").is_in(pids)
-        & (pl.col("flags").cast(pl.Int64) & int(Flag.END | Flag.ERROR) == 0)
-    )
+    theirs = pl.col("pid").is_in(pids) & events.has_succeeded()
+    fetches, reads = events.fetches(timeline, theirs), events.fetch_reads(timeline, theirs)
     if not trainer.worker_pids:
-        events = _inside(events, training_batches(timeline, trainer))
-    fetches = events.filter(pl.col("kind") == Kind.FETCH).select(
-        "pid",
-        "tid",
-        "start_ns",
-        "dur_ns",
-        pl.col("b").alias("samples"),
-        pl.col("c").alias("cpu_ns"),
-        pl.col("d").alias("runq_ns"),
-        pl.col("e").alias("collate_ns"),
-    )
-    traffic = events.filter(pl.col("kind") == Kind.FETCH_IO).select(
-        "pid",
-        "tid",
-        "start_ns",
-        pl.col("a").alias("read_bytes"),
-        pl.col("b").alias("disk_bytes"),
-        pl.col("c").alias("calls"),
-        pl.col("d").alias("faults"),
-        pl.col("e").alias("system_ns"),
-    )
-    return fetches.join(traffic, on=["pid", "tid", "start_ns"], how="left").sort("start_ns")
+        batches = training_batches(timeline, trainer)
+        fetches, reads = _inside(fetches, batches), _inside(reads, batches)
+    own = ("worker", "flags", "end_ns")
+    read = ("read_bytes", "disk_bytes", "calls", "faults", "system_ns")
+    keys = ["pid", "tid", "start_ns"]
+    return fetches.drop(own).join(reads.select(*keys, *read), on=keys, how="left").sort("start_ns")
 
 
-def _inside(events: pl.DataFrame, batches: pl.DataFrame) -> pl.DataFrame:
+def _inside(rows: pl.DataFrame, batches: pl.DataFrame) -> pl.DataFrame:
     """Events of one process that begin while its trainer takes a batch: not those of validation."""
-    taken = batches.select("start_ns", "end_ns").sort("start_ns")
+    taken = batches.select("start_ns", taken_ns="end_ns").sort("start_ns")
     return (
-        events.sort("start_ns")
+        rows.sort("start_ns")
         .join_asof(taken, on="start_ns", strategy="backward")
-        .filter(pl.col("start_ns") <= pl.col("end_ns"))
-        .drop("end_ns")
+        .filter(pl.col("start_ns") <= pl.col("taken_ns"))
+        .drop("taken_ns")
     )

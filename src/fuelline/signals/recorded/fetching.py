@@ -8,10 +8,10 @@ import polars as pl
 
 from fuelline.schema.diagnosis.facts import InputFacts, PlaceFacts
 from fuelline.schema.readings import Missing, Reading, Signal
-from fuelline.schema.wire import Kind
 from fuelline.signals.recorded.budget import find_failed_hook, measure_wait, training_batches
 from fuelline.signals.recorded.fetches import BUSY_STATES, STORAGE_STATES
 from fuelline.signals.statistics import proportion, ratio, total
+from fuelline.timeline import events
 from fuelline.timeline.intervals import covered_ns, merge, total_ns
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def measure_input(
     wall = rows["dur_ns"]
     batches = _batches_within(timeline, trainer, segments)
     shares = _state_shares(fetches, batches)
-    sizes = batches.filter(pl.col("c") >= 0)["c"]
+    sizes = batches.filter(pl.col("size_bytes") >= 0)["size_bytes"]
     return InputFacts(
         exposed_share=unseen or queue_wait or measure_wait(segments, hidden_frac),
         wait_share=unseen or queue_wait or measure_wait(segments),
@@ -116,11 +116,8 @@ def measure_busy(
 
 def find_handoffs(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
     """Batches that workers serialised inside the window."""
-    return timeline.table("events").filter(
-        (pl.col("kind") == Kind.HANDOFF)
-        & pl.col("pid").is_in(trainer.worker_pids)
-        & pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
-    )
+    within = pl.col("start_ns").is_between(segments.start_ns, segments.end_ns)
+    return events.handoffs(timeline, pl.col("pid").is_in(trainer.worker_pids) & within)
 
 
 def _batches_within(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
@@ -233,7 +230,7 @@ def _pickle_share(
 
 
 def _pickled_bytes(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> Signal:
-    sizes = find_handoffs(timeline, trainer, segments)["a"]
+    sizes = find_handoffs(timeline, trainer, segments)["pickled_bytes"]
     if not sizes.len():
         return Missing(reason="no batch was pickled inside the window")
     return total(_mean(sizes), "bytes", "handoff.pickled", sizes.len())
@@ -242,7 +239,7 @@ def _pickled_bytes(timeline: Timeline, trainer: Trainer, segments: StepSegments)
 def _unpickle_share(trainer: Trainer, batches: pl.DataFrame) -> Signal:
     if not trainer.worker_pids:
         return Missing(reason="no workers, nothing is unpickled")
-    known = batches.filter(pl.col("d") >= 0)["d"]
+    known = batches.filter(pl.col("cpu_ns") >= 0)["cpu_ns"]
     waited = float(batches["dur_ns"].sum())
     if not known.len() or not waited:
         return Missing(reason="the trainer's CPU time in next() was not read")

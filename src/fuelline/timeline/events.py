@@ -1,0 +1,230 @@
+"""Events by what they are, with named columns: the one file that knows the fields of a record.
+
+A record has five integers, a to e, that mean something else for every kind (`schema/wire.py`), and
+so has a row of the table `events`. Here each kind gets its names; past this file nobody reads a to
+e. Every table has `pid`, `tid`, `flags`, `start_ns`, `dur_ns` and `end_ns`, and then the columns
+that its function names. Numbers are -1 where they are not known: some are read at a few calls only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from fuelline.schema.wire import Flag, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fuelline.timeline.timeline import Timeline
+
+_COLLECTIVE = {"op": "a", "size_bytes": "b", "group": "c", "number": "d", "ranks": "e"}
+_FIELDS: Mapping[Kind, Mapping[str, str]] = {
+    Kind.NEXT: {
+        "loader": "a",
+        "samples": "b",
+        "size_bytes": "c",
+        "cpu_ns": "d",
+        "position": "e",
+    },
+    Kind.ITER: {"loader": "a", "whole_ns": "e"},
+    Kind.FETCH: {"worker": "a", "samples": "b", "cpu_ns": "c", "runq_ns": "d", "collate_ns": "e"},
+    Kind.WORKER: {"loader": "a", "worker": "b", "worker_pid": "c"},
+    Kind.FETCH_IO: {
+        "read_bytes": "a",
+        "disk_bytes": "b",
+        "calls": "c",
+        "faults": "d",
+        "system_ns": "e",
+    },
+    Kind.HANDOFF: {"pickled_bytes": "a", "cpu_ns": "b", "worker": "c", "size_bytes": "d"},
+    Kind.PIN: {"size_bytes": "a"},
+    Kind.COPY: {"size_bytes": "a", "device": "b"},
+    Kind.BACKWARD: {"nodes": "a", "cpu_ns": "b"},
+    Kind.OPTIMIZER: {"optimizer": "a"},
+    Kind.SAVE: {"size_bytes": "a"},
+    Kind.SYNC: {"device": "a"},
+    Kind.GC: {"generation": "a", "collected": "b"},
+    Kind.COLLECTIVE: _COLLECTIVE,
+    Kind.COLLECTIVE_WAIT: _COLLECTIVE,
+    Kind.FLOPS: {"flops": "a"},
+    Kind.DEVICE_STEP: {"device": "a", "busy_ns": "b", "idle_ns": "c"},
+}
+_FAILED = int(Flag.END | Flag.ERROR)
+
+
+def of_thread(pid: int, tid: int) -> pl.Expr:
+    """Whether an event is of this thread of this process."""
+    return (pl.col("pid") == pid) & (pl.col("tid") == tid)
+
+
+def has_succeeded() -> pl.Expr:
+    """Whether the call gave something: neither the end of an epoch nor an exception."""
+    return pl.col("flags").cast(pl.Int64) & _FAILED == 0
+
+
+def batches(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Waits for a batch, from asking to having it.
+
+    `loader`: its number. `samples` and `size_bytes` of the batch. `cpu_ns`: the waiting thread on a
+    core, mostly unpickling. `position` in the epoch; 0 is its first batch.
+    """
+    return _of(timeline, Kind.NEXT, where)
+
+
+def builds(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Iterators of a loader being built: its workers start.
+
+    `loader`: its number. `whole_ns`: how long it took where an excerpt has cut it, else 0.
+    """
+    return _of(timeline, Kind.ITER, where)
+
+
+def fetches(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """One batch being prepared, by a worker or in the trainer itself.
+
+    `worker`: its number, -1 in the trainer. `samples` of the batch. `cpu_ns` on a core, `runq_ns`
+    waiting for one, `collate_ns` joining samples to a batch.
+    """
+    return _of(timeline, Kind.FETCH, where)
+
+
+def fetch_reads(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """What a fetch read; it has the same pid, tid and start.
+
+    `read_bytes` by read calls, `disk_bytes` from the block layer, `calls` of read, major page
+    `faults`, `system_ns`: time in the kernel.
+    """
+    return _of(timeline, Kind.FETCH_IO, where)
+
+
+def worker_starts(timeline: Timeline) -> pl.DataFrame:
+    """Workers as the trainer started them: `loader`, `worker` (its number) and `worker_pid`."""
+    return _of(timeline, Kind.WORKER, pl.lit(value=True))
+
+
+def handoffs(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """A worker serialising a batch.
+
+    `pickled_bytes`: of the message, shared memory left out. `cpu_ns`. `worker`: its number.
+    `size_bytes` of the batch.
+    """
+    return _of(timeline, Kind.HANDOFF, where)
+
+
+def copies(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Copies to a device, as long as they kept the caller: `size_bytes`, `device` (its index)."""
+    return _of(timeline, Kind.COPY, where)
+
+
+def backward_passes(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Backward passes.
+
+    `nodes` of the autograd graph, 0 if they were not counted this time. `cpu_ns` of the thread.
+    """
+    return _of(timeline, Kind.BACKWARD, where)
+
+
+def optimizer_steps(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Ends of optimizer steps: `optimizer` is its number."""
+    return _of(timeline, Kind.OPTIMIZER, where)
+
+
+def synchronisations(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """The host waiting for a device: `device` is its index."""
+    return _of(timeline, Kind.SYNC, where)
+
+
+def collectives(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Calls that all ranks of a group take part in; `start_ns` is the arrival of this rank.
+
+    `op`: a `Collective`. `size_bytes`. `group`: its number. `number` of the call among those of its
+    group and op, -1 if it cannot be matched. `ranks` in the group.
+    """
+    return _of(timeline, Kind.COLLECTIVE, where)
+
+
+def collective_waits(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Waits for asynchronous collectives; columns as of `collectives`."""
+    return _of(timeline, Kind.COLLECTIVE_WAIT, where)
+
+
+def device_steps(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Steps by the device's own clock.
+
+    `device`: its index. `busy_ns`: from its first to its last kernel. `idle_ns` before the first.
+    """
+    return _of(timeline, Kind.DEVICE_STEP, where)
+
+
+def counted_steps(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Steps whose floating-point operations were counted: `flops`."""
+    return _of(timeline, Kind.FLOPS, where)
+
+
+def thread_events(timeline: Timeline, pid: int, tid: int) -> pl.DataFrame:
+    """All that a thread did: kind, flags, start_ns, end_ns, source and position.
+
+    `source` is what the event belongs to, by its kind: a loader's or an optimizer's number.
+    `position` as of `batches`. Outer events stand before those inside them. Only these columns: of
+    a million events all of them take 100 MB.
+    """
+    return (
+        timeline.table("events")
+        .lazy()
+        .filter(of_thread(pid, tid))
+        .select(
+            "kind",
+            "flags",
+            "start_ns",
+            end_ns=pl.col("start_ns") + pl.col("dur_ns"),
+            source="a",
+            position="e",
+        )
+        .sort("start_ns", "end_ns", descending=[False, True])
+        .collect()
+    )
+
+
+def learning_events(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Batches, backward passes and optimizer steps: pid, tid, kind, flags, start_ns, source.
+
+    `source` as of `thread_events`; of backward passes it says nothing.
+    """
+    kinds = [Kind.NEXT, Kind.BACKWARD, Kind.OPTIMIZER]
+    return (
+        timeline.table("events")
+        .lazy()
+        .filter(pl.col("kind").is_in(kinds) & where)
+        .select("pid", "tid", "kind", "flags", "start_ns", source="a")
+        .collect()
+    )
+
+
+def pick(kind: Kind, name: str) -> pl.Expr:
+    """A named field of the events of one kind in the table `events`; null for others, or unknown.
+
+    For who shows events of all kinds side by side.
+    """
+    field = pl.col(_FIELDS[kind][name])
+    return pl.when((pl.col("kind") == int(kind)) & (field >= 0)).then(field)
+
+
+def _of(timeline: Timeline, kind: Kind, where: pl.Expr) -> pl.DataFrame:
+    named = {name: pl.col(field) for name, field in _FIELDS[kind].items()}
+    return (
+        timeline.table("events")
+        .lazy()
+        .filter((pl.col("kind") == int(kind)) & where)
+        .select(
+            "pid",
+            "tid",
+            "flags",
+            "start_ns",
+            "dur_ns",
+            end_ns=pl.col("start_ns") + pl.col("dur_ns"),
+            **named,
+        )
+        .collect()
+    )

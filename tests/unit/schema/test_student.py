@@ -1,0 +1,23 @@
+"""Student's t, as tables have it."""
+
+import pytest
+
+from fuelline.schema.student import Level, find_t
+
+
+@pytest.mark.parametrize(
+    ("degrees", "level", "expected"),
+    [(1, 95, 12.71), (9, 95, 2.26), (9, 90, 1.83), (11, 95, 2.23), (10_000, 95, 1.96)],
+)
+def test_t_is_that_of_the_next_lower_entry(degrees: int, level: Level, expected: float) -> None:
+    assert find_t(degrees, level) == expected
+
+
+def test_less_than_one_degree_of_freedom_is_taken_for_one() -> None:
+    assert find_t(0.3) == find_t(1)
+
+
+def test_intervals_become_narrower_with_more_freedom_and_wider_with_their_level() -> None:
+    values = [find_t(degrees) for degrees in range(1, 200)]
+    assert values == sorted(values, reverse=True)
+    assert all(find_t(degrees, 90) < find_t(degrees, 95) for degrees in range(1, 200))
