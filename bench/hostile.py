@@ -89,7 +89,7 @@ _OF_PROC = re.compile(
     r"(/(task(/.*)?|statm?|status|maps|cgroup|mountinfo|cmdline|children|fd))?/?"
 )
 
-_OWN_SEMAPHORE = re.compile(r"/dev/shm/(sem\.mp|pym)-")
+_OWN_SEMAPHORE = re.compile(r"/dev/shm/(sem\.|pym-)")
 """Made and removed by Python's own multiprocessing."""
 
 
@@ -215,7 +215,7 @@ def _is_foreign(path: str, inside: str, outside: str, *, writes: bool) -> bool:
         return False
     if _is_within(path, outside):
         return True
-    if _is_within(path, inside) or path == "/":
+    if _is_within(path, inside) or path == "/" or _OWN_SEMAPHORE.match(path):
         return False
     if writes:
         return path not in ("/dev/null", "/dev/tty") and "/__pycache__/" not in path

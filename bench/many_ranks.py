@@ -40,9 +40,12 @@ from fuelline import pipeline
 told = pipeline.diagnose_run(Path(sys.argv[1]))
 took = time.perf_counter() - start
 usage = resource.getrusage(resource.RUSAGE_SELF)
+# Not ru_maxrss, which begins with the peak of the process that started this one.
+status = Path("/proc/self/status").read_text()
+peak_kb = int(status.partition("VmHWM:")[2].split()[0])
 print(json.dumps({
     "seconds": took, "cpu_seconds": usage.ru_utime + usage.ru_stime,
-    "peak_rss_bytes": usage.ru_maxrss * 1024, "ranks": told.collectives.ranks,
+    "peak_rss_bytes": peak_kb * 1024, "ranks": told.collectives.ranks,
     "steps": told.steps.count, "culprits": [late.rank for late in told.collectives.culprits],
 }))
 """

@@ -11,6 +11,7 @@ from fuelline.ingest.recording import thinning
 from fuelline.ingest.recording.gather import gather
 from fuelline.ingest.recording.journal import PIECE_BYTES, read_journal
 from fuelline.ingest.recording.thinning import BoundedTable
+from fuelline.schema.run import journal as journal_room
 from fuelline.schema.run.journal import decode_frames, decode_pieces, encode_frame
 from fuelline.schema.run.samples import (
     JOURNAL_NAME,
@@ -122,3 +123,21 @@ def test_a_journal_reads_the_same_in_pieces(size: int) -> None:
         assert [row for piece in found for row in piece.rows] == whole.rows
         assert sum(piece.damaged for piece in found) == whole.damaged
         assert found[-1].torn_bytes == whole.torn_bytes
+
+
+def test_frames_that_pieces_cut_cost_no_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_room, "_MOST_GUESSES", 10)
+    content = b"".join(encode_frame(_rows(second, second) * 20) for second in range(50))
+    pieces = [content[at : at + 1000] for at in range(0, len(content), 1000)]
+    found = list(decode_pieces(pieces, len(content)))
+    assert sum(len(piece.rows) for piece in found) == 50 * 20 * 7
+    assert not any(piece.damaged for piece in found)
+
+
+def test_a_length_beyond_the_end_hides_no_frame() -> None:
+    whole = encode_frame(_rows(1, 1))
+    liar = (len(whole) * 100).to_bytes(4, "little") + whole[4:]
+    pieces = [piece[at : at + 50] for piece in [liar + whole] for at in range(0, len(piece), 50)]
+    found = list(decode_pieces(pieces, 2 * len(whole)))
+    assert sum(len(piece.rows) for piece in found) == 7
+    assert sum(piece.damaged for piece in found) == 1

@@ -6,6 +6,8 @@ processes, limits, source lines.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -100,9 +102,10 @@ def read_journal(run_dir: Path) -> Journal:
     try:
         with os.fdopen(open_below(run_dir, samples.JOURNAL_NAME), "rb") as file:
             refuse_holes(file, samples.JOURNAL_NAME)
-            for decoded in decode_pieces(_pieces(file), os.fstat(file.fileno()).st_size):
-                journal.add(decoded.rows)
-                journal.damaged += decoded.damaged
+            with _no_collection():
+                for decoded in decode_pieces(_pieces(file), os.fstat(file.fileno()).st_size):
+                    journal.add(decoded.rows)
+                    journal.damaged += decoded.damaged
     except FileNotFoundError:
         return journal
     except OSError as error:
@@ -110,6 +113,18 @@ def read_journal(run_dir: Path) -> Journal:
     if journal.damaged:
         journal.problem = f"{samples.JOURNAL_NAME} is damaged"
     return journal
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Rows have no cycles; to look for some among millions takes a quarter of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _pieces(file: BinaryIO) -> Iterator[bytes]:

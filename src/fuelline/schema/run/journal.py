@@ -10,6 +10,7 @@ import re
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -63,10 +64,14 @@ def decode_pieces(pieces: Iterable[bytes], size_bytes: int) -> Iterator[Decoded]
     """
     search = _Search(size_bytes)
     rest, is_damage = b"", False
-    for piece in pieces:
-        journal, offset, damaged = rest + piece, 0, 0
+    for piece in chain(pieces, [None]):
+        journal, offset, damaged = rest + (piece or b""), 0, 0
         rows: list[Row] = []
-        while (start := search.find(journal, offset)) is not None:
+        # What lacks its end is not searched before that came: every frame that a piece cuts does.
+        while piece is None or is_damage or not _is_cut_off(journal, offset):
+            start = search.find(journal, offset)
+            if start is None:
+                break
             end = _frame_end(journal, start)
             batch = _decode_payload(journal[start + HEADER.size : end])
             damaged += (start > offset and not is_damage) + (batch is None)
@@ -76,9 +81,11 @@ def decode_pieces(pieces: Iterable[bytes], size_bytes: int) -> Iterator[Decoded]
         begins = max(offset, len(journal) - MAX_FRAME_BYTES - HEADER.size)
         damaged += begins > offset and not is_damage
         rest, is_damage = journal[begins:], is_damage or begins > offset
-        yield Decoded(rows=rows, damaged=damaged, torn_bytes=0)
-    torn = len(rest) if rest and not is_damage and _is_cut_off(rest, 0) else 0
-    yield Decoded(rows=[], damaged=bool(rest) and not is_damage and not torn, torn_bytes=torn)
+        torn = 0
+        if piece is None and rest and not is_damage:
+            torn = len(rest) if _is_cut_off(rest, 0) else 0
+            damaged += not torn
+        yield Decoded(rows=rows, damaged=damaged, torn_bytes=torn)
 
 
 class _Search:
