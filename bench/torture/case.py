@@ -8,7 +8,7 @@ import signal
 from dataclasses import dataclass, field
 from typing import Any
 
-MODES = {"run": 12, "quiet": 5, "fix": 3, "cache": 1, "packed": 1, "zoom": 1, "ranks": 1}
+MODES = {"run": 12, "quiet": 5, "fix": 3, "cache": 1, "packed": 1, "zoom": 1, "ranks": 1, "node": 1}
 """With weights. A mode other than run and quiet has a job that trains."""
 FAULTS = {
     "none": 1,

@@ -35,7 +35,12 @@ FIRST_USER = 50_000
 LEAST_KIB = 40_000
 """Less memory than that no interpreter starts in, and we are one more of them for a moment."""
 MARK = "FUELLINE_TORTURE"
-_OPTIONS = {"fix": ["--fix"], "zoom": ["--zoom", "2@3"], "quiet": ["--quiet"]}
+_OPTIONS = {
+    "fix": ["--fix"],
+    "zoom": ["--zoom", "2@3"],
+    "quiet": ["--quiet"],
+    "node": ["--node-rank", "0"],
+}
 _MAY_LEAVE = re.compile(r"__pycache__|\.pyc$|/torchelastic_|/pymp-|/tmp/tmp[a-z0-9_]{8}$")
 """Torch leaves the last of plain jobs, too: of 14 whose worker was killed, in 4."""
 

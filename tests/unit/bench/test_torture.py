@@ -10,7 +10,7 @@ from bench.torture.drive import Result
 from bench.torture.judge import find_complaint
 
 CLEAN = Result(0, "step 0 a\nstep 1 b\ndone\n", "", {"result": "b"}, [])
-SEEDS = range(2000)
+SEEDS = range(10_000)
 
 
 def a_case(fault: str, **told: object) -> object:
