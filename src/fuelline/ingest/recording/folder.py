@@ -246,7 +246,10 @@ def write_file(path: Path, data: bytes | memoryview) -> None:
 def _write_table(path: Path, frame: pl.DataFrame) -> TableFacts:
     # Through memory: polars takes no path that is not UTF-8.
     buffer = io.BytesIO()
-    frame.write_parquet(buffer, compression="zstd", compression_level=9, statistics=False)
+    try:
+        frame.write_parquet(buffer, compression="zstd", compression_level=9, statistics=False)
+    except pl.exceptions.PolarsError as error:  # a table of ours: only memory can be missing
+        raise MemoryError(brief(error)) from None
     data = buffer.getvalue()
     write_file(path, data)
     return TableFacts(rows=frame.height, size_bytes=len(data), crc32=zlib.crc32(data))
