@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 OUT = Path(__file__).parents[1] / "out"
 RACES = 5
-"""Plain runs that are asked where ranks came out differently: when one ends, the other may fail in
-its last collective or not, and so the plain job does not always end alike either."""
+"""Plain runs that are asked where the plain job does not always end alike either: when one rank
+ends, the other may fail in its last collective or not; a worker that is killed may be missed or
+have given its last batch already."""
 STRIDE = 100_000
 """Case 42 of seed 1 has the seed 100,042 of its own."""
 
@@ -106,7 +107,8 @@ def _run_one(bench: Bench, seed: int) -> dict[str, Any]:
     got = bench.record(case)
     complaint = find_complaint(case, got, plain, clean) or ""
     verdict = "differs" if complaint else "same"
-    if complaint and case.told["kind"] == "ranks" and is_felt_plain(case):
+    is_race = case.told["kind"] == "ranks" or case.fault == "kill worker"
+    if complaint and is_race and is_felt_plain(case):
         plains = (bench.plain_again(case) for _ in range(RACES))
         if any(find_complaint(case, got, other, clean) is None for other in plains):
             complaint, verdict = "", "same as another plain run"
@@ -152,7 +154,7 @@ def markdown(figures: dict[str, Any], rows: list[dict[str, Any]], seed: int) -> 
 | figure | measured | bar |
 | --- | --- | --- |
 | cases whose outcome equals the plain job's | {figures["same"]} of {figures["cases"]} | all |
-| of these, as another run of the plain job (ranks, whose end is a race) | {figures["raced"]} | |
+| of these, as another run of the plain job (killed workers and ranks, whose end is a race) | {figures["raced"]} | |
 | seeds that differ | {failed} | none |
 
 {_table(rows)}"""
