@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 MEMORY_VARIABLE = "FUELLINE_MEMORY_MB"
 MOST_BYTES = 500 * 10**6
-"""For all processes of a command together, this one included: 64 ranks over an hour take 340 MB, a
-day with its journal 400, traces of 2 GB 350 (bench/many_ranks.py, day.py, trace_import.py)."""
+"""For all processes of a command together, this one included: 64 ranks over an hour take 350 MB, a
+day with its journal 360, traces of 2 GB 350 (bench/many_ranks.py, day.py, trace_import.py)."""
 EACH_BYTES = 200 * 10**6
 """For each process beyond two that the user lets import side by side."""
 MARGIN_BYTES = 40 * 10**6
