@@ -154,7 +154,7 @@ def markdown(figures: dict[str, Any], rows: list[dict[str, Any]], seed: int) -> 
 | figure | measured | bar |
 | --- | --- | --- |
 | cases whose outcome equals the plain job's | {figures["same"]} of {figures["cases"]} | all |
-| of these, as another run of the plain job (killed workers and ranks, whose end is a race) | {figures["raced"]} | |
+| of these, as another plain run (killed workers and ranks: a race) | {figures["raced"]} | |
 | seeds that differ | {failed} | none |
 
 {_table(rows)}"""
