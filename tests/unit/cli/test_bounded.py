@@ -20,7 +20,7 @@ from fuelline.cli.bounded import (
     _Limit,
     _walk,
 )
-from fuelline.cli.store import HOME_VARIABLE
+from fuelline.store.home import HOME_VARIABLE
 from tests.unit.ingest.remains import write_run
 
 if TYPE_CHECKING:

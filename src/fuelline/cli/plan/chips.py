@@ -46,9 +46,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def act(options: argparse.Namespace) -> int:
     """Compare them."""
     from fuelline.plan.models.native import precision_on  # noqa: PLC0415
-    from fuelline.plan.serve.chips import line_for_serving, line_for_training  # noqa: PLC0415
-    from fuelline.plan.serve.search import Wish  # noqa: PLC0415
-    from fuelline.plan.train.layouts import TrainWish  # noqa: PLC0415
+    from fuelline.plan.serving.chips import line_for_serving, line_for_training  # noqa: PLC0415
+    from fuelline.plan.serving.search import Wish  # noqa: PLC0415
+    from fuelline.plan.training.layouts import TrainWish  # noqa: PLC0415
     from fuelline.report.plan.chips import write_chips  # noqa: PLC0415
     from fuelline.schema.plan.answers import ChipsAnswer  # noqa: PLC0415
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,12 @@ from msgspec.structs import replace
 
 from fuelline.cli.plots import say_plots, write_plot
 from fuelline.cli.quantities import parse_amount, parse_choices, parse_limits, parse_values
-from fuelline.cli.store import saved_chips
+from fuelline.cli.saying import say
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.plan.chips import Chip, find_chip, list_chips, read_chips
 from fuelline.schema.plan.models import read_models
 from fuelline.schema.plan.precision import Precision, parse_precision
+from fuelline.store.home import saved_chips
 
 if TYPE_CHECKING:
     import argparse
@@ -144,7 +146,13 @@ def flag_of(name: str) -> str:
 
 def catalogues(options: argparse.Namespace) -> list[Path]:
     """The files that were named, then the devices that were measured here."""
-    return [*(Path(name) for name in options.catalogue), *saved_chips()]
+    return [*(Path(name) for name in options.catalogue), *saved_chips(_say_once)]
+
+
+@cache
+def _say_once(words: str) -> None:
+    """A plan asks for the devices several times."""
+    say(words)
 
 
 def own_chips(options: argparse.Namespace) -> tuple[Chip, ...]:

@@ -14,7 +14,7 @@ from fuelline.schema.errors import UsageError
 if TYPE_CHECKING:
     import argparse
 
-    from fuelline.plan.serve.load import Stream
+    from fuelline.plan.serving.load import Stream
 
 BURSTY = 3.0
 """Coefficient of variation of gaps called bursty: production shows 2 to 5 (arXiv 2401.17644)."""
@@ -104,7 +104,7 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
 
 
 def _read_stream(options: argparse.Namespace) -> Stream:
-    from fuelline.plan.serve.load import Stream  # noqa: PLC0415 - not for the help
+    from fuelline.plan.serving.load import Stream  # noqa: PLC0415 - not for the help
     from fuelline.plan.simulation.trace import read_requests  # noqa: PLC0415
 
     if options.trace and (options.rate or options.vary):
@@ -127,7 +127,7 @@ def _first(options: argparse.Namespace, name: str, default: float) -> float:
 
 def act(options: argparse.Namespace) -> int:
     """Plan it."""
-    from fuelline.plan.serve.answer import Question, answer_serving  # noqa: PLC0415
+    from fuelline.plan.serving.answer import Question, answer_serving  # noqa: PLC0415
     from fuelline.report.plan.serve import write_serving  # noqa: PLC0415
 
     constants = shared.read_constants(options)

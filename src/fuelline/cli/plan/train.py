@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fuelline.plan.models.configs import Loaded
     from fuelline.plan.physics.setup import Setup
-    from fuelline.plan.train.layouts import TrainWish
+    from fuelline.plan.training.layouts import TrainWish
     from fuelline.schema.plan.answers import TrainAnswer, TrainPoint
     from fuelline.schema.plan.chips import Chip
     from fuelline.schema.plan.precision import Precision
@@ -101,7 +101,7 @@ def _add_circumstances(parser: argparse.ArgumentParser) -> None:
 def act(options: argparse.Namespace) -> int:
     """Plan it."""
     from fuelline.plan.physics.setup import Setup  # noqa: PLC0415
-    from fuelline.plan.train.answer import plan_training  # noqa: PLC0415
+    from fuelline.plan.training.answer import plan_training  # noqa: PLC0415
     from fuelline.report.plan.train import write_training  # noqa: PLC0415
 
     if not options.chip:
@@ -140,7 +140,7 @@ def _precision(options: argparse.Namespace, loaded: Loaded) -> Precision:
 
 def _wish(options: argparse.Namespace, params: float) -> TrainWish:
     """The first value of every flag that was given."""
-    from fuelline.plan.train.layouts import TrainWish  # noqa: PLC0415 - not for the help
+    from fuelline.plan.training.layouts import TrainWish  # noqa: PLC0415 - not for the help
 
     fields: dict[str, float] = {"chips": 8, "tokens": 20.0 * params}
     for name, (field, convert) in _FIELDS.items():
@@ -197,7 +197,7 @@ def _step(setup: Setup, wish: TrainWish, name: str, value: float) -> TrainQuesti
 
 def _point(step: TrainQuestion) -> TrainPoint:
     from fuelline.plan.models.shapes import why_uneven  # noqa: PLC0415
-    from fuelline.plan.train.answer import plan_training  # noqa: PLC0415 - not for the help
+    from fuelline.plan.training.answer import plan_training  # noqa: PLC0415 - not for the help
     from fuelline.schema.plan.answers import TrainPoint  # noqa: PLC0415
 
     try:
@@ -232,7 +232,7 @@ def _point(step: TrainQuestion) -> TrainPoint:
 
 def _headline(steps: list[TrainQuestion], points: list[TrainPoint]) -> TrainAnswer:
     """The last value that works stands for the range; if none does, its error is told."""
-    from fuelline.plan.train.answer import plan_training  # noqa: PLC0415 - not for the help
+    from fuelline.plan.training.answer import plan_training  # noqa: PLC0415 - not for the help
 
     working = [step for step, point in zip(steps, points, strict=True) if point.step_s is not None]
     last = (working or steps)[-1]

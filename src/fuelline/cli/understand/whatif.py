@@ -9,7 +9,6 @@ import sys
 import msgspec
 
 from fuelline.cli.record.run import add_price
-from fuelline.cli.store import find_run, name_run
 from fuelline.schema.diagnosis.ceilings import Probe
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.storages import STORAGE_NAMES, StorageKind
@@ -18,6 +17,7 @@ from fuelline.schema.files import read_given
 from fuelline.schema.foreign import decode_json
 from fuelline.schema.plan.catalogue import nearest
 from fuelline.schema.plan.chips import find_chip, list_chips
+from fuelline.store.runs import find_run, name_run
 
 MOST_WORKERS = 512
 """On one host; the model counts no further (whatif.network)."""
