@@ -11,6 +11,7 @@ from fuelline.plan.serving.answer import Question, answer_serving
 from fuelline.plan.serving.load import Stream
 from fuelline.plan.simulation.trace import read_requests
 from fuelline.schema.errors import UsageError
+from fuelline.schema.mistakes import tell_plainly
 
 if TYPE_CHECKING:
     import os
@@ -52,6 +53,7 @@ _PYTHON = {
 }
 
 
+@tell_plainly
 def serve(
     model: str | os.PathLike[str],
     *,

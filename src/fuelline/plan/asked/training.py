@@ -13,6 +13,7 @@ from fuelline.plan.physics.setup import Setup
 from fuelline.plan.training.answer import plan_training
 from fuelline.plan.training.layouts import TrainWish
 from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.mistakes import tell_plainly
 from fuelline.schema.plan.answers import TrainPoint
 from fuelline.schema.plan.precision import parse_precision
 
@@ -73,6 +74,7 @@ _PYTHON = {
 }
 
 
+@tell_plainly
 def train(
     model: str | os.PathLike[str],
     *,
