@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fuelline.record.hooks.torch.install import Installation
 
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
-_LAST_TO_GO = b"1000"
+_FIRST_TO_GO = b"1000"
 """`oom_score_adj` of the observer: the kernel ends it before the job (launch.step_back)."""
 
 _current: list[Inside] = []
@@ -170,7 +170,7 @@ def _start_observer(folder: Path) -> subprocess.Popen[bytes] | None:
         return None  # `explain_observer` says so, for want of an exit code
     try:
         with open(f"/proc/{observer.pid}/oom_score_adj", "wb", buffering=0) as file:  # noqa: PTH123
-            file.write(_LAST_TO_GO)
+            file.write(_FIRST_TO_GO)
     except OSError:
         pass  # no /proc, or one that may not be written
     return observer
@@ -188,11 +188,15 @@ def _tell_started_before() -> list[dict[str, str]]:
         return []
     return [
         {
-            "what": f"{len(children)} processes that ran before fuelline.record() was called",
+            "what": f"{_count(len(children))} before fuelline.record() was called",
             "why": "it gets into processes that are forked afterwards",
             "forbids": "telling what loader workers among them spend their time on",
         }
     ]
+
+
+def _count(processes: int) -> str:
+    return f"{processes} processes that ran" if processes > 1 else "a process that ran"
 
 
 def _load_from_site(name: str) -> Any:
