@@ -34,8 +34,8 @@ PARAMETERS = {
     "ep cp most_chips precision kv_bits usd_per_chip_hour headroom_frac arrivals vary_frac "
     "attain_frac trace measured_tokens_per_s engine offload catalogue",
     "plan.train": "model chip chips tokens sequence_tokens batch_tokens tp pp cp ep microbatch "
-    "zero interleave recompute precision usd_per_chip_hour jitter_frac checkpoint_s chip_mtbf_hours "
-    "sample_bytes sites link_bytes_per_s catalogue",
+    "zero interleave recompute precision usd_per_chip_hour jitter_frac checkpoint_s "
+    "chip_mtbf_hours sample_bytes sites link_bytes_per_s catalogue",
 }
 RUN = {
     "blindspots", "compare", "diagnose", "facts", "kind", "path", "suggest", "tables", "whatif",
