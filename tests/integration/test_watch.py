@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.cli.store import HOME_VARIABLE
+from fuelline.store.home import HOME_VARIABLE
 from tests.integration.harness import JOBS
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from fuelline import __version__
 from fuelline.diagnose.evidence.network import unnamed_share
 from fuelline.diagnose.evidence.split import split_input
 from fuelline.diagnose.evidence.traces import judge
+from fuelline.diagnose.outsiders import ask_plugins
 from fuelline.diagnose.rule import LISTED_SHARE, VERDICT_SHARE
-from fuelline.diagnose.rules import RULE_GROUPS
+from fuelline.diagnose.rules import RULE_GROUPS, RULES
 from fuelline.schema.diagnosis.findings import (
     Collectives,
     Diagnosis,
@@ -55,18 +56,22 @@ def diagnose(
 ) -> Diagnosis:
     """Facts in, Diagnosis out."""
     facts = _explain_culprits(facts)
-    findings = [_with_price(finding, price_usd_per_hour) for finding in _judge(facts)]
+    foreign, unheard = ask_plugins(facts, {rule.code for rule in RULES} | {HEALTHY_CODE})
+    found = sorted([*_judge(facts), *foreign], key=_rank)
+    findings = [_with_price(finding, price_usd_per_hour) for finding in found]
+    hints = {finding.code for finding in foreign if finding.confidence == "low"}
+    weighed = [finding for finding in findings if finding.code not in hints]
     diagnosis = Diagnosis(
         fuelline_version=__version__,
         run=run,
-        verdict=_verdict(facts, findings)
+        verdict=_verdict(facts, weighed)
         if facts.trace is None
-        else judge(facts.trace, findings, _no_verdict),
+        else judge(facts.trace, weighed, _no_verdict),
         budget=facts.budget,
         findings=findings,
         steps=facts.steps,
         window=facts.window,
-        blindspots=blindspots,
+        blindspots=[*blindspots, *unheard],
         price_usd_per_hour=price_usd_per_hour,
         collectives=_collectives(facts),
         devices=[price_ladder(device, price_usd_per_hour) for device in facts.devices],
@@ -85,7 +90,12 @@ def _judge(facts: Facts) -> list[Finding]:
         if (finding := next((hit for rule in group if (hit := rule.check(facts))), None))
         is not None
     ]
-    return sorted(found, key=lambda finding: (-finding.lost_share, finding.code))
+    return sorted(found, key=_rank)
+
+
+def _rank(finding: Finding) -> tuple[float, str]:
+    """The greatest loss first."""
+    return -finding.lost_share, finding.code
 
 
 def _explain_culprits(facts: Facts) -> Facts:

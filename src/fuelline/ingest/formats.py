@@ -1,4 +1,7 @@
-"""The foreign formats that can be imported, sorted by name, and how a file's own is told."""
+"""The foreign formats that can be imported, sorted by name, and how a file's own is told.
+
+Importers of other packages are asked about files that none of ours knows.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from fuelline.ingest.dcgm import Dcgm
 from fuelline.ingest.importer import HEAD_BYTES
 from fuelline.ingest.kineto import Kineto
 from fuelline.ingest.nsight import Nsight
+from fuelline.ingest.outsiders import find_outsider, list_lost, list_outsiders
 from fuelline.ingest.straggler import StragglerTraces
 from fuelline.ingest.unpack import GZIP_MAGIC, ZSTD_MAGIC, read_blocks, read_head
 from fuelline.ingest.xplane import XPlane
@@ -41,7 +45,8 @@ def find_importer(path: Path) -> Importer | None:
             f"{path} cannot be read ({error.strerror}). Nothing was imported. Check the name and "
             "the permissions."
         ) from None
-    return next((importer for importer in IMPORTERS if importer.recognises(head)), None)
+    own = next((importer for importer in IMPORTERS if importer.recognises(head)), None)
+    return own or find_outsider(head)
 
 
 def recognise(path: Path) -> Importer:
@@ -50,10 +55,11 @@ def recognise(path: Path) -> Importer:
     if found is not None:
         return found
     head = _read_head_or_fail(path)
-    known = ", ".join(importer.format for importer in IMPORTERS)
+    known = ", ".join(importer.format for importer in (*IMPORTERS, *list_outsiders()))
+    lost = "".join(f" {spot.what[0].upper()}{spot.what[1:]}: {spot.why}." for spot in list_lost())
     raise InputError(
         f"{path} {_looks(head)} at byte 0, no format that can be imported ({known}). Nothing was "
-        f"imported. {_hint(path, head)}"
+        f"imported.{lost} {_hint(path, head)}"
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fuelline.ingest.formats import find_importer, recognise
+from fuelline.ingest.outsiders import list_lost
 from fuelline.ingest.recording.folder import write_file
 from fuelline.ingest.trace_run import SourceWriter, draft_name, part_stem
 from fuelline.schema.errors import InputError
@@ -264,12 +265,20 @@ def _settle(results: list[_Read], draft: Path, run: RunFacts) -> Manifest:
     facts = TraceFacts(
         sources=sources,
         ranks=sorted(ranks, key=lambda rank: rank.rank),
-        quality=[*quality, *(_CLASH if clash else ())],
+        quality=[*quality, *(_CLASH if clash else ()), *_tell_lost()],
     )
     bounds = [bound for read in results for bound in read.bounds_ns]
     length_ns = max(bounds, default=0) - min(bounds, default=0)
     run = msgspec.structs.replace(run, ended_ns=run.started_ns + length_ns)
     return Manifest(run=run, tables=tables, kind="trace", trace=facts)
+
+
+def _tell_lost() -> list[Quality]:
+    """Importers of other packages that failed when a file was not known to ours."""
+    return [
+        Quality(problem=f"{spot.what}: {spot.why}", forbids=spot.forbids, code="plug-in")
+        for spot in list_lost()
+    ]
 
 
 def _number_ranks(ranks: list[RankFacts], first: int | None) -> list[RankFacts]:

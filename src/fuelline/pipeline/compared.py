@@ -43,10 +43,7 @@ def compare_runs(
     stream: TextIO,
 ) -> bool:
     """Write what changed between two runs or trace files, each with its name; is it over?"""
-    with ExitStack() as stack:
-        old = (_as_run(before[0], stack), before[1])
-        new = (_as_run(after[0], stack), after[1])
-        comparison = _compare(old, new, threshold)
+    comparison = compare_two(before, after, threshold=threshold)
     if shape == "json":
         stream.write(msgspec.json.format(msgspec.json.encode(comparison)).decode() + "\n")
     elif shape == "markdown":
@@ -54,6 +51,16 @@ def compare_runs(
     else:
         render_terminal(write_comparison(comparison), stream)
     return comparison.is_over
+
+
+def compare_two(
+    before: tuple[Path, str], after: tuple[Path, str], *, threshold: float | None
+) -> RunComparison:
+    """The same as an answer."""
+    with ExitStack() as stack:
+        old = (_as_run(before[0], stack), before[1])
+        new = (_as_run(after[0], stack), after[1])
+        return _compare(old, new, threshold)
 
 
 def _as_run(path: Path, stack: ExitStack) -> Path:

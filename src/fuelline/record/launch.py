@@ -102,9 +102,9 @@ def launch(
     without `stages` a folder on a network's disk is written to while the job runs.
     """
     extent = extent or find_extent()
-    facts = _describe_run(command, shown, run_dir, extent)
+    facts = describe_run(command, shown, run_dir, extent)
     folder = stage(run_dir) if stages and extent.kind != "nothing" else None
-    problem = extent.why if extent.kind == "nothing" else _prepare(run_dir, folder, facts)
+    problem = extent.why if extent.kind == "nothing" else prepare_folder(run_dir, folder, facts)
     if problem is not None and extent.kind != "nothing" and tell is not None:
         tell(problem)
     folder = folder or run_dir
@@ -118,12 +118,12 @@ def launch(
         if meanwhile is not None and problem is None:
             meanwhile()
         returncode = _wait(job)
-        observer_code = _stop(observer)
+        observer_code = stop_observer(observer)
         if problem is not None:
             return JobOutcome(returncode, problem)
         if is_watched and observer_code != 0:
-            facts["blindspots"].append(_explain_observer(observer_code))
-        lacking = _finish(folder, facts, returncode)
+            facts["blindspots"].append(explain_observer(observer_code))
+        lacking = finish_facts(folder, facts, returncode)
         why = None
         if folder != run_dir:
             why = bring_home_apart(folder, run_dir, RUN_FILE, PASSED_ON)
@@ -157,7 +157,7 @@ def become(
     """
     problem = None
     if extent.kind != "nothing":
-        problem = _prepare(run_dir, None, _describe_run(command, shown, run_dir, extent))
+        problem = prepare_folder(run_dir, None, describe_run(command, shown, run_dir, extent))
     is_recorded = problem is None and extent.kind != "nothing"
     tell(problem)
     environment = _environment(run_dir, zoom, {}, is_recorded=is_recorded)
@@ -169,7 +169,7 @@ def become(
         raise _not_started(command, error) from None
 
 
-def _describe_run(
+def describe_run(
     command: list[str], shown: list[str] | None, run_dir: Path, extent: Extent
 ) -> dict[str, Any]:
     """`schema.run.recording.RunFacts` in plain words: msgspec would make us a third larger.
@@ -199,7 +199,7 @@ def _describe_run(
     }
 
 
-def _prepare(run_dir: Path, staged: Path | None, facts: dict[str, Any]) -> str | None:
+def prepare_folder(run_dir: Path, staged: Path | None, facts: dict[str, Any]) -> str | None:
     """Make the run's folder, and the one that stands in for it; what went wrong, if anything."""
     try:
         make_folder(run_dir / SPOOL_DIR)
@@ -320,7 +320,7 @@ def _start_observer(run_dir: Path, job_pid: int, mask: Mask) -> subprocess.Popen
                 preexec_fn=lambda: step_back(deaf),  # noqa: PLW1509 - no threads here
             )
     except OSError:
-        return None  # `_explain_observer` says so, for want of an exit code
+        return None  # `explain_observer` says so, for want of an exit code
 
 
 def _wait(job: subprocess.Popen[bytes]) -> int:
@@ -334,7 +334,7 @@ def _wait(job: subprocess.Popen[bytes]) -> int:
     return returncode
 
 
-def _stop(observer: subprocess.Popen[bytes] | None) -> int | None:
+def stop_observer(observer: subprocess.Popen[bytes] | None) -> int | None:
     """Ask the observer to write its last samples and leave."""
     if observer is None:
         return None
@@ -358,7 +358,8 @@ def end_process(process: subprocess.Popen[bytes]) -> int:
         return -signal.SIGKILL
 
 
-def _explain_observer(code: int | None) -> dict[str, str]:
+def explain_observer(code: int | None) -> dict[str, str]:
+    """The blindspot of an observer that left before the job; None: it did not start."""
     how = "did not start" if code is None else f"ended with code {code}"
     if code == -signal.SIGKILL:
         how += "; the kernel ends it first when memory runs out"
@@ -369,7 +370,7 @@ def _explain_observer(code: int | None) -> dict[str, str]:
     }
 
 
-def _finish(run_dir: Path, facts: dict[str, Any], returncode: int) -> str | None:
+def finish_facts(run_dir: Path, facts: dict[str, Any], returncode: int) -> str | None:
     """Write down how it ended; returns why that could not be done, if so."""
     ended = {**facts, "ended_ns": time.monotonic_ns(), "exit_code": returncode}
     path, content = run_dir / RUN_FILE, json.dumps(ended).encode()

@@ -58,7 +58,7 @@ class Observer:
         self._journal = Writer(run_dir / JOURNAL_NAME)
         self._mounts = MountTable()
         self._places = Places()
-        self._tree = Tree(root_pid, _raise_descriptor_limit())
+        self._tree = Tree(root_pid, _raise_descriptor_limit(), own_pid=os.getpid())
         self._phases = Phases(run_dir / "spool")
         self._links = NamespaceLinks()
         descriptors = Descriptors(self._places, self._mounts)

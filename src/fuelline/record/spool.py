@@ -237,6 +237,17 @@ class Spool:
             self._trainer, self._dropped, self._faults, self._live_fd, self._stopped, self._end
         )
 
+    def close(self) -> None:
+        """Write what is held and give the descriptor back, if its number is still ours."""
+        self.write_buffered()
+        number, self._live_fd = self._live_fd - 1, 0
+        self._stopped = self._stopped or errno.EBADF
+        try:
+            if number >= 0 and wire.is_live(os.getpid(), number):
+                os.close(number)
+        except OSError:
+            return  # the job has closed it
+
     def _share_phase(self) -> int:
         """Put the phase where the observer can see it; the descriptor plus one, or 0.
 

@@ -46,9 +46,15 @@ def open_live(pid: int, number: int) -> int:
     The number may be another file's by now: the job may have closed all its descriptors.
     """
     path = f"/proc/{pid}/fd/{number}"
-    if not os.readlink(path).startswith(f"/memfd:{LIVE_NAME}"):  # noqa: PTH115 - no pathlib in guests
+    if not is_live(pid, number):
         raise FileNotFoundError(2, "it is another file by now", path)
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def is_live(pid: int, number: int) -> bool:
+    """Whether this descriptor of a process is a live page; OSError if there is none."""
+    link = os.readlink(f"/proc/{pid}/fd/{number}")  # noqa: PTH115 - no pathlib in guests
+    return link.startswith(f"/memfd:{LIVE_NAME}")
 
 
 RECORD = struct.Struct("<QQqqqqqIHH")

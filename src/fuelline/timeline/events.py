@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.wire import Flag, Kind
+from fuelline.schema.wire import Collective, Flag, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,35 +22,63 @@ if TYPE_CHECKING:
 _COLLECTIVE = {"op": "a", "size_bytes": "b", "group": "c", "number": "d", "ranks": "e"}
 _FIELDS: Mapping[Kind, Mapping[str, str]] = {
     Kind.NEXT: {
-        "loader": "a",
+        "loader_id": "a",
         "samples": "b",
         "size_bytes": "c",
         "cpu_ns": "d",
         "position": "e",
     },
-    Kind.ITER: {"loader": "a", "whole_ns": "e"},
+    Kind.ITER: {"loader_id": "a", "whole_ns": "e"},
     Kind.FETCH: {"worker": "a", "samples": "b", "cpu_ns": "c", "runq_ns": "d", "collate_ns": "e"},
-    Kind.WORKER: {"loader": "a", "worker": "b", "worker_pid": "c"},
+    Kind.WORKER: {"loader_id": "a", "worker": "b", "worker_pid": "c"},
     Kind.FETCH_IO: {
-        "read_bytes": "a",
-        "disk_bytes": "b",
-        "calls": "c",
-        "faults": "d",
+        "rchar_bytes": "a",
+        "disk_read_bytes": "b",
+        "read_calls": "c",
+        "major_faults": "d",
         "system_ns": "e",
     },
     Kind.HANDOFF: {"pickled_bytes": "a", "cpu_ns": "b", "worker": "c", "size_bytes": "d"},
     Kind.PIN: {"size_bytes": "a"},
     Kind.COPY: {"size_bytes": "a", "device": "b"},
-    Kind.BACKWARD: {"nodes": "a", "cpu_ns": "b"},
-    Kind.OPTIMIZER: {"optimizer": "a"},
+    Kind.BACKWARD: {"graph_nodes": "a", "cpu_ns": "b"},
+    Kind.OPTIMIZER: {"optimizer_id": "a"},
     Kind.SAVE: {"size_bytes": "a"},
     Kind.SYNC: {"device": "a"},
     Kind.GC: {"generation": "a", "collected": "b"},
     Kind.COLLECTIVE: _COLLECTIVE,
     Kind.COLLECTIVE_WAIT: _COLLECTIVE,
     Kind.FLOPS: {"flops": "a"},
-    Kind.DEVICE_STEP: {"device": "a", "busy_ns": "b", "idle_ns": "c"},
+    Kind.DEVICE_STEP: {"device": "a", "busy_ns": "b", "idle_before_ns": "c"},
 }
+_FLAGS: Mapping[Kind, Mapping[str, Flag]] = {
+    Kind.COLLECTIVE: {"is_async": Flag.ASYNC},
+    Kind.COPY: {"is_non_blocking": Flag.NON_BLOCKING, "is_pinned": Flag.PINNED},
+    Kind.FETCH: {"is_end": Flag.END},
+    Kind.NEXT: {"is_training": Flag.GRAD, "is_end": Flag.END},
+    Kind.SYNC: {"is_implicit": Flag.IMPLICIT},
+}
+_NAMES = {
+    Kind.NEXT: "waits",
+    Kind.ITER: "iterators",
+    Kind.FETCH: "fetches",
+    Kind.FETCH_IO: "fetch_reads",
+    Kind.WORKER: "workers",
+    Kind.HANDOFF: "handoffs",
+    Kind.PIN: "pins",
+    Kind.COPY: "copies",
+    Kind.BACKWARD: "backwards",
+    Kind.OPTIMIZER: "optimizer_steps",
+    Kind.SAVE: "saves",
+    Kind.SYNC: "syncs",
+    Kind.GC: "collections",
+    Kind.COLLECTIVE: "collectives",
+    Kind.COLLECTIVE_WAIT: "collective_waits",
+    Kind.FLOPS: "flops",
+    Kind.DEVICE_STEP: "device_steps",
+}
+EVENT_TABLES: Mapping[str, Kind] = {name: kind for kind, name in _NAMES.items()}
+"""Table to the kind of event that it holds."""
 _FAILED = int(Flag.END | Flag.ERROR)
 
 
@@ -67,8 +95,8 @@ def has_succeeded() -> pl.Expr:
 def batches(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     """Waits for a batch, from asking to having it.
 
-    `loader`: its number. `samples` and `size_bytes` of the batch. `cpu_ns`: the waiting thread on a
-    core, mostly unpickling. `position` in the epoch; 0 is its first batch.
+    `loader_id`: its number. `samples` and `size_bytes` of the batch. `cpu_ns`: the waiting thread on
+    a core, mostly unpickling. `position` in the epoch; 0 is its first batch.
     """
     return _of(timeline, Kind.NEXT, where)
 
@@ -76,7 +104,7 @@ def batches(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
 def builds(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     """Iterators of a loader being built: its workers start.
 
-    `loader`: its number. `whole_ns`: how long it took where an excerpt has cut it, else 0.
+    `loader_id`: its number. `whole_ns`: how long it took where an excerpt has cut it, else 0.
     """
     return _of(timeline, Kind.ITER, where)
 
@@ -93,14 +121,14 @@ def fetches(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
 def fetch_reads(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     """What a fetch read; it has the same pid, tid and start.
 
-    `read_bytes` by read calls, `disk_bytes` from the block layer, `calls` of read, major page
-    `faults`, `system_ns`: time in the kernel.
+    `rchar_bytes` by read calls, `disk_read_bytes` from the block layer, `read_calls`,
+    `major_faults`: page faults that waited for a disk, `system_ns`: time in the kernel.
     """
     return _of(timeline, Kind.FETCH_IO, where)
 
 
 def worker_starts(timeline: Timeline) -> pl.DataFrame:
-    """Workers as the trainer started them: `loader`, `worker` (its number) and `worker_pid`."""
+    """Workers as the trainer started them: `loader_id`, `worker` (its number) and `worker_pid`."""
     return _of(timeline, Kind.WORKER, pl.lit(value=True))
 
 
@@ -121,13 +149,13 @@ def copies(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
 def backward_passes(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     """Backward passes.
 
-    `nodes` of the autograd graph, 0 if they were not counted this time. `cpu_ns` of the thread.
+    `graph_nodes`: of autograd, 0 if they were not counted this time. `cpu_ns` of the thread.
     """
     return _of(timeline, Kind.BACKWARD, where)
 
 
 def optimizer_steps(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
-    """Ends of optimizer steps: `optimizer` is its number."""
+    """Ends of optimizer steps: `optimizer_id` is its number."""
     return _of(timeline, Kind.OPTIMIZER, where)
 
 
@@ -153,7 +181,7 @@ def collective_waits(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
 def device_steps(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     """Steps by the device's own clock.
 
-    `device`: its index. `busy_ns`: from its first to its last kernel. `idle_ns` before the first.
+    `device`: its index. `busy_ns`: from its first to its last kernel. `idle_before_ns`: until then.
     """
     return _of(timeline, Kind.DEVICE_STEP, where)
 
@@ -228,3 +256,30 @@ def _of(timeline: Timeline, kind: Kind, where: pl.Expr) -> pl.DataFrame:
         )
         .collect()
     )
+
+
+def name_events(events: pl.DataFrame, table: str) -> pl.DataFrame:
+    """The events of one kind for the public: null is what is not known, flags are true or false.
+
+    kind flags start_ns a  b   c      loader_id samples size_bytes ... is_training is_end
+    NEXT GRAD  100      1  32  -1  -> 1         32      null           true        false
+    """
+    kind = EVENT_TABLES[table]
+    found = events.filter(pl.col("kind") == int(kind))
+    flags = {**_FLAGS.get(kind, {}), "is_error": Flag.ERROR}
+    return found.select(
+        "pid",
+        "tid",
+        "start_ns",
+        "dur_ns",
+        *(_shown(name, field) for name, field in _FIELDS[kind].items() if name != "whole_ns"),
+        *((pl.col("flags") & int(flag) != 0).alias(name) for name, flag in flags.items()),
+    ).sort("start_ns")
+
+
+def _shown(name: str, field: str) -> pl.Expr:
+    if name != "op":
+        return pl.when(pl.col(field) >= 0).then(pl.col(field)).alias(name)
+    words = {int(each): each.name.lower() for each in Collective}
+    told = pl.col(field).replace_strict(words, default=None, return_dtype=pl.String())
+    return told.alias("operation")

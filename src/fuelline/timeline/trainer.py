@@ -83,7 +83,7 @@ def _describe(
     batches = mine.filter(pl.col("kind") == Kind.NEXT)
     reader = tid if tid in batches["tid"] or not batches.height else batches["tid"].mode().min()
     loaders = _training_loaders(mine) if step_kind == "train" else _busiest_loader(batches)
-    started = workers.filter(pl.col("loader").is_in(loaders))
+    started = workers.filter(pl.col("loader_id").is_in(loaders))
     return Trainer(
         pid=pid,
         tid=tid,

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from fuelline.cli.bounded import EACH_BYTES, MEMORY_VARIABLE, MOST_BYTES, _find_limit
-from fuelline.cli.store import HOME_VARIABLE
+from fuelline.store.home import HOME_VARIABLE
 from tests.unit.ingest.remains import write_run
 
 if TYPE_CHECKING:

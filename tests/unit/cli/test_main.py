@@ -14,11 +14,11 @@ import pytest
 
 from fuelline.cli import main
 from fuelline.cli.record import run
-from fuelline.cli.store import find_run, name_run, runs_folder
 from fuelline.record import capabilities
 from fuelline.record.launch import JobOutcome
 from fuelline.schema.run.capabilities import Capability
 from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE
+from fuelline.store.runs import find_run, name_run, runs_folder
 from tests.unit.ingest.remains import RUN, snapshot, write_run
 
 Capture = pytest.CaptureFixture[str]

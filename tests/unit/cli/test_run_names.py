@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.cli.store import name_job, new_run_dir
+from fuelline.store.runs import name_job, new_run_dir
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from fuelline.cli import main, store
-from fuelline.cli.store import find_run, list_runs, saved_chips
+from fuelline.cli import main
 from fuelline.cli.understand.runs import find_running
 from fuelline.schema.errors import RefusedError
 from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE
+from fuelline.store import home as store
+from fuelline.store.home import saved_chips
+from fuelline.store.runs import find_run, list_runs, name_run
 from tests.unit.ingest.remains import RUN, write_run
 
 if TYPE_CHECKING:
@@ -179,7 +181,7 @@ def test_a_run_is_named_by_its_path_where_the_store_is_refused(
 ) -> None:
     write_run(home / "run")
     home.chmod(0o777)
-    assert store.name_run(home / "run") == str(home / "run")
+    assert name_run(home / "run") == str(home / "run")
     assert main(["diagnose", str(home / "run")]) == 0
     assert main(["runs"]) == RefusedError.exit_code
     assert "FUELLINE_HOME" in capsys.readouterr().err
@@ -193,4 +195,6 @@ def test_saved_chips_are_our_own_regular_files(home: Path) -> None:
     (folder / "open.toml").chmod(0o666)
     (folder / "link.toml").symlink_to("/etc/passwd")
     os.mkfifo(folder / "fifo.toml")
-    assert [path.name for path in saved_chips()] == ["mine.toml"]
+    told: list[str] = []
+    assert [path.name for path in saved_chips(told.append)] == ["mine.toml"]
+    assert len(told) == 3

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fuelline.plan.models.configs import Loaded, load_model
 from fuelline.plan.models.shapes import check_shape
 from fuelline.plan.physics.constants import BARE, shipped_constants
-from fuelline.plan.serve.chips import line_for_serving
-from fuelline.plan.serve.search import Wish
+from fuelline.plan.serving.chips import line_for_serving
+from fuelline.plan.serving.search import Wish
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan.chips import find_chip
 from fuelline.schema.plan.models import name_model

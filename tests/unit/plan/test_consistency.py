@@ -10,15 +10,15 @@ from fuelline.plan.physics.deployment import Deployment
 from fuelline.plan.physics.memory import cache_room
 from fuelline.plan.physics.rates import find_engine
 from fuelline.plan.physics.setup import Setup
-from fuelline.plan.serve.answer import Question, answer_serving
-from fuelline.plan.serve.chips import line_for_serving, smallest_spread
-from fuelline.plan.serve.describing import describe
-from fuelline.plan.serve.floor import critical_batch, find_floor, products_limit
-from fuelline.plan.serve.search import Wish, find_load
+from fuelline.plan.serving.answer import Question, answer_serving
+from fuelline.plan.serving.chips import line_for_serving, smallest_spread
+from fuelline.plan.serving.describing import describe
+from fuelline.plan.serving.floor import critical_batch, find_floor, products_limit
+from fuelline.plan.serving.search import Wish, find_load
 from fuelline.plan.simulation import Arrivals, Lengths, ServiceLimits, Slo, plan_fleet
-from fuelline.plan.train.answer import plan_training
-from fuelline.plan.train.layouts import TrainWish
-from fuelline.plan.train.replicas import held_params, sharded_params
+from fuelline.plan.training.answer import plan_training
+from fuelline.plan.training.layouts import TrainWish
+from fuelline.plan.training.replicas import held_params, sharded_params
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan.chips import Chip, find_chip, list_chips
 from fuelline.schema.plan.estimates import Parallelism

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fuelline.plan.physics.operators import list_operators
 from fuelline.plan.physics.work import make_work
-from fuelline.plan.train.step import model_flops
+from fuelline.plan.training.step import model_flops
 from fuelline.schema.plan.estimates import Parallelism, Slice
 from fuelline.schema.plan.models import Model
 from fuelline.schema.plan.precision import parse_precision

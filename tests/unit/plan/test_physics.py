@@ -19,14 +19,14 @@ from fuelline.plan.physics.exchanges import (
 from fuelline.plan.physics.expert_operators import touched_share
 from fuelline.plan.physics.memory import cache_bytes, weight_bytes
 from fuelline.plan.physics.setup import Setup
-from fuelline.plan.serve.floor import critical_batch, find_floor
-from fuelline.plan.serve.pools import split_pools
-from fuelline.plan.serve.search import Wish, find_load
-from fuelline.plan.serve.steady import load, saturate
-from fuelline.plan.train.memory import count_memory
-from fuelline.plan.train.reliability import expected_maximum, find_goodput, find_jitter
-from fuelline.plan.train.step import Schedule, model_flops
-from fuelline.plan.train.timing import time_training
+from fuelline.plan.serving.floor import critical_batch, find_floor
+from fuelline.plan.serving.pools import split_pools
+from fuelline.plan.serving.search import Wish, find_load
+from fuelline.plan.serving.steady import load, saturate
+from fuelline.plan.training.memory import count_memory
+from fuelline.plan.training.reliability import expected_maximum, find_goodput, find_jitter
+from fuelline.plan.training.step import Schedule, model_flops
+from fuelline.plan.training.timing import time_training
 from fuelline.schema.plan.chips import Chip, find_chip, list_chips
 from fuelline.schema.plan.estimates import Parallelism
 from fuelline.schema.plan.models import list_models, name_model

@@ -26,6 +26,7 @@ from fuelline.record import spool as spooling
 from fuelline.record.buffer import is_compiled
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF
+from fuelline.record.hooks.torch import loader, pauses
 from fuelline.record.hooks.torch.install import Installation
 from fuelline.record.hooks.torch.loader import NOTE
 from fuelline.record.spool import Spool
@@ -97,7 +98,7 @@ def test_a_fault_that_cannot_be_told_is_kept_from_the_job(
         raise MemoryError
 
     fail.__code__ = fail.__code__.replace(co_filename=spooling.__file__)
-    monkeypatch.setattr("fuelline.record.hooks.torch.pauses._path", fail)
+    monkeypatch.setattr(pauses, "_path", fail)
     monkeypatch.setattr(hooked.guest, "report_blindspot", fail)
     stream = io.BytesIO()
     torch.save(1, stream)
@@ -137,7 +138,7 @@ def test_what_another_thread_sends_is_heard_in_a_hook(
         return 1, 1
 
     measure.__code__ = measure.__code__.replace(co_filename=spooling.__file__)
-    monkeypatch.setattr("fuelline.record.hooks.torch.loader.measure", measure)
+    monkeypatch.setattr(loader, "measure", measure)
     with pytest.raises(TimeLimitError):
         train()
     assert read(tmp_path).faults == 0
@@ -168,7 +169,7 @@ def test_a_handler_of_torch_that_tells_of_a_dead_worker_is_heard_in_a_hook(
         return 1, 1
 
     measure.__code__ = measure.__code__.replace(co_filename=spooling.__file__)
-    monkeypatch.setattr("fuelline.record.hooks.torch.loader.measure", measure)
+    monkeypatch.setattr(loader, "measure", measure)
     try:
         with pytest.raises(RuntimeError, match="a worker was killed"):
             train()

@@ -21,6 +21,8 @@ from torch.utils.data._utils import pin_memory as pinning
 
 from fuelline.record import spool as spooling
 from fuelline.record.buffer import PLAIN
+from fuelline.record.hooks import hook as hooking
+from fuelline.record.hooks import threadclock
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF, Hook
 from fuelline.record.hooks.threadclock import ThreadClockReader
 from fuelline.record.hooks.torch import batches, training
@@ -133,7 +135,7 @@ class FailingEarly(Failing):
 def test_a_failing_hook_is_counted_told_once_and_then_off(
     installation: Installation, tmp_path: Path, kind: type[Hook], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fuelline.record.hooks.hook._OUR_ROOT", str(Path(__file__).parents[3]))
+    monkeypatch.setattr(hooking, "_OUR_ROOT", str(Path(__file__).parents[3]))
     hook = kind(installation.guest)
     double = hook.wrap(lambda number: number * 2)
     assert [double(number) for number in range(10)] == [number * 2 for number in range(10)]
@@ -154,9 +156,7 @@ class Interrupted(Failing):
 def test_what_a_signal_handler_raises_in_a_hook_reaches_the_job(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "fuelline.record.hooks.hook._OUR_ROOT", str(Path(training.__file__).parents[2])
-    )
+    monkeypatch.setattr(hooking, "_OUR_ROOT", str(Path(training.__file__).parents[2]))
 
     def handler(*_: object) -> None:
         raise TimeoutError("the job's own")
@@ -573,7 +573,7 @@ def test_the_thread_clock_counts_the_reads_of_the_job_and_not_its_own(tmp_path: 
 
 def test_what_the_kernel_refuses_is_unknown_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_SCHEDSTAT", "_IO"):
-        monkeypatch.setattr(f"fuelline.record.hooks.threadclock.{name}", "/proc/self/missing")
+        monkeypatch.setattr(threadclock, name, "/proc/self/missing")
     clock = ThreadClockReader(is_kept=True)
     used = clock.stop(clock.start(), 10**9)
     assert (used.queued_ns, used.rchar_bytes, used.disk_bytes, used.read_calls) == (-1,) * 4
@@ -629,8 +629,8 @@ def test_without_the_compiled_part_all_but_collections_is_recorded(
 ) -> None:
     if is_left_out:
         monkeypatch.setattr(spooling, "RecordBuffer", PLAIN[0])
-        monkeypatch.setattr("fuelline.record.hooks.hook.QuickCalls", PLAIN[1])
-        monkeypatch.setattr("fuelline.record.hooks.hook.Quick", PLAIN[2])
+        monkeypatch.setattr(hooking, "QuickCalls", PLAIN[1])
+        monkeypatch.setattr(hooking, "Quick", PLAIN[2])
     installation, before = Installation(Spool(f"{tmp_path}/spool")), list(gc.callbacks)
     installation.add_all(act_on_loaded)
     assert (gc.callbacks == before) == is_left_out

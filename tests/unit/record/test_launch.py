@@ -40,18 +40,18 @@ class Stuck:
 
 def test_an_observer_that_hangs_in_a_driver_does_not_keep_the_job_from_ending() -> None:
     stuck = Stuck()
-    assert launch._stop(stuck) == -signal.SIGKILL  # type: ignore[arg-type]
+    assert launch.stop_observer(stuck) == -signal.SIGKILL  # type: ignore[arg-type]
     assert stuck.signals == ["TERM", "KILL"]
 
 
 def test_an_observer_that_ended_by_itself_is_not_asked_to() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    assert launch._stop(ended) == 0
+    assert launch.stop_observer(ended) == 0
 
 
 def test_without_an_observer_there_is_no_code() -> None:
-    assert launch._stop(None) is None
+    assert launch.stop_observer(None) is None
 
 
 class Facts(RunFacts, forbid_unknown_fields=True):
@@ -60,13 +60,13 @@ class Facts(RunFacts, forbid_unknown_fields=True):
 
 @pytest.mark.parametrize("kind", ["whole", "inside"])
 def test_what_the_launcher_writes_is_what_readers_know(tmp_path: Path, kind: str) -> None:
-    facts = launch._describe_run(["train.py", "--token", "x"], None, tmp_path, Extent(kind, "why"))
+    facts = launch.describe_run(["train.py", "--token", "x"], None, tmp_path, Extent(kind, "why"))
     read = msgspec.json.decode(json.dumps(facts).encode(), type=Facts)
     plain = RunFacts(run_id="", command=[], host="", started_wall_ns=0, started_ns=0)
     assert (read.format, read.version) == (plain.format, plain.version)
     assert read.command == ["train.py", "--token", "***"]
     assert len(read.blindspots) == (kind == "inside")
-    spot = launch._explain_observer(-9)
+    spot = launch.explain_observer(-9)
     assert msgspec.convert(facts | {"blindspots": [spot]}, Facts).blindspots[0].what
 
 
@@ -95,21 +95,21 @@ class TestFullDisk:
         monkeypatch.setattr(launch, "write_whole", refuse)
 
     def test_how_the_job_ended_is_written_over_what_was_there(self, tmp_path: Path) -> None:
-        facts = launch._describe_run(["train.py"], None, tmp_path, Extent())
+        facts = launch.describe_run(["train.py"], None, tmp_path, Extent())
         (tmp_path / RUN_FILE).write_text(json.dumps(facts))
-        assert launch._finish(tmp_path, facts, 5) is None
+        assert launch.finish_facts(tmp_path, facts, 5) is None
         assert json.loads((tmp_path / RUN_FILE).read_text())["exit_code"] == 5
 
     def test_what_was_there_stays_if_there_is_no_room_for_more(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        facts = launch._describe_run(["train.py"], None, tmp_path, Extent())
+        facts = launch.describe_run(["train.py"], None, tmp_path, Extent())
         before = json.dumps(facts)
         (tmp_path / RUN_FILE).write_text(before)
         write = os.pwrite
         monkeypatch.setattr(os, "pwrite", lambda fd, text, at: write(fd, text[:300], at))
         monkeypatch.setattr(os, "ftruncate", lambda *_: None)
-        assert launch._finish(tmp_path, facts, 5) == os.strerror(errno.ENOSPC)
+        assert launch.finish_facts(tmp_path, facts, 5) == os.strerror(errno.ENOSPC)
         assert (tmp_path / RUN_FILE).read_text() == before
 
 

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuelline.cli.store import compared_folder
 from fuelline.fix.files.checking import check_pack, open_records
 from fuelline.fix.files.packing import pack
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.names import clean
 from fuelline.schema.units import percent, size
+from fuelline.store.home import compared_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,13 +17,13 @@ from fuelline.cli.fix.trial_runs import Report, Turns, record_baseline, run_turn
 from fuelline.cli.record.endings import clean_up_on_signals
 from fuelline.cli.record.run import resolve_command
 from fuelline.cli.saying import say
-from fuelline.cli.store import undo_folder
 from fuelline.fix.tune.patching import NoPatch, Patch, make_patch
 from fuelline.fix.tune.search import Seed, choose, explain, tune
 from fuelline.fix.tune.undoing import apply_change
 from fuelline.schema.diagnosis.trials import Setting, Tuning
 from fuelline.schema.errors import InputError
 from fuelline.schema.names import clean
+from fuelline.store.runs import undo_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuelline.cli.store import undo_folder
 from fuelline.fix.tune.undoing import undo_last
 from fuelline.schema.names import clean
+from fuelline.store.runs import undo_folder
 
 if TYPE_CHECKING:
     import argparse

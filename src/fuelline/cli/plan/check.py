@@ -43,8 +43,9 @@ def act(options: argparse.Namespace) -> int:
     from fuelline.report.renderers.terminal import render_terminal  # noqa: PLC0415
 
     rows = read_rows(Path(options.table))
-    own = Own(chips=shared.own_chips(options), models=shared.own_models(options))
-    score = score_rows(rows, shared.read_constants(options), own)
+    request = shared.make_request(options)
+    own = Own(chips=request.own_chips(), models=request.own_models())
+    score = score_rows(rows, request.find_constants(), own)
     if options.json:
         sys.stdout.write(msgspec.json.encode(score).decode() + "\n")
     else:

@@ -45,28 +45,29 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def act(options: argparse.Namespace) -> int:
     """Compare them."""
+    from fuelline.plan.asked.request import find_engine  # noqa: PLC0415 - not for the help
     from fuelline.plan.models.native import precision_on  # noqa: PLC0415
-    from fuelline.plan.serve.chips import line_for_serving, line_for_training  # noqa: PLC0415
-    from fuelline.plan.serve.search import Wish  # noqa: PLC0415
-    from fuelline.plan.train.layouts import TrainWish  # noqa: PLC0415
+    from fuelline.plan.serving.chips import line_for_serving, line_for_training  # noqa: PLC0415
+    from fuelline.plan.serving.search import Wish  # noqa: PLC0415
+    from fuelline.plan.training.layouts import TrainWish  # noqa: PLC0415
     from fuelline.report.plan.chips import write_chips  # noqa: PLC0415
     from fuelline.schema.plan.answers import ChipsAnswer  # noqa: PLC0415
 
     check_counts(options)
-    constants = shared.read_constants(options)
-    loaded = shared.load(options)
-    native = shared.is_native(options, loaded)
+    request = shared.make_request(options)
+    constants, loaded = request.find_constants(), request.load()
+    native = request.is_native(loaded)
     if native and options.purpose == "train":
         precision, native = parse_precision("bf16"), False
     else:
-        precision = shared.read_precision(options, loaded)
-    chips = shared.read_chip_list(options)
+        precision = request.find_precision(loaded)
+    chips = request.find_chips()
     if options.purpose == "serve":
         wish = Wish(
             prompt=shared.one_of(options, "in", 1024) or 1024,
             output=shared.one_of(options, "out", 256) or 256,
         )
-        engine = shared.read_engine(options, constants)
+        engine = find_engine(options.engine, constants)
         lines = [
             line_for_serving(
                 loaded.model,

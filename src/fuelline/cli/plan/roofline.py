@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.plots import add_plot, check_plot, say_plots, write_plot
-from fuelline.cli.store import home_folder
 from fuelline.plan.roofline.inputs import parse_input
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.files import make_folder, read_given, write_whole
+from fuelline.store.home import home_folder
 
 if TYPE_CHECKING:
     import argparse

@@ -6,25 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.plan import options as shared
-from fuelline.cli.plan.degrees import check_degrees
 from fuelline.cli.plan.options import check_counts
 from fuelline.cli.plots import add_plot
-from fuelline.schema.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-
-    from fuelline.plan.serve.load import Stream
-
-BURSTY = 3.0
-"""Coefficient of variation of gaps called bursty: production shows 2 to 5 (arXiv 2401.17644)."""
-
-_VALUES = ("batch", "in", "out", "rate", "tp", "pp", "ep", "cp", "chips")
-_RANGES = (
-    *_VALUES, "ttft", "tpot", "price", "measured", "kv", "headroom", "vary", "attain",
-)  # fmt: skip
-_OF_A_STREAM = ("headroom", "vary", "attain")
-"""Flags that say something about requests of a rate, and nothing without one."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -103,76 +89,21 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _read_stream(options: argparse.Namespace) -> Stream:
-    from fuelline.plan.serve.load import Stream  # noqa: PLC0415 - not for the help
-    from fuelline.plan.simulation.trace import read_requests  # noqa: PLC0415
-
-    if options.trace and (options.rate or options.vary):
-        raise UsageError(
-            "--trace says when requests come and how long they are: give no --rate or --vary."
-        )
-    return Stream(
-        burstiness={"poisson": 1.0, "bursty": BURSTY, "even": 0.0}[options.arrivals],
-        length_spread=_first(options, "vary", 0.0) / 100,
-        attain_share=_first(options, "attain", 95.0) / 100,
-        trace=tuple(read_requests(Path(options.trace))) if options.trace else (),
-    )
-
-
-def _first(options: argparse.Namespace, name: str, default: float) -> float:
-    """Of a swept flag the first value: the others are walked."""
-    values = shared.values_of(options, name)
-    return values[0] if values else default
-
-
 def act(options: argparse.Namespace) -> int:
     """Plan it."""
-    from fuelline.plan.serve.answer import Question, answer_serving  # noqa: PLC0415
+    from fuelline.plan.asked.serving import RANGES, ask_serving  # noqa: PLC0415 - not for the help
     from fuelline.report.plan.serve import write_serving  # noqa: PLC0415
 
-    constants = shared.read_constants(options)
-    loaded = shared.load(options)
-    stream = _read_stream(options)
-    swept = _find_range(options)
-    limits = {name: _first(options, name, 0.0) for name in ("ttft", "tpot")}
-    question = Question(
-        model=loaded.model,
-        precision=shared.read_precision(options, loaded, _first(options, "kv", 16.0)),
-        chips=shared.read_chip_list(options),
-        engine=shared.read_engine(options, constants),
-        limits={name: limit for name, limit in limits.items() if limit},
-        values=_values(options, stream),
-        swept=swept,
-        measured=_first(options, "measured", 0.0) or None,
-        price=_first(options, "price", 0.0) or None,
-        headroom=_first(options, "headroom", 20.0) / 100,
+    request = shared.make_request(options, RANGES)
+    check_counts(options)
+    answer = ask_serving(
+        request,
+        engine=options.engine,
+        arrivals=options.arrivals,
+        trace=Path(options.trace) if options.trace else None,
         offload=options.offload,
         plotted=bool(options.plot),
-        stream=stream,
-        native=shared.is_native(options, loaded),
-        walked=(shared.values_of(options, swept) or ()) if swept else (),
     )
-    check_counts(options)
-    check_degrees(options, loaded.model)
-    answer = answer_serving(question, constants)
     shared.show(options, answer, write_serving(answer, explain=options.explain))
     best = answer.options[0]
     return 0 if best.meets and not best.short else 1
-
-
-def _values(options: argparse.Namespace, stream: Stream) -> dict[str, tuple[float, ...] | None]:
-    """What the flags hold; a trace says its rate and mean lengths itself."""
-    values = {name: shared.values_of(options, name) for name in _VALUES}
-    return {**values, **stream.means()}
-
-
-def _find_range(options: argparse.Namespace) -> str:
-    swept = shared.find_range(options, _RANGES)
-    given = [name for name in ("vary", "attain") if getattr(options, name) is not None]
-    idle = [swept] if swept in _OF_A_STREAM else given
-    if idle and not (options.rate or options.trace):
-        raise UsageError(
-            f"--{idle[0]} says something about requests that come at a rate, and changes nothing "
-            "without: give --rate or --trace too."
-        )
-    return swept

@@ -30,8 +30,8 @@ def act(options: argparse.Namespace) -> int:
 
     if not options.chip:
         raise UsageError("a shape is good or bad for a chip: give one, such as --chip h100.")
-    loaded = shared.load(options)
-    chip = shared.find_known(options.chip, shared.own_chips(options))
-    answer = check_shape(loaded.model, chip, shared.read_precision(options, loaded))
+    request = shared.make_request(options)
+    loaded, chip = request.load(), request.find_chips()[0]
+    answer = check_shape(loaded.model, chip, request.find_precision(loaded))
     shared.show(options, answer, write_shape(answer))
     return 0

@@ -6,8 +6,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from fuelline.cli.saying import WIDEST
-from fuelline.cli.store import runs_folder
 from fuelline.schema.names import clean
+from fuelline.store.runs import runs_folder
 
 if TYPE_CHECKING:
     import argparse

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.frugal import save_memory, save_threads
-from fuelline.cli.store import name_run, new_run_dir, runs_folder
 from fuelline.schema.errors import UsageError
 from fuelline.schema.names import clean
+from fuelline.store.runs import name_run, new_run_dir, runs_folder
 
 if TYPE_CHECKING:
     import argparse

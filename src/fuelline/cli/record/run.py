@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from fuelline.cli.record.reporting import Reporter
 from fuelline.cli.record.serving import add_serving, serve_files
 from fuelline.cli.saying import flush_streams, say
-from fuelline.cli.store import is_there, name_job, name_run, new_run_dir
 from fuelline.fix.job_site import put_on_path
 from fuelline.record.headroom import LEAST_DESCRIPTORS, find_extent
 from fuelline.record.launch import become, hold_signals, launch
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.mounts import is_slow_here
 from fuelline.schema.run.run_folder import ALLOWED, FIX_DIR, FIX_VARIABLE, PART_PREFIX
+from fuelline.store.runs import is_there, name_job, name_run, new_run_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

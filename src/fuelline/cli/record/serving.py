@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.saying import say
-from fuelline.cli.store import compared_folder, home_folder
 from fuelline.fix.job_site import PATHS_VARIABLE, put_on_path
 from fuelline.schema.errors import UsageError
 from fuelline.schema.units import count, size
+from fuelline.store.home import compared_folder, home_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING
 
 from fuelline.cli.record.keyboard import Keyboard
-from fuelline.cli.store import find_run, name_run
 from fuelline.cli.understand.runs import find_running
+from fuelline.store.runs import find_run, name_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import sys
 from tempfile import gettempdir
 
 from fuelline.cli.record.endings import clean_up_on_signals
-from fuelline.cli.store import find_run, name_run
+from fuelline.store.runs import find_run, name_run
 
 _MOST_PERCENT = 10_000
 

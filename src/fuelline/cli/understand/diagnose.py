@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.frugal import save_memory
 from fuelline.cli.record.run import add_price
-from fuelline.cli.store import find_run, name_run
+from fuelline.store.runs import find_run, name_run
 
 if TYPE_CHECKING:
     import argparse

@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fuelline.cli.store import find_run
 from fuelline.schema.names import clean
+from fuelline.store.runs import find_run
 
 if TYPE_CHECKING:
     import argparse

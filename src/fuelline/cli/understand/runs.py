@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fuelline.cli.store import list_runs, runs_folder
 from fuelline.schema.files import is_below, read_below
 from fuelline.schema.foreign import decode_json
 from fuelline.schema.names import clean
 from fuelline.schema.run.recording import MANIFEST_FILE, MOST_FACTS_BYTES, RUN_FILE, Moment, Number
+from fuelline.store.runs import list_runs, runs_folder
 
 if TYPE_CHECKING:
     import argparse

@@ -6,22 +6,14 @@ import argparse
 import re
 import sys
 
-import msgspec
-
+from fuelline.api.questions import MOST_WORKERS, PAUSES, read_probe
 from fuelline.cli.record.run import add_price
-from fuelline.cli.store import find_run, name_run
-from fuelline.schema.diagnosis.ceilings import Probe
 from fuelline.schema.diagnosis.forecasts import WhatIf
-from fuelline.schema.diagnosis.storages import STORAGE_NAMES, StorageKind
+from fuelline.schema.diagnosis.storages import STORAGE_NAMES
 from fuelline.schema.errors import InputError, UsageError
-from fuelline.schema.files import read_given
-from fuelline.schema.foreign import decode_json
 from fuelline.schema.plan.catalogue import nearest
 from fuelline.schema.plan.chips import find_chip, list_chips
-
-MOST_WORKERS = 512
-"""On one host; the model counts no further (whatif.network)."""
-_PARTS = ("checkpoint", "validation", "loop", "garbage collection", "epoch start")
+from fuelline.store.runs import find_run, name_run
 
 _EPILOG = """\
 examples:
@@ -107,7 +99,7 @@ def _add_loader(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PART=N",
-        help=f"N times fewer pauses: {', '.join(_PARTS)}; repeatable (default: none)",
+        help=f"N times fewer pauses: {', '.join(PAUSES)}; repeatable (default: none)",
     )
 
 
@@ -176,7 +168,7 @@ def _question(options: argparse.Namespace) -> WhatIf:
         alone=options.alone,
         ranks=options.ranks,
         rarer=dict(options.rarer),
-        measured=_read_probe(options.storage),
+        measured=read_probe(options.storage),
         chip=options.chip if isinstance(options.chip, str) else None,
     )
 
@@ -232,25 +224,6 @@ def _storage(word: str) -> str:
     )
 
 
-def _read_probe(word: str | None) -> StorageKind | None:
-    """The storage that a probe measured; None if the word does not name one."""
-    if word is None or not word.endswith(".json"):
-        return None
-    try:
-        storage = decode_json(read_given(word), Probe).storage
-    except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(
-            f"{word} is not what `fuelline probe --json` writes ({error}). Nothing was asked. "
-            f"`fuelline probe /data --json > {word}` makes one."
-        ) from None
-    if storage is None:
-        raise InputError(
-            f"{word} has no cold reads: that disk could not be measured cold. Nothing was asked. "
-            "Probe a folder on the disk that the data is on."
-        )
-    return storage
-
-
 def _cores(word: str) -> float:
     try:
         value = float(word)
@@ -263,8 +236,8 @@ def _cores(word: str) -> float:
 
 def _rarer(word: str) -> tuple[str, float]:
     part, _, factor = word.partition("=")
-    if part not in _PARTS or not factor:
+    if part not in PAUSES or not factor:
         raise argparse.ArgumentTypeError(
-            f"{word!r} is not PART=N with one of {', '.join(_PARTS)}, such as checkpoint=10"
+            f"{word!r} is not PART=N with one of {', '.join(PAUSES)}, such as checkpoint=10"
         )
     return part, _factor(factor)

@@ -15,16 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.fix.files.local_cache import Ledger, make_room
-from fuelline.fix.files.own_folder import (
-    CACHE_MARKER,
-    SHARED_MARKER,
-    NotOursError,
-    check_above,
-    check_own,
-    list_own,
-    mark_folder,
-    take_folder,
-)
 from fuelline.fix.files.shared_cache import KEY_BYTES, forget_marks
 from fuelline.schema.errors import RefusedError
 from fuelline.schema.files import (
@@ -34,6 +24,16 @@ from fuelline.schema.files import (
     make_folder,
     read_below,
     write_whole,
+)
+from fuelline.store.own_folder import (
+    CACHE_MARKER,
+    SHARED_MARKER,
+    NotOursError,
+    check_above,
+    check_own,
+    list_own,
+    mark_folder,
+    take_folder,
 )
 
 if TYPE_CHECKING:

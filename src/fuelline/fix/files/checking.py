@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fuelline.fix.files.compared import NAME_BYTES, ComparedFiles
-from fuelline.fix.files.own_folder import list_own
 from fuelline.fix.files.packing import scan
 from fuelline.fix.files.shards import Block, DamagedPackError, Entry, Pack, is_plain_name
 from fuelline.schema.errors import InputError
 from fuelline.schema.files import is_own_folder, open_below
 from fuelline.schema.shards import CHECKSUM_AT, HEADER, LARGE_BYTES, SHARD, SLOT
+from fuelline.store.own_folder import list_own
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,10 +17,10 @@ import re
 import stat
 from typing import TYPE_CHECKING, BinaryIO
 
-from fuelline.fix.files.own_folder import list_own
 from fuelline.fix.files.pack_index import Packed
 from fuelline.schema.errors import RefusedError
 from fuelline.schema.shards import JOURNAL, SHARD
+from fuelline.store.own_folder import list_own
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO
 
 from fuelline.fix.files.compared import ComparedFiles, find_state
-from fuelline.fix.files.own_folder import PACK_MARKER, NotOursError, take_folder
 from fuelline.fix.files.pack_index import Packed, write_index
 from fuelline.fix.files.pack_journal import PackJournal, shard_sizes
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.files import open_below
 from fuelline.schema.shards import INDEX, LARGE_BYTES, SHARD, SHARD_BYTES, VERSION, Digest
 from fuelline.schema.units import size
+from fuelline.store.own_folder import PACK_MARKER, NotOursError, take_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

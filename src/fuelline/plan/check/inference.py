@@ -10,9 +10,9 @@ from msgspec import Struct
 from fuelline.plan.physics.constants import EQUAL_LENGTHS
 from fuelline.plan.physics.deployment import Deployment
 from fuelline.plan.physics.rates import find_loop
-from fuelline.plan.serve.batch_energy import batch_power_w
-from fuelline.plan.serve.steady import Load, load, saturate
-from fuelline.plan.train.step import Training, model_flops
+from fuelline.plan.serving.batch_energy import batch_power_w
+from fuelline.plan.serving.steady import Load, load, saturate
+from fuelline.plan.training.step import Training, model_flops
 from fuelline.schema.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from fuelline.plan.check.inference import Point
 from fuelline.plan.physics.rates import find_convention
 from fuelline.plan.physics.setup import Setup
-from fuelline.plan.train.memory import USABLE_SHARE, count_memory
-from fuelline.plan.train.step import Schedule, Training, model_flops
-from fuelline.plan.train.timing import time_training
+from fuelline.plan.training.memory import USABLE_SHARE, count_memory
+from fuelline.plan.training.step import Schedule, Training, model_flops
+from fuelline.plan.training.timing import time_training
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan.estimates import Parallelism
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from fuelline.plan.train.reliability import CHIP_HOURS_BETWEEN_FAILURES
+from fuelline.plan.training.reliability import CHIP_HOURS_BETWEEN_FAILURES
 
 REPAIR_HOURS = 24.0
 """A broken host is replaced within a day."""

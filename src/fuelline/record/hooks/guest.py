@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import threading
+import weakref
 from _thread import get_ident, get_native_id
 from collections.abc import Callable
 from resource import RLIMIT_NOFILE, getrlimit
@@ -65,8 +66,13 @@ class Guest:
         """Of the quick hooks: a new trainer is inside none of them."""
         self.build: Any = None
         """The hook on `iter(loader)`, for loaders that come with other libraries."""
+        self.reaches_spawned = True
+        """Whether processes that are not forked are recorded, too, as by `fuelline run`."""
+        self.is_over: Callable[[], bool] | None = None
+        """Whether the recording has ended, in a process that goes on; None: it ends with it."""
         self._forget()
-        os.register_at_fork(after_in_child=self._forget)
+        forget = weakref.WeakMethod(self._forget)  # hooks that were taken out must be let go
+        os.register_at_fork(after_in_child=lambda: (alive := forget()) and alive())
 
     def on_fork(self, action: Callable[[], None]) -> None:
         """Add something that a forked child has to forget as well."""

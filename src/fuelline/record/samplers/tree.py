@@ -150,11 +150,19 @@ class Process:
 class Tree:
     """All processes of the job that are alive, by pid."""
 
-    def __init__(self, root_pid: int, max_descriptors: int, read: Read = read_kept) -> None:
+    def __init__(
+        self,
+        root_pid: int,
+        max_descriptors: int,
+        read: Read = read_kept,
+        own_pid: int | None = None,
+    ) -> None:
         self.processes: dict[int, Process] = {}
         self.threads_left_out = 0
         self._max_threads = max(16, (max_descriptors - OWN_DESCRIPTORS) // 3)
         self._root_pid = root_pid
+        self._own_pid = own_pid
+        """The observer's: a job that records itself is its parent, but it is none of the job."""
         self._seconds = 0
         self._candidates: set[int] = set()
         self._offered = {root_pid}
@@ -179,6 +187,7 @@ class Tree:
             if process.is_parent or process.pid == self._root_pid or self._is_new_second:
                 found.update(process.find_children())
         self._is_new_second = False
+        found.discard(self._own_pid or 0)
         lasting = sorted((self._candidates & found) - self.processes.keys())
         due = (*self._offered, *lasting)[:MAX_ADOPTIONS]
         adopted = [self._adopt(pid) for pid in due]

@@ -10,6 +10,8 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from fuelline.schema.units import percent
+
 COMPARISON_VERSION = 1
 
 Judgement = Literal["slower", "faster", "same", "cannot tell"]
@@ -86,6 +88,13 @@ class RunComparison(Struct, frozen=True, kw_only=True):
     """Share by which a step may be longer, if one was given."""
     is_over: bool = False
     """Whether it is longer by more than that, beyond the noise: exit code 1."""
+
+    def __repr__(self) -> str:
+        step = self.step
+        share = "" if step.share is None else f" by {percent(abs(step.share))}"
+        changed = step.judgement if step.judgement in ("same", "cannot tell") else ""
+        said = changed or f"{step.judgement}{share}"
+        return f"<RunComparison {self.before.label} -> {self.after.label}: {self.unit} {said}>"
 
     def check(self) -> None:
         """Raise if the parts contradict the whole."""

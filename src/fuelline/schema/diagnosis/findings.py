@@ -17,6 +17,7 @@ from fuelline.schema.diagnosis.trials import Applicability  # noqa: TC001 - like
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.run.recording import Blindspot  # noqa: TC001
 from fuelline.schema.run.trace import Quality, TraceAnswer  # noqa: TC001
+from fuelline.schema.units import percent
 
 DIAGNOSIS_VERSION = 1
 
@@ -98,6 +99,10 @@ class Finding(Struct, frozen=True, kw_only=True):
     confidence: Literal["high", "medium", "low"] = "high"
     evidence: list[Evidence] = field(default_factory=list)
     remedies: list[Remedy] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        title = self.name.replace("-", " ")
+        return f"<Finding {self.code} {title} {percent(self.lost_share)}, {self.confidence}>"
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -224,6 +229,16 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """What `run --fix` did, loader by loader; empty without --fix."""
     settings: list[Remedy] = field(default_factory=list)
     """Settings that would help and that --fix leaves to the user; empty without --fix."""
+
+    def __repr__(self) -> str:
+        verdict, count = self.verdict, len(self.findings)
+        if verdict.code is None:
+            said = f"cannot tell ({verdict.reason})"
+        else:
+            title = next((each.name for each in self.findings if each.code == verdict.code), "")
+            share = "" if verdict.share_of_wall is None else f" {percent(verdict.share_of_wall)}"
+            said = f"{verdict.code} {title.replace('-', ' ') or 'healthy'}{share}"
+        return f"<Diagnosis {said}; {count} finding{'' if count == 1 else 's'}>"
 
     def check(self) -> None:
         """Raise if the parts contradict each other."""

@@ -81,6 +81,16 @@ class Forecast(Struct, frozen=True, kw_only=True):
     worth_usd_per_day: float | None = None
     """What an accelerator that runs all day then saves, at the given price."""
 
+    def __repr__(self) -> str:
+        speedup = self.speedup
+        if isinstance(speedup, Missing):
+            return f"<Forecast {self.words}: cannot tell ({speedup.reason})>"
+        doubt = ""
+        if speedup.low is not None and speedup.high is not None:
+            doubt = f" ({speedup.low:.1f}-{speedup.high:.1f})"
+        then = f", then {self.limit_words}" if self.limit_words else ""
+        return f"<Forecast {self.words}: {speedup.value:.1f}x{doubt}{then}>"
+
 
 class ForecastReport(Struct, frozen=True, kw_only=True):
     """What `fuelline whatif` prints as JSON."""

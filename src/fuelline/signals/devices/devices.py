@@ -57,7 +57,7 @@ def _flops_per_s(timeline: Timeline, pids: list[int]) -> Signal:
         )
     steps = (
         events.optimizer_steps(timeline, theirs)
-        .group_by("pid", "optimizer")
+        .group_by("pid", "optimizer_id")
         .len()
         .group_by("pid")
         .agg(pl.col("len").max())

@@ -81,10 +81,10 @@ def _core_wait_share(timeline: Timeline, trainer: Trainer, segments: StepSegment
 
 def _graph_nodes(timeline: Timeline, trainer: Trainer) -> Signal:
     passes = events.backward_passes(timeline, pl.col("pid") == trainer.pid)
-    counted = passes.filter(pl.col("nodes") > 0)
+    counted = passes.filter(pl.col("graph_nodes") > 0)
     if not counted.height:
         return Missing(reason="no backward pass was counted: fewer than five, or none")
-    return total(float(counted["nodes"].median()), "count", "backward.nodes", counted.height)  # type: ignore[arg-type]
+    return total(float(counted["graph_nodes"].median()), "count", "backward.nodes", counted.height)  # type: ignore[arg-type]
 
 
 def _spent_ns(segments: StepSegments, *parts: str) -> float:

@@ -99,15 +99,17 @@ def _fetching(fetches: Fetches) -> dict[str, Any]:
         reason = Missing(reason="no fetch with its own clocks ended inside the window")
         return {f"fetch_{name}_seconds": reason for name in ("cpu", "queued", "blocked")}
     blocked = (timed["dur_ns"] - timed["cpu_ns"] - timed["runq_ns"]).clip(0, None)
-    counted = rows.filter(pl.col("read_bytes") >= 0)
+    counted = rows.filter(pl.col("rchar_bytes") >= 0)
     return {
         "fetch_cpu_seconds": _mean(timed["cpu_ns"], "fetch.cpu"),
         "fetch_queued_seconds": _mean(timed["runq_ns"], "fetch.run queue"),
         "fetch_blocked_seconds": _mean(blocked, "fetch, neither"),
         "fetch_spread": _spread(rows["dur_ns"], "fetch.dur"),
         **_blocked_by(fetches.states, float(blocked.sum()) / float(timed["dur_ns"].sum())),
-        "read_calls": _per_batch(counted["calls"] + counted["faults"].clip(0, None), "count"),
-        "read_bytes": _per_batch(counted["read_bytes"], "bytes"),
+        "read_calls": _per_batch(
+            counted["read_calls"] + counted["major_faults"].clip(0, None), "count"
+        ),
+        "read_bytes": _per_batch(counted["rchar_bytes"], "bytes"),
     }
 
 
@@ -205,7 +207,7 @@ def _pausing(
         seconds, count = spent[longest]
         spent[longest] = (seconds + _after_pauses(cycles) / 1e9, count)
     mine = events.builds(timeline, pl.col("pid") == trainer.pid)
-    of_training = mine.filter(pl.col("loader").is_in(trainer.train_loaders))
+    of_training = mine.filter(pl.col("loader_id").is_in(trainer.train_loaders))
     built = of_training.select(pl.max_horizontal("dur_ns", "whole_ns")).to_series()
     if timeline.excerpts is not None and "epoch start" in spent:
         # Excerpts have every start of an epoch, though little of the time that it took.

@@ -133,7 +133,7 @@ def fetch_table(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
         batches = training_batches(timeline, trainer)
         fetches, reads = _inside(fetches, batches), _inside(reads, batches)
     own = ("worker", "flags", "end_ns")
-    read = ("read_bytes", "disk_bytes", "calls", "faults", "system_ns")
+    read = ("rchar_bytes", "disk_read_bytes", "read_calls", "major_faults", "system_ns")
     keys = ["pid", "tid", "start_ns"]
     return fetches.drop(own).join(reads.select(*keys, *read), on=keys, how="left").sort("start_ns")
 

@@ -46,7 +46,7 @@ def measure_storage(
     place: PlaceFacts | None,
 ) -> StorageFacts:
     """Everything about storage that rules ask for."""
-    rows = fetches.rows.filter(pl.col("read_bytes") >= 0)
+    rows = fetches.rows.filter(pl.col("rchar_bytes") >= 0)
     # In the trainer only some fetches carry I/O counters; they stand for all.
     counted = rows.height / max(1, fetches.rows.height)
     seconds = segments.wall_ns / 1e9 * counted
@@ -78,7 +78,7 @@ def _read_calls(rows: pl.DataFrame) -> Signal:
     The kernel does not count what is received from sockets: then the few calls that it did count
     would have to last longer than the fetches that made them.
     """
-    calls = float((rows["calls"] + rows["faults"].clip(0, None)).sum())
+    calls = float((rows["read_calls"] + rows["major_faults"].clip(0, None)).sum())
     if calls <= 0:
         return Missing(reason="no read call or major fault was counted")
     if _blocked_ns(rows) / calls > float(rows["dur_ns"].sum()) / rows.height:
@@ -95,7 +95,7 @@ def _per_read(rows: pl.DataFrame, reads: Signal, seconds: float) -> dict[str, Si
     names = ("request_seconds", "read_bytes_per_s", "bytes_per_call")
     if isinstance(reads, Missing):
         return dict.fromkeys(names, reads)
-    moved, count = float(rows["read_bytes"].sum()), int(reads.value)
+    moved, count = float(rows["rchar_bytes"].sum()), int(reads.value)
     each_s = _blocked_ns(rows) / reads.value / 1e9
     return {
         "request_seconds": total(each_s, "s", "fetch blocked over read calls and faults", count),
@@ -118,7 +118,7 @@ def _saturation(rows: pl.DataFrame) -> Signal:
     that is the experiment, and it costs nothing. 0: a request takes as long whoever else asks. 1:
     it takes its turn.
     """
-    known = rows.filter((pl.col("read_bytes") > 0) & (pl.col("dur_ns") > 0)).with_columns(
+    known = rows.filter((pl.col("rchar_bytes") > 0) & (pl.col("dur_ns") > 0)).with_columns(
         blocked=(pl.col("dur_ns") - pl.col("cpu_ns") - pl.col("runq_ns").clip(0, None)).clip(
             1, None
         )
@@ -129,7 +129,7 @@ def _saturation(rows: pl.DataFrame) -> Signal:
     crowd = overlap.log(math.e)
     if float(crowd.std() or 0.0) < _ENOUGH_SPREAD:  # type: ignore[arg-type]
         return Missing(reason="the number of fetches in progress never changed")
-    fitted = slope(crowd, (known["blocked"] / known["read_bytes"]).log(math.e))
+    fitted = slope(crowd, (known["blocked"] / known["rchar_bytes"]).log(math.e))
     if fitted is None or fitted[1] > _SURE_ERROR:
         return Missing(reason="fetch times scatter too much to see an effect of their number")
     value, error = fitted

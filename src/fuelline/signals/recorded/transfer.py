@@ -51,8 +51,8 @@ def _device_idle_share(seen: pl.DataFrame) -> Signal:
     if not steps.height:
         return Missing(reason="the device's own clock was not read; that needs CUDA or ROCm")
     return ratio(
-        steps["idle_ns"],
-        steps["busy_ns"] + steps["idle_ns"],
+        steps["idle_before_ns"],
+        steps["busy_ns"] + steps["idle_before_ns"],
         "frac",
         "device idle between steps over device time",
     )

@@ -11,13 +11,27 @@ PR_SET_PTRACER = 0x59616D61
 """See prctl(2); the letters spell Yama."""
 
 
-def allow(observer_pid: int) -> None:
-    """Let the observer read this process's system calls, and those of children forked from it."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def allow(observer_pid: int) -> "Callable[[], None]":
+    """Let the observer read this process's system calls, and those of children forked from it.
+
+    What is returned takes it back.
+    """
     prctl = ctypes.CDLL(None).prctl
-    arguments = [ctypes.c_ulong(number) for number in (observer_pid, 0, 0, 0)]
+    allowed = [observer_pid]
 
     def ask() -> None:
-        prctl(PR_SET_PTRACER, *arguments)
+        if allowed:
+            prctl(PR_SET_PTRACER, *map(ctypes.c_ulong, (*allowed, 0, 0, 0)))
+
+    def forbid() -> None:
+        allowed.clear()
+        prctl(PR_SET_PTRACER, *map(ctypes.c_ulong, (0, 0, 0, 0)))
 
     ask()
     os.register_at_fork(after_in_child=ask)
+    return forbid

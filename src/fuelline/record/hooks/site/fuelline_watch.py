@@ -37,6 +37,12 @@ class Watcher:
         if module is not None and not getattr(module.__spec__, "_initializing", False):
             self._act(name)
 
+    def stop(self) -> None:
+        """Wait for nothing any more."""
+        self._actions.clear()
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
     def find_spec(
         self,
         name: str,

@@ -47,9 +47,12 @@ PARTS = (
 _PROCESS = int(Kind.PROCESS)
 
 
-def install(run_dir: str, watch: Watch) -> "Installation":
-    """Hook the torch that this process has imported."""
+def install(
+    run_dir: str, watch: Watch, prepare: Callable[[Guest], None] = lambda _: None
+) -> "Installation":
+    """Hook the torch that this process has imported; `prepare` gets to see the guest before."""
     installation = Installation(Spool(f"{run_dir}/spool"))
+    prepare(installation.guest)
     installation.add_all(watch)
     request = os.environ.get(ZOOM_VARIABLE)
     if request:
@@ -95,7 +98,7 @@ class Installation:
             hook.switch_off()
         self._patches.undo()
         self.hooks.clear()
-        self.guest.spool.write_buffered()
+        self.guest.spool.close()
 
     def introduce(self) -> None:
         """Write down which process this is, without asking torch anything that it would set up."""

@@ -21,12 +21,17 @@ from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch.batches import look, measure
-from fuelline.record.hooks.torch.settings import describe, describe_iterator
+from fuelline.record.hooks.torch.settings import describe, describe_iterator, is_spawned
 from fuelline.schema.wire import Flag, Kind, Phase, tail
 
 __all__ = ["install", "install_stateful"]
 
 NOTE = "_fuelline_note"
+UNREACHED = (
+    "loader workers that were not forked",
+    "fuelline.record() reaches processes that are forked; `fuelline run` would reach these, too",
+    "telling what these workers spend their time on: reading, transforming, handing over",
+)
 
 _NEXT, _ITER = int(Kind.NEXT), int(Kind.ITER)
 _LOADER, _WORKER = int(Kind.LOADER), int(Kind.WORKER)
@@ -48,6 +53,7 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     book = _Book(guest)
     build, take = Build(guest, book), Take(guest, book)
     guest.build = build
+    patches.on_undo(book.forget)
     owner = dataloader.DataLoader
     patches.replace(owner, "__iter__", build.wrap(owner.__iter__))
     owner = dataloader._BaseDataLoaderIter
@@ -79,6 +85,7 @@ class _Book:
         self._loaders = Identities()
         self._told: set[int] = set()
         self._hiding: dict[int, weakref.ref[Any]] = {}
+        self._noted: list[weakref.ref[Any]] = []
         guest.on_fork(self._told.clear)
 
     def enter(self, loader: Any, iterator: Any) -> _Note:
@@ -88,9 +95,19 @@ class _Book:
         note: _Note | None = vars(iterator).get(NOTE)
         if note is None:
             note = self._note_for(loader)
-            vars(iterator)[NOTE] = note
-            self._tell_workers(note.loader_id, iterator)
+            self._put(note, iterator)
         return note
+
+    def _put(self, note: _Note, iterator: Any) -> None:
+        vars(iterator)[NOTE] = note
+        living = [each for each in self._noted if each() is not None]
+        self._noted = [*living, weakref.ref(iterator)]
+        self._tell_workers(note.loader_id, iterator)
+
+    def forget(self) -> None:
+        """Take our notes off all iterators: the next recording numbers loaders anew."""
+        for iterator in filter(None, (each() for each in self._noted)):
+            vars(iterator).pop(NOTE, None)
 
     def enter_nameless(self, iterator: Any) -> _Note:
         """Note an iterator that was built around `DataLoader.__iter__`."""
@@ -98,9 +115,8 @@ class _Book:
         if loader is not None:
             return self.enter(loader, iterator)
         note = _Note(self._loaders.add_nameless(), None)
-        vars(iterator)[NOTE] = note
         self._tell(note.loader_id, describe_iterator(iterator))
-        self._tell_workers(note.loader_id, iterator)
+        self._put(note, iterator)
         return note
 
     def _enter_hiding(self, loader: Any) -> _Note:
@@ -125,7 +141,10 @@ class _Book:
         loader_id = self._loaders.find(loader) or self._loaders.add(loader)
         if loader_id not in self._told:
             self._told.add(loader_id)
-            self._tell(loader_id, describe(loader))
+            settings = describe(loader)
+            self._tell(loader_id, settings)
+            if not self._guest.reaches_spawned and is_spawned(loader):
+                self._guest.report_blindspot(*UNREACHED)
         batch_size = vars(loader).get("batch_size")
         return _Note(loader_id, batch_size if type(batch_size) is int else None)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils.data import ConcatDataset, TensorDataset, dataloader
 
-__all__ = ["describe", "describe_iterator"]
+__all__ = ["describe", "describe_iterator", "is_spawned"]
 
 NAME_CHARACTERS = 100
 """Longest name kept; generated class names can be of any length."""
@@ -52,6 +52,14 @@ def describe_iterator(iterator: Any) -> str:
         "style": _style(own.get("_dataset_kind")),
     }
     return json.dumps(settings)
+
+
+def is_spawned(loader: Any) -> bool:
+    """Whether the loader's workers start a Python of their own."""
+    own = vars(loader)
+    if not own.get("num_workers"):
+        return False
+    return (_context(own) or multiprocessing.get_all_start_methods()[0]) != "fork"
 
 
 def _plain(value: Any) -> Any:

@@ -5,6 +5,7 @@ is watched in worker processes only, where the queue's feeder thread does it.
 """
 
 import functools
+import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
@@ -29,7 +30,8 @@ _END, _ERROR = int(Flag.END), int(Flag.ERROR)
 def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch the fetchers of this process and of the workers that will be forked from it."""
     handoff = Handoff(guest)
-    hook = Fetch(guest, lambda: handoff.start(patches))
+    hook = Fetch(guest, lambda: handoff.start(patches), patches.undo)
+    patches.on_undo(hook.restore)
     for owner in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
         patches.replace(owner, "fetch", hook.wrap(owner.fetch))
     return [hook, handoff]
@@ -64,9 +66,19 @@ class Fetch(QuickHook):
     name = "worker fetch"
     forbids = "telling what the loader's workers spend their time on"
 
-    def __init__(self, guest: Guest, on_worker: Callable[[], None]) -> None:
+    def __init__(
+        self, guest: Guest, on_worker: Callable[[], None], leave: Callable[[], None]
+    ) -> None:
         super().__init__(guest)
         self._on_worker = on_worker
+        self._leave = leave
+        self._timed: list[weakref.ref[Any]] = []
+
+    def restore(self) -> None:
+        """Give the fetchers that live on their own `collate_fn` back."""
+        for fetcher in filter(None, (each() for each in self._timed)):
+            if type(fetcher.collate_fn) is TimedCollate:
+                fetcher.collate_fn = fetcher.collate_fn.original
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
@@ -94,12 +106,17 @@ class Fetch(QuickHook):
             return None
         worker = workers._worker_info
         if worker is not None:
+            if guest.is_over is not None and guest.is_over():
+                self._leave()
+                return None
             self._on_worker()
         fetcher = args[0]
         collate = fetcher.collate_fn
         if type(collate) is not TimedCollate:
             # A fetcher lives and dies in one process and is never pickled.
             collate = fetcher.collate_fn = TimedCollate(collate)
+            living = [each for each in self._timed if each() is not None]
+            self._timed = [*living, weakref.ref(fetcher)]
         collate.dur_ns = collate.samples = 0
         guest.fetching.add(ident)
         if ident == guest.trainer:

@@ -15,17 +15,17 @@ from fuelline.plan.physics.deployment import Deployment
 from fuelline.plan.physics.interval import as_sure_as
 from fuelline.plan.physics.memory import cache_room, sram_spread
 from fuelline.plan.physics.setup import Setup
-from fuelline.plan.serve.describing import MILLION, describe, per_chip, user_rate
-from fuelline.plan.serve.floor import find_floor
-from fuelline.plan.serve.search import Wish, find_load
-from fuelline.plan.train.answer import plan_training
+from fuelline.plan.serving.describing import MILLION, describe, per_chip, user_rate
+from fuelline.plan.serving.floor import find_floor
+from fuelline.plan.serving.search import Wish, find_load
+from fuelline.plan.training.answer import plan_training
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan.answers import ChipLine
 from fuelline.schema.plan.estimates import Parallelism
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.constants import Constants, Engine
-    from fuelline.plan.train.layouts import TrainWish
+    from fuelline.plan.training.layouts import TrainWish
     from fuelline.schema.plan.chips import Chip
     from fuelline.schema.plan.models import Model
     from fuelline.schema.plan.precision import Precision

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.plan.physics.kernels import ACT_BYTES
-from fuelline.plan.train.replicas import held_params, sharded_params
+from fuelline.plan.training.replicas import held_params, sharded_params
 from fuelline.schema.plan.answers import TrainMemory
 
 if TYPE_CHECKING:
-    from fuelline.plan.train.step import Schedule
+    from fuelline.plan.training.step import Schedule
     from fuelline.schema.plan.chips import Chip
     from fuelline.schema.plan.estimates import Parallelism
     from fuelline.schema.plan.models import Model

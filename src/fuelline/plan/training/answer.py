@@ -16,10 +16,10 @@ from fuelline.plan.physics.expert_operators import expert_share, touched_share
 from fuelline.plan.physics.interval import DENSE, ENERGY, SPARSE, as_sure_as, estimate
 from fuelline.plan.physics.kernels import ACT_BYTES
 from fuelline.plan.physics.step import fullest
-from fuelline.plan.train.layouts import Layout, TrainWish, find_layout
-from fuelline.plan.train.memory import count_memory
-from fuelline.plan.train.reliability import find_goodput, find_jitter
-from fuelline.plan.train.step import model_flops
+from fuelline.plan.training.layouts import Layout, TrainWish, find_layout
+from fuelline.plan.training.memory import count_memory
+from fuelline.plan.training.reliability import find_goodput, find_jitter
+from fuelline.plan.training.step import model_flops
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan.answers import Apart, ExpertLoad, TrainAnswer
 from fuelline.schema.plan.estimates import Term
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fuelline.plan.physics.setup import Setup
-    from fuelline.plan.train.step import Schedule, Training
+    from fuelline.plan.training.step import Schedule, Training
     from fuelline.schema.plan.chips import Chip
     from fuelline.schema.plan.models import Model
 

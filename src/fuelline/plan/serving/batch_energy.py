@@ -11,7 +11,7 @@ from fuelline.schema.plan.estimates import Slice
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
-    from fuelline.plan.serve.steady import Load
+    from fuelline.plan.serving.steady import Load
 
 
 def count_batch(

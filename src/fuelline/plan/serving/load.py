@@ -18,7 +18,7 @@ from fuelline.plan.simulation.latencies import Slo
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
-    from fuelline.plan.serve.search import ServeCandidate, Wish
+    from fuelline.plan.serving.search import ServeCandidate, Wish
     from fuelline.schema.plan.estimates import Estimate
     from fuelline.schema.plan.simulated import FleetAnswer, FleetOption, Request
 

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from fuelline.plan.models.native import precision_on, say_native
 from fuelline.plan.models.shapes import why_uneven
 from fuelline.plan.physics.memory import sram_spread
-from fuelline.plan.serve.advice import advise, say_more_chips, say_nothing_fits, say_smaller_batch
-from fuelline.plan.serve.chips import smallest_spread
-from fuelline.plan.serve.describing import describe
-from fuelline.plan.serve.floor import find_floor
-from fuelline.plan.serve.load import Stream, lead_with, simulate_finalists
-from fuelline.plan.serve.pools import split_pools
-from fuelline.plan.serve.search import (
+from fuelline.plan.serving.advice import advise, say_more_chips, say_nothing_fits, say_smaller_batch
+from fuelline.plan.serving.chips import smallest_spread
+from fuelline.plan.serving.describing import describe
+from fuelline.plan.serving.floor import find_floor
+from fuelline.plan.serving.load import Stream, lead_with, simulate_finalists
+from fuelline.plan.serving.pools import split_pools
+from fuelline.plan.serving.search import (
     ServeCandidate,
     Wish,
     best_of_each_chip,

@@ -13,7 +13,7 @@ from fuelline.schema.plan.chips import GIGA
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.setup import Setup
-    from fuelline.plan.train.step import Schedule
+    from fuelline.plan.training.step import Schedule
     from fuelline.schema.plan.chips import Chip
     from fuelline.schema.plan.estimates import Parallelism
     from fuelline.schema.plan.models import Model

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from fuelline.plan.physics.deployment import CHUNK_TOKENS
 from fuelline.plan.physics.exchanges import host_gbps
 from fuelline.plan.physics.memory import OFFLOADING, cache_bytes, weight_bytes
-from fuelline.plan.serve.chips import smallest_spread
-from fuelline.plan.serve.floor import find_floor
+from fuelline.plan.serving.chips import smallest_spread
+from fuelline.plan.serving.floor import find_floor
 from fuelline.schema.plan.estimates import Parallelism, Slice
 from fuelline.schema.units import duration, percent
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fuelline.plan.physics.deployment import Deployment
-    from fuelline.plan.serve.answer import Question
-    from fuelline.plan.serve.search import ServeCandidate, Wish
+    from fuelline.plan.serving.answer import Question
+    from fuelline.plan.serving.search import ServeCandidate, Wish
 
 SMALL_CHUNK = 512
 """A chunk that engines use where latency counts."""

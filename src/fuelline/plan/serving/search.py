@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from fuelline.plan.physics.deployment import Deployment
 from fuelline.plan.physics.memory import cache_room, most_host_share
-from fuelline.plan.serve.steady import Load, arrive
+from fuelline.plan.serving.steady import Load, arrive
 from fuelline.plan.simulation.spares import add_spares
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.plan.train.memory import count_memory
-from fuelline.plan.train.step import Schedule, Training
-from fuelline.plan.train.timing import time_training
+from fuelline.plan.training.memory import count_memory
+from fuelline.plan.training.step import Schedule, Training
+from fuelline.plan.training.timing import time_training
 from fuelline.schema.errors import InputError
 from fuelline.schema.plan.estimates import Parallelism
 

@@ -30,15 +30,15 @@ from fuelline.plan.physics.kernels import ACT_BYTES
 from fuelline.plan.physics.memory import cache_bytes, weight_bytes
 from fuelline.plan.physics.step import SENT_BYTES, fullest
 from fuelline.plan.physics.tally import Tally
-from fuelline.plan.serve.batch_energy import joule_per_token
-from fuelline.plan.serve.floor import critical_batch, products_limit
+from fuelline.plan.serving.batch_energy import joule_per_token
+from fuelline.plan.serving.floor import critical_batch, products_limit
 from fuelline.schema.plan.answers import ExpertLoad, ServeOption
 from fuelline.schema.plan.estimates import Estimate
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
-    from fuelline.plan.serve.search import ServeCandidate, Wish
-    from fuelline.plan.serve.steady import Load
+    from fuelline.plan.serving.search import ServeCandidate, Wish
+    from fuelline.plan.serving.steady import Load
 
 
 MILLION = 1e6

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from fuelline.plan.physics.exchanges import BUS_GBPS
 from fuelline.plan.physics.interval import as_sure_as
-from fuelline.plan.serve.describing import rate_of
+from fuelline.plan.serving.describing import rate_of
 from fuelline.schema.plan.answers import Pools
 from fuelline.schema.plan.chips import GIGA
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
-    from fuelline.plan.serve.search import ServeCandidate, Wish
+    from fuelline.plan.serving.search import ServeCandidate, Wish
 
 WORTH = 0.95
 """Apart must need this share of the chips or less to be called a gain: two pools are harder to

@@ -15,14 +15,14 @@ from fuelline.plan.physics.kernels import ACT_BYTES
 from fuelline.plan.physics.step import add_operators, forward_operators
 from fuelline.plan.physics.tally import Tally
 from fuelline.plan.physics.work import make_work
-from fuelline.plan.train.replicas import NETWORK_SHARE, exchange_replicas, update_weights
-from fuelline.plan.train.step import Training
+from fuelline.plan.training.replicas import NETWORK_SHARE, exchange_replicas, update_weights
+from fuelline.plan.training.step import Training
 from fuelline.schema.plan.chips import GIGA
 from fuelline.schema.plan.estimates import Slice
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.setup import Setup
-    from fuelline.plan.train.step import Schedule
+    from fuelline.plan.training.step import Schedule
     from fuelline.schema.plan.estimates import Parallelism
 
 BACKWARD_ATTENTION = 2.5 / 0.8

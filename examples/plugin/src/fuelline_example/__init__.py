@@ -1,0 +1,1 @@
+"""A rule and an importer for Fuelline, as an example."""
