@@ -12,7 +12,7 @@ from fuelline.schema.errors import UsageError
 from fuelline.schema.files import is_below
 from fuelline.schema.run.recording import MANIFEST_FILE, Blindspot
 from fuelline.timeline.events import EVENT_TABLES, name_events
-from fuelline.timeline.tables import TABLES, empty_table
+from fuelline.timeline.tables import TABLES
 from fuelline.timeline.trace import TRACE_TABLES
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ RECORDED = (*EVENT_TABLES, *(name for name in TABLES if name != "events"))
 """Tables of a recorded run; its events come as one table a kind."""
 TRACED = tuple(TRACE_TABLES)
 """Tables of an imported run."""
+_TIMES = ("at_ns", "from_ns", "until_ns", "window_ns")
+"""Columns of samples that may be below zero; in all others that stands for what is not known."""
 
 
 def read_facts(run_dir: Path) -> RunFacts:
@@ -73,7 +75,11 @@ def read_one(timeline: Timeline, name: str) -> pl.DataFrame:
     """One table of one host."""
     if name in EVENT_TABLES:
         return name_events(timeline.table("events"), name)
-    return timeline.table(name) if name in TABLES else empty_table(name)
+    return timeline.table(name).with_columns(
+        pl.when(pl.col(column) >= 0).then(pl.col(column)).alias(column)
+        for column, kind in TABLES[name].items()
+        if kind.is_integer() and column not in _TIMES
+    )
 
 
 def _numbered(frame: pl.DataFrame, column: str, number: int) -> pl.DataFrame:

@@ -1,10 +1,11 @@
 """What others have installed for us: rules and importers that packages announce as entry points.
 
-A look at the folders of `sys.path` tells whether there is any: 1 to 2 ms for a hundred packages,
-where `importlib.metadata` takes 20 and more (tests/contract/test_plugins.py measures both). Only
-what is announced for us is loaded, and only when it is needed. The working directory does not
-count, whoever may have put it on the path: a folder that came from somebody else, a run say, must
-not bring code. What cannot be loaded is a Blindspot, and the others are used all the same.
+A look at the folders of `sys.path` tells whether there is any: 0.8 ms with 48 packages, where
+`importlib.metadata` takes 23 (medians of nine processes; tests/contract/test_plugins.py bounds the
+first). Only what is announced for us is loaded, and only when it is needed. The working directory
+does not count, whoever may have put it on the path: a folder that came from somebody else, a run
+say, must not bring code. What cannot be loaded is a Blindspot, and the others are used all the
+same.
 """
 
 from __future__ import annotations

@@ -119,9 +119,9 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "What threads were doing when the observer looked, added up over a window.",
         {
             "window_ns": "start of the window, of one second",
-            "phase": "of the training loop: 1 waits for a batch, 2 computes, 6 saves, ...",
-            "state": "`cpu`, `runnable`, `read`, `sleep`, ...",
-            "syscall": "system call that the thread was blocked in",
+            "phase": "of the training loop: 1 waits for a batch, 2 computes, 6 saves; null: none",
+            "state": "`running`, `fault`, `read`, `write`, `metadata`, `lock`, `sleep`, ...",
+            "syscall": "system call that the thread was blocked in; empty: in none",
         },
     ),
     "places": (
@@ -131,7 +131,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "path": "file, folder or socket",
             "mount": "where its file system is mounted",
             "fstype": "`ext4`, `nfs4`, ...",
-            "device": "block device",
+            "device": "major:minor of the mount",
         },
     ),
     "clocks": (
@@ -165,14 +165,14 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "others": (
-        "Processes that are not the job's.",
+        "Processes outside the job that did noticeable work.",
         {
             "interval_ns": "that the figures are over",
             "name": "name of the program",
             "cpu_ns": "CPU time",
             "disk_read_bytes": "bytes read from disks",
             "disk_write_bytes": "bytes written to disks",
-            "calls": "read and write system calls",
+            "calls": "read and write system calls; null: the kernel refused",
             "blocked": "threads that were blocked there",
         },
     ),
@@ -188,7 +188,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Processes on accelerators.",
         {
             "device": "identifier of the accelerator",
-            "memory_bytes": "memory of the device",
+            "memory_bytes": "on the device; 0: it has left; null: the driver does not say",
             "of_job": "whether it is the job's",
         },
     ),

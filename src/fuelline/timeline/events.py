@@ -95,7 +95,7 @@ def has_succeeded() -> pl.Expr:
 def batches(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     """Waits for a batch, from asking to having it.
 
-    `loader_id`: its number. `samples` and `size_bytes` of the batch. `cpu_ns`: the waiting thread on
+    `loader_id`: its number. `samples`, `size_bytes` of the batch. `cpu_ns`: the waiting thread on
     a core, mostly unpickling. `position` in the epoch; 0 is its first batch.
     """
     return _of(timeline, Kind.NEXT, where)

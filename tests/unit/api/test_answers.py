@@ -8,6 +8,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 import msgspec
+import polars as pl
 import pytest
 
 import fuelline
@@ -108,6 +109,10 @@ def test_a_run_has_its_facts_and_tables(run: fuelline.Run) -> None:
     assert all(run.tables[name].columns[0] == "host" for name in run.tables)
     waits = run.tables["waits"]
     assert waits.height == sum(1 for each in training_records() if each[-2] == 1)
+    for name in run.tables:
+        frame = run.tables[name]
+        numbers = frame.select(each for each in frame.columns if frame.schema[each].is_integer())
+        assert not (numbers < 0).select(pl.any_horizontal(pl.all().any())).item(), name
     assert fuelline.load(run) == run
     assert repr(run).startswith("<Run a-run: recorded, ")
     assert "waits, " in repr(run.tables)
