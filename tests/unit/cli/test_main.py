@@ -431,6 +431,7 @@ def test_doctor_fits_the_screen_and_cuts_no_path(
 
 
 @pytest.mark.usefixtures("store")
+@pytest.mark.torch
 def test_the_demo_runs_the_job_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     (script,) = started_by(monkeypatch, ["demo"])[1:]
     assert Path(script).name == "starved.py"
