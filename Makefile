@@ -5,13 +5,31 @@ FRAMEWORKS := .venv-frameworks
 DIST := .venv-dist
 BIN := $(VENV)/bin
 
-.PHONY: demo test frameworks check format docs zoo bench dist clean
+QUICK := tests/unit tests/rules tests/golden tests/contract
+PYTHONS ?= 3.10 3.12 3.13
+
+.PHONY: demo test test-quick coverage pythons frameworks check format docs zoo bench dist clean
 
 demo: $(VENV)/.demo
 	$(BIN)/fuelline demo
 
 test: $(VENV)/.dev
 	$(BIN)/pytest -q -n 2
+
+test-quick: $(VENV)/.dev
+	@echo "Unit tests, rules, golden reports, contracts. Not among them: tests/integration, which starts jobs (make test)."
+	$(BIN)/pytest -q -n 2 $(QUICK)
+
+# The quick tests only: lines that run in processes of their own are counted as not covered.
+coverage: $(VENV)/.dev
+	$(BIN)/pytest -q -n 2 --cov --cov-report= $(QUICK)
+	$(BIN)/python tests/coverage_by_room.py
+
+# A wheel, as it is published, and not the source tree: a build under 3.10 would remove what it cannot build there.
+pythons: $(VENV)/.demo
+	rm -rf build/wheel
+	$(BIN)/pip wheel -q --no-deps --wheel-dir build/wheel .
+	tests/on_pythons.sh build/wheel/*.whl $(PYTHONS)
 
 frameworks: $(FRAMEWORKS)/.installed
 	$(FRAMEWORKS)/bin/pytest -q tests/integration/frameworks
@@ -47,19 +65,19 @@ dist: $(DIST)/.installed
 	$(DIST)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FRAMEWORKS) $(DIST) bench/out dist
+	rm -rf $(VENV) $(FRAMEWORKS) $(DIST) $(PYTHONS:%=.venv-%) bench/out build dist
 
 $(VENV)/.demo: pyproject.toml constraints.txt hatch_build.py $(wildcard src/fuelline/ingest/kineto/scanner/*) src/fuelline/record/_buffer.c
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt -e . torch numpy pillow
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.demo requirements-dev.txt
+$(VENV)/.dev: $(VENV)/.demo requirements-dev.txt requirements-test.txt
 	$(BIN)/pip install -q -r requirements-dev.txt
 	touch $@
 
 # Apart from .venv, so that `make test` stays without these heavy packages.
-$(FRAMEWORKS)/.installed: pyproject.toml constraints.txt requirements-dev.txt requirements-frameworks.txt
+$(FRAMEWORKS)/.installed: pyproject.toml constraints.txt requirements-dev.txt requirements-test.txt requirements-frameworks.txt
 	$(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/pip install -q -e . -r requirements-dev.txt -r requirements-frameworks.txt
 	touch $@

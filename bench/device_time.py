@@ -67,7 +67,7 @@ def _row(case: Any, path: Path) -> dict[str, Any]:
 def device_ms(args: str) -> float:
     """Device time of one step, as the job's options set it."""
     words = args.split()
-    told = {**DEFAULTS, **dict(itertools.pairwise(words))}
+    told: dict[str, Any] = {**DEFAULTS, **dict(itertools.pairwise(words))}
     fixed, sample, batch = (float(told[name]) for name in DEFAULTS)
     return fixed + sample * batch
 

@@ -13,7 +13,7 @@ import random
 import signal
 import warnings
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,6 +31,9 @@ from fuelline.fix.elastic.controller import LoaderController, LoaderRules
 from fuelline.fix.elastic.iterator import build
 from fuelline.fix.elastic.journal import FixJournal
 from fuelline.fix.elastic.observation import TurnLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SAMPLERS = ("in order", "shuffled", "weighted", "subset", "distributed", "own", "own batches")
 KINDS = ("plain", "nested", "text", "drawing", "asking", "failing")
@@ -227,12 +230,13 @@ def make_loader(case: Case) -> Any:
 
 
 def _sampler(case: Case, rows: Rows) -> Any:
-    return {
+    makers: dict[str, Callable[[], Any]] = {
         "weighted": lambda: WeightedRandomSampler([1.0 + i for i in range(case.size)], case.size),
         "subset": lambda: SubsetRandomSampler(range(0, case.size, 2)),
-        "distributed": lambda: DistributedSampler(rows, num_replicas=2, rank=1),  # type: ignore[arg-type]
+        "distributed": lambda: DistributedSampler(rows, num_replicas=2, rank=1),
         "own": lambda: Halving(case.size),
-    }[case.sampler]()
+    }
+    return makers[case.sampler]()
 
 
 def iterate(case: Case, *, elastic: bool) -> Result:
@@ -247,7 +251,8 @@ def iterate(case: Case, *, elastic: bool) -> Result:
         for epoch in range(case.epochs):
             iterator = _iterator(loader, controller) if elastic else iter(loader)
             _drain(case, iterator, result, is_last=epoch == case.epochs - 1)
-    states = (torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist())
+    _, drawn, *_ = np.random.get_state(legacy=True)
+    states = (torch.get_rng_state().tolist(), random.getstate(), np.asarray(drawn).tolist())
     result.streams = pickle.dumps(states)
     if elastic and loader._iterator is not None:
         loader._iterator._shutdown_workers()

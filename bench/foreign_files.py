@@ -186,6 +186,12 @@ _OWN_CACHE = rf"boot|ledger|users|drafts/\d+-\d+|{_OBJECTS}"
 _OWN_PACK = r"index|journal|shard-\d{5,}"
 _OWN_RUN = r"(run|manifest)\.json|observer\.(journal|log)|spool|spool/\d+.*|(?!notes)\w+\.parquet"
 
+
+def _trace_and_own_home(place: Place) -> None:
+    _trace(place)
+    _own_home(place)
+
+
 CASES = (
     Case("run --cache", ("run", "--cache", "{mine}", *_JOB)),
     Case("run --cache, ours", ("run", "--cache", "{mine}", *_JOB), _own_cache, _OWN_CACHE),
@@ -213,7 +219,7 @@ CASES = (
     Case("watch --once", ("watch", "--once", "{mine}")),
     Case("runs, home", ("runs",), _own_home),
     Case("import -o", ("import", "{data}/trace.json", "-o", "{mine}"), _trace),
-    Case("import, home", ("import", "{data}/trace.json"), lambda at: (_trace(at), _own_home(at))),  # type: ignore[arg-type,return-value]
+    Case("import, home", ("import", "{data}/trace.json"), _trace_and_own_home),
     *(
         Case(f"export {name}", ("export", "{run}", "--perfetto", f"{{mine}}/{name}"), _record)
         for name in ("out.json", "out.json.gz", "README.md", "linked.json", "shard-00003")

@@ -99,7 +99,7 @@ def _cut(data: bytes, chance: random.Random, _: list[bytes]) -> bytes:
 
 def _flip(data: bytes, chance: random.Random, _: list[bytes]) -> bytes:
     changed = bytearray(data)
-    for _ in range(chance.choice((1, 1, 2, 8, 64))):
+    for _turn in range(chance.choice((1, 1, 2, 8, 64))):
         changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
     return bytes(changed)
 
@@ -255,8 +255,9 @@ def work(pipe: Connection, seeds: dict[str, list[bytes]], folder: Path) -> None:
     sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
     os.dup2(sys.stderr.fileno(), 2)  # panics of libraries write there by themselves
     while (task := pipe.recv()) is not None:
+        kind, seed = task
         own = Path(tempfile.mkdtemp(dir=folder))
-        pipe.send(try_case(*task, seeds, own))
+        pipe.send(try_case(kind, seed, seeds, own))
         shutil.rmtree(own, ignore_errors=True)
 
 

@@ -78,7 +78,15 @@ _SYSTEM = tuple(
     os.path.realpath(path)
     for path in (
         *(path for path in sys.path if path),
-        *(sys.prefix, sys.base_prefix, Path(__file__).parents[1], "/usr", "/lib", "/lib64", "/sys"),
+        *(
+            sys.prefix,
+            sys.base_prefix,
+            str(Path(__file__).parents[1]),
+            "/usr",
+            "/lib",
+            "/lib64",
+            "/sys",
+        ),
         *("/etc/ld.so.cache", "/etc/localtime", "/etc/terminfo", "/etc/locale.alias", "/etc/ssl"),
         *("/dev/null", "/dev/tty", "/dev/urandom", "/dev/shm"),
     )
@@ -374,7 +382,7 @@ def _reword(run: Path, chance: random.Random, _: Arena) -> None:
             said = json.loads(path.read_bytes())
         except (ValueError, RecursionError):
             continue
-        for _ in range(chance.choice((1, 3, 10))):
+        for _turn in range(chance.choice((1, 3, 10))):
             _spoil_value(said, chance)
         path.write_text(json.dumps(said))
 
@@ -400,7 +408,7 @@ def _spoil_rows(run: Path, chance: random.Random, _: Arena) -> None:
     if not _is_sound(path):
         return
     rows = decode_frames(path.read_bytes()).rows
-    for _ in range(chance.choice((1, 5, 50))):
+    for _turn in range(chance.choice((1, 5, 50))):
         if rows:
             at = chance.randrange(len(rows))
             name = chance.choice(rows[at].__struct_fields__)

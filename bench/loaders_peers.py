@@ -60,7 +60,7 @@ def make_images(folder: Path) -> None:
     chance = np.random.default_rng(0)
     for number in range(IMAGES):
         small = chance.integers(0, 255, (24, 32, 3), dtype=np.uint8)
-        image = Image.fromarray(small).resize((500, 375), Image.BICUBIC)
+        image = Image.fromarray(small).resize((500, 375), Image.Resampling.BICUBIC)
         image.save(folder / f"{number:04d}.jpg", quality=90)
 
 

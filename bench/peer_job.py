@@ -30,7 +30,9 @@ def decode(data: bytes) -> Any:
     import numpy as np
     from PIL import Image
 
-    image = Image.open(io.BytesIO(data)).convert("RGB").resize((SIZE, SIZE), Image.BILINEAR)
+    image = (
+        Image.open(io.BytesIO(data)).convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR)
+    )
     return np.asarray(image)
 
 
@@ -55,7 +57,7 @@ def dataloader(workers: int) -> Callable[[str], Iterator[Any]]:
     def start(folder: str) -> Iterator[Any]:
         from torch.utils.data import DataLoader
 
-        return iter(DataLoader(Images(folder), batch_size=BATCH, num_workers=workers))  # type: ignore[arg-type]
+        return iter(DataLoader(Images(folder), batch_size=BATCH, num_workers=workers))
 
     return start
 
@@ -133,7 +135,7 @@ def dali(folder: str) -> Iterator[Any]:
     import torch
     from nvidia.dali import fn, pipeline_def, types
 
-    @pipeline_def(batch_size=BATCH, num_threads=CORES, device_id=None)  # type: ignore[untyped-decorator]
+    @pipeline_def(batch_size=BATCH, num_threads=CORES, device_id=None)
     def images() -> Any:
         data, _ = fn.readers.file(files=Images(folder).paths)
         image = fn.decoders.image(data, device="cpu", output_type=types.RGB)

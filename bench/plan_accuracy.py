@@ -18,7 +18,13 @@ import numpy as np
 
 from bench import results
 from bench.plan_fit import Fit
-from fuelline.plan.check.answer import (
+from fuelline.plan.check.answer import answer_row, group_of
+from fuelline.plan.check.case import NOTHING, make_case
+from fuelline.plan.check.rows import Row, read_rows
+from fuelline.plan.check.why import explain_error
+from fuelline.plan.physics.constants import stated_constants
+from fuelline.plan.physics.interval import (
+    ASSUMED_FRAC,
     DENSE,
     ENERGY,
     GROUPS,
@@ -27,14 +33,9 @@ from fuelline.plan.check.answer import (
     STATIC,
     TPOT,
     TTFT,
-    answer_row,
-    group_of,
+    Z80,
+    terms_doubt,
 )
-from fuelline.plan.check.case import NOTHING, make_case
-from fuelline.plan.check.rows import Row, read_rows
-from fuelline.plan.check.why import explain_error
-from fuelline.plan.physics.constants import stated_constants
-from fuelline.plan.physics.interval import ASSUMED_FRAC, Z80, terms_doubt
 from fuelline.schema.plan.estimates import Estimate
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fuelline.plan.check.answer import RATE, SPARSE, TPOT, TTFT, answer_row, group_of
+from fuelline.plan.check.answer import answer_row, group_of
 from fuelline.plan.check.case import read_chip
 from fuelline.plan.physics.constants import Adjustment, Constants, adjusted
+from fuelline.plan.physics.interval import RATE, SPARSE, TPOT, TTFT
 from fuelline.plan.physics.rates import find_engine
 from fuelline.schema.plan.chips import find_chip
 from fuelline.schema.plan.estimates import Estimate

@@ -29,7 +29,7 @@ from bench.zoo.fault import NotPlanted
 from bench.zoo.job import JobError, run_job
 from bench.zoo.record import FUELLINE
 from fuelline.pipeline import ask_run
-from fuelline.schema.readings import Reading
+from fuelline.schema.readings import Missing, Reading
 
 if TYPE_CHECKING:
     from bench.zoo.case import Case
@@ -112,14 +112,14 @@ def judge(case: Case, run_dir: Path, remedy: Applied, faulty: float, rate: float
     """What the model says from the recording, beside what came of it."""
     (answer,) = ask_run(run_dir, remedy.question).forecasts
     speedup = answer.speedup
-    known = isinstance(speedup, Reading)
+    known = speedup if isinstance(speedup, Reading) else None
     return Row(
         case=case.name,
         remedy=answer.words,
-        predicted=speedup.value if known else None,
-        low=speedup.low if known else None,
-        high=speedup.high if known else None,
-        then=answer.limit_words if known else speedup.reason,
+        predicted=known.value if known else None,
+        low=known.low if known else None,
+        high=known.high if known else None,
+        then=speedup.reason if isinstance(speedup, Missing) else answer.limit_words,
         achieved=rate / faulty,
         faulty_rate=faulty,
         remedied_rate=rate,

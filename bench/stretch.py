@@ -18,7 +18,7 @@ from fuelline.schema.run.journal import decode_frames, encode_frame
 from fuelline.schema.run.recording import RUN_FILE, SPOOL_DIR, RunFacts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 SECOND_NS = 10**9
@@ -87,7 +87,8 @@ def stretch(short: Path, long: Path, seconds: float) -> int:
 
 def _records(raw: bytes) -> np.ndarray:
     records = np.frombuffer(raw, RECORD, offset=wire.HEADER_BYTES)
-    return records[(records["kind"] != 0) & (records["kind"] != wire.Kind.TEXT)]
+    chosen = (records["kind"] != 0) & (records["kind"] != wire.Kind.TEXT)
+    return np.asarray(records[chosen])
 
 
 def _stretch_spool(raw: bytes, middle: tuple[int, int], repeats: int) -> bytes:
@@ -162,7 +163,7 @@ def _cells(row: samples.Row) -> Iterator[tuple[Key, float]]:
         yield (type(row), *who, name), getattr(row, name)
 
 
-def _growth(rows: list[samples.Row]) -> dict[Key, float]:
+def _growth(rows: Sequence[samples.Row]) -> dict[Key, float]:
     """How much each counter grows in the middle; what falls is a level and does not grow."""
     first: dict[Key, float] = {}
     last: dict[Key, float] = {}

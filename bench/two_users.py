@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -215,7 +216,7 @@ def attack_running_job(host: Host) -> None:
         host.note("read", f"/proc/PID/{file} of {len(pids)} processes", _try(paths))
     host.note("read", "the job by ptrace", as_user(ATTACKER, lambda: _attach(pids)))
     for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP):
-        signalled = as_user(ATTACKER, lambda number=number: _signal(pids, number))
+        signalled = as_user(ATTACKER, partial(_signal, pids, number))
         host.note("hijack", f"{number.name} to launcher, observer, job", signalled)
     new = [str(path) for path in set(Path("/dev/shm").iterdir()) - shm]
     host.note("read", f"{len(new)} new files in /dev/shm", _try(new))
@@ -248,7 +249,7 @@ def attack_output_folders(host: Host) -> None:
     """Outputs that go where the attacker can write."""
     job = str(host.write_job(1))
     run = host.shared / "run"
-    as_user(ATTACKER, lambda: (run.mkdir(), run.chmod(0o777)))
+    as_user(ATTACKER, partial(_open_folder, run))
     host.run("run", "--quiet", "--run-dir", str(run), job)
     host.note("poison", "a planted folder as --run-dir", [path.name for path in run.iterdir()])
     link = host.shared / "link"
@@ -260,7 +261,7 @@ def attack_output_folders(host: Host) -> None:
     host.note("poison", "a planted folder for parts of several hosts", [*run.iterdir()])
     target = host.shared / "out.json"
     drafts = [host.shared / f".{target.name}.{pid}" for pid in _next_pids()]
-    as_user(ATTACKER, lambda: [each.symlink_to(host.precious) for each in drafts])
+    as_user(ATTACKER, partial(_link, drafts, host.precious))
     host.run("export", "--perfetto", str(target))
     host.note("poison", "planted links where an export is drafted", host.is_touched())
 
@@ -277,9 +278,12 @@ def attack_probe(host: Host) -> None:
     as_user(ATTACKER, plant)
     probe = host.start("probe", str(host.shared), "--size", "32M", "--seconds", "1")
     made: list[Path] = []
-    _wait_until(
-        lambda: bool(made.extend(_find_probes(host, stale)) or made) or probe.poll() is not None
-    )
+
+    def is_made_or_over() -> bool:
+        made.extend(_find_probes(host, stale))
+        return bool(made) or probe.poll() is not None
+
+    _wait_until(is_made_or_over)
     seen = as_user(ATTACKER, lambda: read_all([str(each) for each in made]))
     host.note("read", f"the folder of a probe ({len(made)})", seen)
     probe.communicate(timeout=120)
@@ -292,7 +296,7 @@ def attack_cache_and_pack(host: Host) -> None:
     """Folders that a job is served from."""
     job = str(host.write_job(2))
     cache = host.shared / "cache"
-    as_user(ATTACKER, lambda: (cache.mkdir(), cache.chmod(0o777)))
+    as_user(ATTACKER, partial(_open_folder, cache))
     host.run("run", "--quiet", "--cache", str(cache), "--cache-from", str(host.data), job)
     used = [path for path in cache.rglob("*") if path.lstat().st_uid == 0]
     host.note("poison", "a planted folder as --cache", used and f"used: {used[-1].name}")
@@ -329,7 +333,7 @@ def attack_reading(host: Host) -> None:
     drafts = [
         f".{name}.{pid}" for name in ("manifest.json", "events.parquet") for pid in _next_pids()
     ]
-    as_user(ATTACKER, lambda: [(given / each).symlink_to(host.precious) for each in drafts])
+    as_user(ATTACKER, partial(_link, [given / each for each in drafts], host.precious))
     host.run("diagnose", str(given))
     host.note("poison", "planted links in a run that is diagnosed", host.is_touched())
     written = [path.name for path in given.rglob("*") if path.lstat().st_uid == 0]
@@ -345,7 +349,7 @@ def attack_modules(host: Host) -> None:
     writable = as_user(ATTACKER, lambda: [each for each in paths if os.access(each, os.W_OK)])
     host.note("hijack", "files of the package, hooks and site folders", writable)
     stand = host.shared / "stand"
-    names = ("fuelline", "msgspec", "polars", "sitecustomize", "usercustomize", "fuelline_watch")
+    names = ["fuelline", "msgspec", "polars", "sitecustomize", "usercustomize", "fuelline_watch"]
     names += ("re", "json", "multiprocessing", "secrets", "select", "resource", "py-spy", "rich")
 
     def plant() -> None:
@@ -441,6 +445,16 @@ ATTACKS = (
 def _try(paths: list[str]) -> str:
     seen = as_user(ATTACKER, lambda: read_all(paths))
     return f"{len(seen)}, as {seen[0]}" if seen else ""
+
+
+def _open_folder(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+def _link(links: list[Path], target: Path) -> None:
+    for link in links:
+        link.symlink_to(target)
 
 
 def _wait_until(is_so: Callable[[], bool], seconds: float = 20.0) -> None:

@@ -1,5 +1,10 @@
-"""What all tests share: property tests are repeatable and never judged by the clock."""
+"""What all tests share: property tests are repeatable and never judged by the clock.
 
+Where torch is missing (`make pythons`), a module that imports it is skipped as a whole, and so is
+every test that is marked `torch`: its job imports it, or the command that it gives.
+"""
+
+import importlib.util
 import os
 import signal
 from collections.abc import Iterator
@@ -12,6 +17,30 @@ settings.register_profile(
     "fuelline", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fuelline"))
+
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+class _Module(pytest.Module):
+    def _getobj(self) -> object:
+        try:
+            return super()._getobj()  # type: ignore[no-untyped-call]
+        except self.CollectError as error:
+            if "No module named 'torch" not in str(error):
+                raise
+            return pytest.skip("needs torch", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    return None if HAS_TORCH else _Module.from_parent(parent, path=module_path)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if not HAS_TORCH and item.get_closest_marker("torch"):
+        pytest.skip("needs torch")
 
 
 @pytest.fixture

@@ -45,7 +45,12 @@ def main(told: dict[str, Any]) -> None:
     end(told)
 
 
+is_silent = False
+
+
 def say(words: str) -> None:
+    if is_silent:
+        return
     try:
         os.write(1, f"{words}\n".encode())
     except OSError:
@@ -105,8 +110,8 @@ def train_ranks(told: dict[str, Any]) -> Iterator[bytes]:
     if rank != told.get("rank", 0):
         told.pop("at", None)
         told["end"] = ""
-    global say  # noqa: PLW0603 - one rank speaks
-    say = say if rank == 0 else lambda _: None
+    global is_silent  # noqa: PLW0603 - one rank speaks
+    is_silent = rank != 0
     yield from train(told, rank, dist.get_world_size())
     dist.destroy_process_group()
 
@@ -212,7 +217,7 @@ SPOILED = {
 
 
 def fork_often(_: dict[str, Any]) -> None:
-    for _ in range(60):
+    for _turn in range(60):
         pid = os.fork()
         if pid == 0:
             os._exit(0)

@@ -11,6 +11,7 @@ import argparse
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,6 +22,9 @@ from bench.zoo.job import my_turn
 from bench.zoo.load import LOADS, background
 from bench.zoo.outcome import Outcome
 from bench.zoo.record import run_case
+
+if TYPE_CHECKING:
+    from bench.zoo.case import Case
 
 OUTCOMES = Path(__file__).parents[1] / "out" / "zoo.json"
 
@@ -78,7 +82,7 @@ def load_outcomes() -> list[Outcome]:
     return msgspec.json.decode(OUTCOMES.read_bytes(), type=list[Outcome])
 
 
-def _chosen(names: list[str]) -> list[object]:
+def _chosen(names: list[str]) -> list[Case]:
     unknown = set(names) - {case.name for case in CASES}
     if unknown:
         sys.exit(f"no such case: {', '.join(sorted(unknown))}; see bench/zoo/cases.py")

@@ -109,7 +109,7 @@ def unexplained(budget: list[dict[str, Any]]) -> float | None:
     """Share of the window that the budget does not explain; None without a budget."""
     if not budget:
         return None
-    return sum(part["share"] for part in budget if part["part"] == "unexplained")
+    return float(sum(part["share"] for part in budget if part["part"] == "unexplained"))
 
 
 def confusion(outcomes: list[Outcome]) -> Counter[tuple[str, str]]:

@@ -23,7 +23,7 @@ FUELLINE = (sys.executable, "-m", "fuelline")
 
 def run_case(case: Case, load: str) -> Outcome:
     """One outcome; the recording stays in `bench/out/runs` until the case is run again."""
-    base = {
+    base: dict[str, Any] = {
         "case": case.name,
         "tool": "fuelline",
         "load": load,

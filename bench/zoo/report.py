@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
 from bench import results
 from bench.zoo.outcome import UNEXPLAINED_BAR, Outcome, confusion, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MARK = {"right": "right", "wrong": "**wrong**", "no-verdict": "**cannot tell**"}
 
@@ -88,6 +92,6 @@ def _percent(frac: float | None) -> str:
     return "-" if frac is None else f"{frac:.1%}".replace("%", " %")
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -67,6 +67,14 @@ def test_a_published_wheel_runs_on_every_glibc_that_its_tag_will_name(hook: Modu
         assert max((int(major), int(minor)) for major, minor in names) <= OLDEST_GLIBC
 
 
+@pytest.mark.parametrize(
+    "source", sorted((ROOT / "src").rglob("*.[ch]")), ids=lambda path: path.name
+)
+def test_what_a_later_python_builds_is_understood_by_earlier_ones(source: Path) -> None:
+    """The headers since 3.13 ask for lengths ("y#") in a way that 3.12 and before refuse."""
+    assert not re.findall(r'"[^"\n]*[syz]#[^"\n]*"', source.read_text())
+
+
 @pytest.mark.parametrize("compiler", ["/nowhere/cc", "false", f"{sys.executable} -c exit(0)"])
 def test_without_one_the_wheel_is_for_all_and_the_user_is_told(
     hook: ModuleType, monkeypatch: pytest.MonkeyPatch, compiler: str

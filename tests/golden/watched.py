@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 
+import msgspec
 import pytest
 
 from fuelline.report import View, print_snapshot
@@ -115,17 +116,13 @@ def make_snapshots() -> dict[str, tuple[Snapshot, View]]:
         devices=DEVICES,
         blindspots=[UNSEEN, UNSEEN],
     )
-    facts = RunFacts(**{**_fields(RUN), "ended_ns": 1, "exit_code": -9})
+    facts = msgspec.structs.replace(RUN, ended_ns=1, exit_code=-9)
     ended = Snapshot(run=facts, state="ended", run_s=70.2, window_s=10)
     return {
         "watch": (running, View()),
         "watch_workers": (running, View(workers=True, sort=3, reverse=True)),
         "watch_ended": (ended, View()),
     }
-
-
-def _fields(run: RunFacts) -> dict[str, object]:
-    return {name: getattr(run, name) for name in run.__struct_fields__}
 
 
 def draw_watched(snapshot: Snapshot, view: View) -> str:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.torch
+
 JOB = Path(__file__).parent / "jobs" / "fed.py"
 
 

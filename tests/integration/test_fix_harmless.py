@@ -12,6 +12,8 @@ from fuelline.schema.wire import Kind
 from tests.integration.harness import Outcome, read_spools, run
 from tests.integration.jobs.behaviour import QUESTIONS
 
+pytestmark = pytest.mark.torch
+
 WAYS = ("inline", "fork", "persistent", "iterable-inline", "iterable-fork", "spawn")
 
 

@@ -8,6 +8,8 @@ from fuelline.schema.wire import Flag, Kind
 from tests.integration.harness import Left, Outcome, read_spools, run, trainer_of
 from tests.integration.jobs.behaviour import QUESTIONS
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def plain() -> Outcome:

@@ -7,6 +7,8 @@ import pytest
 from fuelline.schema.wire import Kind
 from tests.integration.harness import Outcome, read_spools, run, trainer_of
 
+pytestmark = pytest.mark.torch
+
 CASES = (
     "model-eager",
     "model-aot",

@@ -16,6 +16,8 @@ from fuelline.schema.errors import DamagedRecordingError
 from fuelline.schema.wire import Kind
 from tests.integration.harness import Left, Outcome, read_spools, run, trainer_of
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def plain_long() -> Outcome:

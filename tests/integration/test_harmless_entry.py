@@ -14,6 +14,8 @@ from fuelline.record.hooks import SITE_DIR
 from fuelline.schema import wire
 from tests.integration.harness import environment, read_spools
 
+pytestmark = pytest.mark.torch
+
 FAKE_TORCH = "VALUE = 42\n"
 
 

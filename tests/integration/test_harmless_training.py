@@ -7,6 +7,8 @@ import pytest
 from fuelline.schema.wire import Flag, Kind
 from tests.integration.harness import Left, Outcome, read_spools, run
 
+pytestmark = pytest.mark.torch
+
 WAYS = ("inline", "fork", "persistent", "iterable-inline", "iterable-fork", "spawn")
 EPOCHS = 11
 """Two for each way but spawn, whose workers take seconds to start."""

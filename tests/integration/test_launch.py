@@ -24,6 +24,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.torch
+
 LIMIT_S = 120
 
 

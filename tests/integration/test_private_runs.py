@@ -12,6 +12,8 @@ import pytest
 from fuelline.cli import main
 from tests.integration.harness import JOBS
 
+pytestmark = pytest.mark.torch
+
 KEY = "Xq7Lr2Vw9Kp4Zt8B"
 
 

@@ -12,6 +12,8 @@ from fuelline.schema.wire import Collective, Kind
 from tests.integration.harness import JOBS, Left, environment, read_spools
 from tests.integration.jobs.ranks import STEPS
 
+pytestmark = pytest.mark.torch
+
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 

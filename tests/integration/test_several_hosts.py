@@ -16,6 +16,8 @@ from fuelline.schema.diagnosis.findings import Diagnosis
 from tests.integration.harness import JOBS, environment
 from tests.integration.jobs.ranks import STEPS
 
+pytestmark = pytest.mark.torch
+
 LIMIT_S = 170
 
 

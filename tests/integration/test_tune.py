@@ -14,6 +14,8 @@ import pytest
 from fuelline.cli import main
 from tests.integration.harness import JOBS
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

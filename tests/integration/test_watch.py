@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.torch
+
 PATIENCE_S = 60
 OWN_SCREEN, SHARED_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 CURSOR = "\x1b[?25h"

@@ -13,6 +13,8 @@ from fuelline.record.launch import launch
 from fuelline.schema.wire import Kind
 from tests.integration.harness import JOBS, run
 
+pytestmark = pytest.mark.torch
+
 JOB = JOBS / "tiny.py"
 
 

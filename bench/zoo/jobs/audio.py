@@ -37,7 +37,7 @@ def spectrum(clip: np.ndarray, window: int) -> np.ndarray:
     starts = np.arange(0, len(clip) - window, window // 2)
     frames = clip[starts[:, None] + np.arange(window)] * np.hanning(window)
     power = np.abs(np.fft.rfft(frames, axis=1)) ** 2
-    return np.log1p(power).mean(axis=0)[:64].astype(np.float32)
+    return np.asarray(np.log1p(power).mean(axis=0)[:64], np.float32)
 
 
 def main() -> None:

@@ -25,7 +25,9 @@ class Shards(IterableDataset[tuple[Tensor, int]]):
         for shard in mine:
             with tarfile.open(shard) as tar:
                 for number, member in enumerate(tar):
-                    yield decode(tar.extractfile(member).read()), number % 10
+                    file = tar.extractfile(member)
+                    assert file is not None
+                    yield decode(file.read()), number % 10
 
 
 def decode(jpeg: bytes) -> Tensor:

@@ -26,7 +26,8 @@ class Windows(Dataset[tuple[Tensor, int]]):
         if scan:
             print(f"vocabulary of {self.tokens[: self.count * length].max() + 1} tokens")
         if sparse:  # no read-ahead: windows are far apart
-            self.tokens._mmap.madvise(mmap.MADV_RANDOM)
+            mapped: mmap.mmap = vars(self.tokens)["_mmap"]
+            mapped.madvise(mmap.MADV_RANDOM)
 
     def __len__(self) -> int:
         return self.count

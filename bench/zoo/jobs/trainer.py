@@ -94,7 +94,8 @@ def tracer() -> Callable[[nn.Module], contextlib.AbstractContextManager[Any]]:
     import traceml_ai as traceml  # type: ignore[import-not-found]
 
     traceml.init()
-    return traceml.trace_step
+    step: Callable[[nn.Module], contextlib.AbstractContextManager[Any]] = traceml.trace_step
+    return step
 
 
 class _Account:

@@ -19,7 +19,8 @@ class Indexed(Windows):
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         if self.order is None:
             self.order = np.argsort(self.tokens[: self.head])
-        return super().__getitem__(index)
+        window: tuple[Tensor, int] = super().__getitem__(index)
+        return window
 
 
 def main() -> None:

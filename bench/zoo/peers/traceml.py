@@ -49,7 +49,7 @@ SAID: dict[str, Pair] = {
 
 def run_case(case: Case, load: str) -> Outcome:
     """One outcome. Its launcher runs inside the job's control groups: it starts the job itself."""
-    base = {
+    base: dict[str, Any] = {
         "case": case.name,
         "tool": "traceml",
         "load": load,

@@ -8,7 +8,6 @@
 
 #define Py_LIMITED_API 0x030B0000 /* the first with buffers */
 #define _GNU_SOURCE
-#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -646,16 +645,16 @@ static int write_all(int fd, const char *from, size_t size, off_t at)
 
 static PyObject *spill(PyObject *module, PyObject *args)
 {
-    PyObject *path;
-    const char *records, *notes;
-    Py_ssize_t size, notes_size;
+    PyObject *path, *records, *notes;
+    Py_ssize_t size;
     long long at, notes_at;
     struct rlimit limit;
     int fd, error;
     (void)module;
-    if (!PyArg_ParseTuple(args, "O&Ly#Ly#", PyUnicode_FSConverter, &path, &at, &records, &size,
-                          &notes_at, &notes, &notes_size))
+    if (!PyArg_ParseTuple(args, "O&LSLS", PyUnicode_FSConverter, &path, &at, &records, &notes_at,
+                          &notes))
         return NULL;
+    size = PyBytes_Size(records);
     if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY
         && (rlim_t)(at + size) > limit.rlim_cur) {
         error = EFBIG;
@@ -663,9 +662,9 @@ static PyObject *spill(PyObject *module, PyObject *args)
                           O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) < 0) {
         error = errno;
     } else {
-        error = write_all(fd, records, size, at);
+        error = write_all(fd, PyBytes_AsString(records), size, at);
         if (error && ftruncate(fd, at)) error = errno;
-        if (!error) error = write_all(fd, notes, notes_size, notes_at);
+        if (!error) error = write_all(fd, PyBytes_AsString(notes), PyBytes_Size(notes), notes_at);
         close(fd);
     }
     Py_DECREF(path);

@@ -98,7 +98,7 @@ class Recorded:
 
     def steps_by_process(self) -> list[int]:
         steps = self.timeline.table("events").filter(pl.col("kind") == Kind.OPTIMIZER)
-        return steps.group_by("pid").len()["len"].sort().to_list()
+        return [int(count) for count in steps.group_by("pid").len()["len"].sort()]
 
     def faults(self) -> int:
         return sum(process.faults for process in self.timeline.processes)

@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections import UserDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ class Loud(torch.Tensor):
         return super().__torch_function__(func, types, args, kwargs or {})
 
 
-def loud_collate(rows: list[int]) -> Loud:
+def loud_collate(rows: list[int]) -> Any:
     return torch.tensor(rows).as_subclass(Loud)
 
 
@@ -130,12 +131,12 @@ def subclasses() -> list[Any]:
 
 def error_in_dataset() -> list[Any]:
     loaders = [DataLoader(Numbers(fails_at=3), num_workers=n) for n in (0, 1)]
-    return [of_error(lambda loader=loader: taken(loader)) for loader in loaders]
+    return [of_error(partial(taken, loader)) for loader in loaders]
 
 
 def error_in_collate() -> list[Any]:
     loaders = [DataLoader(Numbers(), num_workers=n, collate_fn=failing_collate) for n in (0, 1)]
-    return [of_error(lambda loader=loader: taken(loader)) for loader in loaders]
+    return [of_error(partial(taken, loader)) for loader in loaders]
 
 
 def error_in_worker_init() -> list[str]:
@@ -214,7 +215,7 @@ def tensor_subclass_hears_nothing() -> list[Any]:
 
 def other_batches() -> list[str]:
     loader = DataLoader(Numbers(4), batch_size=2, collate_fn=as_user_dict)
-    strings = DataLoader(["a", "b", "c"], batch_size=2)  # type: ignore[arg-type]
+    strings = DataLoader(["a", "b", "c"], batch_size=2)
     return [str(batch) for batch in (*loader, *strings)]
 
 
@@ -249,7 +250,7 @@ def optimizer_with_closure() -> list[float]:
         return loss
 
     optimizer.step(closure)
-    return weight.tolist()
+    return list(weight.tolist())
 
 
 def optimizer_that_raises() -> list[Any]:

@@ -26,7 +26,7 @@ def weights(model: torch.nn.Module) -> list[str]:
 def compiled_model(backend: str) -> list[str]:
     model, optimizer = fresh()
     run = torch.compile(model, backend=backend)
-    for batch in DataLoader(torch.arange(48.0).reshape(12, 4) / 48, batch_size=4):  # type: ignore[arg-type]
+    for batch in DataLoader(torch.arange(48.0).reshape(12, 4) / 48, batch_size=4):
         run(batch).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()

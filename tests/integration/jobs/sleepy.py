@@ -2,21 +2,22 @@
 
 import sys
 import time
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 
-class Slow(Dataset):
-    def __len__(self):
+class Slow(Dataset[Any]):
+    def __len__(self) -> int:
         return 100_000
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         time.sleep(0.01)
         return torch.full((4,), float(index % 7)), index % 2
 
 
-def main(seconds):
+def main(seconds: float) -> None:
     torch.set_num_threads(1)
     loader = DataLoader(Slow(), batch_size=2, num_workers=1)
     model = torch.nn.Linear(4, 2)

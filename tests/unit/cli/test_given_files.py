@@ -33,6 +33,7 @@ def test_a_file_that_parsers_give_up_on_is_refused_in_words(
     assert path in capsys.readouterr().err
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("value", [DEEP, LONG])
 def test_a_saved_roofline_or_probe_that_parsers_give_up_on_is_refused_in_words(
     tmp_path: Path,

@@ -4,7 +4,6 @@ import errno
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -315,34 +314,6 @@ def test_names_of_runs_are_shown_without_their_control_characters(
     assert "\x1b" not in message
 
 
-def test_a_reader_that_leaves_early_is_no_error(recorded: Path) -> None:
-    command = f"{sys.executable} -m fuelline diagnose {recorded} | true"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr
-    assert "Broken" not in done.stderr
-
-
-@pytest.mark.parametrize("words", [["diagnose"], ["diagnose", "--json"], ["watch", "--once"]])
-def test_a_reader_that_leaves_early_gives_the_code_of_sigpipe(
-    recorded: Path, words: list[str]
-) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    command = [sys.executable, "-m", "fuelline", *words, str(recorded)]
-    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
-    os.close(writer)
-    assert (done.returncode, done.stderr) == (141, b"")
-
-
-def test_an_output_that_is_full_is_said(recorded: Path) -> None:
-    command = [sys.executable, "-m", "fuelline", "diagnose", "--json", str(recorded)]
-    with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
-    assert done.returncode == 4
-    assert b"No space left on device" in done.stderr
-    assert b"Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "job"),
     [
@@ -460,6 +431,7 @@ def test_doctor_fits_the_screen_and_cuts_no_path(
 
 
 @pytest.mark.usefixtures("store")
+@pytest.mark.torch
 def test_the_demo_runs_the_job_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     (script,) = started_by(monkeypatch, ["demo"])[1:]
     assert Path(script).name == "starved.py"

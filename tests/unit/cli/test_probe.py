@@ -1,11 +1,7 @@
 """What a probe says of a disk for `whatif --storage probe.json`."""
 
 import argparse
-import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -42,33 +38,6 @@ def test_a_mount_whose_name_is_no_utf_8_is_found(tmp_path: Path) -> None:
     line = b"27 1 254:0 / %s rw - ext4 /dev/vda rw\n" % os.fsencode(folder)
     (tmp_path / "mountinfo").write_bytes(line)
     assert _find_mount(folder, tmp_path / "mountinfo") == (str(folder), "ext4")
-
-
-def test_a_path_that_is_no_utf_8_can_be_told_as_json(tmp_path: Path) -> None:
-    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
-    os.mkdir(folder)  # noqa: PTH102
-    command = [sys.executable, "-m", "fuelline", "probe", folder, "--size", "16M"]
-    done = subprocess.run(
-        [*command, "--seconds", "0.1", "--json"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["path"].endswith("\\udcff")
-
-
-@pytest.mark.parametrize("ends", [(signal.SIGTERM,), (signal.SIGHUP, signal.SIGINT)])
-def test_a_probe_that_is_ended_leaves_nothing_behind(
-    tmp_path: Path, ends: tuple[signal.Signals, ...]
-) -> None:
-    command = [sys.executable, "-m", "fuelline", "probe", str(tmp_path), "--size", "16M"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as probe:
-        while not list(tmp_path.iterdir()):
-            assert probe.poll() is None
-        for each in ends:
-            probe.send_signal(each)
-        _, said = probe.communicate()
-    assert probe.returncode == 130
-    assert b"Traceback" not in said
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,8 @@
 """A probe measures within its bounds, leaves nothing behind, and refuses what it must not do."""
 
-import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -65,33 +59,6 @@ def test_the_folder_is_gone_after_ctrl_c(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupt()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_probe_that_is_terminated_cleans_up(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fuelline", "probe", str(tmp_path), "--seconds", "60"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(tmp_path.glob(f"{PREFIX}*/large")):
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 130
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_killed_probe_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fuelline", "probe", str(tmp_path), "--seconds", "60"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(tmp_path.glob(f"{PREFIX}*/large")):
-        assert process.poll() is None
-        time.sleep(0.02)
-    (left,) = tmp_path.iterdir()
-    with prepare_place(tmp_path, SMALL, 0.1):
-        assert left.exists()  # another probe's, and that one runs
-    process.kill()
-    process.wait()
-    with prepare_place(tmp_path, SMALL, 0.1):
-        assert not left.exists()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -179,13 +146,3 @@ def test_a_disk_that_fills_up_meanwhile_is_told_and_cleaned(tmp_path: Path) -> N
     ):
         fill(place)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_json_has_what_a_question_about_storage_needs(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fuelline", "probe", str(tmp_path), "--json"]
-    done = subprocess.run(
-        [*command, "--seconds", "0.1", "--size", "16M"], capture_output=True, text=True, check=True
-    )
-    answer: dict[str, Any] = json.loads(done.stdout)
-    assert answer["storage"] is None or answer["storage"]["request_seconds"] > 0
-    assert {each["group"] for each in answer["ceilings"]} >= {"storage", "memory", "cores"}

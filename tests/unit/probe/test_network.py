@@ -1,12 +1,8 @@
 """The network is measured with hosts that know the token; nobody else gets anything, or stays."""
 
 import os
-import re
-import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,38 +17,24 @@ from fuelline.schema.errors import InputError, RefusedError
 from fuelline.schema.readings import Reading
 
 KEY = "a token of the tests"
-COMMAND = [sys.executable, "-m", "fuelline", "probe"]
 
 
 class Server(threading.Thread):
     """`serve` on a free port of one address."""
 
-    def __init__(self, host: str = "127.0.0.1", seconds: float = 60.0) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
         super().__init__(daemon=True)
         self.listener = open_listener(host, 0)
         self.port = int(self.listener.getsockname()[1])
-        self.seconds = seconds
         self.told: list[str] = []
         self.answered: int | None = None
 
     def run(self) -> None:
         with self.listener:
-            self.answered = serve(self.listener, KEY, self.seconds, self.told.append)
+            self.answered = serve(self.listener, KEY, 60.0, self.told.append)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(self.listener.getsockname()[:2], 10)
-
-
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    clock = Stopping()
-    monkeypatch.setattr(network_server.time, "monotonic", clock.monotonic)
-    found = Server()
-    found.start()
-    yield found
-    clock.is_over = True
-    found.join(10)
-    assert not found.is_alive()
 
 
 class Stopping:
@@ -64,6 +46,24 @@ class Stopping:
 
     def monotonic(self) -> float:
         return self._monotonic() + 1e6 * self.is_over
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Stopping:
+    """The server's."""
+    found = Stopping()
+    monkeypatch.setattr(network_server.time, "monotonic", found.monotonic)
+    return found
+
+
+@pytest.fixture
+def server(clock: Stopping) -> Iterator[Server]:
+    found = Server()
+    found.start()
+    yield found
+    clock.is_over = True
+    found.join(10)
+    assert not found.is_alive()
 
 
 def say_hello(connection: socket.socket) -> bytes:
@@ -85,14 +85,16 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
-def test_two_hosts_measure_the_network_between_them(host: str) -> None:
+def test_two_hosts_measure_the_network_between_them(host: str, clock: Stopping) -> None:
     try:
-        server = Server(host, 3.0)
+        server = Server(host)
     except RefusedError:
         pytest.skip(f"no {host} here")
     server.start()
     ceilings = probe_peer(host, server.port, KEY, 0.1)
-    server.join()
+    clock.is_over = True
+    server.join(10)
+    assert not server.is_alive()
     assert [each.name for each in ceilings] == ["round_trip", "upload", "download"]
     for each in ceilings:
         assert isinstance(each.signal, Reading)
@@ -250,14 +252,15 @@ def test_a_download_has_nothing_of_an_upload_in_it(server: Server) -> None:
 
 
 @pytest.mark.parametrize("letter", [b"", b"L", b"U", b"D"])
-def test_the_end_holds_whatever_clients_do(letter: bytes) -> None:
-    server = Server(seconds=1.0)
+def test_the_end_holds_whatever_clients_do(letter: bytes, clock: Stopping) -> None:
+    server = Server()
     server.start()
     with ExitStack() as held:
         for _ in range(5):
             held.enter_context(server.connect())
         if letter:
             held.enter_context(ask(server, letter, 60.0))  # and never reads nor leaves
+        clock.is_over = True
         server.join(30)
         assert not server.is_alive()
         with pytest.raises(ConnectionRefusedError):
@@ -290,52 +293,3 @@ def test_a_peer_that_does_not_answer_is_told_with_the_command_to_start_it() -> N
 def test_an_address_of_another_host_is_refused_with_a_way_out(host: str) -> None:
     with pytest.raises(RefusedError, match="Name an address of this host"):
         open_listener(host, 7654)
-
-
-def test_the_command_serves_on_loopback_alone_until_a_signal_and_prints_what_to_paste() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    serving = subprocess.Popen(
-        [*COMMAND, "--serve", str(port)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert serving.stdout is not None
-    line = serving.stdout.readline()
-    found = re.fullmatch(
-        rf"FUELLINE_PROBE_TOKEN=(\S{{22}}) fuelline probe --peer (\S+:{port})\n", line
-    )
-    assert found is not None
-    assert found[2] == f"127.0.0.1:{port}"
-    assert find_listeners(port) == ["0100007F"]  # 127.0.0.1, and nothing on tcp6
-    probe_peer("127.0.0.1", port, found[1], 0.1)
-    serving.send_signal(signal.SIGTERM)
-    rest, said = serving.communicate(timeout=60)
-    assert serving.returncode == 130
-    assert rest == ""
-    assert found[1] not in said
-    assert "reachable from this host only" in said
-    assert "Traceback" not in said
-
-
-def find_listeners(port: int) -> list[str]:
-    """Local addresses, as the kernel's tables have them, of what listens on a port."""
-    rows = []
-    for table in ("tcp", "tcp6"):
-        with open(f"/proc/net/{table}") as file:  # noqa: PTH123
-            rows += [line.split() for line in file.readlines()[1:]]
-    listening = [row[1].split(":") for row in rows if row[3] == "0A"]
-    return [address for address, known in listening if int(known, 16) == port]
-
-
-@pytest.mark.parametrize("token", ["", "short"])
-def test_the_command_measures_nothing_without_a_token(token: str) -> None:
-    done = subprocess.run(
-        [*COMMAND, "--peer", "127.0.0.1"],
-        env={**os.environ, "FUELLINE_PROBE_TOKEN": token},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "FUELLINE_PROBE_TOKEN" in done.stderr

@@ -7,7 +7,7 @@ from typing import Any
 from fuelline.schema.diagnosis.demands import DemandFacts
 from fuelline.schema.diagnosis.facts import ComputeFacts, CoreFacts, Facts, StorageFacts
 from fuelline.schema.diagnosis.findings import BudgetPart, StepStats, Window
-from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.run.recording import LoaderFacts
 
 UNKNOWN = Missing(reason="the test did not measure it")
@@ -38,7 +38,7 @@ def make_facts(
     cores: float = 8.0,
     ranks: int = 1,
     pauses: dict[str, float] | None = None,
-    storage: dict[str, Signal] | None = None,
+    storage: dict[str, Any] | None = None,
     loader: dict[str, Any] | None = None,
     demands: dict[str, Any] | None = None,
 ) -> Facts:

@@ -164,14 +164,14 @@ static int read_words(PyObject *pairs, Word *words, int *count)
         return -1;
     }
     for (Py_ssize_t i = 0; i < size; i++) {
-        const char *text;
-        Py_ssize_t length;
+        PyObject *text;
+        Py_ssize_t length = 0;
         long value;
         PyObject *pair = PySequence_GetItem(pairs, i);
-        int fine = pair && PyArg_ParseTuple(pair, "y#l", &text, &length, &value);
-        char *copy = fine ? malloc((size_t)length + 1) : NULL;
+        int fine = pair && PyArg_ParseTuple(pair, "Sl", &text, &value);
+        char *copy = fine ? malloc((size_t)(length = PyBytes_Size(text)) + 1) : NULL;
         if (copy) {
-            memcpy(copy, text, (size_t)length);
+            memcpy(copy, PyBytes_AsString(text), (size_t)length);
             words[(*count)++] = (Word){copy, length, value};
         } else if (fine) {
             PyErr_NoMemory();
@@ -226,13 +226,11 @@ static void scanner_dealloc(Scanner *self)
 
 static PyObject *scanner_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(named))
 {
-    PyObject *look, *categories, *dtypes;
-    const char *kinds;
-    Py_ssize_t size;
+    PyObject *look, *categories, *dtypes, *kinds;
     long other;
     Scanner *self;
     allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    if (!PyArg_ParseTuple(args, "OOOy#l", &look, &categories, &dtypes, &kinds, &size, &other)) return NULL;
+    if (!PyArg_ParseTuple(args, "OOOSl", &look, &categories, &dtypes, &kinds, &other)) return NULL;
     self = (Scanner *)allocate(type, 0); /* zeroed */
     if (!self) return NULL;
     Py_INCREF(look);
@@ -241,7 +239,7 @@ static PyObject *scanner_new(PyTypeObject *type, PyObject *args, PyObject *Py_UN
     self->cache = calloc(CACHE, sizeof *self->cache);
     self->marks = PyList_New(0);
     if (!self->cache && self->marks) PyErr_NoMemory();
-    if (!self->cache || !self->marks || make_sheets(self, kinds, size) ||
+    if (!self->cache || !self->marks || make_sheets(self, PyBytes_AsString(kinds), PyBytes_Size(kinds)) ||
         read_words(categories, self->categories, &self->category_count) ||
         read_words(dtypes, self->dtypes, &self->dtype_count) || check_words(self)) {
         Py_DECREF(self);

@@ -194,7 +194,7 @@ static long find_name(Scanner *self, const Text *text)
 {
     uint64_t hash = 1469598103934665603ULL;
     Known *known = NULL;
-    PyObject *found;
+    PyObject *name, *found;
     long number;
     if (text->size <= MOST_CACHED) {
         Py_ssize_t i = 0;
@@ -211,7 +211,9 @@ static long find_name(Scanner *self, const Text *text)
             !memcmp(known->text, text->at, (size_t)text->size))
             return known->found;
     }
-    found = PyObject_CallFunction(self->look, "y#", text->at, text->size);
+    name = PyBytes_FromStringAndSize(text->at, text->size);
+    found = name ? PyObject_CallFunctionObjArgs(self->look, name, NULL) : NULL;
+    Py_XDECREF(name);
     if (!found) return -2;
     number = PyLong_AsLong(found);
     Py_DECREF(found);

@@ -5,7 +5,6 @@
 
 #pragma once
 #define Py_LIMITED_API 0x030A0000 /* one build serves every Python since 3.10 */
-#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <math.h>
 #include <stdint.h>
