@@ -46,12 +46,13 @@ def test_without_limits_everything_is_recorded(host: Host) -> None:
     assert host.extent == ("whole", "", True)
 
 
+@pytest.mark.parametrize("limit", [24, 64, 255])
 def test_few_descriptors_leave_none_for_a_recording(
-    host: Host, monkeypatch: pytest.MonkeyPatch
+    host: Host, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    allow(monkeypatch, {resource.RLIMIT_NOFILE: 24})
+    allow(monkeypatch, {resource.RLIMIT_NOFILE: limit})
     assert host.extent.kind == "nothing"
-    assert "24 files" in host.extent.why
+    assert f"{limit} files" in host.extent.why
 
 
 def test_few_processes_of_the_user_leave_none_for_an_observer(
