@@ -29,9 +29,9 @@ LEAST_PROCESSES = 400
 """Twenty times what we start: the observer and its thread, four py-spy of three threads, and the
 report, which loads while the job runs."""
 LEAST_DESCRIPTORS = 256
-"""Hooks keep none below 400 (record/hooks/guest.py) and open two at a time: a job with nearly all of
-them in use may need the same two at that moment, as ranks did under a limit of 64 that connected to
-each other (bench/torture)."""
+"""Hooks keep none below 400 (record/hooks/guest.py) and open two at a time: a job with nearly all
+of them in use may need the same two at that moment, as ranks did under a limit of 64 that were just
+connecting to each other (bench/torture)."""
 LEAST_MEMORY_BYTES = 200 << 20
 """Twenty times the launcher and the hooks, of a control group's limit."""
 EARLY_MEMORY_BYTES = 1 << 30
