@@ -143,6 +143,8 @@ def _descriptors(case: Case, rng: random.Random) -> None:
 
 def _file_size(case: Case, rng: random.Random) -> None:
     case.limit = ("-f", rng.choice((0, 4, 16, 100, 1000)))
+    if case.told["kind"] == "torch":  # whose files the limit may stop us from copying
+        case.mode = rng.choice((case.mode, "cache", "packed"))
 
 
 def _processes(case: Case, rng: random.Random) -> None:
@@ -182,6 +184,25 @@ def is_felt_plain(case: Case) -> bool:
     beside = {"kill beside", "run folder", "signal from outside", "none"}
     is_beside = case.fault == "stop beside" and case.told["whom"] != "worker"
     return case.fault not in beside and not is_beside
+
+
+def is_race(case: Case) -> bool:
+    """Whether the plain job itself does not always end alike.
+
+    A worker that is killed may be missed, or have given its last batch already; when one of the
+    ranks ends, the other may fail in its last collective, or be through.
+    """
+    if case.told["kind"] != "ranks":
+        return case.fault == "kill worker"
+    if case.fault == "signal from outside":
+        return case.outside["whom"] in {"job", "launcher", "group"}
+    return case.fault in {"ending", "kill worker", "kill beside"}
+
+
+def kills_torchrun(case: Case) -> bool:
+    """Whether torchrun itself is killed: its ranks then wait for a store that died with it."""
+    is_killed = case.outside.get("whom") == "job" and case.outside["signal"] == signal.SIGKILL
+    return case.told["kind"] == "ranks" and is_killed
 
 
 def needs_root(case: Case) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,6 +59,20 @@ class Result:
     orphans: list[str] = field(default_factory=list)
     peak_kib: int = 0
     hangs: bool = False
+    seen: str | None = None
+    """The output that was read before the driver sent its signal; None if it sent none."""
+
+
+LARGE_BYTES = 1_500_000
+"""One file above all limits of file size that are tried (`ulimit -f 1000` is 1,024,000 bytes)."""
+
+
+def write_files(folder: Path) -> None:
+    """What the jobs train on: many small files and a large one."""
+    folder.mkdir()
+    for number in range(16):
+        (folder / f"{number:02d}").write_bytes(bytes((number * at) % 256 for at in range(64)))
+    (folder / "large").write_bytes(random.Random(0).randbytes(LARGE_BYTES))
 
 
 class Bench:
@@ -65,11 +81,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.data = folder / "data"
-        self.data.mkdir()
-        for number in range(16):
-            (self.data / f"{number:02d}").write_bytes(
-                bytes((number * at) % 256 for at in range(64))
-            )
+        write_files(self.data)
         self.pack = folder / "pack"
         words = [sys.executable, "-m", "fuelline", "pack", str(self.data), "-o", str(self.pack)]
         subprocess.run(words, check=True, capture_output=True)
@@ -91,7 +103,16 @@ class Bench:
 
     def plain_again(self, case: Case) -> Result:
         """One more run without us, with what happens to it."""
-        return self.run(case, dict(case.told), None, self.find_limit(case), case.streams)
+        outside = dict(case.outside)
+        if outside.get("whom") == "job":
+            outside["whom"] = "launcher"  # the process that we start is the job itself
+        limit = self.find_limit(case)
+        return self.run(case, dict(case.told), None, limit, case.streams, outside)
+
+    def plain_without_torchrun(self, case: Case) -> Result:
+        """What stays of a plain job with ranks whose torchrun is killed early; tried once."""
+        told = {**case.told, "whom": "torchrun"}
+        return self._remember("no torchrun", lambda: self.run(case, told, None, None, ""))
 
     def _remember(self, key: str, run: Callable[[], Result]) -> Result:
         """Each is a second's work, and asked for many times."""
@@ -231,13 +252,9 @@ def _watch(line: str, place: Path, outside: dict[str, Any], mark: str) -> Result
         start_new_session=True,
     )
     out, err = _Reader(process.stdout), _Reader(process.stderr)
-    sender = threading.Thread(target=_send_from_outside, args=(process, out, outside))
-    sender.start()
-    hangs = False
-    try:
-        process.wait(LIMIT_S)
-    except subprocess.TimeoutExpired:
-        hangs = True
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(_send_from_outside, process, out, outside)
+        hangs = _wait_out(process)
     is_alone = process.returncode in GOES_ON  # the job goes on without its launcher, to its end
     leaving_s = LIMIT_S if is_alone else LEAVING_S
     _wait_for(lambda: not _marked(mark), 0 if hangs else leaving_s)
@@ -245,7 +262,6 @@ def _watch(line: str, place: Path, outside: dict[str, Any], mark: str) -> Result
     for pid in _marked(mark):
         _kill(pid)
     process.wait()
-    sender.join()
     out.thread.join(10)
     err.thread.join(10)
     return Result(
@@ -261,7 +277,17 @@ def _watch(line: str, place: Path, outside: dict[str, Any], mark: str) -> Result
         orphans,
         _find_peak(place),
         hangs,
+        sent.result(),
     )
+
+
+def _wait_out(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it hangs."""
+    try:
+        process.wait(LIMIT_S)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
 
 
 class _Reader:
@@ -281,19 +307,21 @@ class _Reader:
 
 def _send_from_outside(
     process: subprocess.Popen[bytes], out: _Reader, what: dict[str, Any]
-) -> None:
+) -> str | None:
+    """What the job had said until then, if anything was sent."""
     if not what:
-        return
+        return None
     if not what["from_start"]:
         _wait_for(lambda: b"step" in out.content or process.poll() is not None, LIMIT_S)
     until_s = time.monotonic() + what["after_s"]
     _wait_for(lambda: time.monotonic() > until_s or process.poll() is not None, LIMIT_S)
     if process.poll() is not None:
-        return
+        return None
     whom, launcher = what["whom"], process.pid
+    seen = bytes(out.content).decode(errors="replace")
     if whom == "group":
         os.killpg(launcher, what["signal"])
-        return
+        return seen
     pids = [launcher]
     if whom in OURS:
         pids = [pid for pid in children(launcher) if OURS[whom] in read(pid)]
@@ -305,6 +333,7 @@ def _send_from_outside(
         ]
     for pid in pids:
         _kill(pid, what["signal"])
+    return seen if pids else None
 
 
 def _kill(pid: int, number: int = signal.SIGKILL) -> None:

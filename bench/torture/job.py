@@ -80,7 +80,8 @@ def train(told: dict[str, Any], rank: int = 0, ranks: int = 1) -> Iterator[bytes
             return len(files) * 64
 
         def __getitem__(self, at: int) -> torch.Tensor:
-            content = files[at % len(files)].read_bytes()
+            # A digest, so that every byte of the file shows in the weights and in the output.
+            content = hashlib.sha256(files[at % len(files)].read_bytes()).digest()
             return torch.tensor(list(content[:16]), dtype=torch.float32) / 256
 
     torch.manual_seed(rank)
@@ -104,6 +105,8 @@ def train(told: dict[str, Any], rank: int = 0, ranks: int = 1) -> Iterator[bytes
 def train_ranks(told: dict[str, Any]) -> Iterator[bytes]:
     import torch.distributed as dist
 
+    if told.get("whom") == "torchrun" and os.environ["RANK"] == "0":
+        send(os.getppid(), signal.SIGKILL)
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     told["result"] += f".{rank}"
