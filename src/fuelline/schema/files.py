@@ -11,6 +11,7 @@ Only what lies *below* a folder is checked so: the path to the folder is the use
 import contextlib
 import errno
 import os
+import resource
 import stat
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -22,6 +23,7 @@ __all__ = [
     "is_own",
     "is_own_file",
     "is_own_folder",
+    "is_too_long",
     "list_below",
     "make_draft_folder",
     "make_folder",
@@ -31,6 +33,7 @@ __all__ = [
     "read_given",
     "refuse_holes",
     "remove_drafts",
+    "write_all",
     "write_whole",
 ]
 
@@ -166,6 +169,27 @@ def make_folder(folder: Folder, *, is_new: bool = True) -> None:
 def open_own(path: Folder, flags: int) -> int:
     """A descriptor to write to a file of our own, made for its owner alone; a link is refused."""
     return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, OWNER_FILE)
+
+
+def is_too_long(size_bytes: int) -> bool:
+    """Whether this process may not write so long a file (`ulimit -f`), in memory or elsewhere.
+
+    Asked and not tried: the kernel ends a process that tries if it has SIGXFSZ as C programs do.
+    """
+    most_bytes = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return most_bytes != resource.RLIM_INFINITY and size_bytes > most_bytes
+
+
+def write_all(descriptor: int, content: bytes | memoryview) -> None:
+    """Write a new file's content, all of it; OSError if there is no room for the whole."""
+    left = memoryview(content)
+    if is_too_long(len(left)):
+        raise OSError(errno.EFBIG, "it is longer than `ulimit -f` allows")
+    while left:
+        written = os.write(descriptor, left)
+        if not written:
+            raise OSError(errno.EIO, "nothing more can be written")
+        left = left[written:]
 
 
 @contextlib.contextmanager

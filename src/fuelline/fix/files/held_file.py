@@ -12,7 +12,7 @@ import io
 import os
 from typing import Any
 
-from fuelline.schema.memory import make_memory
+from fuelline.schema.memory import hold_in_memory
 
 __all__ = ["SIMPLE_MODES", "open_held"]
 
@@ -47,19 +47,13 @@ class MemoryFile(io.BytesIO):
     def _make(self) -> int:
         content = self.getbuffer()
         try:
-            descriptor = make_memory("fuelline")
+            return hold_in_memory(content)
         except OSError:
             descriptor = _open(self._source, os.O_RDONLY | os.O_CLOEXEC)
             if os.pread(descriptor, len(content) + 1, 0) == content:
                 return descriptor
             os.close(descriptor)
             raise
-        try:
-            os.write(descriptor, content)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
 
     def close(self) -> None:
         """Also the descriptor, if there is one."""

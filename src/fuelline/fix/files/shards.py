@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fuelline.fix.files.compared import ComparedFiles, FileState, find_state
 from fuelline.schema.files import open_below
-from fuelline.schema.memory import make_memory
+from fuelline.schema.memory import hold_in_memory
 from fuelline.schema.shards import (
     ENTRY,
     HEADER,
@@ -324,16 +324,7 @@ class Pack:
         """
         if entry.size >= LARGE_BYTES:
             return self._open_large(entry, tell)
-        content = self.read(entry)
-        descriptor = make_memory("fuelline")
-        try:
-            if content:
-                os.write(descriptor, content)
-                os.lseek(descriptor, 0, os.SEEK_SET)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
+        return hold_in_memory(self.read(entry))
 
     def _open_large(self, entry: Entry, tell: Callable[[int], None] | None) -> int:
         """Where it lies, once its bytes are known to be right; those of this very descriptor."""

@@ -182,7 +182,7 @@ def test_what_there_is_no_memory_for_is_read_from_the_source(
     def refuse(*_: object) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(shards, "make_memory", refuse)
+    monkeypatch.setattr(shards, "hold_in_memory", refuse)
     assert PackServer(str(target)).open(str(source / "a/one")) is None
 
 
