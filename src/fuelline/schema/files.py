@@ -32,6 +32,7 @@ __all__ = [
     "read_below",
     "read_given",
     "refuse_holes",
+    "refuse_holes_in",
     "remove_drafts",
     "write_all",
     "write_whole",
@@ -84,10 +85,16 @@ def read_below(folder: Folder, name: str, most_bytes: int) -> bytes:
 
 def refuse_holes(file: BinaryIO, name: str) -> None:
     """Raise EFBIG for a large file that is mostly holes; its place is left at the beginning."""
-    size_bytes = os.fstat(file.fileno()).st_size
-    if size_bytes > MOST_HOLES and size_bytes - _count_written(file) > MOST_HOLES:
-        raise OSError(errno.EFBIG, f"its {size_bytes} bytes are mostly holes", name)
+    refuse_holes_in(file.fileno(), name)
     file.seek(0)
+
+
+def refuse_holes_in(descriptor: int, name: str) -> None:
+    """The same for an open descriptor."""
+    size_bytes = os.fstat(descriptor).st_size
+    if size_bytes > MOST_HOLES and size_bytes - _count_written(descriptor) > MOST_HOLES:
+        raise OSError(errno.EFBIG, f"its {size_bytes} bytes are mostly holes", name)
+    os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def is_own(status: os.stat_result) -> bool:
@@ -106,17 +113,17 @@ def is_own_file(descriptor: int) -> bool:
     return stat.S_ISREG(status.st_mode) and is_ours_alone(status)
 
 
-def _count_written(file: BinaryIO) -> int:
+def _count_written(descriptor: int) -> int:
     """Bytes of a file that are not holes, as far as the file system tells; all if it does not."""
     written = at = 0
     try:
         for _ in range(_MOST_PIECES):
-            start = os.lseek(file.fileno(), at, os.SEEK_DATA)
-            at = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            start = os.lseek(descriptor, at, os.SEEK_DATA)
+            at = os.lseek(descriptor, start, os.SEEK_HOLE)
             written += at - start
     except OSError as refusal:
         if refusal.errno != errno.ENXIO:  # nothing but a hole follows
-            return os.fstat(file.fileno()).st_size
+            return os.fstat(descriptor).st_size
     return written
 
 
