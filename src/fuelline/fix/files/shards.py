@@ -24,6 +24,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from fuelline.fix.files.compared import ComparedFiles, FileState, find_state
+from fuelline.fix.files.holes import PIECE_BYTES, count_hole, extend_by_zeros
 from fuelline.schema.files import open_below, refuse_holes_in
 from fuelline.schema.memory import hold_in_memory
 from fuelline.schema.shards import (
@@ -61,7 +62,6 @@ MOST_NAME_BYTES = 4096
 """PATH_MAX: nothing with a longer path could have been packed."""
 TRIES = 3
 """A file that is touched while it is compared may be at rest when it is compared again."""
-_PIECE_BYTES = 1 << 20
 _SHARD_PREFIX = SHARD.partition("{")[0]
 _NEAR_SLOTS = 8
 """Slots that are read at once: few names are further than that from where they should be."""
@@ -385,16 +385,26 @@ class Pack:
     def _is_right_large(
         self, descriptor: int, entry: Entry, tell: Callable[[int], None] | None
     ) -> bool:
-        """The job reads it next, from memory then; by `pread`, which leaves it at its beginning."""
-        crc, slow = 0, blake2b(digest_size=8)
-        for at in range(0, entry.size, _PIECE_BYTES):
-            piece = os.pread(descriptor, _PIECE_BYTES, at)
-            if self.version == 1:
+        """The job reads it next, from memory then. It is left at its beginning."""
+        if self.version == 1:
+            refuse_holes_in(descriptor, SHARD.format(entry.shard))  # its hash has no short cut
+        at, crc, slow = 0, 0, blake2b(digest_size=8)
+        while at < entry.size:
+            holes = 0 if self.version == 1 else count_hole(descriptor, at)
+            piece = b"" if holes else os.pread(descriptor, PIECE_BYTES, at)
+            if holes:
+                crc = extend_by_zeros(crc, holes)
+            elif self.version == 1:
                 slow.update(piece)
             else:
                 crc = zlib.crc32(piece, crc)
+            done_bytes = holes * PIECE_BYTES or len(piece)
+            if not done_bytes:
+                return False  # it was cut short meanwhile
+            at += done_bytes
             if tell is not None:
-                tell(len(piece))
+                tell(done_bytes)
+        os.lseek(descriptor, 0, os.SEEK_SET)
         return slow.digest() == entry.digest() if self.version == 1 else crc == entry.crc
 
     def read(self, entry: Entry) -> bytes:

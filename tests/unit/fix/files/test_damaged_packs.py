@@ -6,6 +6,7 @@ import random
 import stat
 import subprocess
 import sys
+import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import pytest
 from fuelline.cli import main
 from fuelline.fix.files import packing, shards
 from fuelline.fix.files.checking import check_pack, open_pack, spot_check
+from fuelline.fix.files.holes import PIECE_BYTES, extend_by_zeros
 from fuelline.fix.files.pack_index import Packed, write_index
 from fuelline.fix.files.packed import PackServer
 from fuelline.fix.files.shards import Pack
@@ -444,3 +446,50 @@ def test_long_names_are_read_in_several_blocks(
         assert len(blocks) > 2
         assert b"".join(names for _, names in blocks) == b"".join(n for n, _ in pack.rows(0))
         assert sum(len(block.mode) for block, _ in blocks) == pack.count
+
+
+def make_sparse(target: Path, size_bytes: int, version: int, crc: int | None) -> None:
+    """The large file becomes one of holes, with its checksum or another."""
+    index = bytearray((target / INDEX).read_bytes())
+    change_header(1, version)(index)
+    at = parts(index)[0]
+    while ENTRY.unpack_from(index, at)[2] != len(FILES["large"]):
+        at += ENTRY.size
+    row = list(ENTRY.unpack_from(index, at))
+    row[2], row[4] = size_bytes, row[4] if crc is None else crc
+    ENTRY.pack_into(index, at, *row)
+    (target / INDEX).write_bytes(seal(index))
+    os.truncate(target / "shard-00001", 0)
+    os.truncate(target / "shard-00001", size_bytes)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_sparse_shard_does_not_stall_the_start(
+    target: Path, version: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    make_sparse(target, 1 << 40, version, None)
+    began_s = time.monotonic()
+    words = ["run", "--run-dir", str(tmp_path / "run"), "--packed", str(target), "true"]
+    assert main(words) == 3
+    assert time.monotonic() - began_s < 20
+    assert "is not a whole pack" in capsys.readouterr().err
+
+
+def test_an_honest_file_of_zeros_is_served_where_its_shard_has_holes(
+    target: Path, source: Path
+) -> None:
+    size_bytes = (200 << 20) + 5
+    crc = 0
+    for _ in range(200):
+        crc = zlib.crc32(bytes(1 << 20), crc)
+    make_sparse(target, size_bytes, 2, zlib.crc32(bytes(5), crc))
+    descriptor = PackServer(str(target)).open(str(source / "large"))
+    assert descriptor is not None
+    assert os.lseek(descriptor, 0, os.SEEK_CUR) == 0
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 5, 8])
+def test_zeros_are_summed_without_reading_them(pieces: int) -> None:
+    crc = zlib.crc32(b"before")
+    assert extend_by_zeros(crc, pieces) == zlib.crc32(bytes(pieces * PIECE_BYTES), crc)
