@@ -9,9 +9,7 @@ import errno
 import fcntl
 import os
 
-from fuelline.schema.files import write_all
-
-__all__ = ["hold_in_memory", "make_memory", "seal_size"]
+__all__ = ["make_memory", "seal_size"]
 
 _CLOSE_ON_EXEC, _ALLOW_SEALING, _NO_EXEC = 1, 2, 8
 """Flags of memfd_create(2). Some hosts ask for the last (vm.memfd_noexec), kernels before 6.3
@@ -31,19 +29,6 @@ def make_memory(name: str) -> int:
         if refusal.errno != errno.EINVAL:
             raise
         return int(create(name, flags))
-
-
-def hold_in_memory(content: bytes | memoryview) -> int:
-    """A descriptor of a file with this content, at its beginning; OSError if not all of it fits."""
-    descriptor = make_memory("fuelline")
-    try:
-        if content:
-            write_all(descriptor, content)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def seal_size(descriptor: int) -> None:

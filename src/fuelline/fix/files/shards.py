@@ -24,9 +24,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from fuelline.fix.files.compared import ComparedFiles, FileState, find_state
+from fuelline.fix.files.held_file import hold_in_memory
 from fuelline.fix.files.holes import PIECE_BYTES, count_hole, extend_by_zeros
 from fuelline.schema.files import open_below, refuse_holes_in
-from fuelline.schema.memory import hold_in_memory
 from fuelline.schema.shards import (
     ENTRY,
     HEADER,

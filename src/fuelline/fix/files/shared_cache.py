@@ -23,9 +23,9 @@ from hashlib import blake2b
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
+from fuelline.fix.files.held_file import hold_in_memory
 from fuelline.fix.files.local_cache import OBJECT, TOUCH_S, LocalCache
 from fuelline.schema.files import enter_below, is_own, open_below, read_below, write_all
-from fuelline.schema.memory import hold_in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
