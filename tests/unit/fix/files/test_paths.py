@@ -12,6 +12,7 @@ import pytest
 from fuelline.fix.files import changed_paths, packing
 from fuelline.fix.files.caching import open_cache
 from fuelline.fix.files.changed_paths import ChangedPaths
+from fuelline.fix.files.local_cache import RACY_S
 from fuelline.fix.job_site import PATHS_VARIABLE, SITE_DIR
 
 
@@ -65,7 +66,8 @@ def test_behind_a_link_the_cache_leaves_dots_to_the_mount(source: Path, tmp_path
         os.utime(path, (1, 1))
     with open_cache(tmp_path / "cache", 64 << 20):
         cache = {"folder": str(tmp_path / "cache"), "budget_bytes": 1 << 26, "roots": [str(source)]}
-        job = READ.format(path="file") + "\n" + READ.format(path="link/../file")
+        job = f"import time; time.sleep({RACY_S + 0.2})\n"
+        job += READ.format(path="file") + "\n" + READ.format(path="link/../file")
         assert run(job, source, {"packed": [], "cache": cache}) == ["file", "of the other"]
 
 

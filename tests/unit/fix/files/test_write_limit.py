@@ -11,13 +11,15 @@ import pytest
 
 from fuelline.fix.files import packing
 from fuelline.fix.files.caching import open_cache
+from fuelline.fix.files.local_cache import RACY_S
 from fuelline.fix.job_site import PATHS_VARIABLE, SITE_DIR
 from fuelline.schema import files
 from fuelline.schema.files import write_all
 
 CONTENT = bytes(range(256)) * 400
 JOB = """
-import os, resource, signal, sys
+import os, resource, signal, sys, time
+time.sleep(float(sys.argv[3]))
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
 found = []
@@ -40,9 +42,11 @@ def source(tmp_path: Path) -> Path:
     return root
 
 
-def run(source: Path, plan: dict[str, Any], limit_bytes: int) -> subprocess.CompletedProcess[str]:
+def run(
+    source: Path, plan: dict[str, Any], limit_bytes: int, wait_s: float = 0
+) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, PATHS_VARIABLE: json.dumps(plan), "PYTHONPATH": SITE_DIR}
-    command = [sys.executable, "-c", JOB, str(source / "file"), str(limit_bytes)]
+    command = [sys.executable, "-c", JOB, str(source / "file"), str(limit_bytes), str(wait_s)]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
@@ -66,7 +70,7 @@ def test_a_packed_file_without_its_original_is_an_error(source: Path, tmp_path: 
 def test_a_cached_file_is_whole(source: Path, tmp_path: Path, limit_bytes: int) -> None:
     with open_cache(tmp_path / "cache", 64 << 20):
         plan = {"folder": str(tmp_path / "cache"), "budget_bytes": 64 << 20, "roots": [str(source)]}
-        done = run(source, {"packed": [], "cache": plan}, limit_bytes)
+        done = run(source, {"packed": [], "cache": plan}, limit_bytes, RACY_S + 0.2)
     assert (done.returncode, done.stdout) == (0, "[True, True, True]\n"), done.stderr
 
 
