@@ -11,6 +11,7 @@ Only what lies *below* a folder is checked so: the path to the folder is the use
 import contextlib
 import errno
 import os
+import resource
 import stat
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -22,6 +23,7 @@ __all__ = [
     "is_own",
     "is_own_file",
     "is_own_folder",
+    "is_too_long",
     "list_below",
     "make_draft_folder",
     "make_folder",
@@ -30,7 +32,9 @@ __all__ = [
     "read_below",
     "read_given",
     "refuse_holes",
+    "refuse_holes_in",
     "remove_drafts",
+    "write_all",
     "write_whole",
 ]
 
@@ -81,10 +85,16 @@ def read_below(folder: Folder, name: str, most_bytes: int) -> bytes:
 
 def refuse_holes(file: BinaryIO, name: str) -> None:
     """Raise EFBIG for a large file that is mostly holes; its place is left at the beginning."""
-    size_bytes = os.fstat(file.fileno()).st_size
-    if size_bytes > MOST_HOLES and size_bytes - _count_written(file) > MOST_HOLES:
-        raise OSError(errno.EFBIG, f"its {size_bytes} bytes are mostly holes", name)
+    refuse_holes_in(file.fileno(), name)
     file.seek(0)
+
+
+def refuse_holes_in(descriptor: int, name: str) -> None:
+    """The same for an open descriptor."""
+    size_bytes = os.fstat(descriptor).st_size
+    if size_bytes > MOST_HOLES and size_bytes - _count_written(descriptor) > MOST_HOLES:
+        raise OSError(errno.EFBIG, f"its {size_bytes} bytes are mostly holes", name)
+    os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def is_own(status: os.stat_result) -> bool:
@@ -103,17 +113,17 @@ def is_own_file(descriptor: int) -> bool:
     return stat.S_ISREG(status.st_mode) and is_ours_alone(status)
 
 
-def _count_written(file: BinaryIO) -> int:
+def _count_written(descriptor: int) -> int:
     """Bytes of a file that are not holes, as far as the file system tells; all if it does not."""
     written = at = 0
     try:
         for _ in range(_MOST_PIECES):
-            start = os.lseek(file.fileno(), at, os.SEEK_DATA)
-            at = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            start = os.lseek(descriptor, at, os.SEEK_DATA)
+            at = os.lseek(descriptor, start, os.SEEK_HOLE)
             written += at - start
     except OSError as refusal:
         if refusal.errno != errno.ENXIO:  # nothing but a hole follows
-            return os.fstat(file.fileno()).st_size
+            return os.fstat(descriptor).st_size
     return written
 
 
@@ -166,6 +176,27 @@ def make_folder(folder: Folder, *, is_new: bool = True) -> None:
 def open_own(path: Folder, flags: int) -> int:
     """A descriptor to write to a file of our own, made for its owner alone; a link is refused."""
     return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, OWNER_FILE)
+
+
+def is_too_long(size_bytes: int) -> bool:
+    """Whether this process may not write so long a file (`ulimit -f`), in memory or elsewhere.
+
+    Asked and not tried: the kernel ends a process that tries if it has SIGXFSZ as C programs do.
+    """
+    most_bytes = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return most_bytes != resource.RLIM_INFINITY and size_bytes > most_bytes
+
+
+def write_all(descriptor: int, content: bytes | memoryview) -> None:
+    """Write a new file's content, all of it; OSError if there is no room for the whole."""
+    left = memoryview(content)
+    if is_too_long(len(left)):
+        raise OSError(errno.EFBIG, "it is longer than `ulimit -f` allows")
+    while left:
+        written = os.write(descriptor, left)
+        if not written:
+            raise OSError(errno.EIO, "nothing more can be written")
+        left = left[written:]
 
 
 @contextlib.contextmanager

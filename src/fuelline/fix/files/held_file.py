@@ -12,12 +12,26 @@ import io
 import os
 from typing import Any
 
+from fuelline.schema.files import write_all
 from fuelline.schema.memory import make_memory
 
-__all__ = ["SIMPLE_MODES", "open_held"]
+__all__ = ["SIMPLE_MODES", "hold_in_memory", "open_held"]
 
 SIMPLE_MODES = frozenset(("r", "rb", "br", "rt", "tr"))
 """Modes that are answered here; all others, and unbuffered files, get a real descriptor at once."""
+
+
+def hold_in_memory(content: bytes | memoryview) -> int:
+    """A descriptor of a file with this content, at its beginning; OSError if not all of it fits."""
+    descriptor = make_memory("fuelline")
+    try:
+        if content:
+            write_all(descriptor, content)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 class MemoryFile(io.BytesIO):
@@ -47,19 +61,13 @@ class MemoryFile(io.BytesIO):
     def _make(self) -> int:
         content = self.getbuffer()
         try:
-            descriptor = make_memory("fuelline")
+            return hold_in_memory(content)
         except OSError:
             descriptor = _open(self._source, os.O_RDONLY | os.O_CLOEXEC)
             if os.pread(descriptor, len(content) + 1, 0) == content:
                 return descriptor
             os.close(descriptor)
             raise
-        try:
-            os.write(descriptor, content)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
 
     def close(self) -> None:
         """Also the descriptor, if there is one."""

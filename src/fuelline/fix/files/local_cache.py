@@ -17,6 +17,7 @@ put in its place later does no harm.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import os
@@ -27,7 +28,7 @@ from hashlib import blake2b
 from time import sleep  # noqa: TID251 - for some milliseconds, while another process counts
 from typing import TYPE_CHECKING
 
-from fuelline.schema.files import enter_below, is_own, is_own_file
+from fuelline.schema.files import enter_below, is_own, is_own_file, is_too_long
 
 if TYPE_CHECKING:
     from fuelline.fix.files.shards import Child
@@ -49,6 +50,7 @@ KEPT_SHARE = 0.9
 """Room is made until no more than this of the budget is in use: not for every single file."""
 LOCK_TRIES, LOCK_PAUSE_S = 100, 0.005
 """Half a second: rather than wait for a holder that was stopped, a file is not cached."""
+LEDGER_BYTES = 20
 OBJECT = re.compile(r"[0-9a-f]{32}-\d+--?\d+--?\d+")
 """A copy's name: path, size, modification and change time, which may be before 1970."""
 _OBJECT_FOLDER = re.compile("[0-9a-f]{2}")
@@ -124,6 +126,8 @@ class LocalCache:
         return None
 
     def _may_write(self, status: os.stat_result) -> bool:
+        if is_too_long(status.st_size):
+            return False
         age_s = time.time_ns() / 1e9 - max(status.st_mtime, status.st_ctime)
         return age_s > RACY_S and time.monotonic() >= self._idle_until
 
@@ -263,12 +267,14 @@ class Ledger:
 
     def read(self) -> int:
         """0 for a ledger that is new or damaged."""
-        text = os.pread(self._descriptor, 20, 0)
+        text = os.pread(self._descriptor, LEDGER_BYTES, 0)
         return int(text) if text.strip().isdigit() else 0
 
     def write(self, used: int) -> None:
         """Fixed width, so that there is nothing to cut off."""
-        os.pwrite(self._descriptor, b"%020d" % used, 0)
+        text = b"%0*d" % (LEDGER_BYTES, used)
+        if is_too_long(len(text)) or os.pwrite(self._descriptor, text, 0) != len(text):
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
 
     def __exit__(self, *_: object) -> None:
         # A child that another thread forked meanwhile has the descriptor, too: closing ours would

@@ -3,6 +3,7 @@
 Replaced: `open` and `io.open`, `os.open`, and for packs `os.stat`, `os.lstat`, `os.access`,
 `os.scandir` and `os.listdir`, on which `os.path`, `os.walk`, `glob`, `pathlib`, Pillow and numpy
 build. `os.open` gives real descriptors, and so do file objects when they are asked for one.
+Functions that change files do what they did; what they changed is not served any more.
 Whatever is not served, or not asked for by a plain path, goes on to the original with the same
 arguments, and errors are those of the original. Nothing is kept per thread; forked children share
 only what may be shared. Standard library only.
@@ -20,9 +21,11 @@ import sys
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fuelline.fix.files.changed_paths import ChangedPaths
 from fuelline.fix.files.held_file import SIMPLE_MODES, open_held
 
 if TYPE_CHECKING:
+    import contextlib
     from collections.abc import Callable, Iterator
 
     from fuelline.fix.files.local_cache import LocalCache
@@ -30,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["install"]
 
-_NOT_SERVED = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_NOT_SERVED |= os.O_DIRECTORY | os.O_PATH | os.O_DIRECT
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_NOT_SERVED = _WRITING | os.O_DIRECTORY | os.O_PATH | os.O_DIRECT
 _WRITING_MODES = frozenset("wax+")
 
 
@@ -55,6 +58,14 @@ C_READERS = {"cv2": "imread"}
 """Functions that open a path in C, by module: they get `/proc/self/fd/N` instead."""
 
 
+CHANGING: dict[str, tuple[tuple[str, str], ...]] = {
+    **dict.fromkeys(("remove", "rmdir", "truncate", "unlink"), (("path", "dir_fd"),)),
+    **dict.fromkeys(("rename", "replace"), (("src", "src_dir_fd"), ("dst", "dst_dir_fd"))),
+}
+"""Functions of `os` that change what a path leads to: the names of that argument and of the folder
+that it is relative to."""
+
+
 def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None:
     """Serve what the plan says: {"packed": [folder, ...], "compared": {...}, "cache": {...}}.
 
@@ -75,6 +86,7 @@ def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None
         servers += [(root, cache) for root in cache.roots]
     layer = PathLayer(servers)
     layer.replace_opening()
+    layer.replace_changing()
     if has_pack:
         layer.replace_asking()
     for module, function in C_READERS.items():
@@ -98,9 +110,15 @@ class PathLayer:
         self._servers = servers
         self._prefixes = tuple(root.rstrip("/") + "/" for root, _ in servers)
         self._roots = frozenset(root for root, _ in servers)
+        self._changed = ChangedPaths()
 
     def _find(self, path: Any) -> tuple[str, PathServer] | None:
-        """The absolute path and who serves it; None unless it is a plain path below a root."""
+        """The absolute path and who serves it; None if the original is to be asked."""
+        found = self._locate(path)
+        return None if found is None or self._changed.has(found[0]) else found
+
+    def _locate(self, path: Any) -> tuple[str, PathServer] | None:
+        """The same, whoever changed it; None unless it is a plain path below a root."""
         if type(path) is not str:
             if isinstance(path, int):
                 return None
@@ -110,7 +128,7 @@ class PathLayer:
                 return None  # the original knows how to complain
         full = path if path[:1] == "/" else _below_here(path)
         if "//" in full or "/." in full:
-            full = "/" + os.path.normpath(full).lstrip("/")  # normpath keeps two slashes in front
+            full = _normalise(full)
         if not full.startswith(self._prefixes):
             full = full.rstrip("/")
             if full not in self._roots:
@@ -120,10 +138,22 @@ class PathLayer:
                 return full.rstrip("/"), server
         return None
 
+    def _noting(self, *changed: tuple[Any, int | None]) -> contextlib.AbstractContextManager[None]:
+        """Whoever changes these paths (and the folders that they are relative to) does it here."""
+        found = [self._locate(_in_folder(path, folder)) for path, folder in changed]
+        return self._changed.noting([each[0] for each in found if each is not None])
+
     def replace_opening(self) -> None:
         """`open`, `io.open` and `os.open`."""
-        plain_open, plain_os_open = builtins.open, os.open
+        plain_os_open = os.open
+        served_open = self._open(builtins.open, plain_os_open)
+        served_open.__module__ = "io"  # where pickle finds it again
+        builtins.open = io.open = served_open
+        _put("open", self._os_open(plain_os_open))
 
+    def _open(
+        self, plain_open: Callable[..., Any], plain_os_open: Callable[..., int]
+    ) -> Callable[..., Any]:
         @wraps(plain_open)
         def served_open(  # noqa: PLR0917 - as the original has it
             file: Any,
@@ -135,7 +165,12 @@ class PathLayer:
             closefd: bool = True,  # noqa: FBT001, FBT002 - as the original has it
             opener: Callable[[str, int], int] | None = None,
         ) -> Any:
-            if opener is None and closefd and type(mode) is str and not _WRITING_MODES & {*mode}:
+            if type(mode) is str and _WRITING_MODES & {*mode}:
+                with self._noting((file, None)):
+                    return plain_open(
+                        file, mode, buffering, encoding, errors, newline, closefd, opener
+                    )
+            if opener is None and closefd and type(mode) is str:
                 found = self._find(file)
                 content = None
                 if found is not None and mode in SIMPLE_MODES and buffering:
@@ -152,10 +187,16 @@ class PathLayer:
                     opener = self._opener(found, plain_os_open)
             return plain_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
 
+        return served_open
+
+    def _os_open(self, plain_os_open: Callable[..., int]) -> Callable[..., int]:
         @wraps(plain_os_open)
         def served_os_open(
             path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None
         ) -> int:
+            if flags & _WRITING:
+                with self._noting((path, dir_fd)):
+                    return plain_os_open(path, flags, mode, dir_fd=dir_fd)
             if dir_fd is None and not flags & _NOT_SERVED:
                 found = self._find(path)
                 descriptor = None if found is None else found[1].open(found[0])
@@ -163,9 +204,7 @@ class PathLayer:
                     return descriptor
             return plain_os_open(path, flags, mode, dir_fd=dir_fd)
 
-        served_open.__module__ = "io"  # where pickle finds it again
-        builtins.open = io.open = served_open
-        _put("open", served_os_open)
+        return served_os_open
 
     @staticmethod
     def _opener(
@@ -176,6 +215,29 @@ class PathLayer:
             return plain_os_open(path, flags, 0o666) if descriptor is None else descriptor
 
         return opener
+
+    def replace_changing(self) -> None:
+        """Those of `CHANGING`; what they do is the original's."""
+        for name, arguments in CHANGING.items():
+            _put(name, self._change(getattr(os, name), arguments))
+        accessor = getattr(sys.modules.get("pathlib"), "_NormalAccessor", None)
+        if accessor is not None:  # as in `replace_asking`
+            for name in CHANGING:
+                if hasattr(accessor, name):
+                    setattr(accessor, name, staticmethod(getattr(os, name)))
+            accessor.open = staticmethod(io.open)
+
+    def _change(
+        self, plain: Callable[..., Any], arguments: tuple[tuple[str, str], ...]
+    ) -> Callable[..., Any]:
+        @wraps(plain)
+        def change(*args: Any, **options: Any) -> Any:
+            given = dict(zip((name for name, _ in arguments), args, strict=False)) | options
+            changed = [(given.get(name), given.get(folder)) for name, folder in arguments]
+            with self._noting(*changed):
+                return plain(*args, **options)
+
+        return change
 
     def replace_asking(self) -> None:
         """Status and listing; the cache leaves these to the mount, packs answer them."""
@@ -235,7 +297,11 @@ class PathLayer:
 
     def _children(self, path: Any) -> list[Child] | None:
         found = self._find("." if path is None else path)
-        return None if found is None else found[1].list(found[0])
+        children = None if found is None else found[1].list(found[0])
+        if found is None or children is None:
+            return None
+        names = self._changed.find_names(found[0])
+        return _correct(children, found[0], names) if names else children
 
     def _listdir(self, plain: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         @wraps(plain)
@@ -260,11 +326,61 @@ class PathLayer:
 
 
 def _below_here(path: str) -> str:
-    """Absolute; as it is where there is no current folder any more."""
+    """Absolute; nothing where there is no current folder any more."""
     try:
         return f"{os.getcwd()}/{path}"  # noqa: PTH109
     except OSError:
+        return ""
+
+
+def _normalise(path: str) -> str:
+    """An absolute path without `.` and `..`; nothing where a `..` does not follow a folder.
+
+    Behind a link `..` is the folder above what the link points to. 3 us for each `..`.
+    """
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            if parts and not _is_folder("/" + "/".join(parts)):
+                return ""
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/" + "/".join(parts)
+
+
+def _is_folder(path: str) -> bool:
+    """A folder and no link to one, on the disk; in a pack if it is not on the disk any more."""
+    for ask in (_lstat, os.lstat):
+        try:
+            return stat.S_ISDIR(ask(path).st_mode)
+        except OSError:  # noqa: PERF203 - each has its own answer
+            continue
+    return False
+
+
+def _in_folder(path: Any, folder: int | None) -> Any:
+    """A path that may be relative to an open folder."""
+    if folder is None:
         return path
+    try:
+        name = os.fsdecode(path)
+        return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), name)  # noqa: PTH115
+    except (OSError, TypeError, UnicodeError):
+        return path  # the original knows how to complain
+
+
+def _correct(children: list[Child], folder: str, names: list[str]) -> list[Child]:
+    """A listing in which these names are as on the disk."""
+    from fuelline.fix.files.shards import Child  # noqa: PLC0415 - loaded by whoever made the list
+
+    found = [child for child in children if child.name not in names]
+    for name in names:
+        try:
+            found.append(Child(name, _stat(f"{folder}/{name}")))
+        except OSError:  # noqa: PERF203 - it was removed
+            continue
+    return found
 
 
 def _put(name: str, function: Any) -> None:
@@ -347,3 +463,7 @@ class PackedDirEntry:
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """Its status."""
         return self._status
+
+
+# The originals, from before this layer was put in place.
+_lstat, _stat = os.lstat, os.stat

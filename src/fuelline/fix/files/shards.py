@@ -24,8 +24,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
 from fuelline.fix.files.compared import ComparedFiles, FileState, find_state
-from fuelline.schema.files import open_below
-from fuelline.schema.memory import make_memory
+from fuelline.fix.files.held_file import hold_in_memory
+from fuelline.fix.files.holes import PIECE_BYTES, count_hole, extend_by_zeros
+from fuelline.schema.files import open_below, refuse_holes_in
 from fuelline.schema.shards import (
     ENTRY,
     HEADER,
@@ -41,7 +42,7 @@ from fuelline.schema.shards import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["Child", "DamagedPackError", "Entry", "Pack"]
 
@@ -55,9 +56,12 @@ AHEAD_SHARE = 0.5
 FIRST_BATCH, MOST_BATCH = 8, 512
 """Entries that are read at once where many are wanted: few at first, since few may be."""
 BLOCK = 1 << 16
+NAMES_BYTES = 16 << 20
+"""Of names that are held at once: those of a block have 4 MB where they are 60 bytes long."""
+MOST_NAME_BYTES = 4096
+"""PATH_MAX: nothing with a longer path could have been packed."""
 TRIES = 3
 """A file that is touched while it is compared may be at rest when it is compared again."""
-_PIECE_BYTES = 1 << 20
 _SHARD_PREFIX = SHARD.partition("{")[0]
 _NEAR_SLOTS = 8
 """Slots that are read at once: few names are further than that from where they should be."""
@@ -135,6 +139,7 @@ class Pack:
         self.index_bytes = os.fstat(self._index).st_size
         if self.index_bytes < HEADER.size:
             raise self._damage("its index is cut short")
+        refuse_holes_in(self._index, INDEX)
         magic, self.version, self.checksum, self.count, self.slots, names_bytes, root_bytes = (
             HEADER.unpack(self.pread(HEADER.size, 0))
         )
@@ -144,6 +149,8 @@ class Pack:
             raise self._damage(
                 f"it is of version {self.version}, and only versions up to {VERSION} are known here"
             )
+        if root_bytes > MOST_NAME_BYTES:
+            raise self._damage("the path that it was packed from is longer than a path can be")
         self._entries_at = round_up(HEADER.size + root_bytes)
         self.slots_at = self._entries_at + self.count * ENTRY.size
         self._names_at = self.slots_at + self.slots * SLOT.size
@@ -221,6 +228,7 @@ class Pack:
             many = min(many, self.count - at)
             found = self.pread(many * ENTRY.size, self._entries_at + at * ENTRY.size)
             entries = list(map(Entry._make, ENTRY.iter_unpack(found)))
+            self._check_lengths(entry.name_bytes for entry in entries)
             first = entries[0].name_at
             names = self._names(first, sum(entry.name_bytes for entry in entries))
             place = 0
@@ -232,11 +240,24 @@ class Pack:
             at += many
             many = min(2 * many, MOST_BATCH)
 
+    def _check_lengths(self, lengths: Iterable[int]) -> None:
+        if max(lengths) > MOST_NAME_BYTES:
+            raise self._damage("it has a name that is longer than a path can be")
+
     def blocks(self) -> Iterator[tuple[Block, bytes]]:
-        """All entries with their names, side by side: a tenth of the time of one by one."""
-        for at in range(0, self.count, BLOCK):
-            many = min(BLOCK, self.count - at)
+        """All entries with their names, side by side: a tenth of the time of one by one.
+
+        Fewer of them at a time where their names are long.
+        """
+        at, many = 0, BLOCK
+        while at < self.count:
+            many = min(many, self.count - at)
             view = memoryview(self.pread(many * ENTRY.size, self._entries_at + at * ENTRY.size))
+            lengths = view.cast("H")[23 :: ENTRY.size // 2].tolist()
+            self._check_lengths(lengths)
+            if sum(lengths) > NAMES_BYTES and many > 1:
+                many //= 2
+                continue
             longs, words, shorts = view.cast("Q"), view.cast("I"), view.cast("H")
             block = Block(
                 name_at=longs[0 :: ENTRY.size // 8].tolist(),
@@ -244,9 +265,10 @@ class Pack:
                 size=longs[2 :: ENTRY.size // 8].tolist(),
                 shard=words[10 :: ENTRY.size // 4].tolist(),
                 mode=shorts[22 :: ENTRY.size // 2].tolist(),
-                name_bytes=shorts[23 :: ENTRY.size // 2].tolist(),
+                name_bytes=lengths,
             )
-            yield block, self._names(block.name_at[0], sum(block.name_bytes))
+            yield block, self._names(block.name_at[0], sum(lengths))
+            at += many
 
     def name(self, entry: Entry) -> str:
         """The path relative to the root."""
@@ -324,16 +346,7 @@ class Pack:
         """
         if entry.size >= LARGE_BYTES:
             return self._open_large(entry, tell)
-        content = self.read(entry)
-        descriptor = make_memory("fuelline")
-        try:
-            if content:
-                os.write(descriptor, content)
-                os.lseek(descriptor, 0, os.SEEK_SET)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
+        return hold_in_memory(self.read(entry))
 
     def _open_large(self, entry: Entry, tell: Callable[[int], None] | None) -> int:
         """Where it lies, once its bytes are known to be right; those of this very descriptor."""
@@ -372,16 +385,26 @@ class Pack:
     def _is_right_large(
         self, descriptor: int, entry: Entry, tell: Callable[[int], None] | None
     ) -> bool:
-        """The job reads it next, from memory then; by `pread`, which leaves it at its beginning."""
-        crc, slow = 0, blake2b(digest_size=8)
-        for at in range(0, entry.size, _PIECE_BYTES):
-            piece = os.pread(descriptor, _PIECE_BYTES, at)
-            if self.version == 1:
+        """The job reads it next, from memory then. It is left at its beginning."""
+        if self.version == 1:
+            refuse_holes_in(descriptor, SHARD.format(entry.shard))  # its hash has no short cut
+        at, crc, slow = 0, 0, blake2b(digest_size=8)
+        while at < entry.size:
+            holes = 0 if self.version == 1 else count_hole(descriptor, at)
+            piece = b"" if holes else os.pread(descriptor, PIECE_BYTES, at)
+            if holes:
+                crc = extend_by_zeros(crc, holes)
+            elif self.version == 1:
                 slow.update(piece)
             else:
                 crc = zlib.crc32(piece, crc)
+            done_bytes = holes * PIECE_BYTES or len(piece)
+            if not done_bytes:
+                return False  # it was cut short meanwhile
+            at += done_bytes
             if tell is not None:
-                tell(len(piece))
+                tell(done_bytes)
+        os.lseek(descriptor, 0, os.SEEK_SET)
         return slow.digest() == entry.digest() if self.version == 1 else crc == entry.crc
 
     def read(self, entry: Entry) -> bytes:

@@ -23,9 +23,9 @@ from hashlib import blake2b
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
+from fuelline.fix.files.held_file import hold_in_memory
 from fuelline.fix.files.local_cache import OBJECT, TOUCH_S, LocalCache
-from fuelline.schema.files import enter_below, is_own, open_below, read_below
-from fuelline.schema.memory import make_memory
+from fuelline.schema.files import enter_below, is_own, open_below, read_below, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,16 +70,9 @@ class SharedCache(LocalCache):
         if content is None:
             return None
         try:
-            descriptor = make_memory("fuelline")
+            return hold_in_memory(content)
         except (OSError, MemoryError):
             return None
-        try:
-            _write_all(descriptor, content)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-        except OSError:
-            os.close(descriptor)
-            return None
-        return descriptor
 
     def _content(self, path: str, most_bytes: int) -> bytes | None:
         """What the source has; None: read the source."""
@@ -184,7 +177,7 @@ class SharedCache(LocalCache):
         with enter_below(self._folder, [self._own, "marks", name[:2]]) as shelf:
             descriptor = _open(name, _NEW | os.O_TRUNC, 0o600, dir_fd=shelf)
             try:
-                _write_all(descriptor, self._mark(name, content))
+                write_all(descriptor, self._mark(name, content))
             finally:
                 os.close(descriptor)
 
@@ -251,15 +244,9 @@ def _write_new(name: str, content: bytes, rights: int, folder: int) -> None:
     descriptor = _open(name, _NEW | os.O_EXCL, 0o600, dir_fd=folder)
     try:
         os.fchmod(descriptor, rights)
-        _write_all(descriptor, content)
+        write_all(descriptor, content)
     finally:
         os.close(descriptor)
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[os.write(descriptor, left) :]
 
 
 # The originals, as in `local_cache`.

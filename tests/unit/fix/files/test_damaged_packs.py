@@ -3,8 +3,11 @@
 import json
 import os
 import random
+import stat
 import subprocess
 import sys
+import time
+import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +17,14 @@ import pytest
 from fuelline.cli import main
 from fuelline.fix.files import packing, shards
 from fuelline.fix.files.checking import check_pack, open_pack, spot_check
+from fuelline.fix.files.holes import PIECE_BYTES, extend_by_zeros
 from fuelline.fix.files.pack_index import Packed, write_index
 from fuelline.fix.files.packed import PackServer
 from fuelline.fix.files.shards import Pack
 from fuelline.fix.job_site import PATHS_VARIABLE, SITE_DIR
+from fuelline.schema import files
 from fuelline.schema.errors import InputError
-from fuelline.schema.shards import CHECKSUM_AT, ENTRY, HEADER, INDEX, JOURNAL, SLOT, round_up
+from fuelline.schema.shards import CHECKSUM_AT, ENTRY, HEADER, INDEX, JOURNAL, MAGIC, SLOT, round_up
 
 FILES = {"a/one": b"one" * 500, "a/two": b"two" * 700, "three": b"", "large": bytes(5 << 20)}
 
@@ -112,6 +117,7 @@ DAMAGES = {
     "slots without end": change_header(4, 1 << 60),
     "no slots": change_header(4, 0),
     "no entries": change_header(3, 0),
+    "a root without end": change_header(6, 1 << 40),
     "a later version": change_header(1, 99),
 }
 
@@ -182,7 +188,7 @@ def test_what_there_is_no_memory_for_is_read_from_the_source(
     def refuse(*_: object) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(shards, "make_memory", refuse)
+    monkeypatch.setattr(shards, "hold_in_memory", refuse)
     assert PackServer(str(target)).open(str(source / "a/one")) is None
 
 
@@ -367,3 +373,123 @@ def test_what_an_earlier_attempt_left_is_packed_again_if_its_bytes_have_changed(
     shard.write_bytes(bytes(shard.stat().st_size))
     packing.pack(source, tmp_path / "pack", lambda _done, _of: None)
     assert main(["pack", str(source), "-o", str(tmp_path / "pack"), "--check"]) == 0
+
+
+def measure_peak(act: Callable[[], object]) -> int:
+    """Bytes that Python holds at most meanwhile."""
+    tracemalloc.start()
+    try:
+        act()
+    finally:
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return peak_bytes
+
+
+def look_at(folder: Path) -> None:
+    with open_pack(folder):
+        pass
+
+
+def write_hollow(target: Path, name_bytes: int, count: int) -> None:
+    """An index of version 1, which has no checksum; its names and its hash table are holes."""
+    slots, root = 1 << (2 * count - 1).bit_length(), b"/x"
+    sizes = count, slots, count * name_bytes, len(root)
+    with (target / INDEX).open("wb") as file:
+        file.write(HEADER.pack(MAGIC, 1, 0, *sizes) + root)
+        file.seek(round_up(file.tell()))
+        for number in range(count):
+            file.write(ENTRY.pack(number * name_bytes, 0, 0, 0, 0, 0, 0, stat.S_IFDIR, name_bytes))
+        file.truncate(file.tell() + slots * SLOT.size + count * name_bytes)
+
+
+def test_an_index_with_a_root_without_end_takes_no_memory(target: Path) -> None:
+    index = bytearray((target / INDEX).read_bytes())
+    entries, root_bytes = parts(index)[0], 60 << 20
+    index[entries:entries] = bytes(round_up(HEADER.size + root_bytes) - entries)
+    change_header(6, root_bytes)(index)
+    (target / INDEX).write_bytes(seal(index))
+
+    def look() -> None:
+        with pytest.raises(InputError, match="longer than a path can be"):
+            look_at(target)
+
+    assert measure_peak(look) < 8 << 20
+
+
+@pytest.mark.parametrize("name_bytes", [65535, 4000])
+def test_an_index_of_long_names_takes_little_memory(
+    target: Path, name_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "MOST_HOLES", 1 << 40)
+    write_hollow(target, name_bytes, 20_000)
+
+    def look() -> None:
+        with pytest.raises(InputError, match="not a whole pack"):
+            look_at(target)
+
+    assert measure_peak(look) < 64 << 20
+
+
+def test_an_index_that_is_mostly_holes_is_refused(target: Path) -> None:
+    write_hollow(target, 4000, 20_000)
+    with pytest.raises(InputError, match="mostly holes"):
+        look_at(target)
+
+
+def test_long_names_are_read_in_several_blocks(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "NAMES_BYTES", 8)
+    with open_pack(target) as pack:
+        blocks = list(pack.blocks())
+        assert len(blocks) > 2
+        assert b"".join(names for _, names in blocks) == b"".join(n for n, _ in pack.rows(0))
+        assert sum(len(block.mode) for block, _ in blocks) == pack.count
+
+
+def make_sparse(target: Path, size_bytes: int, version: int, crc: int | None) -> None:
+    """The large file becomes one of holes, with its checksum or another."""
+    index = bytearray((target / INDEX).read_bytes())
+    change_header(1, version)(index)
+    at = parts(index)[0]
+    while ENTRY.unpack_from(index, at)[2] != len(FILES["large"]):
+        at += ENTRY.size
+    row = list(ENTRY.unpack_from(index, at))
+    row[2], row[4] = size_bytes, row[4] if crc is None else crc
+    ENTRY.pack_into(index, at, *row)
+    (target / INDEX).write_bytes(seal(index))
+    os.truncate(target / "shard-00001", 0)
+    os.truncate(target / "shard-00001", size_bytes)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_sparse_shard_does_not_stall_the_start(
+    target: Path, version: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    make_sparse(target, 1 << 40, version, None)
+    began_s = time.monotonic()
+    words = ["run", "--run-dir", str(tmp_path / "run"), "--packed", str(target), "true"]
+    assert main(words) == 3
+    assert time.monotonic() - began_s < 20
+    assert "is not a whole pack" in capsys.readouterr().err
+
+
+def test_an_honest_file_of_zeros_is_served_where_its_shard_has_holes(
+    target: Path, source: Path
+) -> None:
+    size_bytes = (200 << 20) + 5
+    crc = 0
+    for _ in range(200):
+        crc = zlib.crc32(bytes(1 << 20), crc)
+    make_sparse(target, size_bytes, 2, zlib.crc32(bytes(5), crc))
+    descriptor = PackServer(str(target)).open(str(source / "large"))
+    assert descriptor is not None
+    assert os.lseek(descriptor, 0, os.SEEK_CUR) == 0
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 5, 8])
+def test_zeros_are_summed_without_reading_them(pieces: int) -> None:
+    crc = zlib.crc32(b"before")
+    assert extend_by_zeros(crc, pieces) == zlib.crc32(bytes(pieces * PIECE_BYTES), crc)

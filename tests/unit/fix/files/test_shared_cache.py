@@ -263,7 +263,7 @@ def test_sharing_needs_a_cache(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("problem", [OSError(24, "too many"), MemoryError()])
-@pytest.mark.parametrize("where", ["make_memory", "_read_all"])
+@pytest.mark.parametrize("where", ["hold_in_memory", "_read_all"])
 def test_what_the_cache_has_no_memory_for_is_left_to_the_source(
     source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, where: str, problem: Exception
 ) -> None:

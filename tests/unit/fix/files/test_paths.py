@@ -1,0 +1,167 @@
+"""What the layer serves is what the file system would give: behind links, and after a change."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuelline.fix.files import changed_paths, packing
+from fuelline.fix.files.caching import open_cache
+from fuelline.fix.files.changed_paths import ChangedPaths
+from fuelline.fix.files.local_cache import RACY_S
+from fuelline.fix.job_site import PATHS_VARIABLE, SITE_DIR
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    root = tmp_path / "source"
+    (tmp_path / "other" / "deep").mkdir(parents=True)
+    (tmp_path / "other" / "file").write_bytes(b"of the other")
+    (root / "a" / "b").mkdir(parents=True)
+    for name in ("file", "a/file", "a/b/file", "a/b/two"):
+        (root / name).write_bytes(name.encode())
+    (root / "link").symlink_to(tmp_path / "other" / "deep")
+    return root
+
+
+@pytest.fixture
+def plan(source: Path, tmp_path: Path) -> dict[str, Any]:
+    packing.pack(source, tmp_path / "pack", lambda _done, _of: None)
+    return {"packed": [str(tmp_path / "pack")], "cache": None}
+
+
+def run(job: str, source: Path, plan: dict[str, Any]) -> list[str]:
+    env = {**os.environ, PATHS_VARIABLE: json.dumps(plan), "PYTHONPATH": SITE_DIR}
+    job = f"import os, sys, pathlib\nos.chdir(sys.argv[1])\n{job}"
+    command = [sys.executable, "-c", job, str(source)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+READ = "print(open({path!r}).read())"
+
+
+def spoil(source: Path, *names: str) -> None:
+    """Other bytes at the source tell who served a file."""
+    for name in names:
+        (source / name).write_bytes(b"the disk's")
+
+
+def test_behind_a_link_dots_lead_to_where_the_link_points(
+    source: Path, plan: dict[str, Any]
+) -> None:
+    for path in ("link/../file", f"{source}/link/../file", f"{source}/a/../link/.//../file"):
+        assert run(READ.format(path=path), source, plan) == ["of the other"]
+    job = "print(os.stat('link/../file').st_size, sorted(os.listdir('link/..')))"
+    assert run(job, source, plan) == ["12 ['deep', 'file']"]
+
+
+def test_behind_a_link_the_cache_leaves_dots_to_the_mount(source: Path, tmp_path: Path) -> None:
+    for path in (source / "file", tmp_path / "other" / "file"):
+        os.utime(path, (1, 1))
+    with open_cache(tmp_path / "cache", 64 << 20):
+        cache = {"folder": str(tmp_path / "cache"), "budget_bytes": 1 << 26, "roots": [str(source)]}
+        job = f"import time; time.sleep({RACY_S + 0.2})\n"
+        job += READ.format(path="file") + "\n" + READ.format(path="link/../file")
+        assert run(job, source, {"packed": [], "cache": cache}) == ["file", "of the other"]
+
+
+def test_behind_folders_dots_are_served(source: Path, plan: dict[str, Any]) -> None:
+    spoil(source, "file", "a/file", "a/b/file")
+    for path, name in (
+        ("a/../file", "file"),
+        ("a/b/../../file", "file"),
+        ("../source/a/./file", "a/file"),
+        ("a//b/.././b/file", "a/b/file"),
+    ):
+        assert run(READ.format(path=path), source, plan) == [name]
+
+
+@pytest.mark.parametrize("path", ["none/../file", "file/../a/file"])
+def test_dots_behind_no_folder_are_refused_as_ever(
+    source: Path, plan: dict[str, Any], path: str
+) -> None:
+    job = f"try: open({path!r})\nexcept OSError as refusal: print(type(refusal).__name__)"
+    expected = "FileNotFoundError" if path.startswith("none") else "NotADirectoryError"
+    assert run(job, source, plan) == [expected]
+
+
+CHANGES = {
+    "open": "open('a/b/file', 'w').write('new')",
+    "pathlib": "pathlib.Path('a/b/file').write_text('new')",
+    "append": "open('a/b/file', 'r+').write('new'); os.truncate('a/b/file', 3)",
+    "os.open": "os.write(os.open('a/b/file', os.O_WRONLY | os.O_TRUNC), b'new')",
+    "dir_fd": "d = os.open('a/b', os.O_RDONLY | os.O_DIRECTORY)\n"
+    "os.write(os.open('file', os.O_WRONLY | os.O_TRUNC, dir_fd=d), b'new')",
+    "replace": "open('draft', 'w').write('new'); os.replace('draft', 'a/b/file')",
+    "rename": "open('draft', 'w').write('new'); pathlib.Path('draft').rename('a/b/file')",
+    "folder": "os.mkdir('new'); open('new/file', 'w').write('new')\n"
+    "open('new/two', 'w').write('new')\nos.rename('a/b', 'old'); os.rename('new', 'a/b')",
+    "keywords": "open('draft', 'w').write('new'); os.replace(src='draft', dst='a/b/file')",
+    "tree": "os.remove('a/b/two'); os.remove('a/b/file'); os.rmdir('a/b'); os.mkdir('a/b')\n"
+    "open('a/b/two', 'w'); open('a/b/file', 'w').write('new')",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_job_reads_what_it_wrote(source: Path, plan: dict[str, Any], change: str) -> None:
+    spoil(source, "file")
+    job = f"""
+open('a/b/file').read()
+{CHANGES[change]}
+print(open('a/b/file').read(), os.stat('a/b/file').st_size, open('file').read())
+print(sorted(os.listdir('a/b')))
+child = os.fork()
+if not child:
+    os.write(1, open('a/b/file', 'rb').read())
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    expected = {"new 3 file", "['file', 'two']", "new"}
+    assert {*run(job, source, plan)} == expected
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["os.remove('a/b/file')", "os.unlink(path='a/b/file')", "pathlib.Path('a/b/file').unlink()"],
+)
+def test_what_a_job_removed_is_gone(source: Path, plan: dict[str, Any], change: str) -> None:
+    job = f"{change}\nprint(os.path.exists('a/b/file'), os.listdir('a/b'))\n"
+    job += "print([entry.name for entry in os.scandir('a/b')])"
+    assert run(job, source, plan) == ["False ['two']", "['two']"]
+
+
+def test_a_change_that_is_refused_changes_nothing(source: Path, plan: dict[str, Any]) -> None:
+    source.rename(source.with_name("elsewhere"))
+    path = f"{source}/file"
+    job = "for act in (lambda: os.remove({0!r}), lambda: open({0!r}, 'r+')):\n"
+    job += "    try: act()\n    except FileNotFoundError: print('refused')\n"
+    job = (job + READ.format(path=path)).format(path)
+    assert run(job, source.with_name("elsewhere"), plan) == ["refused", "refused", "file"]
+
+
+def test_a_listing_has_what_the_job_made(source: Path, plan: dict[str, Any]) -> None:
+    (source / "a/b/two").unlink()
+    job = "open('a/b/made', 'w'); print(sorted(os.listdir('a/b')))"
+    assert run(job, source, plan) == ["['file', 'made', 'two']"]
+
+
+def test_many_changes_are_noted_as_their_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changed_paths, "MOST_NOTED", 3)
+    changed = ChangedPaths()
+    for number in range(9):
+        with changed.noting([f"/data/out/{number}"]):
+            pass
+    assert changed.has("/data/out/0")
+    assert changed.find_names("/data") == ["out"]
+    assert not changed.has("/data/in/0")
+    for number in range(9):
+        with changed.noting([f"/data/deep/{number}/file"]):
+            pass
+    assert all(changed.has(f"/data/deep/{number}/file") for number in range(9))
+    assert not changed.has("/data/in/0")
