@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fuelline.record import headroom
-from fuelline.record.headroom import MemoryRoom, find_extent
+from fuelline.record.headroom import MemoryRoom, ends_all_together, find_extent
 
 LIMITS = {resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_NPROC: resource.RLIM_INFINITY}
 
@@ -162,6 +162,17 @@ def test_where_memory_is_only_throttled_nobody_is_ended(host: Host) -> None:
     host.write("sys/fs/cgroup/jobs/a/memory.high", 300 << 20)
     host.write("sys/fs/cgroup/jobs/a/memory.oom.group", 1)
     assert host.extent.kind == "whole"
+
+
+@pytest.mark.parametrize("group", ["jobs/a", "jobs", "."])
+def test_a_mark_counts_though_the_limit_is_in_a_hidden_group(host: Host, group: str) -> None:
+    host.write("sys/fs/cgroup/jobs/a/memory.max", "max")
+    host.write(f"sys/fs/cgroup/{group}/memory.oom.group", 0)
+    assert not ends_all_together(f"{host.root}/")
+    assert host.extent == ("whole", "", True)
+    host.write(f"sys/fs/cgroup/{group}/memory.oom.group", 1)
+    assert ends_all_together(f"{host.root}/")
+    assert host.extent == ("whole", "", False)
 
 
 def test_a_limit_is_found_though_a_namespace_hides_the_groups_name(host: Host) -> None:
