@@ -118,24 +118,28 @@ class MemoryRoom:
         limits = [each for each in _memory_limits(root) if each.ends_all]
         return cls(limits) if limits else None
 
-    def count_left(self, enough_bytes: int = _UNLIMITED) -> int:
-        """Bytes that may still be taken, what the kernel can reclaim among them.
+    def count_left(self) -> int:
+        """Bytes that may still be taken, what the kernel can reclaim among them."""
+        return min(_count_left(each, _UNLIMITED) for each in self._limits)
 
-        For a question whether there are `enough_bytes` the fast counter may do; the other makes
-        the kernel add up what all cores have counted.
-        """
-        return min(_count_left(each, enough_bytes) for each in self._limits)
-
-    def is_short(self) -> bool:
-        """Whether the job may soon need what we have."""
-        return any(_count_left(each, _reserve(each)) < _reserve(each) for each in self._limits)
+    def is_short(self, wanted_bytes: int = 0) -> bool:
+        """Whether the job may soon need what we have, once we have taken `wanted_bytes` more."""
+        return any(_lacks(each, _reserve(each) + wanted_bytes) for each in self._limits)
 
 
 def _reserve(limit: MemoryLimit) -> int:
     return max(RESERVE_BYTES, limit.most_bytes // RESERVE_PART)
 
 
+def _lacks(limit: MemoryLimit, wanted_bytes: int) -> bool:
+    return _count_left(limit, wanted_bytes) < wanted_bytes
+
+
 def _count_left(limit: MemoryLimit, enough_bytes: int) -> int:
+    """What is left, or at least `enough_bytes`: for that question the fast counter may do.
+
+    The other makes the kernel add up what all cores have counted.
+    """
     free_bytes = limit.most_bytes - (_number(f"{limit.group}/memory.current") or 0)
     if free_bytes >= min(enough_bytes, limit.most_bytes):
         return free_bytes

@@ -155,10 +155,9 @@ class ShrinkingRoom:
         self.left_bytes = left_bytes
         self.looks = looks
 
-    def count_left(self, _: int) -> int:
-        return self.left_bytes
-
-    def is_short(self) -> bool:
+    def is_short(self, wanted_bytes: int = 0) -> bool:
+        if wanted_bytes:
+            return self.left_bytes < wanted_bytes
         self.looks -= 1
         return self.looks < 0
 

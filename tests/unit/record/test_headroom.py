@@ -214,6 +214,19 @@ def test_room_is_short_before_the_group_is_full(
     assert not room.is_short()
 
 
+@pytest.mark.parametrize(("free_mib", "is_short"), [(1200, True), (1300, False)])
+def test_what_is_wanted_comes_on_top_of_the_reserve(
+    host: Host, free_mib: int, is_short: bool
+) -> None:
+    host.write("sys/fs/cgroup/jobs/a/memory.oom.group", 1)
+    host.write("sys/fs/cgroup/jobs/a/memory.max", 32 << 30)
+    host.write("sys/fs/cgroup/jobs/a/memory.current", (32 << 30) - (free_mib << 20))
+    room = MemoryRoom.find(f"{host.root}/")
+    assert room is not None
+    assert not room.is_short()
+    assert room.is_short(256 << 20) == is_short
+
+
 def test_processes_that_are_hidden_are_no_limit(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
