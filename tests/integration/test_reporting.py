@@ -11,6 +11,7 @@ from fuelline import pipeline
 from fuelline.cli import main
 from fuelline.cli.record import reporting, run
 from fuelline.cli.record.reporting import Reporter
+from fuelline.record import launch
 from fuelline.record.headroom import Extent
 from fuelline.record.launch import JobOutcome, hold_signals
 
@@ -154,10 +155,9 @@ class ShrinkingRoom:
         self.left_bytes = left_bytes
         self.looks = looks
 
-    def count_left(self, _: int) -> int:
-        return self.left_bytes
-
-    def is_short(self) -> bool:
+    def is_short(self, wanted_bytes: int = 0) -> bool:
+        if wanted_bytes:
+            return self.left_bytes < wanted_bytes
         self.looks -= 1
         return self.looks < 0
 
@@ -190,12 +190,18 @@ def test_a_report_for_which_there_is_room_is_made(
     assert capfd.readouterr().err == "THE REPORT\n"
 
 
-def test_only_the_reports_process_is_ended_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_only_the_reports_process_is_ended_first_and_none_where_all_would_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_marked: bool
+) -> None:
+    monkeypatch.setattr(launch, "ends_all_together", lambda: is_marked)
     own = Path("/proc/self/oom_score_adj").read_text()
     reporter = Reporter(tmp_path, "rec", hold_signals(), price=None, part_of=None)
     reporter.start()
     assert reporter._child is not None
-    assert Path(f"/proc/{reporter._child.pid}/oom_score_adj").read_text() == "1000\n"
+    assert Path(f"/proc/{reporter._child.pid}/oom_score_adj").read_text() == (
+        own if is_marked else "1000\n"
+    )
     assert Path("/proc/self/oom_score_adj").read_text() == own
     reporter.stop()
 

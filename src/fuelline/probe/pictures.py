@@ -32,8 +32,10 @@ MOST = 32
 """Pictures: enough for several cameras and qualities, and half a second of decoding each way."""
 LOOK_S = 2.0
 """For them, in a folder that may have millions of files and none among them."""
-LARGEST_BYTES = 64 << 20
-"""Of a picture: a camera of 100 megapixels makes half of it."""
+MOST_BYTES = 64 * 10**6
+"""Of all of them together, which are held: 32 of a camera of 12 megapixels fit."""
+MOST_PIXELS = 25_000_000
+"""Of one, before it is decoded: 75 MB of RGB, of which a comparison holds several."""
 _ENDINGS = (".jpg", ".jpeg")
 
 
@@ -65,37 +67,41 @@ def probe_pictures(folder: Path, seconds: float) -> list[Ceiling]:
 
 
 def _find(folder: Path) -> Iterator[bytes]:
-    until, found = time.monotonic() + LOOK_S, 0
+    until, found, left_bytes = time.monotonic() + LOOK_S, 0, MOST_BYTES
     for parent, _, names in os.walk(folder):
         for name in sorted(names):
             if found == MOST or time.monotonic() > until:
                 return
             if name.lower().endswith(_ENDINGS):
-                content = _read(os.path.join(parent, name))  # noqa: PTH118 - millions of names
-                found += content is not None
+                path = os.path.join(parent, name)  # noqa: PTH118 - millions of names
+                content = _read(path, left_bytes)
                 if content is not None:
+                    found, left_bytes = found + 1, left_bytes - len(content)
                     yield content
 
 
-def _read(path: str) -> bytes | None:
+def _read(path: str, most_bytes: int) -> bytes | None:
     """A file, by a link too, as datasets have them; a FIFO of that name would hold us for ever."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_BYTES:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
                 return None
-            return file.read(LARGEST_BYTES)
+            return file.read(status.st_size)
     except OSError:
         return None  # not for us to read, or gone
 
 
 def _is_whole(content: bytes, pillow: Any, decode: Callable[[bytes], Any]) -> bool:
-    """Pillow warns of one that would take a gigabyte of memory before it refuses one twice that."""
+    """Of one that is not too large; Pillow may have been told of a lower limit than ours."""
     bombs = (pillow.DecompressionBombWarning, pillow.DecompressionBombError)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pillow.DecompressionBombWarning)
         try:
+            with pillow.open(io.BytesIO(content)) as picture:  # reads no more than its header
+                if picture.width * picture.height > MOST_PIXELS:
+                    return False
             decode(content)
         except (OSError, ValueError, SyntaxError):
             return False

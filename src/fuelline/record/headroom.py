@@ -9,8 +9,9 @@ What is taken, measured with a small training: hooks in the job 0.6 MB of memory
 space) a process and two descriptors a thread, for eight threads at most; the launcher 9 MB. The
 observer, py-spy and the report come on top, but the kernel ends those before the job
 (`oom_score_adj` 1000), so they count as processes and not as memory. Where it ends a whole group at
-once nobody is taken first: there they count, and leave when memory runs short (`MemoryRoom`). All
-that is tried in real groups by bench/oom_group.py.
+once nobody is taken first: there they count, and leave when memory runs short (`MemoryRoom`), and
+their score stays the job's own (`ends_all_together`). All that is tried in real groups by
+bench/oom_group.py.
 """
 # ruff: noqa: PTH110, PTH116, PTH118, PTH120, PTH123, PTH208 - no pathlib: small, reads /proc
 
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Extent", "MemoryRoom", "find_extent"]
+__all__ = ["Extent", "MemoryRoom", "ends_all_together", "find_extent"]
 
 LEAST_PROCESSES = 400
 """Twenty times what we start: the observer and its thread, four py-spy of three threads, and the
@@ -84,7 +85,17 @@ def find_extent(root: str = "/") -> Extent:
             why = f"only {left_bytes >> 20} MiB of memory are {verb} (control group)"
             return Extent("inside", why, is_roomy=False)
         roomy.append(not limit.ends_all and limit.most_bytes >= EARLY_MEMORY_BYTES)
-    return Extent(is_roomy=all(roomy))
+    return Extent(is_roomy=all(roomy) and not ends_all_together(root))
+
+
+def ends_all_together(root: str = "/") -> bool:
+    """Whether the kernel ends our whole control group with any one process of it.
+
+    The mark counts without a limit of its own group: memory may run out in an outer group that a
+    container does not show, or on the whole machine. The kernel then picks the process with the
+    highest score and ends all beside it (mem_cgroup_get_oom_group), so ours must not be higher.
+    """
+    return any(_is_marked(group) for group in _list_groups(root, "memory"))
 
 
 class MemoryLimit(NamedTuple):
@@ -109,24 +120,28 @@ class MemoryRoom:
         limits = [each for each in _memory_limits(root) if each.ends_all]
         return cls(limits) if limits else None
 
-    def count_left(self, enough_bytes: int = _UNLIMITED) -> int:
-        """Bytes that may still be taken, what the kernel can reclaim among them.
+    def count_left(self) -> int:
+        """Bytes that may still be taken, what the kernel can reclaim among them."""
+        return min(_count_left(each, _UNLIMITED) for each in self._limits)
 
-        For a question whether there are `enough_bytes` the fast counter may do; the other makes
-        the kernel add up what all cores have counted.
-        """
-        return min(_count_left(each, enough_bytes) for each in self._limits)
-
-    def is_short(self) -> bool:
-        """Whether the job may soon need what we have."""
-        return any(_count_left(each, _reserve(each)) < _reserve(each) for each in self._limits)
+    def is_short(self, wanted_bytes: int = 0) -> bool:
+        """Whether the job may soon need what we have, once we have taken `wanted_bytes` more."""
+        return any(_lacks(each, _reserve(each) + wanted_bytes) for each in self._limits)
 
 
 def _reserve(limit: MemoryLimit) -> int:
     return max(RESERVE_BYTES, limit.most_bytes // RESERVE_PART)
 
 
+def _lacks(limit: MemoryLimit, wanted_bytes: int) -> bool:
+    return _count_left(limit, wanted_bytes) < wanted_bytes
+
+
 def _count_left(limit: MemoryLimit, enough_bytes: int) -> int:
+    """What is left, or at least `enough_bytes`: for that question the fast counter may do.
+
+    The other makes the kernel add up what all cores have counted.
+    """
     free_bytes = limit.most_bytes - (_number(f"{limit.group}/memory.current") or 0)
     if free_bytes >= min(enough_bytes, limit.most_bytes):
         return free_bytes
@@ -183,11 +198,15 @@ def _memory_limits(root: str) -> Iterator[MemoryLimit]:
     """
     ends_all = False
     for group in _list_groups(root, "memory"):
-        ends_all = ends_all or bool(_number(f"{group}/memory.oom.group"))
+        ends_all = ends_all or _is_marked(group)
         for file in ("memory.max", "memory.high", "memory.limit_in_bytes"):
             limit = _number(f"{group}/{file}")
             if limit is not None and limit < _UNLIMITED:
                 yield MemoryLimit(limit, group, ends_all and file == "memory.max")
+
+
+def _is_marked(group: str) -> bool:
+    return bool(_number(f"{group}/memory.oom.group"))
 
 
 def _list_groups(root: str, controller: str) -> Iterator[str]:

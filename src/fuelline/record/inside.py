@@ -22,6 +22,7 @@ from fuelline.record.launch import (
     describe_run,
     explain_observer,
     finish_facts,
+    go_first,
     own_python,
     prepare_folder,
     stop_observer,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from fuelline.record.hooks.torch.install import Installation
 
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
-_FIRST_TO_GO = b"1000"
-"""`oom_score_adj` of the observer: the kernel ends it before the job (launch.step_back)."""
 
 _current: list[Inside] = []
 """What records in this process, or recorded in the one that it was forked from; one at most."""
@@ -168,11 +167,7 @@ def _start_observer(folder: Path) -> subprocess.Popen[bytes] | None:
             )
     except OSError:
         return None  # `explain_observer` says so, for want of an exit code
-    try:
-        with open(f"/proc/{observer.pid}/oom_score_adj", "wb", buffering=0) as file:  # noqa: PTH123
-            file.write(_FIRST_TO_GO)
-    except OSError:
-        pass  # no /proc, or one that may not be written
+    go_first(observer.pid)
     return observer
 
 

@@ -22,7 +22,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fuelline
-from fuelline.record.headroom import Extent, find_extent
+from fuelline.record.headroom import Extent, ends_all_together, find_extent
 from fuelline.record.hooks import SITE_DIR
 from fuelline.record.staging import bring_home_apart, stage
 from fuelline.schema.errors import InputError
@@ -293,13 +293,20 @@ def _find_path() -> str:
 
 
 def step_back(mask: Mask) -> None:
-    """In a new process of ours: block these signals, and let the kernel end us before the job.
+    """In a new process of ours: block these signals, and let the kernel end us before the job."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    go_first("self")
+
+
+def go_first(process: int | str) -> None:
+    """Let the kernel end a process before the job, where that does not end the job with it.
 
     Anybody may raise his `oom_score_adj` (proc(5)); 1000 goes first whatever the others are.
     """
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    if ends_all_together():
+        return
     try:
-        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:  # noqa: PTH123 - as above
+        with open(f"/proc/{process}/oom_score_adj", "wb", buffering=0) as file:  # noqa: PTH123
             file.write(b"1000")
     except OSError:
         return  # no /proc, or one that may not be written

@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import pty
+import select
+import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import termios
+import time
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -15,9 +20,6 @@ import pytest
 from fuelline.cli.bounded import EACH_BYTES, MEMORY_VARIABLE, MOST_BYTES, _find_limit
 from fuelline.store.home import HOME_VARIABLE
 from tests.unit.ingest.remains import write_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def fuelline(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -39,6 +41,35 @@ def test_a_reader_that_takes_too_much_is_stopped_with_one_sentence(tmp_path: Pat
     assert MEMORY_VARIABLE in done.stderr
     assert done.stderr.count("\n") == 1
     assert not done.stdout
+
+
+def test_a_reader_that_is_stopped_gives_the_terminal_back(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "one")
+    master, slave = pty.openpty()
+    before = termios.tcgetattr(slave)
+    watch = subprocess.Popen(
+        [sys.executable, "-m", "fuelline", "watch", str(tmp_path / "runs" / "one")],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env={**os.environ, HOME_VARIABLE: str(tmp_path), "TERM": "xterm"},
+        start_new_session=True,
+    )
+    seen = b""
+    until_s = time.monotonic() + 60
+    while b"\x1b[?1049h" not in seen:
+        assert time.monotonic() < until_s
+        seen += os.read(master, 4096)
+    (reader,) = Path(f"/proc/{watch.pid}/task/{watch.pid}/children").read_text().split()
+    os.kill(int(reader), signal.SIGKILL)
+    while b"\x1b[?1049l" not in seen:
+        assert time.monotonic() < until_s
+        if select.select([master], [], [], 1)[0]:
+            seen += os.read(master, 4096)
+    assert watch.wait(60) == 4
+    assert termios.tcgetattr(slave) == before
+    os.close(master)
+    os.close(slave)
 
 
 def test_a_bound_that_is_no_number_is_refused(tmp_path: Path) -> None:

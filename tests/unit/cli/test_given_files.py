@@ -1,5 +1,8 @@
 """Files that the user names may come from anybody: each is refused in words, and never hangs us."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,42 @@ def test_a_file_that_parsers_give_up_on_is_refused_in_words(
     Path(path).write_text(shape.format(value))
     assert main(typed) == 3
     assert path in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "content"),
+    [
+        (["plan", "check", "{}"], "id,model,hardware,metric,value\n" + ",,,,\n" * 4_000_000),
+        (["plan", "shape", "llama-3.1-8b", "--chip", "h100", "--catalogue", "{}"],
+         "a = [" + "{}," * 6_000_000 + "]\n"),
+    ],
+)  # fmt: skip
+def test_a_file_that_takes_too_much_memory_is_stopped_with_a_sentence(
+    tmp_path: Path, words: list[str], content: str
+) -> None:
+    path = tmp_path / "given"
+    path.write_text(content)
+    done = subprocess.run(
+        [sys.executable, "-m", "fuelline", *(word.format(path) for word in words)],
+        env={**os.environ, "FUELLINE_HOME": str(tmp_path), "FUELLINE_MEMORY_MB": "150"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert str(path) in done.stderr
+    assert "more than 150 MB of memory" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_configuration_of_many_megabytes_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("[" + "1," * (2 << 20) + "1]")
+    assert main(["plan", "serve", str(path), "--chip", "h100"]) == 3
+    assert "it has more than 4194304 bytes" in capsys.readouterr().err
 
 
 @pytest.mark.torch

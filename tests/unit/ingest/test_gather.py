@@ -1,6 +1,7 @@
 """The raw remains of a run: one bad file costs that file and is said."""
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,10 +9,11 @@ import msgspec
 import pytest
 
 from fuelline.ingest.recording.gather import Remains, gather
+from fuelline.ingest.recording.journal import MOST_BLINDS
 from fuelline.schema.errors import NewerRecordingError
 from fuelline.schema.run.journal import encode_frame
 from fuelline.schema.run.recording import SPOOL_DIR
-from fuelline.schema.run.samples import JOURNAL_NAME, HostSample, ThreadState
+from fuelline.schema.run.samples import JOURNAL_NAME, Blind, HostSample, ThreadState
 from fuelline.schema.wire import Kind
 from fuelline.timeline.tables import TABLES
 from tests.unit.ingest.remains import (
@@ -50,6 +52,28 @@ def test_an_empty_run_has_empty_tables_and_says_so(tmp_path: Path) -> None:
 
 def test_a_folder_without_anything_is_read_as_well(tmp_path: Path) -> None:
     assert gather(tmp_path).tables["events"].height == 0
+
+
+def test_many_blindspots_are_cut_at_a_number_and_counted(tmp_path: Path) -> None:
+    many = [Blind(f"thing {each % 20_000}", "because", "much") for each in range(20_500)]
+    started_s = time.monotonic()
+    remains = gather(write_run(tmp_path / "run", journal=[*JOURNAL, *many]))
+    assert time.monotonic() - started_s < 20  # it took minutes
+    assert len(remains.blindspots) < MOST_BLINDS + 10
+    assert "thing 0 |" in whats(remains)
+    (more,) = (spot for spot in remains.blindspots if spot.what.startswith("19,"))
+    assert "more things" in more.what
+
+
+def test_many_blindspots_of_a_spool_are_cut_as_well(tmp_path: Path) -> None:
+    records: list[bytes] = []
+    for each in range(1, MOST_BLINDS + 8):
+        note = msgspec.json.encode({"what": f"part {each}", "why": "w", "forbids": "f"}).decode()
+        records += [*text(each, note), record(Kind.BLINDSPOT, each)]
+    remains = gather(write_run(tmp_path / "run", records=records))
+    assert "part 1 |" in whats(remains)
+    assert "part 1007" not in whats(remains)
+    assert remains.left_out == 7 + 1  # the journal tells one
 
 
 def test_texts_become_facts_and_no_events(tmp_path: Path) -> None:

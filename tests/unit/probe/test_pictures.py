@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fuelline.probe import probe_pictures
+from fuelline.probe import pictures, probe_pictures
 from fuelline.schema.readings import Missing, Reading
 
 if TYPE_CHECKING:
@@ -85,6 +85,23 @@ def test_a_picture_that_a_decoder_refuses_is_told(
     told = probed(folder)["own_simplejpeg_1"].signal
     assert isinstance(told, Missing)
     assert "progressive" in told.reason
+
+
+def test_all_pictures_together_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = sorted(path.stat().st_size for path in folder.rglob("*.JPG"))
+    monkeypatch.setattr(pictures, "MOST_BYTES", sum(sizes))
+    assert len(list(pictures._find(folder))) == 2
+    monkeypatch.setattr(pictures, "MOST_BYTES", sum(sizes) - 1)
+    assert len(list(pictures._find(folder))) == 1
+
+
+def test_a_picture_of_too_many_pixels_is_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.new("RGB", (5001, 5000)).save(tmp_path / "large.jpg")
+    monkeypatch.setattr(pictures._Pillow, "whole", lambda *_: pytest.fail("it was decoded"))
+    (told,) = probe_pictures(tmp_path, 0.02)
+    assert isinstance(told.signal, Missing)
 
 
 def test_what_is_no_picture_is_passed_over(folder: Path) -> None:

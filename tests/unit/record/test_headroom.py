@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fuelline.record import headroom
-from fuelline.record.headroom import MemoryRoom, find_extent
+from fuelline.record.headroom import MemoryRoom, ends_all_together, find_extent
 
 LIMITS = {resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_NPROC: resource.RLIM_INFINITY}
 
@@ -165,6 +165,17 @@ def test_where_memory_is_only_throttled_nobody_is_ended(host: Host) -> None:
     assert host.extent.kind == "whole"
 
 
+@pytest.mark.parametrize("group", ["jobs/a", "jobs", "."])
+def test_a_mark_counts_though_the_limit_is_in_a_hidden_group(host: Host, group: str) -> None:
+    host.write("sys/fs/cgroup/jobs/a/memory.max", "max")
+    host.write(f"sys/fs/cgroup/{group}/memory.oom.group", 0)
+    assert not ends_all_together(f"{host.root}/")
+    assert host.extent == ("whole", "", True)
+    host.write(f"sys/fs/cgroup/{group}/memory.oom.group", 1)
+    assert ends_all_together(f"{host.root}/")
+    assert host.extent == ("whole", "", False)
+
+
 def test_a_limit_is_found_though_a_namespace_hides_the_groups_name(host: Host) -> None:
     host.write("proc/self/cgroup", "0::/")
     host.write("sys/fs/cgroup/cgroup.controllers", "memory")
@@ -202,6 +213,19 @@ def test_room_is_short_before_the_group_is_full(
     assert room.is_short() == is_short
     host.write("sys/fs/cgroup/jobs/a/memory.stat", f"inactive_file {used_mib << 20}")
     assert not room.is_short()
+
+
+@pytest.mark.parametrize(("free_mib", "is_short"), [(1200, True), (1300, False)])
+def test_what_is_wanted_comes_on_top_of_the_reserve(
+    host: Host, free_mib: int, is_short: bool
+) -> None:
+    host.write("sys/fs/cgroup/jobs/a/memory.oom.group", 1)
+    host.write("sys/fs/cgroup/jobs/a/memory.max", 32 << 30)
+    host.write("sys/fs/cgroup/jobs/a/memory.current", (32 << 30) - (free_mib << 20))
+    room = MemoryRoom.find(f"{host.root}/")
+    assert room is not None
+    assert not room.is_short()
+    assert room.is_short(256 << 20) == is_short
 
 
 def test_processes_that_are_hidden_are_no_limit(

@@ -30,7 +30,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("table", metavar="TABLE.csv", help="measured rows (no default)")
     shared.add_catalogue(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
-    parser.set_defaults(act=act)
+    parser.set_defaults(act=act, reads=shared.list_given, if_any=True)
 
 
 def act(options: argparse.Namespace) -> int:

@@ -40,7 +40,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         default=shared.DEFAULT_ENGINE,
         help=f"software whose overhead counts, or none (default: {shared.DEFAULT_ENGINE})",
     )
-    parser.set_defaults(act=act)
+    parser.set_defaults(act=act, reads=shared.list_given, if_any=True)
 
 
 def act(options: argparse.Namespace) -> int:

@@ -59,6 +59,12 @@ def add_catalogue(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def list_given(options: argparse.Namespace) -> list[str]:
+    """Files that the user names, which may come from anybody: they are read in bounds."""
+    named = (getattr(options, name, None) for name in ("config", "table", "trace"))
+    return [each for each in (*named, *options.catalogue) if each and Path(each).exists()]
+
+
 def add_numbers(parser: argparse.ArgumentParser, *entries: tuple[str, str]) -> None:
     """Flags that hold a number or a range."""
     for name, text in entries:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from fuelline.schema.plan.roofline import ModelPoints, Roofline
 
 _PRECISIONS = ("fp32", "bf16", "fp16")
+_MOST_SAVED_BYTES = 4 << 20
+"""Of a saved roofline, which has some kilobytes. Measuring takes the memory that it takes, and the
+user's model as well, so this command does not run bounded (cli/bounded.py)."""
 _DESCRIPTION = """\
 Measure this machine's device: math rate per precision, memory bandwidth, launch
 cost. With a model, every operator of it is placed under that roof: memory- or
@@ -202,7 +205,7 @@ def _read_saved(name: str) -> Roofline:
 
     path = home_folder() / "chips" / f"{name}.json"
     try:
-        return decode_json(read_given(path), Noun)
+        return decode_json(read_given(path, _MOST_SAVED_BYTES), Noun)
     except FileNotFoundError as error:
         known = (
             sorted(each.stem for each in path.parent.glob("*.json")) if path.parent.is_dir() else []

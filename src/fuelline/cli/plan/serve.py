@@ -61,7 +61,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     parser.add_argument("--explain", action="store_true", help="show the terms (default: off)")
     add_plot(parser)
-    parser.set_defaults(act=act)
+    parser.set_defaults(act=act, reads=shared.list_given, if_any=True)
 
 
 def _add_stream(parser: argparse.ArgumentParser) -> None:

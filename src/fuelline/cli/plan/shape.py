@@ -20,7 +20,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     shared.add_model(parser)
     parser.add_argument("--chip", help="one chip, such as h100 (no default)")
-    parser.set_defaults(act=act)
+    parser.set_defaults(act=act, reads=shared.list_given, if_any=True)
 
 
 def act(options: argparse.Namespace) -> int:

@@ -45,7 +45,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     _add_circumstances(parser)
     parser.add_argument("--explain", action="store_true", help="show the terms (default: off)")
     add_plot(parser)
-    parser.set_defaults(act=act)
+    parser.set_defaults(act=act, reads=shared.list_given, if_any=True)
 
 
 def _add_circumstances(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,8 @@
 """The terminal while we have it: keys one by one, a screen of our own, and all of it given back.
 
-Whatever ends us, but for SIGKILL, the terminal is as it was: signals that would kill us are noted
-and obeyed after it was given back; Ctrl-Z gives it back for as long as we are stopped.
+Whatever ends us, the terminal is as it was: signals that would kill us are noted and obeyed after
+it was given back; Ctrl-Z gives it back for as long as we are stopped. After SIGKILL or a crash the
+parent gives it back (`keep_terminal`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tty
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import TextIO
 
@@ -27,6 +29,27 @@ _ESCAPE_S = 0.05
 """An arrow key is an escape with more behind it; the key alone has nothing."""
 _KEY = re.compile(rb"\x1b[\[O][0-9;]*[@-~]|.", re.DOTALL)
 _NAMES = {b"\x1b[A": "up", b"\x1bOA": "up", b"\x1b[B": "down", b"\x1bOB": "down", _ESCAPE: "escape"}
+
+
+def keep_terminal(keys: TextIO, screen: TextIO) -> Callable[[], None] | None:
+    """For the parent of a process that may be killed while it has the terminal: how to undo that.
+
+    None if there is no terminal. Nothing is done to one that the process had not taken.
+    """
+    if not (keys.isatty() and screen.isatty()):
+        return None
+    fd, saved = keys.fileno(), termios.tcgetattr(keys.fileno())
+
+    def give_back() -> None:
+        try:
+            if termios.tcgetattr(fd) != saved:
+                termios.tcsetattr(fd, termios.TCSANOW, saved)
+                screen.write(_SHARED_SCREEN)
+                screen.flush()
+        except (OSError, termios.error):
+            pass  # it has gone
+
+    return give_back
 
 
 class Keyboard:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 LONGEST_S = 600
 """A report takes seconds; nobody's job should hang on one that hangs."""
-LEAST_ROOM_BYTES = 320 << 20
-"""Where the kernel ends a whole group at once a report is begun only with this much left: it takes
-100 to 200 MB (cli/bounded.py), and 64 stay free."""
+REPORT_BYTES = 256 << 20
+"""Where the kernel ends a whole group at once a report is begun only if as much can be taken and
+the reserve of record/headroom.py stays free: it takes 100 to 200 MB (cli/bounded.py)."""
 _LOOK_S = 0.005
 """How often a report is looked at there, as in cli/bounded.py."""
 _INTERRUPTED = 128 + signal.SIGINT
@@ -75,7 +75,7 @@ class Reporter:
 
     def finish(self) -> None:
         """Let it report; called with signals held back. Never raises, whatever becomes of it."""
-        if self._room is not None and self._room.count_left(LEAST_ROOM_BYTES) < LEAST_ROOM_BYTES:
+        if self._room is not None and self._room.is_short(REPORT_BYTES):
             self.stop()
             self._say(*_GIVEN_UP[_NO_ROOM])
             return

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from fuelline.cli.record.keyboard import Keyboard
+from fuelline.cli.record.keyboard import Keyboard, keep_terminal
 from fuelline.cli.understand.runs import find_running
 from fuelline.store.runs import find_run, name_run
 
@@ -59,7 +59,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="SECONDS",
         help="seconds between two looks, 0.2 to 60 (default: 1)",
     )
-    parser.set_defaults(act=act, reads=lambda options: [_choose(options)])
+    parser.set_defaults(
+        act=act,
+        reads=lambda options: [_choose(options)],
+        takes=lambda: keep_terminal(sys.stdin, sys.stdout),
+    )
 
 
 def _interval(word: str) -> float:

@@ -21,7 +21,7 @@ from fuelline.ingest.recording.excerpts import (
     has_too_many,
     state_excerpts,
 )
-from fuelline.ingest.recording.journal import read_journal
+from fuelline.ingest.recording.journal import MOST_BLINDS, read_journal
 from fuelline.ingest.recording.spool import LONGEST_NS, count_records, read_moments, read_spool
 from fuelline.ingest.recording.thinning import state_joined
 from fuelline.schema import wire
@@ -73,6 +73,19 @@ class Remains:
     source_lines: dict[str, str] = field(default_factory=dict)
     is_damaged: bool = False
     """Whether a file holds more than could be read of it, so that it must not be deleted."""
+    left_out: int = 0
+    """Blindspots beyond `MOST_BLINDS`."""
+    _noted: set[Blindspot] = field(default_factory=set)
+
+    def note(self, found: Blindspot | None) -> None:
+        """Add what files tell: every worker reports the same refusal, and once is enough."""
+        if found is None or found in self._noted:
+            return
+        if len(self._noted) == MOST_BLINDS:
+            self.left_out += 1
+            return
+        self._noted.add(found)
+        self.blindspots.append(found)
 
 
 class _ProcessNote(msgspec.Struct):
@@ -106,6 +119,8 @@ def gather(run_dir: Path, run: RunFacts | None = None) -> Remains:
     _gather_spools(paths, remains, within_ns)
     _gather_journal(run_dir, remains)
     remains.blindspots += find_failures(run_dir)
+    if remains.left_out:
+        remains.blindspots.append(unlisted_blindspots(remains.left_out))
     ended_ns = None if run is None else run.ended_ns
     if remains.excerpts is not None:
         remains.tables = fold_tables(remains.tables, remains.excerpts)
@@ -192,7 +207,7 @@ def _gather_spools(paths: list[Path], remains: Remains, within_ns: tuple[int, in
             raise
         except (InputError, OSError) as error:
             remains.is_damaged = True
-            remains.blindspots.append(unreadable_spool(path.name, error))
+            remains.note(unreadable_spool(path.name, error))
             continue
         if content is not None:
             events = content.events.filter(~pl.col("kind").is_in(_NOTES))
@@ -230,10 +245,10 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
             facts = decode_note(content.texts.get(second), LoaderFacts) or LoaderFacts()
             remains.loaders.append(msgspec.structs.replace(facts, pid=content.pid, loader_id=first))
         else:
-            _append_new(remains.blindspots, decode_note(content.texts.get(first), Blindspot))
+            remains.note(decode_note(content.texts.get(first), Blindspot))
     for number, what in ((content.dropped, "dropped"), (content.damaged, _DAMAGED)):
         if number:
-            remains.blindspots.append(lost_records(content.pid, number, what))
+            remains.note(lost_records(content.pid, number, what))
     remains.processes.append(
         ProcessFacts(
             pid=content.pid,
@@ -254,7 +269,7 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
 def _note_damage(path: Path, content: SpoolContent, remains: Remains) -> None:
     remains.is_damaged |= bool(content.damaged) or content.is_cut
     if content.is_cut:
-        remains.blindspots.append(cut_spool(path))
+        remains.note(cut_spool(path))
 
 
 def unreadable_spool(name: str, error: Exception) -> Blindspot:
@@ -311,12 +326,6 @@ def decode_note(text: str | None, kind: type[Any]) -> Any:
         return None
 
 
-def _append_new(blindspots: list[Blindspot], found: Blindspot | None) -> None:
-    """Every worker reports the same refusal; once is enough."""
-    if found is not None and found not in blindspots:
-        blindspots.append(found)
-
-
 def _gather_journal(run_dir: Path, remains: Remains) -> None:
     journal = read_journal(run_dir)
     if not journal.has_rows:
@@ -337,9 +346,18 @@ def _gather_journal(run_dir: Path, remains: Remains) -> None:
     remains.limits = journal.limits
     remains.devices = list(journal.devices.values())
     for blind in journal.blinds:
-        spot = Blindspot(what=blind.what, why=blind.why, forbids=blind.forbids)
-        _append_new(remains.blindspots, spot)
+        remains.note(Blindspot(what=blind.what, why=blind.why, forbids=blind.forbids))
+    remains.left_out += journal.blinds_left_out
     remains.blindspots += state_joined(journal.tables.values())
+
+
+def unlisted_blindspots(number: int) -> Blindspot:
+    """What those cost that are not listed one by one."""
+    return Blindspot(
+        what=f"{number:,} more things that the run's files say could not be seen",
+        why=f"no recorder tells more than {MOST_BLINDS:,}: the files are damaged or made up",
+        forbids="calling this recording complete",
+    )
 
 
 def impossible_rows(name: str, number: int) -> Blindspot:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 1024 * 1024
 """Read at a time: 30,000 rows, which take 10 MB as Python objects."""
+MOST_BLINDS = 1_000
+"""That a run's files tell, each counted once: a job of a thousand ranks tells some dozens. 8 MB of
+a journal can hold 200,000."""
 _ROW_TABLES: dict[type[msgspec.Struct], str] = {
     samples.ThreadState: "states",
     samples.Place: "places",
@@ -60,7 +63,10 @@ class Journal:
     limits: list[samples.Limits] = field(default_factory=list)
     devices: dict[str, samples.DeviceSeen] = field(default_factory=dict)
     """The last word on each."""
-    blinds: list[samples.Blind] = field(default_factory=list)
+    blinds: dict[samples.Blind, None] = field(default_factory=dict)
+    """Each once: they are told by those that cannot tell what was told."""
+    blinds_left_out: int = 0
+    """How many came when there were `MOST_BLINDS` already."""
 
     def add(self, rows: Sequence[samples.Row]) -> None:
         """Take more rows."""
@@ -78,9 +84,11 @@ class Journal:
             self.lines[f"{line.file}:{line.line}"] = line.text
         self.limits += by_kind.get(samples.Limits, ())
         self.devices |= {row.device: row for row in by_kind.get(samples.DeviceSeen, ())}
-        # Told once, and by those that cannot tell what was told: a set of them is small.
-        told = dict.fromkeys([*self.blinds, *by_kind.get(samples.Blind, ())])
-        self.blinds = list(told)
+        for blind in by_kind.get(samples.Blind, ()):
+            if len(self.blinds) < MOST_BLINDS:
+                self.blinds[blind] = None
+            else:
+                self.blinds_left_out += blind not in self.blinds
 
     def _add(self, name: str, cells: list[tuple[Any, ...]]) -> None:
         if not cells:

@@ -57,6 +57,8 @@ _TWO_MATRICES = (
 )
 """Model types without a gate in the feed-forward layer."""
 _NESTED = ("text_config", "llm_config", "language_config")
+MOST_CONFIG_BYTES = 4 << 20
+"""Of a config.json: a hundred times the largest public ones, which list labels."""
 _MOST = 1_000_000
 _PLAUSIBLE = {"hidden": 1_000_000, "layers": 10_000, "heads": 100_000, "vocab": 10_000_000}
 
@@ -114,7 +116,7 @@ def _from_toml(path: Path) -> Loaded:
 def read_config(path: Path) -> Loaded:
     """A `config.json`."""
     try:
-        config = json.loads(read_given(path))
+        config = json.loads(read_given(path, MOST_CONFIG_BYTES))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}. Check the path.") from error
     except (ValueError, RecursionError) as error:

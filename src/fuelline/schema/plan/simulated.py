@@ -11,7 +11,7 @@ from msgspec import Struct
 from fuelline.schema.plan.estimates import Parallelism  # noqa: TC001 - msgspec resolves it at run time
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, gc=False):
     """One question to a service."""
 
     arrival_s: float

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.plan.simulation import Arrivals, Lengths, draw_requests, read_requests
+from fuelline.plan.simulation import Arrivals, Lengths, draw_requests, read_requests, trace
 from fuelline.plan.simulation.arrivals import draw_underway
 from fuelline.schema.errors import InputError
 
@@ -86,6 +86,8 @@ def test_public_traces_are_read_in_their_order_of_arrival(tmp_path: Path, name: 
         ("arrival_s,prompt,output\n1,2,3,4\n", "more cells"),
         ('{"timestamp": 1\n', "line 1"),
         ("arrival_s,prompt,output\n", "no requests"),
+        ("arrival_s,prompt,output\n1,2," + "9" * (1 << 20), "line 2 .* 1048576 characters"),
+        ("arrival_s,prompt,output\n1,2," + "9" * (1 << 18), "field larger"),
         ("", "no requests"),
     ],
 )
@@ -93,6 +95,28 @@ def test_a_broken_trace_is_refused_with_its_line(tmp_path: Path, content: str, s
     path = tmp_path / "trace.csv"
     path.write_text(content)
     with pytest.raises(InputError, match=said):
+        read_requests(path)
+
+
+def test_a_trace_of_too_many_requests_is_told_the_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "MOST_REQUESTS", 2)
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,prompt,output\n1,2,3\n2,2,3\n")
+    assert len(read_requests(path)) == 2
+    path.write_text("arrival_s,prompt,output\n1,2,3\n2,2,3\n3,2,3\n")
+    with pytest.raises(InputError, match="more than 2 lines"):
+        read_requests(path)
+
+
+def test_a_trace_of_too_many_bytes_is_told_the_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace, "MOST_BYTES", 1 << 20)
+    path = tmp_path / "trace.csv"
+    path.write_bytes(b"\n" * ((1 << 20) + 1))
+    with pytest.raises(InputError, match="more than 1 MiB"):
         read_requests(path)
 
 
