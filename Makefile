@@ -22,7 +22,7 @@ test-quick: $(VENV)/.dev
 
 # The quick tests only: lines that run in processes of their own are counted as not covered.
 coverage: $(VENV)/.dev
-	$(BIN)/pytest -q -n 2 --cov --cov-report= $(QUICK)
+	$(BIN)/pytest -q -n 2 --cov --cov-report= -m "not interrupts" $(QUICK)
 	$(BIN)/python tests/coverage_by_room.py
 
 # A wheel, as it is published, and not the source tree: a build under 3.10 would remove what it cannot build there.
