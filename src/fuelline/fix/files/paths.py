@@ -35,7 +35,7 @@ __all__ = ["install"]
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _NOT_SERVED = _WRITING | os.O_DIRECTORY | os.O_PATH | os.O_DIRECT
-_WRITING_MODES = frozenset("wax+")
+_MODE_LETTERS, _WRITING_LETTERS = frozenset("rwax+bt"), frozenset("wax+")
 
 
 class PathServer(Protocol):
@@ -114,34 +114,29 @@ class PathLayer:
 
     def _find(self, path: Any) -> tuple[str, PathServer] | None:
         """The absolute path and who serves it; None if the original is to be asked."""
-        found = self._locate(path)
-        return None if found is None or self._changed.has(found[0]) else found
-
-    def _locate(self, path: Any) -> tuple[str, PathServer] | None:
-        """The same, whoever changed it; None unless it is a plain path below a root."""
-        if type(path) is not str:
-            if isinstance(path, int):
-                return None
-            try:
-                path = os.fsdecode(path)
-            except (TypeError, UnicodeError):
-                return None  # the original knows how to complain
-        full = path if path[:1] == "/" else _below_here(path)
-        if "//" in full or "/." in full:
-            full = _normalise(full)
-        if not full.startswith(self._prefixes):
-            full = full.rstrip("/")
-            if full not in self._roots:
-                return None
+        full = _make_absolute(path)
+        known = full.rstrip("/")
+        if not full.startswith(self._prefixes) and known not in self._roots:
+            return None
+        if self._changed.has(known):
+            return None
         for root, server in self._servers:
-            if full.startswith(root) and full[len(root) : len(root) + 1] in ("", "/"):
-                return full.rstrip("/"), server
+            if known.startswith(root) and known[len(root) : len(root) + 1] in ("", "/"):
+                if full != known and not _is_served_folder(server, known):
+                    return None  # the original knows how to complain
+                return known, server
         return None
 
     def _noting(self, *changed: tuple[Any, int | None]) -> contextlib.AbstractContextManager[None]:
         """Whoever changes these paths (and the folders that they are relative to) does it here."""
-        found = [self._locate(_in_folder(path, folder)) for path, folder in changed]
-        return self._changed.noting([each[0] for each in found if each is not None])
+        noted: list[str] = []
+        for path, folder in changed:
+            full = _make_absolute(_in_folder(path, folder)).rstrip("/")
+            if full.startswith(self._prefixes) or full in self._roots:
+                noted.append(full)
+            elif full:
+                noted += [root for root in self._roots if root.startswith(f"{full}/")]
+        return self._changed.noting(noted)
 
     def replace_opening(self) -> None:
         """`open`, `io.open` and `os.open`."""
@@ -165,7 +160,7 @@ class PathLayer:
             closefd: bool = True,  # noqa: FBT001, FBT002 - as the original has it
             opener: Callable[[str, int], int] | None = None,
         ) -> Any:
-            if type(mode) is str and _WRITING_MODES & {*mode}:
+            if opener is None and type(mode) is str and _may_write(mode):
                 with self._noting((file, None)):
                     return plain_open(
                         file, mode, buffering, encoding, errors, newline, closefd, opener
@@ -325,6 +320,29 @@ class PathLayer:
         return scandir
 
 
+def _may_write(mode: str) -> bool:
+    """Not if it is refused for a letter that no mode has, before anything is opened."""
+    return not _WRITING_LETTERS.isdisjoint(mode) and _MODE_LETTERS.issuperset(mode)
+
+
+def _make_absolute(path: Any) -> str:
+    """Without `.` and `..`; nothing if it is no path, or cannot be known."""
+    if type(path) is not str:
+        if isinstance(path, int):
+            return ""
+        try:
+            path = os.fsdecode(path)
+        except (TypeError, UnicodeError):
+            return ""
+    full = path if path[:1] == "/" else _below_here(path)
+    return _normalise(full) if "//" in full or "/." in full else full
+
+
+def _is_served_folder(server: PathServer, path: str) -> bool:
+    status = server.status(path)
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
 def _below_here(path: str) -> str:
     """Absolute; nothing where there is no current folder any more."""
     try:
@@ -336,7 +354,8 @@ def _below_here(path: str) -> str:
 def _normalise(path: str) -> str:
     """An absolute path without `.` and `..`; nothing where a `..` does not follow a folder.
 
-    Behind a link `..` is the folder above what the link points to. 3 us for each `..`.
+    A `/` at its end stays: it says that this is a folder. Behind a link `..` is the folder above
+    what the link points to. 3 us for each `..`.
     """
     parts: list[str] = []
     for part in path.split("/"):
@@ -346,7 +365,8 @@ def _normalise(path: str) -> str:
             del parts[-1:]
         elif part not in ("", "."):
             parts.append(part)
-    return "/" + "/".join(parts)
+    end = "/" if parts and path.endswith(("/", "/.", "/..")) else ""
+    return "/" + "/".join(parts) + end
 
 
 def _is_folder(path: str) -> bool:
