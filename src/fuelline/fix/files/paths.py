@@ -3,7 +3,8 @@
 Replaced: `open` and `io.open`, `os.open`, and for packs `os.stat`, `os.lstat`, `os.access`,
 `os.scandir` and `os.listdir`, on which `os.path`, `os.walk`, `glob`, `pathlib`, Pillow and numpy
 build. `os.open` gives real descriptors, and so do file objects when they are asked for one.
-Functions that change files do what they did; what they changed is not served any more.
+Functions that change files do what they did, those of libraries that write in C as well
+(`C_WRITERS`); what they changed is not served any more.
 Whatever is not served, or not asked for by a plain path, goes on to the original with the same
 arguments, and errors are those of the original. Nothing is kept per thread; forked children share
 only what may be shared. Standard library only.
@@ -56,6 +57,16 @@ class PathServer(Protocol):
 
 C_READERS = {"cv2": "imread"}
 """Functions that open a path in C, by module: they get `/proc/self/fd/N` instead."""
+C_WRITERS = {
+    "cv2": ("imwrite", 0, "filename"),
+    "safetensors": ("serialize_file", 1, "filename"),
+    "soundfile": ("write", 0, "file"),
+    "torch.jit": ("save", 1, "f"),
+    "torch.serialization": ("save", 1, "f"),
+    "torchvision.io.image": ("write_file", 0, "filename"),
+}
+"""Functions that write to a path in C, by the module from which others import them (`torch.save` is
+that of `torch.serialization`): which argument the path is, by position and by name."""
 
 
 CHANGING: dict[str, tuple[tuple[str, str], ...]] = {
@@ -89,8 +100,8 @@ def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None
     layer.replace_changing()
     if has_pack:
         layer.replace_asking()
-    for module, function in C_READERS.items():
-        watch(module, partial(layer.replace_reader, module, function))
+    for module in {*C_READERS, *C_WRITERS}:
+        watch(module, partial(layer.replace_in_c, module))
 
 
 def _open_cache(wanted: dict[str, Any]) -> LocalCache:
@@ -248,8 +259,14 @@ class PathLayer:
                 setattr(accessor, name, staticmethod(getattr(os, name)))
             accessor.open = staticmethod(io.open)
 
-    def replace_reader(self, module: str, function: str) -> None:
-        """One of `C_READERS`, now that its module is there."""
+    def replace_in_c(self, module: str) -> None:
+        """Those of `C_READERS` and `C_WRITERS`, now that their module is there."""
+        if module in C_READERS:
+            self._replace_reader(module, C_READERS[module])
+        if module in C_WRITERS:
+            self._replace_writer(module, *C_WRITERS[module])
+
+    def _replace_reader(self, module: str, function: str) -> None:
         owner = sys.modules[module]
         plain = getattr(owner, function)
 
@@ -265,6 +282,19 @@ class PathLayer:
                 os.close(descriptor)
 
         setattr(owner, function, read)
+
+    def _replace_writer(self, module: str, function: str, position: int, name: str) -> None:
+        owner = sys.modules[module]
+        plain = getattr(owner, function)
+
+        @wraps(plain)
+        def write(*args: Any, **kwargs: Any) -> Any:
+            path = args[position] if position < len(args) else kwargs.get(name)
+            with self._noting((path, None)):
+                pass  # it stays noted even if writing fails: half of it may be on the disk
+            return plain(*args, **kwargs)
+
+        setattr(owner, function, write)
 
     def _status(self, plain: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
         @wraps(plain)

@@ -133,6 +133,74 @@ os.waitpid(child, 0)
     assert {*run(job, source, plan)} == expected
 
 
+IN_C = """
+import _io  # whose `open` is none of those that are replaced
+
+def {name}(*args, **kwargs):
+    with _io.open([*args, *kwargs.values()][{position}], "w") as file:
+        file.write("new")
+    if kwargs.get("fails") or "fails" in args:
+        raise RuntimeError("disk full")
+"""
+WRITES = {
+    "cv2": "import cv2; cv2.imwrite({path}, 0)",
+    "by name": "import cv2; cv2.imwrite(filename={path}, img=0)",
+    "safetensors": "import safetensors.torch as save; save.save_file(0, {path})",
+    "torchvision": "from torchvision.io import image; image.write_file({path}, 0)",
+    "failing": "import cv2\ntry: cv2.imwrite({path}, 'fails')\nexcept RuntimeError: pass",
+}
+
+
+@pytest.fixture
+def libraries(tmp_path: Path) -> Path:
+    """Stand-ins for those that are not installed here, with the arguments that theirs have."""
+    contents = {
+        "cv2.py": IN_C.format(name="imwrite", position=0) + "imread = imwrite\n",
+        "safetensors/__init__.py": IN_C.format(name="serialize_file", position=1),
+        "safetensors/torch.py": "from safetensors import serialize_file\n"
+        "def save_file(tensors, filename): serialize_file(tensors, filename, metadata=None)\n",
+        "torchvision/io/image.py": IN_C.format(name="write_file", position=0),
+    }
+    for name, content in contents.items():
+        path = tmp_path / "libraries" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return tmp_path / "libraries"
+
+
+@pytest.mark.parametrize("path", ["'a/b/file'", "pathlib.Path('a/b/file').absolute()"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_job_reads_what_a_library_wrote_in_c(
+    source: Path, plan: dict[str, Any], libraries: Path, write: str, path: str
+) -> None:
+    spoil(source, "file")
+    job = f"sys.path.append({str(libraries)!r})\nopen('a/b/file').read()\n"
+    job += WRITES[write].format(path=path) + "\nprint(open('a/b/file').read(), open('file').read())"
+    assert run(job, source, plan) == ["new file"]
+
+
+@pytest.mark.torch
+def test_a_job_loads_what_torch_saved(source: Path, plan: dict[str, Any]) -> None:
+    """torch writes in C++ and reads by `open`."""
+    job = """
+import io, torch
+from torch import save
+from torch.serialization import save as same
+for number, act in enumerate((torch.save, save, same)):
+    act(torch.full((3,), number), 'a/b/file')
+    print(torch.load('a/b/file').tolist())
+torch.save(torch.ones(1), f=pathlib.Path('a/b/two'))
+print(torch.load('a/b/two').tolist(), torch.load('a/b/two', mmap=True).tolist())
+held = io.BytesIO()
+torch.save(torch.ones(2), held)
+torch.jit.save(torch.jit.script(torch.nn.Identity()), 'a/file')
+print(len(held.getvalue()) > 0, open('a/file', 'rb').read(2), open('file').read())
+"""
+    spoil(source, "file")
+    expected = ["[0, 0, 0]", "[1, 1, 1]", "[2, 2, 2]", "[1.0] [1.0]", "True b'PK' file"]
+    assert run(job, source, plan) == expected
+
+
 @pytest.mark.parametrize(
     "change",
     ["os.remove('a/b/file')", "os.unlink(path='a/b/file')", "pathlib.Path('a/b/file').unlink()"],
