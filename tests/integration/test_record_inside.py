@@ -99,7 +99,7 @@ def test_the_block_and_its_workers_are_recorded() -> None:
     assert waits.height == STEPS + 1
     assert fetches["samples"].sum() == 2 * STEPS
     assert os.getpid() not in fetches["pid"].to_list()
-    assert run.tables["optimizer_steps"].height == STEPS
+    assert run.tables["step_ends"].height == STEPS
     assert run.diagnose().steps.count >= STEPS - 2
     assert run.facts.exit_code == 0
     # A block of a tenth of a second may be over before the observer has seen anything.
@@ -172,7 +172,7 @@ def test_it_can_be_done_again_with_a_loader_that_lives_on() -> None:
     assert first.path != second.path
     assert first.tables["fetches"].height == STEPS
     assert second.tables["waits"].height == STEPS + 1
-    assert second.tables["waits"]["loader_id"].unique().to_list() == [1]
+    assert second.tables["waits"]["source_id"].unique().to_list() == [1]
     assert second.tables["fetches"].height == 0
     assert "a process that ran before fuelline.record() was called" in name_blindspots(second)
 

@@ -94,7 +94,7 @@ class _ProcessNote(msgspec.Struct):
     threads: int | None = None
 
 
-_NOTES = (wire.Kind.PROCESS, wire.Kind.LOADER, wire.Kind.BLINDSPOT, wire.Kind.RANK)
+_NOTES = (wire.Kind.PROCESS, wire.Kind.SOURCE, wire.Kind.BLINDSPOT, wire.Kind.RANK)
 """Records that are facts about a process, not something that took time."""
 
 
@@ -241,7 +241,7 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
             note = decode_note(content.texts.get(first), _ProcessNote) or note
         elif kind == wire.Kind.RANK:
             rank = first, second
-        elif kind == wire.Kind.LOADER:
+        elif kind == wire.Kind.SOURCE:
             facts = decode_note(content.texts.get(second), LoaderFacts) or LoaderFacts()
             remains.loaders.append(msgspec.structs.replace(facts, pid=content.pid, loader_id=first))
         else:

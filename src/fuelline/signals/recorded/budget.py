@@ -131,7 +131,7 @@ def measure_steps(timeline: Timeline, trainer: Trainer, segments: StepSegments) 
 def training_batches(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
     """Batches that a training loader delivered, whoever took them."""
     taken = events.batches(timeline, (pl.col("pid") == trainer.pid) & events.has_succeeded())
-    return taken.filter(pl.col("loader_id").is_in(trainer.train_loaders))
+    return taken.filter(pl.col("source_id").is_in(trainer.train_sources))
 
 
 _WAITS = ("input", "epoch start")

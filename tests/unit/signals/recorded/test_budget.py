@@ -68,7 +68,7 @@ def test_samples_of_the_loop_that_wait_for_the_device_count_as_sync() -> None:
 
 
 def test_parts_come_in_the_order_of_a_step() -> None:
-    lane = looping_job().add(Kind.SAVE, 50, 1)
+    lane = looping_job().add(Kind.PAUSE, 50, 1)
     facts = facts_of(make_timeline(lane, states=[WATCHED]))
     assert [entry.part for entry in facts.budget] == [
         "input",

@@ -33,15 +33,15 @@ UNREACHED = (
     "telling what these workers spend their time on: reading, transforming, handing over",
 )
 
-_NEXT, _ITER = int(Kind.NEXT), int(Kind.ITER)
-_LOADER, _WORKER = int(Kind.LOADER), int(Kind.WORKER)
-_GRAD, _END, _ERROR = int(Flag.GRAD), int(Flag.END), int(Flag.ERROR)
+_WAIT_KIND, _START_KIND = int(Kind.WAIT), int(Kind.SOURCE_START)
+_SOURCE_KIND, _WORKER_KIND = int(Kind.SOURCE), int(Kind.WORKER)
+_TRAINING, _END, _ERROR = int(Flag.TRAINING), int(Flag.END), int(Flag.ERROR)
 _WAIT, _COMPUTE, _OUTSIDE = int(Phase.WAIT), int(Phase.COMPUTE), int(Phase.OUTSIDE)
-_EVAL_WAIT, _EVAL, _BUILDING = int(Phase.EVAL_WAIT), int(Phase.EVAL), int(Phase.ITER)
+_EVAL_WAIT, _EVAL, _STARTING = int(Phase.EVAL_WAIT), int(Phase.EVAL), int(Phase.SOURCE_START)
 
 _IN_NEXT = frozenset((_WAIT, _EVAL_WAIT))
-_TRAINING = _WAIT, _COMPUTE, tail(_NEXT, _GRAD)
-_EVALUATING = _EVAL_WAIT, _EVAL, tail(_NEXT)
+_TRAINING_WAY = _WAIT, _COMPUTE, tail(_WAIT_KIND, _TRAINING)
+_EVALUATING_WAY = _EVAL_WAIT, _EVAL, tail(_WAIT_KIND)
 """Phases in and after a call, and how its record ends."""
 
 _is_grad_enabled = torch.is_grad_enabled
@@ -149,12 +149,14 @@ class _Book:
         return _Note(loader_id, batch_size if type(batch_size) is int else None)
 
     def _tell(self, loader_id: int, settings: str) -> None:
-        self._guest.append(_LOADER, monotonic_ns(), 0, loader_id, self._guest.spool.text(settings))
+        self._guest.append(
+            _SOURCE_KIND, monotonic_ns(), 0, loader_id, self._guest.spool.text(settings)
+        )
 
     def _tell_workers(self, loader_id: int, iterator: Any) -> None:
         now_ns = monotonic_ns()
         for worker_id, process in enumerate(vars(iterator).get("_workers", ())):
-            self._guest.append(_WORKER, now_ns, 0, loader_id, worker_id, process.pid or 0)
+            self._guest.append(_WORKER_KIND, now_ns, 0, loader_id, worker_id, process.pid or 0)
 
 
 class Build(Hook):
@@ -175,7 +177,7 @@ class Build(Hook):
             is_inner = True
         if is_inner or _workers._worker_info is not None:
             return None
-        before = guest.enter(_BUILDING)
+        before = guest.enter(_STARTING)
         guest.waiting.add(ident)  # a resumed loader takes the batches that it skips from itself
         return args[0], ident, before, monotonic_ns()
 
@@ -188,7 +190,7 @@ class Build(Hook):
             self.guest.enter(before)
         if error is None:
             note = self._book.enter(loader, result)
-            self.guest.append(_ITER, start_ns, dur_ns, note.loader_id)
+            self.guest.append(_START_KIND, start_ns, dur_ns, note.loader_id)
 
     def withdraw(self) -> None:
         """This thread builds no iterator."""
@@ -210,7 +212,7 @@ class Take(QuickHook):
         """The callable to put in the original's place."""
         thorough = super().wrap(original)
         counts = "_num_yielded", "_tasks_outstanding"
-        sight = NOTE, *counts, _is_grad_enabled, look, _TRAINING, _EVALUATING
+        sight = NOTE, *counts, _is_grad_enabled, look, _TRAINING_WAY, _EVALUATING_WAY
         quick = self.quicken(original, thorough, sight=sight)
         if quick is None:
             return thorough
@@ -259,7 +261,7 @@ class Take(QuickHook):
         guest = self.guest
         guest.waiting.discard(ident)
         self.leave(ident)
-        flags = _GRAD if is_training else 0
+        flags = _TRAINING if is_training else 0
         if error is None:
             samples, size_bytes = measure(result, note.batch_size)
             vars(iterator)[NOTE] = _learn(note, iterator, samples)
@@ -269,8 +271,8 @@ class Take(QuickHook):
             flags |= _END if isinstance(error, StopIteration) else _ERROR
             guest.enter(_OUTSIDE)
         guest.append(
-            _NEXT, start_ns, now_ns - start_ns, note[0], samples, size_bytes, used_ns, position,
-            flags,
+            _WAIT_KIND, start_ns, now_ns - start_ns, note[0], samples, size_bytes, used_ns,
+            position, flags,
         )  # fmt: skip
 
     def withdraw(self) -> None:

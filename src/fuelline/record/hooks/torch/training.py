@@ -28,8 +28,8 @@ __all__ = ["install"]
 FIRST_COUNT = 5
 """The graph is counted at the first thorough call after as many, then after ten times as many."""
 
-_BACKWARD_KIND, _OPTIMIZER_KIND = int(Kind.BACKWARD), int(Kind.OPTIMIZER)
-_BACKWARD_TAIL, _OPTIMIZER_TAIL = tail(_BACKWARD_KIND), tail(_OPTIMIZER_KIND)
+_BACKWARD_KIND, _STEP_KIND = int(Kind.BACKWARD), int(Kind.STEP)
+_BACKWARD_TAIL, _STEP_TAIL = tail(_BACKWARD_KIND), tail(_STEP_KIND)
 _ERROR = int(Flag.ERROR)
 
 _running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
@@ -132,12 +132,12 @@ class OptimizerStep(Hook):
             if is_tracing() or not self.is_on:
                 return
             try:
-                is_time = mark(entries, optimizer, _OPTIMIZER_TAIL)
+                is_time = mark(entries, optimizer, _STEP_TAIL)
                 if is_time:
                     guest.spool.write_buffered()
                 elif is_time is None:
                     number = self._optimizers.find(optimizer) or self._optimizers.add(optimizer)
-                    guest.append(_OPTIMIZER_KIND, monotonic_ns(), 0, number)
+                    guest.append(_STEP_KIND, monotonic_ns(), 0, number)
             except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
 
