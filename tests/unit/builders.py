@@ -158,7 +158,7 @@ def first_trainer(timeline: Timeline) -> Trainer | None:
 
 
 def judge(timeline: Timeline) -> tuple[Trainer, StepSegments]:
-    """The trainer and its tiles, which the story must have."""
+    """The trainer and its segments, which the story must have."""
     trainer = first_trainer(timeline)
     assert trainer is not None
     segments = cut_segments(timeline, trainer)

@@ -1,4 +1,4 @@
-"""Tiles cover the window without gap or overlap, and every gap gets the right name."""
+"""Segments cover the window without gap or overlap, and every gap gets the right name."""
 
 import polars as pl
 import pytest
@@ -18,7 +18,7 @@ from tests.unit.builders import (
     spent_ms,
 )
 
-TILED = [
+KINDS = [
     Kind.WAIT,
     Kind.SOURCE_START,
     Kind.COPY,
@@ -32,7 +32,7 @@ TILED = [
     Kind.COLLECTIVE,
 ]
 EVENT = st.tuples(
-    st.sampled_from(TILED),
+    st.sampled_from(KINDS),
     st.integers(0, 300),  # start: small, so that events nest, overlap and touch
     st.integers(0, 60),  # duration
     st.integers(1, 2),  # loader or optimizer id

@@ -195,9 +195,9 @@ def _parts_before(collectives_ns: pl.Series, segments: StepSegments) -> dict[str
         segments.pieces.filter(~pl.col("part").is_in(_WAITING_PARTS))
         .sort("start_ns")
         .join_asof(
-            ends.alias("meeting_ns").to_frame().with_columns(pl.col("meeting_ns").alias("ends_ns")),
+            ends.alias("entered_ns").to_frame().with_columns(ends_ns=pl.col("entered_ns")),
             left_on="start_ns",
-            right_on="meeting_ns",
+            right_on="entered_ns",
             strategy="forward",
         )
         .filter(pl.col("ends_ns").is_in(wanted.implode()))
