@@ -35,7 +35,10 @@ _CLEARLY_BOUND = 0.5
 compute of the trainer and the waits for its workers are loosely related for other reasons."""
 _DOUBT = 3.0
 """Standard errors: a slope that is farther below zero is no chance."""
-_STEP_HOOKS = ("hook loader wait", "hook backward", "hook optimizer step")
+_STEP_HOOKS = (
+    *("hook loader wait", "hook backward", "hook optimizer step"),
+    *("hooks loader", "hooks training"),
+)
 """Blindspots after which the time between events cannot be told: one of them may be missing."""
 
 

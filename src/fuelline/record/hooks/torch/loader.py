@@ -14,14 +14,16 @@ from time import monotonic_ns, thread_time_ns
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import dataloader
+from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.batches import look, measure
 from fuelline.record.hooks.torch.settings import describe, describe_iterator, is_spawned
+from fuelline.schema.seams import find_missing
 from fuelline.schema.wire import Flag, Kind, Phase, tail
 
 __all__ = ["install", "install_stateful"]
@@ -32,6 +34,8 @@ UNREACHED = (
     "fuelline.record() reaches processes that are forked; `fuelline run` would reach these, too",
     "telling what these workers spend their time on: reading, transforming, handing over",
 )
+
+UNDETAILED = "knowing each loader's settings and workers, and the sizes of batches for little"
 
 _WAIT_KIND, _START_KIND = int(Kind.WAIT), int(Kind.SOURCE_START)
 _SOURCE_KIND, _WORKER_KIND = int(Kind.SOURCE), int(Kind.WORKER)
@@ -45,7 +49,10 @@ _EVALUATING_WAY = _EVAL_WAIT, _EVAL, tail(_WAIT_KIND)
 """Phases in and after a call, and how its record ends."""
 
 _is_grad_enabled = torch.is_grad_enabled
-_workers = dataloader._utils.worker
+_BaseIterator, _NUM_YIELDED = seam.BaseIterator, seam.NUM_YIELDED
+_MAP = seam.DatasetKind.Map
+_DATASET_KIND, _COLLATE = seam.DATASET_KIND, seam.COLLATE
+_NUM_WORKERS, _PREFETCH = seam.NUM_WORKERS, seam.PREFETCH
 
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
@@ -54,10 +61,11 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     build, take = Build(guest, book), Take(guest, book)
     guest.build = build
     patches.on_undo(book.forget)
-    owner = dataloader.DataLoader
-    patches.replace(owner, "__iter__", build.wrap(owner.__iter__))
-    owner = dataloader._BaseDataLoaderIter
-    patches.replace(owner, "__next__", take.wrap(owner.__next__))
+    patches.replace(DataLoader, "__iter__", build.wrap(DataLoader.__iter__))
+    patches.replace(_BaseIterator, "__next__", take.wrap(_BaseIterator.__next__))
+    missing = find_missing(seam.DETAILS.values())
+    if missing:
+        guest.report_blindspot("details of loaders", missing, UNDETAILED)
     return [build, take]
 
 
@@ -90,7 +98,7 @@ class _Book:
 
     def enter(self, loader: Any, iterator: Any) -> _Note:
         """Note the loader on an iterator that it has built or reset."""
-        if not issubclass(type(iterator), dataloader._BaseDataLoaderIter):
+        if not issubclass(type(iterator), _BaseIterator):
             return self._enter_hiding(loader)
         note: _Note | None = vars(iterator).get(NOTE)
         if note is None:
@@ -111,7 +119,7 @@ class _Book:
 
     def enter_nameless(self, iterator: Any) -> _Note:
         """Note an iterator that was built around `DataLoader.__iter__`."""
-        loader = self._find_hiding(vars(iterator).get("_dataset"))
+        loader = self._find_hiding(vars(iterator).get(seam.DATASET))
         if loader is not None:
             return self.enter(loader, iterator)
         note = _Note(self._loaders.add_nameless(), None)
@@ -155,7 +163,7 @@ class _Book:
 
     def _tell_workers(self, loader_id: int, iterator: Any) -> None:
         now_ns = monotonic_ns()
-        for worker_id, process in enumerate(vars(iterator).get("_workers", ())):
+        for worker_id, process in enumerate(vars(iterator).get(seam.WORKERS, ())):
             self._guest.append(_WORKER_KIND, now_ns, 0, loader_id, worker_id, process.pid or 0)
 
 
@@ -175,7 +183,7 @@ class Build(Hook):
         is_inner = ident in guest.waiting or ident in guest.fetching
         if ident == guest.trainer and guest.spool.held.phase in _IN_NEXT:
             is_inner = True
-        if is_inner or _workers._worker_info is not None:
+        if is_inner or get_worker_info() is not None:
             return None
         before = guest.enter(_STARTING)
         guest.waiting.add(ident)  # a resumed loader takes the batches that it skips from itself
@@ -211,7 +219,7 @@ class Take(QuickHook):
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
         thorough = super().wrap(original)
-        counts = "_num_yielded", "_tasks_outstanding"
+        counts = _NUM_YIELDED, seam.OUTSTANDING
         sight = NOTE, *counts, _is_grad_enabled, look, _TRAINING_WAY, _EVALUATING_WAY
         quick = self.quicken(original, thorough, sight=sight)
         if quick is None:
@@ -238,7 +246,7 @@ class Take(QuickHook):
             return None
         iterator = args[0]
         note = iterator.__dict__.get(NOTE) or self._book.enter_nameless(iterator)
-        is_training, position = _is_grad_enabled(), iterator._num_yielded
+        is_training, position = _is_grad_enabled(), getattr(iterator, _NUM_YIELDED)
         guest.enter(_WAIT if is_training else _EVAL_WAIT)
         guest.waiting.add(ident)
         if ident == guest.trainer:
@@ -247,7 +255,7 @@ class Take(QuickHook):
 
     def _is_first(self) -> bool:
         """Whether a thread that is not the trainer counts; makes it the trainer if none is."""
-        if _workers._worker_info is not None:
+        if get_worker_info() is not None:
             return False
         if not self.guest.trainer:
             self.guest.appoint()
@@ -288,9 +296,9 @@ def _learn(note: _Note, iterator: Any, samples: int) -> _Note:
     own = vars(iterator)
     # Each worker that reads a stream ends with a smaller batch of its own, and a collate function
     # of the job's may leave samples out.
-    is_map = own.get("_dataset_kind") == dataloader._DatasetKind.Map
-    is_default = own.get("_collate_fn") is dataloader._utils.collate.default_collate
+    is_map = own.get(_DATASET_KIND) == _MAP
+    is_default = own.get(_COLLATE) is default_collate
     enough = sys.maxsize
     if is_map and is_default and samples == note.batch_size:
-        enough = own.get("_num_workers", 0) * own.get("_prefetch_factor", 0) or samples
+        enough = own.get(_NUM_WORKERS, 0) * own.get(_PREFETCH, 0) or samples
     return note if enough == note.enough else note._replace(enough=enough)

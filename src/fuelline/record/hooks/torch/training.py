@@ -18,9 +18,11 @@ import torch
 from torch.optim import optimizer as optimizers
 
 from fuelline.record.hooks.guest import Guest
-from fuelline.record.hooks.hook import Hook, QuickHook, is_tracing
+from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.torch import seam
+from fuelline.record.hooks.torch.seam import is_tracing
 from fuelline.schema.wire import Flag, Kind, tail
 
 __all__ = ["install"]
@@ -32,7 +34,8 @@ _BACKWARD_KIND, _STEP_KIND = int(Kind.BACKWARD), int(Kind.STEP)
 _BACKWARD_TAIL, _STEP_TAIL = tail(_BACKWARD_KIND), tail(_STEP_KIND)
 _ERROR = int(Flag.ERROR)
 
-_running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+_running_backward = seam.running_backward
+_DisableTorchFunction = seam.DisableTorchFunction
 
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
@@ -150,7 +153,7 @@ NODES = 20_000
 
 def count_nodes(roots: Any) -> int:
     """Nodes reachable from a tensor, a gradient edge or a sequence of them. Keeps no reference."""
-    with torch._C.DisableTorchFunction():  # tensor subclasses must not notice
+    with _DisableTorchFunction():  # tensor subclasses must not notice
         waiting = [node for node in map(_node_of, _listed(roots)) if node is not None]
     seen = set(waiting)
     while waiting and len(seen) < NODES:
