@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ClassVar
 
-from fuelline.record.buffer import Quick, QuickCalls
+from fuelline.record.buffer import Quick, QuickCalls, TakeSettings
 from fuelline.record.hooks.guest import Framework, Guest
 
 __all__ = ["Hook", "QuickHook"]
@@ -145,13 +145,13 @@ class QuickHook(Hook):
         original: Callable[..., Any],
         thorough: Callable[..., Any],
         tail: int = 0,
-        sight: tuple[Any, ...] | None = None,
+        settings: TakeSettings | None = None,
     ) -> Any:
         """The quick way of a function, which goes the thorough one where it must; None: no such."""
         if Quick is None:
             return None
         write = self.guest.spool.write_buffered
-        return Quick(self, self.lap, original, thorough, write, tail, sight)
+        return Quick(self, self.lap, original, thorough, write, tail, settings)
 
     def leave(self, ident: int) -> None:
         """Note that a thread is in no call any more."""

@@ -11,11 +11,12 @@ import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from time import monotonic_ns, thread_time_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
+from fuelline.record.buffer import IteratorNote, TakeSettings, TakeTicket, Way
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
@@ -44,9 +45,8 @@ _WAIT, _COMPUTE, _OUTSIDE = int(Phase.WAIT), int(Phase.COMPUTE), int(Phase.OUTSI
 _EVAL_WAIT, _EVAL, _STARTING = int(Phase.EVAL_WAIT), int(Phase.EVAL), int(Phase.SOURCE_START)
 
 _IN_NEXT = frozenset((_WAIT, _EVAL_WAIT))
-_TRAINING_WAY = _WAIT, _COMPUTE, tail(_WAIT_KIND, _TRAINING)
-_EVALUATING_WAY = _EVAL_WAIT, _EVAL, tail(_WAIT_KIND)
-"""Phases in and after a call, and how its record ends."""
+_TRAINING_WAY = Way(_WAIT, _COMPUTE, tail(_WAIT_KIND, _TRAINING))
+_EVALUATING_WAY = Way(_EVAL_WAIT, _EVAL, tail(_WAIT_KIND))
 
 _is_grad_enabled = torch.is_grad_enabled
 _BaseIterator, _NUM_YIELDED = seam.BaseIterator, seam.NUM_YIELDED
@@ -76,15 +76,6 @@ def install_stateful(guest: Guest, patches: Patches) -> list[Hook]:
     return []
 
 
-class _Note(NamedTuple):
-    loader_id: int
-    batch_size: int | None
-    enough: int = sys.maxsize
-    """Looking at a batch costs six microseconds, so its size is taken for the usual one if as many
-    batches are under way at the workers, as there are until the sampler is exhausted; without
-    workers, if the fetch was given as many indices. More than any: always look."""
-
-
 class _Book:
     """Which loader an iterator belongs to; writes down each loader once."""
 
@@ -96,46 +87,46 @@ class _Book:
         self._noted: list[weakref.ref[Any]] = []
         guest.on_fork(self._told.clear)
 
-    def enter(self, loader: Any, iterator: Any) -> _Note:
+    def enter(self, loader: Any, iterator: Any) -> IteratorNote:
         """Note the loader on an iterator that it has built or reset."""
         if not issubclass(type(iterator), _BaseIterator):
             return self._enter_hiding(loader)
-        note: _Note | None = vars(iterator).get(NOTE)
+        note: IteratorNote | None = vars(iterator).get(NOTE)
         if note is None:
             note = self._note_for(loader)
             self._put(note, iterator)
         return note
 
-    def _put(self, note: _Note, iterator: Any) -> None:
+    def _put(self, note: IteratorNote, iterator: Any) -> None:
         vars(iterator)[NOTE] = note
         living = [each for each in self._noted if each() is not None]
         self._noted = [*living, weakref.ref(iterator)]
-        self._tell_workers(note.loader_id, iterator)
+        self._tell_workers(note.source_id, iterator)
 
     def forget(self) -> None:
         """Take our notes off all iterators: the next recording numbers loaders anew."""
         for iterator in filter(None, (each() for each in self._noted)):
             vars(iterator).pop(NOTE, None)
 
-    def enter_nameless(self, iterator: Any) -> _Note:
+    def enter_nameless(self, iterator: Any) -> IteratorNote:
         """Note an iterator that was built around `DataLoader.__iter__`."""
         loader = self._find_hiding(vars(iterator).get(seam.DATASET))
         if loader is not None:
             return self.enter(loader, iterator)
-        note = _Note(self._loaders.add_nameless(), None)
-        self._tell(note.loader_id, describe_iterator(iterator))
+        note = IteratorNote(self._loaders.add_nameless(), None)
+        self._tell(note.source_id, describe_iterator(iterator))
         self._put(note, iterator)
         return note
 
-    def _enter_hiding(self, loader: Any) -> _Note:
+    def _enter_hiding(self, loader: Any) -> IteratorNote:
         """Take note of a loader that gives out something else, as a generator around an iterator.
 
         The iterator within is met at its first batch, and known by the dataset.
         """
         note = self._note_for(loader)
-        if note.loader_id not in self._hiding:
+        if note.source_id not in self._hiding:
             living = {key: ref for key, ref in self._hiding.items() if ref() is not None}
-            self._hiding = {**living, note.loader_id: weakref.ref(loader)}
+            self._hiding = {**living, note.source_id: weakref.ref(loader)}
         return note
 
     def _find_hiding(self, dataset: Any) -> Any:
@@ -145,7 +136,7 @@ class _Book:
                 return loader
         return None
 
-    def _note_for(self, loader: Any) -> _Note:
+    def _note_for(self, loader: Any) -> IteratorNote:
         loader_id = self._loaders.find(loader) or self._loaders.add(loader)
         if loader_id not in self._told:
             self._told.add(loader_id)
@@ -154,7 +145,7 @@ class _Book:
             if not self._guest.reaches_spawned and is_spawned(loader):
                 self._guest.report_blindspot(*UNREACHED)
         batch_size = vars(loader).get("batch_size")
-        return _Note(loader_id, batch_size if type(batch_size) is int else None)
+        return IteratorNote(loader_id, batch_size if type(batch_size) is int else None)
 
     def _tell(self, loader_id: int, settings: str) -> None:
         self._guest.append(
@@ -198,7 +189,7 @@ class Build(Hook):
             self.guest.enter(before)
         if error is None:
             note = self._book.enter(loader, result)
-            self.guest.append(_START_KIND, start_ns, dur_ns, note.loader_id)
+            self.guest.append(_START_KIND, start_ns, dur_ns, note.source_id)
 
     def withdraw(self) -> None:
         """This thread builds no iterator."""
@@ -219,9 +210,16 @@ class Take(QuickHook):
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
         thorough = super().wrap(original)
-        counts = _NUM_YIELDED, seam.OUTSTANDING
-        sight = NOTE, *counts, _is_grad_enabled, look, _TRAINING_WAY, _EVALUATING_WAY
-        quick = self.quicken(original, thorough, sight=sight)
+        settings = TakeSettings(
+            note=NOTE,
+            yielded=_NUM_YIELDED,
+            outstanding=seam.OUTSTANDING,
+            is_training=_is_grad_enabled,
+            look=look,
+            training=_TRAINING_WAY,
+            evaluating=_EVALUATING_WAY,
+        )
+        quick = self.quicken(original, thorough, settings=settings)
         if quick is None:
             return thorough
         take = quick.take
@@ -251,7 +249,9 @@ class Take(QuickHook):
         guest.waiting.add(ident)
         if ident == guest.trainer:
             self.lap.is_inside = True
-        return ident, iterator, note, is_training, position, thread_time_ns(), monotonic_ns()
+        return TakeTicket(
+            ident, iterator, note, is_training, position, thread_time_ns(), monotonic_ns()
+        )
 
     def _is_first(self) -> bool:
         """Whether a thread that is not the trainer counts; makes it the trainer if none is."""
@@ -291,7 +291,7 @@ class Take(QuickHook):
         self.guest.enter(_OUTSIDE)
 
 
-def _learn(note: _Note, iterator: Any, samples: int) -> _Note:
+def _learn(note: IteratorNote, iterator: Any, samples: int) -> IteratorNote:
     """The note after a batch was looked into: whether its size can be foretold from now on."""
     own = vars(iterator)
     # Each worker that reads a stream ends with a smaller batch of its own, and a collate function

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.optim import optimizer as optimizers
 
+from fuelline.record.buffer import BackwardTicket
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
@@ -88,7 +89,7 @@ class Backward(QuickHook):
         guest.backward.add(ident)
         if ident == guest.trainer:
             self.lap.is_inside = True
-        return nodes, thread_time_ns(), monotonic_ns()
+        return BackwardTicket(nodes, thread_time_ns(), monotonic_ns())
 
     def _is_inner(self, ident: int) -> bool:
         """Whether a pass runs already: in this thread, or one for which the engine calls us."""
