@@ -156,7 +156,7 @@ def copies(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
 def backward_passes(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     """Backward passes.
 
-    `graph_nodes`: of autograd, 0 if they were not counted this time. `cpu_ns` of the thread.
+    `graph_nodes`: of its graph, 0 if they were not counted this time. `cpu_ns` of the thread.
     """
     return _of(timeline, Kind.BACKWARD, where)
 
