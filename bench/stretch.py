@@ -33,12 +33,11 @@ RECORD = np.dtype(
     ]
 )
 NOISY = {
-    wire.Kind.NEXT: "d",
+    wire.Kind.WAIT: "d",
     wire.Kind.FETCH: "cde",
     wire.Kind.FETCH_IO: "e",
     wire.Kind.HANDOFF: "b",
     wire.Kind.BACKWARD: "b",
-    wire.Kind.OPTIMIZER: "b",
 }
 """Fields that hold a time, by kind: varied, because exact repeats would compress too well."""
 NOISE_FRAC = 0.1

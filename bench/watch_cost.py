@@ -64,9 +64,9 @@ class Writer:
 def step(pid: int, start_ns: int, number: int) -> list[bytes]:
     """One step that waits for input half of its time."""
     rows = (
-        (start_ns, 25_000_000, 1, 32, 10**6, -1, number, pid, Flag.GRAD, Kind.NEXT),
+        (start_ns, 25_000_000, 1, 32, 10**6, -1, number, pid, Flag.TRAINING, Kind.WAIT),
         (start_ns + 35_000_000, 8_000_000, 0, -1, 0, 0, 0, pid, 0, Kind.BACKWARD),
-        (start_ns + 43_000_000, 2_000_000, 1, -1, 0, 0, 0, pid, 0, Kind.OPTIMIZER),
+        (start_ns + 43_000_000, 2_000_000, 1, -1, 0, 0, 0, pid, 0, Kind.STEP),
     )
     return [wire.RECORD.pack(*row) for row in rows]
 

@@ -156,7 +156,7 @@ def test_a_made_up_name_is_reported(wrong: str) -> None:
 
 def test_what_is_no_name_of_ours_passes() -> None:
     text = (
-        "`fuelline run --fix`, `--json`, `IN105`, `tests/rules/CODE/`, `schema/wire.py:Kind.NEXT`"
+        "`fuelline run --fix`, `--json`, `IN105`, `tests/rules/CODE/`, `schema/wire.py:Kind.WAIT`"
     )
     assert find_unknown(text) == []
 

@@ -62,12 +62,12 @@ def make_workers(pid: int) -> list[WorkerRow]:
         WorkerRow(
             pid=pid + 1,
             worker_id=0,
-            loader_id=1,
+            source_id=1,
             fetch_s=0.412,
             mix=shares(running=0.21, for_core=0.04, read=0.7, idle=0.05),
             place=place("/data/imagenet/train/n01440764/n01440764_10026.JPEG"),
         ),
-        WorkerRow(pid=pid + 2, worker_id=1, loader_id=2),
+        WorkerRow(pid=pid + 2, worker_id=1, source_id=2),
     ]
 
 

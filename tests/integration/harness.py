@@ -55,13 +55,13 @@ class Left:
 
     @property
     def steps(self) -> int:
-        return len(self.of(wire.Kind.OPTIMIZER))
+        return len(self.of(wire.Kind.STEP))
 
     def count(self) -> Counter[str]:
         return Counter(wire.Kind(record[-1]).name for record in self.records)
 
     def settings(self) -> list[dict[str, Any]]:
-        return [json.loads(self.texts[record[3]]) for record in self.of(wire.Kind.LOADER)]
+        return [json.loads(self.texts[record[3]]) for record in self.of(wire.Kind.SOURCE)]
 
     def blindspots(self) -> list[dict[str, str]]:
         return [json.loads(self.texts[record[2]]) for record in self.of(wire.Kind.BLINDSPOT)]
@@ -120,6 +120,6 @@ def read_spool(data: bytes) -> Left:
 
 def trainer_of(spools: list[Left]) -> Left:
     """The one process that took batches or ran backward."""
-    trainers = [left for left in spools if left.of(wire.Kind.NEXT) or left.of(wire.Kind.BACKWARD)]
+    trainers = [left for left in spools if left.of(wire.Kind.WAIT) or left.of(wire.Kind.BACKWARD)]
     assert len(trainers) == 1
     return trainers[0]

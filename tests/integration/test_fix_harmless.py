@@ -59,7 +59,7 @@ def test_the_recorder_sees_batches_workers_and_fetches_as_ever(
     trained: tuple[Outcome, Path],
 ) -> None:
     spools = read_spools(trained[1])
-    trainer = max(spools, key=lambda left: len(left.of(Kind.NEXT)))
+    trainer = max(spools, key=lambda left: len(left.of(Kind.WAIT)))
     assert [left.faults for left in spools] == [0] * len(spools)
     assert sum(record[3] for left in spools for record in left.of(Kind.FETCH)) == 11 * 48
     told = {left.pid for left in spools if left is not trainer and left.of(Kind.FETCH)}

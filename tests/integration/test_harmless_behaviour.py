@@ -51,19 +51,19 @@ def test_nested_loaders_are_part_of_the_outer_fetch(spools: list[Left]) -> None:
     trainer = trainer_of(spools)
     nested = [
         record[2]
-        for record, settings in zip(trainer.of(Kind.LOADER), trainer.settings(), strict=True)
+        for record, settings in zip(trainer.of(Kind.SOURCE), trainer.settings(), strict=True)
         if "Nested" in settings["dataset"]
     ]
-    batches = [record for record in trainer.of(Kind.NEXT) if record[2] in nested]
+    batches = [record for record in trainer.of(Kind.WAIT) if record[2] in nested]
     assert len(nested) == 3
     # 6 items in batches of 2, twice; 2 batches of the stream; and an end for each loader.
     assert len(batches) == 3 + 3 + 2 + 3
-    assert {left.pid for left in spools if left.of(Kind.ITER)} == {trainer.pid}
+    assert {left.pid for left in spools if left.of(Kind.SOURCE_START)} == {trainer.pid}
 
 
 def test_errors_of_the_job_are_flagged(spools: list[Left]) -> None:
     trainer = trainer_of(spools)
-    assert sum(bool(record[8] & Flag.ERROR) for record in trainer.of(Kind.NEXT)) == 5
+    assert sum(bool(record[8] & Flag.ERROR) for record in trainer.of(Kind.WAIT)) == 5
     assert sum(bool(record[8] & Flag.ERROR) for record in trainer.of(Kind.BACKWARD)) == 1
     assert [record[8] for record in trainer.of(Kind.SYNC)] == [Flag.ERROR]
 
@@ -81,7 +81,7 @@ def test_a_step_that_raised_is_not_a_step(spools: list[Left]) -> None:
 def test_saves_carry_size_and_path(spools: list[Left]) -> None:
     trainer = trainer_of(spools)
     saves = [
-        (record[2], trainer.texts.get(record[3], b"").decode()) for record in trainer.of(Kind.SAVE)
+        (record[2], trainer.texts.get(record[3], b"").decode()) for record in trainer.of(Kind.PAUSE)
     ]
     # Pickling a tensor is a save to memory, too; those came before.
     (in_memory, no_path), (in_file, path), (in_open_file, same), (unknown, missing) = saves[-4:]

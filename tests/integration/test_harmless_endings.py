@@ -44,7 +44,7 @@ def test_a_killed_worker_fails_the_job_as_without_us(tmp_path: Path) -> None:
 
 def test_all_steps_of_a_killed_trainer_can_be_read(tmp_path: Path) -> None:
     trainer = trainer_of(run_both("killed_trainer", tmp_path))
-    assert len(trainer.of(Kind.NEXT)) == 51
+    assert len(trainer.of(Kind.WAIT)) == 51
     assert len(trainer.of(Kind.BACKWARD)) == trainer.steps == 50
 
 
@@ -75,9 +75,9 @@ def test_each_of_many_short_lived_workers_leaves_a_small_file(tmp_path: Path) ->
 
 def test_a_crowd_of_threads_loses_no_record_and_no_descriptor(tmp_path: Path) -> None:
     (left,) = run_both("crowd", tmp_path)
-    assert left.count()["NEXT"] == 500 * 4
+    assert left.count()["WAIT"] == 500 * 4
     assert left.count()["BACKWARD"] == 500 * 3
-    assert len({record[7] for record in left.of(Kind.NEXT)}) == 500
+    assert len({record[7] for record in left.of(Kind.WAIT)}) == 500
     assert left.dropped == 0
 
 
@@ -104,7 +104,7 @@ def test_a_file_size_limit_stops_the_recording_only(tmp_path: Path, plain_long: 
     (left,) = read_spools(tmp_path)
     assert left.stopped == EFBIG
     assert left.dropped > 400
-    assert left.count()["NEXT"] > 5
+    assert left.count()["WAIT"] > 5
 
 
 @pytest.fixture

@@ -52,9 +52,9 @@ def test_no_hook_failed(spools: list[Left], run_dir: Path) -> None:
 
 
 def test_trainer_records_every_batch_backward_and_step(spools: list[Left]) -> None:
-    trainer = max(spools, key=lambda left: len(left.of(Kind.NEXT)))
-    batches = [record for record in trainer.of(Kind.NEXT) if not record[8] & Flag.END]
-    ends = [record for record in trainer.of(Kind.NEXT) if record[8] & Flag.END]
+    trainer = max(spools, key=lambda left: len(left.of(Kind.WAIT)))
+    batches = [record for record in trainer.of(Kind.WAIT) if not record[8] & Flag.END]
+    ends = [record for record in trainer.of(Kind.WAIT) if record[8] & Flag.END]
     # An epoch has 10 batches; two iterable workers with 24 rows make 5 each.
     assert len(batches) == EPOCHS * 10
     assert len(ends) == EPOCHS
@@ -64,13 +64,13 @@ def test_trainer_records_every_batch_backward_and_step(spools: list[Left]) -> No
 
 
 def test_positions_restart_with_each_epoch_also_for_persistent_workers(spools: list[Left]) -> None:
-    trainer = max(spools, key=lambda left: len(left.of(Kind.NEXT)))
-    positions = [record[6] for record in trainer.of(Kind.NEXT)]
+    trainer = max(spools, key=lambda left: len(left.of(Kind.WAIT)))
+    positions = [record[6] for record in trainer.of(Kind.WAIT)]
     assert positions == [*range(11)] * EPOCHS
 
 
 def test_every_worker_is_named_by_the_trainer_and_tells_of_its_fetches(spools: list[Left]) -> None:
-    trainer = max(spools, key=lambda left: len(left.of(Kind.NEXT)))
+    trainer = max(spools, key=lambda left: len(left.of(Kind.WAIT)))
     named = {(record[4], record[3]) for record in trainer.of(Kind.WORKER)}
     told = {
         (left.pid, record[2])

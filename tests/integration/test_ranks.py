@@ -59,8 +59,8 @@ def test_ddp_meets_once_in_each_backward_and_for_buffers(tmp_path: Path) -> None
         assert count(left, Collective.BUFFERS) >= STEPS - 1
         backward = [(start, start + dur) for start, dur, *_ in left.of(Kind.BACKWARD)]
         matched = [each for each in left.of(Kind.COLLECTIVE) if each[2] == Collective.GRADIENTS]
-        for (start, end), meeting in zip(backward, matched, strict=True):
-            assert start < meeting[0] <= meeting[0] + meeting[1] <= end
+        for (start, end), collective in zip(backward, matched, strict=True):
+            assert start < collective[0] <= collective[0] + collective[1] <= end
 
 
 def test_fsdp_gathers_and_scatters_in_each_step(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from torch.utils.data._utils import pin_memory as pinning
 
 import fuelline
 from fuelline.record import inside
+from fuelline.record.hooks.torch import seam
 from fuelline.schema.wire import RUN_DIR_VARIABLE
 from tests.integration.harness import JOBS
 
@@ -99,11 +100,24 @@ def test_the_block_and_its_workers_are_recorded() -> None:
     assert waits.height == STEPS + 1
     assert fetches["samples"].sum() == 2 * STEPS
     assert os.getpid() not in fetches["pid"].to_list()
-    assert run.tables["optimizer_steps"].height == STEPS
+    assert run.tables["step_ends"].height == STEPS
     assert run.diagnose().steps.count >= STEPS - 2
     assert run.facts.exit_code == 0
     # A block of a tenth of a second may be over before the observer has seen anything.
     assert name_blindspots(run) <= {"thread states, host and cgroup counters"}
+
+
+def test_hooks_that_do_not_fit_this_torch_are_named_in_the_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(seam.PARTS, "NUM_YIELDED", f"{seam.PARTS['NUM_YIELDED']}_of_before")
+    with fuelline.record() as run:
+        train()
+    assert run.tables["waits"].height == 0
+    assert run.tables["step_ends"].height == STEPS
+    spots = {spot.what: spot.why for spot in run.diagnose().blindspots}
+    missing = "torch.utils.data.dataloader._BaseDataLoaderIter._num_yielded_of_before"
+    assert spots["hooks loader"] == f"torch {torch.__version__} has no {missing}"
 
 
 def test_the_observer_is_beside_it_and_no_part_of_it() -> None:
@@ -172,7 +186,7 @@ def test_it_can_be_done_again_with_a_loader_that_lives_on() -> None:
     assert first.path != second.path
     assert first.tables["fetches"].height == STEPS
     assert second.tables["waits"].height == STEPS + 1
-    assert second.tables["waits"]["loader_id"].unique().to_list() == [1]
+    assert second.tables["waits"]["source_id"].unique().to_list() == [1]
     assert second.tables["fetches"].height == 0
     assert "a process that ran before fuelline.record() was called" in name_blindspots(second)
 

@@ -34,7 +34,7 @@ def test_the_steps_are_profiled_and_one_is_counted(
     events = read_recording(tmp_path / "run").table("events")
     (flops,) = events.filter(events["kind"] == Kind.FLOPS)["a"]
     assert flops == 2 * 2 * 8 * 64 * 64  # forward, and backward for the weights only
-    assert events.filter(events["kind"] == Kind.OPTIMIZER).height == 40
+    assert events.filter(events["kind"] == Kind.STEP).height == 40
 
 
 def test_a_job_that_ends_before_the_zoom_is_recorded_all_the_same(tmp_path: Path) -> None:

@@ -83,19 +83,19 @@ class Lane:
         """A batch arrived after `ms` in next()."""
         position = self._position.get(loader, 0)
         self._position[loader] = position + 1
-        flags = Flag.GRAD if grad else Flag(0)
-        return self.add(Kind.NEXT, ms, loader, samples, 1000, cpu_ns, position, flags=flags)
+        flags = Flag.TRAINING if grad else Flag(0)
+        return self.add(Kind.WAIT, ms, loader, samples, 1000, cpu_ns, position, flags=flags)
 
     def epoch_end(self, ms: float, *, loader: int = 1, grad: bool = True) -> Lane:
         """next() raised StopIteration."""
         position = self._position.pop(loader, 0)
-        flags = Flag.END | Flag.GRAD if grad else Flag.END
-        return self.add(Kind.NEXT, ms, loader, 0, 0, 0, position, flags=flags)
+        flags = Flag.END | Flag.TRAINING if grad else Flag.END
+        return self.add(Kind.WAIT, ms, loader, 0, 0, 0, position, flags=flags)
 
     def iterator(self, ms: float, *, loader: int = 1) -> Lane:
         """iter(loader) built its workers."""
         self._position[loader] = 0
-        return self.add(Kind.ITER, ms, loader)
+        return self.add(Kind.SOURCE_START, ms, loader)
 
     def backward(self, ms: float, *, nodes: int = 0, cpu_ns: int = 0) -> Lane:
         """A backward pass."""
@@ -103,7 +103,7 @@ class Lane:
 
     def optimizer(self, ms: float, *, which: int = 1) -> Lane:
         """An optimizer step."""
-        return self.add(Kind.OPTIMIZER, ms, which)
+        return self.add(Kind.STEP, ms, which)
 
     def step(
         self, wait: float = 10, forward: float = 10, backward: float = 20, opt: float = 5
@@ -158,7 +158,7 @@ def first_trainer(timeline: Timeline) -> Trainer | None:
 
 
 def judge(timeline: Timeline) -> tuple[Trainer, StepSegments]:
-    """The trainer and its tiles, which the story must have."""
+    """The trainer and its segments, which the story must have."""
     trainer = first_trainer(timeline)
     assert trainer is not None
     segments = cut_segments(timeline, trainer)

@@ -31,7 +31,7 @@ def steps_without_a_loader(count: int = 8) -> list[bytes]:
         at = CREATED_NS + 10 + step * 90
         rows += [
             record(Kind.BACKWARD, 0, -1, start_ns=at + 40, dur_ns=20),
-            record(Kind.OPTIMIZER, 1, -1, start_ns=at + 60, dur_ns=20),
+            record(Kind.STEP, 1, -1, start_ns=at + 60, dur_ns=20),
         ]
     return rows
 

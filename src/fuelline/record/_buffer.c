@@ -21,7 +21,16 @@
 #include <unistd.h>
 
 enum { LAYOUT = 5 }; /* of what Python and this file say to each other; see buffer.py */
-enum { OWN = 5, WORDS = 2 + OWN + 1 }; /* of a record: start, length, its own, tail */
+enum { START, LENGTH, FIELDS_AT, FIELDS = 5, TAIL = FIELDS_AT + FIELDS, WORDS }; /* of a record */
+
+/* Names below are shared with Python, in this order (tests/unit/record/test_buffer.py): the fields of a
+   record as timeline/events.py has them for its kind, and the tuples of buffer.py. */
+enum wait_field { WAIT_SOURCE_ID, WAIT_SAMPLES, WAIT_SIZE_BYTES, WAIT_CPU_NS, WAIT_POSITION };
+enum backward_field { BACKWARD_GRAPH_NODES, BACKWARD_CPU_NS };
+enum step_field { STEP_STEPPER_ID };
+enum gc_field { GC_GENERATION, GC_COLLECTED, GC_FIELDS };
+enum iterator_note { NOTE_SOURCE_ID, NOTE_BATCH_SIZE, NOTE_ENOUGH, NOTE_FIELDS };
+enum { NOT_MEASURED = -1 };
 
 typedef struct {
     PyObject_HEAD
@@ -162,16 +171,16 @@ static int64_t *reserve(RecordBuffer *self)
     return self->words + self->count;
 }
 
-static int add(RecordBuffer *self, int64_t start, int64_t end, const int64_t *own, int64_t tail)
+static int add(RecordBuffer *self, int64_t start, int64_t end, const int64_t *fields, int64_t tail)
 { /* the tail has its thread */
     int64_t *record;
     if (start < self->born_ns) return 0;
     record = reserve(self);
     if (!record) return -1;
-    record[0] = start;
-    record[1] = end - start;
-    memcpy(record + 2, own, OWN * sizeof(int64_t));
-    record[WORDS - 1] = tail;
+    record[START] = start;
+    record[LENGTH] = end - start;
+    memcpy(record + FIELDS_AT, fields, FIELDS * sizeof(int64_t));
+    record[TAIL] = tail;
     self->count += WORDS;
     return end >= self->write_at;
 }
@@ -200,55 +209,60 @@ static int is_as_many(Py_ssize_t count, Py_ssize_t wanted)
 
 static PyObject *buffer_keep(RecordBuffer *self, PyObject *const *given, Py_ssize_t count)
 {
-    int64_t in[2 + OWN + 1];
-    if (!is_as_many(count, 2 + OWN + 1) || read_integers(given, 2 + OWN + 1, in)) return NULL;
-    return as_bool(add(self, in[0], in[1], in + 2, in[2 + OWN] | self->tid));
+    int64_t in[WORDS]; /* as a record, with its end in place of its length */
+    if (!is_as_many(count, WORDS) || read_integers(given, WORDS, in)) return NULL;
+    return as_bool(add(self, in[START], in[LENGTH], in + FIELDS_AT, in[TAIL] | self->tid));
 }
 
 static PyObject *buffer_mark(RecordBuffer *self, PyObject *const *given, Py_ssize_t count)
 {
-    int64_t now = now_ns(), tail, own[OWN] = {0};
+    enum { ENTRIES, THING, ENDING, ARGUMENTS };
+    enum { REFERENCE, NUMBER }; /* of an entry of Identities */
+    int64_t now = now_ns(), tail, fields[FIELDS] = {0};
     PyObject *key, *entry;
-    if (!is_as_many(count, 3)) return NULL;
+    if (!is_as_many(count, ARGUMENTS)) return NULL;
     if (own_tid() != self->tid) Py_RETURN_NONE;
-    tail = PyLong_AsLongLong(given[2]);
-    key = PyLong_FromVoidPtr(given[1]);
+    tail = PyLong_AsLongLong(given[ENDING]);
+    key = PyLong_FromVoidPtr(given[THING]);
     if (!key) return NULL;
-    entry = PyDict_GetItemWithError(given[0], key);
+    entry = PyDict_GetItemWithError(given[ENTRIES], key);
     Py_DECREF(key);
-    if (entry && PyWeakref_GetObject(PyTuple_GetItem(entry, 0)) == given[1])
-        own[0] = PyLong_AsLongLong(PyTuple_GetItem(entry, 1));
+    if (entry && PyWeakref_GetObject(PyTuple_GetItem(entry, REFERENCE)) == given[THING])
+        fields[STEP_STEPPER_ID] = PyLong_AsLongLong(PyTuple_GetItem(entry, NUMBER));
     if (PyErr_Occurred()) return NULL;
-    if (!own[0]) Py_RETURN_NONE;
-    return as_bool(add(self, now, now, own, tail | self->tid));
+    if (!fields[STEP_STEPPER_ID]) Py_RETURN_NONE;
+    return as_bool(add(self, now, now, fields, tail | self->tid));
 }
 
 static PyObject *buffer_watch_collections(RecordBuffer *self, PyObject *const *given, Py_ssize_t count)
 {
-    int64_t in[2];
-    if (!is_as_many(count, 2) || read_integers(given, 2, in)) return NULL;
-    self->collection_least = in[0];
-    self->collection_tail = in[1];
+    enum { LEAST, ENDING, ARGUMENTS };
+    int64_t in[ARGUMENTS];
+    if (!is_as_many(count, ARGUMENTS) || read_integers(given, ARGUMENTS, in)) return NULL;
+    self->collection_least = in[LEAST];
+    self->collection_tail = in[ENDING];
     Py_RETURN_NONE;
 }
 
 /* A callback of the collector; whatever it would raise is nobody's to catch. */
 static PyObject *buffer_notice(RecordBuffer *self, PyObject *const *given, Py_ssize_t count)
 {
-    int64_t now = now_ns(), own[OWN] = {0};
-    static const char *const names[] = {"generation", "collected"};
-    if (count != 2 || !PyUnicode_Check(given[0]) || !PyDict_Check(given[1])) Py_RETURN_NONE;
-    if (!PyUnicode_CompareWithASCIIString(given[0], "start")) {
+    enum { MOMENT, FACTS, ARGUMENTS };
+    int64_t now = now_ns(), fields[FIELDS] = {0};
+    static const char *const names[] = {[GC_GENERATION] = "generation", [GC_COLLECTED] = "collected"};
+    if (count != ARGUMENTS || !PyUnicode_Check(given[MOMENT]) || !PyDict_Check(given[FACTS]))
+        Py_RETURN_NONE;
+    if (!PyUnicode_CompareWithASCIIString(given[MOMENT], "start")) {
         self->collection_start = now;
         Py_RETURN_NONE;
     }
     if (!self->collection_start || now - self->collection_start < self->collection_least)
         Py_RETURN_NONE;
-    for (int i = 0; i < 2; i++) {
-        PyObject *value = PyDict_GetItemString(given[1], names[i]);
-        if (value && PyLong_CheckExact(value)) own[i] = PyLong_AsLongLong(value);
+    for (int i = 0; i < GC_FIELDS; i++) {
+        PyObject *value = PyDict_GetItemString(given[FACTS], names[i]);
+        if (value && PyLong_CheckExact(value)) fields[i] = PyLong_AsLongLong(value);
     }
-    add(self, self->collection_start, now, own, self->collection_tail | own_tid());
+    add(self, self->collection_start, now, fields, self->collection_tail | own_tid());
     PyErr_Clear();
     Py_RETURN_NONE;
 }
@@ -347,29 +361,33 @@ static PyType_Spec calls_spec = {
     .slots = calls_slots,
 };
 
-static int quick_set_sight(Quick *self, PyObject *sight)
+/* TakeSettings: note, yielded, outstanding, is_training, look, training, evaluating; the last two are
+   Ways: before, after, tail. */
+static int quick_set_take(Quick *self, PyObject *settings)
 {
-    PyObject **const kept[] = {&self->note, &self->yielded, &self->outstanding, &self->is_training,
-                               &self->look};
-    PyObject *found[5];
+    PyObject *note, *yielded, *outstanding, *is_training, *look;
     Way *training = &self->training, *evaluating = &self->evaluating;
-    if (sight == Py_None) return 0;
-    if (!PyArg_ParseTuple(sight, "UUUOO(bbL)(bbL)", &found[0], &found[1], &found[2], &found[3],
-                          &found[4], &training->before, &training->after, &training->tail,
+    if (settings == Py_None) return 0;
+    if (!PyArg_ParseTuple(settings, "UUUOO(bbL)(bbL)", &note, &yielded, &outstanding, &is_training,
+                          &look, &training->before, &training->after, &training->tail,
                           &evaluating->before, &evaluating->after, &evaluating->tail))
         return -1;
-    for (int i = 0; i < 5; i++) *kept[i] = Py_NewRef(found[i]);
+    self->note = Py_NewRef(note);
+    self->yielded = Py_NewRef(yielded);
+    self->outstanding = Py_NewRef(outstanding);
+    self->is_training = Py_NewRef(is_training);
+    self->look = Py_NewRef(look);
     return 0;
 }
 
 static PyObject *quick_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *hook, *lap, *original, *otherwise, *write, *sight = Py_None;
+    PyObject *hook, *lap, *original, *otherwise, *write, *settings = Py_None;
     long long tail;
     Quick *self;
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "OO!OOOL|O", &hook, calls_type, &lap, &original, &otherwise, &write,
-                          &tail, &sight))
+                          &tail, &settings))
         return NULL;
     self = new_object(type);
     if (!self) return NULL;
@@ -384,7 +402,7 @@ static PyObject *quick_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->otherwise = otherwise;
     self->write = write;
     self->tail = tail;
-    if (quick_set_sight(self, sight)) {
+    if (quick_set_take(self, settings)) {
         Py_DECREF((PyObject *)self);
         return NULL;
     }
@@ -488,10 +506,10 @@ static int answer(Quick *self)
     return done ? 0 : -1;
 }
 
-static PyObject *finish(Quick *self, PyObject *result, const Call *call, const int64_t *own,
+static PyObject *finish(Quick *self, PyObject *result, const Call *call, const int64_t *fields,
                         int64_t tail)
 {
-    int is_time = add(self->lap->held, call->start, call->end, own, tail | call->tid);
+    int is_time = add(self->lap->held, call->start, call->end, fields, tail | call->tid);
     if (is_time > 0) {
         PyObject *done = PyObject_CallNoArgs(self->write);
         Py_XDECREF(done);
@@ -506,15 +524,16 @@ static PyObject *finish(Quick *self, PyObject *result, const Call *call, const i
 
 static PyObject *quick_run(Quick *self, PyObject *args, PyObject *kwargs)
 {
-    static const int64_t own[OWN] = {0, -1, 0, 0, 0};
+    static const int64_t fields[FIELDS] = {[BACKWARD_CPU_NS] = NOT_MEASURED};
     PyObject *result, *error;
     Call call;
     if (!may_be_quick(self->lap)) return PyObject_Call(self->otherwise, args, kwargs);
     begin(self->lap, &call);
     result = PyObject_Call(self->original, args, kwargs);
     end(self->lap, &call);
-    if (result) return finish(self, result, &call, own, self->tail);
+    if (result) return finish(self, result, &call, fields, self->tail);
     error = catch_error();
+    /* BackwardTicket: nodes, cpu_ns (0: not measured), start_ns */
     return pass_on(self, error, Py_BuildValue("(iiL)", 0, 0, (long long)call.start));
 }
 
@@ -544,23 +563,26 @@ static long long integer_in(PyObject *own, PyObject *key, long long otherwise)
     return otherwise;
 }
 
-/* The samples and bytes of a batch; -1: an error is set. */
-static int weigh(Quick *self, PyObject *own, PyObject *note, PyObject *batch, int64_t *into)
+/* The samples and bytes of a batch, into a record's fields; -1: an error is set. */
+static int weigh(Quick *self, PyObject *own, PyObject *note, PyObject *batch, int64_t *fields)
 {
-    long long enough = PyLong_AsLongLong(PyTuple_GetItem(note, 2));
-    PyObject *usual = PyTuple_GetItem(note, 1), *seen;
+    long long enough = PyLong_AsLongLong(PyTuple_GetItem(note, NOTE_ENOUGH)), samples, size_bytes;
+    PyObject *usual = PyTuple_GetItem(note, NOTE_BATCH_SIZE), *seen;
     int is_right;
-    into[1] = -1;
+    fields[WAIT_SIZE_BYTES] = NOT_MEASURED;
     if (enough == -1 && PyErr_Occurred()) return -1;
     if (integer_in(own, self->outstanding, self->lap->held->fetched) >= enough) {
-        into[0] = PyLong_AsLongLong(usual);
+        fields[WAIT_SAMPLES] = PyLong_AsLongLong(usual);
         return PyErr_Occurred() ? -1 : 0;
     }
     seen = PyObject_CallFunctionObjArgs(self->look, batch, usual, NULL);
     if (!seen) return -1;
-    is_right = PyArg_ParseTuple(seen, "LL", &into[0], &into[1]);
+    is_right = PyArg_ParseTuple(seen, "LL", &samples, &size_bytes);
     Py_DECREF(seen);
-    return is_right ? 0 : -1;
+    if (!is_right) return -1;
+    fields[WAIT_SAMPLES] = samples;
+    fields[WAIT_SIZE_BYTES] = size_bytes;
+    return 0;
 }
 
 static PyObject *take_quickly(Quick *self, PyObject *iterator, PyObject *own, PyObject *note)
@@ -568,26 +590,28 @@ static PyObject *take_quickly(Quick *self, PyObject *iterator, PyObject *own, Py
     PyObject *batch, *error, *answered = PyObject_CallNoArgs(self->is_training);
     int is_training = answered == Py_True;
     const Way *way = is_training ? &self->training : &self->evaluating;
-    int64_t record[OWN] = {0, 0, 0, -1, 0};
+    int64_t fields[FIELDS] = {[WAIT_CPU_NS] = NOT_MEASURED};
     Call call;
     Py_XDECREF(answered);
-    if (answered) record[0] = PyLong_AsLongLong(PyTuple_GetItem(note, 0));
+    if (answered) fields[WAIT_SOURCE_ID] = PyLong_AsLongLong(PyTuple_GetItem(note, NOTE_SOURCE_ID));
     if (PyErr_Occurred())
         return answer(self) ? NULL : PyObject_CallFunctionObjArgs(self->otherwise, iterator, NULL);
-    record[4] = integer_in(own, self->yielded, 0);
+    fields[WAIT_POSITION] = integer_in(own, self->yielded, 0);
     *self->lap->held->phase = way->before;
     begin(self->lap, &call);
     batch = PyObject_CallFunctionObjArgs(self->original, iterator, NULL);
     if (end(self->lap, &call)) *self->lap->held->phase = way->after;
     if (!batch) {
         error = catch_error();
+        /* TakeTicket: ident, iterator, note, is_training, position, cpu_ns (0: not measured),
+           start_ns */
         return pass_on(self, error,
                        Py_BuildValue("(kOONLiL)", PyThread_get_thread_ident(), iterator, note,
-                                     PyBool_FromLong(is_training), (long long)record[4], 0,
-                                     (long long)call.start));
+                                     PyBool_FromLong(is_training), (long long)fields[WAIT_POSITION],
+                                     0, (long long)call.start));
     }
-    if (!weigh(self, own, note, batch, record + 1))
-        return finish(self, batch, &call, record, way->tail);
+    if (!weigh(self, own, note, batch, fields))
+        return finish(self, batch, &call, fields, way->tail);
     if (!answer(self)) return batch;
     Py_DECREF(batch);
     return NULL;
@@ -601,7 +625,7 @@ static PyObject *quick_take(Quick *self, PyObject *iterator)
         note = own ? PyDict_GetItemWithError(own, self->note) : NULL;
         if (!note) PyErr_Clear();
     }
-    if (note && PyTuple_Check(note) && PyTuple_Size(note) == 3) {
+    if (note && PyTuple_Check(note) && PyTuple_Size(note) == NOTE_FIELDS) {
         Py_INCREF(note);
         batch = take_quickly(self, iterator, own, note);
         Py_DECREF(note);

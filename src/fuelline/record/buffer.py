@@ -13,16 +13,30 @@ import errno
 import importlib
 import os
 import resource
+import sys
 from _thread import get_ident
 from array import array
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable
 
-__all__ = ["LEFT_OUT", "PLAIN", "Quick", "QuickCalls", "RecordBuffer", "is_compiled", "spill"]
+__all__ = [
+    "LEFT_OUT",
+    "PLAIN",
+    "BackwardTicket",
+    "IteratorNote",
+    "Quick",
+    "QuickCalls",
+    "RecordBuffer",
+    "TakeSettings",
+    "TakeTicket",
+    "Way",
+    "is_compiled",
+    "spill",
+]
 
 LEFT_OUT = "FUELLINE_NO_HELD"
 """Environment variable that keeps to the classes here."""
@@ -150,26 +164,79 @@ def spill(path: str, at: int, records: bytes, notes_at: int, notes: bytes) -> in
     return 0
 
 
+class IteratorNote(NamedTuple):
+    """What is noted on a source's iterator, in its dictionary; read by `Quick.take`."""
+
+    source_id: int
+    batch_size: int | None
+    enough: int = sys.maxsize
+    """Looking at a batch costs six microseconds, so its size is taken for the usual one if as many
+    batches are under way at the workers, as there are until the sampler is exhausted; without
+    workers, if the fetch was given as many indices. More than any: always look."""
+
+
+class Way(NamedTuple):
+    """The phases in and after a wait, and how its record ends."""
+
+    before: int
+    after: int
+    tail: int
+
+
+class TakeSettings(NamedTuple):
+    """What `Quick.take` has to know."""
+
+    note: str
+    """Under this name the iterator's dictionary has its `IteratorNote`."""
+    yielded: str
+    """Likewise: how many batches it has given out."""
+    outstanding: str
+    """Likewise: how many are under way."""
+    is_training: "Callable[[], bool]"
+    """Whether gradients are on."""
+    look: "Callable[[Any, int | None], tuple[int, int]]"
+    """Samples and bytes of a batch whose size is not certain."""
+    training: Way
+    evaluating: Way
+
+
+class TakeTicket(NamedTuple):
+    """A wait under way, from `begin` or from the compiled part to `close`."""
+
+    ident: int
+    iterator: Any
+    note: IteratorNote
+    is_training: bool
+    position: int
+    cpu_ns: int
+    """The thread's CPU clock at the start; 0: not measured."""
+    start_ns: int
+
+
+class BackwardTicket(NamedTuple):
+    """The same of a backward pass."""
+
+    nodes: int
+    cpu_ns: int
+    start_ns: int
+
+
 PLAIN = RecordBuffer, QuickCalls, None, spill
 """The classes above, without quick calls, and the writing."""
 
 Quick: "Callable[..., Any] | None" = None
 """Compiled only: what is called in place of a function of the framework that has a quick hook.
 
-`Quick(hook, lap, original, otherwise, write, tail, sight)` goes the quick way, which notes when and
-how long, if the lap lets it, and else calls `otherwise`, which is the thorough way. It has
+`Quick(hook, lap, original, otherwise, write, tail, settings)` goes the quick way, which notes when
+and how long, if the lap lets it, and else calls `otherwise`, which is the thorough way. It has
 
 - `run(*args, **kwargs)`: any call, with a record that ends with `tail`;
 - `fetch(fetcher, indices)`: a batch is made in the trainer; no record while records are held, and
   else the thorough way;
-- `take(iterator)`: a batch of a loader. `sight` is (note, yielded, outstanding, is_training, look,
-  training, evaluating): where the iterator's dictionary has (loader, batch size, enough), which is
-  read as told in loader.py, and its counts of batches given out and under way; whether gradients
-  are on; what measures a batch whose size is not certain; and for either the phases in and after
-  the call and how its record ends.
+- `take(iterator)`: a batch of a source, as `TakeSettings` say.
 
-What the original raises goes to the hook's `close` and on to the job, a fault of ours to its
-`answer_for`. When it is time to write, `write` is called.
+What the original raises goes to the hook's `close`, with a `TakeTicket` or `BackwardTicket`, and on
+to the job; a fault of ours goes to its `answer_for`. When it is time to write, `write` is called.
 """
 
 if not TYPE_CHECKING and not os.environ.get(LEFT_OUT):

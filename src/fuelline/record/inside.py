@@ -1,9 +1,9 @@
 """Records the process that it is called in, from one moment to another: for notebooks and tests.
 
-The same as `launch` with the parts changed about: the hooks come into this process, which has torch
-already or imports it later, and into those that it forks; the observer is its child. When it ends,
-everything is as it was: hooks out, observer gone, no variable set. What fails costs the recording,
-never the job. What a launcher would see and this cannot is a blindspot of the run.
+The same as `launch` with the parts changed about: the hooks come into this process, which has its
+framework already or imports it later, and into those that it forks; the observer is its child. When
+it ends, everything is as it was: hooks out, observer gone, no variable set. What fails costs the
+recording, never the job. What a launcher would see and this cannot is a blindspot of the run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib import util
+from functools import partial
+from importlib import import_module, util
 from typing import TYPE_CHECKING, Any
 
 from fuelline.record.headroom import find_extent
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fuelline.record.hooks.guest import Guest
-    from fuelline.record.hooks.torch.install import Installation
 
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 
@@ -59,7 +59,7 @@ class Inside:
         self._is_watched = False
         self._undo: list[Callable[[], object]] = []
         self._over = mmap.mmap(-1, 1)  # shared with children that are forked
-        self._installation: Installation | None = None
+        self._unhook: list[Callable[[], object]] = []
 
     def start(self) -> str | None:
         """Begin; why nothing is recorded, if so. UsageError if something records here already."""
@@ -96,11 +96,8 @@ class Inside:
             return None
         _current.remove(self)
         self._over[0] = 1
-        for undo in reversed(self._undo):
+        for undo in (*reversed(self._undo), *self._unhook):
             undo()
-        if self._installation is not None:
-            self._installation.uninstall()
-            self._installation = None
         code = stop_observer(self._observer)
         if self._is_watched and code != 0:
             self._facts["blindspots"].append(explain_observer(code))
@@ -111,18 +108,19 @@ class Inside:
         return lacking if why is None else f"it is still in {self._folder} ({why})"
 
     def _hook(self) -> None:
-        """Hook torch, now or when it is imported."""
+        """Hook each framework, now or when it is imported."""
         watch = _load_from_site("fuelline_watch")
         watcher = watch.Watcher(str(self._folder))
         sys.meta_path.insert(0, watcher)
         self._undo.append(watcher.stop)
 
-        def hook() -> None:
-            from fuelline.record.hooks.torch import install  # noqa: PLC0415 - needs torch
+        def hook(framework: str) -> None:
+            adapter = import_module(f"fuelline.record.hooks.{framework}.install")
+            installed = adapter.install(str(self._folder), watcher.watch, self._prepare)
+            self._unhook.append(installed.uninstall)
 
-            self._installation = install.install(str(self._folder), watcher.watch, self._prepare)
-
-        watcher.watch("torch", hook)
+        for framework in watch.list_frameworks():
+            watcher.watch(framework, partial(hook, framework))
 
     def _prepare(self, guest: Guest) -> None:
         guest.reaches_spawned = False

@@ -85,28 +85,32 @@ OBSERVER_PID_VARIABLE = "FUELLINE_OBSERVER_PID"
 
 
 class Kind(IntEnum):
-    """What a record is; the comment names its five integer fields a..e (0 where unused).
+    """What happened, whichever framework it was; the comment names the five integers a..e.
 
-    Numbers are -1 where unknown. (*) is measured at some calls of its hook, ever fewer, and -1 at
-    the others: it would cost the training as much as all the rest of a record. A fetch in the
-    trainer (worker id -1) has its cpu and run-queue ns and its FETCH_IO at some calls, too.
+    An integer that is not named is 0, a number that is not known -1. (*) is measured at some calls
+    of its hook, ever fewer, and -1 at the others: it would cost the training as much as all the
+    rest of a record. A fetch in the trainer (worker id -1) has its cpu and run-queue ns and its
+    FETCH_IO at some calls, too.
+
+    A source hands batches to the loop: a data loader, an iterator over a pipeline, a generator. Its
+    workers are the processes that prepare them.
     """
 
-    NEXT = 1  # loader id, samples, bytes*, thread cpu ns*, position in this epoch (0 = first batch)
-    ITER = 2  # loader id: the loader's iterator was built (workers started)
+    WAIT = 1  # source id, samples, bytes*, thread cpu ns*, position in this epoch (0 = first batch)
+    SOURCE_START = 2  # source id: it is made ready for an epoch (its workers start)
     FETCH = 3  # worker id (-1: in the trainer), samples, thread cpu ns, run-queue ns, collate ns
-    WORKER = 4  # loader id, worker id, worker pid: written by the trainer for fork and spawn alike
+    WORKER = 4  # source id, worker id, worker pid: written by the trainer, however it starts them
     FETCH_IO = 5  # rchar bytes, bytes from the block layer, read calls, major faults, system cpu ns
-    HANDOFF = 6  # pickled bytes, thread cpu ns, worker id, bytes of the batch: a worker serialises
+    HANDOFF = 6  # serialised bytes, thread cpu ns, worker id, bytes of the batch: by a worker
     PIN = 7  # bytes
     COPY = 8  # bytes, device index
-    BACKWARD = 9  # autograd graph nodes (0: not counted this time), thread cpu ns*
-    OPTIMIZER = 10  # optimizer id: a mark at the end of its step
-    SAVE = 11  # bytes on disk (-1 unknown), text id of the target
-    SYNC = 12  # device index
+    BACKWARD = 9  # nodes of the graph (0: not counted this time), thread cpu ns*
+    STEP = 10  # stepper id (an optimizer, a step function), `StepKind`: a mark at the step's end
+    PAUSE = 11  # bytes on disk (-1 unknown), text id of the target, `PauseKind`
+    SYNC = 12  # device index (-1: the current one)
     GC = 13  # generation, objects collected
     TEXT = 14  # see TEXT_RECORD
-    LOADER = 15  # loader id, text id of its settings as JSON
+    SOURCE = 15  # source id, text id of its settings as JSON
     BLINDSPOT = 16  # text id of {"what", "why", "forbids"} as JSON
     PROCESS = 17  # text id of {"framework", "version", "threads", "devices", ...} as JSON
     RANK = 18  # rank, ranks in the job, local rank (-1 unknown), text id of the backend's name
@@ -117,6 +121,18 @@ class Kind(IntEnum):
     ZOOM = 21  # text id of the trace's file name: a profile of some steps is written
     FLOPS = 22  # floating-point operations of the step that ends here
     DEVICE_STEP = 23  # device index, ns from its first to its last kernel, ns idle before the first
+
+
+class StepKind(IntEnum):
+    """Which unit of useful work a step is."""
+
+    TRAIN = 0
+
+
+class PauseKind(IntEnum):
+    """What the loop stands still for."""
+
+    CHECKPOINT = 0
 
 
 class Collective(IntEnum):
@@ -131,29 +147,30 @@ class Collective(IntEnum):
     GATHER = 7
     SCATTER = 8
     BARRIER = 9
-    GRADIENTS = 10  # DDP's all-reduces of one backward: from the end of this rank's own work in it
-    BUFFERS = 11  # DDP's broadcast of buffers before a forward pass
+    GRADIENTS = 10  # all-reduces that the framework starts in a backward pass, taken together:
+    # from the end of this rank's own work in it
+    BUFFERS = 11  # what the framework broadcasts before a forward pass: running means and the like
 
 
 class Flag(IntFlag):
     """Bits of a record's `flags`, by kind."""
 
-    GRAD = 1  # NEXT: gradients were enabled, so this is probably a training loader
-    END = 2  # NEXT, FETCH: StopIteration
+    TRAINING = 1  # WAIT: gradients were enabled, so this is probably a batch to train with
+    END = 2  # WAIT, FETCH: the source is exhausted
     ERROR = 4  # any: another exception passed through
     NON_BLOCKING = 8  # COPY
     PINNED = 16  # COPY
-    IMPLICIT = 64  # SYNC: a value was read (`.item()`, `.cpu()`, print), which waits for the device
-    ASYNC = 32  # COLLECTIVE: the call returned before it was complete; COLLECTIVE_WAIT tells more
+    IMPLICIT = 64  # SYNC: a value was read (printed, compared), which waits for the device
+    ASYNC = 32  # COLLECTIVE: the call returned before it was complete; see COLLECTIVE_WAIT
 
 
 class Phase(IntEnum):
     """What the trainer thread is doing; set by hooks, read by the observer with every sample."""
 
     OUTSIDE = 0  # before the first batch, or after the last of an epoch
-    WAIT = 1  # inside next() of a loader, gradients enabled
-    COMPUTE = 2  # between two batches; the records tell when it was in backward, and so on
-    SAVE = 6
-    EVAL_WAIT = 7  # inside next() of a loader, gradients disabled
-    EVAL = 8  # between a batch taken with gradients disabled and the next hook
-    ITER = 9  # building a loader's iterator
+    WAIT = 1  # for a batch to train with
+    COMPUTE = 2  # between two batches; the records say when it was in backward, and so on
+    PAUSE = 6
+    EVAL_WAIT = 7  # for a batch to evaluate with: gradients are disabled
+    EVAL = 8  # between such a batch and the next hook
+    SOURCE_START = 9  # a source is made ready

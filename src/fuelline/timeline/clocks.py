@@ -13,7 +13,7 @@ import polars as pl
 from fuelline.schema.wire import Collective
 from fuelline.timeline.collectives import KEY
 
-_MEETING_ALL = [
+_WAITS_FOR_ALL = [
     int(op)
     for op in (
         Collective.ALL_REDUCE,
@@ -59,7 +59,7 @@ def find_offset(ours: pl.DataFrame, theirs: pl.DataFrame, guess_ns: int) -> Offs
 
 def _sides(arrivals: pl.DataFrame) -> pl.DataFrame:
     """The last arrival and the first departure of one host at each collective."""
-    return arrivals.filter(pl.col("op").is_in(_MEETING_ALL)).select(
+    return arrivals.filter(pl.col("op").is_in(_WAITS_FOR_ALL)).select(
         *KEY,
         pl.max_horizontal(pl.col("^arrive_ns_.*$")).alias("arrive"),
         pl.min_horizontal(pl.col("^done_ns_.*$")).alias("done"),

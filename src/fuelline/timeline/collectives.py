@@ -135,7 +135,7 @@ def match_collectives(hosts: Sequence[pl.DataFrame]) -> MatchedCollectives:
     if not ranks:
         return MatchedCollectives(joined.clear(), ())
     arrivals = [pl.col(f"arrive_ns_{rank}") for rank in ranks]
-    met = (
+    matched = (
         joined.filter(pl.sum_horizontal(each.is_not_null() for each in arrivals) > 1)
         .with_columns(
             last_ns=pl.max_horizontal(arrivals),
@@ -143,44 +143,47 @@ def match_collectives(hosts: Sequence[pl.DataFrame]) -> MatchedCollectives:
         )
         .sort("last_ns", *KEY)
     )
-    return MatchedCollectives(_with_waits(MatchedCollectives(met, tuple(ranks))), tuple(ranks))
+    return MatchedCollectives(_with_waits(MatchedCollectives(matched, tuple(ranks))), tuple(ranks))
 
 
 def _at(place: pl.Expr, ranks: list[int]) -> pl.Expr:
     return place.replace_strict(dict(enumerate(ranks)), return_dtype=pl.Int32)
 
 
-def _with_waits(met: MatchedCollectives) -> pl.DataFrame:
+def _with_waits(matched: MatchedCollectives) -> pl.DataFrame:
     """Add what each rank waited for the last one.
 
     What an earlier exchange caused by ending later on the last rank is taken off, where all ranks
     come from the same collective and had left it: overlapping ones tell nothing.
     """
-    before = met.frame.select("group", "last_ns", *met.of("arrive_ns"), *met.of("done_ns")).select(
-        pl.all().exclude("group").shift(1).over("group").name.suffix("_before")
-    )
-    both = pl.concat([met.frame, before], how="horizontal")
+    before = matched.frame.select(
+        "group", "last_ns", *matched.of("arrive_ns"), *matched.of("done_ns")
+    ).select(pl.all().exclude("group").shift(1).over("group").name.suffix("_before"))
+    both = pl.concat([matched.frame, before], how="horizontal")
     stayed = [
-        (pl.col(f"done_ns_{rank}_before") - pl.col("last_ns_before")).clip(0) for rank in met.ranks
+        (pl.col(f"done_ns_{rank}_before") - pl.col("last_ns_before")).clip(0)
+        for rank in matched.ranks
     ]
     same = pl.all_horizontal(
         pl.col(f"arrive_ns_{rank}").is_null() == pl.col(f"arrive_ns_{rank}_before").is_null()
-        for rank in met.ranks
+        for rank in matched.ranks
     )
     left = pl.all_horizontal(
         (pl.col(f"done_ns_{rank}_before") <= pl.col(f"arrive_ns_{rank}")).fill_null(value=True)
-        for rank in met.ranks
+        for rank in matched.ranks
     )
     of_last = pl.coalesce(
         pl.when(pl.col("late") == rank).then(each)
-        for rank, each in zip(met.ranks, stayed, strict=True)
+        for rank, each in zip(matched.ranks, stayed, strict=True)
     )
     tells = (same & left & pl.col("last_ns_before").is_not_null()).alias("tells")
     told = both.with_columns(tells, of_last.alias("of_last"))
     waits = []
-    for rank, own in zip(met.ranks, stayed, strict=True):
+    for rank, own in zip(matched.ranks, stayed, strict=True):
         done, arrive = pl.col(f"done_ns_{rank}"), pl.col(f"arrive_ns_{rank}")
         inherited = pl.when("tells").then((pl.col("of_last") - own).clip(0)).otherwise(0)
         wait = (pl.min_horizontal("last_ns", done) - arrive).clip(0) - inherited
         waits.append(pl.when(arrive.is_not_null()).then(wait.clip(0)).alias(f"wait_ns_{rank}"))
-    return told.with_columns(waits).select(*met.frame.columns, *(f"wait_ns_{r}" for r in met.ranks))
+    return told.with_columns(waits).select(
+        *matched.frame.columns, *(f"wait_ns_{r}" for r in matched.ranks)
+    )

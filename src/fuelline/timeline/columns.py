@@ -20,12 +20,12 @@ SHARED: Mapping[str, str] = {
     "dur_ns": "how long it lasted",
     "at_ns": "when it was read, on the run's clock",
     "is_error": "an exception passed through",
-    "is_end": "it ended by StopIteration: no batch",
+    "is_end": "the source was exhausted: no batch",
     "cpu_ns": "CPU time of the thread in it; null where it was not read",
     "size_bytes": "bytes; null if not known",
     "samples": "samples in the batch",
-    "loader_id": "number of the loader, from 1",
-    "worker": "number of the loader worker; null: in the training process itself",
+    "source_id": "number of the input source (a loader), from 1",
+    "worker": "number of the source's worker; null: in the training process itself",
     "device": "number of the accelerator",
     "place": "`id` in `places`; 0: not known",
     "count": "samples (of the observer) that saw this",
@@ -34,13 +34,13 @@ SHARED: Mapping[str, str] = {
 
 TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "waits": (
-        "The training loop asks a loader for a batch until it has it.",
+        "The training loop asks an input source for a batch until it has it.",
         {
             "position": "of the batch in its epoch; 0 is the first",
             "is_training": "gradients were enabled",
         },
     ),
-    "iterators": ("A loader's iterator is built; workers start here.", {}),
+    "source_starts": ("A source is made ready for an epoch; its workers start here.", {}),
     "fetches": (
         "A batch is made: read, transformed, collated.",
         {
@@ -58,7 +58,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "system_ns": "CPU time in the kernel",
         },
     ),
-    "workers": ("Which process is which worker of a loader.", {"worker_pid": "its process"}),
+    "workers": ("Which process is which worker of a source.", {"worker_pid": "its process"}),
     "handoffs": (
         "A worker serialises a batch for the training process.",
         {"pickled_bytes": "bytes through the pipe", "size_bytes": "bytes of the batch"},
@@ -75,8 +75,11 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "A backward pass, as far as the host is in it.",
         {"graph_nodes": "nodes of the graph; 0: not counted this time"},
     ),
-    "optimizer_steps": ("An optimizer's step has ended.", {"optimizer_id": "number from 1"}),
-    "saves": ("A checkpoint is written.", {}),
+    "step_ends": (
+        "A step has ended.",
+        {"stepper_id": "number of who steps (an optimizer), from 1", "step_kind": "`train`"},
+    ),
+    "pauses": ("The training loop stands still.", {"pause_kind": "`checkpoint`"}),
     "syncs": (
         "The host waits for the device.",
         {
@@ -119,7 +122,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "What threads were doing when the observer looked, added up over a window.",
         {
             "window_ns": "start of the window, of one second",
-            "phase": "of the training loop: 1 waits for a batch, 2 computes, 6 saves; null: none",
+            "phase": "of the training loop: 1 waits for a batch, 2 computes, 6 pauses; null: none",
             "state": "`running`, `fault`, `read`, `write`, `metadata`, `lock`, `sleep`, ...",
             "syscall": "system call that the thread was blocked in; empty: in none",
         },

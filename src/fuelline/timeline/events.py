@@ -12,25 +12,26 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.wire import Collective, Flag, Kind
+from fuelline.schema.wire import Collective, Flag, Kind, PauseKind, StepKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from enum import IntEnum
 
     from fuelline.timeline.timeline import Timeline
 
 _COLLECTIVE = {"op": "a", "size_bytes": "b", "group": "c", "number": "d", "ranks": "e"}
 _FIELDS: Mapping[Kind, Mapping[str, str]] = {
-    Kind.NEXT: {
-        "loader_id": "a",
+    Kind.WAIT: {
+        "source_id": "a",
         "samples": "b",
         "size_bytes": "c",
         "cpu_ns": "d",
         "position": "e",
     },
-    Kind.ITER: {"loader_id": "a", "whole_ns": "e"},
+    Kind.SOURCE_START: {"source_id": "a", "whole_ns": "e"},
     Kind.FETCH: {"worker": "a", "samples": "b", "cpu_ns": "c", "runq_ns": "d", "collate_ns": "e"},
-    Kind.WORKER: {"loader_id": "a", "worker": "b", "worker_pid": "c"},
+    Kind.WORKER: {"source_id": "a", "worker": "b", "worker_pid": "c"},
     Kind.FETCH_IO: {
         "rchar_bytes": "a",
         "disk_read_bytes": "b",
@@ -42,8 +43,8 @@ _FIELDS: Mapping[Kind, Mapping[str, str]] = {
     Kind.PIN: {"size_bytes": "a"},
     Kind.COPY: {"size_bytes": "a", "device": "b"},
     Kind.BACKWARD: {"graph_nodes": "a", "cpu_ns": "b"},
-    Kind.OPTIMIZER: {"optimizer_id": "a"},
-    Kind.SAVE: {"size_bytes": "a"},
+    Kind.STEP: {"stepper_id": "a", "step_kind": "b"},
+    Kind.PAUSE: {"size_bytes": "a", "pause_kind": "c"},
     Kind.SYNC: {"device": "a"},
     Kind.GC: {"generation": "a", "collected": "b"},
     Kind.COLLECTIVE: _COLLECTIVE,
@@ -55,12 +56,12 @@ _FLAGS: Mapping[Kind, Mapping[str, Flag]] = {
     Kind.COLLECTIVE: {"is_async": Flag.ASYNC},
     Kind.COPY: {"is_non_blocking": Flag.NON_BLOCKING, "is_pinned": Flag.PINNED},
     Kind.FETCH: {"is_end": Flag.END},
-    Kind.NEXT: {"is_training": Flag.GRAD, "is_end": Flag.END},
+    Kind.WAIT: {"is_training": Flag.TRAINING, "is_end": Flag.END},
     Kind.SYNC: {"is_implicit": Flag.IMPLICIT},
 }
 _NAMES = {
-    Kind.NEXT: "waits",
-    Kind.ITER: "iterators",
+    Kind.WAIT: "waits",
+    Kind.SOURCE_START: "source_starts",
     Kind.FETCH: "fetches",
     Kind.FETCH_IO: "fetch_reads",
     Kind.WORKER: "workers",
@@ -68,8 +69,8 @@ _NAMES = {
     Kind.PIN: "pins",
     Kind.COPY: "copies",
     Kind.BACKWARD: "backwards",
-    Kind.OPTIMIZER: "optimizer_steps",
-    Kind.SAVE: "saves",
+    Kind.STEP: "step_ends",
+    Kind.PAUSE: "pauses",
     Kind.SYNC: "syncs",
     Kind.GC: "collections",
     Kind.COLLECTIVE: "collectives",
@@ -79,6 +80,12 @@ _NAMES = {
 }
 EVENT_TABLES: Mapping[str, Kind] = {name: kind for kind, name in _NAMES.items()}
 """Table to the kind of event that it holds."""
+_WORDS: Mapping[str, tuple[str, type[IntEnum]]] = {
+    "op": ("operation", Collective),
+    "pause_kind": ("pause_kind", PauseKind),
+    "step_kind": ("step_kind", StepKind),
+}
+"""Columns that are words for the public: their name there, and the enum of their numbers."""
 _FAILED = int(Flag.END | Flag.ERROR)
 
 
@@ -95,18 +102,18 @@ def has_succeeded() -> pl.Expr:
 def batches(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     """Waits for a batch, from asking to having it.
 
-    `loader_id`: its number. `samples`, `size_bytes` of the batch. `cpu_ns`: the waiting thread on
+    `source_id`: whose batch. `samples`, `size_bytes` of the batch. `cpu_ns`: the waiting thread on
     a core, mostly unpickling. `position` in the epoch; 0 is its first batch.
     """
-    return _of(timeline, Kind.NEXT, where)
+    return _of(timeline, Kind.WAIT, where)
 
 
-def builds(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
-    """Iterators of a loader being built: its workers start.
+def source_starts(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Sources being made ready for an epoch: their workers start.
 
-    `loader_id`: its number. `whole_ns`: how long it took where an excerpt has cut it, else 0.
+    `source_id`: which. `whole_ns`: how long it took where an excerpt has cut it, else 0.
     """
-    return _of(timeline, Kind.ITER, where)
+    return _of(timeline, Kind.SOURCE_START, where)
 
 
 def fetches(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
@@ -128,7 +135,7 @@ def fetch_reads(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
 
 
 def worker_starts(timeline: Timeline) -> pl.DataFrame:
-    """Workers as the trainer started them: `loader_id`, `worker` (its number) and `worker_pid`."""
+    """Workers as the trainer started them: `source_id`, `worker` (its number) and `worker_pid`."""
     return _of(timeline, Kind.WORKER, pl.lit(value=True))
 
 
@@ -149,14 +156,14 @@ def copies(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
 def backward_passes(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
     """Backward passes.
 
-    `graph_nodes`: of autograd, 0 if they were not counted this time. `cpu_ns` of the thread.
+    `graph_nodes`: of its graph, 0 if they were not counted this time. `cpu_ns` of the thread.
     """
     return _of(timeline, Kind.BACKWARD, where)
 
 
-def optimizer_steps(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
-    """Ends of optimizer steps: `optimizer_id` is its number."""
-    return _of(timeline, Kind.OPTIMIZER, where)
+def step_ends(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
+    """Ends of steps: `stepper_id` is who steps, such as an optimizer; `step_kind`: a `StepKind`."""
+    return _of(timeline, Kind.STEP, where)
 
 
 def synchronisations(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
@@ -192,9 +199,9 @@ def counted_steps(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
 
 
 def thread_events(timeline: Timeline, pid: int, tid: int) -> pl.DataFrame:
-    """All that a thread did: kind, flags, start_ns, end_ns, source and position.
+    """All that a thread did: kind, flags, start_ns, end_ns, owner and position.
 
-    `source` is what the event belongs to, by its kind: a loader's or an optimizer's number.
+    `owner` is what the event belongs to, by its kind: a source's or a stepper's number.
     `position` as of `batches`. Outer events stand before those inside them. Only these columns: of
     a million events all of them take 100 MB.
     """
@@ -207,7 +214,7 @@ def thread_events(timeline: Timeline, pid: int, tid: int) -> pl.DataFrame:
             "flags",
             "start_ns",
             end_ns=pl.col("start_ns") + pl.col("dur_ns"),
-            source="a",
+            owner="a",
             position="e",
         )
         .sort("start_ns", "end_ns", descending=[False, True])
@@ -216,16 +223,16 @@ def thread_events(timeline: Timeline, pid: int, tid: int) -> pl.DataFrame:
 
 
 def learning_events(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
-    """Batches, backward passes and optimizer steps: pid, tid, kind, flags, start_ns, source.
+    """Batches, backward passes and steps: pid, tid, kind, flags, start_ns, source_id.
 
-    `source` as of `thread_events`; of backward passes it says nothing.
+    `source_id` is whose batch it is; of the others it says nothing.
     """
-    kinds = [Kind.NEXT, Kind.BACKWARD, Kind.OPTIMIZER]
+    kinds = [Kind.WAIT, Kind.BACKWARD, Kind.STEP]
     return (
         timeline.table("events")
         .lazy()
         .filter(pl.col("kind").is_in(kinds) & where)
-        .select("pid", "tid", "kind", "flags", "start_ns", source="a")
+        .select("pid", "tid", "kind", "flags", "start_ns", source_id="a")
         .collect()
     )
 
@@ -261,8 +268,8 @@ def _of(timeline: Timeline, kind: Kind, where: pl.Expr) -> pl.DataFrame:
 def name_events(events: pl.DataFrame, table: str) -> pl.DataFrame:
     """The events of one kind for the public: null is what is not known, flags are true or false.
 
-    kind flags start_ns a  b   c      loader_id samples size_bytes ... is_training is_end
-    NEXT GRAD  100      1  32  -1  -> 1         32      null           true        false
+    kind flags    start_ns a  b   c      source_id samples size_bytes ... is_training is_end
+    WAIT TRAINING 100      1  32  -1  -> 1         32      null           true        false
     """
     kind = EVENT_TABLES[table]
     found = events.filter(pl.col("kind") == int(kind))
@@ -278,8 +285,9 @@ def name_events(events: pl.DataFrame, table: str) -> pl.DataFrame:
 
 
 def _shown(name: str, field: str) -> pl.Expr:
-    if name != "op":
+    if name not in _WORDS:
         return pl.when(pl.col(field) >= 0).then(pl.col(field)).alias(name)
-    words = {int(each): each.name.lower() for each in Collective}
-    told = pl.col(field).replace_strict(words, default=None, return_dtype=pl.String())
-    return told.alias("operation")
+    shown, kinds = _WORDS[name]
+    words = {int(each): each.name.lower() for each in kinds}
+    named = pl.col(field).replace_strict(words, default=None, return_dtype=pl.String())
+    return named.alias(shown)

@@ -1,8 +1,8 @@
 """A job's steps replayed with other durations: who would wait for whom, and how long it would take.
 
 Each worker does its operations in the recorded order: one starts when all that had ended before it
-(on that worker) have ended. Those that meet in a group end together, their transfer after the last
-of them has started. Launch delays are not replayed, so a replay with recorded durations is a
+(on that worker) have ended. Those of one collective end together, their transfer after the last of
+them has started. Launch delays are not replayed, so a replay with recorded durations is a
 little shorter than the recording. Price: about 5 us an operation in pure Python.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Meeting = tuple[int, int]
+CollectiveKey = tuple[int, int]
 """A group and a number within it."""
 
 _SLACK_NS = 500_000
@@ -26,7 +26,7 @@ waits for has ended: so much, and at most this share of that one."""
 
 
 class StuckError(ValueError):
-    """The recorded order cannot be replayed: somebody waits for a meeting that never happens."""
+    """The recorded order cannot be replayed: a worker waits for one that never comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Operation:
     start_ns: int
     end_ns: int
     group: int | None = None
-    """Who it meets; None if nobody."""
+    """Whose collective it is a part of; None: of none."""
     sequence: int | None = None
-    """Of the meeting within the group."""
+    """Of the collective within the group."""
 
     @property
-    def meeting(self) -> Meeting | None:
-        """Operations of several workers with the same one meet."""
+    def collective(self) -> CollectiveKey | None:
+        """Operations of several workers with the same one are one collective."""
         if self.group is None or self.sequence is None:
             return None
         return self.group, self.sequence
@@ -54,16 +54,16 @@ class ReplayedStep:
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self.operations = operations
-        self._members: dict[Meeting, list[int]] = defaultdict(list)
+        self._members: dict[CollectiveKey, list[int]] = defaultdict(list)
         workers: dict[int, list[int]] = defaultdict(list)
         for number, operation in enumerate(operations):
             workers[operation.worker].append(number)
-            if operation.meeting is not None:
-                self._members[operation.meeting].append(number)
+            if operation.collective is not None:
+                self._members[operation.collective].append(number)
         self._programs = {worker: self._order(own) for worker, own in workers.items()}
 
     def durations_ns(self) -> list[int]:
-        """As recorded; of those that meet, the transfer: from the last start to their own end."""
+        """As recorded; in a collective, the transfer: from the last start to the end of each."""
         durations = [each.end_ns - each.start_ns for each in self.operations]
         for members in self._members.values():
             last_ns = max(self.operations[number].start_ns for number in members)
@@ -83,8 +83,8 @@ class ReplayedStep:
         return self._programs
 
     @property
-    def members(self) -> dict[Meeting, list[int]]:
-        """Who meets."""
+    def members(self) -> dict[CollectiveKey, list[int]]:
+        """The operations of each collective."""
         return self._members
 
     def _order(self, own: list[int]) -> list[int]:
@@ -104,14 +104,14 @@ class ReplayedStep:
 
 
 class _Replay:
-    """One replay of a step: each worker goes on until it must wait for a meeting."""
+    """One replay of a step: each worker goes on until it must wait for a collective."""
 
     def __init__(self, step: ReplayedStep, durations_ns: Sequence[float]) -> None:
         self._step = step
         self._durations_ns = durations_ns
-        self._missing = {meeting: len(own) for meeting, own in step.members.items()}
-        self._met_ns: dict[Meeting, float] = dict.fromkeys(step.members, 0.0)
-        self._waiting: dict[Meeting, list[int]] = defaultdict(list)
+        self._missing = {collective: len(own) for collective, own in step.members.items()}
+        self._complete_ns: dict[CollectiveKey, float] = dict.fromkeys(step.members, 0.0)
+        self._waiting: dict[CollectiveKey, list[int]] = defaultdict(list)
         self._starts_ns: dict[int, float] = {}
         self._at = dict.fromkeys(step.programs, 0)
         self._now_ns = dict.fromkeys(step.programs, 0.0)
@@ -132,22 +132,24 @@ class _Replay:
             number = program[at]
             if number >= 0:
                 self._starts_ns[number] = now_ns
-                meeting = operations[number].meeting
-                if meeting is not None:
-                    self._arrive(meeting, now_ns, ready)
+                collective = operations[number].collective
+                if collective is not None:
+                    self._arrive(collective, now_ns, ready)
             else:
                 number = ~number
-                meeting = operations[number].meeting
-                if meeting is not None and self._missing[meeting]:
-                    self._waiting[meeting].append(worker)
+                collective = operations[number].collective
+                if collective is not None and self._missing[collective]:
+                    self._waiting[collective].append(worker)
                     break
-                began_ns = self._starts_ns[number] if meeting is None else self._met_ns[meeting]
+                began_ns = (
+                    self._starts_ns[number] if collective is None else self._complete_ns[collective]
+                )
                 now_ns = max(now_ns, began_ns + self._durations_ns[number])
             at += 1
         self._at[worker], self._now_ns[worker] = at, now_ns
 
-    def _arrive(self, meeting: Meeting, now_ns: float, ready: list[int]) -> None:
-        self._met_ns[meeting] = max(self._met_ns[meeting], now_ns)
-        self._missing[meeting] -= 1
-        if not self._missing[meeting]:
-            ready.extend(self._waiting.pop(meeting, ()))
+    def _arrive(self, collective: CollectiveKey, now_ns: float, ready: list[int]) -> None:
+        self._complete_ns[collective] = max(self._complete_ns[collective], now_ns)
+        self._missing[collective] -= 1
+        if not self._missing[collective]:
+            ready.extend(self._waiting.pop(collective, ()))

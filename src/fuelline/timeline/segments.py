@@ -44,19 +44,19 @@ the next batch. profiler: our own `--zoom`.
 unexplained: not even that."""
 
 _PART_OF_KIND = {
-    Kind.ITER: "epoch start",
+    Kind.SOURCE_START: "epoch start",
     Kind.PIN: "transfer",
     Kind.COPY: "transfer",
     Kind.BACKWARD: "backward",
-    Kind.OPTIMIZER: "optimizer",
+    Kind.STEP: "optimizer",
     Kind.SYNC: "sync",
-    Kind.SAVE: "checkpoint",
+    Kind.PAUSE: "checkpoint",
     Kind.GC: "garbage collection",
     Kind.ZOOM: "profiler",
 }
-_LASTING = [Kind.NEXT, Kind.COLLECTIVE, *(kind for kind in _PART_OF_KIND if kind != Kind.GC)]
+_LASTING = [Kind.WAIT, Kind.COLLECTIVE, *(kind for kind in _PART_OF_KIND if kind != Kind.GC)]
 """What ends the window: what is collected when the interpreter ends is no part of the training."""
-_MODE_AFTER = {Kind.BACKWARD: "optimizer", Kind.OPTIMIZER: "loop"}
+_MODE_AFTER = {Kind.BACKWARD: "optimizer", Kind.STEP: "loop"}
 """What the thread does after an event, until the next one says otherwise."""
 
 
@@ -165,16 +165,16 @@ def _boundaries(events: pl.DataFrame, trainer: Trainer) -> pl.Series:
     Without an optimizer a step ends when a batch has arrived.
     """
     if trainer.step_kind == "train":
-        steps = events.filter(pl.col("kind") == Kind.OPTIMIZER)
+        steps = events.filter(pl.col("kind") == Kind.STEP)
         leader = (
-            steps.group_by("source")
+            steps.group_by("owner")
             .agg(pl.len().alias("n"), pl.col("start_ns").min().alias("first"))
-            .sort("n", "first", descending=True)["source"][0]
+            .sort("n", "first", descending=True)["owner"][0]
         )
-        return steps.filter(pl.col("source") == leader)["end_ns"]
+        return steps.filter(pl.col("owner") == leader)["end_ns"]
     return events.filter(
-        (pl.col("kind") == Kind.NEXT)
-        & pl.col("source").is_in(trainer.train_loaders)
+        (pl.col("kind") == Kind.WAIT)
+        & pl.col("owner").is_in(trainer.train_sources)
         & has_succeeded()
     )["end_ns"]
 
@@ -187,7 +187,7 @@ def _after_closures(events: pl.DataFrame) -> pl.DataFrame:
     """
     backward = events.filter(pl.col("kind") == Kind.BACKWARD)
     passes = backward.select("end_ns", closed_ns=pl.col("end_ns"))
-    inside = (pl.col("kind") == Kind.OPTIMIZER) & (pl.col("closed_ns") > pl.col("start_ns"))
+    inside = (pl.col("kind") == Kind.STEP) & (pl.col("closed_ns") > pl.col("start_ns"))
     return (
         events.sort("end_ns")
         .join_asof(passes.sort("end_ns"), on="end_ns")
@@ -201,21 +201,21 @@ def _after_closures(events: pl.DataFrame) -> pl.DataFrame:
 def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
     """Give each hook event its part and the mode that follows it."""
     kind = pl.col("kind")
-    # One loader may serve both training and validation: a batch is for validation if gradients were
+    # One source may serve both training and validation: a batch is for validation if gradients were
     # off and no learning follows it.
-    learning = pl.col("flags").cast(pl.Int64) & int(Flag.GRAD) != 0
-    learns = kind.is_in([Kind.BACKWARD, Kind.OPTIMIZER])
-    marks = pl.when(kind == Kind.NEXT).then(pl.lit(0)).when(learns).then(pl.lit(1))
+    learning = pl.col("flags").cast(pl.Int64) & int(Flag.TRAINING) != 0
+    learns = kind.is_in([Kind.BACKWARD, Kind.STEP])
+    marks = pl.when(kind == Kind.WAIT).then(pl.lit(0)).when(learns).then(pl.lit(1))
     followed = marks.shift(-1).backward_fill() == 1
-    is_training = pl.col("source").is_in(trainer.train_loaders) & (
-        learning | followed | (kind != Kind.NEXT) | (trainer.step_kind == "batch")
+    is_training = pl.col("owner").is_in(trainer.train_sources) & (
+        learning | followed | (kind != Kind.WAIT) | (trainer.step_kind == "batch")
     )
     ended = pl.col("flags").cast(pl.Int64) & int(Flag.END) != 0
-    is_next = kind == Kind.NEXT
+    is_wait = kind == Kind.WAIT
     told = _with_skipped(
         events.with_columns(
             training=is_training,
-            is_batch=is_next & is_training & ~ended,
+            is_batch=is_wait & is_training & ~ended,
             stretch=learns.cum_sum(),
         )
     )
@@ -223,22 +223,22 @@ def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
     turn = (pl.col("position") == 0) | ended | pl.col("skipped")
     # An iterator built for validation is part of validation.
     part = (
-        pl.when(is_next & training & turn)
+        pl.when(is_wait & training & turn)
         .then(pl.lit("epoch start"))
-        .when(is_next & training)
+        .when(is_wait & training)
         .then(pl.lit("input"))
-        .when(is_next | ((kind == Kind.ITER) & ~training))
+        .when(is_wait | ((kind == Kind.SOURCE_START) & ~training))
         .then(pl.lit("validation"))
         .otherwise(kind.replace_strict(_PART_OF_KIND, default=None, return_dtype=pl.String))
     )
     mode = (
-        pl.when(is_next & ended)
+        pl.when(is_wait & ended)
         .then(pl.lit("loop"))
-        .when(is_next & training)
+        .when(is_wait & training)
         .then(pl.lit("forward"))
-        .when(is_next)
+        .when(is_wait)
         .then(pl.lit("validation"))
-        .when((kind == Kind.ITER) & training)
+        .when((kind == Kind.SOURCE_START) & training)
         .then(pl.lit("epoch start"))
         .otherwise(kind.replace_strict(_MODE_AFTER, default=None, return_dtype=pl.String))
     )
@@ -272,12 +272,12 @@ def _with_gaps(events: pl.DataFrame) -> pl.DataFrame:
     what a backward pass follows with no batch in between is a forward pass (several backwards a
     step, data from elsewhere).
     """
-    is_turn = pl.col("kind").is_in([Kind.NEXT, Kind.ITER, Kind.BACKWARD, Kind.OPTIMIZER])
+    is_turn = pl.col("kind").is_in([Kind.WAIT, Kind.SOURCE_START, Kind.BACKWARD, Kind.STEP])
     follows = pl.when(is_turn).then("kind").shift(-1).backward_fill()
     mode = pl.col("mode").forward_fill()
     is_learning = mode.is_in(["optimizer", "loop"])
     part = (
-        pl.when(is_learning & (follows == Kind.OPTIMIZER))
+        pl.when(is_learning & (follows == Kind.STEP))
         .then(pl.lit("optimizer"))
         .when(is_learning & (follows == Kind.BACKWARD))
         .then(pl.lit("forward"))

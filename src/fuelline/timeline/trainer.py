@@ -1,4 +1,4 @@
-"""Who trains: the process, the thread, its loaders and their workers. Pure lookups, no time yet."""
+"""Who trains: the process, the thread, its sources and their workers. Pure lookups, no time yet."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from fuelline.timeline.timeline import Timeline
 
 _TRAINED_SHARE = 0.1
-"""A loader is a training loader if at least this share of the stretches between two learning events
-that have batches of it end with one: an epoch of a validation loader mostly does not."""
+"""A source is a training source if at least this share of the stretches between two learning events
+that have batches of it end with one: an epoch of a validation source mostly does not."""
 _COMPANION_SHARE = 0.5
-"""Of the stretches that feed a step: a loader with a batch in so many feeds the steps as well."""
+"""Of the stretches that feed a step: a source with a batch in so many feeds the steps as well."""
 _FAIR_SHARE = 0.1
-"""Without an optimizer: of the batches of the busiest loader."""
+"""Without an optimizer: of the batches of the busiest source."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +30,10 @@ class Trainer:
     tid: int
     step_kind: Literal["train", "batch"]
     """batch: no optimizer was seen, so a step is a batch."""
-    train_loaders: tuple[int, ...]
-    """Ids of the loaders that feed steps; the others are validation."""
+    train_sources: tuple[int, ...]
+    """Ids of the sources that feed steps; the others are validation."""
     worker_pids: tuple[int, ...]
-    """Workers of the training loaders, over the whole run."""
+    """Workers of the training sources, over the whole run."""
     workers: int
     """How many of them there are at a time."""
     reader_tid: int
@@ -49,8 +49,8 @@ def find_trainers(timeline: Timeline) -> list[Trainer]:
     own = learning_events(timeline, ~in_workers)
     ranks = {facts.pid: facts.rank for facts in timeline.processes}
     kinds: tuple[tuple[Kind, Literal["train", "batch"]], ...] = (
-        (Kind.OPTIMIZER, "train"),
-        (Kind.NEXT, "batch"),
+        (Kind.STEP, "train"),
+        (Kind.WAIT, "batch"),
     )
     for kind, step_kind in kinds:
         counts = (
@@ -80,15 +80,15 @@ def _describe(
     step_kind: Literal["train", "batch"],
 ) -> Trainer:
     pid, tid, rank = who
-    batches = mine.filter(pl.col("kind") == Kind.NEXT)
+    batches = mine.filter(pl.col("kind") == Kind.WAIT)
     reader = tid if tid in batches["tid"] or not batches.height else batches["tid"].mode().min()
-    loaders = _training_loaders(mine) if step_kind == "train" else _busiest_loader(batches)
-    started = workers.filter(pl.col("loader_id").is_in(loaders))
+    sources = _training_sources(mine) if step_kind == "train" else _busiest_source(batches)
+    started = workers.filter(pl.col("source_id").is_in(sources))
     return Trainer(
         pid=pid,
         tid=tid,
         step_kind=step_kind,
-        train_loaders=tuple(loaders),
+        train_sources=tuple(sources),
         worker_pids=tuple(started["worker_pid"].unique().sort().to_list()),
         workers=started["worker"].n_unique(),
         reader_tid=int(reader),  # type: ignore[arg-type]
@@ -96,22 +96,22 @@ def _describe(
     )
 
 
-def _training_loaders(mine: pl.DataFrame) -> list[int]:
-    """Ids of the loaders whose batches are followed by learning.
+def _training_sources(mine: pl.DataFrame) -> list[int]:
+    """Ids of the sources whose batches are followed by learning.
 
-    | kind     | source |      | stretch | source |
-    | NEXT     | 1      |      | 0       | 1      |  the last before learning: training
-    | BACKWARD |        |  ->  | 1       | 2      |
-    | NEXT     | 2      |      | 1       | 2      |  validation
-    | NEXT     | 2      |      | 1       | 1      |  training
-    | NEXT     | 1      |
-    | BACKWARD |        |
+    | kind     | source_id |      | stretch | source_id |
+    | WAIT     | 1         |      | 0       | 1         |  the last before learning: training
+    | BACKWARD |           |  ->  | 1       | 2         |
+    | WAIT     | 2         |      | 1       | 2         |  validation
+    | WAIT     | 2         |      | 1       | 1         |  training
+    | WAIT     | 1         |
+    | BACKWARD |           |
 
-    A loader that comes to its end before the learning was validated with: frameworks evaluate
+    A source that comes to its end before the learning was validated with: frameworks evaluate
     between taking a batch and learning from it. Only if nothing else feeds the steps it does, as
-    when all batches of an epoch make one step. Most jobs have one loader, and no doubt about it.
+    when all batches of an epoch make one step. Most jobs have one source, and no doubt about it.
     """
-    only = mine.filter(pl.col("kind") == Kind.NEXT)["source"].unique()
+    only = mine.filter(pl.col("kind") == Kind.WAIT)["source_id"].unique()
     if only.len() == 1:
         return only.to_list()
     batches = _in_stretches(mine)
@@ -123,25 +123,29 @@ def _training_loaders(mine: pl.DataFrame) -> list[int]:
 def _in_stretches(mine: pl.DataFrame) -> pl.DataFrame:
     """Batches by the stretch between two learning events.
 
-    source, stretch, is_fed, is_over, has_grad.
+    source_id, stretch, is_fed, is_over, has_grad.
     """
-    learns = pl.col("kind").is_in([Kind.BACKWARD, Kind.OPTIMIZER])
+    learns = pl.col("kind").is_in([Kind.BACKWARD, Kind.STEP])
     flags = pl.col("flags").cast(pl.Int64)
     taken = (
-        mine.filter((pl.col("kind") == Kind.NEXT) | learns)
+        mine.filter((pl.col("kind") == Kind.WAIT) | learns)
         .sort("start_ns")
         .with_row_index("row")
         .with_columns(stretch=learns.cum_sum(), stretches=learns.sum())
-        .filter(pl.col("kind") == Kind.NEXT)
-        .with_columns(has_ended=flags & int(Flag.END) != 0, has_grad=flags & int(Flag.GRAD) != 0)
+        .filter(pl.col("kind") == Kind.WAIT)
+        .with_columns(
+            has_ended=flags & int(Flag.END) != 0, has_grad=flags & int(Flag.TRAINING) != 0
+        )
     )
     # Ends are rare: a join with them is cheaper than looking ahead from every batch.
-    ends = taken.filter("has_ended").group_by("stretch", "source").agg(end_row=pl.col("row").max())
+    ends = (
+        taken.filter("has_ended").group_by("stretch", "source_id").agg(end_row=pl.col("row").max())
+    )
     return (
         taken.filter(~pl.col("has_ended"))
-        .join(ends, on=["stretch", "source"], how="left", maintain_order="left")
+        .join(ends, on=["stretch", "source_id"], how="left", maintain_order="left")
         .select(
-            "source",
+            "source_id",
             "stretch",
             "has_grad",
             is_fed=pl.col("stretch") < pl.col("stretches"),
@@ -151,38 +155,40 @@ def _in_stretches(mine: pl.DataFrame) -> pl.DataFrame:
 
 
 def _feeders(candidates: pl.DataFrame, batches: pl.DataFrame) -> list[int]:
-    """Loaders that mostly give the last batch before learning, taken with gradients if any was."""
+    """Sources that mostly give the last batch before learning, taken with gradients if any was."""
     last = (
         candidates.filter(pl.col("has_grad") | ~pl.col("has_grad").any().over("stretch"))
         .group_by("stretch", maintain_order=True)
         .last()
         .filter("is_fed")
-        .group_by("source")
+        .group_by("source_id")
         .agg(pl.len().alias("fed"))
     )
     return list(
-        batches.group_by("source")
+        batches.group_by("source_id")
         .agg(pl.col("stretch").n_unique().alias("seen"))
-        .join(last, on="source")
-        .filter(pl.col("fed") >= _TRAINED_SHARE * pl.col("seen"))["source"]
+        .join(last, on="source_id")
+        .filter(pl.col("fed") >= _TRAINED_SHARE * pl.col("seen"))["source_id"]
     )
 
 
 def _companions(candidates: pl.DataFrame, feeders: list[int]) -> list[int]:
-    """Loaders that give a batch to nearly every step beside the last one: two that are zipped."""
-    fed = candidates.filter(pl.col("source").is_in(feeders) & pl.col("is_fed"))["stretch"].unique()
+    """Sources that give a batch to nearly every step beside the last one: two that are zipped."""
+    fed = candidates.filter(pl.col("source_id").is_in(feeders) & pl.col("is_fed"))[
+        "stretch"
+    ].unique()
     beside = (
         candidates.filter(pl.col("has_grad") & pl.col("stretch").is_in(fed.implode()))
-        .group_by("source")
+        .group_by("source_id")
         .agg(pl.col("stretch").n_unique().alias("n"))
     )
-    return list(beside.filter(pl.col("n") >= _COMPANION_SHARE * len(fed))["source"])
+    return list(beside.filter(pl.col("n") >= _COMPANION_SHARE * len(fed))["source_id"])
 
 
-def _busiest_loader(batches: pl.DataFrame) -> list[int]:
-    """Without an optimizer: every loader that delivers a fair share of the batches is the work."""
-    counts = batches.group_by("source").len().sort("len", descending=True)
+def _busiest_source(batches: pl.DataFrame) -> list[int]:
+    """Without an optimizer: every source that delivers a fair share of the batches is the work."""
+    counts = batches.group_by("source_id").len().sort("len", descending=True)
     if not counts.height:
         return []
     most = counts["len"][0]
-    return list(counts.filter(pl.col("len") >= _FAIR_SHARE * most)["source"].sort())
+    return list(counts.filter(pl.col("len") >= _FAIR_SHARE * most)["source_id"].sort())

@@ -94,10 +94,10 @@ class Recorded:
     def batches(self, *loaders: int) -> int:
         """Batches that came from these loaders, ends of epochs left out."""
         ended = pl.col("flags").cast(pl.Int64) & int(Flag.END) != 0
-        return self.events(Kind.NEXT).filter(pl.col("a").is_in(loaders) & ~ended).height
+        return self.events(Kind.WAIT).filter(pl.col("a").is_in(loaders) & ~ended).height
 
     def steps_by_process(self) -> list[int]:
-        steps = self.timeline.table("events").filter(pl.col("kind") == Kind.OPTIMIZER)
+        steps = self.timeline.table("events").filter(pl.col("kind") == Kind.STEP)
         return [int(count) for count in steps.group_by("pid").len()["len"].sort()]
 
     def faults(self) -> int:

@@ -25,6 +25,6 @@ def test_both_ranks_of_a_plain_loop_are_recorded(
 def check_parts(job: Recorded, backwards: int) -> None:
     assert job.faults() == 0
     assert job.diagnosis["steps"]["count"] == job.answer["steps"] - 1
-    assert job.count(Kind.BACKWARD) == job.batches(*job.trainer.train_loaders) == backwards
-    assert job.count_tiles(Kind.NEXT, "validation") == 10  # 4 batches and an end, twice
-    assert len(job.trainer.train_loaders) == 1
+    assert job.count(Kind.BACKWARD) == job.batches(*job.trainer.train_sources) == backwards
+    assert job.count_tiles(Kind.WAIT, "validation") == 10  # 4 batches and an end, twice
+    assert len(job.trainer.train_sources) == 1

@@ -110,13 +110,13 @@ def training_records(steps: int = 8) -> list[bytes]:
     """A loader and a few steps of 90 ns."""
     settings = text(1, '{"num_workers": 2, "batch_size": 32, "dataset": "Photos"}')
     process = text(2, '{"framework": "torch", "version": "2.13.0", "threads": 4}')
-    rows = [*settings, *process, record(Kind.PROCESS, 2), record(Kind.LOADER, 1, 1)]
+    rows = [*settings, *process, record(Kind.PROCESS, 2), record(Kind.SOURCE, 1, 1)]
     for step in range(steps):
         at = CREATED_NS + 10 + step * 90
         rows += [
-            record(Kind.NEXT, 1, 32, 1000, -1, step, start_ns=at, dur_ns=30),
+            record(Kind.WAIT, 1, 32, 1000, -1, step, start_ns=at, dur_ns=30),
             record(Kind.BACKWARD, 0, -1, start_ns=at + 50, dur_ns=20),
-            record(Kind.OPTIMIZER, 1, -1, start_ns=at + 70, dur_ns=20),
+            record(Kind.STEP, 1, -1, start_ns=at + 70, dur_ns=20),
         ]
     return rows
 

@@ -55,7 +55,7 @@ def test_the_clock_runs_only_in_excerpts_and_can_be_turned_back() -> None:
 
 
 def test_a_wait_over_several_excerpts_lasts_as_long_in_each_of_them() -> None:
-    assert (Kind.NEXT, 1005, 25) in _keep((Kind.NEXT, 1005, 295))  # 5, 10 and 10
+    assert (Kind.WAIT, 1005, 25) in _keep((Kind.WAIT, 1005, 295))  # 5, 10 and 10
 
 
 def test_what_lies_between_two_excerpts_is_left_out() -> None:
@@ -63,8 +63,8 @@ def test_what_lies_between_two_excerpts_is_left_out() -> None:
 
 
 def test_what_stands_beside_a_long_gap_is_kept_to_tell_what_the_gap_was() -> None:
-    kept = _keep((Kind.NEXT, 1050, 5), (Kind.BACKWARD, 1250, 5))
-    assert kept == [(Kind.NEXT, 1010, 1), (Kind.BACKWARD, 1030, 1)]  # two excerpts of it between
+    kept = _keep((Kind.WAIT, 1050, 5), (Kind.BACKWARD, 1250, 5))
+    assert kept == [(Kind.WAIT, 1010, 1), (Kind.BACKWARD, 1030, 1)]  # two excerpts of it between
 
 
 def test_fetches_of_workers_are_kept_whole_or_not_at_all() -> None:
@@ -72,8 +72,8 @@ def test_fetches_of_workers_are_kept_whole_or_not_at_all() -> None:
 
 
 def test_workers_and_starts_of_epochs_are_kept_wherever_they_stand() -> None:
-    kinds = {kind for kind, *_ in _keep((Kind.WORKER, 1050, 0), (Kind.ITER, 1060, 5))}
-    assert kinds == {Kind.WORKER, Kind.ITER}
+    kinds = {kind for kind, *_ in _keep((Kind.WORKER, 1050, 0), (Kind.SOURCE_START, 1060, 5))}
+    assert kinds == {Kind.WORKER, Kind.SOURCE_START}
 
 
 def test_a_collective_that_was_entered_before_an_excerpt_is_not_matched() -> None:
@@ -118,14 +118,14 @@ def _write_run(folder: Path) -> Path:
 
     for step in range(STEPS):
         wait_ns = PARTS_NS["input"] * (3 if step >= STEPS // 2 else 1)
-        add(Kind.NEXT, at, wait_ns, 1, 4, -1, -1, step + 1, flags=Flag.GRAD)
+        add(Kind.WAIT, at, wait_ns, 1, 4, -1, -1, step + 1, flags=Flag.TRAINING)
         at += wait_ns + PARTS_NS["forward"]
         add(Kind.BACKWARD, at, PARTS_NS["backward"], 0, -1)
         at += PARTS_NS["backward"] + 50_000
-        add(Kind.OPTIMIZER, at, 0, 1)
+        add(Kind.STEP, at, 0, 1)
         at += PARTS_NS["loop"]
         if step % (STEPS // SAVES) == STEPS // SAVES // 2:
-            add(Kind.SAVE, at, SAVE_NS, 10**6)
+            add(Kind.PAUSE, at, SAVE_NS, 10**6)
             at += SAVE_NS
     (folder / SPOOL_DIR).mkdir(parents=True)
     written = spool(*records, front=header(pid=PID))

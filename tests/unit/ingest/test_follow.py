@@ -68,7 +68,7 @@ def test_a_run_is_followed_from_before_its_first_spool(run_dir: Path) -> None:
     add_spool(run_dir, "1-1.spool", trainer_header() + body + bytes(4096))
     (spool,) = tail.look().spools
     assert (spool.pid, spool.trainer_tid) == (PID, TID)
-    assert sum(row[9] == Kind.OPTIMIZER for row in spool.records) == 8
+    assert sum(row[9] == Kind.STEP for row in spool.records) == 8
     add_spool(run_dir, "2-1.spool", trainer_header(pid=5) + body)
     first, second = tail.look().spools
     assert (first.records, second.pid) == ([], 5)
@@ -179,7 +179,7 @@ def test_the_end_of_a_compacted_run_is_what_somebody_saw_who_watched_it(tmp_path
     steps = [
         record(kind, 1, 32, 0, -1, number, start_ns=CREATED_NS + number * 10**8 + at, dur_ns=10**7)
         for number in range(300)
-        for at, kind in ((0, Kind.NEXT), (5 * 10**7, Kind.BACKWARD), (7 * 10**7, Kind.OPTIMIZER))
+        for at, kind in ((0, Kind.WAIT), (5 * 10**7, Kind.BACKWARD), (7 * 10**7, Kind.STEP))
     ]
     records = [record(Kind.WORKER, 1, 0, 4712), *steps]
     run_dir = write_run(tmp_path / "run", records=records)

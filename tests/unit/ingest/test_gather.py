@@ -123,15 +123,15 @@ def test_texts_become_facts_and_no_events(tmp_path: Path) -> None:
     assert loader.dataset == "Photos"
     (process,) = remains.processes
     assert (process.framework, process.version, process.threads) == ("torch", "2.13.0", 4)
-    noted = {Kind.LOADER, Kind.PROCESS, Kind.BLINDSPOT, Kind.TEXT}
+    noted = {Kind.SOURCE, Kind.PROCESS, Kind.BLINDSPOT, Kind.TEXT}
     assert not noted & set(remains.tables["events"]["kind"])
 
 
 def test_a_loader_whose_settings_were_lost_is_still_a_loader(tmp_path: Path) -> None:
     records = [
         *text(1, '{"num_workers": "many"}'),
-        record(Kind.LOADER, 3, 1),
-        record(Kind.LOADER, 4, 9),
+        record(Kind.SOURCE, 3, 1),
+        record(Kind.SOURCE, 4, 9),
     ]
     remains = gather(write_run(tmp_path / "run", records=records))
     assert [(loader.loader_id, loader.num_workers) for loader in remains.loaders] == [
@@ -141,7 +141,7 @@ def test_a_loader_whose_settings_were_lost_is_still_a_loader(tmp_path: Path) -> 
 
 
 def test_fields_of_a_newer_recorder_are_ignored(tmp_path: Path) -> None:
-    records = [*text(1, '{"num_workers": 2, "colour": "red"}'), record(Kind.LOADER, 3, 1)]
+    records = [*text(1, '{"num_workers": 2, "colour": "red"}'), record(Kind.SOURCE, 3, 1)]
     (loader,) = gather(write_run(tmp_path / "run", records=records)).loaders
     assert loader.num_workers == 2
 
@@ -196,7 +196,7 @@ def test_the_end_of_a_spool_that_was_cut_off_is_missed(tmp_path: Path) -> None:
 
 
 def test_a_run_that_did_not_end_lasted_until_somebody_wrote_last(tmp_path: Path) -> None:
-    late = record(Kind.NEXT, start_ns=CREATED_NS + 10**12)
+    late = record(Kind.WAIT, start_ns=CREATED_NS + 10**12)
     facts = msgspec.structs.replace(RUN, ended_ns=None)
     run = write_run(tmp_path / "run", run=facts, records=[late])
     whole = gather(run, facts)

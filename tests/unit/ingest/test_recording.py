@@ -259,7 +259,7 @@ def _spoil_magic(path: Path) -> None:
 
 def _spoil_times(path: Path) -> None:
     data = bytearray(path.read_bytes())
-    data[-wire.RECORD_BYTES :] = record(Kind.NEXT, start_ns=CREATED_NS + 10**15)
+    data[-wire.RECORD_BYTES :] = record(Kind.WAIT, start_ns=CREATED_NS + 10**15)
     path.write_bytes(bytes(data))
 
 

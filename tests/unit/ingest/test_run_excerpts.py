@@ -28,7 +28,7 @@ SHARE = Share(parts=4, records=99, period_ns=1 << 30)
 
 def _records() -> list[bytes]:
     return [
-        record(Kind.OPTIMIZER, 1, -1, start_ns=CREATED_NS + step * STEP_NS, dur_ns=STEP_NS // 2)
+        record(Kind.STEP, 1, -1, start_ns=CREATED_NS + step * STEP_NS, dur_ns=STEP_NS // 2)
         for step in range(STEPS)
     ]
 

@@ -17,14 +17,14 @@ from tests.unit.ingest.remains import CREATED_NS, HOLE, PID, TID, header, record
 LONG_TEXT = "größe " * 20
 SMALL = header() + b"".join(
     [
-        record(Kind.NEXT, 1, 32, 1000, 5, 0),
+        record(Kind.WAIT, 1, 32, 1000, 5, 0),
         *text(7, LONG_TEXT),
-        record(Kind.LOADER, 1, 7),
+        record(Kind.SOURCE, 1, 7),
         record(Kind.BACKWARD, 100, -1),
-        record(Kind.OPTIMIZER, 1, -1),
+        record(Kind.STEP, 1, -1),
     ]
 )
-EVENTS = [Kind.NEXT, Kind.LOADER, Kind.BACKWARD, Kind.OPTIMIZER]
+EVENTS = [Kind.WAIT, Kind.SOURCE, Kind.BACKWARD, Kind.STEP]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_a_whole_spool_gives_back_what_was_written(path: Path) -> None:
 
 
 def test_negative_fields_stay_negative(path: Path) -> None:
-    content = read(path, header() + record(Kind.SAVE, -1, -(2**62)))
+    content = read(path, header() + record(Kind.PAUSE, -1, -(2**62)))
     assert content.events.select("a", "b").row(0) == (-1, -(2**62))
 
 
@@ -98,27 +98,27 @@ def test_a_flipped_bit_in_the_header_is_survived_or_refused(path: Path, bit: int
 
 @given(st.binary(max_size=200))
 def test_any_bytes_after_a_good_header_are_survived(path: Path, noise: bytes) -> None:
-    content = read(path, header() + record(Kind.NEXT, 1) + noise)
-    assert kinds(content)[0] == Kind.NEXT
+    content = read(path, header() + record(Kind.WAIT, 1) + noise)
+    assert kinds(content)[0] == Kind.WAIT
 
 
 def test_a_text_with_an_absurd_length_is_left_out(path: Path) -> None:
     lie = wire.TEXT_RECORD.pack(9, 2**60, b"x", TID, 0, int(Kind.TEXT))
-    content = read(path, header() + lie + record(Kind.NEXT, 1))
+    content = read(path, header() + lie + record(Kind.WAIT, 1))
     assert content.texts == {}
-    assert kinds(content) == [Kind.NEXT]
+    assert kinds(content) == [Kind.WAIT]
 
 
 def test_holes_between_records_are_skipped_and_not_called_damage(path: Path) -> None:
-    body = record(Kind.NEXT, 1) + HOLE + HOLE + record(Kind.BACKWARD) + HOLE
+    body = record(Kind.WAIT, 1) + HOLE + HOLE + record(Kind.BACKWARD) + HOLE
     content = read(path, header() + body)
-    assert kinds(content) == [Kind.NEXT, Kind.BACKWARD]
+    assert kinds(content) == [Kind.WAIT, Kind.BACKWARD]
     assert content.damaged == 0
 
 
 def test_a_record_that_was_cut_off_while_being_written_is_a_hole(path: Path) -> None:
     # kind is the last field that is written, so everything else may be there already.
-    torn = record(Kind.NEXT, 1, 2, 3)[:-2] + b"\0\0"
+    torn = record(Kind.WAIT, 1, 2, 3)[:-2] + b"\0\0"
     content = read(path, header() + torn + record(Kind.BACKWARD))
     assert (kinds(content), content.damaged) == ([Kind.BACKWARD], 0)
 
@@ -128,16 +128,16 @@ def test_a_record_that_was_cut_off_while_being_written_is_a_hole(path: Path) -> 
     [
         record(99),
         record(2**16 - 1),
-        record(Kind.NEXT, dur_ns=2**63),
-        record(Kind.NEXT, dur_ns=40 * 24 * 3600 * 10**9),
-        record(Kind.NEXT, start_ns=0),
+        record(Kind.WAIT, dur_ns=2**63),
+        record(Kind.WAIT, dur_ns=40 * 24 * 3600 * 10**9),
+        record(Kind.WAIT, start_ns=0),
     ],
 )
 def test_a_record_that_we_cannot_have_written_is_counted_and_not_used(
     path: Path, bad: bytes
 ) -> None:
-    content = read(path, header() + record(Kind.NEXT, 1) + bad + record(Kind.BACKWARD))
-    assert (kinds(content), content.damaged) == ([Kind.NEXT, Kind.BACKWARD], 1)
+    content = read(path, header() + record(Kind.WAIT, 1) + bad + record(Kind.BACKWARD))
+    assert (kinds(content), content.damaged) == ([Kind.WAIT, Kind.BACKWARD], 1)
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
@@ -168,11 +168,11 @@ def test_a_process_that_died_before_its_header_left_nothing(path: Path) -> None:
 def test_a_spool_without_its_beginning_is_damaged(path: Path) -> None:
     """As one is that was cut to nothing while its process went on writing."""
     with pytest.raises(DamagedRecordingError, match="was cut short"):
-        read(path, bytes(wire.HEADER_BYTES) + record(Kind.NEXT))
+        read(path, bytes(wire.HEADER_BYTES) + record(Kind.WAIT))
 
 
 def test_a_spool_that_is_shorter_than_it_was_written_is_cut(path: Path) -> None:
-    whole = spool(record(Kind.NEXT), record(Kind.BACKWARD))
+    whole = spool(record(Kind.WAIT), record(Kind.BACKWARD))
     content = read(path, whole)
     assert content is not None
     assert not content.is_cut
@@ -183,26 +183,26 @@ def test_a_spool_that_is_shorter_than_it_was_written_is_cut(path: Path) -> None:
 
 
 def test_a_spool_of_version_1_ends_with_zeros(path: Path) -> None:
-    content = read(path, header(version=1) + record(Kind.NEXT) + bytes(8 * 1024))
+    content = read(path, header(version=1) + record(Kind.WAIT) + bytes(8 * 1024))
     assert content is not None
-    assert (kinds(content), content.is_cut) == ([Kind.NEXT], False)
+    assert (kinds(content), content.is_cut) == ([Kind.WAIT], False)
 
 
 @pytest.mark.parametrize(
     "bad",
     [
-        record(Kind.NEXT, start_ns=CREATED_NS - 1),
-        record(Kind.NEXT, start_ns=CREATED_NS + 101, dur_ns=0),
-        record(Kind.NEXT, start_ns=CREATED_NS + 5, dur_ns=96),
-        record(Kind.NEXT, start_ns=2**63 - 1, dur_ns=10**15),
-        wire.RECORD.pack(CREATED_NS, 1, 0, 0, 0, 0, 0, 2**22 + 1, 0, int(Kind.NEXT)),
+        record(Kind.WAIT, start_ns=CREATED_NS - 1),
+        record(Kind.WAIT, start_ns=CREATED_NS + 101, dur_ns=0),
+        record(Kind.WAIT, start_ns=CREATED_NS + 5, dur_ns=96),
+        record(Kind.WAIT, start_ns=2**63 - 1, dur_ns=10**15),
+        wire.RECORD.pack(CREATED_NS, 1, 0, 0, 0, 0, 0, 2**22 + 1, 0, int(Kind.WAIT)),
     ],
 )
 def test_a_record_outside_the_run_is_counted_and_not_used(path: Path, bad: bytes) -> None:
-    path.write_bytes(header() + record(Kind.NEXT) + bad + record(Kind.BACKWARD))
+    path.write_bytes(header() + record(Kind.WAIT) + bad + record(Kind.BACKWARD))
     content = read_spool(path, (CREATED_NS, CREATED_NS + 100))
     assert content is not None
-    assert (kinds(content), content.damaged) == ([Kind.NEXT, Kind.BACKWARD], 1)
+    assert (kinds(content), content.damaged) == ([Kind.WAIT, Kind.BACKWARD], 1)
 
 
 def test_a_header_alone_is_a_process_without_events(path: Path) -> None:
@@ -250,5 +250,5 @@ def test_a_spool_of_holes_is_refused_without_reading_them(path: Path, front: byt
 
 
 def test_zeros_between_records_are_passed_over(path: Path) -> None:
-    content = read(path, header() + record(Kind.NEXT) + bytes(CHUNK_BYTES * 3) + record(Kind.SAVE))
-    assert (kinds(content), content.damaged) == ([Kind.NEXT, Kind.SAVE], 0)
+    content = read(path, header() + record(Kind.WAIT) + bytes(CHUNK_BYTES * 3) + record(Kind.PAUSE))
+    assert (kinds(content), content.damaged) == ([Kind.WAIT, Kind.PAUSE], 0)

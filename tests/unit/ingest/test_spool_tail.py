@@ -39,7 +39,7 @@ def write(spool: Spool, first: int, count: int) -> list[int]:
     """Steps 2 ms apart, told apart by their start."""
     starts = [(first + number) * 2 * 10**6 for number in range(count)]
     for start_ns in starts:
-        spool.append(int(Kind.OPTIMIZER), start_ns, 5, 1)
+        spool.append(int(Kind.STEP), start_ns, 5, 1)
     spool.write_buffered()
     return starts
 
@@ -78,7 +78,7 @@ def test_the_header_tells_the_trainer_and_where_its_phase_is(spool: Spool) -> No
     assert look is not None
     assert look.header.trainer_tid == 77
     page = wire.open_live(os.getpid(), look.header.live_fd - 1)
-    for phase in (wire.Phase.SAVE, wire.Phase.WAIT):
+    for phase in (wire.Phase.PAUSE, wire.Phase.WAIT):
         spool.held.phase = int(phase)
         assert os.pread(page, 1, wire.PHASE_OFFSET)[0] == phase
     os.close(page)
@@ -99,7 +99,7 @@ def test_a_first_look_tells_the_last_seconds_and_counts_the_rest(
 
 @given(
     kinds=st.lists(
-        st.sampled_from([Kind.OPTIMIZER, Kind.NEXT, Kind.BACKWARD, Kind.GC, Kind.TEXT, 0]),
+        st.sampled_from([Kind.STEP, Kind.WAIT, Kind.BACKWARD, Kind.GC, Kind.TEXT, 0]),
         max_size=300,
     ),
     window_ns=st.integers(0, 400),
@@ -117,23 +117,23 @@ def test_wherever_the_first_look_begins_nothing_is_lost_or_counted_twice(
         patch.setattr(spool_tail, "FIRST_LOOK_NS", window_ns)
         looks = look_until_counted(SpoolTail(path))
     told = [row for look in looks for row in look.records]
-    steps = Counter(row[2] for row in told if row[9] == Kind.OPTIMIZER)
+    steps = Counter(row[2] for row in told if row[9] == Kind.STEP)
     for look in looks:
         steps.update(look.past_steps)
-    batches = sum(row[9] == Kind.NEXT for row in told) + sum(look.past_batches for look in looks)
+    batches = sum(row[9] == Kind.WAIT for row in told) + sum(look.past_batches for look in looks)
     truth = read_spool(path)
     assert truth is not None
     assert steps == Counter(
-        a for kind, a in truth.events.select("kind", "a").iter_rows() if kind == Kind.OPTIMIZER
+        a for kind, a in truth.events.select("kind", "a").iter_rows() if kind == Kind.STEP
     )
-    assert batches == truth.events["kind"].to_list().count(Kind.NEXT)
+    assert batches == truth.events["kind"].to_list().count(Kind.WAIT)
 
 
 def test_batches_that_were_none_are_not_counted(tmp_path: Path) -> None:
     path = tmp_path / "1.spool"
     row = (10, 1, 1, 0, 0, 0, 0, 7)
-    rows = [wire.RECORD.pack(*row, flags, Kind.NEXT) for flags in (0, Flag.GRAD, Flag.END, 4)]
-    late = record(Kind.NEXT, start_ns=10 + 2 * spool_tail.FIRST_LOOK_NS)
+    rows = [wire.RECORD.pack(*row, flags, Kind.WAIT) for flags in (0, Flag.TRAINING, Flag.END, 4)]
+    late = record(Kind.WAIT, start_ns=10 + 2 * spool_tail.FIRST_LOOK_NS)
     path.write_bytes(header() + b"".join(rows) + late)
     (look,) = look_until_counted(SpoolTail(path))
     assert (look.past_batches, len(look.records)) == (2, 1)
@@ -145,8 +145,8 @@ def test_batches_that_were_none_are_not_counted(tmp_path: Path) -> None:
         random.Random(1).randbytes(64 * 40),
         b"\xff" * 100,
         record(250),
-        record(Kind.NEXT, start_ns=0),
-        wire.RECORD.pack(5, 2**62, 0, 0, 0, 0, 0, 1, 0, Kind.NEXT),
+        record(Kind.WAIT, start_ns=0),
+        wire.RECORD.pack(5, 2**62, 0, 0, 0, 0, 0, 1, 0, Kind.WAIT),
     ],
 )
 def test_garbage_is_counted_and_what_follows_is_read(tmp_path: Path, rest: bytes) -> None:

@@ -1,12 +1,14 @@
 """What is held between two writings, compiled and not, and the compiled quick calls."""
 
 import gc
+import re
 import struct
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuelline.record import buffer as holding
+from fuelline.schema.wire import Kind
+from fuelline.timeline.events import _FIELDS
 
 RECORD = struct.Struct("<8q")
 TID = threading.get_native_id()
@@ -131,7 +135,7 @@ def test_a_forked_child_leaves_what_began_before_it_to_its_parent(held: Any) -> 
 class Hooked:
     """A hook with ten quick calls, and what became of all calls."""
 
-    def __init__(self, original: Callable[..., Any], sight: Any = None) -> None:
+    def __init__(self, original: Callable[..., Any], settings: Any = None) -> None:
         self.held = holding.RecordBuffer()
         self.held.trainer, self.held.tid = threading.get_ident(), TID
         self.held.write_at = 2**62
@@ -143,7 +147,7 @@ class Hooked:
         self.written = 0
         assert holding.Quick is not None
         write, tail = self.write, 9 << 48
-        self.quick = holding.Quick(self, self.lap, original, self.go_on, write, tail, sight)
+        self.quick = holding.Quick(self, self.lap, original, self.go_on, write, tail, settings)
 
     def go_on(self, *_: Any, **__: Any) -> str:
         return "thorough"
@@ -285,9 +289,47 @@ class Batches:
         vars(self).update(own, note=note, _num_yielded=6)
 
 
-def sight(*, is_training: bool, look: Callable[..., Any] = lambda *_: (3, 12)) -> Any:
-    counts = "_num_yielded", "_tasks_outstanding"
-    return "note", *counts, lambda: is_training, look, (1, 2, 3 << 48), (4, 5, 6 << 48)
+def watching(*, is_training: bool, look: Callable[..., Any] = lambda *_: (3, 12)) -> Any:
+    return holding.TakeSettings(
+        note="note",
+        yielded="_num_yielded",
+        outstanding="_tasks_outstanding",
+        is_training=lambda: is_training,
+        look=look,
+        training=holding.Way(1, 2, 3 << 48),
+        evaluating=holding.Way(4, 5, 6 << 48),
+    )
+
+
+ROOT = Path(__file__).parents[3]
+COMPILED = (ROOT / "src/fuelline/record/_buffer.c").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("enum", "names"),
+    [
+        ("wait_field", list(_FIELDS[Kind.WAIT])),
+        ("backward_field", list(_FIELDS[Kind.BACKWARD])),
+        ("step_field", list(_FIELDS[Kind.STEP])[:1]),
+        ("gc_field", [*_FIELDS[Kind.GC], "fields"]),
+        ("iterator_note", [*holding.IteratorNote._fields, "fields"]),
+    ],
+)
+def test_the_compiled_part_has_the_same_names_in_the_same_order(
+    enum: str, names: list[str]
+) -> None:
+    (found,) = re.findall(rf"enum {enum} {{ (.*?) }};", COMPILED, re.DOTALL)
+    prefix = enum.partition("_")[0] + "_" if enum != "iterator_note" else "note_"
+    assert [name.lower().removeprefix(prefix) for name in found.split(", ")] == names
+
+
+@pytest.mark.parametrize(
+    "ticket", [holding.TakeTicket, holding.BackwardTicket, holding.TakeSettings]
+)
+def test_the_compiled_part_lists_the_names_of_each_tuple(ticket: Any) -> None:
+    (listed,) = re.findall(rf"/\* {ticket.__name__}: (.*?)(?:;|\*/)", COMPILED, re.DOTALL)
+    plain = re.sub(r"\(.*?\)", "", listed, flags=re.DOTALL)
+    assert tuple(name.strip() for name in plain.split(",")) == ticket._fields
 
 
 @needs_compiled
@@ -302,7 +344,7 @@ def sight(*, is_training: bool, look: Callable[..., Any] = lambda *_: (3, 12)) -
     ids=["foretold", "towards the end", "never", "of no quick fetch"],
 )
 def test_a_batch_is_looked_at_unless_its_size_is_certain(iterator: Any, told: Any) -> None:
-    hook = Hooked(lambda _: "batch", sight(is_training=True))
+    hook = Hooked(lambda _: "batch", watching(is_training=True))
     assert hook.quick.take(iterator) == "batch"
     ((*_, loader, samples, size_bytes, cpu, position, tail),) = records(hook.held)
     assert (samples, size_bytes) == told
@@ -312,13 +354,13 @@ def test_a_batch_is_looked_at_unless_its_size_is_certain(iterator: Any, told: An
 @needs_compiled
 @pytest.mark.parametrize(("is_training", "phases"), [(True, [1, 2]), (False, [4, 5])])
 def test_the_phase_is_told_in_and_after_the_wait(is_training: bool, phases: list[int]) -> None:
-    hook = Hooked(lambda _: hook.held.phase, sight(is_training=is_training))
+    hook = Hooked(lambda _: hook.held.phase, watching(is_training=is_training))
     assert [hook.quick.take(Batches((1, 1, 0))), hook.held.phase] == phases
 
 
 @needs_compiled
 def test_an_iterator_that_is_not_known_yet_is_looked_at_thoroughly() -> None:
-    hook = Hooked(lambda _: "batch", sight(is_training=True))
+    hook = Hooked(lambda _: "batch", watching(is_training=True))
     for iterator in (Batches(None), Batches((1, 2)), object(), iter([])):
         assert hook.quick.take(iterator) == "thorough"
     assert hook.lap.quick_calls == 10
@@ -330,7 +372,7 @@ def test_a_batch_that_cannot_be_looked_at_is_given_all_the_same() -> None:
         raise looked[0]
 
     looked: list[BaseException] = [ValueError()]
-    hook = Hooked(lambda _: "batch", sight(is_training=True, look=look))
+    hook = Hooked(lambda _: "batch", watching(is_training=True, look=look))
     iterator = Batches((1, 2, 3), _tasks_outstanding=0)
     assert hook.quick.take(iterator) == "batch"
     assert hook.faults == looked
@@ -344,7 +386,7 @@ def test_a_batch_that_cannot_be_looked_at_is_given_all_the_same() -> None:
 @pytest.mark.parametrize("name", ["_num_yielded", "_tasks_outstanding"])
 @pytest.mark.parametrize("odd", [2**63, -(2**70), None, "x", True])
 def test_a_loader_that_counts_strangely_gives_its_batches(name: str, odd: Any) -> None:
-    hook = Hooked(lambda _: "batch", sight(is_training=True))
+    hook = Hooked(lambda _: "batch", watching(is_training=True))
     iterator = Batches((11, 16, 4))
     vars(iterator)[name] = odd
     assert hook.quick.take(iterator) == "batch"
@@ -409,15 +451,28 @@ def test_the_end_of_a_loader_is_told_with_all_there_is_to_know() -> None:
     def original(_: Any) -> None:
         raise StopIteration
 
-    hook = Hooked(original, sight(is_training=False))
+    hook = Hooked(original, watching(is_training=False))
     iterator = Batches((1, 2, 3))
     with pytest.raises(StopIteration):
         hook.quick.take(iterator)
-    (((ident, given, note, is_training, position, cpu_ns, start_ns), error),) = hook.closed
-    assert (ident, given, note) == (threading.get_ident(), iterator, (1, 2, 3))
-    assert (is_training, position, cpu_ns) == (False, 6, 0)
-    assert start_ns > 0
+    ((told, error),) = hook.closed
+    ticket = holding.TakeTicket(*told)
+    assert (ticket.ident, ticket.iterator) == (threading.get_ident(), iterator)
+    assert ticket.note == holding.IteratorNote(source_id=1, batch_size=2, enough=3)
+    assert (ticket.is_training, ticket.position, ticket.cpu_ns) == (False, 6, 0)
+    assert ticket.start_ns > 0
     assert isinstance(error, StopIteration)
+
+
+@needs_compiled
+def test_a_backward_pass_that_fails_is_told_with_its_start() -> None:
+    hook = Hooked(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        hook.quick.run()
+    ((told, _),) = hook.closed
+    ticket = holding.BackwardTicket(*told)
+    assert (ticket.nodes, ticket.cpu_ns) == (0, 0)
+    assert ticket.start_ns > 0
 
 
 @needs_compiled
@@ -430,7 +485,7 @@ def test_nothing_is_kept_alive_or_let_go_too_often() -> None:
         return thing
 
     failing: Iterator[bool] = iter([False, True] * looks * 3)
-    hook = Hooked(original, sight(is_training=True))
+    hook = Hooked(original, watching(is_training=True))
     hook.lap.quick_calls = looks * 6
     iterator, note = Batches((11, 500, 4), _tasks_outstanding=9), (11, 500, 4)
     vars(iterator)["note"] = note

@@ -71,7 +71,7 @@ def test_a_checkpoint_of_a_framework_is_one_with_its_path_and_size(
     target = tmp_path / "weights"
     getattr(module, function)(1000, target)
     left = read(tmp_path)
-    (record,) = left.of(Kind.SAVE)
+    (record,) = left.of(Kind.PAUSE)
     assert (record[2], left.texts[record[3]]) == (1000, str(target).encode())
     installation.uninstall()
     assert getattr(module, function) is write
@@ -103,7 +103,7 @@ def test_a_step_whose_closure_takes_its_batch_is_counted(
     for _ in range(10):
         optimizer.step(closure)
     left = read(tmp_path)
-    assert (left.steps, len(left.of(Kind.NEXT)), len(left.of(Kind.BACKWARD))) == (10, 10, 10)
+    assert (left.steps, len(left.of(Kind.WAIT)), len(left.of(Kind.BACKWARD))) == (10, 10, 10)
 
 
 def test_a_step_that_raised_does_not_hide_those_of_another_optimizer(
@@ -124,7 +124,7 @@ def test_a_step_that_raised_does_not_hide_those_of_another_optimizer(
         (next(batches) * weight).sum().backward()
         second.step()
     left = read(tmp_path)
-    assert [record[2] for record in left.of(Kind.OPTIMIZER)] == [1] * 10
+    assert [record[2] for record in left.of(Kind.STEP)] == [1] * 10
 
 
 def test_an_optimizer_and_the_one_around_it_both_leave_their_marks(
@@ -144,7 +144,7 @@ def test_an_optimizer_and_the_one_around_it_both_leave_their_marks(
     for _ in range(20):
         outer.step()
     left = read(tmp_path)
-    assert [record[2] for record in left.of(Kind.OPTIMIZER)] == [1, 2] * 20
+    assert [record[2] for record in left.of(Kind.STEP)] == [1, 2] * 20
 
 
 class Stateful(DataLoader[Any]):
@@ -171,5 +171,5 @@ def test_a_loader_of_another_library_is_known_and_what_it_skips_is_part_of_build
         assert len(list(loader)) == 1
     left = read(tmp_path)
     assert [settings["batch_size"] for settings in left.settings()] == [2]
-    assert len(left.of(Kind.ITER)) == 2
-    assert [record[6] for record in left.of(Kind.NEXT)] == [3, 4] * 2
+    assert len(left.of(Kind.SOURCE_START)) == 2
+    assert [record[6] for record in left.of(Kind.WAIT)] == [3, 4] * 2

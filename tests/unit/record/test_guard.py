@@ -280,9 +280,9 @@ def test_hooks_record_again_wherever_they_were_interrupted(
         number += 1
     assert number > 100
     guest.spool.write_buffered()
-    before = len(read(tmp_path).of(Kind.NEXT))
+    before = len(read(tmp_path).of(Kind.WAIT))
     train()
-    assert len(read(tmp_path).of(Kind.NEXT)) == before + 9
+    assert len(read(tmp_path).of(Kind.WAIT)) == before + 9
     assert read(tmp_path).faults == 0
 
 
@@ -309,5 +309,5 @@ def test_a_call_in_which_the_process_forks_is_recorded_by_the_parent_only(
     os.waitpid(rows.child, 0)
     (child,) = (left for left in read_spools(tmp_path) if left.pid == rows.child)
     assert {record[7] for record in child.records} == {child.pid}
-    assert len(child.of(Kind.NEXT)) == 40 - index
-    assert {len(left.of(Kind.NEXT)) for left in read_spools(tmp_path)} == {41, 40 - index}
+    assert len(child.of(Kind.WAIT)) == 40 - index
+    assert {len(left.of(Kind.WAIT)) for left in read_spools(tmp_path)} == {41, 40 - index}

@@ -260,7 +260,7 @@ def test_waits_of_a_new_trainer_count_while_the_one_before_is_still_in_its_own(
     may_go_on.set()
     prefetcher.join()
     mine = [
-        record for record in read(tmp_path).of(Kind.NEXT) if record[7] == threading.get_native_id()
+        record for record in read(tmp_path).of(Kind.WAIT) if record[7] == threading.get_native_id()
     ]
     assert len(mine) == 6
 
@@ -278,7 +278,7 @@ def test_waits_count_after_one_that_was_interrupted(hooked: Installation, tmp_pa
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
             list(DataLoader(Interrupted()))  # type: ignore[arg-type]
-    flags = [record[8] for record in read(tmp_path).of(Kind.NEXT)]
+    flags = [record[8] for record in read(tmp_path).of(Kind.WAIT)]
     assert len(flags) == 33
     assert sum(bool(flag & Flag.ERROR) for flag in flags) == 3
 
@@ -354,7 +354,7 @@ def test_a_hook_goes_on_after_the_job_has_interrupted_it(
 
     assert sum(train() for _ in range(50)) == 49
     left = read(tmp_path)
-    assert len(left.of(Kind.NEXT)) >= 145
+    assert len(left.of(Kind.WAIT)) >= 145
     assert len(left.of(Kind.BACKWARD)) >= 97
     assert len(left.of(Kind.FETCH)) >= 97
 
@@ -366,7 +366,7 @@ def test_two_optimizers_have_numbers_of_their_own(hooked: Installation, tmp_path
     for optimizer in (first, second, first):
         optimizer.step()
     left = read(tmp_path)
-    assert [record[2] for record in left.of(Kind.OPTIMIZER)] == [1, 2, 1]
+    assert [record[2] for record in left.of(Kind.STEP)] == [1, 2, 1]
     assert left.steps == 3
 
 
@@ -388,8 +388,8 @@ def test_the_size_of_every_batch_is_right_also_where_steps_are_too_quick_to_look
         taken = [len(batch) for _ in range(2) for batch in loader]
     finally:
         installation.uninstall()
-    left = next(left for left in read_spools(tmp_path) if left.of(Kind.LOADER))
-    batches_taken = [each for each in left.of(Kind.NEXT) if not each[8] & Flag.END]
+    left = next(left for left in read_spools(tmp_path) if left.of(Kind.SOURCE))
+    batches_taken = [each for each in left.of(Kind.WAIT) if not each[8] & Flag.END]
     assert [each[3] for each in batches_taken] == taken
 
 
@@ -619,8 +619,8 @@ def test_a_loader_that_gives_out_a_generator_is_one_loader_with_its_settings(
     left = read(tmp_path)
     assert (left.faults, left.blindspots()) == (0, [])
     assert [settings["batch_size"] for settings in left.settings()] == [1, 1]
-    assert [record[2] for record in left.of(Kind.ITER)] == [1, 1, 2]
-    assert [record[2] for record in left.of(Kind.NEXT)] == [1] * 8 + [2] * 3
+    assert [record[2] for record in left.of(Kind.SOURCE_START)] == [1, 1, 2]
+    assert [record[2] for record in left.of(Kind.WAIT)] == [1] * 8 + [2] * 3
 
 
 @pytest.mark.parametrize("is_left_out", [False, True])
@@ -645,7 +645,7 @@ def test_without_the_compiled_part_all_but_collections_is_recorded(
         (blind["what"], "without its compiled part" in blind["why"]) for blind in left.blindspots()
     ]
     assert told == ([("garbage collections", True)] if is_left_out else [])
-    assert [record[3] for record in left.of(Kind.NEXT)] == [2] * 29 + [1, 0]
-    counts = {kind: len(left.of(kind)) for kind in (Kind.BACKWARD, Kind.OPTIMIZER, Kind.FETCH)}
-    assert counts == {Kind.BACKWARD: 30, Kind.OPTIMIZER: 30, Kind.FETCH: 30}
+    assert [record[3] for record in left.of(Kind.WAIT)] == [2] * 29 + [1, 0]
+    counts = {kind: len(left.of(kind)) for kind in (Kind.BACKWARD, Kind.STEP, Kind.FETCH)}
+    assert counts == {Kind.BACKWARD: 30, Kind.STEP: 30, Kind.FETCH: 30}
     assert [record[2] > 0 for record in left.of(Kind.BACKWARD)].count(True) == 1

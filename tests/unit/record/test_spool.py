@@ -40,7 +40,7 @@ def test_a_process_with_nothing_to_say_leaves_no_file(spool: Spool, tmp_path: Pa
 
 
 def test_a_record_is_read_as_it_was_written(spool: Spool) -> None:
-    spool.append(int(wire.Kind.NEXT), 2**62, 7, -1, 2, 3, 4, -5, int(wire.Flag.GRAD))
+    spool.append(int(wire.Kind.WAIT), 2**62, 7, -1, 2, 3, 4, -5, int(wire.Flag.TRAINING))
     left = read(spool)
     assert left.records == [(2**62, 7, -1, 2, 3, 4, -5, threading.get_native_id(), 1, 1)]
     assert (left.pid, left.parent) == (os.getpid(), os.getppid())

@@ -97,7 +97,7 @@ def test_a_rank_that_is_late_because_the_exchange_before_ended_later_for_it_is_n
     assert waits_ms(two(first, second)) == {0: 0, 1: 0}
 
 
-def test_a_rank_that_came_late_to_a_broadcast_is_still_waited_for_at_the_next_meeting() -> None:
+def test_a_rank_that_came_late_to_a_broadcast_is_still_waited_for_at_the_next_collective() -> None:
     first, second = stepping(10), stepping(20)
     meet(first, 100, 101, op=BROADCAST)
     meet(second, 140, 142, op=BROADCAST)
@@ -106,7 +106,7 @@ def test_a_rank_that_came_late_to_a_broadcast_is_still_waited_for_at_the_next_me
     assert waits_ms(two(first, second)) == {0: 1 + 41 - 2, 1: 0}
 
 
-def test_meetings_that_overlap_inherit_nothing() -> None:
+def test_collectives_that_overlap_inherit_nothing() -> None:
     first, second = stepping(10), stepping(20)
     meet(first, 100, 101, op=BROADCAST)
     meet(second, 100, 160, op=BROADCAST)  # waited for only after the next one was begun

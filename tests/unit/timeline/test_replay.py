@@ -9,8 +9,8 @@ from fuelline.timeline.replay import Operation, ReplayedStep, StuckError
 MS = 1_000_000
 
 
-def op(worker: int, start: float, end: float, *meeting: int) -> Operation:
-    return Operation(worker, int(start * MS), int(end * MS), *meeting)
+def op(worker: int, start: float, end: float, *collective: int) -> Operation:
+    return Operation(worker, int(start * MS), int(end * MS), *collective)
 
 
 def test_one_worker_takes_the_sum_of_what_it_does_without_the_gaps() -> None:
@@ -61,7 +61,7 @@ def test_an_order_that_can_never_have_happened_is_said() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 50)), min_size=1, max_size=30))
-def test_without_meetings_the_longest_worker_is_the_step(work: list[tuple[int, int]]) -> None:
+def test_without_collectives_the_longest_worker_is_the_step(work: list[tuple[int, int]]) -> None:
     """Against an oracle that only adds."""
     now = dict.fromkeys(range(4), 0)
     operations = []

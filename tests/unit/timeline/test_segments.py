@@ -1,4 +1,4 @@
-"""Tiles cover the window without gap or overlap, and every gap gets the right name."""
+"""Segments cover the window without gap or overlap, and every gap gets the right name."""
 
 import polars as pl
 import pytest
@@ -18,13 +18,13 @@ from tests.unit.builders import (
     spent_ms,
 )
 
-TILED = [
-    Kind.NEXT,
-    Kind.ITER,
+KINDS = [
+    Kind.WAIT,
+    Kind.SOURCE_START,
     Kind.COPY,
     Kind.BACKWARD,
-    Kind.OPTIMIZER,
-    Kind.SAVE,
+    Kind.STEP,
+    Kind.PAUSE,
     Kind.SYNC,
     Kind.GC,
     Kind.PIN,
@@ -32,11 +32,11 @@ TILED = [
     Kind.COLLECTIVE,
 ]
 EVENT = st.tuples(
-    st.sampled_from(TILED),
+    st.sampled_from(KINDS),
     st.integers(0, 300),  # start: small, so that events nest, overlap and touch
     st.integers(0, 60),  # duration
     st.integers(1, 2),  # loader or optimizer id
-    st.sampled_from([Flag(0), Flag.GRAD, Flag.END, Flag.ERROR]),
+    st.sampled_from([Flag(0), Flag.TRAINING, Flag.END, Flag.ERROR]),
     st.integers(0, 2),  # position in the epoch
 )
 
@@ -52,11 +52,11 @@ def check_cover(segments: StepSegments) -> None:
     assert set(pieces["part"]) <= set(PARTS)
 
 
-INSTANT = (Kind.NEXT, 0, 0, 1, Flag(0), 0)
+INSTANT = (Kind.WAIT, 0, 0, 1, Flag(0), 0)
 NO_TIME = [INSTANT, INSTANT, INSTANT, (Kind.COLLECTIVE, 0, 0, 1, Flag(0), 0)]
 ENDS_EARLY = [
-    (Kind.NEXT, 0, 1, 1, Flag(0), 0),
-    *[(Kind.OPTIMIZER, 2, 0, 1, Flag(0), 0)] * 2,
+    (Kind.WAIT, 0, 1, 1, Flag(0), 0),
+    *[(Kind.STEP, 2, 0, 1, Flag(0), 0)] * 2,
     (Kind.COLLECTIVE, 0, 0, 1, Flag(0), 0),
 ]
 
@@ -256,7 +256,7 @@ def test_the_collection_when_the_interpreter_ends_is_no_part_of_training() -> No
 def test_a_checkpoint_and_its_copies_are_one_tile() -> None:
     lane = Lane().step().gap(1)
     lane.put(Kind.SYNC, lane.now_ns + 5 * MS, 10 * MS)
-    lane.add(Kind.SAVE, 200, 10**6).gap(2).step()
+    lane.add(Kind.PAUSE, 200, 10**6).gap(2).step()
     _, segments = judge(make_timeline(lane))
     spent = spent_ms(segments)
     assert (spent["checkpoint"], spent["loop"]) == (200, 3)
@@ -286,7 +286,7 @@ def test_the_backward_of_a_closure_inside_the_optimizer_ends_the_forward_and_beg
 def test_a_batch_that_a_closure_takes_is_waited_for() -> None:
     lane = Lane().step()
     for position in (1, 2):
-        lane.put(Kind.NEXT, lane.now_ns, 7 * MS, 1, 32, 0, 0, position, flags=Flag.GRAD)
+        lane.put(Kind.WAIT, lane.now_ns, 7 * MS, 1, 32, 0, 0, position, flags=Flag.TRAINING)
         lane.put(Kind.BACKWARD, lane.now_ns + 10 * MS, 10 * MS)
         lane.optimizer(25)
     _, segments = judge(make_timeline(lane))
@@ -375,6 +375,6 @@ def test_every_tile_knows_the_step_it_starts_in() -> None:
 @pytest.mark.parametrize("flag", [Flag.END, Flag.ERROR])
 def test_a_batch_that_never_came_is_no_step_boundary(flag: Flag) -> None:
     lane = Lane().batch(10, grad=False).gap(5).batch(10, grad=False).gap(5)
-    lane.add(Kind.NEXT, 3, 1, 0, 0, 0, 2, flags=flag)
+    lane.add(Kind.WAIT, 3, 1, 0, 0, 0, 2, flags=flag)
     _, segments = judge(make_timeline(lane))
     assert segments.boundaries.len() == 2

@@ -27,7 +27,7 @@ def test_nothing_recorded_means_no_trainer() -> None:
 
 
 def test_a_process_that_only_saves_is_no_trainer() -> None:
-    assert first_trainer(make_timeline(Lane().add(Kind.SAVE, 5).add(Kind.GC, 3))) is None
+    assert first_trainer(make_timeline(Lane().add(Kind.PAUSE, 5).add(Kind.GC, 3))) is None
 
 
 def test_the_process_with_the_most_steps_is_the_trainer() -> None:
@@ -75,7 +75,7 @@ def test_train_and_validation_loaders_are_told_apart_by_what_follows_a_batch() -
         for _ in range(5):
             lane.batch(5, loader=2, grad=False).gap(5)
         lane.epoch_end(1, loader=2)
-    assert trainer_of(lane).train_loaders == (1,)
+    assert trainer_of(lane).train_sources == (1,)
 
 
 def test_two_loaders_that_feed_one_step_are_both_training_loaders() -> None:
@@ -83,7 +83,7 @@ def test_two_loaders_that_feed_one_step_are_both_training_loaders() -> None:
     for _ in range(6):
         lane.batch(5, loader=1).batch(5, loader=2).gap(5).backward(10).optimizer(2)
         lane.batch(5, loader=2).batch(5, loader=1).gap(5).backward(10).optimizer(2)
-    assert trainer_of(lane).train_loaders == (1, 2)
+    assert trainer_of(lane).train_sources == (1, 2)
 
 
 def test_accumulation_without_backward_in_between_still_counts_as_training() -> None:
@@ -92,7 +92,7 @@ def test_accumulation_without_backward_in_between_still_counts_as_training() -> 
         for _ in range(8):
             lane.batch(5).gap(5)
         lane.backward(20).optimizer(5)
-    assert trainer_of(lane).train_loaders == (1,)
+    assert trainer_of(lane).train_sources == (1,)
 
 
 def test_without_an_optimizer_loaders_with_a_fair_share_of_batches_are_the_work() -> None:
@@ -103,7 +103,7 @@ def test_without_an_optimizer_loaders_with_a_fair_share_of_batches_are_the_work(
         lane.batch(5, loader=2, grad=False)
     lane.batch(5, loader=3, grad=False)
     found = trainer_of(lane)
-    assert (found.step_kind, found.train_loaders) == ("batch", (1, 2))
+    assert (found.step_kind, found.train_sources) == ("batch", (1, 2))
 
 
 def test_steps_without_a_loader_have_no_training_loader() -> None:
@@ -111,7 +111,7 @@ def test_steps_without_a_loader_have_no_training_loader() -> None:
     for _ in range(3):
         lane.gap(5).backward(10).optimizer(5)
     found = trainer_of(lane)
-    assert (found.train_loaders, found.worker_pids, found.reader_tid) == ((), (), TRAINER)
+    assert (found.train_sources, found.worker_pids, found.reader_tid) == ((), (), TRAINER)
 
 
 def test_the_training_thread_is_the_one_that_steps_most() -> None:
@@ -145,7 +145,7 @@ def test_check_refuses_a_table_with_other_columns() -> None:
 
 
 def test_check_refuses_an_event_that_ends_before_it_starts() -> None:
-    rows = [(1, 1, int(Kind.NEXT), 0, 100, -5, 0, 0, 0, 0, 0)]
+    rows = [(1, 1, int(Kind.WAIT), 0, 100, -5, 0, 0, 0, 0, 0)]
     timeline = Timeline(run=RUN, tables={"events": table("events", rows)})
     with pytest.raises(ValueError, match="ends before"):
         timeline.check()
@@ -159,7 +159,7 @@ def test_two_loaders_that_are_always_taken_in_the_same_order_both_feed_the_steps
         for _ in range(3):
             lane.batch(5, loader=3, grad=epoch == 1)
         lane.epoch_end(1, loader=3)
-    assert trainer_of(lane).train_loaders == (1, 2)
+    assert trainer_of(lane).train_sources == (1, 2)
 
 
 def test_evaluation_between_a_batch_and_learning_from_it_is_no_training() -> None:
@@ -169,7 +169,7 @@ def test_evaluation_between_a_batch_and_learning_from_it_is_no_training() -> Non
         for _ in range(3):
             lane.batch(5, loader=2).gap(5)
         lane.epoch_end(1, loader=2).gap(5).backward(10).optimizer(2)
-    assert trainer_of(lane).train_loaders == (1,)
+    assert trainer_of(lane).train_sources == (1,)
 
 
 def test_evaluation_without_gradients_that_is_broken_off_is_no_training() -> None:
@@ -179,7 +179,7 @@ def test_evaluation_without_gradients_that_is_broken_off_is_no_training() -> Non
         for _ in range(3):
             lane.batch(5, loader=2, grad=False).gap(5)
         lane.gap(5).backward(10).optimizer(2)
-    assert trainer_of(lane).train_loaders == (1,)
+    assert trainer_of(lane).train_sources == (1,)
 
 
 def test_any_number_of_skipped_batches_leaves_a_loader_a_training_loader() -> None:
@@ -188,7 +188,7 @@ def test_any_number_of_skipped_batches_leaves_a_loader_a_training_loader() -> No
         lane.batch(1)
     for _ in range(5):
         lane.step()
-    assert trainer_of(lane).train_loaders == (1,)
+    assert trainer_of(lane).train_sources == (1,)
 
 
 def test_a_loader_that_is_emptied_for_one_step_feeds_it() -> None:
@@ -197,4 +197,4 @@ def test_a_loader_that_is_emptied_for_one_step_feeds_it() -> None:
         for _ in range(3):
             lane.batch(5)
         lane.epoch_end(1).gap(5).backward(10).optimizer(2)
-    assert trainer_of(lane).train_loaders == (1,)
+    assert trainer_of(lane).train_sources == (1,)

@@ -1,6 +1,7 @@
 """Puts the registry in front of torch's loaders; loads the rest with the first of them.
 
-Runs while torch is being imported, so it touches nothing but the class that is there already.
+Runs while torch is being imported, so it touches nothing but the class that is there already. If
+torch lacks something that the elastic loader is made of, every loader gets torch's own iterator.
 """
 
 from __future__ import annotations
@@ -8,6 +9,10 @@ from __future__ import annotations
 import functools
 import sys
 from typing import Any
+
+from fuelline.fix.elastic.journal import FixJournal
+from fuelline.fix.elastic.seam import list_paths
+from fuelline.schema.seams import find_missing
 
 __all__ = ["install", "leave_stateful"]
 
@@ -19,14 +24,30 @@ class _Front:
         self.folder = ""
         self.allowed = ""
         self.registry: Any = None
+        self.is_refused = False
 
     def open(self) -> Any:
-        """The registry, made when the first loader comes."""
-        if self.registry is None:
-            from fuelline.fix.elastic.registry import open_registry  # noqa: PLC0415 - torch is whole now
+        """The registry, made when the first loader comes; None if this torch is another one."""
+        if self.registry is None and not self.is_refused:
+            try:
+                if self.is_fit():
+                    from fuelline.fix.elastic.registry import open_registry  # noqa: PLC0415 - torch is whole now
 
-            self.registry = open_registry(self.folder, self.allowed)
+                    self.registry = open_registry(self.folder, self.allowed)
+            except Exception as misfit:  # noqa: BLE001 - the guard: the job's loader must work
+                self._refuse(f"{type(misfit).__name__}: {misfit}")
         return self.registry
+
+    def is_fit(self) -> bool:
+        """Whether torch has all that the elastic loader is made of; if not, the report says so."""
+        why = find_missing(list_paths())
+        if why:
+            self._refuse(why)
+        return not why
+
+    def _refuse(self, why: str) -> None:
+        self.is_refused = True
+        FixJournal(self.folder).tell("left", loader="every DataLoader", why=why)
 
 
 _FRONT = _Front()
@@ -36,11 +57,15 @@ def install(run_dir: str, allowed: str) -> None:
     """Serve the loaders of this process."""
     _FRONT.folder, _FRONT.allowed = f"{run_dir}/fix", allowed
     owner = sys.modules["torch.utils.data.dataloader"].DataLoader
+    if not hasattr(owner, "_get_iterator"):
+        _FRONT.is_fit()
+        return
     original = owner._get_iterator
 
     @functools.wraps(original)
     def get_iterator(self: Any) -> Any:
-        return _FRONT.open().serve(self, original)
+        registry = _FRONT.open()
+        return original(self) if registry is None else registry.serve(self, original)
 
     owner._get_iterator = get_iterator
 
@@ -52,7 +77,9 @@ def leave_stateful() -> None:
 
     @functools.wraps(original)
     def get_iterator(self: Any) -> Any:
-        _FRONT.open().leave_stateful(self)
+        registry = _FRONT.open()
+        if registry is not None:
+            registry.leave_stateful(self)
         return original(self)
 
     owner._get_iterator = get_iterator

@@ -15,8 +15,8 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import dataloader
 
+from fuelline.fix.elastic import seam
 from fuelline.fix.elastic.governor import HEADROOM, LOOKS, STARVED
 from fuelline.fix.elastic.observation import RunningTrial, SettingChange
 from fuelline.fix.elastic.purity import PurityCheck
@@ -29,7 +29,7 @@ __all__ = ["InlineController", "watch_inline"]
 STRETCH_NS = 400_000_000
 """Of training, for one rate of the comparison with workers."""
 LEAST_BATCHES = 16
-_plain = dataloader._SingleProcessDataLoaderIter
+_plain = seam.MainIterator
 
 
 class InlineController:
@@ -124,7 +124,7 @@ class _SingleProcessDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         batch = self._dataset_fetcher.fetch(index)
         is_changed = watcher.end(monotonic_ns() - began_ns)
         if self._pin_memory:
-            batch = dataloader._utils.pin_memory.pin_memory(batch, self._pin_memory_device)
+            batch = seam.pin_memory(batch, self._pin_memory_device)
         controller.count(began_ns, monotonic_ns(), batch, is_changed=is_changed)
         return batch
 

@@ -18,8 +18,9 @@ from multiprocessing.connection import wait
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import _utils, dataloader
+from torch import multiprocessing
 
+from fuelline.fix.elastic import seam
 from fuelline.fix.elastic.contexts import Context
 from fuelline.fix.elastic.mailboxes import DeadWorker, TaskReturned
 from fuelline.fix.messages import tell
@@ -35,7 +36,8 @@ MOST_DEATHS = 3
 """Of workers at the same batch: then it is the batch, and torch's error is what the job gets."""
 LONGEST_END_S = 5.0
 """Until a worker whose pipe is closed counts as one that hangs."""
-_plain = dataloader._MultiProcessingDataLoaderIter
+_plain = seam.WorkersIterator
+_ITERABLE = seam.DatasetKind.Iterable
 
 
 def build(loader: Any, controller: LoaderController) -> Any:
@@ -43,7 +45,7 @@ def build(loader: Any, controller: LoaderController) -> Any:
     twin = object.__new__(type(loader))
     own = twin.__dict__
     own.update(vars(loader))
-    original = loader.multiprocessing_context or dataloader.torch.multiprocessing
+    original = loader.multiprocessing_context or multiprocessing
     context = Context(original, controller.regular, controller.spare)
     own["num_workers"] = controller.regular
     own["prefetch_factor"] = controller.prefetch
@@ -61,7 +63,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         self._fl_unfit: set[int] = set()
         self._fl_resets = 0
         self._fl_pid = os.getpid()
-        self._fl_is_stream = twin._dataset_kind == dataloader._DatasetKind.Iterable
+        self._fl_is_stream = twin._dataset_kind == _ITERABLE
         self._fl_owed = 0
         super().__init__(twin)
 
@@ -85,7 +87,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
 
     def _fl_take_over(self) -> None:
         """Add the spare workers; deaths are ours to notice from here on, not torch's handler's."""
-        _utils.signal_handling._remove_worker_pids(id(self))
+        seam.forget_workers(id(self))
         self._worker_pids_set = False
         context = self._fl_context
         context.finish()
@@ -160,7 +162,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         while True:
             if self._fl_owed:
                 self._fl_owed -= 1
-                return _utils.worker._ResumeIteration(None), None
+                return seam.ResumeIteration(None), None
             number, batch = super()._get_data()
             if type(number) is int and number in self._fl_sent:
                 if type(batch) is TaskReturned:
@@ -230,12 +232,11 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
 
     def _fl_raise(self, worker: Any) -> None:
         """The error that torch has for this end."""
-        handling = _utils.signal_handling
-        handling._set_worker_pids(id(self), (worker.pid,))
+        seam.note_workers(id(self), (worker.pid,))
         try:
-            handling._error_if_any_worker_fails()
+            seam.check_workers()
         finally:
-            handling._remove_worker_pids(id(self))
+            seam.forget_workers(id(self))
         raise RuntimeError(f"DataLoader worker (pid(s) {worker.pid}) exited unexpectedly")
 
     def _shutdown_workers(self) -> None:

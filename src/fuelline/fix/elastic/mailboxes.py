@@ -20,9 +20,9 @@ import sys
 from time import monotonic_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torch._utils import ExceptionWrapper
-from torch.utils.data._utils import worker as workers
+from torch.utils.data import get_worker_info
 
+from fuelline.fix.elastic import seam
 from fuelline.fix.elastic.purity import PurityCheck
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class WorkerStart:
         """The user's function; a dataset that it changed is this worker's own from then on."""
         if self.original is None:
             return
-        dataset = workers._worker_info.dataset
+        dataset = get_worker_info().dataset
         before = _attributes(dataset)
         self.original(worker_id)
         if _attributes(dataset) != before:
@@ -188,8 +188,8 @@ class Inbox:
         self._is_fresh = False
         die_with(self._parent)
         self._slots.set_ready(self._worker_id)
-        info = workers._worker_info
-        workers._worker_info = _watched(info, self._slots)
+        info: Any = get_worker_info()
+        seam.replace_worker_info(_watched(info, self._slots))
         if self._outbox is not None:
             self._outbox.settle_in(info.dataset, self._slots, self._worker_id)
 
@@ -255,7 +255,7 @@ class Outbox:
             self._line.put(message)
         except Exception:  # noqa: BLE001 - pickling calls code of the job's own
             where = f"in DataLoader worker process {self._worker_id}"
-            self._line.put((message[0], ExceptionWrapper(where=where)))
+            self._line.put((message[0], seam.ExceptionWrapper(where=where)))
 
     def give_back(self, number: int, worker_id: int) -> None:
         """Return a task that this worker cannot do."""

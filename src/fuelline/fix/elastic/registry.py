@@ -22,8 +22,9 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import dataloader, distributed, sampler
+from torch.utils.data import distributed, get_worker_info, sampler
 
+from fuelline.fix.elastic import seam
 from fuelline.fix.elastic.controller import LoaderController, LoaderHistory, LoaderRules
 from fuelline.fix.elastic.governor import DEEPEST
 from fuelline.fix.elastic.inline import InlineController, watch_inline
@@ -48,6 +49,8 @@ PER_CORE = 4
 and those blocked longer gain from a cache, not from more processes."""
 LEAST_FREE_BYTES = 1 << 30
 """With less memory than this left no spare worker is started."""
+_ITERABLE = seam.DatasetKind.Iterable
+_DATAPIPES = (seam.IterDataPipe, seam.MapDataPipe)
 
 
 def open_registry(folder: str, allowed: str) -> LoaderRegistry:
@@ -91,7 +94,7 @@ class LoaderRegistry:
 
     def _choose(self, loader: Any) -> LoaderController | InlineController | None:
         """Who serves the loader in its next epoch; None for torch alone."""
-        if dataloader._utils.worker._worker_info is not None:
+        if get_worker_info() is not None:
             return None
         try:
             controller = self._find(loader)
@@ -182,7 +185,7 @@ class LoaderRegistry:
     def _measure(self, loader: Any) -> tuple[TurnLimits, LoaderRules]:
         cores = count_cores(ranks=count_local_ranks())
         base = max(1, loader.num_workers)
-        is_stream = loader._dataset_kind == dataloader._DatasetKind.Iterable
+        is_stream = loader._dataset_kind == _ITERABLE
         most = max(base, min(round(PER_CORE * cores), base + _count_spare(loader)))
         window = base * (loader.prefetch_factor or 2)
         may_deepen = may_run_ahead(loader._index_sampler)
@@ -218,9 +221,9 @@ def _start_method(loader: Any) -> str:
 def _refusal(loader: Any, allowed: frozenset[str]) -> str | None:
     """Why a loader is left alone."""
     dataset = loader.dataset
-    if isinstance(dataset, (dataloader.IterDataPipe, dataloader.MapDataPipe)):
+    if isinstance(dataset, _DATAPIPES):
         return "it reads from a datapipe, which shards itself by worker"
-    if loader._dataset_kind == dataloader._DatasetKind.Iterable:
+    if loader._dataset_kind == _ITERABLE:
         if "order" not in allowed:
             return "its dataset is iterable: other workers would give other batches (--allow order)"
         return (
@@ -252,7 +255,7 @@ def _describe(loader: Any) -> str:
 
 _AT_ONCE = (
     sampler.SequentialSampler,
-    dataloader._InfiniteConstantSampler,
+    seam.EndlessSampler,
     sampler.WeightedRandomSampler,
     distributed.DistributedSampler,
 )

@@ -40,19 +40,19 @@ _GAP_FRAC = 1 / 8
 """Of an excerpt: what comes before and after a longer gap is kept, to say what the gap was."""
 
 _ALWAYS = (
-    *(Kind.PROCESS, Kind.LOADER, Kind.BLINDSPOT, Kind.RANK),
-    *(Kind.WORKER, Kind.FLOPS, Kind.ZOOM, Kind.ITER),
+    *(Kind.PROCESS, Kind.SOURCE, Kind.BLINDSPOT, Kind.RANK),
+    *(Kind.WORKER, Kind.FLOPS, Kind.ZOOM, Kind.SOURCE_START),
 )
 """Facts, wherever they stand."""
 _CUT = (
-    *(Kind.NEXT, Kind.ITER, Kind.PIN, Kind.COPY, Kind.BACKWARD, Kind.OPTIMIZER, Kind.SAVE),
+    *(Kind.WAIT, Kind.SOURCE_START, Kind.PIN, Kind.COPY, Kind.BACKWARD, Kind.STEP, Kind.PAUSE),
     *(Kind.SYNC, Kind.GC, Kind.ZOOM, Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT),
 )
 """What a step is made of: its share of each excerpt counts. Everything else, as the fetches of
 workers, is kept as it is if it begins in an excerpt."""
-_TURNS = (Kind.NEXT, Kind.ITER, Kind.BACKWARD, Kind.OPTIMIZER)
+_TURNS = (Kind.WAIT, Kind.SOURCE_START, Kind.BACKWARD, Kind.STEP)
 """What says which part of a step a gap after it or before it is."""
-_CUT_FIELDS = {"a": (Kind.PIN, Kind.COPY), "b": (Kind.BACKWARD,), "d": (Kind.NEXT,)}
+_CUT_FIELDS = {"a": (Kind.PIN, Kind.COPY), "b": (Kind.BACKWARD,), "d": (Kind.WAIT,)}
 """Times and bytes that are cut with the duration."""
 _MATCHED = (Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT)
 
@@ -123,7 +123,7 @@ def choose_rows(events: pl.DataFrame, excerpts: Excerpts) -> pl.Series:
     turns = pl.col("kind").is_in([int(kind) for kind in _TURNS])
     in_order = told.filter(turns).sort("tid", "start_ns")
     # A batch that is learned from in an excerpt says whose batches are.
-    is_learned = (pl.col("kind") == Kind.NEXT) & pl.col("is_in").shift(-1).over("tid")
+    is_learned = (pl.col("kind") == Kind.WAIT) & pl.col("is_in").shift(-1).over("tid")
     chosen = (
         told.filter(pl.col("is_in") | always)["at"],
         in_order.filter(_is_beside_gap(excerpts) | is_learned)["at"],
@@ -181,8 +181,8 @@ def _on_their_clock(names: list[str]) -> list[pl.Expr]:
     columns = {
         "start_ns": pl.col("from_ns"),
         "dur_ns": pl.when("is_cut").then(cut_ns).otherwise(whole_ns),
-        # What a loader needs to start is asked of all of it.
-        "e": pl.when(is_less & (kind == Kind.ITER)).then(whole_ns).otherwise("e"),
+        # What a source needs to start is asked of all of it.
+        "e": pl.when(is_less & (kind == Kind.SOURCE_START)).then(whole_ns).otherwise("e"),
     }
     for name, kinds in _CUT_FIELDS.items():
         is_theirs = kind.is_in([int(each) for each in kinds]) & (pl.col(name) > 0)

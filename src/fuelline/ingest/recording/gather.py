@@ -99,7 +99,7 @@ class _ProcessNote(msgspec.Struct):
     threads: int | None = None
 
 
-_NOTES = (wire.Kind.PROCESS, wire.Kind.LOADER, wire.Kind.BLINDSPOT, wire.Kind.RANK)
+_NOTES = (wire.Kind.PROCESS, wire.Kind.SOURCE, wire.Kind.BLINDSPOT, wire.Kind.RANK)
 """Records that are facts about a process, not something that took time."""
 
 
@@ -254,9 +254,9 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
             note = decode(first, _ProcessNote) or note
         elif kind == wire.Kind.RANK:
             rank = first, second
-        elif kind == wire.Kind.LOADER and len(remains.loaders) == MOST_LOADERS:
+        elif kind == wire.Kind.SOURCE and len(remains.loaders) == MOST_LOADERS:
             remains.loaders_left_out += 1
-        elif kind == wire.Kind.LOADER:
+        elif kind == wire.Kind.SOURCE:
             facts = decode(second, LoaderFacts) or LoaderFacts()
             remains.loaders.append(msgspec.structs.replace(facts, pid=content.pid, loader_id=first))
         else:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.ingest.recording.folder import load_recording
-from fuelline.schema.diagnosis.live import LoaderWorker, RunGrowth, SpoolGrowth
+from fuelline.schema.diagnosis.live import RunGrowth, SourceWorker, SpoolGrowth
 from fuelline.schema.run import samples
 from fuelline.schema.wire import Flag, Kind, Phase
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LAST_NS = 15 * 10**9
 _FIELDS = ("start_ns", "dur_ns", "a", "b", "c", "d", "e", "tid", "flags", "kind")
-_TRAINING = (Kind.NEXT, Kind.BACKWARD, Kind.OPTIMIZER)
+_TRAINING = (Kind.WAIT, Kind.BACKWARD, Kind.STEP)
 
 
 def read_last(run_dir: Path) -> RunGrowth:
@@ -52,7 +52,7 @@ def _end_of_process(
     pid = int(events["pid"][0])
     is_recent = pl.col("end_ns") > last_ns - LAST_NS
     past = events.filter(~is_recent)
-    steps = past.filter(pl.col("kind") == Kind.OPTIMIZER)["a"].value_counts()
+    steps = past.filter(pl.col("kind") == Kind.STEP)["a"].value_counts()
     failed = pl.col("flags").cast(pl.Int64) & int(Flag.END | Flag.ERROR) != 0
     workers = events.filter(pl.col("kind") == Kind.WORKER)
     return SpoolGrowth(
@@ -65,17 +65,17 @@ def _end_of_process(
         is_counted=True,
         records=events.filter(is_recent).sort("end_ns").select(_FIELDS).rows(),
         past_steps=dict(steps.iter_rows()),
-        past_batches=past.filter((pl.col("kind") == Kind.NEXT) & ~failed).height,
+        past_batches=past.filter((pl.col("kind") == Kind.WAIT) & ~failed).height,
         workers=[
-            LoaderWorker(loader_id=loader, worker_id=worker, pid=pid)
-            for loader, worker, pid in workers.select("a", "b", "c").iter_rows()
+            SourceWorker(source_id=source, worker_id=worker, pid=pid)
+            for source, worker, pid in workers.select("a", "b", "c").iter_rows()
         ],
     )
 
 
 def _trainer_tid(events: pl.DataFrame) -> int:
     """The thread that learns, else the one that takes batches; the header that told is gone."""
-    for kinds in ((Kind.BACKWARD, Kind.OPTIMIZER), (Kind.NEXT,)):
+    for kinds in ((Kind.BACKWARD, Kind.STEP), (Kind.WAIT,)):
         tids = events.filter(pl.col("kind").is_in(kinds))["tid"]
         if tids.len():
             return int(tids.mode().min())  # type: ignore[arg-type]

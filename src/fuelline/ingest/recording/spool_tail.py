@@ -26,7 +26,7 @@ from fuelline.ingest.recording.spool import (
     read_header,
 )
 from fuelline.schema import wire
-from fuelline.schema.diagnosis.live import LoaderWorker, Record
+from fuelline.schema.diagnosis.live import Record, SourceWorker
 from fuelline.schema.files import open_below
 from fuelline.schema.wire import Flag, Kind
 
@@ -49,8 +49,8 @@ _KINDS = frozenset(int(kind) for kind in Kind)
 _NOTED = (Kind.WORKER, Kind.TEXT, Kind.BLINDSPOT, Kind.RANK)
 """Kinds that say something for the rest of the run."""
 _NOTES = re.compile(b"[" + b"".join(re.escape(bytes([kind])) for kind in _NOTED) + b"]")
-_IS_STEP = bytes(int(value == Kind.OPTIMIZER) for value in range(256))
-_IS_NEXT = bytes(int(value == Kind.NEXT) for value in range(256))
+_IS_STEP = bytes(int(value == Kind.STEP) for value in range(256))
+_IS_WAIT = bytes(int(value == Kind.WAIT) for value in range(256))
 _IS_BATCH = bytes(int(not value & (Flag.END | Flag.ERROR)) for value in range(256))
 _KNOWN = bytes([0, *sorted(_KINDS)])
 
@@ -59,7 +59,7 @@ _KNOWN = bytes([0, *sorted(_KINDS)])
 class Notes:
     """What the rare records of a look say."""
 
-    workers: list[LoaderWorker] = field(default_factory=list)
+    workers: list[SourceWorker] = field(default_factory=list)
     rank: int | None = None
     blindspots: list[str] = field(default_factory=list)
     """As JSON."""
@@ -147,10 +147,10 @@ class SpoolTail:
         self._note(body, kinds, look.notes)
 
     def _keep(self, record: Record, look: SpoolRead) -> None:
-        kind = record[9]
+        start_ns, dur_ns, _, _, _, _, _, _, _, kind = record
         if kind in {0, Kind.TEXT}:
             return
-        if kind in _KINDS and record[1] <= LONGEST_NS and record[0] > 0:
+        if kind in _KINDS and dur_ns <= LONGEST_NS and start_ns > 0:
             look.records.append(record)
         elif kind != Kind.BLINDSPOT:  # which has no time
             self.damaged += 1
@@ -173,7 +173,7 @@ class SpoolTail:
         ids = memoryview(body).cast("H")[_FIELD_A_AT // 2 :: _SIZE // 2].tolist()
         look.past_steps.update(compress(ids, kinds.translate(_IS_STEP)))
         flags = body[_FLAGS_AT::_SIZE].translate(_IS_BATCH)
-        look.past_batches += sum(compress(flags, kinds.translate(_IS_NEXT)))
+        look.past_batches += sum(compress(flags, kinds.translate(_IS_WAIT)))
         self.damaged += len(kinds.translate(None, _KNOWN))
         self._note(body, kinds, look.notes)
 
@@ -184,7 +184,7 @@ class SpoolTail:
             if kind == Kind.TEXT:
                 self._texts.add(body, offset)
             elif kind == Kind.WORKER:
-                notes.workers.append(LoaderWorker(loader_id=a, worker_id=b, pid=c))
+                notes.workers.append(SourceWorker(source_id=a, worker_id=b, pid=c))
             elif kind == Kind.RANK:
                 notes.rank = a
             elif a not in self._read:

@@ -16,7 +16,7 @@ import weakref
 from _thread import get_ident, get_native_id
 from collections.abc import Callable
 from resource import RLIMIT_NOFILE, getrlimit
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fuelline.record.hooks.threadclock import ThreadClockReader
 from fuelline.record.spool import Spool
@@ -26,7 +26,7 @@ from fuelline.schema.wire import Kind, Phase, tail
 if TYPE_CHECKING:
     from fuelline.record.buffer import QuickCalls
 
-__all__ = ["Guest", "HookThread"]
+__all__ = ["Framework", "Guest", "HookThread"]
 
 KEPT_CLOCKS = 8
 """Threads whose clocks keep descriptors; a job with hundreds of threads needs them itself."""
@@ -35,6 +35,19 @@ SPARE_DESCRIPTORS = 400
 
 _BLINDSPOT = int(Kind.BLINDSPOT)
 _OUTSIDE = int(Phase.OUTSIDE)
+
+
+class Framework(NamedTuple):
+    """What all hooks have to know of the framework that they watch; its adapter says it."""
+
+    package: str
+    """Top of its modules' names: its exceptions may come up in our code."""
+    folder: str
+    """Where its files are, with a separator at the end."""
+    handlers: tuple[str, ...]
+    """Files among them with signal handlers that raise: that is not ours to swallow."""
+    is_tracing: Callable[[], bool]
+    """Whether its compiler traces through the caller. Called at every step."""
 
 
 class HookThread(threading.local):
@@ -51,8 +64,11 @@ class HookThread(threading.local):
 class Guest:
     """The recorder as the hooks see it."""
 
-    def __init__(self, spool: Spool, introduce: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, spool: Spool, framework: Framework, introduce: Callable[[], None] | None = None
+    ) -> None:
         self.spool = spool
+        self.framework = framework
         self._held = spool.held
         self._introduce = introduce
         self._fork_actions: list[Callable[[], None]] = []

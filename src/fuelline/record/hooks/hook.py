@@ -13,12 +13,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, ClassVar
 
-import torch
+from fuelline.record.buffer import Quick, QuickCalls, TakeSettings
+from fuelline.record.hooks.guest import Framework, Guest
 
-from fuelline.record.buffer import Quick, QuickCalls
-from fuelline.record.hooks.guest import Guest
-
-__all__ = ["Hook", "QuickHook", "is_tracing"]
+__all__ = ["Hook", "QuickHook"]
 
 LONGEST_RUN = 256
 """Quick calls between two thorough ones, at most. Every 257th is thorough then: a count of workers
@@ -34,21 +32,9 @@ FAULTS_UNTIL_OFF = 3
 _PACKAGE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - no pathlib here
 _OUR_ROOT = os.path.dirname(os.path.dirname(_PACKAGE)) + os.sep  # noqa: PTH120 - as above
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep  # noqa: PTH100, PTH120 - as above
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep  # noqa: PTH100, PTH120 - as above
 
-_LIBRARIES = frozenset(("fuelline", "numpy", "torch"))
-"""Whose exceptions may come up in our code, with those of Python itself."""
-
-_HANDLERS = tuple(
-    _TORCH + file.replace("/", os.sep)
-    for file in (
-        "utils/data/_utils/signal_handling.py",
-        "distributed/elastic/multiprocessing/api.py",
-    )
-)
-"""Where torch has signal handlers that raise: a worker has died, the launcher is to end."""
-
-is_tracing: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", lambda: False)
+_LIBRARIES = frozenset(("fuelline", "numpy"))
+"""Whose exceptions may come up in our code, with those of Python itself and of the framework."""
 
 
 class Hook:
@@ -73,6 +59,7 @@ class Hook:
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
+        is_tracing = self.guest.framework.is_tracing
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -120,7 +107,8 @@ class Hook:
     def answer_for(self, fault: BaseException) -> None:
         """Count a fault of ours; raise it again if it is the job's."""
         self.withdraw()
-        place = None if _is_foreign(fault) else _place_of(fault.__traceback__)
+        framework = self.guest.framework
+        place = _find_place(fault, framework)
         if place is None:
             raise fault  # not ours: raised by code of the job that interrupted us, as by a Ctrl-C
         self._faults += 1
@@ -132,7 +120,7 @@ class Hook:
             self.guest.report_blindspot(f"hook {self.name}", why, self.forbids)
         except BaseException as second:
             # What failed us once may do so again (no memory, no descriptor): then none is told.
-            if _is_foreign(second) or _place_of(second.__traceback__) is None:
+            if _find_place(second, framework) is None:
                 raise
 
 
@@ -157,13 +145,13 @@ class QuickHook(Hook):
         original: Callable[..., Any],
         thorough: Callable[..., Any],
         tail: int = 0,
-        sight: tuple[Any, ...] | None = None,
+        settings: TakeSettings | None = None,
     ) -> Any:
         """The quick way of a function, which goes the thorough one where it must; None: no such."""
         if Quick is None:
             return None
         write = self.guest.spool.write_buffered
-        return Quick(self, self.lap, original, thorough, write, tail, sight)
+        return Quick(self, self.lap, original, thorough, write, tail, settings)
 
     def leave(self, ident: int) -> None:
         """Note that a thread is in no call any more."""
@@ -183,37 +171,42 @@ class QuickHook(Hook):
         self.lap.quick_calls = 0
 
 
-def _is_foreign(fault: BaseException) -> bool:
+def _find_place(fault: BaseException, framework: Framework) -> str | None:
+    """Where we failed; None if the fault is the job's, who is to hear of it then."""
+    return None if _is_foreign(fault, framework) else _place_of(fault.__traceback__, framework)
+
+
+def _is_foreign(fault: BaseException, framework: Framework) -> bool:
     """Whether it is of a kind that nothing here raises: then another thread of the job's sent it.
 
     Such an exception comes up in whatever runs, without a frame of its sender (time limits do so).
     """
     library = type(fault).__module__.partition(".")[0]
-    is_known = library in _LIBRARIES or library in sys.stdlib_module_names
+    is_known = library in {*_LIBRARIES, framework.package} or library in sys.stdlib_module_names
     return not isinstance(fault, Exception) or not is_known
 
 
-def _place_of(traceback: TracebackType | None) -> str | None:
-    """Where we failed; None if a frame is the job's, who is to hear of it then.
+def _place_of(traceback: TracebackType | None, framework: Framework) -> str | None:
+    """The last of our frames; None if a frame is the job's.
 
-    The traceback begins with us, so what fails in torch or the standard library was called by us. A
-    signal handler is called from whatever frame is interrupted, and so stands after ours, too. Our
-    compiled part has no frames.
+    The traceback begins with us, so what fails in the framework or the standard library was called
+    by us. A signal handler is called from whatever frame is interrupted, and so stands after ours,
+    too. Our compiled part has no frames.
     """
     place = None if traceback is not None else "the compiled part"
     while traceback is not None:
         code = traceback.tb_frame.f_code
         if code.co_filename.startswith(_OUR_ROOT):
             place = f"{code.co_name}:{traceback.tb_lineno}"
-        elif not _is_called_by_us(code.co_filename):
+        elif not _is_called_by_us(code.co_filename, framework):
             return None
         traceback = traceback.tb_next
     return place
 
 
-def _is_called_by_us(file: str) -> bool:
+def _is_called_by_us(file: str, framework: Framework) -> bool:
     """Whether code that is not ours is none of the job's either."""
-    if file.startswith(_TORCH):
-        return not file.startswith(_HANDLERS)
+    if file.startswith(framework.folder):
+        return not file.startswith(framework.handlers)
     is_stdlib = file.startswith(_STDLIB) and "-packages" not in file
     return is_stdlib or file.startswith("<frozen ")

@@ -51,7 +51,7 @@ def worker_line(worker: WorkerRow, width: int) -> str:
 
 def _name(worker: WorkerRow) -> str:
     """Loaders are told apart from the second on."""
-    loader = f"{worker.loader_id}/" if worker.loader_id > 1 else ""
+    loader = f"{worker.source_id}/" if worker.source_id > 1 else ""
     return f"{loader}{worker.worker_id}"
 
 

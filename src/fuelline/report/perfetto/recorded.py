@@ -24,10 +24,17 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 _SECOND_NS = 1_000_000_000
-_WAITS = {Kind.NEXT: "wait for a batch", Kind.SYNC: "synchronise", Kind.COLLECTIVE: "collective"}
-_NOTES = (Kind.TEXT, Kind.LOADER, Kind.BLINDSPOT, Kind.PROCESS, Kind.RANK, Kind.WORKER, Kind.FLOPS)
+_NAMES = {
+    Kind.WAIT: "wait for a batch",
+    Kind.SOURCE_START: "iter",
+    Kind.STEP: "optimizer",
+    Kind.PAUSE: "save",
+    Kind.SYNC: "synchronise",
+}
+"""How events are called where it is not by their kind."""
+_NOTES = (Kind.TEXT, Kind.SOURCE, Kind.BLINDSPOT, Kind.PROCESS, Kind.RANK, Kind.WORKER, Kind.FLOPS)
 _DETAILS = {
-    "samples": ((Kind.NEXT, "samples"), (Kind.FETCH, "samples")),
+    "samples": ((Kind.WAIT, "samples"), (Kind.FETCH, "samples")),
     "bytes": ((Kind.COPY, "size_bytes"),),
 }
 """What is shown of an event, and from which field of which kind."""
@@ -106,7 +113,7 @@ def _draw_events(timeline: Timeline, pid: int, process: str, shift_ns: int) -> I
     shown = timeline.table("events").filter(
         (pl.col("pid") == pid) & ~pl.col("kind").is_in([int(kind) for kind in _NOTES])
     )
-    names = {int(kind): _WAITS.get(kind, kind.name.lower().replace("_", " ")) for kind in Kind}
+    names = {int(kind): _NAMES.get(kind, kind.name.lower().replace("_", " ")) for kind in Kind}
     for (tid,), own in sorted(shown.partition_by("tid", as_dict=True).items()):
         frame = own.select(
             "start_ns",

@@ -23,10 +23,10 @@ RunState = Literal["running", "ended", "lost", "elsewhere"]
 another host, so that only what it writes can be seen, not whether it lives."""
 
 
-class LoaderWorker(Struct, frozen=True, kw_only=True):
+class SourceWorker(Struct, frozen=True, kw_only=True):
     """A process that prepares batches, as its trainer told."""
 
-    loader_id: int
+    source_id: int
     worker_id: int
     pid: int
 
@@ -48,10 +48,9 @@ class SpoolGrowth(Struct, frozen=True, kw_only=True):
     records: list[Record] = field(default_factory=list)
     """New ones, in the order of the file; the first look begins some seconds before its end."""
     past_steps: dict[int, int] = field(default_factory=dict)
-    """Optimizer steps before those records by optimizer id; only what was counted since the last
-    look."""
+    """Steps before those records by stepper id; only what was counted since the last look."""
     past_batches: int = 0
-    workers: list[LoaderWorker] = field(default_factory=list)
+    workers: list[SourceWorker] = field(default_factory=list)
 
 
 class RunGrowth(Struct, frozen=True, kw_only=True):
@@ -82,7 +81,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     pid: int
     worker_id: int | None
     """None: the training thread itself."""
-    loader_id: int = 0
+    source_id: int = 0
     fetch_s: float | None = None
     """Mean duration of the fetches that ended in the last seconds."""
     mix: list[Share] = field(default_factory=list)

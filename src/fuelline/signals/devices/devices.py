@@ -56,8 +56,8 @@ def _flops_per_s(timeline: Timeline, pids: list[int]) -> Signal:
             reason="operations per step were not counted; `fuelline run --zoom 3@100` counts them"
         )
     steps = (
-        events.optimizer_steps(timeline, theirs)
-        .group_by("pid", "optimizer_id")
+        events.step_ends(timeline, theirs)
+        .group_by("pid", "stepper_id")
         .len()
         .group_by("pid")
         .agg(pl.col("len").max())

@@ -84,9 +84,9 @@ class LiveRun:
 
     def _take_fetches(self, spool: SpoolGrowth) -> None:
         fetches = self._fetches.setdefault(spool.pid, deque())
-        for record in spool.records:
-            if record[9] == Kind.FETCH:
-                fetches.append((record[0] + record[1], record[1]))
+        for start_ns, dur_ns, _, _, _, _, _, _, _, kind in spool.records:
+            if kind == Kind.FETCH:
+                fetches.append((start_ns + dur_ns, dur_ns))
 
     def _row(self, trainer: LiveTrainer, *, workers: bool) -> RankRow:
         return trainer.row(self._growth.now_ns, self._workers_of(trainer) if workers else [])
@@ -94,18 +94,18 @@ class LiveRun:
     def _workers_of(self, trainer: LiveTrainer) -> list[WorkerRow]:
         own = self._worker_row(trainer.pid, trainer.tid)
         workers = [
-            self._worker_row(each.pid, each.pid, each.worker_id, each.loader_id)
+            self._worker_row(each.pid, each.pid, each.worker_id, each.source_id)
             for _, each in sorted(trainer.workers.items())
         ]
         return [own, *(each for each in workers if self._is_there(each))]
 
     def _worker_row(
-        self, pid: int, tid: int, worker_id: int | None = None, loader_id: int = 0
+        self, pid: int, tid: int, worker_id: int | None = None, source_id: int = 0
     ) -> WorkerRow:
         return WorkerRow(
             pid=pid,
             worker_id=worker_id,
-            loader_id=loader_id,
+            source_id=source_id,
             fetch_s=self._fetch_s(pid),
             mix=self._threads.mix(pid, tid),
             place=self._threads.place(pid, tid),

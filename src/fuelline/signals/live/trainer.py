@@ -19,7 +19,7 @@ from fuelline.schema.wire import Flag, Kind, Phase
 from fuelline.signals.live.window import WINDOW_NS, Buckets
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.live import LoaderWorker, Record, SpoolGrowth, WorkerRow
+    from fuelline.schema.diagnosis.live import Record, SourceWorker, SpoolGrowth, WorkerRow
 
 
 PARTS = ("input", "epoch start", "collectives", "compute", "loop", "validation", "checkpoint")
@@ -27,18 +27,18 @@ _PART_OF_PHASE = {
     Phase.OUTSIDE: "loop",
     Phase.WAIT: "input",
     Phase.COMPUTE: "compute",
-    Phase.SAVE: "checkpoint",
+    Phase.PAUSE: "checkpoint",
     Phase.EVAL_WAIT: "validation",
     Phase.EVAL: "validation",
-    Phase.ITER: "epoch start",
+    Phase.SOURCE_START: "epoch start",
 }
 _PHASE_WORDS = {**_PART_OF_PHASE, Phase.OUTSIDE: "outside"}
 # Plain ints: every record comes by here, and arithmetic on enums takes ten times as long.
-_NEXT, _ITER, _SAVE = int(Kind.NEXT), int(Kind.ITER), int(Kind.SAVE)
-_BACKWARD, _OPTIMIZER = int(Kind.BACKWARD), int(Kind.OPTIMIZER)
-_GRAD, _END, _FAILED = int(Flag.GRAD), int(Flag.END), int(Flag.END | Flag.ERROR)
-_LEARNS = frozenset({_BACKWARD, _OPTIMIZER})
-_TILED = frozenset({_NEXT, _ITER, _SAVE, *_LEARNS})
+_WAIT, _SOURCE_START, _PAUSE = int(Kind.WAIT), int(Kind.SOURCE_START), int(Kind.PAUSE)
+_BACKWARD, _STEP = int(Kind.BACKWARD), int(Kind.STEP)
+_TRAINING, _END, _FAILED = int(Flag.TRAINING), int(Flag.END), int(Flag.END | Flag.ERROR)
+_LEARNS = frozenset({_BACKWARD, _STEP})
+_SEGMENTS = frozenset({_WAIT, _SOURCE_START, _PAUSE, *_LEARNS})
 """Other records lie inside these or in a gap and take its part; collectives are cut out of it."""
 _TOGETHER = frozenset({int(Kind.COLLECTIVE), int(Kind.COLLECTIVE_WAIT)})
 _SAMPLES = "samples"
@@ -51,8 +51,8 @@ class LiveTrainer:
 
     def __init__(self, growth: SpoolGrowth) -> None:
         self.pid = growth.pid
-        self.workers: dict[tuple[int, int], LoaderWorker] = {}
-        """The last of each loader and number."""
+        self.workers: dict[tuple[int, int], SourceWorker] = {}
+        """The last of each source and number."""
         self.tid = 0
         self._growth = growth
         self._rank: int | None = None
@@ -76,21 +76,21 @@ class LiveTrainer:
         self._growth = growth
         self.tid = growth.trainer_tid
         self._rank = growth.rank if growth.rank is not None else self._rank
-        for optimizer, count in growth.past_steps.items():
-            self._steps.setdefault(optimizer, StepPace()).count += count
+        for stepper, count in growth.past_steps.items():
+            self._steps.setdefault(stepper, StepPace()).count += count
         self._batches.count += growth.past_batches
         for worker in growth.workers:
-            self.workers[worker.loader_id, worker.worker_id] = worker
+            self.workers[worker.source_id, worker.worker_id] = worker
         for record in growth.records:
-            kind = record[9]
-            if kind == _NEXT:
-                self._takes_batches[record[7] == self.tid] = True
-            if record[7] != self.tid:
+            start_ns, dur_ns, _, _, _, _, _, tid, _, kind = record
+            if kind == _WAIT:
+                self._takes_batches[tid == self.tid] = True
+            if tid != self.tid:
                 continue
-            if kind in _TILED:
-                self._take(record, kind)
+            if kind in _SEGMENTS:
+                self._take(record)
             elif kind in _TOGETHER:
-                self._collectives.append((record[0], record[0] + record[1]))
+                self._collectives.append((start_ns, start_ns + dur_ns))
 
     @property
     def hides_waiting(self) -> bool:
@@ -125,20 +125,22 @@ class LiveTrainer:
         leader = find_leader(self._steps)
         return (self._batches, "batch") if leader is None else (leader, "train")
 
-    def _take(self, record: Record, kind: int) -> None:
-        start_ns, end_ns = record[0], record[0] + record[1]
-        if kind == _OPTIMIZER:
-            self._steps.setdefault(record[2], StepPace()).add(end_ns)
-        start_ns = max(start_ns, self._reached_ns)
+    def _take(self, record: Record) -> None:
+        began_ns, dur_ns, owner, _, _, _, _, _, _, kind = (
+            record  # owner: a source or a stepper, by its kind
+        )
+        start_ns, end_ns = max(began_ns, self._reached_ns), began_ns + dur_ns
+        if kind == _STEP:
+            self._steps.setdefault(owner, StepPace()).add(end_ns)
         if self._reached_ns:
             self._settle(kind)
             self._add_span(self._reached_ns, start_ns, self._gap_part(kind))
-        if kind == _NEXT:
+        if kind == _WAIT:
             self._take_batch(record, start_ns, end_ns)
-        elif kind == _SAVE:
+        elif kind == _PAUSE:
             self._add_span(start_ns, end_ns, "checkpoint")
-        elif kind == _ITER:
-            part = "validation" if record[2] in self._evaluated else "epoch start"
+        elif kind == _SOURCE_START:
+            part = "validation" if owner in self._evaluated else "epoch start"
             self._add_span(start_ns, end_ns, part)
         else:
             self._add_span(start_ns, end_ns, "compute")
@@ -159,16 +161,16 @@ class LiveTrainer:
         self._pieces.add_span(start_ns, end_ns, part)
 
     def _take_batch(self, record: Record, start_ns: int, end_ns: int) -> None:
-        flags = record[8]
+        _, _, source_id, samples, _, _, position, _, flags, _ = record
         if not flags & _FAILED:
             self._batches.add(end_ns)
-            self._pieces.add(end_ns, _SAMPLES, max(0, record[3]))
-        if not flags & _GRAD and self._steps:
+            self._pieces.add(end_ns, _SAMPLES, max(0, samples))
+        if not flags & _TRAINING and self._steps:
             self._unsure = (start_ns, end_ns)
-            self._evaluated.add(record[2])
+            self._evaluated.add(source_id)
             self._after = "loop" if flags & _END else "validation"
             return
-        is_turn = record[6] == 0 or flags & _END
+        is_turn = position == 0 or flags & _END
         self._pieces.add_span(start_ns, end_ns, "epoch start" if is_turn else "input")
         self._after = "loop" if flags & _END else "compute"
 

@@ -47,9 +47,9 @@ def fit_exchange(
     share = float(took_ns.sum()) / wall_ns
     alpha, beta = _fit_line(exchanges)
     return ExchangeFacts(
-        share=total(share, "frac", "meetings.exchange over window", exchanges.height),
-        mean_seconds=total(float(took_ns.mean()) / 1e9, "s", "meetings.exchange"),  # type: ignore[arg-type]
-        mean_bytes=total(float(exchanges["wire_bytes"].mean()), "bytes", "meetings.bytes"),  # type: ignore[arg-type]
+        share=total(share, "frac", "collectives.exchange over window", exchanges.height),
+        mean_seconds=total(float(took_ns.mean()) / 1e9, "s", "collectives.exchange"),  # type: ignore[arg-type]
+        mean_bytes=total(float(exchanges["wire_bytes"].mean()), "bytes", "collectives.bytes"),  # type: ignore[arg-type]
         latency_seconds=alpha,
         bytes_per_s=beta,
         jitter_share=_jitter_share(exchanges),

@@ -69,13 +69,13 @@ def _measure(
         wait_share=total(
             sum(waited.values()) / len(ranks) / wall_ns,
             "frac",
-            "meetings.wait over ranks and window",
+            "collectives.wait over ranks and window",
             matched.frame.height,
         ),
         straggler_share=total(
             float(blamed["alone_ns"].sum()) / wall_ns,
             "frac",
-            "meetings.last less second last over window",
+            "collectives.last less second last over window",
         ),
         culprits=_find_culprits(blamed, spans),
         wait_share_by_rank={str(rank): waited.get(rank, 0) / wall_ns for rank in ranks},
@@ -100,7 +100,7 @@ def _find_culprits(blamed: pl.DataFrame, spans: Mapping[int, Span]) -> list[Culp
     culprits = []
     kept_frac = spans[min(spans)].kept_frac
     for rank, caused_ns, times in caused.iter_rows():
-        share = proportion(caused_ns / everything * weight, weight, "meetings.caused wait")
+        share = proportion(caused_ns / everything * weight, weight, "collectives.caused wait")
         if isinstance(share, Reading) and (share.low or 0.0) >= limit and rank in spans:
             culprits.append(
                 Culprit(
@@ -195,9 +195,9 @@ def _parts_before(collectives_ns: pl.Series, segments: StepSegments) -> dict[str
         segments.pieces.filter(~pl.col("part").is_in(_WAITING_PARTS))
         .sort("start_ns")
         .join_asof(
-            ends.alias("meeting_ns").to_frame().with_columns(pl.col("meeting_ns").alias("ends_ns")),
+            ends.alias("entered_ns").to_frame().with_columns(ends_ns=pl.col("entered_ns")),
             left_on="start_ns",
-            right_on="meeting_ns",
+            right_on="entered_ns",
             strategy="forward",
         )
         .filter(pl.col("ends_ns").is_in(wanted.implode()))

@@ -52,7 +52,7 @@ def find_unseen(hosts: Sequence[HostView], trainer: Trainer | None) -> list[Blin
                 forbids="telling short waits from none",
             )
         )
-    if trainer is not None and trainer.step_kind == "train" and not trainer.train_loaders:
+    if trainer is not None and trainer.step_kind == "train" and not trainer.train_sources:
         found.append(
             Blindspot(
                 what="where the training data comes from",

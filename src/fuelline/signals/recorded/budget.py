@@ -35,7 +35,10 @@ _CLEARLY_BOUND = 0.5
 compute of the trainer and the waits for its workers are loosely related for other reasons."""
 _DOUBT = 3.0
 """Standard errors: a slope that is farther below zero is no chance."""
-_STEP_HOOKS = ("hook loader wait", "hook backward", "hook optimizer step")
+_STEP_HOOKS = (
+    *("hook loader wait", "hook backward", "hook optimizer step"),
+    *("hooks loader", "hooks training"),
+)
 """Blindspots after which the time between events cannot be told: one of them may be missing."""
 
 
@@ -131,7 +134,7 @@ def measure_steps(timeline: Timeline, trainer: Trainer, segments: StepSegments) 
 def training_batches(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
     """Batches that a training loader delivered, whoever took them."""
     taken = events.batches(timeline, (pl.col("pid") == trainer.pid) & events.has_succeeded())
-    return taken.filter(pl.col("loader_id").is_in(trainer.train_loaders))
+    return taken.filter(pl.col("source_id").is_in(trainer.train_sources))
 
 
 _WAITS = ("input", "epoch start")

@@ -206,8 +206,8 @@ def _pausing(
         longest = max(spent, key=lambda part: spent[part][0])
         seconds, count = spent[longest]
         spent[longest] = (seconds + _after_pauses(cycles) / 1e9, count)
-    mine = events.builds(timeline, pl.col("pid") == trainer.pid)
-    of_training = mine.filter(pl.col("loader_id").is_in(trainer.train_loaders))
+    mine = events.source_starts(timeline, pl.col("pid") == trainer.pid)
+    of_training = mine.filter(pl.col("source_id").is_in(trainer.train_sources))
     built = of_training.select(pl.max_horizontal("dur_ns", "whole_ns")).to_series()
     if timeline.excerpts is not None and "epoch start" in spent:
         # Excerpts have every start of an epoch, though little of the time that it took.

@@ -91,7 +91,7 @@ def cut_cycles(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> 
     """
     taken = (
         events.batches(timeline, events.of_thread(trainer.pid, trainer.tid))
-        .filter(pl.col("loader_id").is_in(trainer.train_loaders))
+        .filter(pl.col("source_id").is_in(trainer.train_sources))
         .sort("start_ns")
         .select(
             has_ended=pl.col("flags").cast(pl.Int64) & int(Flag.END) != 0,

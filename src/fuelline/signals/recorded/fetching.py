@@ -131,7 +131,7 @@ def _unseen_wait(timeline: Timeline, trainer: Trainer) -> Missing | None:
     failed = find_failed_hook(timeline)
     if failed is not None:
         return Missing(reason=f"{failed.what} failed: {failed.why}")
-    if not trainer.train_loaders:
+    if not trainer.train_sources:
         return Missing(reason="no DataLoader feeds the steps")
     return None
 

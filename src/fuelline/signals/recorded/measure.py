@@ -156,7 +156,7 @@ def _training_loader(timeline: Timeline, trainer: Trainer) -> LoaderFacts | None
         (
             loader
             for loader in timeline.loaders
-            if loader.pid == trainer.pid and loader.loader_id in trainer.train_loaders
+            if loader.pid == trainer.pid and loader.loader_id in trainer.train_sources
         ),
         None,
     )

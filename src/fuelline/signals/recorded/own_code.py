@@ -81,7 +81,7 @@ def measure_queue_wait(
     None if it takes them itself. By stack samples alone, because the hooks see the other thread's
     waits, which may be hidden.
     """
-    if not trainer.train_loaders or trainer.reader_tid == trainer.tid:
+    if not trainer.train_sources or trainer.reader_tid == trainer.tid:
         return None
     waiting = everything = 0
     for frames, count in find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid):

@@ -26,7 +26,7 @@ def event(
     end_ms: float,
     *,
     a: int = 1,
-    flags: int = Flag.GRAD,
+    flags: int = Flag.TRAINING,
     tid: int = PID,
     position: int = 5,
     samples: int = 32,
@@ -56,8 +56,8 @@ def steps(count: int, *, length_ms: float = 100, wait_ms: float = 40) -> list[Re
     for number in range(count):
         start = number * length_ms
         rows += [
-            event(Kind.NEXT, start, start + wait_ms),
+            event(Kind.WAIT, start, start + wait_ms),
             event(Kind.BACKWARD, start + wait_ms + 20, start + length_ms - 20),
-            event(Kind.OPTIMIZER, start + length_ms - 15, start + length_ms - 10),
+            event(Kind.STEP, start + length_ms - 15, start + length_ms - 10),
         ]
     return rows

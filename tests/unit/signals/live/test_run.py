@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fuelline.schema.diagnosis.live import LoaderWorker
+from fuelline.schema.diagnosis.live import SourceWorker
 from fuelline.schema.run.recording import Blindspot
 from fuelline.schema.run.samples import HostSample, Limits, OtherProcess, ThreadState
 from fuelline.schema.wire import Kind
@@ -60,8 +60,8 @@ def test_one_reading_is_no_rate() -> None:
     assert line.cores_used is None
 
 
-def worker(number: int, pid: int, loader: int = 1) -> LoaderWorker:
-    return LoaderWorker(loader_id=loader, worker_id=number, pid=pid)
+def worker(number: int, pid: int, loader: int = 1) -> SourceWorker:
+    return SourceWorker(source_id=loader, worker_id=number, pid=pid)
 
 
 def test_workers_are_those_that_live_or_did_something() -> None:
@@ -97,7 +97,7 @@ def test_fetches_of_long_ago_are_not_averaged() -> None:
 def test_the_snapshot_says_how_long_the_run_goes_on_and_what_is_not_seen() -> None:
     running = msgspec.structs.replace(RUN, ended_ns=None)
     spot = Blindspot(what="a", why="b", forbids="c")
-    hidden = spool(event(Kind.NEXT, 0, 5, tid=99), event(Kind.OPTIMIZER, 5, 6))
+    hidden = spool(event(Kind.WAIT, 0, 5, tid=99), event(Kind.STEP, 5, 6))
     live = LiveRun(growth(hidden, run=running, blindspots=[spot], now_ms=5000))
     shown = live.snapshot(workers=False)
     assert shown.run_s == 5

@@ -26,7 +26,7 @@ def test_parts_are_those_of_the_steps() -> None:
 
 
 def test_only_the_last_ten_seconds_count() -> None:
-    busy = [event(Kind.NEXT, 0, 20_000), event(Kind.OPTIMIZER, 20_000, 40_000)]
+    busy = [event(Kind.WAIT, 0, 20_000), event(Kind.STEP, 20_000, 40_000)]
     assert shares(LiveTrainer(spool(*busy)), 40_000) == {"compute": 1}
 
 
@@ -42,10 +42,10 @@ def test_records_that_come_one_by_one_give_the_same_as_all_at_once() -> None:
     ("phase", "part"),
     [
         (Phase.WAIT, "input"),
-        (Phase.SAVE, "checkpoint"),
+        (Phase.PAUSE, "checkpoint"),
         (Phase.COMPUTE, "compute"),
         (Phase.EVAL, "validation"),
-        (Phase.ITER, "epoch start"),
+        (Phase.SOURCE_START, "epoch start"),
         (99, "loop"),
     ],
 )
@@ -59,27 +59,27 @@ def test_what_still_goes_on_has_the_part_of_its_phase(phase: Phase, part: str) -
 @pytest.mark.parametrize(
     ("rows", "expected_ms"),
     [
-        ([event(Kind.ITER, 10, 60)], {"loop": 10, "epoch start": 50}),
-        ([event(Kind.SAVE, 10, 110)], {"loop": 10, "checkpoint": 100}),
-        ([event(Kind.NEXT, 10, 110)], {"loop": 10, "input": 100}),
-        ([event(Kind.NEXT, 10, 110, position=0)], {"loop": 10, "epoch start": 100}),
-        ([event(Kind.NEXT, 10, 110, flags=3)], {"loop": 10, "epoch start": 100}),
+        ([event(Kind.SOURCE_START, 10, 60)], {"loop": 10, "epoch start": 50}),
+        ([event(Kind.PAUSE, 10, 110)], {"loop": 10, "checkpoint": 100}),
+        ([event(Kind.WAIT, 10, 110)], {"loop": 10, "input": 100}),
+        ([event(Kind.WAIT, 10, 110, position=0)], {"loop": 10, "epoch start": 100}),
+        ([event(Kind.WAIT, 10, 110, flags=3)], {"loop": 10, "epoch start": 100}),
         # With no batch since the optimizer, what comes before a backward was a forward.
         ([event(Kind.BACKWARD, 10, 110)], {"compute": 110}),
         # What comes before the optimizer is the optimizer's, before anything else the loop's.
-        ([event(Kind.BACKWARD, 0, 40), event(Kind.OPTIMIZER, 60, 100)], {"compute": 100}),
+        ([event(Kind.BACKWARD, 0, 40), event(Kind.STEP, 60, 100)], {"compute": 100}),
         (
-            [event(Kind.BACKWARD, 0, 50), event(Kind.SAVE, 100, 200)],
+            [event(Kind.BACKWARD, 0, 50), event(Kind.PAUSE, 100, 200)],
             {"compute": 50, "loop": 50, "checkpoint": 100},
         ),
         # A backward inside an optimizer step (a closure) is written first and counted once.
-        ([event(Kind.BACKWARD, 20, 50), event(Kind.OPTIMIZER, 10, 60)], {"compute": 60}),
+        ([event(Kind.BACKWARD, 20, 50), event(Kind.STEP, 10, 60)], {"compute": 60}),
     ],
 )
 def test_gaps_have_the_part_that_their_ends_tell(
     rows: list[Record], expected_ms: dict[str, float]
 ) -> None:
-    first = event(Kind.OPTIMIZER, -1, 0)
+    first = event(Kind.STEP, -1, 0)
     trainer = LiveTrainer(spool(first, *rows, phase=Phase.OUTSIDE))
     whole_ms = sum(expected_ms.values()) + 1
     expected_ms = {**expected_ms, "compute": expected_ms.get("compute", 0) + 1}
@@ -89,22 +89,22 @@ def test_gaps_have_the_part_that_their_ends_tell(
 
 
 def test_a_batch_without_gradients_is_validation() -> None:
-    rows = [event(Kind.OPTIMIZER, 0, 10), event(Kind.NEXT, 10, 60, a=2, flags=0)]
-    rows += [event(Kind.NEXT, 90, 110, a=2, flags=0), event(Kind.ITER, 110, 120, a=2)]
+    rows = [event(Kind.STEP, 0, 10), event(Kind.WAIT, 10, 60, a=2, flags=0)]
+    rows += [event(Kind.WAIT, 90, 110, a=2, flags=0), event(Kind.SOURCE_START, 110, 120, a=2)]
     trainer = LiveTrainer(spool(*rows, phase=Phase.EVAL))
     assert shares(trainer, 120) == {"compute": 10 / 120, "validation": 110 / 120}
 
 
 def test_a_batch_without_gradients_that_is_learned_from_is_input() -> None:
-    rows = [event(Kind.OPTIMIZER, 0, 10), event(Kind.NEXT, 10, 60, flags=0)]
-    rows += [event(Kind.BACKWARD, 70, 90), event(Kind.OPTIMIZER, 90, 110)]
+    rows = [event(Kind.STEP, 0, 10), event(Kind.WAIT, 10, 60, flags=0)]
+    rows += [event(Kind.BACKWARD, 70, 90), event(Kind.STEP, 90, 110)]
     trainer = LiveTrainer(spool(*rows))
     assert shares(trainer, 110) == {"compute": 60 / 110, "input": 50 / 110}
 
 
 def test_inference_waits_and_computes_and_its_batches_are_its_steps() -> None:
     rows = [
-        event(Kind.NEXT, number * 100, number * 100 + 30, flags=0, position=number)
+        event(Kind.WAIT, number * 100, number * 100 + 30, flags=0, position=number)
         for number in range(1, 21)
     ]
     row = LiveTrainer(spool(*rows, phase=Phase.EVAL)).row(at(2100), [])
@@ -118,9 +118,9 @@ def test_steps_are_those_of_the_optimizer_that_leads() -> None:
     rows = []
     for number in range(40):
         start = number * 100
-        rows += [event(Kind.OPTIMIZER, start, start + 10, a=1)]
-        rows += [event(Kind.OPTIMIZER, start + 50, start + 60, a=2)]
-        rows += [event(Kind.OPTIMIZER, start + 70, start + 71, a=3)] if number % 10 == 0 else []
+        rows += [event(Kind.STEP, start, start + 10, a=1)]
+        rows += [event(Kind.STEP, start + 50, start + 60, a=2)]
+        rows += [event(Kind.STEP, start + 70, start + 71, a=3)] if number % 10 == 0 else []
     row = LiveTrainer(spool(*rows)).row(at(4000), [])
     assert (row.steps, row.step_kind) == (40, "train")
     assert row.step_mean_s == pytest.approx(0.1)
@@ -134,14 +134,14 @@ def test_steps_before_we_came_are_counted_in_when_all_are_known() -> None:
 
 
 def test_a_job_in_a_long_validation_is_still_counted_in_steps() -> None:
-    trainer = LiveTrainer(spool(event(Kind.NEXT, 0, 1, flags=0), past_steps={1: 70}))
+    trainer = LiveTrainer(spool(event(Kind.WAIT, 0, 1, flags=0), past_steps={1: 70}))
     row = trainer.row(at(10), [])
     assert (row.steps, row.step_kind, row.steps_per_s) == (70, "train", None)
 
 
 def test_pace_and_spread_of_steps() -> None:
     ends = [0, 100, 200, 300, 400, 900]
-    rows = [event(Kind.OPTIMIZER, end - 1, end) for end in ends]
+    rows = [event(Kind.STEP, end - 1, end) for end in ends]
     row = LiveTrainer(spool(*rows)).row(at(900), [])
     assert row.steps_per_s == pytest.approx(5 / 0.9)
     assert row.step_mean_s == pytest.approx(0.18)
@@ -160,24 +160,24 @@ def test_slow_steps_have_a_pace_too() -> None:
 
 
 def test_samples_per_second_leave_unknown_sizes_out() -> None:
-    rows = [event(Kind.NEXT, 100 * n, 100 * n + 50, samples=-1 if n % 2 else 64) for n in range(20)]
+    rows = [event(Kind.WAIT, 100 * n, 100 * n + 50, samples=-1 if n % 2 else 64) for n in range(20)]
     row = LiveTrainer(spool(*rows)).row(at(2000), [])
     assert row.samples_per_s == pytest.approx(10 * 64 / 2)
 
 
 def test_one_step_has_no_pace_yet() -> None:
-    row = LiveTrainer(spool(event(Kind.OPTIMIZER, 0, 1))).row(at(1), [])
+    row = LiveTrainer(spool(event(Kind.STEP, 0, 1))).row(at(1), [])
     assert (row.steps, row.steps_per_s, row.step_mean_s, row.step_p95_s) == (1, None, None, None)
 
 
 def test_batches_of_another_thread_hide_the_waiting() -> None:
-    rows = [event(Kind.NEXT, 0, 50, tid=99), event(Kind.OPTIMIZER, 60, 70)]
+    rows = [event(Kind.WAIT, 0, 50, tid=99), event(Kind.STEP, 60, 70)]
     trainer = LiveTrainer(spool(*rows))
     assert trainer.hides_waiting
     row = trainer.row(at(100), [])
     assert row.shares == []
     assert row.frac("input") is None
-    trainer.add(spool(event(Kind.NEXT, 70, 80, tid=PID)))
+    trainer.add(spool(event(Kind.WAIT, 70, 80, tid=PID)))
     assert not trainer.hides_waiting
 
 
@@ -204,14 +204,14 @@ def test_a_rank_that_was_told_once_stays() -> None:
 def test_collectives_are_cut_out_of_what_they_lie_in() -> None:
     """One inside backward, one across its end, one in the gap before the next batch."""
     rows = [
-        event(Kind.NEXT, 0, 10),
+        event(Kind.WAIT, 0, 10),
         event(Kind.COLLECTIVE, 30, 50),
         event(Kind.COLLECTIVE_WAIT, 90, 110),
         event(Kind.BACKWARD, 20, 100),
-        event(Kind.OPTIMIZER, 120, 130),
+        event(Kind.STEP, 120, 130),
         event(Kind.COLLECTIVE, 140, 160),
         event(Kind.COLLECTIVE, 140, 150, tid=99),
-        event(Kind.NEXT, 180, 200),
+        event(Kind.WAIT, 180, 200),
     ]
     found = shares(LiveTrainer(spool(*rows, phase=Phase.COMPUTE)), 200)
     assert found == {

@@ -38,7 +38,7 @@ def story(
             lane.put(Kind.COLLECTIVE, start_ns, done_ns - start_ns, *fields)
             lane.optimizer(2 + extra["optimizer"])
             if extra["checkpoint"]:
-                lane.add(Kind.SAVE, extra["checkpoint"])
+                lane.add(Kind.PAUSE, extra["checkpoint"])
     return judge_ranks(make_timeline(*lanes, facts=rank_facts(*(lane.pid for lane in lanes))))
 
 

@@ -68,7 +68,7 @@ def test_samples_of_the_loop_that_wait_for_the_device_count_as_sync() -> None:
 
 
 def test_parts_come_in_the_order_of_a_step() -> None:
-    lane = looping_job().add(Kind.SAVE, 50, 1)
+    lane = looping_job().add(Kind.PAUSE, 50, 1)
     facts = facts_of(make_timeline(lane, states=[WATCHED]))
     assert [entry.part for entry in facts.budget] == [
         "input",
@@ -118,13 +118,14 @@ def test_samples_per_second_come_from_batches_inside_the_window() -> None:
     assert facts_of(make_timeline(lane)).steps.samples_per_s == pytest.approx(8 / 0.050)
 
 
-def test_after_a_hook_has_failed_the_time_between_events_is_unexplained() -> None:
+@pytest.mark.parametrize("what", ["hook loader wait", "hooks loader"])
+def test_after_a_hook_has_failed_the_time_between_events_is_unexplained(what: str) -> None:
     lane = Lane()
     for _ in range(20):
         lane.step(wait=10, forward=30, backward=20, opt=5)
-    spot = Blindspot(what="hook loader wait", why="AttributeError at end:3", forbids="waits")
+    spot = Blindspot(what=what, why="AttributeError at end:3", forbids="waits")
     facts = facts_of(make_timeline(lane, facts={"blindspots": (spot,)}))
     assert facts.share_of("unexplained") == pytest.approx(30 / 65, abs=0.02)
     assert facts.share_of("forward") == 0
     assert isinstance(facts.input.exposed_share, Missing)
-    assert "hook loader wait failed" in facts.input.exposed_share.reason
+    assert f"{what} failed" in facts.input.exposed_share.reason

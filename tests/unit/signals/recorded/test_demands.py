@@ -70,7 +70,7 @@ def test_pauses_are_spread_over_all_batches_with_what_follows_them() -> None:
     for number in range(50):
         trainer.batch(5).gap(10).backward(5).optimizer(5)
         if number % 10 == 9:
-            trainer.add(Kind.SAVE, 100, 1000).gap(50)
+            trainer.add(Kind.PAUSE, 100, 1000).gap(50)
         else:
             trainer.gap(1)
     trainer.batch(5)

@@ -188,7 +188,7 @@ def test_a_worker_that_is_always_busy_sets_the_pace_though_nobody_saw_it() -> No
     assert facts.input.exposed_share == facts.input.wait_share
 
 
-def hidden_meetings(lane: Lane) -> float:
+def hidden_collectives(lane: Lane) -> float:
     return facts_of(make_timeline(lane)).hidden_frac["collectives"]
 
 
@@ -202,7 +202,7 @@ def test_a_wait_for_other_ranks_that_the_next_step_makes_up_for_is_hidden() -> N
     for wait in waits():
         meet(lane.batch(1).gap(5).backward(60 - before), wait).optimizer(1)
         before = wait
-    assert hidden_meetings(lane) > 0.95
+    assert hidden_collectives(lane) > 0.95
 
 
 def test_a_rank_that_waits_because_it_was_early_feels_it() -> None:
@@ -210,7 +210,7 @@ def test_a_rank_that_waits_because_it_was_early_feels_it() -> None:
     lane = Lane()
     for compute in waits():
         meet(lane.batch(1).gap(5).backward(compute), 60 - compute).optimizer(1)
-    assert hidden_meetings(lane) == 0
+    assert hidden_collectives(lane) == 0
 
 
 def test_waits_and_steps_that_drift_apart_hide_nothing() -> None:
@@ -219,7 +219,7 @@ def test_waits_and_steps_that_drift_apart_hide_nothing() -> None:
     for step in range(STEPS):
         compute = 20 + step / 4 + dice.uniform(0, 2)
         meet(lane.batch(1).gap(5).backward(compute), 60 - compute).optimizer(1)
-    assert hidden_meetings(lane) == 0
+    assert hidden_collectives(lane) == 0
 
 
 def test_few_steps_do_not_show_what_the_next_one_makes_up_for() -> None:
@@ -227,4 +227,4 @@ def test_few_steps_do_not_show_what_the_next_one_makes_up_for() -> None:
     for wait in waits()[:10]:
         meet(lane.batch(1).gap(5).backward(60 - before), wait).optimizer(1)
         before = wait
-    assert hidden_meetings(lane) == 0
+    assert hidden_collectives(lane) == 0

@@ -86,8 +86,8 @@ def straggler(
 ) -> list[Rank]:
     """Four ranks, of which one computes longer before each of ten collectives."""
     ranks = [Rank(rank=number, world_size=4) for number in range(4)]
-    for meeting in range(10):
-        begin = meeting * 1000
+    for number in range(10):
+        begin = number * 1000
         for rank in ranks:
             own = 500 if rank.rank == late else 200 + 5 * rank.rank
             off = shift_us if rank.rank == 3 else 0
@@ -154,10 +154,10 @@ def test_groups_are_told_apart_by_who_leaves_together() -> None:
 
 def test_ranks_that_take_turns_have_no_culprit() -> None:
     ranks = [Rank(rank=number) for number in range(4)]
-    for meeting in range(40):
+    for number in range(40):
         for rank in ranks:
-            own = 500 if meeting % 4 == rank.rank else 200
-            rank.kernel(1000 * meeting + own, 1000 * meeting + 600, "ncclDevKernel_AllReduce")
+            own = 500 if number % 4 == rank.rank else 200
+            rank.kernel(1000 * number + own, 1000 * number + 600, "ncclDevKernel_AllReduce")
     measured = measure_trace(build(*ranks))
     assert measured.collectives.culprits == []
     assert (measured.collectives.wait_share or 0) > 0.1

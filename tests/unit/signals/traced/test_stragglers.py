@@ -138,6 +138,6 @@ def test_labelled_traces_get_their_cause_and_their_slowdown(name: str, cause: st
         assert top(found).stage == 3
 
 
-def test_an_operation_has_a_meeting_only_with_group_and_number() -> None:
-    assert Operation(0, 0, 1).meeting is None
-    assert Operation(0, 0, 1, 5, 6).meeting == (5, 6)
+def test_an_operation_has_a_collective_only_with_group_and_number() -> None:
+    assert Operation(0, 0, 1).collective is None
+    assert Operation(0, 0, 1, 5, 6).collective == (5, 6)

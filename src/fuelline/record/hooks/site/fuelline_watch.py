@@ -1,11 +1,11 @@
-"""Waits for modules to be imported, and acts once they are: how the hooks learn of `import torch`.
+"""Waits for modules to be imported, and acts once they are: how hooks learn that a framework is.
 
 The watcher finds nothing itself. It lets the other finders answer and puts a one-time
 `exec_module` on the answer's loader *instance*, so specs, loaders, reloads and lazy imports stay
 what they are. An action that fails leaves a note in the run's folder; the import that triggered it
 succeeds anyway.
 """
-# ruff: noqa: PTH100, PTH118, PTH120, PTH123 - pathlib is not loaded at startup
+# ruff: noqa: PTH100, PTH110, PTH118, PTH120, PTH123, PTH208 - pathlib is not loaded at startup
 
 import os
 import sys
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-PACKAGE = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+HOOKS = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
+PACKAGE = os.path.abspath(os.path.join(HOOKS, "..", ".."))
 
 
 class Watcher:
@@ -88,15 +89,23 @@ def start(run_dir: str) -> None:
     run_dir = os.path.abspath(run_dir)
     watcher = Watcher(run_dir)
     sys.meta_path.insert(0, watcher)
-    watcher.watch("torch", lambda: _hook_torch(run_dir, watcher))
+    for framework in list_frameworks():
+        watcher.watch(framework, lambda name=framework: _hook(name, run_dir, watcher))  # type: ignore[misc]
 
 
-def _hook_torch(run_dir: str, watcher: Watcher) -> None:
+def list_frameworks() -> "list[str]":
+    """Modules for which there are hooks: in a folder of that name, whose `install` puts them in."""
+    names = os.listdir(HOOKS)
+    return [name for name in names if os.path.exists(os.path.join(HOOKS, name, "install.py"))]
+
+
+def _hook(framework: str, run_dir: str, watcher: Watcher) -> None:
     _stay_on_this_host()
     _load_package()
-    from fuelline.record.hooks.torch.install import install  # noqa: PLC0415 - exists only from here on
+    from importlib import import_module  # noqa: PLC0415 - only a process that uses it pays for it
 
-    install(run_dir, watcher.watch)
+    adapter = import_module(f"fuelline.record.hooks.{framework}.install")
+    adapter.install(run_dir, watcher.watch)
 
 
 def _stay_on_this_host() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from fuelline.record.hooks.torch import seam
+
 __all__ = ["look", "measure"]
 
 UNKNOWN = -1
@@ -17,7 +19,8 @@ LEAVES = 1024
 """With more leaves than this a batch is of unknown size, rather than of a wrong one."""
 
 _Tensor = torch.Tensor
-_count_modes = getattr(torch._C, "_len_torch_function_stack", lambda: 0)
+_count_modes = seam.count_modes
+_DisableTorchFunction = seam.DisableTorchFunction
 
 
 def look(batch: Any, batch_size: int | None) -> tuple[int, int]:
@@ -47,7 +50,7 @@ def measure(batch: Any, batch_size: int | None) -> tuple[int, int]:
     first tensor may as well be one image of a list. Otherwise the first tensor's length is.
     """
     if _count_modes():
-        with torch._C.DisableTorchFunction():
+        with _DisableTorchFunction():
             return _measure_any(batch, batch_size)
     kind = type(batch)
     if kind is _Tensor:
@@ -117,7 +120,7 @@ class _Tally:
 
     def _visit_other(self, item: Any, kind: type) -> None:
         if isinstance(item, _Tensor):
-            with torch._C.DisableTorchFunction():
+            with _DisableTorchFunction():
                 self._add_array(item)
         elif kind.__name__ == "ndarray" and kind.__module__ == "numpy":
             self._add_array(item)

@@ -23,9 +23,11 @@ from torch import distributed
 from torch.distributed import distributed_c10d as c10d
 
 from fuelline.record.hooks.guest import Guest
-from fuelline.record.hooks.hook import Hook, is_tracing
+from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.batches import measure
+from fuelline.record.hooks.torch.seam import is_tracing
 from fuelline.schema.wire import Collective, Flag, Kind, tail
 
 __all__ = ["install", "install_ddp"]
@@ -66,10 +68,9 @@ _RENAMED = {
 
 _member = c10d.GroupMember
 _Tensor = torch.Tensor
-_DEFAULT_GROUP = "_default_pg" if hasattr(c10d._world, "_default_pg") else "default_pg"
+_DEFAULT_GROUP = "_default_pg" if hasattr(seam.world, "_default_pg") else "default_pg"
 """The public name is a property, whose frame costs as much as the rest of finding the group."""
-_count_modes = getattr(torch._C, "_len_torch_function_stack", lambda: 1)
-_queue_callback = torch.autograd.Variable._execution_engine.queue_callback
+_count_modes = seam.count_modes
 
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
@@ -94,10 +95,13 @@ def install_ddp(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch what DDP exchanges by itself."""
     roll = _Roll(guest)
     buffers, gradients = Buffers(guest, roll), Gradients(guest, roll)
-    original = distributed._broadcast_coalesced
-    patches.replace(distributed, "_broadcast_coalesced", buffers.wrap(original))
     owner = torch.nn.parallel.distributed.DistributedDataParallel
-    patches.replace(owner, "_post_forward", gradients.wrap(owner._post_forward))
+    for where, part, hook in (
+        (distributed, "broadcast_coalesced", buffers),
+        (owner, "post_forward", gradients),
+    ):
+        original = getattr(seam, part)
+        patches.replace(where, seam.attribute_of(seam.PARTS[part]), hook.wrap(original))
     return [buffers, gradients]
 
 
@@ -294,7 +298,8 @@ class CollectiveCall(Hook):
             size = size_bytes = number = count = 0
             try:
                 group = args[group_at] if len(args) > group_at else kwargs.get("group")
-                known = getattr(c10d._world, _DEFAULT_GROUP) if group is None else group
+                world = c10d._world  # noqa: SLF001 - the seam has it; another may take its place
+                known = getattr(world, _DEFAULT_GROUP) if group is None else group
                 ref, number, size, next_number = self._latest
                 if known is not ref():
                     ref, number, size, next_number = self._meet(known)
@@ -416,6 +421,7 @@ class Gradients(Hook):
         super().__init__(guest)
         self._roll = roll
         self._sizes: dict[int, int] = {}
+        self.queue_callback = seam.queue_callback
 
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Take note of the module whose forward pass ends."""
@@ -461,11 +467,11 @@ class _Backward:
 
     def start(self, _: Any) -> None:
         """Backward has begun; called by autograd, so nothing may be raised."""
-        self._guard(lambda: _queue_callback(self._arrive))
+        self._guard(lambda: self._hook.queue_callback(self._arrive))
 
     def _arrive(self) -> None:
         self._start_ns = monotonic_ns()
-        self._guard(lambda: _queue_callback(self._complete))
+        self._guard(lambda: self._hook.queue_callback(self._complete))
 
     def _complete(self) -> None:
         self._guard(lambda: self._hook.record(self._start_ns, self._group, self._size_bytes))

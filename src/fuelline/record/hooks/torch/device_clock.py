@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 from torch.optim import optimizer as optimizers
-from torch.utils.data import dataloader
 
 from fuelline.record.hooks.guest import Guest
-from fuelline.record.hooks.hook import Hook, is_tracing
+from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.torch import seam
+from fuelline.record.hooks.torch.seam import is_tracing
 from fuelline.schema.wire import Kind
 
 __all__ = ["install"]
@@ -31,7 +32,7 @@ _DEVICE_STEP = int(Kind.DEVICE_STEP)
 def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Mark the beginning and the end of each step on the stream that trains."""
     hook = StepEvents(guest)
-    owner = dataloader._BaseDataLoaderIter
+    owner = seam.BaseIterator
     patches.replace(owner, "__next__", hook.wrap(owner.__next__))
     after = optimizers.register_optimizer_step_post_hook(hook.notice_step)
     patches.on_undo(after.remove)

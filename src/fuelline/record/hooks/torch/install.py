@@ -11,13 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from time import monotonic_ns
-from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING
 
 import torch
 
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.torch import seam
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import ZOOM_VARIABLE, Kind
 
@@ -29,14 +29,14 @@ __all__ = ["Installation", "install"]
 Watch = Callable[[str, Callable[[], None]], None]
 """Runs an action once a module has been imported."""
 
+LOADING = (("worker", "install"), ("transfer", "install_pinning"), ("loader", "install"))
+"""Hooks on `torch.utils.data`, as below."""
 PARTS = (
     ("torch.optim.optimizer", "training", "install"),
-    ("torch.utils.data._utils.fetch", "worker", "install"),
-    ("torch.utils.data._utils.pin_memory", "transfer", "install_pinning"),
-    ("torch.utils.data.dataloader", "loader", "install"),
     ("torch.distributed.distributed_c10d", "collectives", "install"),
     ("torch.nn.parallel.distributed", "collectives", "install_ddp"),
     ("torchdata.stateful_dataloader.stateful_dataloader", "loader", "install_stateful"),
+    ("torch._dynamo.eval_frame", "dynamo", "install"),
     ("torch.distributed.checkpoint.state_dict_saver", "pauses", "install_distributed"),
     ("safetensors.torch", "pauses", "install_safetensors"),
     ("lightning.fabric.utilities.cloud_io", "pauses", "install_lightning"),
@@ -67,30 +67,38 @@ class Installation:
     """The hooks of one process."""
 
     def __init__(self, spool: Spool) -> None:
-        self.guest = Guest(spool, self.introduce_trainer)
+        self.guest = Guest(spool, seam.TORCH, self.introduce_trainer)
         self._patches = Patches()
         self.hooks: list[Hook] = []
 
     def add_all(self, watch: Watch) -> None:
         """Install everything that fits, now or when its part of torch is imported."""
         self.add("pauses", "install")
+        has_device = _can_have_device()
+        loading = (*LOADING, ("device_clock", "install")) if has_device else LOADING
+        watch("torch.utils.data", partial(self._add_each, loading))
         for awaited, file, function in PARTS:
             watch(awaited, partial(self.add, file, function))
-        if _can_have_device():
+        if has_device:
             self.add("transfer", "install_copies")
             self.add("transfer", "install_reads")
-            watch("torch.utils.data.dataloader", partial(self.add, "device_clock", "install"))
-        watch("torch._dynamo.eval_frame", _hide_from_dynamo)
+
+    def _add_each(self, parts: tuple[tuple[str, str], ...]) -> None:
+        for file, function in parts:
+            self.add(file, function)
 
     def add(self, file: str, function: str, *more: str) -> None:
         """Install the hooks of one of our files."""
         try:
-            module = import_module(f"fuelline.record.hooks.torch.{file}")
-            self.hooks += getattr(module, function)(self.guest, self._patches, *more)
+            why = seam.find_unmet(file, function)
+            if not why:
+                module = import_module(f"fuelline.record.hooks.torch.{file}")
+                self.hooks += getattr(module, function)(self.guest, self._patches, *more)
+                return
         except Exception as misfit:  # noqa: BLE001 - the guard of the installation
-            self.guest.spool.count_fault()
             why = f"torch {torch.__version__}: {type(misfit).__name__}: {misfit}"
-            self.guest.report_blindspot(f"hooks {file}", why, "whatever these hooks would tell")
+        self.guest.spool.count_fault()
+        self.guest.report_blindspot(f"hooks {file}", why, "whatever these hooks would tell")
 
     def uninstall(self) -> None:
         """Restore every original; a wrapper that someone else holds on to records no more."""
@@ -126,33 +134,3 @@ def _can_have_device() -> bool:
     version = torch.version
     builds = (version.cuda, version.hip, getattr(version, "xpu", None))
     return any(builds) or bool(torch.backends.mps.is_built())
-
-
-def _hide_from_dynamo() -> None:
-    """Let our frames run as they are when a compiled function calls them after a graph break.
-
-    Otherwise dynamo would compile them: at a price, with side effects lost, and with warnings of
-    too many recompilations that name our functions.
-    """
-    skip_code = sys.modules["torch._dynamo.eval_frame"].skip_code
-    for name, module in list(sys.modules.items()):
-        if name.startswith("fuelline."):
-            for code in _codes_of(module):
-                skip_code(code)
-
-
-def _codes_of(module: ModuleType) -> list[CodeType]:
-    found: list[CodeType] = []
-    for value in vars(module).values():
-        members = vars(value).values() if isinstance(value, type) else (value,)
-        for member in members:
-            if isinstance(member, FunctionType) and member.__module__ == module.__name__:
-                _add_nested(member.__code__, found)
-    return found
-
-
-def _add_nested(code: CodeType, found: list[CodeType]) -> None:
-    found.append(code)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            _add_nested(constant, found)

@@ -11,17 +11,20 @@ import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from time import monotonic_ns, thread_time_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch.utils.data import dataloader
+from torch.utils.data import DataLoader, default_collate, get_worker_info
 
+from fuelline.record.buffer import IteratorNote, TakeSettings, TakeTicket, Way
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.batches import look, measure
 from fuelline.record.hooks.torch.settings import describe, describe_iterator, is_spawned
+from fuelline.schema.seams import find_missing
 from fuelline.schema.wire import Flag, Kind, Phase, tail
 
 __all__ = ["install", "install_stateful"]
@@ -33,19 +36,23 @@ UNREACHED = (
     "telling what these workers spend their time on: reading, transforming, handing over",
 )
 
-_NEXT, _ITER = int(Kind.NEXT), int(Kind.ITER)
-_LOADER, _WORKER = int(Kind.LOADER), int(Kind.WORKER)
-_GRAD, _END, _ERROR = int(Flag.GRAD), int(Flag.END), int(Flag.ERROR)
+UNDETAILED = "knowing each loader's settings and workers, and the sizes of batches for little"
+
+_WAIT_KIND, _START_KIND = int(Kind.WAIT), int(Kind.SOURCE_START)
+_SOURCE_KIND, _WORKER_KIND = int(Kind.SOURCE), int(Kind.WORKER)
+_TRAINING, _END, _ERROR = int(Flag.TRAINING), int(Flag.END), int(Flag.ERROR)
 _WAIT, _COMPUTE, _OUTSIDE = int(Phase.WAIT), int(Phase.COMPUTE), int(Phase.OUTSIDE)
-_EVAL_WAIT, _EVAL, _BUILDING = int(Phase.EVAL_WAIT), int(Phase.EVAL), int(Phase.ITER)
+_EVAL_WAIT, _EVAL, _STARTING = int(Phase.EVAL_WAIT), int(Phase.EVAL), int(Phase.SOURCE_START)
 
 _IN_NEXT = frozenset((_WAIT, _EVAL_WAIT))
-_TRAINING = _WAIT, _COMPUTE, tail(_NEXT, _GRAD)
-_EVALUATING = _EVAL_WAIT, _EVAL, tail(_NEXT)
-"""Phases in and after a call, and how its record ends."""
+_TRAINING_WAY = Way(_WAIT, _COMPUTE, tail(_WAIT_KIND, _TRAINING))
+_EVALUATING_WAY = Way(_EVAL_WAIT, _EVAL, tail(_WAIT_KIND))
 
 _is_grad_enabled = torch.is_grad_enabled
-_workers = dataloader._utils.worker
+_BaseIterator, _NUM_YIELDED = seam.BaseIterator, seam.NUM_YIELDED
+_MAP = seam.DatasetKind.Map
+_DATASET_KIND, _COLLATE = seam.DATASET_KIND, seam.COLLATE
+_NUM_WORKERS, _PREFETCH = seam.NUM_WORKERS, seam.PREFETCH
 
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
@@ -54,10 +61,11 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     build, take = Build(guest, book), Take(guest, book)
     guest.build = build
     patches.on_undo(book.forget)
-    owner = dataloader.DataLoader
-    patches.replace(owner, "__iter__", build.wrap(owner.__iter__))
-    owner = dataloader._BaseDataLoaderIter
-    patches.replace(owner, "__next__", take.wrap(owner.__next__))
+    patches.replace(DataLoader, "__iter__", build.wrap(DataLoader.__iter__))
+    patches.replace(_BaseIterator, "__next__", take.wrap(_BaseIterator.__next__))
+    missing = find_missing(seam.DETAILS.values())
+    if missing:
+        guest.report_blindspot("details of loaders", missing, UNDETAILED)
     return [build, take]
 
 
@@ -66,15 +74,6 @@ def install_stateful(guest: Guest, patches: Patches) -> list[Hook]:
     owner = sys.modules["torchdata.stateful_dataloader.stateful_dataloader"].StatefulDataLoader
     patches.replace(owner, "__iter__", guest.build.wrap(owner.__iter__))
     return []
-
-
-class _Note(NamedTuple):
-    loader_id: int
-    batch_size: int | None
-    enough: int = sys.maxsize
-    """Looking at a batch costs six microseconds, so its size is taken for the usual one if as many
-    batches are under way at the workers, as there are until the sampler is exhausted; without
-    workers, if the fetch was given as many indices. More than any: always look."""
 
 
 class _Book:
@@ -88,46 +87,46 @@ class _Book:
         self._noted: list[weakref.ref[Any]] = []
         guest.on_fork(self._told.clear)
 
-    def enter(self, loader: Any, iterator: Any) -> _Note:
+    def enter(self, loader: Any, iterator: Any) -> IteratorNote:
         """Note the loader on an iterator that it has built or reset."""
-        if not issubclass(type(iterator), dataloader._BaseDataLoaderIter):
+        if not issubclass(type(iterator), _BaseIterator):
             return self._enter_hiding(loader)
-        note: _Note | None = vars(iterator).get(NOTE)
+        note: IteratorNote | None = vars(iterator).get(NOTE)
         if note is None:
             note = self._note_for(loader)
             self._put(note, iterator)
         return note
 
-    def _put(self, note: _Note, iterator: Any) -> None:
+    def _put(self, note: IteratorNote, iterator: Any) -> None:
         vars(iterator)[NOTE] = note
         living = [each for each in self._noted if each() is not None]
         self._noted = [*living, weakref.ref(iterator)]
-        self._tell_workers(note.loader_id, iterator)
+        self._tell_workers(note.source_id, iterator)
 
     def forget(self) -> None:
         """Take our notes off all iterators: the next recording numbers loaders anew."""
         for iterator in filter(None, (each() for each in self._noted)):
             vars(iterator).pop(NOTE, None)
 
-    def enter_nameless(self, iterator: Any) -> _Note:
+    def enter_nameless(self, iterator: Any) -> IteratorNote:
         """Note an iterator that was built around `DataLoader.__iter__`."""
-        loader = self._find_hiding(vars(iterator).get("_dataset"))
+        loader = self._find_hiding(vars(iterator).get(seam.DATASET))
         if loader is not None:
             return self.enter(loader, iterator)
-        note = _Note(self._loaders.add_nameless(), None)
-        self._tell(note.loader_id, describe_iterator(iterator))
+        note = IteratorNote(self._loaders.add_nameless(), None)
+        self._tell(note.source_id, describe_iterator(iterator))
         self._put(note, iterator)
         return note
 
-    def _enter_hiding(self, loader: Any) -> _Note:
+    def _enter_hiding(self, loader: Any) -> IteratorNote:
         """Take note of a loader that gives out something else, as a generator around an iterator.
 
         The iterator within is met at its first batch, and known by the dataset.
         """
         note = self._note_for(loader)
-        if note.loader_id not in self._hiding:
+        if note.source_id not in self._hiding:
             living = {key: ref for key, ref in self._hiding.items() if ref() is not None}
-            self._hiding = {**living, note.loader_id: weakref.ref(loader)}
+            self._hiding = {**living, note.source_id: weakref.ref(loader)}
         return note
 
     def _find_hiding(self, dataset: Any) -> Any:
@@ -137,7 +136,7 @@ class _Book:
                 return loader
         return None
 
-    def _note_for(self, loader: Any) -> _Note:
+    def _note_for(self, loader: Any) -> IteratorNote:
         loader_id = self._loaders.find(loader) or self._loaders.add(loader)
         if loader_id not in self._told:
             self._told.add(loader_id)
@@ -146,15 +145,17 @@ class _Book:
             if not self._guest.reaches_spawned and is_spawned(loader):
                 self._guest.report_blindspot(*UNREACHED)
         batch_size = vars(loader).get("batch_size")
-        return _Note(loader_id, batch_size if type(batch_size) is int else None)
+        return IteratorNote(loader_id, batch_size if type(batch_size) is int else None)
 
     def _tell(self, loader_id: int, settings: str) -> None:
-        self._guest.append(_LOADER, monotonic_ns(), 0, loader_id, self._guest.spool.text(settings))
+        self._guest.append(
+            _SOURCE_KIND, monotonic_ns(), 0, loader_id, self._guest.spool.text(settings)
+        )
 
     def _tell_workers(self, loader_id: int, iterator: Any) -> None:
         now_ns = monotonic_ns()
-        for worker_id, process in enumerate(vars(iterator).get("_workers", ())):
-            self._guest.append(_WORKER, now_ns, 0, loader_id, worker_id, process.pid or 0)
+        for worker_id, process in enumerate(vars(iterator).get(seam.WORKERS, ())):
+            self._guest.append(_WORKER_KIND, now_ns, 0, loader_id, worker_id, process.pid or 0)
 
 
 class Build(Hook):
@@ -173,9 +174,9 @@ class Build(Hook):
         is_inner = ident in guest.waiting or ident in guest.fetching
         if ident == guest.trainer and guest.spool.held.phase in _IN_NEXT:
             is_inner = True
-        if is_inner or _workers._worker_info is not None:
+        if is_inner or get_worker_info() is not None:
             return None
-        before = guest.enter(_BUILDING)
+        before = guest.enter(_STARTING)
         guest.waiting.add(ident)  # a resumed loader takes the batches that it skips from itself
         return args[0], ident, before, monotonic_ns()
 
@@ -188,7 +189,7 @@ class Build(Hook):
             self.guest.enter(before)
         if error is None:
             note = self._book.enter(loader, result)
-            self.guest.append(_ITER, start_ns, dur_ns, note.loader_id)
+            self.guest.append(_START_KIND, start_ns, dur_ns, note.source_id)
 
     def withdraw(self) -> None:
         """This thread builds no iterator."""
@@ -209,9 +210,16 @@ class Take(QuickHook):
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
         thorough = super().wrap(original)
-        counts = "_num_yielded", "_tasks_outstanding"
-        sight = NOTE, *counts, _is_grad_enabled, look, _TRAINING, _EVALUATING
-        quick = self.quicken(original, thorough, sight=sight)
+        settings = TakeSettings(
+            note=NOTE,
+            yielded=_NUM_YIELDED,
+            outstanding=seam.OUTSTANDING,
+            is_training=_is_grad_enabled,
+            look=look,
+            training=_TRAINING_WAY,
+            evaluating=_EVALUATING_WAY,
+        )
+        quick = self.quicken(original, thorough, settings=settings)
         if quick is None:
             return thorough
         take = quick.take
@@ -236,16 +244,18 @@ class Take(QuickHook):
             return None
         iterator = args[0]
         note = iterator.__dict__.get(NOTE) or self._book.enter_nameless(iterator)
-        is_training, position = _is_grad_enabled(), iterator._num_yielded
+        is_training, position = _is_grad_enabled(), getattr(iterator, _NUM_YIELDED)
         guest.enter(_WAIT if is_training else _EVAL_WAIT)
         guest.waiting.add(ident)
         if ident == guest.trainer:
             self.lap.is_inside = True
-        return ident, iterator, note, is_training, position, thread_time_ns(), monotonic_ns()
+        return TakeTicket(
+            ident, iterator, note, is_training, position, thread_time_ns(), monotonic_ns()
+        )
 
     def _is_first(self) -> bool:
         """Whether a thread that is not the trainer counts; makes it the trainer if none is."""
-        if _workers._worker_info is not None:
+        if get_worker_info() is not None:
             return False
         if not self.guest.trainer:
             self.guest.appoint()
@@ -259,7 +269,7 @@ class Take(QuickHook):
         guest = self.guest
         guest.waiting.discard(ident)
         self.leave(ident)
-        flags = _GRAD if is_training else 0
+        flags = _TRAINING if is_training else 0
         if error is None:
             samples, size_bytes = measure(result, note.batch_size)
             vars(iterator)[NOTE] = _learn(note, iterator, samples)
@@ -269,8 +279,8 @@ class Take(QuickHook):
             flags |= _END if isinstance(error, StopIteration) else _ERROR
             guest.enter(_OUTSIDE)
         guest.append(
-            _NEXT, start_ns, now_ns - start_ns, note[0], samples, size_bytes, used_ns, position,
-            flags,
+            _WAIT_KIND, start_ns, now_ns - start_ns, note[0], samples, size_bytes, used_ns,
+            position, flags,
         )  # fmt: skip
 
     def withdraw(self) -> None:
@@ -281,14 +291,14 @@ class Take(QuickHook):
         self.guest.enter(_OUTSIDE)
 
 
-def _learn(note: _Note, iterator: Any, samples: int) -> _Note:
+def _learn(note: IteratorNote, iterator: Any, samples: int) -> IteratorNote:
     """The note after a batch was looked into: whether its size can be foretold from now on."""
     own = vars(iterator)
     # Each worker that reads a stream ends with a smaller batch of its own, and a collate function
     # of the job's may leave samples out.
-    is_map = own.get("_dataset_kind") == dataloader._DatasetKind.Map
-    is_default = own.get("_collate_fn") is dataloader._utils.collate.default_collate
+    is_map = own.get(_DATASET_KIND) == _MAP
+    is_default = own.get(_COLLATE) is default_collate
     enough = sys.maxsize
     if is_map and is_default and samples == note.batch_size:
-        enough = own.get("_num_workers", 0) * own.get("_prefetch_factor", 0) or samples
+        enough = own.get(_NUM_WORKERS, 0) * own.get(_PREFETCH, 0) or samples
     return note if enough == note.enough else note._replace(enough=enough)

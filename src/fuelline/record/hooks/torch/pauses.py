@@ -20,15 +20,16 @@ from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.schema.redaction import redact
-from fuelline.schema.wire import Flag, Kind, Phase, tail
+from fuelline.schema.wire import Flag, Kind, PauseKind, Phase, tail
 
 __all__ = ["Save", "install"]
 
 SHORTEST_COLLECTION_NS = 1_000_000
 """Young collections take microseconds and come a hundred times a second; nobody waits for those."""
 
-_SAVE_KIND, _SYNC, _GC = int(Kind.SAVE), int(Kind.SYNC), int(Kind.GC)
-_SAVE, _OUTSIDE = int(Phase.SAVE), int(Phase.OUTSIDE)
+_PAUSE_KIND, _SYNC, _GC = int(Kind.PAUSE), int(Kind.SYNC), int(Kind.GC)
+_PAUSE, _OUTSIDE = int(Phase.PAUSE), int(Phase.OUTSIDE)
+_CHECKPOINT = int(PauseKind.CHECKPOINT)
 _ERROR = int(Flag.ERROR)
 _UNKNOWN_BYTES = -1
 _CURRENT_DEVICE = -1
@@ -82,7 +83,7 @@ class Save(Hook):
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the start."""
         target = args[1] if len(args) > 1 else kwargs.get(self._keyword)
-        before = self.guest.enter(_SAVE)
+        before = self.guest.enter(_PAUSE)
         return target, _position(target), before, monotonic_ns()
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
@@ -95,7 +96,9 @@ class Save(Hook):
         size_bytes = _size(target, path, position) if error is None else _UNKNOWN_BYTES
         text_id = self.guest.spool.text(redact(path)) if path else 0
         flags = 0 if error is None else _ERROR
-        self.guest.append(_SAVE_KIND, start_ns, dur_ns, size_bytes, text_id, flags=flags)
+        self.guest.append(
+            _PAUSE_KIND, start_ns, dur_ns, size_bytes, text_id, _CHECKPOINT, flags=flags
+        )
 
     def withdraw(self) -> None:
         """Nothing is being saved."""

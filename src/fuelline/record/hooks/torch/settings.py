@@ -8,13 +8,17 @@ import json
 import multiprocessing
 from typing import Any
 
-from torch.utils.data import ConcatDataset, TensorDataset, dataloader
+from torch.utils.data import ConcatDataset, TensorDataset, default_collate, default_convert
+
+from fuelline.record.hooks.torch import seam
 
 __all__ = ["describe", "describe_iterator", "is_spawned"]
 
 NAME_CHARACTERS = 100
 """Longest name kept; generated class names can be of any length."""
 
+_ITERABLE = seam.DatasetKind.Iterable
+_DATASET_KIND = seam.DATASET_KIND
 _PLAIN = (
     "num_workers",
     "batch_size",
@@ -35,7 +39,7 @@ def describe(loader: Any) -> str:
     settings["dataset"] = _name(own.get("dataset"))
     settings["dataset_length"] = _length(own.get("dataset"))
     settings["sampler"] = _name(own.get("sampler"))
-    settings["style"] = _style(own.get("_dataset_kind"))
+    settings["style"] = _style(own.get(_DATASET_KIND))
     settings["collate"] = _collate(own.get("collate_fn"))
     settings["context"] = _context(own) if own.get("num_workers") else None
     return json.dumps(settings)
@@ -46,10 +50,10 @@ def describe_iterator(iterator: Any) -> str:
     own = vars(iterator)
     settings = {
         "loader": _name(iterator),
-        "dataset": _name(own.get("_dataset")),
-        "num_workers": _plain(own.get("_num_workers")),
-        "pin_memory": _plain(own.get("_pin_memory")),
-        "style": _style(own.get("_dataset_kind")),
+        "dataset": _name(own.get(seam.DATASET)),
+        "num_workers": _plain(own.get(seam.NUM_WORKERS)),
+        "pin_memory": _plain(own.get(seam.PIN_MEMORY)),
+        "style": _style(own.get(_DATASET_KIND)),
     }
     return json.dumps(settings)
 
@@ -74,19 +78,18 @@ def _name(thing: Any) -> str | None:
 
 
 def _style(kind: int | None) -> str:
-    return "iterable" if kind == dataloader._DatasetKind.Iterable else "map"
+    return "iterable" if kind == _ITERABLE else "map"
 
 
 def _collate(function: Any) -> str | None:
-    defaults = dataloader._utils.collate
-    if function is defaults.default_collate or function is defaults.default_convert:
+    if function is default_collate or function is default_convert:
         return "default"
     name = getattr(function, "__qualname__", None)
     return name[:NAME_CHARACTERS] if type(name) is str else _name(function)
 
 
 def _context(own: dict[str, Any]) -> str | None:
-    context = own.get("_DataLoader__multiprocessing_context")
+    context = own.get(seam.CONTEXT)
     if context is None:
         return multiprocessing.get_start_method(allow_none=True)
     name = getattr(context, "_name", None)

@@ -17,10 +17,13 @@ from typing import Any
 import torch
 from torch.optim import optimizer as optimizers
 
+from fuelline.record.buffer import BackwardTicket
 from fuelline.record.hooks.guest import Guest
-from fuelline.record.hooks.hook import Hook, QuickHook, is_tracing
+from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.torch import seam
+from fuelline.record.hooks.torch.seam import is_tracing
 from fuelline.schema.wire import Flag, Kind, tail
 
 __all__ = ["install"]
@@ -28,11 +31,12 @@ __all__ = ["install"]
 FIRST_COUNT = 5
 """The graph is counted at the first thorough call after as many, then after ten times as many."""
 
-_BACKWARD_KIND, _OPTIMIZER_KIND = int(Kind.BACKWARD), int(Kind.OPTIMIZER)
-_BACKWARD_TAIL, _OPTIMIZER_TAIL = tail(_BACKWARD_KIND), tail(_OPTIMIZER_KIND)
+_BACKWARD_KIND, _STEP_KIND = int(Kind.BACKWARD), int(Kind.STEP)
+_BACKWARD_TAIL, _STEP_TAIL = tail(_BACKWARD_KIND), tail(_STEP_KIND)
 _ERROR = int(Flag.ERROR)
 
-_running_backward: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+_running_backward = seam.running_backward
+_DisableTorchFunction = seam.DisableTorchFunction
 
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
@@ -85,7 +89,7 @@ class Backward(QuickHook):
         guest.backward.add(ident)
         if ident == guest.trainer:
             self.lap.is_inside = True
-        return nodes, thread_time_ns(), monotonic_ns()
+        return BackwardTicket(nodes, thread_time_ns(), monotonic_ns())
 
     def _is_inner(self, ident: int) -> bool:
         """Whether a pass runs already: in this thread, or one for which the engine calls us."""
@@ -132,12 +136,12 @@ class OptimizerStep(Hook):
             if is_tracing() or not self.is_on:
                 return
             try:
-                is_time = mark(entries, optimizer, _OPTIMIZER_TAIL)
+                is_time = mark(entries, optimizer, _STEP_TAIL)
                 if is_time:
                     guest.spool.write_buffered()
                 elif is_time is None:
                     number = self._optimizers.find(optimizer) or self._optimizers.add(optimizer)
-                    guest.append(_OPTIMIZER_KIND, monotonic_ns(), 0, number)
+                    guest.append(_STEP_KIND, monotonic_ns(), 0, number)
             except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
 
@@ -150,7 +154,7 @@ NODES = 20_000
 
 def count_nodes(roots: Any) -> int:
     """Nodes reachable from a tensor, a gradient edge or a sequence of them. Keeps no reference."""
-    with torch._C.DisableTorchFunction():  # tensor subclasses must not notice
+    with _DisableTorchFunction():  # tensor subclasses must not notice
         waiting = [node for node in map(_node_of, _listed(roots)) if node is not None]
     seen = set(waiting)
     while waiting and len(seen) < NODES:

@@ -11,11 +11,11 @@ from types import MethodType
 from typing import Any
 
 import torch
-from torch.utils.data._utils import pin_memory as pinning
 
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.batches import measure
 from fuelline.schema.wire import Flag, Kind
 
@@ -35,7 +35,7 @@ _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
 
 def install_pinning(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch the loader's pinning, be it in its thread or in the trainer."""
-    hook = Pin(guest)
+    hook, pinning = Pin(guest), seam.pinning
     patches.replace(pinning, "pin_memory", hook.wrap(pinning.pin_memory))
     return [hook]
 

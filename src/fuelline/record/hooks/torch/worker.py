@@ -12,12 +12,12 @@ from multiprocessing.reduction import ForkingPickler
 from time import monotonic_ns, thread_time_ns
 from typing import Any
 
-from torch.utils.data._utils import fetch
-from torch.utils.data._utils import worker as workers
+from torch.utils.data import get_worker_info
 
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.patches import Patches
+from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.batches import measure
 from fuelline.schema.wire import Flag, Kind
 
@@ -26,13 +26,15 @@ __all__ = ["install"]
 _FETCH, _FETCH_IO, _HANDOFF = int(Kind.FETCH), int(Kind.FETCH_IO), int(Kind.HANDOFF)
 _END, _ERROR = int(Flag.END), int(Flag.ERROR)
 
+_StreamEnd = seam.StreamEnd
+
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch the fetchers of this process and of the workers that will be forked from it."""
     handoff = Handoff(guest)
     hook = Fetch(guest, lambda: handoff.start(patches), patches.undo)
     patches.on_undo(hook.restore)
-    for owner in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+    for owner in (seam.MapFetcher, seam.IterableFetcher):
         patches.replace(owner, "fetch", hook.wrap(owner.fetch))
     return [hook, handoff]
 
@@ -104,7 +106,7 @@ class Fetch(QuickHook):
         if ident == guest.trainer and held.write_at and lap.quick_calls > 0:
             lap.quick_calls -= 1  # the compiled part, if there is one, has spared it already
             return None
-        worker = workers._worker_info
+        worker = get_worker_info()
         if worker is not None:
             if guest.is_over is not None and guest.is_over():
                 self._leave()
@@ -187,7 +189,7 @@ class Handoff(Hook):
         message = args[1]
         if type(message) is not tuple or len(message) != 2 or type(message[0]) is not int:
             return None
-        if type(message[1]) is workers._IterableDatasetStopIteration:
+        if type(message[1]) is _StreamEnd:
             return None
         return message[1], thread_time_ns(), monotonic_ns()
 
@@ -202,7 +204,7 @@ class Handoff(Hook):
             now_ns - start_ns,
             pickled_bytes,
             now_cpu_ns - cpu_ns,
-            workers._worker_info.id,
+            get_worker_info().id,
             measure(batch, None)[1],
             flags=0 if error is None else _ERROR,
         )
