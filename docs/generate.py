@@ -44,7 +44,8 @@ def generate() -> dict[Path, str]:
 def _rules_page() -> str:
     parts = [
         "# What Fuelline can name\n",
-        "Generated from the rules by `make docs`. Within a stage the more specific rule speaks.\n",
+        "Generated from the rules by `make docs`. Within a stage the most specific rule that fires "
+        "gives the answer.\n",
         _table(),
     ]
     for rule in RULES:
@@ -54,7 +55,7 @@ def _rules_page() -> str:
         )
     parts.append(
         f"## {HEALTHY_CODE} healthy\n\nstage `compute`, limit `math`\n\n"
-        "No finding costs a tenth of the window: the steps themselves are what takes the time.\n"
+        "No finding costs a tenth of the window: the steps themselves take the time.\n"
     )
     return "\n".join(parts)
 

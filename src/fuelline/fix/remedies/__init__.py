@@ -29,5 +29,5 @@ _ALL = (decoding, descriptors, non_blocking, persistent, pinning, prefetch, read
 
 
 def propose_settings(facts: Facts) -> list[Remedy]:
-    """What the facts of a run speak for."""
+    """What the facts of a run suggest."""
     return [remedy for each in _ALL if (remedy := each.propose(facts)) is not None]

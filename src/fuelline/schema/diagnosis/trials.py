@@ -41,7 +41,7 @@ KNOBS: tuple[Knob, ...] = (
         name="num_workers",
         words="processes that prepare batches",
         applicability="unsafe",
-        cost="a process with memory of its own each; random augmentation draws other numbers",
+        cost="one process each, with its own memory; random augmentation draws different numbers",
     ),
     Knob(
         name="prefetch_factor",
