@@ -115,7 +115,7 @@ def _read_variable() -> int | None:
     if not word.isdecimal() or not 1 <= len(word) <= 9:
         raise UsageError(
             f"{MEMORY_VARIABLE}={word} is not a number of megabytes. Nothing was read. Set it to "
-            "4000, say, or leave it out."
+            "4000, for example, or leave it out."
         )
     return int(word) * 10**6
 

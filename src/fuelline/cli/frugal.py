@@ -1,4 +1,4 @@
-"""How polars is to use threads and memory; it must be told before it is loaded.
+"""How polars is to use threads and memory; this must be set before it is loaded.
 
 Traces are read a piece at a time, so what counts is how soon memory is used again. What was freed
 polars' allocator (jemalloc) keeps for half a second, apart for each thread, which adds 40 MB to the
