@@ -223,7 +223,7 @@ def test_where_nothing_can_be_written_the_block_runs_all_the_same(tmp_path: Path
 
 
 def test_a_folder_that_exists_is_not_touched(tmp_path: Path) -> None:
-    with pytest.raises(fuelline.UsageError, match="exists already"):
+    with pytest.raises(fuelline.UsageError, match="already exists"):
         fuelline.record(tmp_path).__enter__()
     assert list(tmp_path.iterdir()) == [tmp_path / "home"] or not list(tmp_path.iterdir())
 

@@ -59,7 +59,7 @@ class _Recording(AbstractContextManager[Run]):
             self._inside = inside
         else:
             _warn(
-                f"not recorded: {problem}. The block runs all the same. fuelline.record(DIR) "
+                f"not recorded: {problem}. The block runs anyway. fuelline.record(DIR) "
                 "records to another place."
             )
         return Run(run_dir)
@@ -83,7 +83,7 @@ class _Recording(AbstractContextManager[Run]):
         if self._path is not None:
             if is_there(self._path):
                 raise UsageError(
-                    f"{self._path} exists already. Nothing was started, so that nothing is "
+                    f"{self._path} already exists. Nothing was started, so that nothing is "
                     "overwritten. Name a new folder, or none."
                 )
             return self._path

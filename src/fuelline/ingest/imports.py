@@ -115,7 +115,7 @@ def import_trace(
     """Make `run_dir` from these files, or raise and leave nothing behind."""
     if run_dir.exists():
         raise InputError(
-            f"{run_dir} exists already. Nothing was imported. Choose another folder with -o, or "
+            f"{run_dir} already exists. Nothing was imported. Choose another folder with -o, or "
             "remove it first."
         )
     draft = Path(make_draft_folder(run_dir.parent, run_dir.name))
@@ -293,7 +293,7 @@ def _number_ranks(ranks: list[RankFacts], first: int | None) -> list[RankFacts]:
 _CLASH = (
     Quality(
         code="same-rank",
-        problem="several files call themselves the same rank; they are numbered by their order",
+        problem="several files claim to be the same rank; they are numbered in their order",
         forbids="which rank waits for which, unless the files are one step of one job",
     ),
 )

@@ -204,7 +204,7 @@ def _unpack_zstd(place: _Position, packed: Iterator[bytes]) -> Iterator[bytes]:
 def _damaged(place: _Position, why: str) -> InputError:
     return InputError(
         f"{place.path}: the packed data is damaged after byte {place.packed} of the packed file "
-        f"({why}). Nothing was imported. Copy the file again; `gzip -t` or `zstd -t` tells "
+        f"({why}). Nothing was imported. Copy the file again; `gzip -t` or `zstd -t` checks "
         "whether a copy is whole."
     )
 

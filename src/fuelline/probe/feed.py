@@ -94,7 +94,7 @@ class Takeover:
             self._passes += 1
             if self.is_made and self._passes < PATIENCE:
                 return  # perhaps a warm-up: a loader was made, and may be iterated yet
-            self._tell({"problem": "it trains without a torch DataLoader that can be driven"})
+            self._tell({"problem": "it trains without a torch DataLoader that can be used"})
             leave_job(self._others_drive)
         loader, iterator = self._unproven
         _end_workers(iterator)
@@ -192,7 +192,7 @@ class Drive:
             if self._is_over(self._asked_ns):
                 return False
         if not taken:
-            raise ValueError("the loader gave no batch")
+            raise ValueError("the loader returned no batch")
         return True
 
     def _work(self, samples: int) -> int:

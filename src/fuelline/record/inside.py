@@ -184,8 +184,8 @@ def _tell_started_before() -> list[dict[str, str]]:
     return [
         {
             "what": f"{_count(len(children))} before fuelline.record() was called",
-            "why": "it gets into processes that are forked afterwards",
-            "forbids": "telling what loader workers among them spend their time on",
+            "why": "hooks only get into processes that are forked afterwards",
+            "forbids": "knowing what loader workers among them spend their time on",
         }
     ]
 

@@ -30,7 +30,7 @@ def tell_plainly(function: Callable[_Given, _Answer]) -> Callable[_Given, _Answe
         except OSError as error:
             where = error.filename or "A file"
             raise RefusedError(
-                f"{where} cannot be used ({error.strerror or error}). Nothing came of it. Check "
+                f"{where} cannot be used ({error.strerror or error}). Nothing was done. Check "
                 "the path and its permissions."
             ) from error
         except (TypeError, AttributeError):

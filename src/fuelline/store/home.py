@@ -62,7 +62,7 @@ def _trusted() -> tuple[int, int]:
 
 
 def _untrusted(folder: Path, reason: str) -> RefusedError:
-    return RefusedError(f"{folder} is no place to keep runs: {reason}. {_NO_STORE}")
+    return RefusedError(f"{folder} is not a safe place for runs: {reason}. {_NO_STORE}")
 
 
 def _make_fallback(folder: Path) -> Path:
@@ -81,7 +81,7 @@ def _make_fallback(folder: Path) -> Path:
 
 
 _NO_STORE = (
-    f"Others could plant runs there, so it is not used. Set {HOME_VARIABLE} to a folder of yours, "
+    f"Others could put runs there, so it is not used. Set {HOME_VARIABLE} to a folder of yours, "
     "or to a new one, which will be made."
 )
 

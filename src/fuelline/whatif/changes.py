@@ -87,7 +87,7 @@ def _on(fit: Fit, pipe: Pipeline, kind: StorageKind) -> Changed | Missing:
         storage_rivals=0.0,
         storage_most=_most_at_once(kind, calls, bytes_read, read_s + opening_s),
     )
-    words = [f"{kind.words}: {number(kind.request_seconds * 1e6)} us a request"]
+    words = [f"{kind.words}: {number(kind.request_seconds * 1e6)} us per request"]
     if moved.storage_s > pipe.storage_s:
         words.append("no read is served from memory, as recorded ones may have been")
     return Changed(moved, words)
@@ -128,7 +128,7 @@ def _loader(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | N
     if workers and not pipe.workers:
         # What next() did beside the fetch is the workers' then, too.
         changed = replace(changed, surplus_s=0.0)
-        assumptions.append("handing a batch over costs what it costs the tests' jobs")
+        assumptions.append("handing a batch over costs what it did in our test jobs")
     return Changed(changed, assumptions)
 
 
@@ -272,7 +272,7 @@ def _ranks(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | No
         return None
     if fit.facts.sync.ranks > 1:
         return Missing(reason=f"the recording has {fit.facts.sync.ranks} ranks already")
-    words = ["each rank has a device of its own", "exchange between the ranks costs nothing"]
+    words = ["each rank has its own device", "exchange between the ranks costs nothing"]
     return Changed(replace(pipe, ranks=question.ranks), words)
 
 

@@ -247,7 +247,7 @@ def _anchor(pipe: Pipeline, batch_s: float) -> Pipeline | Missing:
     if abs(math.log(batch_s / flow.batch_s)) > math.log(_MOST_SLACK):
         return Missing(
             reason=f"the model does not explain the recording: it gives {flow.batch_s * 1e3:.1f} "
-            f"ms a batch, and {batch_s * 1e3:.1f} ms were measured"
+            f"ms per batch, but {batch_s * 1e3:.1f} ms were measured"
         )
     if pipe.workers and flow.input_s > consume(pipe):
         return _solve_slack(pipe, batch_s)

@@ -45,7 +45,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         type=Path,
         required=True,
         metavar="DIR",
-        help="folder for the pack; created if it does not exist (required)",
+        help="folder for the pack; created if it does not exist (no default)",
     )
     parser.add_argument(
         "--check",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _EPILOG = """\
 examples:
   fuelline tune train.py --data /data    try settings and print a patch
-  fuelline tune --apply train.py         also apply it; `fuelline undo` reverts it
+  fuelline tune --apply train.py         and apply it; `fuelline undo` reverts
 
 The script runs twice, for less than a minute of training: once unchanged and
 recorded, for the pipeline model; once with the settings that the model finds

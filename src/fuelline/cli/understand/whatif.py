@@ -20,7 +20,7 @@ examples:
   fuelline whatif                              what would help the last run most
   fuelline whatif --workers 8 --prefetch 4
   fuelline whatif RUN --workers 8 --storage nvme --chip 3x
-  fuelline whatif --chip B200                  another chip than the recorded one
+  fuelline whatif --chip B200                  a chip other than the recorded
   fuelline whatif --storage warm --transform 2x   data in memory, half the CPU
   fuelline whatif --storage probe.json         this disk, as `probe` measured it
   fuelline whatif --rarer checkpoint=10        ten times fewer checkpoints

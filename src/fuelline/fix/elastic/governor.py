@@ -184,10 +184,10 @@ class Governor:
 
     def _why_more(self, look: Observation, busy: float) -> str:
         whose = "its worker was" if self.active == 1 else f"its {self.active} workers were"
-        waited = f"the training waited {round(100 * look.starved)} % of the time"
+        waited = f"training waited {round(100 * look.starved)} % of the time"
         if busy >= BUSY:
             return f"{waited} and {whose} busy"
-        return f"{waited} though {whose} busy only {round(100 * busy)} % of it"
+        return f"{waited} although {whose} busy only {round(100 * busy)} % of it"
 
     def _thin_out(self, look: Observation) -> SettingChange | None:
         """Fewer workers if most of their time goes to waiting for each other's cores."""

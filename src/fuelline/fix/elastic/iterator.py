@@ -207,7 +207,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
             self._fl_owed += 1  # it will not say any more that it begins anew
         tell(
             f"loader worker {worker.pid} was killed by {signal.Signals(how).name}; "
-            f"the training goes on with {min(len(others), self.fl_active)}"
+            f"training goes on with {min(len(others), self.fl_active)}"
         )
         self._fl_controller.lose(self, f"was killed by {signal.Signals(how).name}")
         self._fl_move(worker_id)

@@ -222,7 +222,8 @@ def _refusal(loader: Any, allowed: frozenset[str]) -> str | None:
         return "it reads from a datapipe, which shards itself by worker"
     if loader._dataset_kind == dataloader._DatasetKind.Iterable:
         if "order" not in allowed:
-            return "its dataset is iterable: other workers would give other batches (--allow order)"
+            return "its dataset is iterable: more workers would give different batches (--allow "
+            "order)"
         return (
             None if loader.num_workers else "its dataset is iterable and read in the main process"
         )

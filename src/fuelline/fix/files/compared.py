@@ -155,7 +155,7 @@ class ComparedFiles:
         boot = _read_boot()
         tells_changes = _find_type(descriptor) in TELLING_TYPES
         if not tells_changes and not self.run:
-            raise OSError(95, "its file system may not tell that a file changed")
+            raise OSError(95, "its file system may not show that a file changed")
         run = "" if tells_changes else self.run
         return blake2b(repr((boot, run, *state)).encode(), digest_size=NAME_BYTES).hexdigest()
 
@@ -166,7 +166,7 @@ def _read_boot() -> bytes:
     except OSError:
         boot = b""
     if not boot:
-        raise FileNotFoundError(2, "the kernel does not tell its boot id", "/".join(BOOT_ID))
+        raise FileNotFoundError(2, "the kernel does not give its boot id", "/".join(BOOT_ID))
     return boot
 
 

@@ -62,7 +62,7 @@ class PackJournal:
         except OSError:
             self._file.close()
             raise RefusedError(
-                f"Another process packs into {self._target} right now. Nothing was done."
+                f"Another process is packing into {self._target}. Nothing was done."
             ) from None
         self._read()
         return self

@@ -93,7 +93,7 @@ def _take(source: Path, target: Path) -> None:
     """The folder is ours, and stays ours: whoever could write to it could change what is read."""
     if (target / INDEX).exists():
         raise UsageError(
-            f"{target} is a pack already, or has an `index` of something else. Nothing was done. "
+            f"{target} is already a pack, or has an `index` of something else. Nothing was done. "
             f"`fuelline pack {source} -o {target} --check` compares the two; to make it anew, "
             "delete it or name another folder."
         )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.fixes import FixEvent
     from fuelline.schema.readings import Signal
 
-_NO_LAW = Missing(reason="the operational laws say nothing about a longer queue")
+_NO_LAW = Missing(reason="the operational laws make no prediction for a longer queue")
 
 
 def tell_fixes(events: Sequence[FixEvent]) -> list[LoaderFixes]:
@@ -99,7 +99,7 @@ def _notes(events: Sequence[FixEvent]) -> list[str]:
         notes.append("No batch was taken from it, so there was nothing to measure.")
     blocked = [event.why for event in events if event.event == "blocked"]
     if blocked and blocked[-1]:
-        notes.append(f"It still waits, and is left so: {blocked[-1]}.")
+        notes.append(f"It still waits and was left as it is: {blocked[-1]}.")
     return notes
 
 

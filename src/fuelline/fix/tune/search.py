@@ -133,7 +133,7 @@ def explain(trials: Sequence[Trial], chosen: Sequence[Setting]) -> list[str]:
     """Each step in a sentence."""
     said = [_sentence(trial) for trial in trials if trial.settings]
     if not chosen:
-        return [*said, "Nothing that was tried does better with as little: the settings stay."]
+        return [*said, "No setting that was tried is better: the job's own settings stay."]
     words = ", ".join(setting.text() for setting in chosen)
     return [*said, f"Chosen: {words}: the fewest workers that do as well as the best."]
 

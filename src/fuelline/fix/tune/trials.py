@@ -165,7 +165,7 @@ def _refusal() -> str | None:
     distributed = getattr(torch, "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         ranks = distributed.get_world_size()
-        words = f"{ranks} ranks train together, and turns by the clock would part them"
+        words = f"{ranks} ranks train together, and trials timed by the clock would separate them"
         return words if ranks > 1 else None
     return None
 
@@ -213,7 +213,7 @@ class _Turn:
                         self._blocks = _rates(marks)
                         return
             if taken == before:
-                raise ValueError("the loader gave no batch")
+                raise ValueError("the loader returned no batch")
 
     def account(self) -> dict[str, Any]:
         """Batches per second of each part of the turn."""

@@ -173,8 +173,8 @@ class _Scrapes:
             return []
         return [
             Quality(
-                problem=f"{self.odd} values cannot be (negative, or shares above 1); left out",
-                forbids="readings that would rest on them",
+                problem=f"{self.odd} values are impossible (negative, or shares above 1); left out",
+                forbids="readings that depend on them",
                 code="insane",
             )
         ]

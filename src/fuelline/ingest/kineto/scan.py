@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fuelline.ingest.kineto.split import Piece
 
 _LEFT_OUT = "FUELLINE_NO_SCANNER"
-_HOW = "install gcc and Python's headers, then fuelline again"
+_HOW = "install gcc and Python's headers, then reinstall fuelline"
 _LAYOUT = 1
 """What scanner/_scan.c and this file say to each other; another build than this is not used."""
 _TAKEN, _COARSE = 0, 2

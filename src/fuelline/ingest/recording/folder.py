@@ -270,12 +270,12 @@ def read_run_facts(run_dir: Path) -> RunFacts:
 def _say_staged(run: RunFacts) -> list[Blindspot]:
     if run.staged_in is None:
         return []
-    why = f"it is on {run.host} in {run.staged_in} and is moved here when the job has ended"
+    why = f"it is on {run.host} in {run.staged_in} and will be moved here when the job has ended"
     return [
         Blindspot(
             what="the recording itself",
             why=f"{why}; with `fuelline run --no-staging` it is written here at once",
-            forbids="anything about this job; ask on that host, or wait",
+            forbids="anything about this job; diagnose it on that host, or wait",
         )
     ]
 

@@ -100,7 +100,7 @@ _NOTES = (wire.Kind.PROCESS, wire.Kind.LOADER, wire.Kind.BLINDSPOT, wire.Kind.RA
 
 _LEFT_NOTES = {
     "hooks": ("the steps of", "anything about that process"),
-    "remedies": ("the remedies in", "that --fix, --cache or --packed did anything there"),
+    "remedies": ("the remedies in", "knowing that --fix, --cache or --packed did anything there"),
 }
 """What a note is about, by its name, and what it forbids to say."""
 
@@ -298,7 +298,7 @@ def lost_records(pid: int, number: int, what: str) -> Blindspot:
     """What records cost that were `dropped` or are `damaged`."""
     reasons = {
         "dropped": "the spool reached its cap or its disk was full",
-        _DAMAGED: "they lie outside the run's time or are of no known kind",
+        _DAMAGED: "they are outside the run's time or of an unknown kind",
     }
     return Blindspot(
         what=f"{number} records of process {pid}",
@@ -333,7 +333,7 @@ def _gather_journal(run_dir: Path, remains: Remains) -> None:
             Blindspot(
                 what="thread states, host and cgroup counters",
                 why=journal.problem or "the observer left nothing behind",
-                forbids="telling slow storage from slow CPU, and any cause outside the job",
+                forbids="separating slow storage from slow CPU, and any cause outside the job",
             )
         )
     remains.is_damaged |= journal.problem is not None or bool(journal.impossible)
@@ -355,7 +355,7 @@ def unlisted_blindspots(number: int) -> Blindspot:
     """What those cost that are not listed one by one."""
     return Blindspot(
         what=f"{number:,} more things that the run's files say could not be seen",
-        why=f"no recorder tells more than {MOST_BLINDS:,}: the files are damaged or made up",
+        why=f"no recorder reports more than {MOST_BLINDS:,}: the files are damaged or made up",
         forbids="calling this recording complete",
     )
 

@@ -83,7 +83,7 @@ def read_rows(path: Path) -> list[Row | BadRow]:
             f"cannot read the table {path}: {error.strerror}. Nothing was checked."
         ) from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is no CSV table: {error}. Nothing was checked.") from error
+        raise InputError(f"{path} is not a CSV table: {error}. Nothing was checked.") from error
 
 
 def _read(cells: dict[str | None, str | None], number: int) -> Row | BadRow:
@@ -91,7 +91,9 @@ def _read(cells: dict[str | None, str | None], number: int) -> Row | BadRow:
     name = said.get("id") or f"line {number}"
     value = parse_number(said.get("value", ""))
     if value is None or value <= 0:
-        return BadRow(id=name, reason=f"its value '{said.get('value', '')}' is no positive number")
+        return BadRow(
+            id=name, reason=f"its value '{said.get('value', '')}' is not a positive number"
+        )
     batch = said.get("batch_or_concurrency", "")
     return Row(
         id=name,

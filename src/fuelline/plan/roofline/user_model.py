@@ -77,7 +77,7 @@ def _split(target: str) -> tuple[Path, str]:
 def _import(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"fuelline_target_{path.stem}", path.resolve())
     if spec is None or spec.loader is None:
-        raise InputError(f"{path} is no Python file. Nothing was measured.")
+        raise InputError(f"{path} is not a Python file. Nothing was measured.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.resolve().parent))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 MILLION = 1e6
-BUS_ASSUMED = f"a host bus of {BUS_GBPS:g} GB/s a chip"
+BUS_ASSUMED = f"a host bus of {BUS_GBPS:g} GB/s per chip"
 
 
 def describe(found: ServeCandidate, wish: Wish) -> ServeOption:

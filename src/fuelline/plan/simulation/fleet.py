@@ -276,7 +276,9 @@ def _fewest(instance: Deployment, limits: ServiceLimits) -> int:
 def _advise(options: list[FleetOption], limits: ServiceLimits) -> tuple[str, ...]:
     kept = [each for each in options if each.simulated is not None]
     if not kept:
-        return ("No size keeps the limits: fewer bits a weight, faster chips, or longer limits.",)
+        return (
+            "No size meets the limits: use fewer bits per weight, faster chips, or longer limits.",
+        )
     by_size = sorted(kept, key=lambda each: each.spread.chips)
     best = min(kept, key=_rank)
     advice = []
@@ -285,8 +287,8 @@ def _advise(options: list[FleetOption], limits: ServiceLimits) -> tuple[str, ...
             advice.append("Scale out: the smallest instance that keeps the limits needs least.")
         else:
             advice.append(
-                f"Scale up to {best.spread.chips} chips an instance: smaller ones need more in all "
-                "to "
+                f"Scale up to {best.spread.chips} chips per instance: smaller ones need more in "
+                "all to "
                 "keep the limits."
             )
     refused = best.simulated.refused if best.simulated else 0

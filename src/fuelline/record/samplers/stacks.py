@@ -58,7 +58,7 @@ _BETWEEN_RECORDS = re.compile(r"\n(?=thread \()")
 _BETWEEN_FRAMES = re.compile(r"(?<=\d\));")
 _redact_once = lru_cache(4096)(redact)
 """Stacks share most of their frames."""
-_FORBIDS = "naming the line of user code that the time goes to"
+_FORBIDS = "naming the line of user code where the time goes"
 
 
 def find_py_spy() -> str | None:

@@ -30,7 +30,7 @@ _INPUT_STATES = frozenset({"read", "metadata", "fault", "socket", "write"})
 BLIND = Blind(
     "the system calls that threads are blocked in",
     "the kernel refuses /proc/PID/task/TID/syscall (ptrace scope or another user's process)",
-    "naming files and mounts; slow storage is told from slow CPU only by scheduler state",
+    "naming files and mounts; only the scheduler's state separates slow storage from slow CPU",
 )
 
 _Pair = tuple[Process, Thread]

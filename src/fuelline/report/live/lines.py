@@ -150,7 +150,7 @@ def _state(snapshot: Snapshot) -> str:
     if snapshot.state == "running":
         return f"running for {run_s}"
     if snapshot.state == "elsewhere":
-        return "on another host; seen by what it writes"
+        return "on another host; only what it writes is seen"
     if snapshot.state == "lost" or code is None:
         return "no process is left; how it ended is unknown"
     return f"ended {f'by signal {-code}' if code < 0 else f'with exit code {code}'} after {run_s}"

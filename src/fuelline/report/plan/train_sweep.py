@@ -70,15 +70,15 @@ def _mfu(point: TrainPoint) -> float:
 _ACROSS = {
     "chips": "chips",
     "tokens": "tokens to train on",
-    "seq": "tokens of a sequence",
-    "batch-tokens": "tokens of a step",
-    "price": "$ a chip and hour",
-    "checkpoint": "seconds of a checkpoint",
+    "seq": "tokens per sequence",
+    "batch-tokens": "tokens per step",
+    "price": "$ per chip and hour",
+    "checkpoint": "seconds per checkpoint",
     "mtbf": "seconds between failures of a chip",
-    "jitter": "per cent that ranks vary",
+    "jitter": "per cent by which ranks vary",
     "sites": "sites",
     "link": "GB/s between sites",
-    "sample-bytes": "bytes of a sample",
+    "sample-bytes": "bytes per sample",
 }
 
 

@@ -47,13 +47,13 @@ KNOBS: tuple[Knob, ...] = (
         name="prefetch_factor",
         words="batches that each worker keeps ready",
         applicability="safe",
-        cost="memory for that many batches more",
+        cost="memory for that many more batches",
     ),
     Knob(
         name="persistent_workers",
         words="workers live through all epochs",
         applicability="unsafe",
-        cost="the dataset does not see what is changed between epochs",
+        cost="the workers' dataset does not see changes made between epochs",
     ),
     Knob(
         name="pin_memory",

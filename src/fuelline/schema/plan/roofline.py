@@ -102,7 +102,7 @@ class Roofline(Struct, frozen=True, kw_only=True):
         return None
 
     def ridge(self, precision: str) -> float | None:
-        """FLOPs a byte at which math takes over."""
+        """FLOPs per byte at which math takes over."""
         found = self.ceiling(precision)
         peak = value_of(found.flops_per_s) if found else None
         return None if peak is None else peak / self.bandwidth
@@ -134,7 +134,7 @@ class OperatorPoint(Struct, frozen=True, kw_only=True):
 
     @property
     def intensity(self) -> float | None:
-        """FLOPs a byte; None where nothing is computed or moved."""
+        """FLOPs per byte; None where nothing is computed or moved."""
         return self.flops / self.moved_bytes if self.flops and self.moved_bytes else None
 
     @property

@@ -82,7 +82,9 @@ def _read_calls(rows: pl.DataFrame) -> Signal:
     if calls <= 0:
         return Missing(reason="no read call or major fault was counted")
     if _blocked_ns(rows) / calls > float(rows["dur_ns"].sum()) / rows.height:
-        return Missing(reason="the kernel does not count what fetches are blocked in as reads")
+        return Missing(
+            reason="fetches are blocked in calls that the kernel does not count as reads"
+        )
     return total(calls, "count", "fetch.calls and major faults", int(calls))
 
 

@@ -149,7 +149,7 @@ class Devices:
             return
         for device in self._live.values():
             device.refuse("processes", hidden)
-        forbids = "which accelerators are the job's; all that are visible count as its own"
+        forbids = "knowing which accelerators are the job's; all visible ones count as its own"
         self._rows.append(Blind("which processes use which GPU", hidden, forbids))
 
     def _read_all(self, rate: Rate, now_ns: int) -> list[tuple[str, dict[str, float]]]:
