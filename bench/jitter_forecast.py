@@ -1,4 +1,4 @@
-"""Is the cost of jitter with more ranks predicted correctly? Two ranks recorded, four ranks measured.
+"""Is the cost of jitter with more ranks predicted right? Two ranks recorded, four measured.
 
 Every rank draws a delay of its own in every step, from three distributions of equal mean. A job of
 two ranks is recorded, and what its report says about four ranks is held against a job of four: the

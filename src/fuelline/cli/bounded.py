@@ -237,7 +237,7 @@ def _find_children(pid: int) -> list[int]:
         for thread in threads:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123
                 found += map(int, file.read().split())
-    except OSError:  # a thread that has ended, or a kernel that does not tell
+    except OSError:  # a thread that has ended, or a kernel that does not say
         return found
     return found
 

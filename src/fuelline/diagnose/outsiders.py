@@ -25,7 +25,7 @@ def ask_plugins(facts: Facts, taken: set[str]) -> tuple[list[Finding], list[Blin
     for plugin in installed.plugins:
         try:
             finding = _ask(plugin, facts, taken)
-        except Exception as error:  # noqa: BLE001 - somebody else's code: told, never a crash
+        except Exception as error:  # noqa: BLE001 - somebody else's code: reported, no crash
             problems.append(plugin.excuse(error))
             continue
         taken = taken | {plugin.made.code}

@@ -182,13 +182,13 @@ def _read_all(
 
 def _watch(waiting: list, counter: Synchronized[int], advance: Callable[[int], None]) -> None:  # type: ignore[type-arg]
     """Tell how many bytes all processes have read, until they are done or one fails."""
-    told = 0
+    reported = 0
     left = set(waiting)
     while left:
         done, left = wait(left, timeout=_LOOK_SECONDS)
         read = counter.value
-        advance(read - told)
-        told = read
+        advance(read - reported)
+        reported = read
         if any(future.exception() is not None for future in done):
             return
 

@@ -5,7 +5,7 @@
 
 Times are seconds from the beginning of each step, and steps are sampled, so they are laid end to
 end. A worker is a rank; what exchanges data gets the group that it meets in and a number there, so
-that waiting can be told from transfer. Fields as https://github.com/ByteDance-Seed/StragglerAnalysis
+that waiting can be separated from transfer. Fields as https://github.com/ByteDance-Seed/StragglerAnalysis
 describes them; of each tensor-parallel group one rank is recorded.
 """
 
@@ -175,7 +175,7 @@ def _load(path: Path) -> pl.DataFrame:
 def _find_footer(data: bytes) -> int:
     """Where the columns end and the schema begins: its length stands before the last four bytes.
 
-    https://parquet.apache.org/docs/file-format. Polars does not tell where a row lies.
+    https://parquet.apache.org/docs/file-format. Polars does not say where a row is.
     """
     return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
 

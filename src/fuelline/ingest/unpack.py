@@ -57,7 +57,7 @@ def is_packed(head: bytes) -> bool:
 
 
 def say_byte(path: Path, at: int) -> str:
-    """An offset in the content of a file, in words that tell it from one in the packed file."""
+    """An offset in the content of a file, in words that exclude one in the packed file."""
     with open_trace(path) as file:
         packed = is_packed(file.read(len(ZSTD_MAGIC)))
     return f"byte {at} of the unpacked content" if packed else f"byte {at}"

@@ -94,7 +94,7 @@ def _read(path: str, most_bytes: int) -> bytes | None:
 
 
 def _is_whole(content: bytes, pillow: Any, decode: Callable[[bytes], Any]) -> bool:
-    """Of one that is not too large; Pillow may have been told of a lower limit than ours."""
+    """Of one that is not too large; Pillow may have been given a lower limit than ours."""
     bombs = (pillow.DecompressionBombWarning, pillow.DecompressionBombError)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pillow.DecompressionBombWarning)

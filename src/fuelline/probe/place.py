@@ -116,7 +116,7 @@ def _is_free(descriptor: int) -> bool:
 
 
 def _sign() -> bytes:
-    """With the host, as not every file system tells other hosts of locks."""
+    """With the host, as not every file system shows locks to other hosts."""
     return f"fuelline probe on {socket.gethostname()}\n".encode()
 
 

@@ -164,9 +164,9 @@ how long, if the lap lets it, and else calls `otherwise`, which is the thorough 
   else the thorough way;
 - `take(iterator)`: a batch of a loader. `sight` is (note, yielded, outstanding, is_training, look,
   training, evaluating): where the iterator's dictionary has (loader, batch size, enough), which is
-  read as told in loader.py, and its counts of batches given out and under way; whether gradients
-  are on; what measures a batch whose size is not certain; and for either the phases in and after
-  the call and how its record ends.
+  read as described in loader.py, and its counts of batches given out and under way; whether
+  gradients are on; what measures a batch whose size is not certain; and for either the phases in
+  and after the call and how its record ends.
 
 What the original raises goes to the hook's `close` and on to the job, a fault of ours to its
 `answer_for`. When it is time to write, `write` is called.

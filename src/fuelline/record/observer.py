@@ -74,7 +74,7 @@ class Observer:
         self._limits: Limits | None = None
         self._groups: frozenset[ControlGroup] = frozenset()
         self._seconds = 0
-        self._has_told_left_out = False
+        self._has_reported_left_out = False
         self._cpu_base_ns: float | None = None
         self._others_cpu_ns = 0.0
         self._room = MemoryRoom.find()
@@ -152,8 +152,8 @@ class Observer:
         self._threads.sort_threads()
 
     def _tell_left_out(self) -> None:
-        if self._tree.threads_left_out and not self._has_told_left_out:
-            self._has_told_left_out = True
+        if self._tree.threads_left_out and not self._has_reported_left_out:
+            self._has_reported_left_out = True
             why = "each needs two of our file descriptors, and the limit (ulimit -n) is reached"
             what = f"{self._tree.threads_left_out} threads of the job"
             self._journal.add([Blind(what, why, "what those threads do; the others are seen")])

@@ -114,7 +114,7 @@ def is_own_file(descriptor: int) -> bool:
 
 
 def _count_written(descriptor: int) -> int:
-    """Bytes of a file that are not holes, as far as the file system tells; all if it does not."""
+    """Bytes of a file that are not holes, as far as the file system says; all if it does not."""
     written = at = 0
     try:
         for _ in range(_MOST_PIECES):

@@ -144,7 +144,7 @@ _NAME = rf"[\w.\-\[\]$]{{0,200}}(?:{'|'.join(_STEMS)})[\w\-\]]{{0,60}}"
 """Bounded, as names are untrusted: no text takes longer than a multiple of its length."""
 _OPENING = r"b?(?P<quote>\\*[\"'])"
 _PEEK = re.compile(r"[^\"'\\]{0,500}")
-"""As much of a quoted value as tells what it is: its end is searched only where it is hidden."""
+"""As much of a quoted value as shows what it is: its end is searched only where it is hidden."""
 _QUERY = re.compile(
     r"(?P<before>[?&#;]|%3F|%26|%23)(?P<name>[\w.\-~]+?)(?P<sep>=|%3D)(?P<value>[^&\s\"'#;<>]+)",
     re.IGNORECASE,

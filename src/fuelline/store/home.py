@@ -86,34 +86,34 @@ _NO_STORE = (
 )
 
 
-def saved_chips(tell: Callable[[str], None]) -> list[Path]:
+def saved_chips(say: Callable[[str], None]) -> list[Path]:
     """Catalogue files of devices that `fuelline roofline --save` measured; others' are ignored.
 
-    `tell` hears which, and why.
+    `say` gets which, and why.
     """
     try:
         folder = home_folder() / "chips"
         names = [name for name in list_below(folder) if name.endswith(".toml")]
     except RefusedError as error:
-        tell(f"{error} Devices that were measured are not known.")
+        say(f"{error} Devices that were measured are not known.")
         return []
     except OSError:
         return []
-    return [folder / name for name in names if _is_trusted(folder, name, tell)]
+    return [folder / name for name in names if _is_trusted(folder, name, say)]
 
 
-def _is_trusted(folder: Path, name: str, tell: Callable[[str], None]) -> bool:
+def _is_trusted(folder: Path, name: str, say: Callable[[str], None]) -> bool:
     try:
         descriptor = open_below(folder, name)
     except OSError as error:
-        tell(f"{folder / name} is ignored ({error.strerror}). {_IGNORED}")
+        say(f"{folder / name} is ignored ({error.strerror}). {_IGNORED}")
         return False
     try:
         is_ours = is_own_file(descriptor)
     finally:
         os.close(descriptor)
     if not is_ours:
-        tell(
+        say(
             f"{folder / name} is ignored: it is another user's, or others can write to it. "
             f"{_IGNORED} If it is yours, `chmod go-w {folder / name}`."
         )

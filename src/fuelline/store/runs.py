@@ -106,7 +106,7 @@ def name_job(job: Sequence[str]) -> str:
 
 
 def _find_module(program: str, words: Sequence[str]) -> str | None:
-    """The module that a program is told to run, "" if none is; None if it is no such program."""
+    """The module that a program is asked to run, "" if none; None if it is no such program."""
     fitting = (each for programs, each in _TAKES_MODULE.items() if programs.fullmatch(program))
     options = next(fitting, None)
     if options is None:

@@ -84,7 +84,7 @@ class Pipeline:
     surplus_s: float = 0.0
     """What the trainer takes beyond the model, where it is the limit."""
     storage_most: float = math.inf
-    """Requests that the storage serves at once at most, where its kind tells: more of them wait.
+    """Most requests that the storage serves at once, where its kind says so: more of them wait.
     Bytes count as requests that last as long as the bytes take."""
 
     @property

@@ -109,12 +109,12 @@ class _Progress:
         self._bar.start()
         task = self._bar.add_task("packing", total=None)
 
-        def tell(done: int, of: int) -> None:
+        def report(done: int, of: int) -> None:
             if done % 64 == 0 or done == of:
                 word = "checking" if self._is_second(done, of) else "packing"
                 self._bar.update(task, completed=done, total=of, description=word)
 
-        return tell
+        return report
 
     _was_done = False
 

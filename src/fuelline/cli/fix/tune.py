@@ -122,7 +122,7 @@ class _TuneSession:
         baseline = record_baseline(self._command, self._folder)
         self._trial_s += baseline.seconds
         cores = float(len(os.sched_getaffinity(0)))
-        seeds = [Seed(*told) for told in pipeline.seed_run(baseline.run_dir, cores)]
+        seeds = [Seed(*seed) for seed in pipeline.seed_run(baseline.run_dir, cores)]
         turns = self._options.rounds * (len(seeds) + 1)
         say(f"Trying {len(seeds)} settings against it, {turns} turns in all ...")
         trials = tune(seeds, self._measure)

@@ -120,7 +120,7 @@ class Reporter:
             try:
                 os.write(child.stdin.fileno(), b"report\n")
             except OSError:
-                pass  # it is gone, as its exit code tells
+                pass  # it is gone, as its exit code shows
             child.stdin.close()
         until_s = time.monotonic() + LONGEST_S
         while (code := child.poll()) is None:

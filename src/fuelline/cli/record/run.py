@@ -37,7 +37,7 @@ TASK_VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK
 """How srun and the launchers of MPI number the tasks that they start, over all hosts."""
 
 _NOBODY = 65534
-"""The owner of files whose owners a network file system does not tell."""
+"""The owner of files whose owners a network file system does not reveal."""
 
 _EPILOG = """\
 examples:
@@ -199,10 +199,10 @@ def act(options: argparse.Namespace) -> int:
         )
     fixing, extent = _fix_variables(options), find_extent()
     shown: list[str] | None = [] if options.no_command else None
-    told: list[str] = []
+    problems: list[str] = []
 
-    def tell(problem: str) -> None:
-        told.append(problem)
+    def note(problem: str) -> None:
+        problems.append(problem)
         _say_unrecorded(problem, "The job runs as it would without us.")
 
     with serve_files(options) as serving:
@@ -210,7 +210,7 @@ def act(options: argparse.Namespace) -> int:
             fixing = {}  # more workers are more of what is short
             say_less = partial(_say_less, extent, options, run_dir)
             if not serving:
-                become(command, run_dir, options.zoom, extent=extent, tell=say_less, shown=shown)
+                become(command, run_dir, options.zoom, extent=extent, say=say_less, shown=shown)
             say_less(None)
         # From here on no signal ends this process: it leaves as the job left.
         mask = hold_signals()
@@ -224,11 +224,11 @@ def act(options: argparse.Namespace) -> int:
             mask=mask,
             meanwhile=reporter.start if reporter is not None and extent.is_roomy else None,
             shown=shown,
-            tell=tell,
+            say=note,
             stages=not options.no_staging,
         )
     if extent.kind != "nothing":
-        _tell(outcome, options, run_dir, reporter, is_told=outcome.problem in told)
+        _conclude(outcome, options, run_dir, reporter, is_explained=outcome.problem in problems)
     if fixing and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
         say(
             "--fix had nothing to do: the job iterated no torch DataLoader. It ran "
@@ -244,19 +244,19 @@ def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Re
     return Reporter(run_dir, name_run(run_dir), mask, price=options.price, part_of=part_of)
 
 
-def _tell(
+def _conclude(
     outcome: JobOutcome,
     options: argparse.Namespace,
     run_dir: Path,
     reporter: Reporter | None,
     *,
-    is_told: bool,
+    is_explained: bool,
 ) -> None:
-    """What became of the recording, and the report; `is_told` if it is known why there is none."""
+    """What became of the recording, and the report; `is_explained`: why there is none was said."""
     if outcome.problem is not None:
         if reporter is not None:
             reporter.stop()
-        if not is_told:
+        if not is_explained:
             _say_unrecorded(outcome.problem, "The job itself was not affected.")
         return
     if outcome.left_in is not None:

@@ -111,7 +111,7 @@ def _tell_progress(folder: Path) -> Callable[[int, int, int], None]:
     """A line at the beginning, and others if it takes long."""
     next_s = 0.0
 
-    def tell(files: int, done_bytes: int, of_bytes: int) -> None:
+    def report(files: int, done_bytes: int, of_bytes: int) -> None:
         nonlocal next_s
         now_s = time.monotonic()
         if not done_bytes:
@@ -126,7 +126,7 @@ def _tell_progress(folder: Path) -> Callable[[int, int, int], None]:
             return
         next_s = now_s + PROGRESS_S
 
-    return tell
+    return report
 
 
 def _look_at_source(folder: Path) -> None:

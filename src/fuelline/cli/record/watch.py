@@ -77,7 +77,7 @@ def _interval(word: str) -> float:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Watch until told to leave, or look once."""
+    """Watch until asked to quit, or look once."""
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
     from fuelline.report import View, print_snapshot  # noqa: PLC0415
 
@@ -122,7 +122,7 @@ class _WatchSession:
         self._painter = Painter(sys.stdout, interval_s)
 
     def run(self) -> int | None:
-        """Look, draw and listen until told to leave; gives the signal that told, if one did."""
+        """Look, draw and listen until asked to quit; gives the signal that asked, if one did."""
         with Keyboard(sys.stdin, sys.stdout) as keyboard:
             due_s = time.monotonic() + self._interval_s
             while True:

@@ -201,16 +201,16 @@ def _peer_token(host: str) -> str:
 def _measure(options: argparse.Namespace) -> Probe:
     start = time.monotonic()
     path = options.path.absolute()
-    tell = say if sys.stderr.isatty() else lambda _: None
+    report = say if sys.stderr.isatty() else lambda _: None
     network: list[Ceiling] = []
     if options.peer is not None:  # first, since a wrong token is known at once
         host, port = options.peer
         token = _peer_token(host)
-        tell("network")
+        report("network")
         network = probe_peer(host, port, token, options.seconds)
     with prepare_place(path, options.size, options.seconds) as place:
-        ceilings = probe_storage(place, tell)
-    tell("memory, cores, decoding")
+        ceilings = probe_storage(place, report)
+    report("memory, cores, decoding")
     ceilings += probe_memory(options.seconds)
     ceilings += probe_cores(options.seconds)
     ceilings += probe_decode(options.seconds)

@@ -22,7 +22,7 @@ from torch.utils.data import _utils, dataloader
 
 from fuelline.fix.elastic.contexts import Context
 from fuelline.fix.elastic.mailboxes import DeadWorker, TaskReturned
-from fuelline.fix.messages import tell
+from fuelline.fix.messages import say
 
 if TYPE_CHECKING:
     from fuelline.fix.elastic.controller import LoaderController
@@ -205,7 +205,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         self._workers_status[worker_id] = False
         if self._fl_context.slots.epochs(worker_id) < self._fl_resets - 1:
             self._fl_owed += 1  # it will not say any more that it begins anew
-        tell(
+        say(
             f"loader worker {worker.pid} was killed by {signal.Signals(how).name}; "
             f"training goes on with {min(len(others), self.fl_active)}"
         )
@@ -257,9 +257,9 @@ def _find_end(worker: Any) -> int:
     if not wait([worker.sentinel], LONGEST_END_S):
         return 0
     try:
-        told = os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        status = os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
     except ChildProcessError:  # of a fork server, or already asked
         worker.join(LONGEST_END_S)
         return -min(0, worker.exitcode or 0)
-    is_signal = told is not None and told.si_code in {os.CLD_KILLED, os.CLD_DUMPED}
-    return told.si_status if told is not None and is_signal else 0
+    is_signal = status is not None and status.si_code in {os.CLD_KILLED, os.CLD_DUMPED}
+    return status.si_status if status is not None and is_signal else 0

@@ -1,4 +1,4 @@
-"""What the governor is told, what it answers, and what it remembers of a change.
+"""What the governor gets, what it answers, and what it remembers of a change.
 
 Plain values: no clock, no torch. Shares are of the training's time, 0 to 1.
 """

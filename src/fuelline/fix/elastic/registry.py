@@ -84,7 +84,7 @@ class LoaderRegistry:
         loader.check_worker_number_rationality()
         try:
             return build(loader, controller)
-        except Exception as failure:  # noqa: BLE001 - the guard: torch's own iterator tells or works
+        except Exception as failure:  # noqa: BLE001 - the guard: torch's own iterator raises or works
             generator.set_state(state)
             self._leave(loader, f"{type(failure).__name__}: {failure}")
             return original(loader)
@@ -137,13 +137,13 @@ class LoaderRegistry:
 
     def _leave(self, loader: Any, why: str) -> None:
         self._controllers[id(loader)] = None
-        self._journal.tell("left", loader=_describe(loader), why=why)
+        self._journal.write("left", loader=_describe(loader), why=why)
 
     def _admit(self, loader: Any) -> LoaderController | InlineController | None:
         """A controller, or None with a word in the journal."""
         why = _refusal(loader, self._allowed)
         if why is not None:
-            self._journal.tell("left", loader=_describe(loader), why=why)
+            self._journal.write("left", loader=_describe(loader), why=why)
             return None
         kind = (_describe(loader), loader.num_workers, loader.prefetch_factor, loader.batch_size)
         known = self._datasets.get(id(loader.dataset))
@@ -151,7 +151,7 @@ class LoaderRegistry:
             return known[2]
         number = self._fresh()
         limits, rules = self._measure(loader)
-        self._journal.tell(
+        self._journal.write(
             "served",
             number=number,
             loader=_describe(loader),

@@ -157,11 +157,11 @@ def open_records(folder: Path | None, run: str = "", *, believes: bool = True) -
 
 
 def compare_large(
-    folder: Path, compared: ComparedFiles, tell: Callable[[int, int, int], None]
+    folder: Path, compared: ComparedFiles, report: Callable[[int, int, int], None]
 ) -> None:
     """Compare with their checksums the files that nobody has compared as they are now.
 
-    Of those that are too large for each process of the job to do so. `tell` gets how many files
+    Of those that are too large for each process of the job to do so. `report` gets how many files
     there are, the bytes compared and the bytes in all; nothing if there is nothing to do. A damaged
     one is an InputError.
     """
@@ -174,7 +174,7 @@ def compare_large(
             def add(piece_bytes: int) -> None:
                 nonlocal done
                 done += piece_bytes
-                tell(len(found), done, total)
+                report(len(found), done, total)
 
             if found:
                 add(0)
@@ -187,7 +187,7 @@ def compare_large(
 def check_pack(
     source: Path,
     folder: Path,
-    tell: Callable[[int, int], None],
+    report: Callable[[int, int], None],
     compared: ComparedFiles | None = None,
 ) -> list[tuple[str, str]]:
     """Names that differ, and how; what was read of large files is `compared`."""
@@ -201,7 +201,7 @@ def check_pack(
                 why = _compare(source / name, pack, entry)
                 if why is not None:
                     differs.append((name, why))
-            tell(number, pack.count)
+            report(number, pack.count)
     differs += [
         (found.name, "not in the pack")
         for found in scan(source, [])

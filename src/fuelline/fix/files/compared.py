@@ -4,7 +4,7 @@ To read 100 GB takes minutes, so what one process compared no other should compa
 record of it is the name of an empty file in a folder of the user's own: a hash of the checksum, of
 the state that the compared file was in, and of this boot of the machine. A name cannot be half
 written, and a garbled one is no file's; a file that was touched, replaced or copied has another
-state. Where a file system may not tell that a file changed, a record is for one run only.
+state. Where a file system may not show that a file changed, a record is for one run only.
 
     FUELLINE_HOME/compared/2f6c...e1   160 bits in hex
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _NO_LAW = Missing(reason="the operational laws make no prediction for a longer queue")
 
 
-def tell_fixes(events: Sequence[FixEvent]) -> list[LoaderFixes]:
+def summarise_fixes(events: Sequence[FixEvent]) -> list[LoaderFixes]:
     """One entry a loader, in the order in which they were met."""
-    told: list[LoaderFixes] = []
+    loaders: list[LoaderFixes] = []
     for event in events:
         if event.event == "served":
             same = [
@@ -28,15 +28,15 @@ def tell_fixes(events: Sequence[FixEvent]) -> list[LoaderFixes]:
                 for each in events
                 if each.pid == event.pid and event.number in (each.loader, each.number)
             ]
-            told.append(_tell(event, same))
+            loaders.append(_summarise(event, same))
         elif event.event == "left" and not event.number:
             name = str(event.loader)
             note = f"Left alone: {event.why}."
-            told.append(LoaderFixes(loader=name, pid=event.pid, workers=0, notes=[note]))
-    return told
+            loaders.append(LoaderFixes(loader=name, pid=event.pid, workers=0, notes=[note]))
+    return loaders
 
 
-def _tell(served: FixEvent, events: Sequence[FixEvent]) -> LoaderFixes:
+def _summarise(served: FixEvent, events: Sequence[FixEvent]) -> LoaderFixes:
     ends = [event.active for event in events if event.event == "end"]
     return LoaderFixes(
         loader=str(served.loader),

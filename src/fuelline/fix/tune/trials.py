@@ -100,9 +100,9 @@ class _Turns:
         self._begun_s = monotonic()
         self._longest_s = 0.0
         """Of the turns so far; the next one may take as long."""
-        self._told: list[dict[str, Any]] = []
+        self._accounts: list[dict[str, Any]] = []
         self._batches = self._play()
-        atexit.register(self._finish, None)  # a loop that ends by itself has told something, too
+        atexit.register(self._finish, None)  # a loop that ends by itself has shown something, too
 
     def __iter__(self) -> _Turns:
         return self
@@ -129,7 +129,7 @@ class _Turns:
                 turn.problem = f"{type(failure).__name__}: {failure}"
             finally:
                 turn.close()
-            self._told.append({"turn": position, "round": number, **turn.account()})
+            self._accounts.append({"turn": position, "round": number, **turn.account()})
             self._longest_s = max(self._longest_s, monotonic() - begun_s)
         self._finish(problem)
         raise TrialOver(0)
@@ -139,7 +139,7 @@ class _Turns:
             return
         self._stage.is_over = True
         result = {
-            "turns": self._told,
+            "turns": self._accounts,
             "seconds": monotonic() - self._begun_s,
             "problem": problem,
             "site": self._stage.sites.get(id(self._loader), ""),

@@ -50,7 +50,7 @@ _SPOOL = "the spool "
 _DAMAGED = "damaged"
 _MOST_NOTE_BYTES = 64 * 1024
 _MOST_NOTES = 100
-"""Processes that tell why something of ours could not be put into them; a job of many says it once
+"""Processes that say why something of ours could not be put into them; a job of many says it once
 in each."""
 MOST_LINES = 200
 """Of source code that a recording carries: those that were seen most often."""
@@ -78,7 +78,7 @@ class Remains:
     _noted: set[Blindspot] = field(default_factory=set)
 
     def note(self, found: Blindspot | None) -> None:
-        """Add what files tell: every worker reports the same refusal, and once is enough."""
+        """Add what files report: every worker reports the same refusal, and once is enough."""
         if found is None or found in self._noted:
             return
         if len(self._noted) == MOST_BLINDS:

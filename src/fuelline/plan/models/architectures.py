@@ -1,4 +1,4 @@
-"""Which architectures the planner can tell: decoders that attend to all or to a window of tokens.
+"""Which architectures the planner knows: decoders that attend to all or to a window of tokens.
 
 What works otherwise (encoders, encoder-decoders, state-space and linear-attention layers) is
 refused by name; taken for a decoder its numbers would be wrong in silence.

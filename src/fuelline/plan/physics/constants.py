@@ -112,7 +112,7 @@ class Engine(Struct, frozen=True, kw_only=True):
     first_token_ms: float = 0.0
     """Fixed cost of a request before its first token: network, tokeniser, scheduler."""
     cache_bits: float = 16.0
-    """Cache of an 8- or 4-bit model unless told otherwise."""
+    """Cache of an 8- or 4-bit model by default."""
     most_sequences: int = 2048
     """Sequences that one replica runs at once by default."""
     source: str = ""

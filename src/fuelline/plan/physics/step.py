@@ -8,7 +8,7 @@ shares.
 
 `fuelline roofline` times products by their rows, attention in prefill and decode, and small
 operators on one token
-and on many. Those times are taken as they are; what a product waits for is told from its bytes.
+and on many. Those times are used as they are; what a product waits for follows from its bytes.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Rounds:
     def __init__(
         self, probes: Sequence[TimedProbe], clock: Callable[[], float], settle: Callable[[], None]
     ) -> None:
-        """`settle` waits until the device has done what it was told."""
+        """`settle` waits until the device has done what was queued."""
         self._probes, self._clock, self._settle = probes, clock, settle
         self._repeats = {probe.key: _find_repeats(probe, clock, settle) for probe in probes}
         self._taken = 0

@@ -2,7 +2,7 @@
 
 What stands after the colon may be a module, a function or class that makes one, or any callable to
 be timed.
-A builder may return `(model, inputs)`. Whatever goes wrong in the user's code is told in his
+A builder may return `(model, inputs)`. Whatever goes wrong in the user's code is reported in his
 words, with the line.
 """
 
@@ -84,7 +84,7 @@ def _import(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise InputError(_told(f"{path} cannot be imported", error, path)) from error
+        raise InputError(_explain(f"{path} cannot be imported", error, path)) from error
     finally:
         sys.path.pop(0)
     return module
@@ -105,7 +105,7 @@ def _make(path: Path, module: ModuleType, name: str) -> Any:
     except (Exception, SystemExit) as error:
         if isinstance(error, TypeError) and _needs_arguments(error):
             return found  # a function to be timed itself
-        raise InputError(_told(f"{name}() of {path} failed", error, path)) from error
+        raise InputError(_explain(f"{name}() of {path} failed", error, path)) from error
 
 
 def _needs_arguments(error: TypeError) -> bool:
@@ -172,7 +172,7 @@ def try_call(target: str, call: ModelCall, shown: str) -> None:
         call.run()
     except (Exception, SystemExit) as error:
         raise InputError(
-            _told(
+            _explain(
                 f"{target} does not take {shown or 'its own inputs'}",
                 error,
                 Path(target.rpartition(":")[0]),
@@ -180,7 +180,7 @@ def try_call(target: str, call: ModelCall, shown: str) -> None:
         ) from error
 
 
-def _told(what: str, error: BaseException, path: Path) -> str:
+def _explain(what: str, error: BaseException, path: Path) -> str:
     """The error in the user's words, with the last line of his own file that it passed."""
     lines = [
         frame.lineno

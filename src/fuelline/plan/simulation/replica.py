@@ -67,7 +67,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class _Sequence:
-    """A request in the replica; ticks tell what it made since it began to decode."""
+    """A request in the replica; ticks give what it has made since it began to decode."""
 
     __slots__ = (
         "entered",

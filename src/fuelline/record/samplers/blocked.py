@@ -145,7 +145,7 @@ class Resolver:
         return ("metadata", call.name, target.place)
 
     def _is_named_pipe(self, process: Process, thread: Thread, place: int) -> bool:
-        """A named pipe has an ordinary path; where the kernel waits tells it from a file."""
+        """A named pipe has an ordinary path; where the kernel waits separates it from a file."""
         looks = self._looks.get(place, 0)
         if place and looks < _PIPE_LOOKS:
             self._looks[place] = looks + 1

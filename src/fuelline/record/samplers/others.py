@@ -72,7 +72,7 @@ class Others:
         self.looks = 0
         """Calls of `sample` so far; counts of blocked threads are per look."""
         self.read_bytes: int | None = None
-        """Bytes that others read from devices so far; None until the kernel told us any."""
+        """Bytes that others read from devices so far; None until the kernel has reported any."""
         self.write_bytes: int | None = None
 
     def sample(self, now_ns: int, own_pids: frozenset[int]) -> list[OtherProcess]:

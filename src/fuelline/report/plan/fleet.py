@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("instance", "need", "buy", "chips", "$/h", "ttft p50/p95", "tpot p50/p95", "kept")
 
 _LONG_S = 10.0
-"""From here on latencies are told in seconds."""
+"""From here on latencies are shown in seconds."""
 
 
 def write_fleet(fleet: FleetAnswer) -> list[Block]:
@@ -170,7 +170,7 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
 
 
 def _idle(busy_share: float) -> str:
-    """A batch that never empties says nothing about how full it is: only idle time is told."""
+    """A batch that never empties says nothing about how full it is: only idle time is shown."""
     return f", idle {percent(1 - busy_share)} of the time" if busy_share < 0.995 else ""
 
 

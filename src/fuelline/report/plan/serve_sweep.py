@@ -67,7 +67,7 @@ def _table(
         for point in answer.sweep
     ]
     if len(rows) > 2 and len({row[1:] for row in rows}) == 1:
-        rows = [(f"{rows[0][0]} to {rows[-1][0]}", *rows[0][1:])]  # one line tells them all
+        rows = [(f"{rows[0][0]} to {rows[-1][0]}", *rows[0][1:])]  # one line stands for all
     return Table((answer.swept, *header), tuple(rows))
 
 

@@ -16,7 +16,7 @@ COMPARISON_VERSION = 1
 
 Judgement = Literal["slower", "faster", "same", "cannot tell"]
 """slower, faster: beyond the noise, and by more than a hundredth of a step. same: not so. cannot
-tell: there is no second step to tell noise from change."""
+tell: there is no second step to separate noise from change."""
 
 
 class RunSamples(Struct, frozen=True, kw_only=True):

@@ -114,7 +114,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     share_of_wall: float | None
     sentence: str
     reason: str | None = None
-    """Set if and only if `code` is null: what is missing and which measurement would tell."""
+    """Set if and only if `code` is null: what is missing and which measurement would settle it."""
 
 
 class BudgetPart(Struct, frozen=True, kw_only=True):
@@ -222,7 +222,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     unused_devices: list[str] = field(default_factory=list)
     """Accelerators of the host that the job did not use, if that could be seen."""
     quality: list[Quality] = field(default_factory=list)
-    """What is wrong with an imported trace; empty for recorded runs, whose `blindspots` tell."""
+    """What is wrong with an imported trace; empty for recorded runs, which have `blindspots`."""
     trace: TraceAnswer | None = None
     """What only imported traces have: ledgers, gaps, kernels; null for recorded runs."""
     fixes: list[LoaderFixes] = field(default_factory=list)

@@ -36,7 +36,7 @@ compute of the trainer and the waits for its workers are loosely related for oth
 _DOUBT = 3.0
 """Standard errors: a slope that is farther below zero is no chance."""
 _STEP_HOOKS = ("hook loader wait", "hook backward", "hook optimizer step")
-"""Blindspots after which the time between events cannot be told: one of them may be missing."""
+"""Blindspots after which the time between events is not known: one of them may be missing."""
 
 
 def find_failed_hook(timeline: Timeline) -> Blindspot | None:
@@ -170,11 +170,11 @@ def measure_hidden(
     The device's own clock says it outright: stalls beyond its idle time were hidden. Without one,
     while the host waits for a batch the device may still work through what was queued before; then
     a longer wait makes the rest of the step shorter, one for one, and the step as a whole does not
-    change. The slope of the rest on the stall tells: 0 means that every wait is felt, -1 that none
-    is. A loader with workers that sets the pace shows the same slope, because it makes up for
+    change. The slope of the rest on the stall shows it: 0 means that every wait is felt, -1 that
+    none is. A loader with workers that sets the pace shows the same slope, because it makes up for
     steps of any length: with workers this is asked only if they are known to keep up (`is_fed`).
     The same goes for what a step makes up for on the whole (`carried`). And no more waiting for
-    input is felt than the device was idle, where the host could tell that.
+    input is felt than the device was idle, where the host could see that.
     """
     steps = step_table(segments)
     if isinstance(device_idle, Reading):

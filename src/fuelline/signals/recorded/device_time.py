@@ -4,7 +4,7 @@ A device that works beside the host is a queue: batch k is launched at l_k, and 
 with batch i at the largest of l_k + (i - k + 1) D over all k up to i. Where the host waits for it
 (loss.item(), synchronize), that moment e_i is seen, and D is the least (e_i - l_k) / (i - k + 1).
 Where the launch queue is full the host is let in once per D. Where neither was ever seen, counters
-of the device tell; a host without a device computes itself. Otherwise the time is Missing.
+of the device do; a host without a device computes itself. Otherwise the time is Missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 COUNTED = "utilisation of the device"
-"""Origin of a time that the device's counters told."""
+"""Origin of a time that comes from the device's counters."""
 PAUSES = ("checkpoint", "validation", "garbage collection", "epoch start", "profiler")
 _LOOK_BACK = 32
 """Batches that may be queued before one; CUDA holds some steps, not tens of them."""
@@ -40,7 +40,7 @@ fifth of the usual time between two batches."""
 _VISIBLE_FRAC = 0.2
 _MOSTLY = 0.5
 _REGULAR_FRAC = 0.04
-"""Of the usual time between two batches: less cannot be told from the scheduler's own doing."""
+"""Of the usual time between two batches: less could be the scheduler's own doing."""
 _LONG_LOOP_FRAC = 0.05
 _FEW_SAMPLES = 5
 """Stack samples in the loop's own code that outweigh a regular wait."""

@@ -4,7 +4,7 @@ Also here: which kernels do the work of which operators, for the roofline.
 
 A profiler writes the operator's number beside a kernel. Some write the launch's number in that
 place instead, which may be that of any operator: there the operator is the one within which the
-host launched the kernel. A kernel whose operator cannot be told has none.
+host launched the kernel. A kernel whose operator is not known has none.
 """
 
 from __future__ import annotations

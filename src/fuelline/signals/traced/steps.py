@@ -134,7 +134,7 @@ def _by_kernels(lane: DeviceLane) -> TracedSteps | None:
 def _find_rhythm(counted: pl.DataFrame) -> str | None:
     """A kernel of the group that occurs once a step.
 
-    Layers repeat within a step, too. They are told from steps by what occurs less often than they:
+    Layers repeat within a step, too. What occurs less often than they do separates them from steps:
     the ends of a step do, and nearly nothing occurs less often than steps.
     """
     whole = float(counted["ns"].sum())

@@ -78,7 +78,7 @@ class _Job:
 
 
 def measure_stragglers(trace: Trace) -> StragglerFacts | None:
-    """None if the trace does not tell stages and replicas, or its order cannot be replayed."""
+    """None if the trace does not name stages and replicas, or its order cannot be replayed."""
     places = _find_places(trace)
     if len(places) < 2 or len(trace.facts.sources) > 1:  # several files are several jobs
         return None

@@ -42,7 +42,7 @@ class Devices:
         self._find = find
         self._rows: deque[Row] = deque()  # one thread appends, another takes: no lock needed
         self._live: dict[str, Device] = {}
-        self._told: dict[str, DeviceSeen] = {}
+        self._reported: dict[str, DeviceSeen] = {}
         self._means: dict[str, _Means] = {}
         self._occupants = Occupants()
         self._must_stop = threading.Event()
@@ -172,8 +172,8 @@ class Devices:
         for key, device in self._live.items():
             self._rows.extend(device.blinds)
             device.blinds.clear()
-            if self._told.get(key) != device.seen:
-                self._told[key] = device.seen
+            if self._reported.get(key) != device.seen:
+                self._reported[key] = device.seen
                 self._rows.append(device.seen)
 
     def _write(self, now_ns: int, key: str, values: dict[str, float]) -> None:
