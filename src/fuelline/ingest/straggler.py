@@ -1,4 +1,4 @@
-"""ByteDance's op-level traces: one Parquet file a job, one row an operation of one worker.
+"""ByteDance's op-level traces: one Parquet file per job, one row per operation of one worker.
 
     dp_rank stage rank step optype           start_ts duration seq_id mc mb_id gmc
           0     1    2   23 forward-compute  0.114038 0.065648      0  0     0   1

@@ -174,7 +174,7 @@ class Drive:
         self.samples: list[int] = []
 
     def run(self) -> None:
-        """Until the asked time is over; epochs begin anew as often as needed."""
+        """Until the asked time is over; epochs begin again as often as needed."""
         self._begun_ns = self._asked_ns = monotonic_ns()
         try:
             while self._run_epoch():

@@ -166,7 +166,7 @@ def _start_observer(folder: Path) -> subprocess.Popen[bytes] | None:
                 start_new_session=True,
             )
     except OSError:
-        return None  # `explain_observer` says so, for want of an exit code
+        return None  # `explain_observer` says so, for lack of an exit code
     go_first(observer.pid)
     return observer
 

@@ -327,7 +327,7 @@ def _start_observer(run_dir: Path, job_pid: int, mask: Mask) -> subprocess.Popen
                 preexec_fn=lambda: step_back(deaf),  # noqa: PLW1509 - no threads here
             )
     except OSError:
-        return None  # `explain_observer` says so, for want of an exit code
+        return None  # `explain_observer` says so, for lack of an exit code
 
 
 def _wait(job: subprocess.Popen[bytes]) -> int:

@@ -3,7 +3,7 @@
     python -m fuelline.record.observer --run-dir DIR --root-pid PID
 
 It ends when the job's processes are gone, on SIGTERM, when its own parent dies, or when the job may
-need its memory and would die with it for want of that (`headroom.MemoryRoom`). It never sends a
+need its memory and would die with it for lack of that (`headroom.MemoryRoom`). It never sends a
 signal to the job, never stops or traces it, and never writes anything but its journal. A task that
 fails is written down as a blindspot and given up; the others go on.
 """
@@ -79,7 +79,7 @@ class Observer:
         self._others_cpu_ns = 0.0
         self._room = MemoryRoom.find()
         self.is_in_the_way = False
-        """Whether the job may soon need our memory, where it would die with us for want of it."""
+        """Whether the job may soon need our memory, where it would die with us for lack of it."""
         self.tasks = self._list_tasks()
         self._governor = ShareGovernor(self.tasks[0], CORE_SHARE)
 

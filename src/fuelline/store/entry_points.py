@@ -58,7 +58,7 @@ class Installed:
 
 @cache
 def load_plugins(group: Group) -> Installed:
-    """All that is announced for a group, in the order of their names; looked for once a process."""
+    """All that is announced for a group, sorted by name; looked for once per process."""
     plugins: list[Plugin] = []
     problems: list[Blindspot] = []
     for folder in _find_announced(group):

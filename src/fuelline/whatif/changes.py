@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fuelline.whatif.model import Pipeline
 
 RESET_S = 5e-3
-"""Persistent workers at an epoch's turn: indices are sent anew, the first fetch starts; measured
+"""Persistent workers at an epoch's turn: indices are sent again, the first fetch starts; measured
 on the zoo's short epochs (healthy-short-epochs) beside the fetch itself."""
 PINNED_GAIN = 0.5
 """Copies from pinned memory take about half the time of pageable ones (M. Harris, "How to Optimize

@@ -34,7 +34,7 @@ it keeps 100 MB/s busy for 10 ms."""
 
 
 def network_share(exchange: ExchangeFacts) -> float:
-    """Of the window: ranks exchange data, and that is not for want of cores.
+    """Of the window: ranks exchange data, and that is not for lack of cores.
 
     Threads that move the data and wait for a core delay the exchange by at most as much.
     """

@@ -204,7 +204,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
             self._fl_raise(worker)
         self._workers_status[worker_id] = False
         if self._fl_context.slots.epochs(worker_id) < self._fl_resets - 1:
-            self._fl_owed += 1  # it will not say any more that it begins anew
+            self._fl_owed += 1  # it will not say any more that it begins again
         say(
             f"loader worker {worker.pid} was killed by {signal.Signals(how).name}; "
             f"training goes on with {min(len(others), self.fl_active)}"

@@ -87,7 +87,7 @@ class Slots:
         self._words[at + _COUNT] += 1
 
     def add_epoch(self, worker_id: int) -> None:
-        """The worker has begun anew."""
+        """The worker has begun again."""
         self._words[worker_id * _FIELDS + _EPOCH] += 1
 
     def epochs(self, worker_id: int) -> int:

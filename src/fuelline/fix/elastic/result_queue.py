@@ -1,4 +1,4 @@
-"""The trainer's side of the workers' results: one line a worker, read as if it were one queue.
+"""The trainer's side of the workers' results: one line per worker, read as if it were one queue.
 
 Torch's loader has one queue for all workers, whose lock a worker that is killed may take along: the
 others then hang. Here each worker has a line of its own, so that nothing but its own batches is

@@ -1,4 +1,4 @@
-"""Settings that would help a job, one a file: Facts in, Remedy out. Sorted; listed by hand.
+"""Settings that would help a job, one per file: Facts in, Remedy out. Sorted; listed by hand.
 
 `run --fix` applies those that change nothing but speed: workers and prefetch (fix.elastic.iterator)
 and the limit of descriptors (fix.elastic.channel). The others are shown with the reason.

@@ -19,7 +19,7 @@ _NO_LAW = Missing(reason="the operational laws make no prediction for a longer q
 
 
 def summarise_fixes(events: Sequence[FixEvent]) -> list[LoaderFixes]:
-    """One entry a loader, in the order in which they were met."""
+    """One entry per loader, in the order in which they were met."""
     loaders: list[LoaderFixes] = []
     for event in events:
         if event.event == "served":

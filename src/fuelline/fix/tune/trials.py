@@ -73,7 +73,7 @@ def install(plan_path: str) -> None:
         if stage.is_over:
             raise TrialOver(0)
         if stage.taken is not None and stage.taken[0] is self:
-            return stage.taken[1]  # a loop that was left early and begins anew
+            return stage.taken[1]  # a loop that was left early and begins again
         if stage.taken or not torch.is_grad_enabled() or get_worker_info() is not None:
             return stage.original(self)
         stage.taken = (self, _Turns(stage, self))
@@ -192,7 +192,7 @@ class _Turn:
         self.problem: str | None = None
 
     def play(self, seconds: float) -> Iterator[Any]:
-        """Give out batches until the turn is over; epochs begin anew as often as needed."""
+        """Give out batches until the turn is over; epochs begin again as often as needed."""
         queue = (self._loader.num_workers or 0) * (self._loader.prefetch_factor or 2)
         begun, taken, start = monotonic(), 0, 0.0
         marks: list[tuple[float, int]] = []

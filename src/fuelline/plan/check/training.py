@@ -91,7 +91,7 @@ def _ways(row: Row, case: Case) -> list[Parallelism]:
     pps = [row.pp] if row.pp and row.chips and row.tp else [1, 2, 4, 8, 16]
     ep = row.ep or 1
     ways = [Parallelism(tp=tp, pp=pp, ep=ep) for tp in tps for pp in pps]
-    # 18 bytes a parameter must fit with the optimiser spread over replicas: 4 bytes stay (arXiv
+    # 18 bytes per parameter must fit with the optimiser spread over replicas: 4 bytes stay (arXiv
     # 2205.05198).
     room = (case.chip.mem_bytes or 0) * 0.6
     fits = [way for way in ways if case.model.params * 4 / (way.tp * way.pp) <= room]

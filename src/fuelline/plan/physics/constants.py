@@ -1,7 +1,7 @@
 """Measured constants of chips and software, as structs of `catalogue/constants.toml`.
 
 The table holds what microbenchmarks and papers state. `catalogue/fitted.toml` holds what
-whole-model runs on these chips shift it to (one number a chip and precision, made by `python -m
+whole-model runs on these chips shift it to (one number per chip and precision, made by `python -m
 bench.plan_accuracy --write`, shrunk towards the table). Everything that predicts gets its
 constants as an argument: nothing is global.
 """

@@ -51,7 +51,7 @@ class Deployment(Setup, frozen=True, kw_only=True):
         return time_step(self, make_work(slices, busy=busy))
 
     def prefill(self, sequences: float, length: float, past: float = 0.0) -> Tally:
-        """Whole prompts, in steps of at most `CHUNK_TOKENS` tokens a chip."""
+        """Whole prompts, in steps of at most `CHUNK_TOKENS` tokens per chip."""
         chunk = CHUNK_TOKENS * self.spread.cp
         together = chunk / length
         if together >= sequences:

@@ -25,7 +25,7 @@ class Operator(Struct, frozen=True):
     kind: str
     """`matmul`, `grouped` (many small products in one), `attention`, `elementwise`."""
     count: float
-    """How often it runs in a step: mostly once a layer."""
+    """How often it runs in a step: mostly once per layer."""
     flops: float
     """Of one run."""
     weight_bytes: float

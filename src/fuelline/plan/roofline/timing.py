@@ -1,4 +1,4 @@
-"""Timings in rounds, every probe once a round: what disturbs the machine disturbs all alike.
+"""Timings in rounds, every probe once per round: what disturbs the machine disturbs all alike.
 
 A probe's value is the median over rounds; its interval holds the true median with 95 % (order
 statistics).
@@ -35,7 +35,7 @@ class TimedProbe(Struct, frozen=True):
 
 
 class Rounds:
-    """Probes that are timed once a round, whenever the caller asks for one."""
+    """Probes that are timed once per round, whenever the caller asks for one."""
 
     def __init__(
         self, probes: Sequence[TimedProbe], clock: Callable[[], float], settle: Callable[[], None]

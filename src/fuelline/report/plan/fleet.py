@@ -39,7 +39,7 @@ def write_fleet(fleet: FleetAnswer) -> list[Block]:
 
 
 def count_words(best: FleetOption, fleet: FleetAnswer, most_chips: int | None) -> str:
-    """Why so many: the rate, head room and spares; and what fewer than that would carry."""
+    """Why so many: the rate, headroom and spares; and what fewer than that would carry."""
     rate = f"{plain(fleet.rate_per_s)} requests/s"
     if best.bought >= best.with_spares or most_chips is None:
         return (

@@ -107,7 +107,7 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     short: bool = False
     """The rate asked for needs more chips than were allowed."""
     needed_chips: int | None = None
-    """Of this way for the rate with head room and spares, however many are allowed; None without a
+    """Of this way for the rate with headroom and spares, however many are allowed; None without a
     rate."""
     carries_per_s: float | None = None
     """Requests that all replicas serve in a steady state, with nothing to spare."""
@@ -142,7 +142,7 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
     option: ServeOption | None
     why_not: str = ""
     fleet: FleetOption | None = None
-    """Where there is a rate: the cheapest fleet that keeps the limits in a simulation."""
+    """Where there is a rate: the cheapest fleet that meets the limits in a simulation."""
     floor: Floor | None = None
     """At this value, with how far a measured rate is from it."""
 

@@ -38,7 +38,7 @@ class MathCeiling(Struct, frozen=True, kw_only=True):
     by_rows: tuple[RowsRate, ...] = ()
     """From one row (decoding one sequence) to many (prefill). A curve far below both roofs: the
     library packs
-    weights anew for every product."""
+    weights again for every product."""
     launch_s: Signal = Missing(reason="not measured")
     """A product so small that nothing but its dispatch counts."""
     attention_flops_per_s: Signal = Missing(reason="not measured")

@@ -60,7 +60,7 @@ def fit_exchange(
 
 
 def _exchanges(matched: MatchedCollectives) -> pl.DataFrame:
-    """One row a collective: bytes over each rank's wire, time from last arrival to last end.
+    """One row per collective: bytes over each rank's wire, time from last arrival to last end.
 
     `longest_ns` is the same from when the last rank may have begun to send.
     """

@@ -42,7 +42,7 @@ def forecast_jitter(matched: MatchedCollectives, steps: pl.Series) -> list[Jitte
 
 
 def _own_times(matched: MatchedCollectives, steps: pl.Series) -> pl.DataFrame:
-    """Seconds that each rank needed for itself: a row a step, a column a rank.
+    """Seconds that each rank needed for itself: a row per step, a column per rank.
 
     From the end of the last collective to the arrival at the next, summed over a step.
     """

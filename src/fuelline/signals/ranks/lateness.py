@@ -115,7 +115,7 @@ def _find_culprits(blamed: pl.DataFrame, spans: Mapping[int, Span]) -> list[Culp
 
 
 def _blame(matched: MatchedCollectives) -> pl.DataFrame:
-    """One row a collective: who came last, what the others waited together, and how long.
+    """One row per collective: who came last, what the others waited together, and how long.
 
     A rank that left before the last one came did not wait for it: the sender of a broadcast.
     """

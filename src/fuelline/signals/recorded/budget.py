@@ -140,7 +140,7 @@ STALLS = (*_WAITS, "loop")
 
 
 def step_table(segments: StepSegments) -> pl.DataFrame:
-    """One row a step: nanoseconds of each stall, of collectives, compute_ns proper, wall_ns."""
+    """One row per step: nanoseconds of each stall, of collectives, compute_ns proper, wall_ns."""
     length = pl.col("end_ns") - pl.col("start_ns")
     return (
         segments.pieces.group_by("step")

@@ -298,7 +298,7 @@ def _refault_share(timeline: Timeline, segments: StepSegments) -> Signal:
     """Over the second half of the window: nothing can be refaulted before it was read once.
 
     The counters are those of a group or of the whole host, and so of others too. But what the
-    kernel never had to drop, for the group's limit or for want of memory, cannot have been ours.
+    kernel never had to drop, for the group's limit or for lack of memory, cannot have been ours.
     """
     settled = replace(segments, start_ns=(segments.start_ns + segments.end_ns) // 2)
     evictions = [growth(timeline, segments, name) for name in _EVICTIONS]

@@ -40,7 +40,7 @@ _EMPTY = {
 
 @dataclass(frozen=True)
 class TracedCollectives:
-    """One row a rank and collective, on the first rank's clock.
+    """One row per rank and collective, on the first rank's clock.
 
     | rank | row | device | start_ns | end_ns | text | clique | number | shortest_ns | wait_ns | ...
 

@@ -1,6 +1,6 @@
 """What a kernel's or a host event's name says: class, library, tensor cores, what the host does.
 
-Patterns are ordered, the first that fits speaks. Names are looked at once each, not once an event.
+Patterns are ordered, the first that fits speaks. Names are looked at once each, not once per event.
 A name that says nothing is `other`: whether such a kernel communicates then follows from how it
 behaves across ranks.
 """
