@@ -214,7 +214,7 @@ def test_where_no_limit_is_kept_the_nearest_way_comes_first(capsys: Capture) -> 
 
 def test_pools_of_a_small_model_are_no_row_of_zeros(capsys: Capture) -> None:
     _, out, _ = run(capsys, *SERVE, "--slo", "ttft=500ms,tpot=20ms")
-    assert " 0.0 " not in out.partition("Separate prefill and decode")[2]
+    assert " 0.0 " not in out.partition("Separating prefill and decode")[2]
     pools = answer(capsys, *SERVE, "--slo", "ttft=500ms,tpot=20ms")["pools"]
     for whole in (pools["together_range"], pools["apart_range"]):
         assert 0 < whole["low"] < whole["value"] < whole["high"]

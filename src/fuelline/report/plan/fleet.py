@@ -181,7 +181,7 @@ def _preempted(share: float) -> str:
 def _pools(pools: PoolsOption) -> Item:
     verdict = "pays" if pools.pays else "does not pay"
     if not pools.decode_replicas:
-        return Item(f"Separate prefill and decode {verdict}: {pools.why}.")
+        return Item(f"Separating prefill and decode {verdict}: {pools.why}.")
     tpot = pools.simulated.tpot_s
     token = "" if tpot is None else f", tpot p95 {duration(tpot.p95)}"
     detail = (
@@ -189,4 +189,4 @@ def _pools(pools: PoolsOption) -> Item:
         f"moved in {duration(pools.transfer_s)}: ttft p95 "
         f"{duration(pools.simulated.ttft_s.p95)}{token}"
     )
-    return Item(f"Separate prefill and decode {verdict}: {pools.why}.", (detail,))
+    return Item(f"Separating prefill and decode {verdict}: {pools.why}.", (detail,))

@@ -53,7 +53,7 @@ def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
         blocks += write_fleet(answer.fleet)
     simulated_apart = answer.fleet is not None and answer.fleet.pools is not None
     if answer.pools is not None and not simulated_apart:
-        blocks += [Heading("Separate prefill and decode"), Items((_pools(answer.pools),))]
+        blocks += [Heading("Separating prefill and decode"), Items((_pools(answer.pools),))]
     more = "" if explain else "Next: add --explain for the terms behind the numbers."
     return Document((*blocks, *write_close(answer.advice, more)))
 
