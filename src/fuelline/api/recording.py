@@ -32,7 +32,7 @@ def record(
     `path` is the run's folder, which must not exist yet; by default it is a new one in the run
     store, and `name` is part of what it is called. Without `command` the command line of this
     process is not written down. Exceptions of the block pass through. If nothing can be recorded
-    (no room, limits too low), that is a warning and the block runs all the same.
+    (no room, limits too low), that is a warning and the block runs anyway.
 
     Raises:
         UsageError: on entering, if this process is being recorded already, or the folder exists.

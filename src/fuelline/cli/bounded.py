@@ -34,7 +34,7 @@ MOST_BYTES = 500 * 10**6
 """For all processes of a command together, this one included: 64 ranks over an hour take 350 MB, a
 day with its journal 360, traces of 2 GB 350 (bench/many_ranks.py, day.py, trace_import.py)."""
 EACH_BYTES = 200 * 10**6
-"""For each process beyond two that the user lets import side by side."""
+"""For each process beyond two that the user lets import in parallel."""
 MARGIN_BYTES = 40 * 10**6
 """Below the limit a reader is ended: it goes on growing until that is done."""
 _LIBRARIES_BYTES = 80 * 10**6

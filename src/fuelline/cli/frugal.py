@@ -38,7 +38,7 @@ def use_few_threads() -> None:
 
 
 def save_threads() -> None:
-    """One thread: for processes that stand side by side, one per core.
+    """One thread: for processes that run in parallel, one per core.
 
     More threads in each would only wait for each other, which costs a ninth of the processor time
     (bench/trace_import.py).

@@ -1,4 +1,4 @@
-"""Files in, an imported run out: ranks side by side on the cores there are, all or nothing."""
+"""Files in, an imported run out: ranks in parallel on the available cores, all or nothing."""
 
 from __future__ import annotations
 

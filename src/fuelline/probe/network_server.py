@@ -82,7 +82,7 @@ def find_own_address() -> str:
 def serve(
     listener: socket.socket, token: str, seconds: float, report: Callable[[str], None]
 ) -> int:
-    """Answer for so long, whatever clients do; how many questions were answered."""
+    """Answer for this long, whatever clients do; how many questions were answered."""
     until = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
         server = _Server(listener, selector, token, report)
@@ -105,7 +105,7 @@ class _Client:
         self.echoes = 0
 
     def take(self, size: int) -> bool:
-        """Whether so many bytes are there by now; no more are taken than were asked for."""
+        """Whether this many bytes are there by now; no more are taken than were asked for."""
         more = self.connection.recv(size - len(self.received))
         if not more:
             raise ConnectionResetError
@@ -224,7 +224,7 @@ class _Server:
     def _start(self, client: _Client) -> None:
         """Its turn: our proof is the sign for it."""
         letter, seconds = QUESTION.unpack(client.question)
-        asked = min(max(0.0, seconds), LONGEST_S)  # nothing for what is no number
+        asked = min(max(0.0, seconds), LONGEST_S)  # nothing for what is not a number
         client.until = time.monotonic() + asked + GRACE_S
         connection = client.connection
         try:

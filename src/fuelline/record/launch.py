@@ -301,7 +301,7 @@ def step_back(mask: Mask) -> None:
 def go_first(process: int | str) -> None:
     """Let the kernel end a process before the job, where that does not end the job with it.
 
-    Anybody may raise his `oom_score_adj` (proc(5)); 1000 goes first whatever the others are.
+    Anybody may raise their `oom_score_adj` (proc(5)); 1000 goes first whatever the others are.
     """
     if ends_all_together():
         return

@@ -46,7 +46,7 @@ minute. Accelerators have a share of their own (samplers/devices/sampler.py)."""
 CGROUP_EVERY_S = 2
 """Reading memory.stat makes the kernel add up all cores' counters."""
 STACKS_WITHOUT_TRAINER_NS = 8 * S
-"""A job that shows no training for so long gets its stacks taken all the same."""
+"""A job that shows no training for this long still gets its stacks taken."""
 
 
 class Observer:

@@ -98,7 +98,7 @@ def refuse_holes_in(descriptor: int, name: str) -> None:
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Whether it belongs to us; others may be able to write to it all the same."""
+    """Whether it belongs to us; others may be able to write to it anyway."""
     return status.st_uid == os.geteuid()
 
 
@@ -139,7 +139,7 @@ def is_below(folder: Folder, name: str) -> bool:
 
 
 def read_given(path: Folder, most_bytes: int = GIVEN_BYTES) -> bytes:
-    """The same for a file that the user named: where its links lead to is his own word."""
+    """The same for a file that the user named: where its links lead to is the user's own choice."""
     return read_below(*os.path.split(os.path.realpath(path)), most_bytes)
 
 

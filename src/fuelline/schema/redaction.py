@@ -59,7 +59,7 @@ _ONLY = {
 }
 """Last words that mean secrets only after one of these."""
 _AMBIGUOUS = frozenset({"key", "pass", "sig", "signature", "auth", "pw", "cookie", "cookies"})
-"""Names that by themselves mean much else in a text that is no command (`key=len`, `pass=2`)."""
+"""Names that by themselves mean much else in a text that is not a command (`key=len`, `pass=2`)."""
 _RUN_TOGETHER = re.compile(
     r"(?:passwo?r?d|passphrase|secret|apikey|(?<!de)token|credentials?"
     r"|(?:access|secret|private|auth|account|shared|signing|encrypt\w{0,20}|wandb|license|master|session"

@@ -94,7 +94,7 @@ def _on(fit: Fit, pipe: Pipeline, kind: StorageKind) -> Changed | Missing:
 
 
 def _most_at_once(kind: StorageKind, calls: float, bytes_read: float, alone_s: float) -> float:
-    """How many fetches side by side fill this storage, by its bytes or by its requests."""
+    """How many fetches at once fill this storage, by its bytes or by its requests."""
     full_s = bytes_read / kind.bytes_per_s
     if kind.requests_at_once is not None:
         full_s = max(full_s, calls * kind.request_seconds / kind.requests_at_once)

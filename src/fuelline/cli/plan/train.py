@@ -1,4 +1,4 @@
-"""`fuelline plan train`: how long a run takes on so many chips, and what limits it."""
+"""`fuelline plan train`: how long a run takes on given chips, and what limits it."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ each wake-up waits a little."""
 
 
 def predict_speedup(look: Observation, target: int, cores: float) -> float:
-    """Of the job with so many workers, against now; 1 at least."""
+    """Of the job with this many workers, against now; 1 at least."""
     batches, fetches = max(1, look.batches), max(1, look.fetches)
     own_s = (look.seconds - look.wait_s) / batches
     fetch_cpu_s = look.cpu_s / fetches

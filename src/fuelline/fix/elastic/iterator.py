@@ -110,7 +110,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         return [number for number in range(len(self._workers)) if number not in gone]
 
     def fl_resize(self, active: int, window: int) -> None:
-        """Give work to so many workers from now on, and keep so many batches under way."""
+        """Give work to this many workers from now on, and keep this many batches under way."""
         self._fl_is_strict = self._fl_is_strict and active == self.fl_active
         self.fl_active = active
         self._fl_window = window
@@ -239,7 +239,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         raise RuntimeError(f"DataLoader worker (pid(s) {worker.pid}) exited unexpectedly")
 
     def _shutdown_workers(self) -> None:
-        """End of the iterator; what its controller is in the midst of ends with it.
+        """End of the iterator; what its controller is in the middle of ends with it.
 
         In a forked child that collects its copy of us there is nothing to end: these workers are
         its parent's.

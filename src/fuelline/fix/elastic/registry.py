@@ -44,8 +44,8 @@ MOST_SPARE = 16
 MOST_DATASETS = 64
 """Remembered: a job has a few, or makes them by the thousand and then none is met again."""
 PER_CORE = 4
-"""Workers for each core at most: fetches that are blocked three quarters of the time need so many,
-and those blocked longer gain from a cache, not from more processes."""
+"""Workers for each core at most: fetches that are blocked three quarters of the time need this
+many, and those blocked longer gain from a cache, not from more processes."""
 LEAST_FREE_BYTES = 1 << 30
 """With less memory than this left no spare worker is started."""
 

@@ -37,7 +37,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def count_cores(root: Path = Path("/"), ranks: int = 1) -> float:
-    """Cores for one of so many ranks here: by affinity and by the quotas above it.
+    """Cores for one of this many ranks here: by affinity and by the quotas above it.
 
     A rank that was given cores of its own, so fewer than who started it, shares only the quotas.
     """

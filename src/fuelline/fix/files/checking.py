@@ -28,7 +28,7 @@ SPOT_S = 2.0
 """A look at the source before a job: enough for all of some 100,000 files on a local disk, and too
 short to annoy."""
 _BLOCK = 64
-"""Files that are looked at side by side: a disk has them side by side too."""
+"""Files that are checked in parallel: a disk serves them in parallel too."""
 _CHUNK = 1 << 20
 RECORD_S = 30 * 86400
 """How long it counts that a large file was compared: disks lose bytes, too, while nobody writes."""
@@ -234,7 +234,7 @@ class SourceCheck(NamedTuple):
 
 
 def spot_check(folder: Path, seconds: float = SPOT_S) -> SourceCheck:
-    """Compare size and time with the source for so long; nothing if the source is gone.
+    """Compare size and time with the source for this long; nothing if the source is gone.
 
     All files if there is time. If not, blocks of them in another disorder every time, so that what
     one start missed the next may find.

@@ -45,7 +45,7 @@ MOST_BYTES = 256 << 20
 TOUCH_S = 60.0
 """A copy's time of last use is only that exact; it saves most hits a system call."""
 RETRY_S = 30.0
-"""After a failure to write, or when nothing can make room, for so long nothing new is cached."""
+"""After a failure to write, or when nothing can make room, for this long nothing new is cached."""
 KEPT_SHARE = 0.9
 """Room is made until no more than this of the budget is in use: not for every single file."""
 LOCK_TRIES, LOCK_PAUSE_S = 100, 0.005

@@ -55,7 +55,7 @@ class PackJournal:
             descriptor,
             "a+",
             encoding="utf-8",
-            errors="backslashreplace",  # what is no UTF-8 is no JSON then
+            errors="backslashreplace",  # what is not UTF-8 is no JSON then
         )
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -232,7 +232,7 @@ def _above(folder: str) -> Iterator[str]:
 
 
 def _read_all(descriptor: int, size_bytes: int) -> bytes | None:
-    """Exactly so many bytes; None if there are fewer or more."""
+    """Exactly this many bytes; None if there are fewer or more."""
     parts, left = [], size_bytes + 1
     while left and (part := os.read(descriptor, left)):
         parts.append(part)

@@ -23,7 +23,7 @@ _FAST = ("simplejpeg", "turbojpeg", "cv2", "decode_jpeg", "draft(")
 
 
 def propose(facts: Facts) -> Remedy | None:
-    """Fires where the training waits and its workers decode most of the time."""
+    """Fires where training waits and its workers decode most of the time."""
     waits = value_of(facts.input.exposed_share)
     lines = [line for line in facts.fetch_lines if line.stage == "decode"]
     share = sum(line.share for line in lines)

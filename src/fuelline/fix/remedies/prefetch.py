@@ -22,7 +22,7 @@ UNEVEN = 0.5
 
 
 def propose(facts: Facts) -> Remedy | None:
-    """Fires where the training waits, the workers do not work all the time, and fetches differ."""
+    """Fires where training waits, the workers do not work all the time, and fetches differ."""
     loader, demands = facts.loader, facts.demands
     wait = value_of(facts.input.wait_share)
     busy, spread = value_of(demands.busy_frac), value_of(demands.fetch_spread)

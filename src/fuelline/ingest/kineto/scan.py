@@ -163,7 +163,7 @@ def _letter(sort: EventSort) -> str:
 
 
 def _look(names: Names, written: bytes) -> int:
-    """The number and the flags of a name as it is written; -1 if it is no text."""
+    """The number and the flags of a name as it is written; -1 if it is not a text."""
     try:
         number = names.number(_STRING.decode(b'"' + written + b'"'))
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 
 PID_BITS = 24
-"""A global thread id is a machine, a pid and a thread of so many bits each (SQLite examples in the
-user guide: `globalTid / 0x1000000 % 0x1000000` is the pid)."""
+"""A global thread id is a machine, a pid and a thread of this many bits each (SQLite examples in
+the user guide: `globalTid / 0x1000000 % 0x1000000` is the pid)."""
 _VERSION = re.compile(r"(_ptsz|_ptds)?_v\d+$")
 """`cudaMemcpyAsync_ptsz_v7000`."""
 _OPERATOR = re.compile(r", (?:op_id|seq|stashed seq) = ")

@@ -69,7 +69,7 @@ class Pace:
 
 
 def has_too_many(records: Collection[int]) -> bool:
-    """Whether processes with so many records each have more than are judged."""
+    """Whether processes with this many records each have more than are judged."""
     return max(records, default=0) > MOST_RECORDS or sum(records) > MOST_RECORDS_OF_HOST
 
 
@@ -210,7 +210,7 @@ def fold_tables(tables: Mapping[str, pl.DataFrame], excerpts: Excerpts) -> dict[
 
 
 def shift_tables(tables: Mapping[str, pl.DataFrame], shift_ns: int) -> dict[str, pl.DataFrame]:
-    """All tables on a clock that is ahead by so much."""
+    """All tables on a clock that is ahead by this much."""
     names = (*_TIMES, "start_ns")
     return {
         name: frame.with_columns(

@@ -56,7 +56,7 @@ from fuelline.timeline import Timeline
 from fuelline.timeline.tables import TABLES, is_possible
 
 LEFT_NS = 3600 * 10**9
-"""A run of another host is over if nothing was written for so long: its observer writes every
+"""A run of another host is over if nothing was written for this long: its observer writes every
 second, and clocks of hosts that share a folder differ by minutes at worst."""
 
 

@@ -46,7 +46,7 @@ class Row(Struct, frozen=True, kw_only=True):
     precision: str = ""
     batch: float | None = None
     batch_word: str = ""
-    """What the batch cell says if it is no number: `max`, `low`, `api`."""
+    """What the batch cell says if it is not a number: `max`, `low`, `api`."""
     input_len: float | None = None
     output_len: float | None = None
     source: str = ""
@@ -60,7 +60,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class BadRow(Struct, frozen=True, kw_only=True):
-    """A line of the table that is no measurement, and why."""
+    """A line of the table that is not a measurement, and why."""
 
     id: str
     reason: str

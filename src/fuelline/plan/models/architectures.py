@@ -37,7 +37,7 @@ _TOLD_LAYERS = ("full", "global", "sliding", "local", "chunked", "attention", "m
 
 
 def check_architecture(fields: Fields) -> None:
-    """Refuse what is no decoder of attention layers."""
+    """Refuse what is not a decoder of attention layers."""
     kind = fields.word("model_type").lower()
     if fields.flag("is_encoder_decoder", default=False) or kind in _BOTH.split():
         raise _refused(fields, kind, "has an encoder before its decoder")

@@ -39,7 +39,7 @@ class Matmul(Struct, frozen=True, kw_only=True):
     doubt_frac: float = 0.08
     source: str = ""
     by_rows: tuple[tuple[float, float], ...] = ()
-    """Measured: share of the peak that a product with so many rows reaches, weights read from
+    """Measured: share of the peak that a product with this many rows reaches, weights read from
     memory. A
     device that was measured itself has it instead of the two shares."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SAMPLE_S = 0.012
-"""A sample lasts at least so long: a thousand times the clock's grain and the cost of a call."""
+"""A sample lasts at least this long: a thousand times the clock's grain and the cost of a call."""
 MOST_REPEATS = 20_000
 
 

@@ -2,7 +2,7 @@
 
 What stands after the colon may be a module, a function or class that makes one, or any callable to
 be timed.
-A builder may return `(model, inputs)`. Whatever goes wrong in the user's code is reported in his
+A builder may return `(model, inputs)`. Whatever goes wrong in the user's code is reported in their
 words, with the line.
 """
 
@@ -181,7 +181,7 @@ def try_call(target: str, call: ModelCall, shown: str) -> None:
 
 
 def _explain(what: str, error: BaseException, path: Path) -> str:
-    """The error in the user's words, with the last line of his own file that it passed."""
+    """The error in the user's words, with the last line of their own file that it passed."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)

@@ -43,7 +43,7 @@ def say_more_chips(question: Question, found: list[ServeCandidate]) -> str:
 
 
 def say_smaller_batch(question: Question, found: list[ServeCandidate]) -> str:
-    """The model fits, but not with so many sequences at once."""
+    """The model fits, but not with this many sequences at once."""
     wish = question.wish()
     context = wish.prompt + wish.output
 

@@ -185,7 +185,7 @@ def _sizes(replica: Deployment, wish: Wish) -> Sequence[float]:
 def _try(
     replica: Deployment, size: float, wish: Wish, alone: Tally | None
 ) -> tuple[Deployment, Load] | None:
-    """With as much in host memory as so many sequences need; None if they do not fit."""
+    """With as much in host memory as this many sequences need; None if they do not fit."""
     context = wish.prompt + wish.output
     holding = replica.offloaded(size, context) if wish.offload else replica
     if holding is None or not 0 < size <= math.floor(holding.room(context) + 1e-9):
@@ -201,7 +201,7 @@ def keeps(load: Load, wish: Wish) -> bool:
 
 
 def times_over(load: Load, wish: Wish) -> float:
-    """The limit that is missed by most: so many times what is allowed."""
+    """The limit that is missed by most: this many times what is allowed."""
     pairs = ((load.ttft_s, wish.ttft_s), (load.tpot_s, wish.tpot_s))
     return max((taken / limit for taken, limit in pairs if limit), default=0.0)
 

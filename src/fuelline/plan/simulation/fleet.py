@@ -259,7 +259,7 @@ def _guess(instance: Deployment, limits: ServiceLimits) -> int:
 
 
 def _most(instance: Deployment, limits: ServiceLimits) -> int:
-    """Beyond so many, more of them are no help: a request alone breaks a limit."""
+    """Beyond this many, more of them are no help: a request alone breaks a limit."""
     return max(MOST_INSTANCES, MANY_TIMES * _fewest(instance, limits))
 
 

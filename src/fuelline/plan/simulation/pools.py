@@ -78,7 +78,7 @@ def split_service(instance: Deployment, together: int, limits: ServiceLimits) ->
 
 
 def _part_of(limits: ServiceLimits, share: float) -> ServiceLimits:
-    """A large fleet behaves as so many fleets of a tenth: one of them is simulated."""
+    """A large fleet behaves like this many fleets of a tenth: one of them is simulated."""
     arrivals = replace(limits.arrivals, rate_per_s=limits.arrivals.rate_per_s / share)
     return replace(limits, arrivals=arrivals, trace=limits.trace[:: max(round(share), 1)])
 

@@ -34,7 +34,7 @@ _MAX_POLLED = 64
 _MAX_PATH_BYTES = 4096
 _MEMORY_PAGE_BYTES = 4096
 _SAME_LINE_NS = 5_000_000_000
-"""A thread that shows the same line is not looked into again for so long."""
+"""A thread that shows the same line is not looked into again for this long."""
 _SAME_MAPS_NS = {False: 3_000_000_000, True: 30_000_000_000}
 """What a process maps is read so rarely, by whether a data file was found: a thousand lines take
 milliseconds."""

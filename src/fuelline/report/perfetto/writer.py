@@ -25,7 +25,7 @@ SIGN = b'"otherData":{"title":"fuelline '
 _MOST_TEXT = 2000
 _ENCODE = msgspec.json.Encoder().encode
 _NAMED = ("start_ns", "end_ns", "at_ns", "name", "value", "category")
-"""Columns that are no details."""
+"""Columns that are not details."""
 
 
 def write_tracks(tracks: Iterable[Track], stream: BinaryIO, title: str) -> int:

@@ -91,7 +91,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     limit: Limit
     sentence: str
     lost_seconds: float
-    """Accelerator time inside the window that this cost; removing it gives back at most so much."""
+    """Accelerator time inside the window that this cost; removing it saves at most this much."""
     lost_share: float
     """The same as a share of the window."""
     lost_usd: float | None = None
@@ -175,11 +175,11 @@ class LateRank(Struct, frozen=True, kw_only=True):
 
 
 class JitterForecast(Struct, frozen=True, kw_only=True):
-    """What ranks wait in each step for whichever of them is last, with so many ranks."""
+    """What ranks wait in each step for whichever of them is last, with this many ranks."""
 
     ranks: int
     is_measured: bool
-    """Whether the job had so many; otherwise it is the expected maximum of independent ranks."""
+    """Whether the job had this many; otherwise it is the expected maximum of independent ranks."""
     wait_seconds: float
     low: float
     """Lower end of the 90 % interval."""

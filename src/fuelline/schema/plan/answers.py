@@ -47,7 +47,7 @@ class ExpertLoad(Struct, frozen=True, kw_only=True):
     tokens: float
     """Of all chips that share the experts."""
     touched_share: float
-    """Of a layer's experts that at least one token goes to: so many weights are read."""
+    """Of a layer's experts that at least one token goes to: this many weights are read."""
     tokens_per_expert: float
     """In the mean."""
     all_to_all_bytes: float
@@ -316,7 +316,7 @@ class TrainPoint(Struct, frozen=True, kw_only=True):
     spread: str = ""
     why_not: str = ""
     label: str = ""
-    """Of a value that is no number: a chip."""
+    """Of a value that is not a number: a chip."""
     step_range: Estimate | None = None
     mfu_range: Estimate | None = None
     days_range: Estimate | None = None

@@ -20,7 +20,7 @@ MOST_SPREAD = 0.10
 
 
 class RowsRate(Struct, frozen=True, kw_only=True):
-    """Matrix products with so many rows, weights read from memory each time."""
+    """Matrix products with this many rows, weights read from memory each time."""
 
     rows: int
     flops_per_s: Reading

@@ -261,7 +261,7 @@ def _quartile_range(series: pl.Series) -> float:
 
 
 def _paid_back(stall_ns: pl.Series, rest_ns: pl.Series, span: int) -> float:
-    """The same, compared in sums over so many steps.
+    """The same, compared in sums over this many steps.
 
     The longest stalls are left out: a queue that ran dry hides nothing, whatever it does otherwise.
     """

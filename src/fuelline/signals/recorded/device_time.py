@@ -35,7 +35,7 @@ PAUSES = ("checkpoint", "validation", "garbage collection", "epoch start", "prof
 _LOOK_BACK = 32
 """Batches that may be queued before one; CUDA holds some steps, not tens of them."""
 _CLEAR = 5.0
-"""A wait for the device stands out if the loop is so many times as long as usual, and at least a
+"""A wait for the device stands out if the loop is this many times as long as usual, and at least a
 fifth of the usual time between two batches."""
 _VISIBLE_FRAC = 0.2
 _MOSTLY = 0.5
@@ -59,14 +59,14 @@ _NEARLY_ALL = 0.85
 """Any two cycles are equally spaced; three of the longest three are so by chance once in some
 hundred runs."""
 _BACKED_UP = 3.0
-"""A launch that takes so many times as long as the quickest tenth of them waited for the queue."""
+"""A launch that takes this many times as long as the quickest tenth waited for the queue."""
 _FEW_BACKED_UP = 5
 _SYNC_ERROR = 0.10
 """Relative error of one such wait: the host is woken late, its own code follows. Falls with the
 root of their number, not below the next."""
 _LEAST_ERROR = 0.02
 _QUARTILES = 1.35
-"""The quartiles of a normal distribution are so many standard deviations apart."""
+"""The quartiles of a normal distribution are this many standard deviations apart."""
 _COUNTER_ERROR = 0.10
 """Of utilisation counters: some kernel was there in a sampling period."""
 

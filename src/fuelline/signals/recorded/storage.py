@@ -187,7 +187,7 @@ def _cap_uses(
 
 
 def _rate(timeline: Timeline, segments: StepSegments, name: str) -> float | None:
-    """Per second, on average or usually: who stops now and then is at the limit all the same."""
+    """Per second, on average or usually: who stops now and then is at the limit anyway."""
     grown = growth(timeline, segments, name)
     mean = None if grown is None else grown / (segments.wall_ns / 1e9)
     return _largest(mean, usual_rate(timeline, segments, name))

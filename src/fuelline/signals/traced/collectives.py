@@ -25,7 +25,7 @@ _TOGETHER_NS = 100_000
 """Ranks of one collective leave within this of each other: some tens of microseconds are usual,
 clocks of one host agree to that, and a rank of another group is off by a kernel's length."""
 _TOGETHER_SHARE = 0.1
-"""Long ones may leave so much of their length apart."""
+"""Long ones may leave this much of their length apart."""
 _EMPTY = {
     "rank": pl.Int64,
     "row": pl.UInt32,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _DROPPED_SHARE = 0.02
 """Launches without a device event: a few lie at the edges of every trace."""
 _UNBELIEVABLE_SHARE = 0.2
-"""With so many lost, idle time is as likely to be lost kernels."""
+"""With this many lost, idle time is as likely to be lost kernels."""
 _EMPTY_GRAPHS = 0.1
 _NEAR_END = 0.02
 """Of the host's span: device events that reach into it were recorded to the end."""

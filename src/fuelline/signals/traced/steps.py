@@ -20,7 +20,7 @@ _FEWEST = 3
 _EVEN = 0.25
 """Standard deviation over mean of the distances between repetitions, at most."""
 _ROUNDED = 0.001
-"""Of the steps' time: marks that were rounded may overlap by so much, and nobody would notice."""
+"""Of the steps' time: marks that were rounded may overlap by this much, and nobody would notice."""
 _RARE = 0.01
 """Of the kernel time: what may occur less often than once per step, as at the start of a run."""
 _DIGITS = re.compile(r"\d+")
