@@ -44,8 +44,7 @@ def generate() -> dict[Path, str]:
 def _rules_page() -> str:
     parts = [
         "# What Fuelline can name\n",
-        "Generated from the rules by `make docs`. Within a stage the most specific rule that fires "
-        "gives the answer.\n",
+        "Generated from the rules by `make docs`. Within a stage the most specific rule answers.\n",
         _table(),
     ]
     for rule in RULES:

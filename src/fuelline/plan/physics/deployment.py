@@ -45,7 +45,7 @@ class Deployment(Setup, frozen=True, kw_only=True):
         return time_step(self, make_work(self._cut(slices)))
 
     def decode(self, sequences: float, context: float) -> Tally:
-        """Every sequence gets one token; below one, only that share of attention replicas has one."""
+        """Every sequence gets one token; below one, only some attention replicas have one."""
         busy = min(sequences, 1.0)
         slices = self._cut([Slice(max(sequences, 1.0), 1, context)])
         return time_step(self, make_work(slices, busy=busy))
