@@ -26,7 +26,7 @@ fuelline watch                    the job that is running now
   fuelline watch --once             one snapshot; plain text in a pipe
   fuelline watch 20260412-0930      a run by the start of its id
 
-keys: s sort, r reverse, w workers, p pause, ? help, q leave. The job does not
+keys: s sort, r reverse, w workers, p pause, ? help, q quit. The job does not
 notice any of it.
 """
 _LEAVE = frozenset({"q", "Q", "escape", "\x03"})
