@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 examples:
-fuelline watch                    the job that is running now
+  fuelline watch                    the job that is running now
   fuelline watch --once             one snapshot; plain text in a pipe
   fuelline watch 20260412-0930      a run by the start of its id
 
