@@ -216,7 +216,7 @@ def test_where_nothing_can_be_written_the_block_runs_all_the_same(tmp_path: Path
     (tmp_path / "file").write_text("")
     before = look_around()
     block = fuelline.record(tmp_path / "file" / "run")
-    with pytest.warns(RuntimeWarning, match=r"not recorded.*runs all the same"), block as run:
+    with pytest.warns(RuntimeWarning, match=r"not recorded.*runs anyway"), block as run:
         assert look_around() == before
     with pytest.raises(fuelline.FuellineError):
         run.diagnose()

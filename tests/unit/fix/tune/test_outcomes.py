@@ -65,7 +65,7 @@ def test_lost_workers_limits_and_random_numbers_become_notes(tmp_path: Path) -> 
     text = " ".join(loader.notes)
     assert "killed by SIGKILL; the loader went on with 3" in text
     assert "6 workers would have come with the next epoch" in text
-    assert "left so: no core is free" in text
+    assert "left as it is: no core is free" in text
 
 
 def test_a_loader_that_is_left_alone_says_why(tmp_path: Path) -> None:
