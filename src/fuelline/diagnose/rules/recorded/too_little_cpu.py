@@ -56,8 +56,7 @@ class TooLittleCpu:
             ],
             remedies=[
                 Remedy(
-                    setting="give the job more CPU cores per accelerator (quota, cpuset or "
-                    "instance type)",
+                    setting="give the job more CPU cores (quota, cpuset or instance type)",
                     why="the workers need more CPU than they get; the gain shown is for "
                     f"{number(_more_cores(facts))} cores",
                     applicability="display",
