@@ -3,7 +3,7 @@
 A few kilobytes of Parquet, JSON or SQLite can ask for all the memory there is, and a damaged file
 can make a library abort. So the commands that read runs and traces do it in a child: a fork before
 anything heavy is loaded (2 ms), whose memory is looked at two hundred times a second (0.6 % of a
-core). How much it may take is the user's word alone: nothing that lies on the disk allows more, as
+core). How much it may take is the user's word alone: nothing on the disk allows more, as
 anybody could have put it there. What is read is read in pieces, so that long runs fit as well.
 
 The kernel enforces a second limit on what one process asks for (RLIMIT_DATA): on a crowded machine

@@ -2,7 +2,7 @@
 
 Told by the first bytes, not by the name. Never holds more than one block. A packed file that is
 damaged or cut short says at which byte; one that grows beyond reason is refused before it fills
-the memory or the disk. An offset in a refusal is one of the file as it lies on the disk, or says
+the memory or the disk. An offset in a refusal is one of the file as it is on the disk, or says
 that it counts what was unpacked.
 """
 

@@ -154,7 +154,7 @@ def check_alone() -> None:
 
 
 def _start_observer(folder: Path) -> subprocess.Popen[bytes] | None:
-    """In a session of its own, so that a Ctrl-C here is none there."""
+    """In its own session, so that a Ctrl-C here is none there."""
     words = ["--run-dir", str(folder.absolute()), "--root-pid", str(os.getpid())]
     try:
         with os.fdopen(open_own(folder / "observer.log", os.O_WRONLY), "wb") as log:

@@ -42,7 +42,7 @@ MS = 1_000_000
 S = 1000 * MS
 CORE_SHARE = 0.0045
 """Of one core, without start-up, py-spy and accelerators; with the first two below 1 % over a
-minute. Accelerators have a share of their own (samplers/devices/sampler.py)."""
+minute. Accelerators have their own share (samplers/devices/sampler.py)."""
 CGROUP_EVERY_S = 2
 """Reading memory.stat makes the kernel add up all cores' counters."""
 STACKS_WITHOUT_TRAINER_NS = 8 * S

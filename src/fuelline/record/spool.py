@@ -4,7 +4,7 @@ A guest in someone's training job, so: standard library only, no thread, and not
 ever raises because of the disk. Records are written with write calls and not
 through a mapping: whatever becomes of the file (cut short, deleted, on a full disk), a write fails,
 and records are counted instead of kept; a store to a mapping would be SIGBUS, which kills the
-training. A forked child gets a file of its own at its first record.
+training. A forked child gets its own file at its first record.
 
 Price of a write: 7 us on a busy machine, of a held record 0.5 us, and more in the middle of a
 training, which leaves no line of this code in the caches. So where records come quickly they are

@@ -1,6 +1,6 @@
 """Files as strangers may have left them, and as we leave ours. Standard library only.
 
-A run's folder, a cache or a pack may come from somebody else, or lie where others can write. So
+A run's folder, a cache or a pack may come from somebody else, or be where others can write. So
 below a folder no link is followed, nothing but a regular file is read (a FIFO would hang, a device
 never ends), and no more of it than was asked for. What we write appears whole or not at all, is
 readable by its owner alone, and is drafted under a name that nobody could have put there before.
@@ -174,7 +174,7 @@ def make_folder(folder: Folder, *, is_new: bool = True) -> None:
 
 
 def open_own(path: Folder, flags: int) -> int:
-    """A descriptor to write to a file of our own, made for its owner alone; a link is refused."""
+    """A descriptor to write to our own file, made for its owner alone; a link is refused."""
     return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, OWNER_FILE)
 
 

@@ -352,7 +352,7 @@ _AFTER = {
 
 
 def _expect_after(word: str) -> str:
-    """What follows an option, or a header's name (`X-Api-Key:`) in a word of its own."""
+    """What follows an option, or a header's name (`X-Api-Key:`) in its own word."""
     name = word.rstrip(":")
     if not (word.startswith("-") or word.endswith(":")) or not _is_plain(name):
         return ""

@@ -21,7 +21,7 @@ def home_folder() -> Path:
     """`$FUELLINE_HOME`, or the user's data folder; RefusedError if others may have planted it.
 
     What is above a folder that the user named for us is the user's own choice; a home folder or a
-    data folder that happens to lie where everybody can write (`HOME=/tmp`) was named for no such
+    data folder that happens to be where everybody can write (`HOME=/tmp`) was named for no such
     thing.
     """
     named = os.environ.get(HOME_VARIABLE)
@@ -43,7 +43,7 @@ def home_folder() -> Path:
 def _check_store(folder: Path) -> Path:
     """Raise if it is there and another user's, or everybody can write to it.
 
-    A group may: `umask 002` makes folders so where each user has a group of their own. It may be a
+    A group may: `umask 002` makes folders so where each user has their own group. It may be a
     link, of ours, to a disk with more room. What the administrator made for us is as good as ours.
     """
     try:

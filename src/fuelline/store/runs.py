@@ -160,7 +160,7 @@ def find_run(word: str | None) -> Path:
 def name_run(path: Path) -> str:
     """The shortest word by which `find_run`, called from here, finds this folder again.
 
-    The id of a run in the store, unless something of that name lies here; else a path, from here if
+    The id of a run in the store, unless something of that name is here; else a path, from here if
     it goes down only.
     """
     if _is_in_store(path) and not is_there(Path(path.name)):

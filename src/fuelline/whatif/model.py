@@ -286,7 +286,7 @@ def deliver(
         free = taken[number] + consumer_s
     drawn = sum(fetches[_SETTLED_BATCHES:]) / (BATCHES - _SETTLED_BATCHES)
     mean_s = (taken[-1] - taken[_SETTLED_BATCHES - 1]) / (BATCHES - _SETTLED_BATCHES)
-    # Draws after the start have a mean of their own; where they decide, it is taken out.
+    # Draws after the start have their own mean; where they decide, it is taken out.
     # With hundreds of workers the batches end before the first round does: the law holds anyway.
     return max(mean_s / drawn if mean_s > 1.01 * consumer_s else mean_s, round_s / workers)
 

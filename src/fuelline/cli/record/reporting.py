@@ -1,4 +1,4 @@
-"""The report at a job's end, in a process of its own: it may be killed, and the exit code stays.
+"""The report at a job's end, in its own process: it may be killed, and the exit code stays.
 
 The launcher starts it beside the job, so that it has loaded everything by the time the job ends; it
 then waits for a line on its standard input. Where memory runs out the kernel ends it first, before

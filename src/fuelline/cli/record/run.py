@@ -320,7 +320,7 @@ def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _choose_folder(options: argparse.Namespace) -> Path:
-    """Where this recording goes; a host of several gets a folder of its own inside."""
+    """Where this recording goes; a host of several gets its own folder inside."""
     if options.node_rank is None:
         return options.run_dir or new_run_dir(name_job(options.job))
     if options.run_dir is None:

@@ -1,4 +1,4 @@
-"""`run --packed` and `run --cache`: files that reach the job from elsewhere than they lie."""
+"""`run --packed` and `run --cache`: files that the job reads from a pack or a local copy."""
 
 from __future__ import annotations
 

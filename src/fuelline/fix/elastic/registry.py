@@ -273,7 +273,7 @@ def may_run_ahead(index_sampler: Any) -> bool:
 def _is_own_stream(random_sampler: Any) -> bool:
     """A permutation is drawn at the first index; further ones later, from the stream it has."""
     if random_sampler.generator is None and type(random_sampler) is sampler.RandomSampler:
-        return True  # it seeds a generator of its own when it starts
+        return True  # it seeds its own generator when it starts
     if type(random_sampler) is sampler.SubsetRandomSampler:
         return True
     wanted = random_sampler.num_samples

@@ -106,7 +106,7 @@ class _Shards:
         self._sizes: dict[int, int] = {}
 
     def check(self, entries: Block) -> None:
-        """Every content is within its shard, which is a file of its own if the content is large."""
+        """Every content is within its shard, which is its own file if the content is large."""
         sizes, is_file = self._sizes, stat.S_ISREG
         rows = zip(entries.mode, entries.shard, entries.offset, entries.size, strict=True)
         for mode, shard, offset, size in rows:

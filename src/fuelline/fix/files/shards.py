@@ -349,7 +349,7 @@ class Pack:
         return hold_in_memory(self.read(entry))
 
     def _open_large(self, entry: Entry, report: Callable[[int], None] | None) -> int:
-        """Where it lies, once its bytes are known to be right; those of this very descriptor."""
+        """Where it is, once its bytes are known to be right; those of this very descriptor."""
         descriptor = open_below(self.folder, SHARD.format(entry.shard))
         try:
             self._check_large(descriptor, entry, report)

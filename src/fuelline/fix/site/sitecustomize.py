@@ -1,6 +1,6 @@
 """The way of trials, fixes, `feed`, packed data and the cache into every Python of the job.
 
-Each is asked for by a variable of its own and does nothing without it. This folder leaves
+Each is asked for by its own variable and does nothing without it. This folder leaves
 `sys.path` and the `sitecustomize` that it shadows runs, as if we had not been here. What fails here
 is reported on standard error and leaves a note for the report; the job goes on without us.
 """

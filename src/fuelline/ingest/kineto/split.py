@@ -63,7 +63,7 @@ class Splitter:
         """The file is an array of events and nothing else; its closing bracket is optional."""
 
     def header(self) -> bytes:
-        """Everything before the event array, as an object of its own."""
+        """Everything before the event array, as its own object."""
         while (found := _find_array(self._buffer)) is None:
             if self._is_over or len(self._buffer) > MOST_EVENT_BYTES:
                 raise self._no_events()

@@ -41,8 +41,8 @@ the user guide: `globalTid / 0x1000000 % 0x1000000` is the pid)."""
 _VERSION = re.compile(r"(_ptsz|_ptds)?_v\d+$")
 """`cudaMemcpyAsync_ptsz_v7000`."""
 _OPERATOR = re.compile(r", (?:op_id|seq|stashed seq) = ")
-"""`aten::view, op_id = 314290`: torch.autograd.profiler.emit_nvtx. The number would make each
-range a name of its own."""
+"""`aten::view, op_id = 314290`: torch.autograd.profiler.emit_nvtx. The number would give each
+range a different name."""
 _FIRST_NUMBER = 4
 """Place of our first number in a row of `Database.parts`."""
 

@@ -131,7 +131,7 @@ def load_recording(run_dir: Path) -> Timeline:
 def has_ended(run: RunFacts, run_dir: Path) -> bool:
     """Whether nobody writes to this run any more, also if its launcher was killed.
 
-    Of another host, or of a container with a name of its own, no process can be seen here: its run
+    Of another host, or of a container with its own name, no process can be seen here: its run
     goes on until nobody has written to it for long.
     """
     if run.ended_ns is not None:
@@ -213,7 +213,7 @@ def _compact(run_dir: Path, run: RunFacts) -> Timeline:
 
 
 def _remove_raw(run_dir: Path) -> None:
-    """The files that are in the tables now, and nothing else that may lie beside them."""
+    """The files that are in the tables now, and nothing else that may be next to them."""
     folder = run_dir / SPOOL_DIR
     try:
         for name in list_below(run_dir, SPOOL_DIR):

@@ -71,7 +71,7 @@ def find_floor(replica: Deployment, context: float, measured: float | None = Non
     spread_over = expert_chips(model, spread)
     seconds = (active.common + cache / spread.cp) / (replica.bandwidth * spread.tp)
     seconds += active.chosen / (replica.bandwidth * spread_over)
-    if replica.host_share > 0:  # what lies in host memory has to cross the bus of its chip
+    if replica.host_share > 0:  # what is in host memory has to cross the bus of its chip
         pulled = replica.host_share * (active.common / spread.tp + active.chosen / spread_over)
         seconds = max(seconds, pulled / (host_gbps(replica.chip) * GIGA))
     return Floor(

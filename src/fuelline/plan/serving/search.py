@@ -52,7 +52,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     most_chips: int | None = None
     """In all; None: as many as it takes."""
     offload: bool = False
-    """Weights may lie in host memory."""
+    """Weights may be in host memory."""
 
 
 class ServeCandidate(Struct, frozen=True, kw_only=True):

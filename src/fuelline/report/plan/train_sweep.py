@@ -47,7 +47,7 @@ def write_train_sweep(answer: TrainAnswer) -> list[Block]:
 
 
 def _side_by_side(answer: TrainAnswer) -> Chart:
-    """Chips have no order, so each is a point of its own: sooner to the left, cheaper below."""
+    """Chips have no order, so each is its own point: sooner to the left, cheaper below."""
     priced = all(point.usd_range is not None for point in answer.sweep if point.days is not None)
     up = "$ in all" if priced else "MFU, per cent"
     series = tuple(

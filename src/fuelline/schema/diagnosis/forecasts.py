@@ -39,7 +39,7 @@ class WhatIf(Struct, frozen=True, kw_only=True, omit_defaults=True):
     alone: bool = False
     """Nobody else uses the host's cores or the storage."""
     ranks: int | None = None
-    """Training processes like this one on the same host, each with a device of its own."""
+    """Training processes like this one on the same host, each with its own device."""
     rarer: dict[str, float] = field(default_factory=dict)
     """Part of the loop (checkpoint, validation, loop, garbage collection) to how much rarer."""
     measured: StorageKind | None = None

@@ -38,7 +38,7 @@ class Floor(Struct, frozen=True, kw_only=True):
     expert_bytes: float = 0.0
     """Of `weight_bytes`: the experts that a token is routed to."""
     expert_chips: int = 0
-    """That read those at the same time: each expert lies on one chip where they are spread."""
+    """That read those at the same time: each expert is on one chip where they are spread."""
 
 
 class ExpertLoad(Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     experts: ExpertLoad | None = None
     """Of a decode step; None for a dense model."""
     host_share: float = 0.0
-    """Of the weights that lie in host memory."""
+    """Of the weights that are in host memory."""
     short: bool = False
     """The rate asked for needs more chips than were allowed."""
     needed_chips: int | None = None

@@ -1,4 +1,4 @@
-"""Asks all accelerators again and again, in a thread of its own, and gives rows for the journal.
+"""Asks all accelerators again and again, in its own thread, and gives rows for the journal.
 
 A driver may take milliseconds to answer, and minutes for a device that fell off the bus; sampling
 of the job's threads must not wait for it. Cheap values are read up to ten times a second and kept
