@@ -69,10 +69,11 @@ def _paragraphs(body: str) -> str:
 
 
 def _table() -> str:
-    rows = ["| code | stage x limit | what it says |", "|---|---|---|"]
+    rows = ["| finding | stage x limit | what it says |", "|---|---|---|"]
     for rule in RULES:
         sentence = _docstring(rule).partition("\n")[0].partition(": ")[2]
-        rows.append(f"| {rule.code} | {rule.stage} x {rule.limit} | {sentence} |")
+        title = f"{rule.code} {rule.name.replace('-', ' ')}"
+        rows.append(f"| {title} | {rule.stage} x {rule.limit} | {sentence} |")
     return "\n".join(rows) + "\n"
 
 
