@@ -60,9 +60,9 @@ def _section(kinds: dict[str, dict[str, Any]]) -> str:
     )
     return f"""## run --fix against a full grid
 
-`python -m bench.fix_gain`, {results.machine()}. Batches a second; the job starts with one worker.
-The grid is workers 0 to 8 times prefetch 2 and 4; its best ran again in turns with --fix, of which
-the last {LAST_S} s of {FIX_S:.0f} s count. Bar: {100 * BAR:.0f} % of the best.
+`python -m bench.fix_gain`, {results.machine()}. Batches per second; the job starts with
+one worker. The grid is workers 0 to 8 times prefetch 2 and 4; its best ran again in turns with
+--fix, of which the last {LAST_S} s of {FIX_S:.0f} s count. Bar: {100 * BAR:.0f} % of the best.
 
 | pipeline | as it is | best of the grid | under --fix | share of the best |
 | --- | --- | --- | --- | --- |

@@ -1,4 +1,4 @@
-"""Is the cost of jitter with more ranks foretold right? Two ranks recorded, four ranks measured.
+"""Is the cost of jitter with more ranks predicted right? Two ranks recorded, four measured.
 
 Every rank draws a delay of its own in every step, from three distributions of equal mean. A job of
 two ranks is recorded, and what its report says about four ranks is held against a job of four: the
@@ -35,7 +35,7 @@ def main() -> dict[str, Any]:
 
 def compare(shape: str) -> dict[str, Any]:
     """What two ranks foretell, and what four show."""
-    foretold = next(
+    predicted = next(
         forecast
         for forecast in diagnose_job(shape, 2)["collectives"]["jitter"]
         if forecast["ranks"] == 4
@@ -46,11 +46,11 @@ def compare(shape: str) -> dict[str, Any]:
     )
     row = {
         "shape": shape,
-        "foretold_ms": round(foretold["wait_seconds"] * 1e3, 2),
-        "low_ms": round(foretold["low"] * 1e3, 2),
-        "high_ms": round(foretold["high"] * 1e3, 2),
+        "predicted_ms": round(predicted["wait_seconds"] * 1e3, 2),
+        "low_ms": round(predicted["low"] * 1e3, 2),
+        "high_ms": round(predicted["high"] * 1e3, 2),
         "measured_ms": round(measured_s * 1e3, 2),
-        "error_frac": round(foretold["wait_seconds"] / measured_s - 1, 4),
+        "error_frac": round(predicted["wait_seconds"] / measured_s - 1, 4),
     }
     print(row, flush=True)
     return row
@@ -72,18 +72,18 @@ def diagnose_job(shape: str, ranks: int) -> dict[str, Any]:
 def section(rows: list[dict[str, Any]]) -> str:
     """The results as Markdown."""
     lines = [
-        f"| {row['shape']} | {row['foretold_ms']} ({row['low_ms']} to {row['high_ms']}) |"
+        f"| {row['shape']} | {row['predicted_ms']} ({row['low_ms']} to {row['high_ms']}) |"
         f" {row['measured_ms']} | {row['error_frac']:+.1%} |".replace("%", " %")
         for row in rows
     ]
     return "\n".join(
         [
-            "## Cost of jitter at 4 ranks, foretold from 2",
+            "## Cost of jitter at 4 ranks, predicted from 2",
             "",
             f"`python -m bench jitter_forecast`, {results.machine()}. The bar: within 20 %.",
-            "Each rank is slower by a chance of its own, 15 ms on average.",
+            "Each rank is slowed down at random and independently, by 15 ms on average.",
             "",
-            "| distribution | foretold, ms a step (90 % interval) | measured | error |",
+            "| distribution | predicted, ms per step (90 % interval) | measured | error |",
             "| --- | --- | --- | --- |",
             *lines,
         ]

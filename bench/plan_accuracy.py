@@ -216,7 +216,7 @@ def section(fit: Fit, left_out: Any, covered: Sequence[bool], figures: dict[str,
         "",
         (
             "The ten worst of all rows, left out, and why as far as the row and the terms of the "
-            "prediction tell (`fuelline plan check` says the same of any table):"
+            "prediction show (`fuelline plan check` says the same of any table):"
         ),
         "",
         "| row | what | predicted / measured | regime | inside | why |",

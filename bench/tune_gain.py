@@ -69,9 +69,9 @@ def _section(kinds: dict[str, dict[str, Any]]) -> str:
     )
     return f"""## tune against a full grid
 
-`python -m bench.tune_gain`, {results.machine()}. Batches a second; the job has one worker. The grid
-is workers 0 to 8 times prefetch 2 and 4; its best ran again in turns with what `tune` chose. Bars:
-{100 * BAR:.0f} % of the best, {MOST_TRIAL_S:.0f} s of trials.
+`python -m bench.tune_gain`, {results.machine()}. Batches per second; the job has one worker.
+The grid is workers 0 to 8 times prefetch 2 and 4; its best ran again in turns with what
+`tune` chose. Bars: {100 * BAR:.0f} % of the best, {MOST_TRIAL_S:.0f} s of trials.
 
 | pipeline | as it is | best of the grid | tuned | share of the best | trials |
 | --- | --- | --- | --- | --- | --- |

@@ -44,7 +44,7 @@ def generate() -> dict[Path, str]:
 def _rules_page() -> str:
     parts = [
         "# What Fuelline can name\n",
-        "Generated from the rules by `make docs`. Within a stage the more specific rule speaks.\n",
+        "Generated from the rules by `make docs`. Within a stage the most specific rule answers.\n",
         _table(),
     ]
     for rule in RULES:
@@ -54,7 +54,7 @@ def _rules_page() -> str:
         )
     parts.append(
         f"## {HEALTHY_CODE} healthy\n\nstage `compute`, limit `math`\n\n"
-        "No finding costs a tenth of the window: the steps themselves are what takes the time.\n"
+        "No finding costs a tenth of the window: the steps themselves take the time.\n"
     )
     return "\n".join(parts)
 
@@ -69,10 +69,11 @@ def _paragraphs(body: str) -> str:
 
 
 def _table() -> str:
-    rows = ["| code | stage x limit | what it says |", "|---|---|---|"]
+    rows = ["| finding | stage x limit | what it says |", "|---|---|---|"]
     for rule in RULES:
         sentence = _docstring(rule).partition("\n")[0].partition(": ")[2]
-        rows.append(f"| {rule.code} | {rule.stage} x {rule.limit} | {sentence} |")
+        title = f"{rule.code} {rule.name.replace('-', ' ')}"
+        rows.append(f"| {title} | {rule.stage} x {rule.limit} | {sentence} |")
     return "\n".join(rows) + "\n"
 
 

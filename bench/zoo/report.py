@@ -61,7 +61,7 @@ def cases_table(outcomes: list[Outcome]) -> str:
         )
         for name, runs in by_case.items()
     ]
-    return _table(("case", "truth", "told, by load", "device idle", "unexplained"), rows)
+    return _table(("case", "truth", "verdict, by load", "device idle", "unexplained"), rows)
 
 
 def confusion_table(outcomes: list[Outcome]) -> str:

@@ -86,7 +86,7 @@ def test_a_loader_in_fixed_order_is_taken_when_backward_proves_it(tmp_path: Path
     [
         ("none", (), "never iterated a torch DataLoader"),
         ("evaluates", (), "before it iterated a training loader. It iterated 1. Rows"),
-        ("evaluates", (), "`fuelline feed --loader 1 SCRIPT` drives"),
+        ("evaluates", (), "`fuelline feed --loader 1 SCRIPT` measures"),
         ("raises", (), "ended (exit code 1) before"),
         ("tensors", (), "trains without a torch DataLoader"),
         ("unpicklable", (), "pickle"),

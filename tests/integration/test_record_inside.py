@@ -230,14 +230,14 @@ def test_where_nothing_can_be_written_the_block_runs_all_the_same(tmp_path: Path
     (tmp_path / "file").write_text("")
     before = look_around()
     block = fuelline.record(tmp_path / "file" / "run")
-    with pytest.warns(RuntimeWarning, match=r"not recorded.*runs all the same"), block as run:
+    with pytest.warns(RuntimeWarning, match=r"not recorded.*runs anyway"), block as run:
         assert look_around() == before
     with pytest.raises(fuelline.FuellineError):
         run.diagnose()
 
 
 def test_a_folder_that_exists_is_not_touched(tmp_path: Path) -> None:
-    with pytest.raises(fuelline.UsageError, match="exists already"):
+    with pytest.raises(fuelline.UsageError, match="already exists"):
         fuelline.record(tmp_path).__enter__()
     assert list(tmp_path.iterdir()) == [tmp_path / "home"] or not list(tmp_path.iterdir())
 

@@ -156,7 +156,7 @@ def _check_price(usd_per_hour: float | None) -> None:
 
 
 class _Untold:
-    """Progress that nobody hears of."""
+    """Progress that goes nowhere."""
 
     def expect(self, size_bytes: int) -> None:
         """See `Progress`."""

@@ -61,7 +61,7 @@ def make_question(
     for part in rarer or {}:
         if part not in PAUSES:
             raise UsageError(
-                f"rarer names {part!r}, which is no pause. Nothing was asked. There are: "
+                f"rarer names {part!r}, which is not a pause. Nothing was asked. There are: "
                 f"{', '.join(PAUSES)}."
             )
     question = WhatIf(

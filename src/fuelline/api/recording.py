@@ -32,7 +32,7 @@ def record(
     `path` is the run's folder, which must not exist yet; by default it is a new one in the run
     store, and `name` is part of what it is called. Without `command` the command line of this
     process is not written down. Exceptions of the block pass through. If nothing can be recorded
-    (no room, limits too low), that is a warning and the block runs all the same.
+    (no room, limits too low), that is a warning and the block runs anyway.
 
     Raises:
         UsageError: on entering, if this process is being recorded already, or the folder exists.
@@ -59,7 +59,7 @@ class _Recording(AbstractContextManager[Run]):
             self._inside = inside
         else:
             _warn(
-                f"not recorded: {problem}. The block runs all the same. fuelline.record(DIR) "
+                f"not recorded: {problem}. The block runs anyway. fuelline.record(DIR) "
                 "records to another place."
             )
         return Run(run_dir)
@@ -83,7 +83,7 @@ class _Recording(AbstractContextManager[Run]):
         if self._path is not None:
             if is_there(self._path):
                 raise UsageError(
-                    f"{self._path} exists already. Nothing was started, so that nothing is "
+                    f"{self._path} already exists. Nothing was started, so that nothing is "
                     "overwritten. Name a new folder, or none."
                 )
             return self._path

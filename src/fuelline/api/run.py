@@ -116,7 +116,7 @@ class Run:
 
 
 class Tables(Mapping[str, "pl.DataFrame"]):
-    """A run's tables by name; all hosts or ranks together, told apart by the first column."""
+    """A run's tables by name; all hosts or ranks together, the first column says which."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

@@ -1,4 +1,4 @@
-"""The command line: one file a command, listed in `parser`."""
+"""The command line: one file per command, listed in `parser`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(separate_job(words))
     try:
         code = _act(options, apart=argv is None)
-        sys.stdout.flush()  # here, where a reader that has left can be told from a failure
+        sys.stdout.flush()  # here, where a reader that has left is not taken for a failure
     except FuellineError as error:
         if options.debug:
             raise
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     except BaseException as error:  # data made to do harm; a panic of polars is no Exception
         if options.debug or "reads" not in options or isinstance(error, SystemExit):
             raise
-        code = NO_MEMORY if isinstance(error, MemoryError) else _tell_unforeseen(error)
+        code = NO_MEMORY if isinstance(error, MemoryError) else _report_unforeseen(error)
     flush_streams()
     return code
 
@@ -57,7 +57,7 @@ def _act(options: argparse.Namespace, *, apart: bool) -> int:
     return int(options.act(options)) if code is None else code
 
 
-def _tell_unforeseen(error: BaseException) -> int:
+def _report_unforeseen(error: BaseException) -> int:
     """What a reader of foreign data stumbles over must not look like a crash; it is a defect."""
     words = next(iter(str(error).splitlines()), "")[:200]
     say(

@@ -3,7 +3,7 @@
 A few kilobytes of Parquet, JSON or SQLite can ask for all the memory there is, and a damaged file
 can make a library abort. So the commands that read runs and traces do it in a child: a fork before
 anything heavy is loaded (2 ms), whose memory is looked at two hundred times a second (0.6 % of a
-core). How much it may take is the user's word alone: nothing that lies on the disk allows more, as
+core). How much it may take is the user's word alone: nothing on the disk allows more, as
 anybody could have put it there. What is read is read in pieces, so that long runs fit as well.
 
 The kernel enforces a second limit on what one process asks for (RLIMIT_DATA): on a crowded machine
@@ -34,7 +34,7 @@ MOST_BYTES = 500 * 10**6
 """For all processes of a command together, this one included: 64 ranks over an hour take 350 MB, a
 day with its journal 360, traces of 2 GB 350 (bench/many_ranks.py, day.py, trace_import.py)."""
 EACH_BYTES = 200 * 10**6
-"""For each process beyond two that the user lets import side by side."""
+"""For each process beyond two that the user lets import in parallel."""
 MARGIN_BYTES = 40 * 10**6
 """Below the limit a reader is ended: it goes on growing until that is done."""
 _LIBRARIES_BYTES = 80 * 10**6
@@ -115,7 +115,7 @@ def _read_variable() -> int | None:
     if not word.isdecimal() or not 1 <= len(word) <= 9:
         raise UsageError(
             f"{MEMORY_VARIABLE}={word} is not a number of megabytes. Nothing was read. Set it to "
-            "4000, say, or leave it out."
+            "4000, for example, or leave it out."
         )
     return int(word) * 10**6
 
@@ -237,7 +237,7 @@ def _find_children(pid: int) -> list[int]:
         for thread in threads:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:  # noqa: PTH123
                 found += map(int, file.read().split())
-    except OSError:  # a thread that has ended, or a kernel that does not tell
+    except OSError:  # a thread that has ended, or a kernel that does not say
         return found
     return found
 

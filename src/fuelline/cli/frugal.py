@@ -1,4 +1,4 @@
-"""How polars is to use threads and memory; it must be told before it is loaded.
+"""How polars is to use threads and memory; this must be set before it is loaded.
 
 Traces are read a piece at a time, so what counts is how soon memory is used again. What was freed
 polars' allocator (jemalloc) keeps for half a second, apart for each thread, which adds 40 MB to the
@@ -38,7 +38,7 @@ def use_few_threads() -> None:
 
 
 def save_threads() -> None:
-    """One thread: for processes that stand side by side, one a core.
+    """One thread: for processes that run in parallel, one per core.
 
     More threads in each would only wait for each other, which costs a ninth of the processor time
     (bench/trace_import.py).

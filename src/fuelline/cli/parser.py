@@ -33,12 +33,12 @@ COMMANDS = {
 """What is typed, and the file behind it, in the order of the help."""
 
 _DESCRIPTION = """\
-Finds what keeps accelerators waiting, proves it, and says what it costs.
+Find out what keeps your GPUs waiting, with evidence and what it costs.
 
 Most questions need two commands:
 
-  fuelline run train.py --epochs 2   record an unmodified job; diagnosis follows
-  fuelline diagnose                  that diagnosis again; --json for scripts
+  fuelline run train.py --epochs 2   record an unmodified job and diagnose it
+  fuelline diagnose                  show that again; --json for scripts
 """
 
 
@@ -51,7 +51,7 @@ def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
         prog="fuelline",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="`fuelline COMMAND --help` tells more. New here? Start with `fuelline demo`.",
+        epilog="See `fuelline COMMAND --help` for details. New here? Start with `fuelline demo`.",
     )
     parser.add_argument("--version", action="version", version=f"fuelline {__version__}")
     parser.add_argument("--debug", action="store_true", help="show tracebacks (default: off)")

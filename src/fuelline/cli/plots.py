@@ -19,7 +19,7 @@ _ENDINGS = (".svg", ".png")
 def add_plot(parser: argparse.ArgumentParser) -> None:
     """The option."""
     parser.add_argument(
-        "--plot", metavar="FILE", help="write the plot too, as .svg or .png (default: none)"
+        "--plot", metavar="FILE", help="also write the plot, as .svg or .png (default: none)"
     )
 
 

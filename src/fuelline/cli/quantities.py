@@ -29,8 +29,8 @@ def parse_amount(text: str, name: str, low: float, high: float) -> float:
         value = float(word) * factor
     except ValueError:
         raise UsageError(
-            f"{name} '{text}' is no number. Give one between {_show(low)} and {_show(high)}, as "
-            "128, 4k or 1.5T."
+            f"{name} '{text}' is not a number. Give one between {_show(low)} and {_show(high)}, "
+            "such as 128, 4k or 1.5T."
         ) from None
     if not math.isfinite(value) or not low <= value <= high:
         raise UsageError(f"{name} is {text}; it must be between {_show(low)} and {_show(high)}.")
@@ -46,10 +46,10 @@ def parse_values(
         first, last = (_parse_one(end, name, low, high, unit) for end in ends)
         return _walk(first, last, name)
     if len(ends) > 2:
-        raise UsageError(f"{name} '{text}' is no range. Give it as FIRST..LAST.")
+        raise UsageError(f"{name} '{text}' is not a range. Give it as FIRST..LAST.")
     parts = [text] if _is_one(text, name) else text.split(",")
     if len(parts) > _MOST_VALUES:
-        raise UsageError(f"{name} has {len(parts)} values; at most {_MOST_VALUES} are walked.")
+        raise UsageError(f"{name} has {len(parts)} values; at most {_MOST_VALUES} are allowed.")
     return tuple(_parse_one(part, name, low, high, unit) for part in parts)
 
 
@@ -60,7 +60,7 @@ def _is_one(text: str, name: str) -> bool:
     if ",0" not in text:
         whole, several = text.replace(",", "").strip(), text.replace(",", ", ").strip()
         raise UsageError(
-            f"{name} {text} may be one number or several. Give it as {whole}, or as '{several}'."
+            f"{name} {text} could be one number or several. Write {whole}, or '{several}'."
         )
     return True
 
@@ -121,7 +121,7 @@ def parse_duration(text: str, name: str, low_s: float = 1e-6, high_s: float = 1e
         value = math.nan
     if not low_s <= value <= high_s:
         raise UsageError(
-            f"{name} '{text}' is no time between {_show(low_s)} s and {_show(high_s)} s. Write "
+            f"{name} '{text}' is not a time between {_show(low_s)} s and {_show(high_s)} s. Write "
             "500ms, 2s or 3h."
         )
     return value

@@ -2,7 +2,7 @@
 
 Also here: why a late rank is late: its own stage and limit, from its own recording.
 
-What a rank spends longer in than the others says where to look; for input the rules that judge any
+What a rank spends longer in than the others shows where to look; for input the rules that judge any
 job are asked about this rank alone.
 """
 
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 HEALTHY_CODE = "CP400"
 _LOW_CONFIDENCE = (
-    "No stack sample shows whether that was its own work or waiting for the accelerator. "
+    "No stack sample shows whether that was the loop's own work or a wait for the device. "
     "Record a longer run; `fuelline doctor` says whether stacks can be sampled here."
 )
 _FEW_STEPS = 5
-"""Fewer steps than this carry no verdict: the first ones after start are never typical."""
+"""Fewer steps than this are not enough for a verdict: the first ones are never typical."""
 
 
 def diagnose(
@@ -196,7 +196,7 @@ def _verdict(facts: Facts, findings: list[Finding]) -> Verdict:
         return _no_verdict(_why_unknown(facts, unknown))
     if isinstance(facts.input.exposed_share, Missing):
         return _no_verdict(
-            "nothing else slows the steps, but how long they wait for input is not known: "
+            "nothing else slows the steps down, but how long they wait for input is not known: "
             f"{facts.input.exposed_share.reason}."
         )
     return _healthy(facts)
@@ -207,12 +207,12 @@ def _count_steps(count: int) -> str:
 
 
 def _unknown_share(facts: Facts, findings: list[Finding]) -> float:
-    """Time that was lost but that no rule can name."""
+    """Time that was lost for a reason that no rule can name."""
     split = split_input(facts)
     elsewhere = facts.share_of("unexplained") + unnamed_share(facts.sync.exchange)
     if split is None:
         return facts.share_of("input") + elsewhere
-    # Preparing is told apart by what is known about cores; without that its rules are silent.
+    # The rules about preparing samples need to know about cores; without that they are silent.
     named = any(finding.stage in ("decode", "transform") for finding in findings)
     unnamed = 0.0 if named or split.prepare < LISTED_SHARE else split.prepare
     return split.unknown + unnamed + elsewhere
@@ -233,15 +233,14 @@ def _why_unknown(facts: Facts, share: float) -> str:
         if isinstance(signal, Missing)
     }
     fallback = (
-        "neither bytes nor a fixed cost nor loss explains the exchange between ranks"
+        "neither bytes nor a fixed cost nor packet loss explains the exchange between ranks"
         if unnamed_share(exchange)
-        else "the fetching threads were in no state that names a cause"
+        else "the state of the fetching threads does not point to a cause"
     )
     because = "; ".join(sorted(missing)) or fallback
     return (
         f"{percent(share)} of the time is not accounted for: {because}. `fuelline doctor` shows "
-        f"what "
-        "can be measured on this machine."
+        "what can be measured on this machine."
     )
 
 
@@ -249,14 +248,14 @@ def _healthy(facts: Facts) -> Verdict:
     compute = value_of(facts.compute.compute_share) or 0.0
     waiting = value_of(facts.input.exposed_share) or 0.0
     hidden = (value_of(facts.input.wait_share) or 0.0) - waiting
-    aside = f"; another {percent(hidden)} of it is hidden behind the busy device"
+    aside = f" (another {percent(hidden)} of waiting is hidden because the device is busy)"
     return Verdict(
         code=HEALTHY_CODE,
         stage="compute",
         limit="math",
         share_of_wall=compute,
-        sentence=f"Healthy: input does not hold it up. {percent(compute)} of the time goes to the "
-        f"steps themselves, {percent(waiting)} to waiting for input"
+        sentence=f"Healthy: input does not hold training up. {percent(compute)} of the time goes "
+        f"to the steps themselves, {percent(waiting)} to waiting for input"
         f"{aside if hidden >= LISTED_SHARE else ''}.",
     )
 
@@ -265,7 +264,7 @@ _INPUT_PARTS = ("input", "epoch start")
 _INPUT_STAGES = ("read", "decode", "transform", "collate", "handoff")
 _COMPUTE_PARTS = ("forward", "backward", "optimizer", "transfer", "sync")
 _QUEUED = 0.5
-"""A rank lacks cores if waiting for one makes up at least half of what it is late by."""
+"""A rank lacks cores if waiting for one explains at least half of its delay."""
 
 
 def explain(culprit: Culprit, judge: Callable[[Facts], list[Finding]]) -> LateRank:
@@ -299,7 +298,7 @@ def _cause(
         return (found.stage, found.limit, found.sentence) if found else (None, None, "")
     if culprit.part in _COMPUTE_PARTS:
         if _lacks_cores(culprit, own):
-            return "compute", "cores", "it is ready to run but gets no core"
+            return "compute", "cores", "it is ready to run but has to wait for a core"
         return "compute", "code", ""
     return "pause", "code", ""
 

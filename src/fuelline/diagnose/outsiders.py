@@ -25,7 +25,7 @@ def ask_plugins(facts: Facts, taken: set[str]) -> tuple[list[Finding], list[Blin
     for plugin in installed.plugins:
         try:
             finding = _ask(plugin, facts, taken)
-        except Exception as error:  # noqa: BLE001 - somebody else's code: told, never a crash
+        except Exception as error:  # noqa: BLE001 - somebody else's code: reported, no crash
             problems.append(plugin.excuse(error))
             continue
         taken = taken | {plugin.made.code}
@@ -41,7 +41,7 @@ def _ask(plugin: Plugin, facts: Facts, taken: set[str]) -> Finding | None:
     if finding is None:
         return None
     if not isinstance(finding, Finding):
-        raise TypeError(f"{code} answered with {type(finding).__name__}, which is no Finding")
+        raise TypeError(f"{code} answered with {type(finding).__name__}, which is not a Finding")
     if finding.code != code or not 0 <= finding.lost_share <= 1:
         raise ValueError(f"{code} found {finding.code} with a loss of {finding.lost_share:g}")
     return finding

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LISTED_SHARE = 0.05
 """A loss below one twentieth of the window is not listed: the same job differs by that much from
 run to run on a shared machine (see bench/RESULTS.md, healthy controls)."""
+FETCH_SAMPLES = "stack samples taken while fetching"
 VERDICT_SHARE = 0.10
 """A loss must reach this to be the verdict: MLPerf Storage calls a device fed at 90 %."""
 
@@ -129,14 +130,14 @@ def risk_of_workers(loader: LoaderFacts | None, workers: int) -> str:
     """What this number of workers may change."""
     if loader is not None and loader.style == "iterable":
         return (
-            "the dataset must split its samples by get_worker_info(), or each comes "
-            f"{workers} times; their order changes"
+            "the dataset must split its samples by get_worker_info(), or each one comes "
+            f"{workers} times; the order changes"
         )
-    return "random augmentation draws other numbers; each worker needs memory"
+    return "random augmentation will draw different numbers; each worker needs memory"
 
 
 def gain_of_workers(loader: LoaderFacts | None, workers: int) -> float | None:
-    """At most this many times as fast with that many workers; None if there is no telling.
+    """At most this many times as fast with that many workers; None if that is not known.
 
     Fetching then takes old / new of its time. The first workers also take it out of the training
     process, which is worth one more: what it computes overlaps with them.

@@ -1,4 +1,4 @@
-"""What scrapes of counters allow to say: how busy a chip really was, never why.
+"""What scraped counters allow us to say: how busy a chip really was, never why.
 
 GPU_UTIL is the share of time in which some kernel was resident. The other counters bound what it
 hides: the chip cannot have been fuller than its engine or its multiprocessors were active, and it
@@ -29,10 +29,10 @@ _IDLE = 0.05
 _HALF = 0.5
 """A chip that is at most half as full as reported is not what it is taken for."""
 _WORKS = 0.25
-"""Of the tensor cores or of the memory bandwidth: in use. A practical MFU of 40 % (DESIGN, section
-1) needs the tensor cores active for at least that long; a quarter leaves room for other work."""
+"""Of the tensor cores or of the memory bandwidth: in use. A practical MFU of 40 % needs the tensor
+cores active for at least that long; a quarter leaves room for other work."""
 _REASON = (
-    "a scrape tells how busy a chip is, not what it waits for. `fuelline run train.py` records the "
+    "a scrape shows how busy a chip is, not what it waits for. `fuelline run train.py` records the "
     "job, `fuelline import` reads its profiler trace"
 )
 
@@ -52,20 +52,21 @@ class _Chip:
         """How wrong the reported number is (the higher, the more to say), and the sentence."""
         if self.reported is None:
             return 0, f"{self.label}: utilisation was not exported."
-        told = f"{self.label} reports {percent(self.reported)} utilisation"
+        claim = f"{self.label} reports {percent(self.reported)} utilisation"
         bounds = [share for share in (self.resident, self.filled) if share is not None]
         works = [share for share in (self.tensor, self.memory, self.filled) if share is not None]
         if max(self.reported, *bounds, 0.0) < _IDLE:
             return 1, f"{self.label} is idle: {percent(self.reported)} utilisation."
         if bounds and min(bounds) <= _HALF * self.reported:
-            return 4, f"Not a busy chip: {told}, but {self._words()}."
+            return 4, f"Not a busy chip: {claim}, but {self._words()}."
         if works and max(works) < _WORKS:
-            return 3, f"Not a busy chip: {told}, but hardly any work is visible: {self._words()}."
+            return 3, f"Not a busy chip: {claim}, but hardly any work is visible: {self._words()}."
         if not works:
             return 2, (
-                f"{told}: some kernel was there. Nothing exported tells whether the chip was full."
+                f"{claim}: some kernel was running. No exported counter shows whether it filled "
+                "the chip."
             )
-        return 0, f"{told}, and {self._words()}."
+        return 0, f"{claim}, and {self._words()}."
 
     def _words(self) -> str:
         known = (
@@ -93,7 +94,7 @@ def judge_scrapes(
         stage=None,
         limit=None,
         share_of_wall=None,
-        sentence=f"{spoken[1]}{rest} Why is not in a scrape.",
+        sentence=f"{spoken[1]}{rest} A scrape does not show why.",
         reason=_REASON,
     )
     return msgspec.structs.replace(diagnosis, verdict=verdict, quality=list(quality))

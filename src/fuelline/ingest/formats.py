@@ -1,4 +1,4 @@
-"""The foreign formats that can be imported, sorted by name, and how a file's own is told.
+"""The foreign formats that can be imported, sorted by name, and how a file's own is detected.
 
 Importers of other packages are asked about files that none of ours knows.
 """
@@ -80,7 +80,7 @@ def _find_packer(head: bytes) -> tuple[str, str] | None:
 
 
 def _hint(path: Path, head: bytes) -> str:
-    """What to do next; a name may tell what content does not."""
+    """What to do next; a name may show what content does not."""
     packer = _find_packer(head)
     if packer:
         return f"Unpack it first: `{packer[1]} {path.name}`."

@@ -63,6 +63,6 @@ class Importer(Protocol):
 
         `rank` is the file's place among its sisters, for formats that do not name the rank.
         `partial` accepts a file that ends too early; what is missing then is stated as Quality.
-        `advance` is told how many more bytes of the file were read.
+        `advance` gets how many more bytes of the file were read.
         """
         ...

@@ -1,4 +1,4 @@
-"""Files in, an imported run out: ranks side by side on the cores there are, all or nothing."""
+"""Files in, an imported run out: ranks in parallel on the available cores, all or nothing."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def import_trace(
     """Make `run_dir` from these files, or raise and leave nothing behind."""
     if run_dir.exists():
         raise InputError(
-            f"{run_dir} exists already. Nothing was imported. Choose another folder with -o, or "
+            f"{run_dir} already exists. Nothing was imported. Choose another folder with -o, or "
             "remove it first."
         )
     draft = Path(make_draft_folder(run_dir.parent, run_dir.name))
@@ -182,13 +182,13 @@ def _read_all(
 
 def _watch(waiting: list, counter: Synchronized[int], advance: Callable[[int], None]) -> None:  # type: ignore[type-arg]
     """Tell how many bytes all processes have read, until they are done or one fails."""
-    told = 0
+    reported = 0
     left = set(waiting)
     while left:
         done, left = wait(left, timeout=_LOOK_SECONDS)
         read = counter.value
-        advance(read - told)
-        told = read
+        advance(read - reported)
+        reported = read
         if any(future.exception() is not None for future in done):
             return
 
@@ -293,7 +293,7 @@ def _number_ranks(ranks: list[RankFacts], first: int | None) -> list[RankFacts]:
 _CLASH = (
     Quality(
         code="same-rank",
-        problem="several files call themselves the same rank; they are numbered by their order",
+        problem="several files claim to be the same rank; they are numbered in their order",
         forbids="which rank waits for which, unless the files are one step of one job",
     ),
 )

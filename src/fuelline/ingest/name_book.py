@@ -40,6 +40,6 @@ class NameBook:
 
 
 def shorten(text: str) -> str:
-    """The beginning, and what tells it from others that begin the same."""
+    """The beginning, and a mark that separates it from others that begin the same."""
     mark = zlib.crc32(text.encode("utf-8", "backslashreplace"))
     return f"{text[:MOST_CHARACTERS]}... ({len(text)} characters, {mark:08x})"

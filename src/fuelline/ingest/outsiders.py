@@ -1,7 +1,7 @@
 """Importers of other packages, asked about files that none of ours knows.
 
-One that fails when it looks at a file does not know it, and is told; one that fails when it reads a
-file is an InputError, as a damaged file is.
+One that fails when it looks at a file does not know it, and is reported; one that fails when it
+reads a file is an InputError, as a damaged file is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _failed: dict[str, Blindspot] = {}
 
 
 class Outsider:
-    """An importer of another package, whose failures are told."""
+    """An importer of another package, whose failures are reported."""
 
     def __init__(self, plugin: Plugin) -> None:
         self._plugin = plugin
@@ -38,7 +38,7 @@ class Outsider:
         """See `Importer`."""
         try:
             return bool(self._plugin.made.recognises(head))
-        except Exception as error:  # noqa: BLE001 - somebody else's code: told, never a crash
+        except Exception as error:  # noqa: BLE001 - somebody else's code: reported, no crash
             _failed[self._plugin.name] = self._plugin.excuse(error)
             return False
 

@@ -32,8 +32,8 @@ ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, Valu
 """What polars answers to a file that is none; a panic is no Exception."""
 _SURE_ROWS = 1_000_000
 _ROWS_PER_BYTE = 64
-"""Rows have times, so an hour of steps takes ten bytes a row (bench/hour.py), and a second of equal
-ones a tenth of that."""
+"""Rows have times, so an hour of steps takes ten bytes per row (bench/hour.py), and a second of
+equal ones a tenth of that."""
 
 
 def find_bomb(data: bytes) -> int | None:

@@ -167,5 +167,5 @@ def _fixed_size(wire: int, left: int, at: int) -> int:
 
 
 def text(data: Buffer, span: Span | None) -> str:
-    """A text; bytes that are no UTF-8 are shown as escapes."""
+    """A text; bytes that are not UTF-8 are shown as escapes."""
     return "" if span is None else data[span[0] : span[1]].decode("utf-8", "backslashreplace")

@@ -33,7 +33,7 @@ def describe_insane(count: int) -> list[Quality]:
         return []
     return [
         Quality(
-            problem=f"{count} events end before they start, or lie centuries away; left out",
+            problem=f"{count} events end before they start, or are centuries away; left out",
             forbids="totals that would contain them",
             code="insane",
         )

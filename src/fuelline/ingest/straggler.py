@@ -1,11 +1,11 @@
-"""ByteDance's op-level traces: one Parquet file a job, one row an operation of one worker.
+"""ByteDance's op-level traces: one Parquet file per job, one row per operation of one worker.
 
     dp_rank stage rank step optype           start_ts duration seq_id mc mb_id gmc
           0     1    2   23 forward-compute  0.114038 0.065648      0  0     0   1
 
 Times are seconds from the beginning of each step, and steps are sampled, so they are laid end to
 end. A worker is a rank; what exchanges data gets the group that it meets in and a number there, so
-that waiting can be told from transfer. Fields as https://github.com/ByteDance-Seed/StragglerAnalysis
+that waiting can be separated from transfer. Fields as https://github.com/ByteDance-Seed/StragglerAnalysis
 describes them; of each tensor-parallel group one rank is recorded.
 """
 
@@ -175,7 +175,7 @@ def _load(path: Path) -> pl.DataFrame:
 def _find_footer(data: bytes) -> int:
     """Where the columns end and the schema begins: its length stands before the last four bytes.
 
-    https://parquet.apache.org/docs/file-format. Polars does not tell where a row lies.
+    https://parquet.apache.org/docs/file-format. Polars does not say where a row is.
     """
     return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
 

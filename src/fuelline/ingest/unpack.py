@@ -2,7 +2,7 @@
 
 Told by the first bytes, not by the name. Never holds more than one block. A packed file that is
 damaged or cut short says at which byte; one that grows beyond reason is refused before it fills
-the memory or the disk. An offset in a refusal is one of the file as it lies on the disk, or says
+the memory or the disk. An offset in a refusal is one of the file as it is on the disk, or says
 that it counts what was unpacked.
 """
 
@@ -57,7 +57,7 @@ def is_packed(head: bytes) -> bool:
 
 
 def say_byte(path: Path, at: int) -> str:
-    """An offset in the content of a file, in words that tell it from one in the packed file."""
+    """An offset in the content of a file, in words that exclude one in the packed file."""
     with open_trace(path) as file:
         packed = is_packed(file.read(len(ZSTD_MAGIC)))
     return f"byte {at} of the unpacked content" if packed else f"byte {at}"
@@ -204,7 +204,7 @@ def _unpack_zstd(place: _Position, packed: Iterator[bytes]) -> Iterator[bytes]:
 def _damaged(place: _Position, why: str) -> InputError:
     return InputError(
         f"{place.path}: the packed data is damaged after byte {place.packed} of the packed file "
-        f"({why}). Nothing was imported. Copy the file again; `gzip -t` or `zstd -t` tells "
+        f"({why}). Nothing was imported. Copy the file again; `gzip -t` or `zstd -t` checks "
         "whether a copy is whole."
     )
 

@@ -1,4 +1,4 @@
-"""Two runs beside each other: what changed, beyond the noise."""
+"""Two runs compared: what changed, beyond the noise."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _as_run(path: Path, stack: ExitStack) -> Path:
 
 
 class _Untold:
-    """Progress that nobody hears of."""
+    """Progress that goes nowhere."""
 
     def expect(self, size_bytes: int) -> None:
         """See `Progress`."""

@@ -23,10 +23,10 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
         from fuelline.pipeline.imported import diagnose_trace  # noqa: PLC0415
 
         return diagnose_trace(run_dir, price)
-    from fuelline.fix.tune.outcomes import tell_fixes  # noqa: PLC0415
+    from fuelline.fix.tune.outcomes import summarise_fixes  # noqa: PLC0415
     from fuelline.pipeline.recorded import diagnose_recording, find_fixes  # noqa: PLC0415
 
-    diagnosis, fixes = diagnose_recording(run_dir, price), tell_fixes(find_fixes(run_dir))
+    diagnosis, fixes = diagnose_recording(run_dir, price), summarise_fixes(find_fixes(run_dir))
     settings = diagnosis.settings if fixes else []
     return msgspec.structs.replace(diagnosis, fixes=fixes, settings=settings)
 

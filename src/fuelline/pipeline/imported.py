@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Whom to tell how far a long read has come."""
+    """Called with how far a long read has come."""
 
     def expect(self, size_bytes: int) -> None:
         """How much there will be."""

@@ -78,8 +78,8 @@ def _why_no_steps(hosts: list[HostView], trainer: Trainer | None) -> str:
     if not damage:
         return why_no_steps(hosts, trainer)
     return (
-        f"{_list_some(damage)} could not be read, and the rest shows no steps: nobody knows what "
-        "the job did. Copy the folder again from where it was recorded, or record again with "
+        f"{_list_some(damage)} could not be read, and the rest shows no steps, so it is not known "
+        "what the job did. Copy the folder again from where it was recorded, or record again with "
         "`fuelline run`."
     )
 

@@ -47,7 +47,7 @@ _MOST_FRAMES = 3
 
 
 def install(plan_path: str) -> Takeover:
-    """Wait for the training loader in this process; the caller tells of backward passes."""
+    """Wait for the training loader in this process; the caller reports backward passes."""
     with open(plan_path, encoding="utf-8") as file:  # noqa: PTH123
         plan = json.load(file)
     owner = dataloader.DataLoader
@@ -57,7 +57,7 @@ def install(plan_path: str) -> Takeover:
 
 
 class Takeover:
-    """Chooses the loader, drives it, tells what came of it, and ends the process."""
+    """Chooses the loader, drives it, writes down the result, and ends the process."""
 
     def __init__(self, plan: dict[str, Any], original: Callable[[Any], Iterator[Any]]) -> None:
         self._plan = plan
@@ -94,7 +94,9 @@ class Takeover:
             self._passes += 1
             if self.is_made and self._passes < PATIENCE:
                 return  # perhaps a warm-up: a loader was made, and may be iterated yet
-            self._tell({"problem": "it trains without a torch DataLoader that can be driven"})
+            self._write_account(
+                {"problem": "it trains without a torch DataLoader that can be used"}
+            )
             leave_job(self._others_drive)
         loader, iterator = self._unproven
         _end_workers(iterator)
@@ -105,7 +107,7 @@ class Takeover:
             if known is loader:
                 return number
         self._seen.append((loader, {**_describe(loader), "grad": torch.is_grad_enabled()}))
-        self._tell({})
+        self._write_account({})
         return len(self._seen)
 
     def _is_wanted(self, loader: Any, number: int) -> bool:
@@ -117,7 +119,7 @@ class Takeover:
         self._is_driving = True
         drive = Drive(self._plan, loader, self._original)
         number = self._see(loader)
-        self._tell({"driving": True})
+        self._write_account({"driving": True})
         problem = None
         try:
             drive.run()
@@ -125,7 +127,7 @@ class Takeover:
             problem = "KeyboardInterrupt"
         except BaseException as failure:  # noqa: BLE001 - the loader's own failure is the answer
             problem = _tell_failure(failure)
-        self._tell({"number": number, "problem": problem, **drive.account()})
+        self._write_account({"number": number, "problem": problem, **drive.account()})
         leave_job(self._others_drive)
 
     def _others_drive(self) -> bool:
@@ -138,11 +140,11 @@ class Takeover:
                         return True
         return False
 
-    def _tell(self, account: dict[str, Any]) -> None:
+    def _write_account(self, account: dict[str, Any]) -> None:
         path = f"{self._plan['folder']}/feed-{os.getpid()}.json"
-        told = {"pid": os.getpid(), "seen": [each for _, each in self._seen], **account}
+        found = {"pid": os.getpid(), "seen": [each for _, each in self._seen], **account}
         with open(f"{path}.partial", "w", encoding="utf-8") as file:  # noqa: PTH123
-            json.dump(told, file)
+            json.dump(found, file)
         os.replace(f"{path}.partial", path)  # noqa: PTH105
 
 
@@ -172,7 +174,7 @@ class Drive:
         self.samples: list[int] = []
 
     def run(self) -> None:
-        """Until the asked time is over; epochs begin anew as often as needed."""
+        """Until the asked time is over; epochs begin again as often as needed."""
         self._begun_ns = self._asked_ns = monotonic_ns()
         try:
             while self._run_epoch():
@@ -192,7 +194,7 @@ class Drive:
             if self._is_over(self._asked_ns):
                 return False
         if not taken:
-            raise ValueError("the loader gave no batch")
+            raise ValueError("the loader returned no batch")
         return True
 
     def _work(self, samples: int) -> int:
@@ -252,7 +254,7 @@ def _is_random(loader: Any) -> bool:
 
 
 def _count_samples(batch: Any, loader: Any, position: int) -> int:
-    """Samples of a batch; from the sampler where it tells, else the first tensor's length."""
+    """Samples of a batch; from the sampler where it has them, else the first tensor's length."""
     size = loader.batch_size
     if type(size) is int and loader.batch_sampler is not None:
         try:

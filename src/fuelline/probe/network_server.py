@@ -1,6 +1,6 @@
 """Answers probes of other hosts: one thread that never blocks, so that its end holds.
 
-What strangers can have of it: before the proof a connection lives for `SHY_S`, is told 32 bytes
+What strangers can get: before the proof a connection lives for `SHY_S`, is sent 32 bytes
 for the 40 that it sent, and is one of `MOST_STRANGERS`; where more come, the oldest goes, so that a
 flood delays those who know the token but does not shut them out. Who knows the token is served in
 turn, for as long as it asked and `LONGEST_S` at most: two at once would measure each other.
@@ -79,11 +79,13 @@ def find_own_address() -> str:
         return str(route.getsockname()[0])
 
 
-def serve(listener: socket.socket, token: str, seconds: float, tell: Callable[[str], None]) -> int:
-    """Answer for so long, whatever clients do; how many questions were answered."""
+def serve(
+    listener: socket.socket, token: str, seconds: float, report: Callable[[str], None]
+) -> int:
+    """Answer for this long, whatever clients do; how many questions were answered."""
     until = time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
-        server = _Server(listener, selector, token, tell)
+        server = _Server(listener, selector, token, report)
         try:
             while (left := until - time.monotonic()) > 0:
                 server.act(min(left, TICK_S))
@@ -103,7 +105,7 @@ class _Client:
         self.echoes = 0
 
     def take(self, size: int) -> bool:
-        """Whether so many bytes are there by now; no more are taken than were asked for."""
+        """Whether this many bytes are there by now; no more are taken than were asked for."""
         more = self.connection.recv(size - len(self.received))
         if not more:
             raise ConnectionResetError
@@ -119,10 +121,15 @@ class _Server:
         listener: socket.socket,
         selector: selectors.BaseSelector,
         token: str,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self.answered = 0
-        self._listener, self._selector, self._token, self._tell = listener, selector, token, tell
+        self._listener, self._selector, self._token, self._report = (
+            listener,
+            selector,
+            token,
+            report,
+        )
         self._strangers: dict[_Client, None] = {}  # the oldest first
         self._waiting: deque[_Client] = deque()
         self._served: _Client | None = None
@@ -217,7 +224,7 @@ class _Server:
     def _start(self, client: _Client) -> None:
         """Its turn: our proof is the sign for it."""
         letter, seconds = QUESTION.unpack(client.question)
-        asked = min(max(0.0, seconds), LONGEST_S)  # nothing for what is no number
+        asked = min(max(0.0, seconds), LONGEST_S)  # nothing for what is not a number
         client.until = time.monotonic() + asked + GRACE_S
         connection = client.connection
         try:
@@ -230,7 +237,7 @@ class _Server:
         ready = selectors.EVENT_WRITE if letter == b"D" else selectors.EVENT_READ
         self._selector.register(connection, ready, client)
         self.answered += 1
-        self._tell(f"{client.host} asked for {_NAMES[letter]}")
+        self._report(f"{client.host} asked for {_NAMES[letter]}")
 
 
 def _echo(client: _Client, _: memoryview) -> bool:

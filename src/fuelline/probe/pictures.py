@@ -151,7 +151,7 @@ def _by_opencv(content: bytes) -> Any:
     flags = opencv.IMREAD_COLOR | opencv.IMREAD_IGNORE_ORIENTATION
     picture = opencv.imdecode(numpy.frombuffer(content, numpy.uint8), flags)
     if picture is None:
-        raise ValueError("it is no JPEG to OpenCV")
+        raise ValueError("OpenCV does not take it for a JPEG")
     return opencv.cvtColor(picture, opencv.COLOR_BGR2RGB)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PREFIX = ".fuelline-probe-"
 SPARE_SHARE = 0.05
-"""Of the disk: a probe must leave so much free; ext4 itself reserves as much for root."""
+"""Of the disk: a probe must leave this much free; ext4 itself reserves as much for root."""
 _OURS = re.compile(re.escape(PREFIX) + "[0-9a-f]{16}")
 _LOCK = "probe.lock"
 _FILES = re.compile(rf"large|\d+\.small|{re.escape(_LOCK)}")
@@ -116,7 +116,7 @@ def _is_free(descriptor: int) -> bool:
 
 
 def _sign() -> bytes:
-    """With the host, as not every file system tells other hosts of locks."""
+    """With the host, as not every file system shows locks to other hosts."""
     return f"fuelline probe on {socket.gethostname()}\n".encode()
 
 

@@ -34,23 +34,23 @@ THREADS = 16
 """As many requests in flight as 16 loader workers have."""
 
 
-def probe_storage(place: ProbeFolder, tell: Callable[[str], None]) -> list[Ceiling]:
+def probe_storage(place: ProbeFolder, report: Callable[[str], None]) -> list[Ceiling]:
     """All measurements of the disk, in an order in which none warms the next one up."""
     found: list[Ceiling] = []
 
     def add(group: str, name: str, what: str, signal: Signal) -> None:
         found.append(Ceiling(group=group, name=name, what=what, signal=signal))
 
-    tell("writing")
+    report("writing")
     add("storage", "sequential_write", "write, large pieces, to the disk", _write(place))
-    tell("reading large pieces")
+    report("reading large pieces")
     for state, signal in _read_large(place):
         add("storage", f"sequential_read_{state}", f"read, large pieces, {state}", signal)
-    tell("random reads")
+    report("random reads")
     for threads in (1, THREADS):
         what = f"random reads of 4 KiB, cold, {threads} at once"
         add("storage", f"random_4k_cold_{threads}", what, _read_random(place, threads))
-    tell("small files")
+    report("small files")
     files: list[str] = []
     for name, what, signal in _make_small(place, files):
         add("metadata", name, what, signal)

@@ -69,7 +69,7 @@ class RecordBuffer:
         self.born_ns = 0
 
     def reset(self) -> None:
-        """Begin anew, in a forked child."""
+        """Begin again, in a forked child."""
         self.trainer = self.tid = self.write_at = self.fetched = 0
         # Integers in a row: a tuple that is kept would be work for the garbage collector.
         self._words: list[int] = []
@@ -138,7 +138,7 @@ class QuickCalls:
 def spill(path: str, at: int, records: bytes, notes_at: int, notes: bytes) -> int:
     """Write records into a file, then notes; 0, or the errno for which the file is as it was.
 
-    The file is opened anew each time: a job may close all descriptors, and use their numbers for
+    The file is opened again each time: a job may close all descriptors, and use their numbers for
     files of its own. The compiled one keeps the GIL, so that no other thread of the job gets ahead
     of the one that a record holds up, and no signal handler of the job's runs in its midst. A pipe
     that somebody put in the file's place is not waited for (O_NONBLOCK), nor written to at an

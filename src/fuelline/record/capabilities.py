@@ -80,8 +80,8 @@ def find_linux() -> Capability:
         name="Linux /proc",
         ok=has_proc and bool(HERE),
         detail=f"{system.sysname} {system.release} on {system.machine}"
-        + ("" if HERE else ", whose system call numbers are not known to us"),
-        enables="everything the observer sees, beside the hooks' own events",
+        + ("" if HERE else ", whose system call numbers Fuelline does not know"),
+        enables="everything the observer sees, in addition to the hooks' own events",
         how_to_enable="" if has_proc else "record on Linux, with /proc mounted",
     )
 
@@ -94,12 +94,12 @@ def find_system_calls(pid: int) -> Capability:
     if scope not in {"", "0"}:
         detail += f"; kernel.yama.ptrace_scope is {scope}"
         if scope == "1":
-            detail += ", and jobs allow our observer when their hooks start"
+            detail += ", and jobs give our observer access when their hooks start"
     return Capability(
         name="system calls of threads",
         ok=refusal is None,
         detail=detail,
-        enables="slow storage told from slow CPU, down to the file, mount and system call",
+        enables="whether storage or CPU is slow, down to the file, mount and system call",
         how_to_enable="" if refusal is None else _explain_ptrace(scope),
     )
 
@@ -124,7 +124,7 @@ def find_schedstat(pid: int) -> Capability:
         name="scheduler clocks",
         ok=is_kept,
         detail="on-CPU and run-queue time per thread" if is_kept else "the kernel keeps none",
-        enables="workers that compute told from workers that wait for a core",
+        enables="whether workers compute or wait for a core",
         how_to_enable="" if is_kept else "use a kernel built with CONFIG_SCHED_INFO",
     )
 
@@ -136,7 +136,7 @@ def find_process_io(pid: int) -> Capability:
         name="I/O of processes",
         ok=refusal is None,
         detail=f"/proc/PID/io: {refusal}" if refusal else "bytes per process, cached or from disk",
-        enables="reads from the page cache told from reads that reach the disk",
+        enables="whether reads come from the page cache or reach the disk",
         how_to_enable="" if refusal is None else "run as the job's user, or as root",
     )
 
@@ -182,7 +182,7 @@ def find_other_processes() -> Capability:
         name="other processes",
         ok=refusal is None,
         detail=f"hidden (/proc/1/stat: {refusal})" if refusal else "visible",
-        enables="naming the neighbour that takes cores or storage from the job",
+        enables="the name of the neighbour that takes cores or storage from the job",
         how_to_enable="" if refusal is None else "remount /proc without hidepid, or run as root",
     )
 
@@ -278,7 +278,7 @@ def find_torch() -> Capability:
         if version
         else f"not in {sys.executable}; a job may bring its own",
         enables="steps, loader waits, fetches and copies, from hooks inside the job",
-        how_to_enable="" if version else "nothing, if the job's own interpreter has it",
+        how_to_enable="" if version else "nothing to do if the job's own interpreter has it",
     )
 
 
@@ -286,7 +286,7 @@ def find_compiled_hooks() -> Capability:
     """Whether the hooks have their compiled half."""
     is_left_out = bool(os.environ.get(held.LEFT_OUT))
     absent = f"{'left out' if is_left_out else 'not built'}; hooks are all in Python"
-    how = "install gcc and the headers of Python 3.11 or later, then fuelline again"
+    how = "install gcc and the headers of Python 3.11 or later, then reinstall fuelline"
     return Capability(
         name="compiled hooks",
         ok=held.is_compiled(),
@@ -307,7 +307,7 @@ def find_disk_space(runs_folder: Path) -> Capability:
         name="room for recordings",
         ok=is_fine,
         detail=f"{runs_folder}: {word}",
-        enables="recordings of whole jobs; one that finds no more room ends early and says so",
+        enables="recordings of whole jobs; one that runs out of space ends early and says so",
         how_to_enable="" if is_fine else "free some space, or set FUELLINE_HOME to another folder",
     )
 

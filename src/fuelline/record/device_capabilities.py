@@ -18,7 +18,7 @@ from fuelline.record.samplers.devices.device import (
 from fuelline.record.samplers.devices.processes import is_initial_namespace
 from fuelline.schema.run.capabilities import Capability
 
-_ENABLES = "the utilisation ladder; throttled, badly connected and sick accelerators"
+_ENABLES = "the utilisation ladder; throttled, badly connected and faulty accelerators"
 _GPM_ENABLES = "how full the chip was: SMs and tensor cores active, memory bandwidth, PCIe traffic"
 
 _GPM_HOW = (
@@ -124,9 +124,9 @@ def _describe_processes() -> Capability:
     return Capability(
         name="processes on GPUs",
         ok=can_match,
-        detail="the driver's process numbers are ours"
+        detail="the driver's process numbers match ours"
         if can_match
-        else "inside a pid namespace, where the driver's process numbers may not be ours",
-        enables="telling which accelerator belongs to which process of the job",
+        else "in a pid namespace, where the driver's process numbers may differ from ours",
+        enables="knowing which accelerator belongs to which process of the job",
         how_to_enable="" if can_match else "start the container with --pid=host",
     )

@@ -173,7 +173,7 @@ def _count_threads(proc: str) -> Iterator[int]:
     try:
         names = os.listdir(proc)
     except OSError:
-        return  # whoever hides his processes from us hides their number, too
+        return  # whoever hides their processes from us hides their number, too
     for name in names:
         if name.isdecimal():
             try:

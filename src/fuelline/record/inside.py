@@ -152,7 +152,7 @@ def check_alone() -> None:
 
 
 def _start_observer(folder: Path) -> subprocess.Popen[bytes] | None:
-    """In a session of its own, so that a Ctrl-C here is none there."""
+    """In its own session, so that a Ctrl-C here is none there."""
     words = ["--run-dir", str(folder.absolute()), "--root-pid", str(os.getpid())]
     try:
         with os.fdopen(open_own(folder / "observer.log", os.O_WRONLY), "wb") as log:
@@ -164,7 +164,7 @@ def _start_observer(folder: Path) -> subprocess.Popen[bytes] | None:
                 start_new_session=True,
             )
     except OSError:
-        return None  # `explain_observer` says so, for want of an exit code
+        return None  # `explain_observer` says so, for lack of an exit code
     go_first(observer.pid)
     return observer
 
@@ -182,8 +182,8 @@ def _tell_started_before() -> list[dict[str, str]]:
     return [
         {
             "what": f"{_count(len(children))} before fuelline.record() was called",
-            "why": "it gets into processes that are forked afterwards",
-            "forbids": "telling what loader workers among them spend their time on",
+            "why": "hooks only get into processes that are forked afterwards",
+            "forbids": "knowing what loader workers among them spend their time on",
         }
     ]
 

@@ -59,6 +59,6 @@ class Writer:
 def _blind(lost_rows: int) -> Blind:
     return Blind(
         f"{lost_rows} rows of the observer",
-        "the disk was full or refused to be written",
+        "the disk was full or could not be written",
         "what threads and host did in those seconds",
     )

@@ -88,7 +88,7 @@ def launch(
     mask: Mask | None = None,
     meanwhile: Callable[[], None] | None = None,
     shown: list[str] | None = None,
-    tell: Callable[[str], None] | None = None,
+    say: Callable[[str], None] | None = None,
     stages: bool = True,
 ) -> JobOutcome:
     """Run the job to its end and record it into `run_dir`.
@@ -98,15 +98,15 @@ def launch(
     not given; `mask` are the signals that the job starts with blocked, if not those that are
     blocked here; `meanwhile` is called once while the job starts, if it is recorded, and signals
     that are to be passed on wait for it; `shown` is what the recording says was run, if not the
-    command without its secrets; `tell` hears before the start why `run_dir` cannot be written;
+    command without its secrets; `say` is called before the start if `run_dir` cannot be written;
     without `stages` a folder on a network's disk is written to while the job runs.
     """
     extent = extent or find_extent()
     facts = describe_run(command, shown, run_dir, extent)
     folder = stage(run_dir) if stages and extent.kind != "nothing" else None
     problem = extent.why if extent.kind == "nothing" else prepare_folder(run_dir, folder, facts)
-    if problem is not None and extent.kind != "nothing" and tell is not None:
-        tell(problem)
+    if problem is not None and extent.kind != "nothing" and say is not None:
+        say(problem)
     folder = folder or run_dir
     blocked = hold_signals()
     mask = blocked if mask is None else mask
@@ -147,19 +147,19 @@ def become(
     zoom: str | None,
     *,
     extent: Extent,
-    tell: Callable[[str | None], None],
+    say: Callable[[str | None], None],
     shown: list[str] | None = None,
 ) -> NoReturn:
     """Let the job take our place: where limits are tight it gets all that they leave.
 
-    Its hooks record it all the same, if there is more than nothing to record. `tell` is called
+    Its hooks still record it, if there is anything to record. `say` is called
     before, with the reason if the run's folder could not be made.
     """
     problem = None
     if extent.kind != "nothing":
         problem = prepare_folder(run_dir, None, describe_run(command, shown, run_dir, extent))
     is_recorded = problem is None and extent.kind != "nothing"
-    tell(problem)
+    say(problem)
     environment = _environment(run_dir, zoom, {}, is_recorded=is_recorded)
     try:
         os.execvpe(command[0], command, environment)
@@ -301,7 +301,7 @@ def step_back(mask: Mask) -> None:
 def go_first(process: int | str) -> None:
     """Let the kernel end a process before the job, where that does not end the job with it.
 
-    Anybody may raise his `oom_score_adj` (proc(5)); 1000 goes first whatever the others are.
+    Anybody may raise their `oom_score_adj` (proc(5)); 1000 goes first whatever the others are.
     """
     if ends_all_together():
         return
@@ -327,7 +327,7 @@ def _start_observer(run_dir: Path, job_pid: int, mask: Mask) -> subprocess.Popen
                 preexec_fn=lambda: step_back(deaf),  # noqa: PLW1509 - no threads here
             )
     except OSError:
-        return None  # `explain_observer` says so, for want of an exit code
+        return None  # `explain_observer` says so, for lack of an exit code
 
 
 def _wait(job: subprocess.Popen[bytes]) -> int:

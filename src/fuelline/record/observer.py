@@ -3,7 +3,7 @@
     python -m fuelline.record.observer --run-dir DIR --root-pid PID
 
 It ends when the job's processes are gone, on SIGTERM, when its own parent dies, or when the job may
-need its memory and would die with it for want of that (`headroom.MemoryRoom`). It never sends a
+need its memory and would die with it for lack of that (`headroom.MemoryRoom`). It never sends a
 signal to the job, never stops or traces it, and never writes anything but its journal. A task that
 fails is written down as a blindspot and given up; the others go on.
 """
@@ -42,11 +42,11 @@ MS = 1_000_000
 S = 1000 * MS
 CORE_SHARE = 0.0045
 """Of one core, without start-up, py-spy and accelerators; with the first two below 1 % over a
-minute. Accelerators have a share of their own (samplers/devices/sampler.py)."""
+minute. Accelerators have their own share (samplers/devices/sampler.py)."""
 CGROUP_EVERY_S = 2
 """Reading memory.stat makes the kernel add up all cores' counters."""
 STACKS_WITHOUT_TRAINER_NS = 8 * S
-"""A job that shows no training for so long gets its stacks taken all the same."""
+"""A job that shows no training for this long still gets its stacks taken."""
 
 
 class Observer:
@@ -74,12 +74,12 @@ class Observer:
         self._limits: Limits | None = None
         self._groups: frozenset[ControlGroup] = frozenset()
         self._seconds = 0
-        self._has_told_left_out = False
+        self._has_reported_left_out = False
         self._cpu_base_ns: float | None = None
         self._others_cpu_ns = 0.0
         self._room = MemoryRoom.find()
         self.is_in_the_way = False
-        """Whether the job may soon need our memory, where it would die with us for want of it."""
+        """Whether the job may soon need our memory, where it would die with us for lack of it."""
         self.tasks = self._list_tasks()
         self._governor = ShareGovernor(self.tasks[0], CORE_SHARE)
 
@@ -152,8 +152,8 @@ class Observer:
         self._threads.sort_threads()
 
     def _tell_left_out(self) -> None:
-        if self._tree.threads_left_out and not self._has_told_left_out:
-            self._has_told_left_out = True
+        if self._tree.threads_left_out and not self._has_reported_left_out:
+            self._has_reported_left_out = True
             why = "each needs two of our file descriptors, and the limit (ulimit -n) is reached"
             what = f"{self._tree.threads_left_out} threads of the job"
             self._journal.add([Blind(what, why, "what those threads do; the others are seen")])

@@ -4,9 +4,9 @@ A guest in someone's training job, so: standard library only, no thread, and not
 ever raises because of the disk. Records are written with write calls and not
 through a mapping: whatever becomes of the file (cut short, deleted, on a full disk), a write fails,
 and records are counted instead of kept; a store to a mapping would be SIGBUS, which kills the
-training. A forked child gets a file of its own at its first record.
+training. A forked child gets its own file at its first record.
 
-Price of a write: 7 us on a busy machine, of a held record 0.5 us, and more in the midst of a
+Price of a write: 7 us on a busy machine, of a held record 0.5 us, and more in the middle of a
 training, which leaves no line of this code in the caches. So where records come quickly they are
 held and written many at a time: then `kill -9` costs the last HOLD_NS of them.
 """
@@ -152,7 +152,7 @@ class Spool:
     def _write(self, more: bytes) -> None:
         """Write what is late and `more`, and decide whether to hold what follows.
 
-        A garbage collection in the midst of this, whose hook appends, leaves its record to the
+        A garbage collection in the middle of this, whose hook appends, leaves its record to the
         next. Python runs no handler of a signal between a lock's taking and the block behind it,
         nor between a plain line and its `try`, so an interrupt of the job's leaves nothing taken.
         """

@@ -1,4 +1,4 @@
-"""A run that lies on a network's disk is recorded on a local one, and brought home at its end.
+"""A run on network storage is recorded on a local one, and brought home at its end.
 
 Hooks write from within the training: where a server takes its time, or is gone, each record would
 hold the training up. The run's own folder says where the recording is meanwhile (`staged_in`), so
@@ -65,7 +65,7 @@ def bring_home(staged: Path, run_dir: Path, last: str) -> str | None:
 
 
 def bring_home_apart(staged: Path, run_dir: Path, last: str, ends: Iterable[int]) -> str | None:
-    """The same in a process of its own, called with signals held back.
+    """The same in its own process, called with signals held back.
 
     A server that does not answer must not keep the job's exit code: one of the signals `ends` gives
     up, and so does time. The process may be beyond killing then, and nobody waits for it.

@@ -1,6 +1,6 @@
 """Files as strangers may have left them, and as we leave ours. Standard library only.
 
-A run's folder, a cache or a pack may come from somebody else, or lie where others can write. So
+A run's folder, a cache or a pack may come from somebody else, or be where others can write. So
 below a folder no link is followed, nothing but a regular file is read (a FIFO would hang, a device
 never ends), and no more of it than was asked for. What we write appears whole or not at all, is
 readable by its owner alone, and is drafted under a name that nobody could have put there before.
@@ -98,7 +98,7 @@ def refuse_holes_in(descriptor: int, name: str) -> None:
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Whether it belongs to us; others may be able to write to it all the same."""
+    """Whether it belongs to us; others may be able to write to it anyway."""
     return status.st_uid == os.geteuid()
 
 
@@ -114,7 +114,7 @@ def is_own_file(descriptor: int) -> bool:
 
 
 def _count_written(descriptor: int) -> int:
-    """Bytes of a file that are not holes, as far as the file system tells; all if it does not."""
+    """Bytes of a file that are not holes, as far as the file system says; all if it does not."""
     written = at = 0
     try:
         for _ in range(_MOST_PIECES):
@@ -139,7 +139,7 @@ def is_below(folder: Folder, name: str) -> bool:
 
 
 def read_given(path: Folder, most_bytes: int = GIVEN_BYTES) -> bytes:
-    """The same for a file that the user named: where its links lead to is his own word."""
+    """The same for a file that the user named: where its links lead to is the user's own choice."""
     return read_below(*os.path.split(os.path.realpath(path)), most_bytes)
 
 
@@ -174,7 +174,7 @@ def make_folder(folder: Folder, *, is_new: bool = True) -> None:
 
 
 def open_own(path: Folder, flags: int) -> int:
-    """A descriptor to write to a file of our own, made for its owner alone; a link is refused."""
+    """A descriptor to write to our own file, made for its owner alone; a link is refused."""
     return os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, OWNER_FILE)
 
 

@@ -1,4 +1,4 @@
-"""A user's mistake is told in a sentence, without the depths that it was noticed in.
+"""A user's mistake becomes one sentence, without the call stack in which it was noticed.
 
 What we raise on purpose leaves with a short traceback. What a disk refuses becomes a RefusedError,
 and what a library says of damaged data an InputError, both with their cause attached.
@@ -22,7 +22,7 @@ def tell_plainly(function: Callable[_Given, _Answer]) -> Callable[_Given, _Answe
     """A public function whose errors are FuellineErrors."""
 
     @wraps(function)
-    def told(*args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
+    def guarded(*args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
         try:
             return function(*args, **kwargs)
         except FuellineError as error:
@@ -30,7 +30,7 @@ def tell_plainly(function: Callable[_Given, _Answer]) -> Callable[_Given, _Answe
         except OSError as error:
             where = error.filename or "A file"
             raise RefusedError(
-                f"{where} cannot be used ({error.strerror or error}). Nothing came of it. Check "
+                f"{where} cannot be used ({error.strerror or error}). Nothing was done. Check "
                 "the path and its permissions."
             ) from error
         except (TypeError, AttributeError):
@@ -43,4 +43,4 @@ def tell_plainly(function: Callable[_Given, _Answer]) -> Callable[_Given, _Answe
                 "bug in fuelline, and the error above shows where."
             ) from error
 
-    return told
+    return guarded

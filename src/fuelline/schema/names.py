@@ -1,6 +1,7 @@
 """Names that others chose: files, commands, processes. They are shown, never interpreted.
 
-A file name is any bytes; Python keeps what is no UTF-8 as lone surrogates, which cannot be encoded.
+A file name is any bytes; Python keeps what is not UTF-8 as lone surrogates, which cannot be
+encoded.
 """
 
 import re

@@ -59,7 +59,7 @@ _ONLY = {
 }
 """Last words that mean secrets only after one of these."""
 _AMBIGUOUS = frozenset({"key", "pass", "sig", "signature", "auth", "pw", "cookie", "cookies"})
-"""Names that by themselves mean much else in a text that is no command (`key=len`, `pass=2`)."""
+"""Names that by themselves mean much else in a text that is not a command (`key=len`, `pass=2`)."""
 _RUN_TOGETHER = re.compile(
     r"(?:passwo?r?d|passphrase|secret|apikey|(?<!de)token|credentials?"
     r"|(?:access|secret|private|auth|account|shared|signing|encrypt\w{0,20}|wandb|license|master|session"
@@ -144,7 +144,7 @@ _NAME = rf"[\w.\-\[\]$]{{0,200}}(?:{'|'.join(_STEMS)})[\w\-\]]{{0,60}}"
 """Bounded, as names are untrusted: no text takes longer than a multiple of its length."""
 _OPENING = r"b?(?P<quote>\\*[\"'])"
 _PEEK = re.compile(r"[^\"'\\]{0,500}")
-"""As much of a quoted value as tells what it is: its end is searched only where it is hidden."""
+"""As much of a quoted value as shows what it is: its end is searched only where it is hidden."""
 _QUERY = re.compile(
     r"(?P<before>[?&#;]|%3F|%26|%23)(?P<name>[\w.\-~]+?)(?P<sep>=|%3D)(?P<value>[^&\s\"'#;<>]+)",
     re.IGNORECASE,
@@ -352,7 +352,7 @@ _AFTER = {
 
 
 def _expect_after(word: str) -> str:
-    """What follows an option, or a header's name (`X-Api-Key:`) in a word of its own."""
+    """What follows an option, or a header's name (`X-Api-Key:`) in its own word."""
     name = word.rstrip(":")
     if not (word.startswith("-") or word.endswith(":")) or not _is_plain(name):
         return ""

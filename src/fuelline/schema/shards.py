@@ -1,7 +1,7 @@
 """The layout of a packed data set: what `pack` writes and the job reads. Standard library only.
 
 A folder with `index` and `shard-00000`, `shard-00001`, ... A shard is the content of many files,
-one after the other, nothing between them. A file of `LARGE_BYTES` or more has a shard of its own,
+one after the other, nothing between them. A file of `LARGE_BYTES` or more has its own shard,
 so that it can be opened where it is. The index:
 
     HEADER  magic, version, checksum, entries, slots, bytes of names, bytes of the root's path

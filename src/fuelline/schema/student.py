@@ -20,6 +20,6 @@ _TWO_SIDED: dict[int, tuple[float, float]] = {
 
 
 def find_t(degrees: float, level: Level = 95) -> float:
-    """For so many degrees of freedom; between two entries the lower one counts, which is wider."""
+    """For this many degrees of freedom; between two entries the lower, wider one counts."""
     known = [each for each in _TWO_SIDED if each <= degrees]
     return _TWO_SIDED[max(known, default=1)][level == 95]

@@ -150,11 +150,11 @@ def _notes(before: RunSamples, after: RunSamples, *, stepped: bool) -> list[str]
     notes = []
     if not stepped:
         notes.append(
-            "several steps are not known in both runs, so totals are compared; they differ also if "
-            "one run simply was longer"
+            "several steps are not known in both runs, so totals are compared; they also differ if "
+            "one run was simply longer"
         )
     elif min(len(before.steps), len(after.steps)) < 2:
-        notes.append("one run has a single step, so noise cannot be told from change")
+        notes.append("one run has a single step, so noise cannot be separated from change")
     if before.left_out or after.left_out:
         notes.append(
             f"left out: steps at the ends that were recorded in part ({before.left_out} before, "

@@ -32,7 +32,7 @@ class FedRates(Struct, frozen=True, kw_only=True):
 
 
 def measure_feed(accounts: Sequence[FeedAccount], *, emulated: bool) -> FedRates:
-    """Rates of processes that ran side by side add up; utilisation is their mean."""
+    """Rates of processes that ran in parallel add up; utilisation is their mean."""
     tables = [_table(account) for account in accounts]
     rates = [ratio(table["samples"], table["seconds"], "count/s", _ORIGIN) for table in tables]
     paces = [ratio(table["seconds"], table["one"], "s", _ORIGIN) for table in tables]

@@ -20,8 +20,9 @@ HOME_VARIABLE = "FUELLINE_HOME"
 def home_folder() -> Path:
     """`$FUELLINE_HOME`, or the user's data folder; RefusedError if others may have planted it.
 
-    What is above a folder that the user named for us is his own word; a home folder or a data
-    folder that happens to lie where everybody can write (`HOME=/tmp`) was named for no such thing.
+    What is above a folder that the user named for us is the user's own choice; a home folder or a
+    data folder that happens to be where everybody can write (`HOME=/tmp`) was named for no such
+    thing.
     """
     named = os.environ.get(HOME_VARIABLE)
     data = os.environ.get("XDG_DATA_HOME")
@@ -42,7 +43,7 @@ def home_folder() -> Path:
 def _check_store(folder: Path) -> Path:
     """Raise if it is there and another user's, or everybody can write to it.
 
-    A group may: `umask 002` makes folders so where each user has a group of his own. It may be a
+    A group may: `umask 002` makes folders so where each user has their own group. It may be a
     link, of ours, to a disk with more room. What the administrator made for us is as good as ours.
     """
     try:
@@ -62,7 +63,7 @@ def _trusted() -> tuple[int, int]:
 
 
 def _untrusted(folder: Path, reason: str) -> RefusedError:
-    return RefusedError(f"{folder} is no place to keep runs: {reason}. {_NO_STORE}")
+    return RefusedError(f"{folder} is not a safe place for runs: {reason}. {_NO_STORE}")
 
 
 def _make_fallback(folder: Path) -> Path:
@@ -81,39 +82,39 @@ def _make_fallback(folder: Path) -> Path:
 
 
 _NO_STORE = (
-    f"Others could plant runs there, so it is not used. Set {HOME_VARIABLE} to a folder of yours, "
+    f"Others could put runs there, so it is not used. Set {HOME_VARIABLE} to a folder of yours, "
     "or to a new one, which will be made."
 )
 
 
-def saved_chips(tell: Callable[[str], None]) -> list[Path]:
+def saved_chips(say: Callable[[str], None]) -> list[Path]:
     """Catalogue files of devices that `fuelline roofline --save` measured; others' are ignored.
 
-    `tell` hears which, and why.
+    `say` gets which, and why.
     """
     try:
         folder = home_folder() / "chips"
         names = [name for name in list_below(folder) if name.endswith(".toml")]
     except RefusedError as error:
-        tell(f"{error} Devices that were measured are not known.")
+        say(f"{error} Devices that were measured are not known.")
         return []
     except OSError:
         return []
-    return [folder / name for name in names if _is_trusted(folder, name, tell)]
+    return [folder / name for name in names if _is_trusted(folder, name, say)]
 
 
-def _is_trusted(folder: Path, name: str, tell: Callable[[str], None]) -> bool:
+def _is_trusted(folder: Path, name: str, say: Callable[[str], None]) -> bool:
     try:
         descriptor = open_below(folder, name)
     except OSError as error:
-        tell(f"{folder / name} is ignored ({error.strerror}). {_IGNORED}")
+        say(f"{folder / name} is ignored ({error.strerror}). {_IGNORED}")
         return False
     try:
         is_ours = is_own_file(descriptor)
     finally:
         os.close(descriptor)
     if not is_ours:
-        tell(
+        say(
             f"{folder / name} is ignored: it is another user's, or others can write to it. "
             f"{_IGNORED} If it is yours, `chmod go-w {folder / name}`."
         )

@@ -106,7 +106,7 @@ def name_job(job: Sequence[str]) -> str:
 
 
 def _find_module(program: str, words: Sequence[str]) -> str | None:
-    """The module that a program is told to run, "" if none is; None if it is no such program."""
+    """The module that a program is asked to run, "" if none; None if it is no such program."""
     fitting = (each for programs, each in _TAKES_MODULE.items() if programs.fullmatch(program))
     options = next(fitting, None)
     if options is None:
@@ -160,7 +160,7 @@ def find_run(word: str | None) -> Path:
 def name_run(path: Path) -> str:
     """The shortest word by which `find_run`, called from here, finds this folder again.
 
-    The id of a run in the store, unless something of that name lies here; else a path, from here if
+    The id of a run in the store, unless something of that name is here; else a path, from here if
     it goes down only.
     """
     if _is_in_store(path) and not is_there(Path(path.name)):

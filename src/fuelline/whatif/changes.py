@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fuelline.whatif.model import Pipeline
 
 RESET_S = 5e-3
-"""Persistent workers at an epoch's turn: indices are sent anew, the first fetch starts; measured
+"""Persistent workers at an epoch's turn: indices are sent again, the first fetch starts; measured
 on the zoo's short epochs (healthy-short-epochs) beside the fetch itself."""
 PINNED_GAIN = 0.5
 """Copies from pinned memory take about half the time of pageable ones (M. Harris, "How to Optimize
@@ -87,14 +87,14 @@ def _on(fit: Fit, pipe: Pipeline, kind: StorageKind) -> Changed | Missing:
         storage_rivals=0.0,
         storage_most=_most_at_once(kind, calls, bytes_read, read_s + opening_s),
     )
-    words = [f"{kind.words}: {number(kind.request_seconds * 1e6)} us a request"]
+    words = [f"{kind.words}: {number(kind.request_seconds * 1e6)} us per request"]
     if moved.storage_s > pipe.storage_s:
         words.append("no read is served from memory, as recorded ones may have been")
     return Changed(moved, words)
 
 
 def _most_at_once(kind: StorageKind, calls: float, bytes_read: float, alone_s: float) -> float:
-    """How many fetches side by side fill this storage, by its bytes or by its requests."""
+    """How many fetches at once fill this storage, by its bytes or by its requests."""
     full_s = bytes_read / kind.bytes_per_s
     if kind.requests_at_once is not None:
         full_s = max(full_s, calls * kind.request_seconds / kind.requests_at_once)
@@ -128,7 +128,7 @@ def _loader(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | N
     if workers and not pipe.workers:
         # What next() did beside the fetch is the workers' then, too.
         changed = replace(changed, surplus_s=0.0)
-        assumptions.append("handing a batch over costs what it costs the tests' jobs")
+        assumptions.append("handing a batch over costs what it did in our test jobs")
     return Changed(changed, assumptions)
 
 
@@ -272,7 +272,7 @@ def _ranks(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | No
         return None
     if fit.facts.sync.ranks > 1:
         return Missing(reason=f"the recording has {fit.facts.sync.ranks} ranks already")
-    words = ["each rank has a device of its own", "exchange between the ranks costs nothing"]
+    words = ["each rank has its own device", "exchange between the ranks costs nothing"]
     return Changed(replace(pipe, ranks=question.ranks), words)
 
 

@@ -1,7 +1,7 @@
 """How much faster another chip of the catalogue is than the one in the recording.
 
 A job that is limited by math gains with the peak rate, one that is limited by memory with the
-bandwidth. A recording from the host does not tell which, so the answer lies between the two ratios.
+bandwidth. A recording from the host does not show which, so the answer lies between the two ratios.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Ratio:
 
 
 def compare_chips(name: str, devices: Sequence[DeviceFacts]) -> Ratio | Missing:
-    """The named chip against the recorded one, or why that cannot be told."""
+    """The named chip against the recorded one, or why that is not known."""
     recorded = {device.name for device in devices if "." not in device.device}
     if len(recorded) != 1:
         seen = f"has {len(recorded)} kinds of them" if recorded else "shows no whole accelerator"

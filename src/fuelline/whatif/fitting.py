@@ -1,6 +1,6 @@
 """Facts of one recording in, the Pipeline that explains them out; Missing where the evidence ends.
 
-Three numbers are not measured but solved for, so that the model gives back what was recorded: the
+Three numbers are not measured but solved for, so that the model reproduces what was recorded: the
 rivals for the cores (from the run-queue delay of fetches), how much of a pause the device hides,
 and the small remainder of time that nothing explains (`slack`, `surplus_s`).
 """
@@ -33,7 +33,7 @@ _AT_LIMIT = 0.8
 """As in IN102: token buckets pulse."""
 _BUSY = 0.9
 _IDLE = 0.1
-"""Of the host's cores: with so many idle, a thread that wants to run soon does."""
+"""Of the host's cores: with this many idle, a thread that wants to run soon does."""
 _CROWDED = 1.05
 """Time with the run queue over time without: below it is the scheduler's own doing."""
 _QUEUED = 2.0
@@ -197,9 +197,9 @@ def _elasticity(facts: Facts) -> float | None:
 def _with_rivals(pipe: Pipeline, facts: Facts) -> Pipeline:
     """As many rivals as make fetches wait for a core as long as they did.
 
-    Who arrives finds the other busy workers on average (Little's law), the trainers and the rivals,
-    and gets an equal share. While the host has idle cores nobody is kept from running for long:
-    then the rivals are what other processes were seen to use.
+    A new arrival finds the other busy workers on average (Little's law), the trainers and the
+    rivals, and gets an equal share. While the host has idle cores nobody is kept from running for
+    long: then the rivals are what other processes were seen to use.
     """
     demands, cores = facts.demands, facts.cores
     queued = value_of(demands.fetch_queued_seconds) or 0.0
@@ -241,13 +241,13 @@ def _with_pauses(pipe: Pipeline, batch_s: float) -> Pipeline:
 
 
 def _anchor(pipe: Pipeline, batch_s: float) -> Pipeline | Missing:
-    """Let the model give back the recorded time, by the one of loader and trainer that limits."""
+    """Make the model reproduce the recorded time, by the one of loader and trainer that limits."""
     flow = run(pipe)
     missing_s = batch_s - flow.batch_s
     if abs(math.log(batch_s / flow.batch_s)) > math.log(_MOST_SLACK):
         return Missing(
             reason=f"the model does not explain the recording: it gives {flow.batch_s * 1e3:.1f} "
-            f"ms a batch, and {batch_s * 1e3:.1f} ms were measured"
+            f"ms per batch, but {batch_s * 1e3:.1f} ms were measured"
         )
     if pipe.workers and flow.input_s > consume(pipe):
         return _solve_slack(pipe, batch_s)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from fuelline.whatif.fitting import Fit
 
 RUN_ERROR = 0.07
-"""The same job differs by so much from run to run: 14 settings that should change nothing gave 0.87
-to 1.27 times the speed on two shared cores, a standard deviation of 9 %, of which the measurement
-of each is a part (bench/RESULTS.md, predicted against achieved gain)."""
+"""The same job differs by this much from run to run: 14 settings that should change nothing gave
+0.87 to 1.27 times the speed on two shared cores, a standard deviation of 9 %, of which the
+measurement of each is a part (bench/RESULTS.md, predicted against achieved gain)."""
 CORE_ERROR = 0.08
 """Relative slowdown when all cores are busy that were idle: two workers on two cores give 1.89
 times one (2,000 JPEGs, Pillow)."""
@@ -176,7 +176,7 @@ def _with_elasticity(fit: Fit, elasticity: float) -> Fit:
 
 
 def _prepared(pipe: Pipeline) -> float:
-    """How much the time of a batch hangs on the workers' cores, 0 to 1."""
+    """How much the time of a batch depends on the workers' cores, 0 to 1."""
     flow = run(pipe)
     return min(1.0, flow.input_s / flow.batch_s) if pipe.workers else 0.5
 

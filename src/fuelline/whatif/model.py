@@ -29,7 +29,7 @@ Limit = Literal["device", "host", "workers", "cores", "storage", "pauses"]
 
 ROUNDS = 4
 """The trainer's own share of the cores follows from the rate and the other way round; it settles to
-a per mille in so many rounds."""
+a per mille in this many rounds."""
 _SETTLED = 0.02
 _AS_GOOD = 0.9
 """Of the best gain: as good as the best."""
@@ -84,7 +84,7 @@ class Pipeline:
     surplus_s: float = 0.0
     """What the trainer takes beyond the model, where it is the limit."""
     storage_most: float = math.inf
-    """Requests that the storage serves at once at most, where its kind tells: more of them wait.
+    """Most requests that the storage serves at once, where its kind says so: more of them wait.
     Bytes count as requests that last as long as the bytes take."""
 
     @property
@@ -237,7 +237,7 @@ def find_limit(pipe: Pipeline) -> Limit:
     """The resource that would help most if there were twice as much of it.
 
     Where two are about as good, the one further down the line is named: twice as many workers hide
-    a slow storage, they do not mend it.
+    a slow storage, they do not fix it.
     """
     now_s = run(pipe).batch_s
     gains = {name: now_s / run(twice).batch_s for name, twice in _doubled(pipe).items()}
@@ -260,7 +260,7 @@ def _doubled(pipe: Pipeline) -> dict[Limit, Pipeline]:
 BATCHES = 400
 _SETTLED_BATCHES = 80
 _FAR = 0.3
-"""A loader that could deliver more than three times as fast is never waited for in earnest."""
+"""A loader that could deliver more than three times as fast hardly ever makes anyone wait."""
 _DISORDER = 4
 """Seed of the fixed disorder."""
 
@@ -268,7 +268,7 @@ _DISORDER = 4
 def deliver(
     round_s: float, consumer_s: float, workers: int, prefetch: int, *, spread: float
 ) -> float:
-    """Mean time from batch to batch, where a worker's round and the trainer's take so long."""
+    """Mean time from batch to batch, where a worker's round and the trainer's take this long."""
     if workers * prefetch <= 0:
         return consumer_s
     room = workers * prefetch
@@ -286,7 +286,7 @@ def deliver(
         free = taken[number] + consumer_s
     drawn = sum(fetches[_SETTLED_BATCHES:]) / (BATCHES - _SETTLED_BATCHES)
     mean_s = (taken[-1] - taken[_SETTLED_BATCHES - 1]) / (BATCHES - _SETTLED_BATCHES)
-    # Draws after the start have a mean of their own; where they decide, it is taken out.
+    # Draws after the start have their own mean; where they decide, it is taken out.
     # With hundreds of workers the batches end before the first round does: the law holds anyway.
     return max(mean_s / drawn if mean_s > 1.01 * consumer_s else mean_s, round_s / workers)
 

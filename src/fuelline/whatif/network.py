@@ -30,7 +30,7 @@ class Station:
     demand_s: float
     """What one round asks of it, if nobody else is there."""
     speed: Callable[[float], float]
-    """Work per second with so many customers at it, where one alone does 1."""
+    """Work per second with this many customers at it, where one alone does 1."""
 
 
 def throughput(customers: int, delay_s: float, stations: Sequence[Station]) -> float:
@@ -75,7 +75,7 @@ def _balance(
 
 
 def _present(work_per_s: float, station: Station, customers: int) -> float:
-    """How many customers a station needs to do so much; it works faster the more there are."""
+    """How many customers a station needs to do this much; it works faster the more there are."""
     low, high = 0.0, float(customers)
     for _ in range(_HALVINGS):
         count = (low + high) / 2

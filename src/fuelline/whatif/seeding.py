@@ -44,7 +44,7 @@ def _ladder(cores: int) -> list[int]:
 
 
 def _workers(count: int, now: int | None) -> tuple[Setting, ...]:
-    """Nothing to set if there are so many already."""
+    """Nothing to set if there are this many already."""
     return () if count == now else (Setting(knob="num_workers", value=count),)
 
 

@@ -64,7 +64,7 @@ def _input_words(question: WhatIf) -> list[str]:
         known = _STORAGES.get(question.storage) if probed is None else probed.words
         words.append(known or f"storage {question.storage[:-1]} times as fast")
     if question.transform_factor is not None:
-        words.append(f"preparing {_factor(question.transform_factor)} times as fast")
+        words.append(f"preparing samples {_factor(question.transform_factor)} times as fast")
     if question.handoff_factor is not None:
         words.append(f"hand-off {_factor(question.handoff_factor)} times as fast")
     return words

@@ -62,7 +62,7 @@ def recorded(store: Path) -> Path:
         (["import", "x" * 300], 4, "File name too long"),
         (["run", "--price", "cheap", "train.py"], 2, "cheap"),
         (["run", "--fix", "--allow", "all", "train.py"], 2, "all"),
-        (["run", "--allow", "random", sys.executable], 2, "there is no --fix"),
+        (["run", "--allow", "random", sys.executable], 2, "--fix was not given"),
         (["run", "--price", "-1", "train.py"], 2, "price"),
         (["run", "--price", "nan", "train.py"], 2, "nan"),
         (["diagnose", "--price", "inf"], 2, "inf"),
@@ -359,7 +359,7 @@ def test_fix_reaches_the_job_by_its_environment_and_says_when_it_had_nothing_to_
     main(["run", "--quiet", "--fix", "--allow", "order", sys.executable])
     assert seen[0] == {}
     assert dict(seen[1])["FUELLINE_FIX"] == "safe,order"  # type: ignore[call-overload]
-    assert capsys.readouterr().err.count("nothing to do: no DataLoader") == 1
+    assert capsys.readouterr().err.count("nothing to do: the job iterated no") == 1
 
 
 @pytest.mark.usefixtures("store")

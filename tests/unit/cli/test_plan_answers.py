@@ -54,7 +54,7 @@ def test_the_terms_that_are_shown_add_up_by_eye(capsys: Capture, words: tuple[st
 def test_the_time_that_is_explained_is_the_time_that_is_stated(capsys: Capture) -> None:
     words = ("serve", "llama-3.1-70b", "--chip", "groq", "--precision", "int8")
     _, out, _ = run(capsys, *words, "--explain")
-    token = re.search(r"a token: ([\d.]+) \(", out)
+    token = re.search(r"per token: ([\d.]+) \(", out)
     assert token is not None
     assert explained(out)[0][1] * 1e3 == pytest.approx(float(token[1]), rel=0.01)
 

@@ -110,7 +110,7 @@ def test_the_report_fits_a_terminal_and_the_plot_is_written(
         (("MODEL:number",), 3, "gave a int, which cannot be called"),
         (("MODEL:build",), 2, "says nothing of its inputs"),
         (("MODEL:build", "--input", "3x9"), 3, "does not take 3x9: RuntimeError"),
-        (("MODEL:build", "--input", "3xx"), 2, "is no shape"),
+        (("MODEL:build", "--input", "3xx"), 2, "is not a shape"),
         (("MODEL:build", "--input", "0x8"), 2, "has 0 elements"),
         (("MODEL:build", "--input", "3x8:int7"), 2, "no dtype 'int7'"),
         (("MODEL:build", "--input", "3x8", "--plot", "x.gif"), 2, "must end in .svg or .png"),

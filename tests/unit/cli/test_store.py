@@ -153,8 +153,8 @@ def test_a_store_that_others_may_have_planted_is_refused_and_the_job_runs(
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "ran\n")
-    assert "is no place to keep runs" in done.stderr
-    assert "The job runs all the same" in done.stderr
+    assert "is not a safe place for runs" in done.stderr
+    assert "The job runs anyway" in done.stderr
     assert not list(tmp_path.rglob("run.json"))
 
 

@@ -66,7 +66,7 @@ def test_a_healthy_job_says_what_it_does_with_its_time() -> None:
     assert verdict.share_of_wall == pytest.approx(0.95)
     assert "95 %" in verdict.sentence
     assert "2.0 % to waiting" in verdict.sentence
-    assert "input does not hold it up" in verdict.sentence
+    assert "input does not hold training up" in verdict.sentence
 
 
 def test_few_steps_carry_no_verdict_but_keep_their_findings() -> None:
@@ -146,7 +146,7 @@ def test_more_workers_gain_no_more_than_their_number_grows(
 def test_more_workers_are_never_called_safe_and_name_their_risk(base: str) -> None:
     remedy = diagnosis_of(base).findings[0].remedies[0]
     assert remedy.applicability == "unsafe"
-    assert "augmentation draws other numbers" in remedy.risk
+    assert "augmentation will draw different numbers" in remedy.risk
 
 
 @pytest.mark.parametrize("base", ["reading", "preparing"])
@@ -156,7 +156,7 @@ def test_more_workers_may_repeat_the_samples_of_an_iterable_dataset(base: str) -
     count = int(re.search(r"num_workers=(\d+)", remedy.setting)[1])
     assert remedy.applicability == "unsafe"
     assert "get_worker_info()" in remedy.risk
-    assert f"each comes {count} times" in remedy.risk
+    assert f"each one comes {count} times" in remedy.risk
 
 
 def test_workers_that_live_on_are_never_called_safe_and_name_their_risk() -> None:

@@ -76,7 +76,7 @@ def test_resident_kernels_that_do_nothing_visible_are_no_work(tmp_path: Path) ->
 
 def test_utilisation_alone_proves_nothing(tmp_path: Path) -> None:
     sentence = said(tmp_path, scrape(util=91))
-    assert "Nothing exported tells whether the chip was full" in sentence
+    assert "No exported counter shows whether it filled the chip" in sentence
 
 
 def test_the_most_misleading_device_speaks(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no column model"):
         read_rows(tmp_path / "t.csv")
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x01")
-    with pytest.raises(InputError, match="no CSV table"):
+    with pytest.raises(InputError, match="not a CSV table"):
         read_rows(tmp_path / "binary.csv")
     with pytest.raises(InputError, match="cannot read"):
         read_rows(tmp_path / "absent.csv")

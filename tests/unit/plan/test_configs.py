@@ -224,7 +224,7 @@ def test_no_config_makes_it_fall_over(tmp_path: Path, changes: dict[str, Any]) -
 
 def test_files_that_are_no_config_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{not json")
-    with pytest.raises(InputError, match="no JSON"):
+    with pytest.raises(InputError, match="is not JSON"):
         load_model(str(tmp_path))
     (tmp_path / "config.json").write_text("[1, 2]")
     with pytest.raises(InputError, match="not a configuration"):

@@ -68,9 +68,9 @@ def test_a_note_is_redacted_also_where_our_package_cannot_be_loaded(
 
 
 def test_what_fix_did_is_private_and_redacted_and_makes_no_run_again(tmp_path: Path) -> None:
-    FixJournal(str(tmp_path / "gone" / "fix")).tell("left", why="x")
+    FixJournal(str(tmp_path / "gone" / "fix")).write("left", why="x")
     assert not (tmp_path / "gone").exists()
-    FixJournal(str(tmp_path / "fix")).tell("left", why=f"failed at {TOKEN}", loader=3)
+    FixJournal(str(tmp_path / "fix")).write("left", why=f"failed at {TOKEN}", loader=3)
     (line,) = (tmp_path / "fix" / f"{os.getpid()}.jsonl").read_text().splitlines()
     assert json.loads(line)["why"] == "failed at ***"
     paths = (tmp_path / "fix", tmp_path / "fix" / f"{os.getpid()}.jsonl")

@@ -145,7 +145,7 @@ def test_why_a_folder_cannot_be_written_is_told_before_the_job(tmp_path: Path) -
     outcome = launch.launch(
         [sys.executable, "-c", job],
         tmp_path / "file" / "run",
-        tell=lambda problem: told.append(f"{problem} {mark.exists()}"),
+        say=lambda problem: told.append(f"{problem} {mark.exists()}"),
     )
     assert told == [f"{outcome.problem} False"]
     assert mark.exists()

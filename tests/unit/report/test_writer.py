@@ -56,7 +56,7 @@ def test_remedies_are_numbered_and_say_how_safe_they_are() -> None:
 
 def test_money_is_an_hourly_loss_at_the_stated_price() -> None:
     loss = statements(write_document(starved()))[-2]
-    assert loss.startswith("At 2.5 USD an hour this costs 1.53 USD an hour")
+    assert loss.startswith("At 2.5 USD per hour this costs 1.53 USD per hour")
     assert "USD" not in " ".join(statements(write_document(make_diagnoses()["healthy"])))
 
 

@@ -146,7 +146,7 @@ def test_ranges_double_and_short_ones_are_walked_evenly() -> None:
     assert parse_values("4k", "--in", 1, 1e6) == (4000,)
     assert parse_values("16,000", "--in", 1, 1e6) == (16000,)
     assert parse_values("96, 128", "--batch", 1, 1e6) == (96, 128)
-    with pytest.raises(UsageError, match="96128, or as '96, 128'"):
+    with pytest.raises(UsageError, match="96128, or '96, 128'"):
         parse_values("96,128", "--batch", 1, 1e6)
     assert parse_values("10..13", "--x", 1, 100) == (10, 11, 12, 13)
     assert parse_values("1,024", "--in", 1, 1e6) == (1024,)

@@ -24,8 +24,8 @@ examples:
   fuelline run --packed /fast/train.pack train.py --data data/train
   fuelline pack data/train -o /fast/train.pack --check
 
-The source is only read. A pack that was cut short goes on where it stopped
-when the same command is run again.
+The source is only read. If packing is interrupted, run the same command again:
+it goes on where it stopped.
 """
 
 
@@ -33,8 +33,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "pack",
-        help="many small files into shards, read by the unmodified data set",
-        description="Pack a folder of many files into shards that read quickly.",
+        help="pack many small files into shards that the unmodified data set reads",
+        description="Pack a folder of many files into shards that can be read fast.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -45,7 +45,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         type=Path,
         required=True,
         metavar="DIR",
-        help="folder for the pack; made if it does not exist (default: none, needed)",
+        help="folder for the pack; created if it does not exist (no default)",
     )
     parser.add_argument(
         "--check",
@@ -64,7 +64,7 @@ def act(options: argparse.Namespace) -> int:
         raise InputError(f"{source} is not a folder. Nothing was packed. Name the data's folder.")
     if target.resolve().is_relative_to(source.resolve()):
         raise UsageError(
-            f"{target} lies inside of {source}, which is never written to. Nothing was packed. "
+            f"{target} is inside {source}, which is never written to. Nothing was packed. "
             "Name a folder elsewhere with -o."
         )
     with _Progress() as progress:
@@ -109,12 +109,12 @@ class _Progress:
         self._bar.start()
         task = self._bar.add_task("packing", total=None)
 
-        def tell(done: int, of: int) -> None:
+        def report(done: int, of: int) -> None:
             if done % 64 == 0 or done == of:
                 word = "checking" if self._is_second(done, of) else "packing"
                 self._bar.update(task, completed=done, total=of, description=word)
 
-        return tell
+        return report
 
     _was_done = False
 

@@ -42,13 +42,13 @@ class Turns:
 class Report:
     """What the trial wrote."""
 
-    told: dict[str, Any]
+    account: dict[str, Any]
     seconds: float
 
     @property
     def site(self) -> str:
         """`file:line` of the call that made the loader."""
-        return str(self.told["site"])
+        return str(self.account["site"])
 
     def place(self) -> tuple[Path | None, int]:
         """The same, taken apart; None for code that is no file."""
@@ -62,13 +62,13 @@ class Report:
 
     def settings(self) -> list[Setting]:
         """The loader's own."""
-        own = self.told["settings"]
+        own = self.account["settings"]
         known = [(knob, own[knob]) for knob in _KNOBS if own.get(knob) is not None]
         return [Setting(knob=knob, value=value) for knob, value in known]  # type: ignore[arg-type]
 
     def measured(self, count: int) -> list[MeasuredSetting]:
         """One a setting, in the order that they were asked in."""
-        rows = self.told["turns"]
+        rows = self.account["turns"]
         return [
             _measured([row for row in rows if row["turn"] == number]) for number in range(count)
         ]
@@ -132,19 +132,19 @@ def _read(result: Path, returncode: int) -> Report:
             f"The script ended ({ending}) before a DataLoader was iterated for training long "
             "enough to measure. Nothing was changed. `fuelline run` shows what it does."
         )
-    told = json.loads(result.read_bytes())
-    if returncode and not any(row["rates"] for row in told["turns"]):
+    account = json.loads(result.read_bytes())
+    if returncode and not any(row["rates"] for row in account["turns"]):
         raise InputError(
             f"The script failed by itself (exit code {returncode}) at its first batches; its own "
             "words are above. Nothing was changed. Run it without fuelline first."
         )
-    if told["problem"]:
+    if account["problem"]:
         raise InputError(
-            f"This job cannot be tuned: {told['problem']}. Nothing was changed. `fuelline run "
+            f"This job cannot be tuned: {account['problem']}. Nothing was changed. `fuelline run "
             "--fix` adapts the loader of each rank while it trains; or record it with `fuelline "
             "run` and ask `fuelline whatif --workers 4`."
         )
-    return Report(told, float(told["seconds"]))
+    return Report(account, float(account["seconds"]))
 
 
 def _plan(result: Path, turns: Turns) -> Path:

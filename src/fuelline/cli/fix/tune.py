@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 examples:
-  fuelline tune train.py --data /data    try, and print the patch
-  fuelline tune --apply train.py         and write it; `fuelline undo` undoes it
+  fuelline tune train.py --data /data    try settings and print a patch
+  fuelline tune --apply train.py         and apply it; `fuelline undo` reverts
 
-The script runs twice for less than a minute of training: once as it is,
+The script runs twice, for less than a minute of training: once unchanged and
 recorded, for the pipeline model; once with the settings that the model finds
-promising, in turns inside its own loop. It is ended by SystemExit, so what it
-writes until then is written. Nothing of the script changes without --apply; if
-that cannot write the patch, the exit code is 3.
+promising, in turns inside its own loop. It is ended by SystemExit, so anything
+it writes before that stays. The script is not changed without --apply; if the
+patch cannot be written then, the exit code is 3.
 """
 
 
@@ -47,17 +47,21 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "tune",
-        help="find the loader settings that feed the device with the least; prints the patch",
-        description="Try loader settings on the job itself, seeded by the pipeline model.",
+        help="find the smallest loader settings that keep the device busy; prints a patch",
+        description="Try loader settings on the job itself, starting from the pipeline model.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fuelline tune [options] SCRIPT.py | -m MODULE ...",
     )
     parser.add_argument(
-        "--seconds", type=_seconds, default=3.0, metavar="S", help="length of a turn (default: 3)"
+        "--seconds",
+        type=_seconds,
+        default=3.0,
+        metavar="S",
+        help="seconds of training per trial (default: 3)",
     )
     parser.add_argument(
-        "--rounds", type=_rounds, default=2, metavar="N", help="turns of each setting (default: 2)"
+        "--rounds", type=_rounds, default=2, metavar="N", help="trials of each setting (default: 2)"
     )
     parser.add_argument("--apply", action="store_true", help="write the patch (default: print it)")
     parser.add_argument("--json", action="store_true", help="print JSON (default: sentences)")
@@ -118,7 +122,7 @@ class _TuneSession:
         baseline = record_baseline(self._command, self._folder)
         self._trial_s += baseline.seconds
         cores = float(len(os.sched_getaffinity(0)))
-        seeds = [Seed(*told) for told in pipeline.seed_run(baseline.run_dir, cores)]
+        seeds = [Seed(*seed) for seed in pipeline.seed_run(baseline.run_dir, cores)]
         turns = self._options.rounds * (len(seeds) + 1)
         say(f"Trying {len(seeds)} settings against it, {turns} turns in all ...")
         trials = tune(seeds, self._measure)
@@ -182,8 +186,8 @@ def _apply(tuning: Tuning, patch: Patch | NoPatch) -> None:
             say(f"Nothing was written: {patch.reason}.")
             return
         raise InputError(
-            f"Nothing was written: {patch.reason}, which only you can change. The trials hold all "
-            f"the same: write {tuning.paste} there by hand, and `fuelline run` shows what it gains."
+            f"Nothing was written: {patch.reason}, which only you can change. The trials still "
+            f"hold: write {tuning.paste} there by hand, and `fuelline run` shows what it gains."
         )
     script = Path(patch.path)
     made_ns = time.time_ns()

@@ -1,4 +1,4 @@
-"""`fuelline plan`: what limits a model on a chip before money is spent; one file a subcommand."""
+"""`fuelline plan`: what limits a model on a chip before money is spent; a file per subcommand."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 _COMMANDS = (serve, train, chips, shape, check)
 _DESCRIPTION = (
     "Say what limits a model on a chip, what it will reach, what it costs, and what to buy or "
-    "change. "
-    "Every answer is an interval with its limit."
+    "change. Every answer is an interval with its limit."
 )
 
 
@@ -21,7 +20,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "plan",
-        help="what hardware, batch and parallelism a language model needs",
+        help="work out which hardware, batch and parallelism a language model needs",
         description=_DESCRIPTION,
         epilog="CONFIG is a Hugging Face config.json (file or folder) or a public name.",
     )

@@ -19,11 +19,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "check",
-        help="how accurate is it on measured rows?",
+        help="check how accurate the planner is on measured rows",
         description=(
             "Predict every row of a table of measurements and compare: error by kind, coverage of "
-            "the 80 % intervals, the worst ten rows and why, and the rows that have no answer, "
-            "with the reason."
+            "the 80 % intervals, the ten worst rows and why, and the rows that could not be "
+            "answered, with the reason."
         ),
         epilog="The columns are described in docs/plan.md. Exit code 3 if no row was answered.",
     )

@@ -16,8 +16,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "chips",
-        help="all chips side by side: floor, throughput, cost, energy",
-        description="Put every chip of the catalogue side by side for one model.",
+        help="compare all chips: floor, throughput, cost, energy",
+        description="Compare every chip in the catalogue for one model.",
     )
     shared.add_model(parser)
     parser.add_argument("--chip", help="only these, such as h100,mi300x (default: all)")
@@ -26,19 +26,20 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         dest="purpose",
         choices=("serve", "train"),
         default="serve",
-        help="(default: serve)",
+        help="what the chips are for (default: serve)",
     )
     shared.add_numbers(
         parser,
-        ("in", "prompt tokens of a request (default: 1024)"),
-        ("out", "output tokens of a request (default: 256)"),
-        ("chips", "chips of a training job (default: 256)"),
-        ("seq", "tokens of a training sequence (default: 4096)"),
+        ("in", "prompt tokens per request (default: 1024)"),
+        ("out", "output tokens per request (default: 256)"),
+        ("chips", "number of chips in a training job (default: 256)"),
+        ("seq", "tokens per training sequence (default: 4096)"),
     )
     parser.add_argument(
         "--engine",
         default=shared.DEFAULT_ENGINE,
-        help=f"software whose overhead counts, or none (default: {shared.DEFAULT_ENGINE})",
+        help=f"serving software whose overhead is added, or none (default: "
+        f"{shared.DEFAULT_ENGINE})",
     )
     parser.set_defaults(act=act, reads=shared.list_given, if_any=True)
 

@@ -45,7 +45,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="measure this device, and place a model's operators under its roof",
         description=_DESCRIPTION,
         formatter_class=RawDescriptionHelpFormatter,
-        epilog="docs/roofline.md tells how each ceiling is measured.",
+        epilog="docs/roofline.md explains how each ceiling is measured.",
     )
     parser.add_argument(
         "target",
@@ -58,7 +58,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         action="append",
         default=[],
         metavar="SHAPE",
-        help="[name=]1x3x224x224[:dtype], once an input (default: what the builder returns)",
+        help="[name=]1x3x224x224[:dtype], once per input (default: what the builder returns)",
     )
     parser.add_argument(
         "--precision",
@@ -69,7 +69,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("--rounds", metavar="N", help="rounds of measuring, 3 to 200 (default: 9)")
     parser.add_argument("--on", metavar="NAME", help="a saved roofline (default: measured now)")
     parser.add_argument(
-        "--save", metavar="NAME", help="keep it as a chip for `fuelline plan --chip` (default: no)"
+        "--save", metavar="NAME", help="save it as a chip for `fuelline plan --chip` (default: no)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
     add_plot(parser)
@@ -101,7 +101,7 @@ def _check(options: argparse.Namespace, shapes: list[InputShape]) -> None:
         raise UsageError(f"--save {options.save} is no name: letters, digits, dots and dashes.")
     if options.save and options.on:
         raise UsageError(
-            "--on takes a saved roofline and --save keeps a new one: give one of them."
+            "--on takes a saved roofline and --save keeps a new one: give only one of them."
         )
     if options.save:
         _check_saving(options.save)
@@ -135,8 +135,8 @@ def _load_torch(options: argparse.Namespace) -> None:
         import fuelline.plan.roofline.torch_device as adapter  # noqa: PLC0415 - only here
     except ImportError as error:
         raise RefusedError(
-            f"PyTorch cannot be loaded here ({error}). Nothing was measured. `pip install torch`, "
-            "then again."
+            f"PyTorch cannot be loaded here ({error}). Nothing was measured. Run `pip install "
+            "torch` and try again."
         ) from error
     options.device = options.device or adapter.default_device()
     adapter.check_device(options.device)

@@ -19,36 +19,40 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "serve",
         help="serve a model: latency, throughput, chips, cost",
         description=(
-            "Find what serves a model within limits at least cost, over chips, parallelism and "
-            "batch, and "
-            "say what limits it. A range such as --batch 1..256 gives a table and a plot."
+            "Find the cheapest way to serve a model within limits, searching over chips, "
+            "parallelism and batch, and say what limits it. A range such as --batch 1..256 gives "
+            "a table and a plot."
         ),
     )
     shared.add_model(parser)
-    parser.add_argument("--chip", help="chips to look at, such as h100,h200 (default: all)")
+    parser.add_argument("--chip", help="chips to consider, such as h100,h200 (default: all)")
     shared.add_numbers(
         parser,
-        ("in", "prompt tokens of a request (default: 1024)"),
-        ("out", "output tokens of a request (default: 256)"),
-        ("rate", "requests per second in all (default: as many as one replica serves)"),
-        ("batch", "sequences at once in a replica (default: the most within the limits)"),
+        ("in", "prompt tokens per request (default: 1024)"),
+        ("out", "output tokens per request (default: 256)"),
+        ("rate", "requests per second in total (default: what one replica can serve)"),
+        ("batch", "sequences at once per replica (default: the most that keeps the limits)"),
         ("tp", "tensor-parallel degree (default: searched)"),
         ("pp", "pipeline stages (default: searched)"),
         ("ep", "expert-parallel degree (default: searched)"),
         ("cp", "chips that share a sequence's context (default: 1)"),
-        ("chips", "chips at most, in all (default: no limit)"),
+        ("chips", "most chips in total (default: no limit)"),
         ("measured", "your tokens per second and user, to compare with the floor (default: none)"),
         ("price", "US$ per chip and hour (default: the catalogue's)"),
     )
     _add_stream(parser)
     parser.add_argument("--slo", help="limits such as ttft=500ms,tpot=40ms (default: none)")
     parser.add_argument(
-        "--kv", metavar="BITS", help="bits of a cached value, 8 or 16 (default: 16)", default="16"
+        "--kv",
+        metavar="BITS",
+        help="bits per value in the KV cache, 8 or 16 (default: 16)",
+        default="16",
     )
     parser.add_argument(
         "--engine",
         default=shared.DEFAULT_ENGINE,
-        help=f"software whose overhead counts, or none (default: {shared.DEFAULT_ENGINE})",
+        help=f"serving software whose overhead is added, or none (default: "
+        f"{shared.DEFAULT_ENGINE})",
     )
     parser.add_argument(
         "--headroom",
@@ -57,9 +61,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="capacity kept for peaks and failures, 0 to 90 (default: 20)",
     )
     parser.add_argument(
-        "--offload", action="store_true", help="weights may lie in host memory (default: off)"
+        "--offload", action="store_true", help="allow weights in host memory (default: off)"
     )
-    parser.add_argument("--explain", action="store_true", help="show the terms (default: off)")
+    parser.add_argument(
+        "--explain", action="store_true", help="show the terms behind the numbers (default: off)"
+    )
     add_plot(parser)
     parser.set_defaults(act=act, reads=shared.list_given, if_any=True)
 
@@ -70,22 +76,22 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
         "--arrivals",
         choices=("poisson", "bursty", "even"),
         default="poisson",
-        help="how requests of --rate come (default: poisson)",
+        help="how the requests of --rate arrive (default: poisson)",
     )
     parser.add_argument(
         "--vary",
         metavar="PERCENT",
-        help="how much lengths vary around --in and --out, 0 to 300 (default: 0, all alike)",
+        help="how much lengths vary around --in and --out, 0 to 300 (default: 0, all the same)",
     )
     parser.add_argument(
         "--trace",
         metavar="FILE",
-        help="requests with arrival_s,prompt,output as CSV or JSON lines (default: drawn)",
+        help="requests with arrival_s,prompt,output as CSV or JSON lines (default: random)",
     )
     parser.add_argument(
         "--attain",
         metavar="PERCENT",
-        help="per cent of requests that must keep --slo, 50 to 99.9 (default: 95)",
+        help="per cent of requests that must meet --slo, 50 to 99.9 (default: 95)",
     )
 
 

@@ -15,8 +15,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "shape",
-        help="dimensions that waste tiles or block sharding",
-        description="Find dimensions of a model that waste tiles of a chip or block sharding.",
+        help="find dimensions that waste tiles or prevent sharding",
+        description="Find dimensions of a model that waste a chip's tiles or prevent sharding.",
     )
     shared.add_model(parser)
     parser.add_argument("--chip", help="one chip, such as h100 (no default)")

@@ -1,4 +1,4 @@
-"""`fuelline plan train`: how long a run takes on so many chips, and what limits it."""
+"""`fuelline plan train`: how long a run takes on given chips, and what limits it."""
 
 from __future__ import annotations
 
@@ -19,31 +19,35 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "train",
         help="train a model: time, layout, MFU, memory, failures, input",
         description=(
-            "Say how long a training run takes, in which layout, what limits it, what it needs of "
-            "memory, network "
-            "and input, and what failures and jitter cost. A range gives a table and a plot."
+            "Say how long a training run takes and in which layout, what limits it, how much "
+            "memory, network and input it needs, and what failures and jitter cost. A range gives "
+            "a table and a plot."
         ),
     )
     shared.add_model(parser)
     parser.add_argument("--chip", help="such as h100, or several: h100,h200 (no default)")
     shared.add_numbers(
         parser,
-        ("chips", "chips of the job (default: 8)"),
-        ("tokens", "tokens to train on, such as 1T (default: 20 a parameter)"),
-        ("seq", "tokens of a sequence (default: 4096)"),
-        ("batch-tokens", "tokens of a step (default: 4M)"),
+        ("chips", "number of chips (default: 8)"),
+        ("tokens", "tokens to train on, such as 1T (default: 20 per parameter)"),
+        ("seq", "tokens per sequence (default: 4096)"),
+        ("batch-tokens", "tokens per step (default: 4M)"),
         ("tp", "tensor-parallel degree (default: searched)"),
         ("pp", "pipeline stages (default: searched)"),
         ("cp", "context-parallel degree (default: 1)"),
         ("ep", "expert-parallel degree (default: searched)"),
-        ("microbatch", "sequences of a micro-batch (default: searched)"),
+        ("microbatch", "sequences per micro-batch (default: searched)"),
         ("price", "US$ per chip and hour (default: the catalogue's)"),
     )
     parser.add_argument(
-        "--recompute", choices=("none", "selective", "full"), help="activations (default: searched)"
+        "--recompute",
+        choices=("none", "selective", "full"),
+        help="which activations to recompute (default: searched)",
     )
     _add_circumstances(parser)
-    parser.add_argument("--explain", action="store_true", help="show the terms (default: off)")
+    parser.add_argument(
+        "--explain", action="store_true", help="show the terms behind the numbers (default: off)"
+    )
     add_plot(parser)
     parser.set_defaults(act=act, reads=shared.list_given, if_any=True)
 
@@ -52,11 +56,11 @@ def _add_circumstances(parser: argparse.ArgumentParser) -> None:
     """What surrounds the steps."""
     for name, word, text in (
         ("zero", "STAGE", "ZeRO stage 0 to 3, 3 is FSDP (default: searched)"),
-        ("interleave", "N", "chunks of layers a stage (default: 4 with stages)"),
-        ("jitter", "PERCENT", "that a rank's steps vary by (default: as measured runs)"),
-        ("checkpoint", "TIME", "of one checkpoint, such as 30s (default: estimated)"),
-        ("mtbf", "TIME", "between failures of one chip (default: 50000h)"),
-        ("sample-bytes", "N", "bytes of a sample on storage (default: 4 a token)"),
+        ("interleave", "N", "chunks of layers per stage (default: 4 with stages)"),
+        ("jitter", "PERCENT", "how much a rank's steps vary (default: as in measured runs)"),
+        ("checkpoint", "TIME", "duration of one checkpoint, such as 30s (default: estimated)"),
+        ("mtbf", "TIME", "mean time between failures of one chip (default: 50000h)"),
+        ("sample-bytes", "N", "bytes per sample on storage (default: 4 per token)"),
         ("sites", "N", "sites that train together (default: 1)"),
         ("link", "N", "GB/s between sites (default: 1.25)"),
     ):

@@ -16,7 +16,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "demo",
-        help="a starved job, recorded and diagnosed, in a minute",
+        help="record and diagnose a starved job, in a minute",
         description="Record and diagnose a small starved job. Needs torch and numpy, no GPU.",
     )
     parser.set_defaults(act=act)
@@ -28,12 +28,11 @@ def act(_: argparse.Namespace) -> int:
         if importlib.util.find_spec(package) is None:
             raise RefusedError(
                 f"The demo trains with {package}, which this Python does not have. Nothing was "
-                f"run. "
-                f"`pip install {package}` brings it; `fuelline run` itself works without."
+                f"run. `pip install {package}` installs it; `fuelline run` works without it."
             )
     print(f"$ fuelline run {_JOB.name}      # {_JOB}\n", flush=True)
     parser = argparse.ArgumentParser()
     run.add_to(parser.add_subparsers())
     code = run.act(parser.parse_args(["run", str(_JOB)]))
-    print("\nYours next: fuelline run train.py")
+    print("\nNow your own: fuelline run train.py")
     return code

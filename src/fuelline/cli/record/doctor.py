@@ -17,14 +17,14 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "doctor",
-        help="what can be seen on this machine, and how to see more",
-        description="Say what can be seen on this machine, what cannot, and how to see more.",
+        help="check what can be measured on this machine, and how to see more",
+        description="Check what can be measured on this machine, what cannot, and how to see more.",
     )
     parser.set_defaults(act=act)
 
 
 def act(_: argparse.Namespace) -> int:
-    """Print one paragraph a capability."""
+    """Print one paragraph for each capability."""
     from fuelline.ingest.kineto.scan import find_capability  # noqa: PLC0415 - not needed by others
     from fuelline.record.capabilities import find_capabilities  # noqa: PLC0415
 
@@ -34,7 +34,7 @@ def act(_: argparse.Namespace) -> int:
         print(_wrap(mark, f"{capability.name}: {capability.detail}"))
         if not capability.ok:
             print(_wrap("      it gives:  ", capability.enables))
-            how = capability.how_to_enable or "nothing can be done here"
+            how = capability.how_to_enable or "not possible on this machine"
             print(_wrap("      to get it: ", how))
     print("\nNext: fuelline run train.py")
     return 0

@@ -27,10 +27,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "import",
-        help="a run made of profilers' traces: Kineto (.json, .gz, .zst) and others",
-        description="Make a run of what other profilers recorded: one file, several ranks' files, "
+        help="import traces of other profilers: Kineto (.json, .gz, .zst) and others",
+        description="Make a run from traces of other profilers: one file, several ranks' files, "
         "or a folder of them. The format is detected from the content, not the name.",
-        epilog="`fuelline diagnose RUN` then says what the devices waited for.",
+        epilog="`fuelline diagnose RUN` then shows what the devices waited for.",
     )
     parser.add_argument(
         "trace", nargs="+", type=Path, help="files or folders of one job (no default)"
@@ -41,12 +41,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--partial",
         action="store_true",
-        help="read what there is of files that were cut short (default: refuse them)",
+        help="read as much as there is of files that were cut short (default: refuse them)",
     )
     parser.add_argument(
         "--jobs",
         type=int,
-        help="processes, one a file at a time; each beyond two may take 200 MB more (default: two)",
+        help="processes, each reading one file at a time; each one beyond two may take 200 MB more "
+        "(default: two)",
     )
     parser.set_defaults(
         act=act,

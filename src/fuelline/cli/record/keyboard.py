@@ -1,4 +1,4 @@
-"""The terminal while we have it: keys one by one, a screen of our own, and all of it given back.
+"""The terminal while we have it: keys one by one, our own screen, and all of it given back.
 
 Whatever ends us, the terminal is as it was: signals that would kill us are noted and obeyed after
 it was given back; Ctrl-Z gives it back for as long as we are stopped. After SIGKILL or a crash the
@@ -119,7 +119,7 @@ class Keyboard:
             self.signal = number
 
     def _stop(self) -> None:
-        """Be stopped like any other program, and come back to a screen of our own."""
+        """Be stopped like any other program, and come back to our own screen."""
         self._give_back()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)

@@ -1,4 +1,4 @@
-"""The report at a job's end, in a process of its own: it may be killed, and the exit code stays.
+"""The report at a job's end, in its own process: it may be killed, and the exit code stays.
 
 The launcher starts it beside the job, so that it has loaded everything by the time the job ends; it
 then waits for a line on its standard input. Where memory runs out the kernel ends it first, before
@@ -120,7 +120,7 @@ class Reporter:
             try:
                 os.write(child.stdin.fileno(), b"report\n")
             except OSError:
-                pass  # it is gone, as its exit code tells
+                pass  # it is gone, as its exit code shows
             child.stdin.close()
         until_s = time.monotonic() + LONGEST_S
         while (code := child.poll()) is None:

@@ -37,7 +37,7 @@ TASK_VARIABLES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK
 """How srun and the launchers of MPI number the tasks that they start, over all hosts."""
 
 _NOBODY = 65534
-"""The owner of files whose owners a network file system does not tell."""
+"""The owner of files whose owners a network file system does not reveal."""
 
 _EPILOG = """\
 examples:
@@ -49,7 +49,7 @@ examples:
   fuelline run --price 2.5 -- bash start.sh
   fuelline run --fix train.py
 
-The job's output, exit code, signals and standard input are its own. The report
+The job keeps its own output, exit code, signals and standard input. The report
 goes to standard error when the job has ended.
 """
 
@@ -58,8 +58,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "run",
-        help="record an unmodified job; diagnosis at the end",
-        description="Record an unmodified job and say what its accelerator waited for.",
+        help="record an unmodified job and diagnose it at the end",
+        description="Record an unmodified job, then say what training waited for.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fuelline run [options] SCRIPT.py | -m MODULE | COMMAND ...",
@@ -74,21 +74,21 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--node-rank",
         type=_node_rank,
         metavar="N",
-        help="this host's number in a job over several hosts: each host writes its part of one "
+        help="this host's number in a job on several hosts: each host writes its part of one "
         "--run-dir that all can reach; `auto` under srun or mpirun, which start a recorder for "
         "each task (default: the job runs on this host alone)",
     )
     parser.add_argument(
         "--no-staging",
         action="store_true",
-        help="write to a --run-dir on a network's disk while the job runs, so that other hosts can "
-        "watch it (default: record on a local disk, move it there at the end)",
+        help="write to a --run-dir on network storage while the job runs, so that other hosts can "
+        "watch it (default: record on a local disk and move it there at the end)",
     )
     parser.add_argument(
         "--zoom",
         type=_zoom,
         metavar="N@STEP",
-        help="profile N steps from STEP on with the framework's profiler and keep the trace beside "
+        help="profile N steps from STEP on with the framework's profiler and keep the trace with "
         "the recording, e.g. 3@100 (default: none)",
     )
     parser.add_argument(
@@ -102,9 +102,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         action="append",
         default=[],
         choices=ALLOWED,
-        help="with --fix: `random` changes workers in mid-epoch though the dataset draws random "
-        "numbers in them; `order` changes those of iterable datasets between epochs (default: "
-        "neither)",
+        help="with --fix: `random` allows changing workers in mid-epoch although the dataset draws "
+        "random numbers in them; `order` allows changing those of iterable datasets between "
+        "epochs (default: neither)",
     )
     add_serving(parser)
     add_price(parser)
@@ -189,20 +189,20 @@ def act(options: argparse.Namespace) -> int:
     try:
         run_dir = _choose_folder(options)
     except RefusedError as error:
-        say(f"{error} The job runs all the same, unrecorded and as it is.")
+        say(f"{error} The job runs anyway, unchanged and not recorded.")
         flush_streams()
         os.execvp(command[0], command)
     if is_there(run_dir):
         raise UsageError(
-            f"{run_dir} exists already. Nothing was started, so that nothing is overwritten. "
+            f"{run_dir} already exists. Nothing was started, so that nothing is overwritten. "
             "Name a new folder with --run-dir, or leave it out."
         )
     fixing, extent = _fix_variables(options), find_extent()
     shown: list[str] | None = [] if options.no_command else None
-    told: list[str] = []
+    problems: list[str] = []
 
-    def tell(problem: str) -> None:
-        told.append(problem)
+    def note(problem: str) -> None:
+        problems.append(problem)
         _say_unrecorded(problem, "The job runs as it would without us.")
 
     with serve_files(options) as serving:
@@ -210,7 +210,7 @@ def act(options: argparse.Namespace) -> int:
             fixing = {}  # more workers are more of what is short
             say_less = partial(_say_less, extent, options, run_dir)
             if not serving:
-                become(command, run_dir, options.zoom, extent=extent, tell=say_less, shown=shown)
+                become(command, run_dir, options.zoom, extent=extent, say=say_less, shown=shown)
             say_less(None)
         # From here on no signal ends this process: it leaves as the job left.
         mask = hold_signals()
@@ -224,15 +224,15 @@ def act(options: argparse.Namespace) -> int:
             mask=mask,
             meanwhile=reporter.start if reporter is not None and extent.is_roomy else None,
             shown=shown,
-            tell=tell,
+            say=note,
             stages=not options.no_staging,
         )
     if extent.kind != "nothing":
-        _tell(outcome, options, run_dir, reporter, is_told=outcome.problem in told)
+        _conclude(outcome, options, run_dir, reporter, is_explained=outcome.problem in problems)
     if fixing and outcome.problem is None and not (run_dir / FIX_DIR).is_dir():
         say(
-            "--fix had nothing to do: no DataLoader of torch was iterated. The job ran "
-            f"as it is. `fuelline diagnose {name_run(run_dir)}` shows what was seen."
+            "--fix had nothing to do: the job iterated no torch DataLoader. It ran "
+            f"unchanged. `fuelline diagnose {name_run(run_dir)}` shows what was seen."
         )
     return _leave_like(outcome)
 
@@ -244,19 +244,19 @@ def _make_reporter(options: argparse.Namespace, run_dir: Path, mask: Mask) -> Re
     return Reporter(run_dir, name_run(run_dir), mask, price=options.price, part_of=part_of)
 
 
-def _tell(
+def _conclude(
     outcome: JobOutcome,
     options: argparse.Namespace,
     run_dir: Path,
     reporter: Reporter | None,
     *,
-    is_told: bool,
+    is_explained: bool,
 ) -> None:
-    """What became of the recording, and the report; `is_told` if it is known why there is none."""
+    """What became of the recording, and the report; `is_explained`: why there is none was said."""
     if outcome.problem is not None:
         if reporter is not None:
             reporter.stop()
-        if not is_told:
+        if not is_explained:
             _say_unrecorded(outcome.problem, "The job itself was not affected.")
         return
     if outcome.left_in is not None:
@@ -267,8 +267,8 @@ def _tell(
         )
     if outcome.lacking is not None:
         say(
-            f"{run_dir} lacks the end of the job, which could not be written ({outcome.lacking}). "
-            "What was recorded before is kept. Make room there before the next run; "
+            f"the end of the job could not be written to {run_dir} ({outcome.lacking}). "
+            "What was recorded before that is kept. Make room there before the next run; "
             f"`fuelline diagnose {name_run(run_dir)}` reads what there is."
         )
     if reporter is not None:
@@ -296,7 +296,8 @@ def _say_less(
     elif extent.kind == "nothing":
         say(
             f"not recorded: {extent.why}, and the job may need them all. It runs as it would "
-            f"without us.{unfixed} Recording needs {LEAST_DESCRIPTORS}: `ulimit -n 1024` first."
+            f"without Fuelline.{unfixed} Recording needs {LEAST_DESCRIPTORS}: `ulimit -n 1024` "
+            "first."
         )
     else:
         say(
@@ -311,7 +312,7 @@ def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
     if not options.fix:
         if options.allow:
             raise UsageError(
-                f"--allow {options.allow[0]} says how far --fix may go, and there is no --fix. "
+                f"--allow {options.allow[0]} says how far --fix may go, but --fix was not given. "
                 "Nothing was started. Try `fuelline run --fix --allow random train.py`."
             )
         return {}
@@ -319,7 +320,7 @@ def _fix_variables(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _choose_folder(options: argparse.Namespace) -> Path:
-    """Where this recording goes; a host of several gets a folder of its own inside."""
+    """Where this recording goes; a host of several gets its own folder inside."""
     if options.node_rank is None:
         return options.run_dir or new_run_dir(name_job(options.job))
     if options.run_dir is None:

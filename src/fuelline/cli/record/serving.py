@@ -1,4 +1,4 @@
-"""`run --packed` and `run --cache`: files that reach the job from elsewhere than they lie."""
+"""`run --packed` and `run --cache`: files that the job reads from a pack or a local copy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="serve the folder that `fuelline pack` packed into DIR from there; repeatable "
+        help="read the folder that `fuelline pack` packed into DIR from the pack; repeatable "
         "(default: none)",
     )
     parser.add_argument(
@@ -47,7 +47,7 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache-shared",
         action="store_true",
-        help="the cache is a folder that other users write to as well: every copy is checked by a "
+        help="the cache folder is shared with other users: every copy is checked by a "
         "hash before the job gets it (default: the folder must be yours alone)",
     )
     parser.add_argument(
@@ -73,7 +73,7 @@ def serve_files(options: argparse.Namespace) -> Iterator[dict[str, str]]:
     if options.cache is None and (options.cache_from or options.cache_shared):
         word = "--cache-from" if options.cache_from else "--cache-shared"
         raise UsageError(
-            f"{word} says how to cache, but there is no cache. Nothing was started. Add "
+            f"{word} says how to cache, but --cache was not given. Nothing was started. Add "
             "--cache DIR."
         )
     if options.cache is None and not options.packed:
@@ -111,7 +111,7 @@ def _tell_progress(folder: Path) -> Callable[[int, int, int], None]:
     """A line at the beginning, and others if it takes long."""
     next_s = 0.0
 
-    def tell(files: int, done_bytes: int, of_bytes: int) -> None:
+    def report(files: int, done_bytes: int, of_bytes: int) -> None:
         nonlocal next_s
         now_s = time.monotonic()
         if not done_bytes:
@@ -126,7 +126,7 @@ def _tell_progress(folder: Path) -> Callable[[int, int, int], None]:
             return
         next_s = now_s + PROGRESS_S
 
-    return tell
+    return report
 
 
 def _look_at_source(folder: Path) -> None:
@@ -137,9 +137,9 @@ def _look_at_source(folder: Path) -> None:
         looked = f"{spot.looked:,} of {spot.of:,}" if spot.looked < spot.of else f"{spot.of:,}"
         say(
             f"{folder} is older than its source: of {looked} files and folders looked at "
-            f"{len(spot.differs):,} changed since, such as {spot.differs[0]}. The job gets what "
-            "was packed. `fuelline pack --check` lists them; pack anew into another folder to get "
-            "the new ones."
+            f"{len(spot.differs):,} have changed since, such as {spot.differs[0]}. The job gets "
+            "what was packed. `fuelline pack --check` lists them; pack again into another folder "
+            "to get the new ones."
         )
 
 
@@ -155,8 +155,8 @@ def _open_cache(options: argparse.Namespace, stack: contextlib.ExitStack) -> dic
     inside = [root for root in roots if folder.is_relative_to(root)]
     if inside:
         raise UsageError(
-            f"The cache {folder} lies below {inside[0]}, which it is to be faster than. Nothing "
-            "was started. Name a folder on a local disk."
+            f"The cache {folder} is inside {inside[0]}, the slow storage it should replace. "
+            "Nothing was started. Name a folder on a local disk."
         )
     if not roots:
         say(

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 examples:
-  fuelline watch                    the run that goes on right now
-  fuelline watch --once             one snapshot; plain text into a pipe
-  fuelline watch 20260412-0930      a run by the beginning of its id
+  fuelline watch                    the job that is running now
+  fuelline watch --once             one snapshot; plain text in a pipe
+  fuelline watch 20260412-0930      a run by the start of its id
 
-keys: s sort, r reverse, w workers, p pause, ? help, q leave. The job does not
+keys: s sort, r reverse, w workers, p pause, ? help, q quit. The job does not
 notice any of it.
 """
 _LEAVE = frozenset({"q", "Q", "escape", "\x03"})
@@ -36,18 +36,18 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "watch",
-        help="a running job, live, from another terminal",
-        description="Show what a running job does: pace, what its last seconds went to, workers.",
+        help="watch a running job live, from another terminal",
+        description="Show a running job: its pace, where its last seconds went, its workers.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "run",
         nargs="?",
-        help="a run's folder or id (default: the newest that is running, else the last)",
+        help="a run's folder or id (default: the newest running one, else the last)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="print one snapshot and leave (default: off)"
+        "--once", action="store_true", help="print one snapshot and exit (default: off)"
     )
     parser.add_argument(
         "--workers", action="store_true", help="show the loaders' workers as well (default: off)"
@@ -57,7 +57,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         type=_interval,
         default=1.0,
         metavar="SECONDS",
-        help="seconds between two looks, 0.2 to 60 (default: 1)",
+        help="seconds between updates, 0.2 to 60 (default: 1)",
     )
     parser.set_defaults(
         act=act,
@@ -77,7 +77,7 @@ def _interval(word: str) -> float:
 
 
 def act(options: argparse.Namespace) -> int:
-    """Watch until told to leave, or look once."""
+    """Watch until asked to quit, or look once."""
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
     from fuelline.report import View, print_snapshot  # noqa: PLC0415
 
@@ -122,7 +122,7 @@ class _WatchSession:
         self._painter = Painter(sys.stdout, interval_s)
 
     def run(self) -> int | None:
-        """Look, draw and listen until told to leave; gives the signal that told, if one did."""
+        """Look, draw and listen until asked to quit; gives the signal that asked, if one did."""
         with Keyboard(sys.stdin, sys.stdout) as keyboard:
             due_s = time.monotonic() + self._interval_s
             while True:

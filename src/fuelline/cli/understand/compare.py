@@ -16,9 +16,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "compare",
-        help="what changed between two runs; --threshold for CI, --markdown for a pull request",
-        description="Say what changed from one run to another: steps, parts of their time, classes "
-        "of kernels; and whether that is more than noise. Two recorded runs, or two imported.",
+        help="show what changed between two runs; --threshold for CI, --markdown for a pull "
+        "request",
+        description="Show what changed from one run to another (steps, parts of their time, "
+        "classes of kernels) and whether that is more than noise. Both runs recorded, or both "
+        "imported.",
         epilog="Exit code 1 if a step got longer by more than --threshold, beyond the noise.",
     )
     parser.add_argument("before", help="a run's folder or id, or a trace file (no default)")

@@ -17,8 +17,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "diagnose",
-        help="the diagnosis of a recorded run again; --json for scripts",
-        description="Say what the accelerator of a recorded run waited for.",
+        help="diagnose a recorded run again; --json for scripts",
+        description="Say what the training in a recorded run waited for.",
         epilog="The JSON is versioned and described in docs/json.md.",
     )
     parser.add_argument("run", nargs="?", help="a run's folder or id (default: the last run)")

@@ -17,10 +17,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "export",
-        help="a run with its attribution as a file for Perfetto",
-        description="Write a run's timeline for Perfetto (ui.perfetto.dev), with steps, where the "
-        "time went, states, waits and findings as tracks of their own.",
-        epilog="A name that ends with .gz is packed; Perfetto opens both.",
+        help="export a run for Perfetto, showing where the time went",
+        description="Write a run's timeline for Perfetto (ui.perfetto.dev). Steps, where the "
+        "time went, states, waits and findings get tracks of their own.",
+        epilog="A file whose name ends with .gz is compressed; Perfetto opens both.",
     )
     parser.add_argument("run", nargs="?", help="a run's folder or id (default: the last run)")
     parser.add_argument(

@@ -34,13 +34,13 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _EPILOG = """\
 examples:
   fuelline feed train.py --epochs 2               at full speed
-  fuelline feed --step 45ms train.py              against one of 45 ms a step
+  fuelline feed --step 45ms train.py              for a device of 45 ms per step
   fuelline feed --rate 2900/s train.py            or of 2,900 samples/s
-  fuelline feed --workload resnet50 train.py      which chips would it feed?
+  fuelline feed --workload resnet50 train.py      which chips could it feed?
 
 The script's own setup runs unchanged. At the first batch of the training
-loader the script stops: no model is run, nothing of the script runs after
-that, nothing is written. Its output goes to standard error.
+loader the script stops: no model is run, nothing after that point runs, and
+nothing is written. Its output goes to standard error.
 """
 
 
@@ -48,8 +48,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "feed",
-        help="how fast the input pipeline can go, and whom it would starve",
-        description="Drive the training loader of an unmodified script, without its model.",
+        help="measure how fast the input pipeline can go, and which chips it would starve",
+        description="Run the training loader of an unmodified script without its model.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="fuelline feed [options] SCRIPT.py | -m MODULE | COMMAND ...",
@@ -59,18 +59,18 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--step",
         type=_step,
         metavar="45ms",
-        help="emulate an accelerator that takes so long for a batch (default: full speed)",
+        help="emulate an accelerator that takes this long per batch (default: full speed)",
     )
     device.add_argument(
         "--rate",
         type=_rate,
         metavar="2900/s",
-        help="emulate an accelerator that takes so many samples a second (default: full speed)",
+        help="emulate an accelerator that takes this many samples per second (default: full speed)",
     )
     parser.add_argument(
         "--workload",
         choices=[each.name for each in WORKLOADS],
-        help="say which chips the pipeline would feed in this workload (default: none)",
+        help="show which chips the pipeline could feed in this workload (default: none)",
     )
     parser.add_argument(
         "--seconds",
@@ -83,19 +83,19 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--loader",
         type=_loader,
         metavar="N",
-        help="the N-th loader that the script iterates (default: the one that trains)",
+        help="use the N-th loader that the script iterates (default: the training loader)",
     )
     parser.add_argument(
         "--at-least",
         type=_percent,
         metavar="PERCENT",
-        help="exit with 1 if the accelerator's utilisation is below (default: exit with 0)",
+        help="exit with 1 if the accelerator's utilisation is below this (default: exit with 0)",
     )
     parser.add_argument(
         "--run-dir",
         type=Path,
         metavar="DIR",
-        help="keep the recording of the measurement here (default: it is not kept)",
+        help="keep the recording of the measurement here (default: not kept)",
     )
     add_no_command(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
@@ -109,7 +109,7 @@ def act(options: argparse.Namespace) -> int:
     request = _request(options)
     if options.run_dir is not None and options.run_dir.exists():
         raise UsageError(
-            f"{options.run_dir} exists already. Nothing was started. Name a new folder."
+            f"{options.run_dir} already exists. Nothing was started. Name a new folder."
         )
     with (
         clean_up_on_signals(),
@@ -208,7 +208,7 @@ def _check(accounts: list[FeedAccount], outcome: JobOutcome, request: FeedReques
     ending = f"exit code {code}" if code >= 0 else f"signal {-code}"
     if any(account.driving for account in accounts):
         raise InputError(
-            f"The script was killed ({ending}) while its loader was measured, perhaps for want of "
+            f"The script was killed ({ending}) while its loader was measured, perhaps for lack of "
             "memory. There is no result. Fewer workers or a smaller batch need less."
         )
     which = "a training loader" if request.loader is None else f"loader {request.loader}"
@@ -228,12 +228,12 @@ def _advise(seen: list[SeenLoader], *, code: int) -> str:
     names = ", ".join(f"{at}. {each.dataset}" for at, each in enumerate(seen, start=1))
     if code:
         return (
-            f"It iterated {names} and then failed by itself, as its own words above say. "
-            "Mend that first: `python SCRIPT` shows the same."
+            f"It iterated {names} and then failed by itself, as its output above shows. "
+            "Fix that first: `python SCRIPT` shows the same."
         )
     return (
-        f"It iterated {names}: in fixed order, and no backward pass showed that it trains with it. "
-        "`fuelline feed --loader 1 SCRIPT` drives the first all the same."
+        f"It iterated {names}, in fixed order, and ran no backward pass that would show training. "
+        "`fuelline feed --loader 1 SCRIPT` measures the first one anyway."
     )
 
 

@@ -60,9 +60,9 @@ examples:
   FUELLINE_PROBE_TOKEN=... fuelline probe /data --peer 10.0.0.7:7654
                                         also the network to that host
 
-Writes up to --size to a folder of its own below PATH and deletes it, also
-after Ctrl-C. A job that lists PATH meanwhile sees that folder: name the one
-above the data then. About 12 measurements of --seconds each at most.
+Writes up to --size to a new folder below PATH and deletes it, also after
+Ctrl-C. A job that lists PATH meanwhile would see that folder: in that case
+name the folder above the data. About 12 measurements of --seconds each at most.
 """
 
 
@@ -70,8 +70,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "probe",
-        help="this machine's ceilings: storage, memory, cores, decoding, network",
-        description="Measure what this machine can do at most.",
+        help="measure this machine's limits: storage, memory, cores, decoding, network",
+        description="Measure the most that this machine can do.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -88,7 +88,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         type=_address,
         metavar="HOST[:PORT]",
         help="also measure the network to a host that runs `fuelline probe --serve`; the token "
-        f"that it printed is taken from {TOKEN} or asked for (default: none)",
+        f"that it printed is read from {TOKEN} or asked for (default: none)",
     )
     parser.add_argument(
         "--serve",
@@ -96,7 +96,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         type=_own_address,
         const=(LOOPBACK, PORT),
         metavar="ADDRESS[:PORT]",
-        help="answer probes of hosts that know the token, on this address of this host, for "
+        help="answer probes from hosts that know the token, on this address of this host, for "
         f"{SERVE_S / 60:.0f} minutes, and do nothing else; 0.0.0.0 is all of them (default: off; "
         f"{LOOPBACK}, port {PORT})",
     )
@@ -105,7 +105,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         type=_size,
         default=DEFAULT_BYTES,
         metavar="256M",
-        help="most bytes to write, 16M to 64G; more than the disk's own cache tells more "
+        help="most bytes to write, 16M to 64G; use more than the disk's own cache holds "
         "(default: 256M)",
     )
     parser.add_argument(
@@ -201,16 +201,16 @@ def _peer_token(host: str) -> str:
 def _measure(options: argparse.Namespace) -> Probe:
     start = time.monotonic()
     path = options.path.absolute()
-    tell = say if sys.stderr.isatty() else lambda _: None
+    report = say if sys.stderr.isatty() else lambda _: None
     network: list[Ceiling] = []
     if options.peer is not None:  # first, since a wrong token is known at once
         host, port = options.peer
         token = _peer_token(host)
-        tell("network")
+        report("network")
         network = probe_peer(host, port, token, options.seconds)
     with prepare_place(path, options.size, options.seconds) as place:
-        ceilings = probe_storage(place, tell)
-    tell("memory, cores, decoding")
+        ceilings = probe_storage(place, report)
+    report("memory, cores, decoding")
     ceilings += probe_memory(options.seconds)
     ceilings += probe_cores(options.seconds)
     ceilings += probe_decode(options.seconds)

@@ -32,7 +32,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def act(_: argparse.Namespace) -> int:
-    """Print one line a run."""
+    """Print one line for each run."""
     runs = list_runs()
     for path in runs:
         print(clean(_line(path)))

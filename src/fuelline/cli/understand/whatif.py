@@ -20,14 +20,14 @@ examples:
   fuelline whatif                              what would help the last run most
   fuelline whatif --workers 8 --prefetch 4
   fuelline whatif RUN --workers 8 --storage nvme --chip 3x
-  fuelline whatif --chip B200                  another chip for the recorded one
+  fuelline whatif --chip B200                  a chip other than the recorded
   fuelline whatif --storage warm --transform 2x   data in memory, half the CPU
   fuelline whatif --storage probe.json         this disk, as `probe` measured it
   fuelline whatif --rarer checkpoint=10        ten times fewer checkpoints
 
 Every answer is a speedup in samples per second against the recording, with a
 95 % interval, and the limit that comes next. Where the recording has no
-evidence, the answer is "cannot tell", and why. docs/predict.md tells how.
+evidence, the answer is "cannot tell", and why. docs/predict.md explains how.
 """
 
 
@@ -35,8 +35,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add this command."""
     parser = commands.add_parser(
         "whatif",
-        help="what would be with other settings, storage or hardware",
-        description="Ask the pipeline model of a recorded run. Options combine freely.",
+        help="predict the effect of other settings, storage or hardware",
+        description="Predict how a recorded run would change. Options combine freely.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -60,7 +60,7 @@ def _add_loader(parser: argparse.ArgumentParser) -> None:
         "--prefetch",
         type=_Count(1, 1000),
         metavar="N",
-        help="batches that each keeps ready (default: as recorded)",
+        help="batches that each worker keeps ready (default: as recorded)",
     )
     group.add_argument("--pin", choices=("on", "off"), help="pinned memory (default: as recorded)")
     group.add_argument(
@@ -109,7 +109,7 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
         "--chip",
         type=_chip,
         metavar="3x",
-        help="a device 3 times as fast, or a chip of the catalogue such as H100-SXM-80GB in place "
+        help="a device 3 times as fast, or a chip from the catalogue such as H100-SXM-80GB instead "
         "of the recorded one (default: 1x)",
     )
     group.add_argument(
@@ -119,13 +119,13 @@ def _add_machine(parser: argparse.ArgumentParser) -> None:
         help="CPU cores that the job may use (default: as recorded)",
     )
     group.add_argument(
-        "--alone", action="store_true", help="nobody else uses cores and storage (default: off)"
+        "--alone", action="store_true", help="nobody else uses the cores and storage (default: off)"
     )
     group.add_argument(
         "--ranks",
         type=_Count(1, 64),
         metavar="N",
-        help="such training processes on this host (default: 1)",
+        help="number of such training processes on this host (default: 1)",
     )
 
 

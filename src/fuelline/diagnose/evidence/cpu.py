@@ -5,7 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fuelline.diagnose.rule import fact, gain_of_workers, line_fact, risk_of_workers
+from fuelline.diagnose.rule import (
+    FETCH_SAMPLES,
+    fact,
+    gain_of_workers,
+    line_fact,
+    risk_of_workers,
+)
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.readings import value_of
@@ -23,18 +29,18 @@ DEPRIVED = 0.75
 """Others that use this much of what the job itself gets are taking its cores."""
 ONE_FUNCTION = 0.5
 _IDLE = 0.25
-"""Of the cores, by nobody used: threads that wait for a core beside so many wait for moments."""
+"""Share of the cores that nobody uses: with this many idle, threads wait only for moments."""
 _HARDLY_ONE = 0.1
-"""Cores: below this the fetches want none, and any number of workers finds room."""
+"""Cores: if the fetches want less than this, there is room for any number of workers."""
 
 
 def cores_are_short(facts: Facts) -> bool | None:
     """More cores would help more than more workers; None if that could not be seen.
 
-    With more workers the fetches could at best fill the allowed cores: a gain of allowed over the
-    cores that those in progress want; who sleeps or is blocked wants none. With a core for each of
-    them they would lose their time in the run queue: a gain of (cpu + slept + queued) / (cpu +
-    slept). A quota that stops the job settles it, and so do cores that nobody uses.
+    With more workers the fetches could at best fill the allowed cores: the gain is the allowed
+    cores over those that the fetches in progress want (sleeping or blocked ones want none). With a
+    core for each of them they would no longer wait in the run queue: the gain is (cpu + slept +
+    queued) / (cpu + slept). A quota that stops the job settles it, and so do idle cores.
     """
     cpu, queued = value_of(facts.input.cpu_share), value_of(facts.input.core_wait_share)
     fetchers, allowed = value_of(facts.input.fetchers), value_of(facts.cores.allowed)
@@ -94,11 +100,16 @@ def prepare_stage(facts: Facts) -> Stage:
 def cpu_evidence(facts: Facts) -> list[Evidence]:
     """What every finding about preparing samples shows."""
     return [
-        *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
-        *fact(lambda v: f"{percent(v)} of fetching is on a core", facts.input.cpu_share),
-        *fact(lambda v: f"{percent(v)} of fetching waits for a core", facts.input.core_wait_share),
-        *fact(lambda v: f"{amount(v, 'fetch', 'fetches')} in progress", facts.input.fetchers),
-        *fact(lambda v: f"{duration(v)} for one batch", facts.input.fetch_seconds),
+        *line_fact(facts.fetch_lines, FETCH_SAMPLES),
+        *fact(lambda v: f"{percent(v)} of fetch time is spent computing", facts.input.cpu_share),
+        *fact(
+            lambda v: f"{percent(v)} of fetch time is spent waiting for a core",
+            facts.input.core_wait_share,
+        ),
+        *fact(
+            lambda v: f"{amount(v, 'fetch', 'fetches')} in progress at a time", facts.input.fetchers
+        ),
+        *fact(lambda v: f"{duration(v)} to fetch one batch", facts.input.fetch_seconds),
         *fact(lambda v: f"the job uses {v:.1f} cores", facts.cores.used),
         *fact(lambda v: f"it may use {number(v)} cores", facts.cores.allowed),
         *fact(lambda v: f"other processes use {v:.1f} cores", facts.cores.others),
@@ -121,7 +132,7 @@ def more_workers(facts: Facts) -> Remedy:
     best = max(workers + 1, min(wanted, math.ceil(allowed)))
     return Remedy(
         setting=f"DataLoader(..., num_workers={best}, persistent_workers=True)",
-        why=f"{best} workers prepare batches side by side; {math.floor(allowed)} cores are allowed",
+        why=f"{best} workers prepare batches in parallel; {_allowed(math.floor(allowed))}",
         applicability="unsafe",
         risk=risk_of_workers(facts.loader, best),
         at_most_speedup=gain_of_workers(facts.loader, best),
@@ -130,7 +141,11 @@ def more_workers(facts: Facts) -> Remedy:
     )
 
 
+def _allowed(cores: int) -> str:
+    return "the job may use 1 core" if cores == 1 else f"the job may use {cores} cores"
+
+
 def _more_processes(count: int) -> str:
     if count == 1:
-        return "one more process with memory of its own"
-    return f"{count} more processes with memory of their own"
+        return "one more process with its own memory"
+    return f"{count} more processes with their own memory"

@@ -24,8 +24,8 @@ def pid_words(device: DeviceFacts) -> list[str]:
 
 
 def wait_words(devices: list[DeviceFacts]) -> str:
-    """Ranks that train together go at the pace of the slowest."""
-    return "; devices that train together wait for it" if len(devices) > 1 else ""
+    """Ranks that train together are as fast as the slowest."""
+    return ", and the devices that train with it wait" if len(devices) > 1 else ""
 
 
 def busy_evidence(device: DeviceFacts) -> list[Evidence]:

@@ -34,7 +34,7 @@ it keeps 100 MB/s busy for 10 ms."""
 
 
 def network_share(exchange: ExchangeFacts) -> float:
-    """Of the window: ranks exchange data, and that is not for want of cores.
+    """Of the window: ranks exchange data, and that is not for lack of cores.
 
     Threads that move the data and wait for a core delay the exchange by at most as much.
     """
@@ -73,7 +73,7 @@ def unnamed_share(exchange: ExchangeFacts) -> float:
 
 
 def _limit_of_one_size(bytes_per_s: float | None, size_bytes: float) -> Limit | None:
-    """Exchanges of one size fit any latency and any bandwidth; only extremes tell."""
+    """Exchanges of one size fit any latency and any bandwidth; only extremes are conclusive."""
     if bytes_per_s is None:
         return None
     if bytes_per_s < _SLOWEST_LINK:
@@ -93,7 +93,7 @@ def report_exchange(rule: Rule, facts: Facts, what: str, remedy: Remedy) -> Find
     """The finding of one of these rules."""
     exchange = facts.sync.exchange
     share = value_of(exchange.share) or 0.0
-    sentence = f"{percent(share)} of the time ranks exchange data and compute nothing: {what}"
+    sentence = f"Ranks spend {percent(share)} of the time exchanging data, not computing: {what}"
     return found(
         rule,
         facts,
@@ -108,12 +108,14 @@ def _evidence(exchange: ExchangeFacts) -> list[Evidence]:
     return [
         *fact(lambda v: f"an exchange takes {duration(v)} on average", exchange.mean_seconds),
         *fact(lambda v: f"it moves {size(v)} over each rank's link", exchange.mean_bytes),
-        *fact(lambda v: f"each further byte runs at {rate(v)}", exchange.bytes_per_s),
-        *fact(lambda v: f"an exchange of nothing takes {duration(v)}", exchange.latency_seconds),
-        *fact(lambda v: f"{percent(v)} of the time is above the usual", exchange.jitter_share),
-        *fact(lambda v: f"{percent(v)} of the segments were sent again", exchange.retransmit_share),
+        *fact(lambda v: f"additional bytes move at {rate(v)}", exchange.bytes_per_s),
+        *fact(lambda v: f"an empty exchange would take {duration(v)}", exchange.latency_seconds),
+        *fact(lambda v: f"{percent(v)} of that time is above the usual", exchange.jitter_share),
         *fact(
-            lambda v: f"ranks of a host wait for a core {percent(v)} of the time, together",
+            lambda v: f"{percent(v)} of TCP segments were retransmitted", exchange.retransmit_share
+        ),
+        *fact(
+            lambda v: f"ranks on one host together wait for a core {percent(v)} of the time",
             exchange.core_waits_share,
         ),
     ]

@@ -1,8 +1,8 @@
-"""How the wait for input divides among stages: read, prepare, handoff, and what nobody can tell.
+"""How the wait for input divides among stages: read, prepare, handoff, and unknown.
 
-The trainer's own CPU time inside next() is hand-off (unpickling). The rest of the wait is owed to
-the threads that fetch: what they did meanwhile decides. Small shares are folded into the largest
-one, because a sample of a few per cent in another state is noise, not a second cause.
+The trainer's own CPU time inside next() is hand-off (unpickling). The rest of the wait is charged
+to the threads that fetch, by what they did meanwhile. Small shares are folded into the largest one,
+because a few per cent of samples in another state are noise, not a second cause.
 """
 
 from __future__ import annotations

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.diagnose.rule import fact, gain_of_workers, line_fact, place_fact, risk_of_workers
+from fuelline.diagnose.rule import (
+    FETCH_SAMPLES,
+    fact,
+    gain_of_workers,
+    line_fact,
+    place_fact,
+    risk_of_workers,
+)
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.readings import at_least
@@ -22,9 +29,12 @@ def read_evidence(facts: Facts) -> list[Evidence]:
     speed = facts.storage.read_bytes_per_s
     return [
         *place_fact(facts.input.place),
-        *fact(lambda v: f"{percent(v)} of fetching is blocked in reads", facts.input.read_share),
         *fact(
-            lambda v: f"{percent(v)} of fetching is blocked in open, stat ...",
+            lambda v: f"{percent(v)} of fetch time is spent blocked in reads",
+            facts.input.read_share,
+        ),
+        *fact(
+            lambda v: f"{percent(v)} of fetch time is spent blocked in open, stat ...",
             facts.input.metadata_share,
         ),
         *fact(
@@ -32,8 +42,8 @@ def read_evidence(facts: Facts) -> list[Evidence]:
             facts.storage.in_flight,
         ),
         *fact(lambda v: f"{duration(v)} blocked per read call", facts.storage.request_seconds),
-        *(fact(lambda v: f"{rate(v)} read by the fetchers", speed) if at_least(speed, 1.0) else []),
-        *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
+        *(fact(lambda v: f"{rate(v)} read by the loader", speed) if at_least(speed, 1.0) else []),
+        *line_fact(facts.fetch_lines, FETCH_SAMPLES),
     ]
 
 
@@ -45,12 +55,12 @@ def more_in_flight(facts: Facts) -> Remedy:
     more = max(4, 2 * workers)
     return Remedy(
         setting=f"DataLoader(..., num_workers={more}, prefetch_factor=4)",
-        why="each request waits for a round trip, so more in flight bring more; blocked workers "
-        "need no core",
+        why="each request waits for a round trip, so more requests at once bring more data; "
+        "blocked workers need no core",
         applicability="unsafe",
         risk=risk_of_workers(facts.loader, more),
         at_most_speedup=gain_of_workers(facts.loader, more),
-        cost=f"{more - workers} more processes with memory of their own",
+        cost=f"{more - workers} more processes with their own memory",
         question=WhatIf(workers=more, prefetch=4),
     )
 
@@ -60,17 +70,18 @@ def nearer_data(place: PlaceFacts | None) -> Remedy:
     if place is not None and place.fstype in _LOCAL:
         return Remedy(
             setting=f"move the data from {place.mount} to a faster disk, or keep it in memory "
-            f"(/dev/shm)",
-            why="this disk, or the limit set for it, gives no more",
+            "(/dev/shm)",
+            why="this disk, or the limit set for it, can deliver no more",
             applicability="display",
             cost="the data set's size in memory",
             question=WhatIf(storage="warm"),
         )
     if place is not None and not place.mount:
         return Remedy(
-            setting="copy the data set to a local disk before training, or let the data set keep "
-            "what it has fetched there",
-            why="what comes through a socket comes anew in every epoch; our cache serves files",
+            setting="copy the data to a local disk before training, or have the dataset keep "
+            "there what it has fetched",
+            why="what comes through a socket is fetched again in every epoch; --cache serves "
+            "files only",
             applicability="display",
             cost="the data set's size on a local disk",
             question=WhatIf(storage="local"),
@@ -97,6 +108,6 @@ def packed_data() -> Remedy:
         "the same paths, read from shards",
         why="one open and sequential reads replace thousands of opens",
         applicability="safe",
-        cost="the data set's size once more",
+        cost="disk space for a second copy of the data set",
         question=WhatIf(storage="packed"),
     )

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.stragglers import StragglerCause, StragglerEffect, StragglerFacts
 
 _EXPLAINS = 1 / 3
-"""Of the time lost to unevenness: a cause that gives back at least a third of it, and more than any
-other, is named first. Four are tried, and what they give back adds up only roughly."""
+"""Of the time lost to unevenness: a cause that recovers at least a third of it, and more than any
+other, is named first. Four are tried, and what they recover adds up only roughly."""
 
 
 def find_effect(facts: Facts, cause: StragglerCause) -> tuple[StragglerEffect, float] | None:
@@ -27,22 +27,24 @@ def find_effect(facts: Facts, cause: StragglerCause) -> tuple[StragglerEffect, f
     return (effect, lost) if effect.share >= _EXPLAINS and lost >= LISTED_SHARE else None
 
 
-def tell_gain(what: str, effect: StragglerEffect) -> Evidence:
-    """What evening out the cause would give back."""
-    return Evidence(what=f"{what}: {percent(min(1.0, effect.share))} of the loss is gone")
+def describe_gain(what: str, effect: StragglerEffect) -> Evidence:
+    """What evening out the cause would recover."""
+    recovered = percent(min(1.0, effect.share))
+    return Evidence(what=f"with {what}, {recovered} of the loss would be gone")
 
 
 def describe_replay(found: StragglerFacts) -> list[Evidence]:
     """How the loss was found, and what else was tried."""
     others = [
-        Evidence(what=f"evening out {_WORDS[effect.cause]} would give back {percent(effect.share)}")
+        Evidence(what=f"evening out {_WORDS[effect.cause]} would recover {percent(effect.share)}")
         for effect in found.effects[1:]
         if effect.share >= LISTED_SHARE
     ]
     return [
         Evidence(
-            what=f"a step takes {duration(found.step_seconds)}; were every operation as long as "
-            f"the mean of its kind, {duration(found.ideal_seconds)}: {found.slowdown:.2f}x"
+            what=f"a step takes {duration(found.step_seconds)}; it would take "
+            f"{duration(found.ideal_seconds)} if every operation took the mean of its kind "
+            f"({found.slowdown:.2f}x)"
         ),
         Evidence(
             what=f"{found.workers} workers ({found.stages} stages x {found.replicas} replicas), "

@@ -31,10 +31,15 @@ def under(trace: TraceSignals, cause: str) -> str:
     return f", mostly in {shorten(name)}" if name else ""
 
 
+def utilisation_evidence(trace: TraceSignals) -> list[Evidence]:
+    """What the driver's counter would show for the same time."""
+    return fact(lambda v: f"a utilisation counter would show {percent(v)}", trace.utilisation)
+
+
 def busy_evidence(trace: TraceSignals) -> list[Evidence]:
-    """What the usual counters would say of the same time."""
+    """What the usual counters would show for the same time."""
     return [
-        *fact(lambda v: f"reported utilisation would be {percent(v)}", trace.utilisation),
+        *utilisation_evidence(trace),
         *fact(lambda v: f"useful compute is {percent(v)}", trace.compute_share),
         *fact(lambda v: f"multiprocessors with work: {percent(v)}", trace.fill),
     ]
@@ -43,7 +48,7 @@ def busy_evidence(trace: TraceSignals) -> list[Evidence]:
 def launch_evidence(trace: TraceSignals) -> list[Evidence]:
     """How fast the host launches, and how long its kernels are."""
     return [
-        *fact(lambda v: f"{number(v)} launches a second and device", trace.launches_per_s),
+        *fact(lambda v: f"{number(v)} launches per second and device", trace.launches_per_s),
         *fact(lambda v: f"half of the kernels take less than {duration(v)}", trace.kernel_seconds),
     ]
 
@@ -69,7 +74,7 @@ def judge(
         )
     if unknown >= VERDICT_SHARE:
         return cannot_tell(
-            f"for {percent(unknown)} of the time the devices were idle and the trace does not say "
+            f"the devices were idle for {percent(unknown)} of the time and the trace does not say "
             "why. Record it again with host activity."
         )
     compute = value_of(trace.compute_share) or 0.0

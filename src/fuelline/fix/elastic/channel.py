@@ -72,7 +72,7 @@ class SocketChannel:
         return self._end.fileno()
 
     def put(self, message: Any) -> None:
-        """Send, as a queue does; nobody is told if the other end is gone, as with a queue."""
+        """Send, as a queue does; no error if the other end is gone, as with a queue."""
         packets = _pack(message)
         if self._backlog is None or not self._backlog.unsent:
             while packets and self._send(packets[0]):
@@ -120,11 +120,11 @@ class SocketChannel:
         flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
         while True:
             try:
-                told = self._end.recvmsg_into([self._buffer], _CONTROL_BYTES, flags)
+                received = self._end.recvmsg_into([self._buffer], _CONTROL_BYTES, flags)
                 break
             except ConnectionResetError:
-                continue  # told once, by an end that left messages unread; what it sent comes now
-        self._size, controls, how, _ = told
+                continue  # once, by an end that left messages unread; what it sent comes now
+        self._size, controls, how, _ = received
         for _, _, content in controls:
             self._descriptors += array.array("i", content)
         if how & socket.MSG_CTRUNC:

@@ -50,7 +50,7 @@ class Context:
         return SocketChannel()
 
     def Event(self) -> SharedFlag:  # noqa: N802 - as above
-        """What tells workers to stop."""
+        """What makes workers stop."""
         return SharedFlag(self._original)
 
     def Process(self, target: Any, args: tuple[Any, ...]) -> Any:  # noqa: N802 - as above

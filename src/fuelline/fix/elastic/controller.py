@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LoaderController", "LoaderHistory", "LoaderRules"]
 
 LOOK_NS = 400_000_000
-"""Training between two looks: six of them tell a change of 5 % in steps that vary by 10 %."""
+"""Training between two looks: six of them show a change of 5 % in steps that vary by 10 %."""
 LEAST_BATCHES = 6
 PAUSE_NS = 500_000_000
 """A gap between batches longer than this and than ten usual ones is a checkpoint, not work."""
@@ -81,7 +81,7 @@ class LoaderController:
         self._is_between = True
         self._looks = 0
         self._pending: SettingChange | None = None
-        self._told_block = ""
+        self._last_block = ""
         self._blocks = 0
         self._gauge = UsageMeter(limits.cores)
         self._stretch = TrainingStretch()
@@ -172,7 +172,7 @@ class LoaderController:
         """A worker is gone."""
         usable = iterator._fl_usable()
         self.governor.lose(len(usable))
-        self._journal.tell("lost", loader=self._number, how=how, left=len(usable))
+        self._journal.write("lost", loader=self._number, how=how, left=len(usable))
         self._pending = None
         self._settle(iterator)
 
@@ -204,16 +204,16 @@ class LoaderController:
 
     def _tell_block(self) -> None:
         """What holds, not what a job at the brink shows now and then."""
-        is_other = self.governor.blocked_by != self._told_block
+        is_other = self.governor.blocked_by != self._last_block
         self._blocks = self._blocks + 1 if is_other else 0
         if self._blocks >= STEADY_LOOKS:
-            self._blocks, self._told_block = 0, self.governor.blocked_by
-            self._journal.tell("blocked", loader=self._number, why=self._told_block)
+            self._blocks, self._last_block = 0, self.governor.blocked_by
+            self._journal.write("blocked", loader=self._number, why=self._last_block)
 
     def _act(self, iterator: Any, change: SettingChange) -> None:
         if self._is_bound() and change.active != iterator.fl_active:
             self._pending = change
-            self._journal.tell("held", loader=self._number, active=change.active, why=change.why)
+            self._journal.write("held", loader=self._number, active=change.active, why=change.why)
             return
         if not change.active:
             self.is_withdrawn = True  # the epoch ends with the workers that it has
@@ -232,7 +232,7 @@ class LoaderController:
         except OSError:
             return  # no /proc here, or not allowed
         if raised is not None:
-            self._journal.tell(
+            self._journal.write(
                 "setting",
                 loader=self._number,
                 setting=f"ulimit -n {raised[1]}",
@@ -243,7 +243,7 @@ class LoaderController:
         if not self.is_varying and self._gauge.is_varying():
             self.is_varying = True
             is_late = self.governor.active != self._limits.base
-            self._journal.tell("varies", loader=self._number, is_late=is_late)
+            self._journal.write("varies", loader=self._number, is_late=is_late)
 
     def _observe(self, iterator: Any, batch: Any) -> Observation | None:
         usable = iterator._fl_usable()[: self.governor.active]
@@ -255,7 +255,7 @@ class LoaderController:
 
     def _tell_change(self, change: SettingChange) -> None:
         was = self.governor.trial.was if change.is_trial and self.governor.trial else None
-        self._journal.tell(
+        self._journal.write(
             "change",
             loader=self._number,
             active=change.active,
@@ -272,7 +272,7 @@ class LoaderController:
         self.governor.ended.clear()
 
     def _tell_trial(self, trial: RunningTrial) -> None:
-        self._journal.tell(
+        self._journal.write(
             "trial",
             loader=self._number,
             active=trial.change.active,
@@ -299,10 +299,10 @@ class LoaderController:
         self._pending = change
 
     def tell_left(self, why: str) -> None:
-        """The loader is not served after all; told once."""
-        if why != self._told_block:
-            self._told_block = why
-            self._journal.tell("left", number=self._number, why=why)
+        """The loader is not served after all; written down once."""
+        if why != self._last_block:
+            self._last_block = why
+            self._journal.write("left", number=self._number, why=why)
 
     def close(self) -> None:
         """The job ends, or the loader does."""
@@ -313,7 +313,7 @@ class LoaderController:
             self.governor.withdraw()
         self.governor.interrupt()
         self._tell_trials()
-        self._journal.tell(
+        self._journal.write(
             "end",
             loader=self._number,
             active=self.governor.active,

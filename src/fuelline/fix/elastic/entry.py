@@ -47,7 +47,7 @@ class _Front:
 
     def _refuse(self, why: str) -> None:
         self.is_refused = True
-        FixJournal(self.folder).tell("left", loader="every DataLoader", why=why)
+        FixJournal(self.folder).write("left", loader="every DataLoader", why=why)
 
 
 _FRONT = _Front()

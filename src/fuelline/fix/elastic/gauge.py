@@ -1,7 +1,7 @@
 """Reads what a stretch of training cost: the workers' counters, the clocks, what the machine has.
 
-One for each loader, over all its iterators; read once a stretch, not once a batch. Standard library
-and torch's tensors only.
+One for each loader, over all its iterators; read once per stretch, not once per batch. Standard
+library and torch's tensors only.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """Decides how many workers are active and how many batches are under way. Pure: no clock, no torch.
 
-It is told how the last stretch of training went and answers with a change or none. A change is a
+It gets how the last stretch of training went and answers with a change or none. A change is a
 trial: the job's rate before against its rate after, counting only batches that were issued under
 the new setting. Faster is kept. Not faster is confirmed by as many looks again and then taken back,
-unless the wait itself is seen to fall, which is told more finely than a rate that varies with the
-trainer. The next attempt waits twice as long. Workers that stand idle are parked without a trial.
+unless the wait itself is seen to fall, which is measured more finely than a rate that varies with
+the trainer. The next attempt waits twice as long. Workers that stand idle are parked without a
+trial.
 
 Also here: what more workers would bring, by the operational laws: device, workers, cores, and
 strangers.
 
 Cores are shared out evenly among all that want one: a job whose processes waited for a core has
-strangers beside it, who will take their share of what it wants more. How many there are is told by
-how long the job's own waited, and by what the host's cores were busy with besides.
+strangers beside it, who will take their share of what it wants more. How many there are follows
+from how long the job's own waited, and by what the host's cores were busy with besides.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Governor"]
 
 SAVED = 0.01
-"""Share of its time that a trial must save the training at least, if only its wait tells."""
+"""Share of its time that a trial must save the training at least, if only its wait shows it."""
 STARVED = 2 * SAVED
 """Share of its time that the training may wait without anything being done about it: a change that
 halves a shorter wait saves less than what counts."""
@@ -67,7 +68,7 @@ class Governor:
     window: int
     trial: RunningTrial | None = None
     ended: list[RunningTrial] = field(default_factory=list)
-    """Judged and not yet told."""
+    """Judged and not yet written down."""
     _rates: list[float] = field(default_factory=list)
     _waits: list[float] = field(default_factory=list)
     _pause: int = 0
@@ -184,10 +185,10 @@ class Governor:
 
     def _why_more(self, look: Observation, busy: float) -> str:
         whose = "its worker was" if self.active == 1 else f"its {self.active} workers were"
-        waited = f"the training waited {round(100 * look.starved)} % of the time"
+        waited = f"training waited {round(100 * look.starved)} % of the time"
         if busy >= BUSY:
             return f"{waited} and {whose} busy"
-        return f"{waited} though {whose} busy only {round(100 * busy)} % of it"
+        return f"{waited} although {whose} busy only {round(100 * busy)} % of it"
 
     def _thin_out(self, look: Observation) -> SettingChange | None:
         """Fewer workers if most of their time goes to waiting for each other's cores."""
@@ -251,7 +252,7 @@ class Governor:
 
 
 def _weigh(trial: RunningTrial) -> Verdict | None:
-    """What became of it; None as long as more looks may tell."""
+    """What became of it; None as long as more looks may decide."""
     gain, doubt = _compare(trial.before, trial.after)
     is_more = gain > 1 + GAIN
     if is_more and gain - doubt > 1:
@@ -290,7 +291,7 @@ each wake-up waits a little."""
 
 
 def predict_speedup(look: Observation, target: int, cores: float) -> float:
-    """Of the job with so many workers, against now; 1 at least."""
+    """Of the job with this many workers, against now; 1 at least."""
     batches, fetches = max(1, look.batches), max(1, look.fetches)
     own_s = (look.seconds - look.wait_s) / batches
     fetch_cpu_s = look.cpu_s / fetches

@@ -2,7 +2,7 @@
 
 Code that runs in the main process may do what code in a worker cannot: draw from the training's
 random streams, keep state in its dataset, hand out what is not a plain CPU tensor. Workers are
-added between epochs only, and only if a whole epoch showed nothing of that, the training waited,
+added between epochs only, and only if a whole epoch showed nothing of that, training waited,
 and the sampler may be asked ahead (registry). Otherwise the loader stays as it is, and the
 report says why.
 """

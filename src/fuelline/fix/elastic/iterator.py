@@ -23,7 +23,7 @@ from torch import multiprocessing
 from fuelline.fix.elastic import seam
 from fuelline.fix.elastic.contexts import Context
 from fuelline.fix.elastic.mailboxes import DeadWorker, TaskReturned
-from fuelline.fix.messages import tell
+from fuelline.fix.messages import say
 
 if TYPE_CHECKING:
     from fuelline.fix.elastic.controller import LoaderController
@@ -112,7 +112,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         return [number for number in range(len(self._workers)) if number not in gone]
 
     def fl_resize(self, active: int, window: int) -> None:
-        """Give work to so many workers from now on, and keep so many batches under way."""
+        """Give work to this many workers from now on, and keep this many batches under way."""
         self._fl_is_strict = self._fl_is_strict and active == self.fl_active
         self.fl_active = active
         self._fl_window = window
@@ -206,10 +206,10 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
             self._fl_raise(worker)
         self._workers_status[worker_id] = False
         if self._fl_context.slots.epochs(worker_id) < self._fl_resets - 1:
-            self._fl_owed += 1  # it will not say any more that it begins anew
-        tell(
+            self._fl_owed += 1  # it will not say any more that it begins again
+        say(
             f"loader worker {worker.pid} was killed by {signal.Signals(how).name}; "
-            f"the training goes on with {min(len(others), self.fl_active)}"
+            f"training goes on with {min(len(others), self.fl_active)}"
         )
         self._fl_controller.lose(self, f"was killed by {signal.Signals(how).name}")
         self._fl_move(worker_id)
@@ -240,7 +240,7 @@ class _MultiProcessingDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
         raise RuntimeError(f"DataLoader worker (pid(s) {worker.pid}) exited unexpectedly")
 
     def _shutdown_workers(self) -> None:
-        """End of the iterator; what its controller is in the midst of ends with it.
+        """End of the iterator; what its controller is in the middle of ends with it.
 
         In a forked child that collects its copy of us there is nothing to end: these workers are
         its parent's.
@@ -258,9 +258,9 @@ def _find_end(worker: Any) -> int:
     if not wait([worker.sentinel], LONGEST_END_S):
         return 0
     try:
-        told = os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+        status = os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
     except ChildProcessError:  # of a fork server, or already asked
         worker.join(LONGEST_END_S)
         return -min(0, worker.exitcode or 0)
-    is_signal = told is not None and told.si_code in {os.CLD_KILLED, os.CLD_DUMPED}
-    return told.si_status if told is not None and is_signal else 0
+    is_signal = status is not None and status.si_code in {os.CLD_KILLED, os.CLD_DUMPED}
+    return status.si_status if status is not None and is_signal else 0

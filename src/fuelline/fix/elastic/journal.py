@@ -24,7 +24,7 @@ class FixJournal:
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
-    def tell(self, event: str, **facts: Any) -> None:
+    def write(self, event: str, **facts: Any) -> None:
         """Keep one event."""
         shown = {name: redact(each) if type(each) is str else each for name, each in facts.items()}
         line = json.dumps({"event": event, "at_ns": monotonic_ns(), **shown}) + "\n"

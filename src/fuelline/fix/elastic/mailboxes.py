@@ -87,7 +87,7 @@ class Slots:
         self._words[at + _COUNT] += 1
 
     def add_epoch(self, worker_id: int) -> None:
-        """The worker has begun anew."""
+        """The worker has begun again."""
         self._words[worker_id * _FIELDS + _EPOCH] += 1
 
     def epochs(self, worker_id: int) -> int:
@@ -250,7 +250,7 @@ class Outbox:
         self._send(message)
 
     def _send(self, message: Any) -> None:
-        """What cannot be pickled is told in its place; torch's queue would only print it."""
+        """What cannot be pickled is an error in its place; torch's queue would only print it."""
         try:
             self._line.put(message)
         except Exception:  # noqa: BLE001 - pickling calls code of the job's own
@@ -283,7 +283,7 @@ def die_with(parent: int) -> None:
 
 
 def _watched(info: Any, slots: Slots) -> Any:
-    """The worker's own description, which tells us when the job asks it who it is."""
+    """The worker's own description, which notices when the job asks it who it is."""
     kind = type(info)
 
     class Watched(kind):  # type: ignore[misc, valid-type]

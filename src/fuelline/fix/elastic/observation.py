@@ -1,4 +1,4 @@
-"""What the governor is told, what it answers, and what it remembers of a change.
+"""What the governor gets, what it answers, and what it remembers of a change.
 
 Plain values: no clock, no torch. Shares are of the training's time, 0 to 1.
 """
@@ -58,7 +58,7 @@ class Observation:
 
     @property
     def starved(self) -> float:
-        """Share of the time that the training waits."""
+        """Share of the time that training waits."""
         return self.wait_s / self.seconds
 
     @property
@@ -89,6 +89,6 @@ class RunningTrial:
     after: list[float] = field(default_factory=list)
     verdict: Verdict = "cannot tell"
     waited: float = 0.0
-    """Share of the time before it that the training waited."""
+    """Share of the time before it that training waited."""
     waits: list[float] = field(default_factory=list)
     """The same after it, look by look."""

@@ -5,7 +5,7 @@ of `torch`, `random` and `numpy.random`, generators that the dataset owns, and t
 among its attributes. What is watched is compared after a fetch; nothing of the job is called.
 
 Price: 4 us a look (torch's stream; the positions of the others are read from memory). The words
-that are read are proved at the start on a stream of our own, and read the slow way where that
+that are read are proved at the start on our own stream, and read the slow way where that
 fails.
 """
 

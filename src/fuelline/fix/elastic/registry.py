@@ -45,8 +45,8 @@ MOST_SPARE = 16
 MOST_DATASETS = 64
 """Remembered: a job has a few, or makes them by the thousand and then none is met again."""
 PER_CORE = 4
-"""Workers for each core at most: fetches that are blocked three quarters of the time need so many,
-and those blocked longer gain from a cache, not from more processes."""
+"""Workers for each core at most: fetches that are blocked three quarters of the time need this
+many, and those blocked longer gain from a cache, not from more processes."""
 LEAST_FREE_BYTES = 1 << 30
 """With less memory than this left no spare worker is started."""
 _ITERABLE = seam.DatasetKind.Iterable
@@ -87,7 +87,7 @@ class LoaderRegistry:
         loader.check_worker_number_rationality()
         try:
             return build(loader, controller)
-        except Exception as failure:  # noqa: BLE001 - the guard: torch's own iterator tells or works
+        except Exception as failure:  # noqa: BLE001 - the guard: torch's own iterator raises or works
             generator.set_state(state)
             self._leave(loader, f"{type(failure).__name__}: {failure}")
             return original(loader)
@@ -140,13 +140,13 @@ class LoaderRegistry:
 
     def _leave(self, loader: Any, why: str) -> None:
         self._controllers[id(loader)] = None
-        self._journal.tell("left", loader=_describe(loader), why=why)
+        self._journal.write("left", loader=_describe(loader), why=why)
 
     def _admit(self, loader: Any) -> LoaderController | InlineController | None:
         """A controller, or None with a word in the journal."""
         why = _refusal(loader, self._allowed)
         if why is not None:
-            self._journal.tell("left", loader=_describe(loader), why=why)
+            self._journal.write("left", loader=_describe(loader), why=why)
             return None
         kind = (_describe(loader), loader.num_workers, loader.prefetch_factor, loader.batch_size)
         known = self._datasets.get(id(loader.dataset))
@@ -154,7 +154,7 @@ class LoaderRegistry:
             return known[2]
         number = self._fresh()
         limits, rules = self._measure(loader)
-        self._journal.tell(
+        self._journal.write(
             "served",
             number=number,
             loader=_describe(loader),
@@ -225,7 +225,8 @@ def _refusal(loader: Any, allowed: frozenset[str]) -> str | None:
         return "it reads from a datapipe, which shards itself by worker"
     if loader._dataset_kind == _ITERABLE:
         if "order" not in allowed:
-            return "its dataset is iterable: other workers would give other batches (--allow order)"
+            return "its dataset is iterable: more workers would give different batches (--allow "
+            "order)"
         return (
             None if loader.num_workers else "its dataset is iterable and read in the main process"
         )
@@ -275,7 +276,7 @@ def may_run_ahead(index_sampler: Any) -> bool:
 def _is_own_stream(random_sampler: Any) -> bool:
     """A permutation is drawn at the first index; further ones later, from the stream it has."""
     if random_sampler.generator is None and type(random_sampler) is sampler.RandomSampler:
-        return True  # it seeds a generator of its own when it starts
+        return True  # it seeds its own generator when it starts
     if type(random_sampler) is sampler.SubsetRandomSampler:
         return True
     wanted = random_sampler.num_samples

@@ -30,14 +30,14 @@ _LOCAL_RANKS = (
     "MPI_LOCALNRANKS",  # MPICH and Intel MPI
     "SLURM_STEP_TASKS_PER_NODE",  # srun: `8(x2),4`; unlike SLURM_NTASKS_PER_NODE only inside a step
 )
-"""How launchers tell the processes that they start on one host, the innermost launcher first."""
+"""How launchers number the processes that they start on one host, the innermost launcher first."""
 _PERIOD_US = 100_000
 _UNLIMITED = 1 << 60
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def count_cores(root: Path = Path("/"), ranks: int = 1) -> float:
-    """Cores for one of so many ranks here: by affinity and by the quotas above it.
+    """Cores for one of this many ranks here: by affinity and by the quotas above it.
 
     A rank that was given cores of its own, so fewer than who started it, shares only the quotas.
     """
@@ -55,7 +55,7 @@ def _count_parents_cores() -> int:
 
 
 def count_local_ranks(environment: Mapping[str, str] = os.environ) -> int:
-    """Training processes on this host that share its cores; 1 where no launcher tells."""
+    """Training processes on this host that share its cores; 1 where no launcher says."""
     for name in _LOCAL_RANKS:
         counts = [int(each) for each in re.findall(r"(?:^|,)(\d+)", environment.get(name, ""))]
         if counts:
@@ -73,10 +73,10 @@ def find_free_memory(root: Path = Path("/")) -> int | None:
 def find_free_shared(folder: str = "/dev/shm") -> int | None:
     """Bytes left in the shared memory that batches travel through."""
     try:
-        told = os.statvfs(folder)
+        status = os.statvfs(folder)
     except OSError:
         return None
-    return told.f_bavail * told.f_frsize
+    return status.f_bavail * status.f_frsize
 
 
 def find_queued(pids: list[int], root: Path = Path("/")) -> float | None:

@@ -1,8 +1,8 @@
-"""The trainer's side of the workers' results: one line a worker, read as if it were one queue.
+"""The trainer's side of the workers' results: one line per worker, read as if it were one queue.
 
 Torch's loader has one queue for all workers, whose lock a worker that is killed may take along: the
-others then hang. Here each worker has a line of its own, so that nothing but its own batches is
-lost with it. A worker's death is told in its place in the stream, after all that it had sent.
+others then hang. Here each worker has its own line, so that nothing but its own batches is
+lost with it. A worker's death has its place in the stream, after all that it had sent.
 One thread reads, the trainer's or the one that pins.
 """
 

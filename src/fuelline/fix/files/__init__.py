@@ -1,1 +1,1 @@
-"""Files that reach the job from elsewhere than they lie: packed data sets and a local cache."""
+"""Files that the job reads from elsewhere: packed data sets and a local cache."""

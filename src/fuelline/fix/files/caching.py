@@ -193,7 +193,7 @@ def _close(folder: Path, users: int) -> None:
         ctypes.CDLL(None).syncfs(users)
         _write_boot(folder, _SYNCED)
     except (OSError, NotOursError):
-        return  # then it is made anew after the next boot
+        return  # then it is made again after the next boot
 
 
 def _write_boot(folder: Path, text: str) -> None:

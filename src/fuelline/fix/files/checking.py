@@ -28,7 +28,7 @@ SPOT_S = 2.0
 """A look at the source before a job: enough for all of some 100,000 files on a local disk, and too
 short to annoy."""
 _BLOCK = 64
-"""Files that are looked at side by side: a disk has them side by side too."""
+"""Files that are checked in parallel: a disk serves them in parallel too."""
 _CHUNK = 1 << 20
 RECORD_S = 30 * 86400
 """How long it counts that a large file was compared: disks lose bytes, too, while nobody writes."""
@@ -112,7 +112,7 @@ class _Shards:
         self._sizes: dict[int, int] = {}
 
     def check(self, entries: Block) -> None:
-        """Every content is within its shard, which is a file of its own if the content is large."""
+        """Every content is within its shard, which is its own file if the content is large."""
         sizes, is_file = self._sizes, stat.S_ISREG
         rows = zip(entries.mode, entries.shard, entries.offset, entries.size, strict=True)
         for mode, shard, offset, size in rows:
@@ -174,11 +174,11 @@ def open_records(folder: Path | None, run: str = "", *, believes: bool = True) -
 
 
 def compare_large(
-    folder: Path, compared: ComparedFiles, tell: Callable[[int, int, int], None]
+    folder: Path, compared: ComparedFiles, report: Callable[[int, int, int], None]
 ) -> None:
     """Compare with their checksums the files that nobody has compared as they are now.
 
-    Of those that are too large for each process of the job to do so. `tell` gets how many files
+    Of those that are too large for each process of the job to do so. `report` gets how many files
     there are, the bytes compared and the bytes in all; nothing if there is nothing to do. A damaged
     one is an InputError.
     """
@@ -191,7 +191,7 @@ def compare_large(
             def add(piece_bytes: int) -> None:
                 nonlocal done
                 done += piece_bytes
-                tell(len(found), done, total)
+                report(len(found), done, total)
 
             if found:
                 add(0)
@@ -204,7 +204,7 @@ def compare_large(
 def check_pack(
     source: Path,
     folder: Path,
-    tell: Callable[[int, int], None],
+    report: Callable[[int, int], None],
     compared: ComparedFiles | None = None,
 ) -> list[tuple[str, str]]:
     """Names that differ, and how; what was read of large files is `compared`."""
@@ -218,7 +218,7 @@ def check_pack(
                 why = _compare(source / name, pack, entry)
                 if why is not None:
                     differs.append((name, why))
-            tell(number, pack.count)
+            report(number, pack.count)
     differs += [
         (found.name, "not in the pack")
         for found in scan(source, [])
@@ -251,7 +251,7 @@ class SourceCheck(NamedTuple):
 
 
 def spot_check(folder: Path, seconds: float = SPOT_S) -> SourceCheck:
-    """Compare size and time with the source for so long; nothing if the source is gone.
+    """Compare size and time with the source for this long; nothing if the source is gone.
 
     All files if there is time. If not, blocks of them in another disorder every time, so that what
     one start missed the next may find.

@@ -4,7 +4,7 @@ To read 100 GB takes minutes, so what one process compared no other should compa
 record of it is the name of an empty file in a folder of the user's own: a hash of the checksum, of
 the state that the compared file was in, and of this boot of the machine. A name cannot be half
 written, and a garbled one is no file's; a file that was touched, replaced or copied has another
-state. Where a file system may not tell that a file changed, a record is for one run only.
+state. Where a file system may not show that a file changed, a record is for one run only.
 
     FUELLINE_HOME/compared/2f6c...e1   160 bits in hex
 
@@ -155,7 +155,7 @@ class ComparedFiles:
         boot = _read_boot()
         tells_changes = _find_type(descriptor) in TELLING_TYPES
         if not tells_changes and not self.run:
-            raise OSError(95, "its file system may not tell that a file changed")
+            raise OSError(95, "its file system may not show that a file changed")
         run = "" if tells_changes else self.run
         return blake2b(repr((boot, run, *state)).encode(), digest_size=NAME_BYTES).hexdigest()
 
@@ -166,7 +166,7 @@ def _read_boot() -> bytes:
     except OSError:
         boot = b""
     if not boot:
-        raise FileNotFoundError(2, "the kernel does not tell its boot id", "/".join(BOOT_ID))
+        raise FileNotFoundError(2, "the kernel does not give its boot id", "/".join(BOOT_ID))
     return boot
 
 

@@ -35,7 +35,7 @@ def count_hole(descriptor: int, at: int) -> int:
 
 
 def extend_by_zeros(crc: int, pieces: int) -> int:
-    """What `zlib.crc32` gives after so many pieces of zeros more; 40 us at most."""
+    """What `zlib.crc32` gives after this many pieces of zeros more; 40 us at most."""
     state = crc ^ _ONES
     for power in range(pieces.bit_length()):
         if pieces >> power & 1:

@@ -45,7 +45,7 @@ MOST_BYTES = 256 << 20
 TOUCH_S = 60.0
 """A copy's time of last use is only that exact; it saves most hits a system call."""
 RETRY_S = 30.0
-"""After a failure to write, or when nothing can make room, for so long nothing new is cached."""
+"""After a failure to write, or when nothing can make room, for this long nothing new is cached."""
 KEPT_SHARE = 0.9
 """Room is made until no more than this of the budget is in use: not for every single file."""
 LOCK_TRIES, LOCK_PAUSE_S = 100, 0.005
@@ -177,7 +177,7 @@ class LocalCache:
         try:
             self._count(-size_bytes)
         except OSError:
-            pass  # the next one who makes room counts anew
+            pass  # the next one who makes room counts again
 
     def _reserve(self, size_bytes: int) -> bool:
         """Take a part of the budget; makes room if need be. False if there is none to be made."""
@@ -207,7 +207,7 @@ class LocalCache:
 def make_room(objects: str, most_bytes: int, before_ns: int) -> int:
     """Delete what was not used since `before_ns`, the oldest first, down to `most_bytes`.
 
-    What this run has used stays: in a training that reads everything once an epoch, whatever was
+    What this run has used stays: in a training that reads everything once per epoch, whatever was
     read longest ago is what is needed next, so replacing it would leave no hit at all (CoorDL, VLDB
     2021, section 4.1). Returns the bytes that are left.
     """
@@ -250,7 +250,7 @@ class Ledger:
         *self._between, self._name = name.split("/")
 
     def __enter__(self) -> Ledger:  # noqa: PYI034 - typing.Self is of 3.11
-        # Opened anew each time: a descriptor that forked children share would share its lock.
+        # Opened again each time: a descriptor that forked children share would share its lock.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         with enter_below(self._folder, self._between) as folder:
             self._descriptor = _open(self._name, flags, 0o600, dir_fd=folder)

@@ -55,14 +55,14 @@ class PackJournal:
             descriptor,
             "a+",
             encoding="utf-8",
-            errors="backslashreplace",  # what is no UTF-8 is no JSON then
+            errors="backslashreplace",  # what is not UTF-8 is no JSON then
         )
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._file.close()
             raise RefusedError(
-                f"Another process packs into {self._target} right now. Nothing was done."
+                f"Another process is packing into {self._target}. Nothing was done."
             ) from None
         self._read()
         return self

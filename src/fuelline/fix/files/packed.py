@@ -1,7 +1,7 @@
 """A pack as a server of paths: the root it was packed from, and what lay below.
 
 Where a pack turns out to be damaged while the job runs, the file is read from where it was packed
-from, and the first such file is told on standard error. If that is gone as well the job gets an
+from, and the first such file is named on standard error. If that is gone as well the job gets an
 error, and never other bytes than were packed.
 """
 
@@ -13,7 +13,7 @@ import stat
 from typing import TYPE_CHECKING, TypeVar
 
 from fuelline.fix.files.shards import Child, Entry, Pack
-from fuelline.fix.messages import tell
+from fuelline.fix.messages import say
 from fuelline.schema.shards import LARGE_BYTES
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class PackServer:
         source = _ask_source(self.root)
         if source is not None:
             self._pack.device = source.st_dev
-        self._is_told = False
+        self._is_reported = False
 
     def _find(self, path: str) -> Entry | None:
         return self._ask(path, lambda: self._pack.find(path[len(self.root) + 1 :]))
@@ -47,17 +47,17 @@ class PackServer:
         except (OSError, MemoryError) as problem:
             no_memory = os.strerror(errno.ENOMEM)
             why = problem.strerror if isinstance(problem, OSError) else no_memory
-            self._tell(path, why)
+            self._report(path, why)
             if _is_there(path):
                 return None
             reason = f"the pack {self._pack.folder} fails ({why}); the original is gone"
             raise OSError(errno.EIO, reason, path) from None
 
-    def _tell(self, path: str, why: str | None) -> None:
-        if self._is_told:
+    def _report(self, path: str, why: str | None) -> None:
+        if self._is_reported:
             return
-        self._is_told = True
-        tell(
+        self._is_reported = True
+        say(
             f"the pack {self._pack.folder!a} fails at {path!a} ({why}). "
             "This file, and others like it, are read from the original folder. `fuelline pack "
             "--check` lists them."

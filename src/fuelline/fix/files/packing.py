@@ -58,10 +58,10 @@ class SourceEntry:
 def pack(
     source: Path,
     target: Path,
-    tell: Callable[[int, int], None],
+    report: Callable[[int, int], None],
     compared: ComparedFiles | None = None,
 ) -> PackOutcome:
-    """Pack a folder; `tell` gets files done and files in all, again and again.
+    """Pack a folder; `report` gets files done and files in all, again and again.
 
     Large files that were read back are `compared`, and need not be before a job.
     """
@@ -75,10 +75,10 @@ def pack(
         packer = _Packer(source, target, journal, compared)
         for position, each in enumerate(found, start=1):
             outcome.resumed += packer.add(each)
-            tell(position, len(found))
+            report(position, len(found))
         packer.close()
         entries = packer.entries
-        packer.read_back(lambda done: tell(done, len(entries)))
+        packer.read_back(lambda done: report(done, len(entries)))
         _check_source(source, entries)
         write_index(target, str(source), entries)
         journal.remove()
@@ -93,7 +93,7 @@ def _take(source: Path, target: Path) -> None:
     """The folder is ours, and stays ours: whoever could write to it could change what is read."""
     if (target / INDEX).exists():
         raise UsageError(
-            f"{target} is a pack already, or has an `index` of something else. Nothing was done. "
+            f"{target} is already a pack, or has an `index` of something else. Nothing was done. "
             f"`fuelline pack {source} -o {target} --check` compares the two; to make it anew, "
             "delete it or name another folder."
         )
@@ -191,7 +191,7 @@ class _Packer:
         is_same = (known.size, known.mtime_ns) == _version(status)
         return is_same and self._is_right(known)
 
-    def read_back(self, tell: Callable[[int], None]) -> None:
+    def read_back(self, report: Callable[[int], None]) -> None:
         """What was written now; the rest was read when it was resumed.
 
         What differs from what the source gave must not become a pack.
@@ -203,7 +203,7 @@ class _Packer:
                     f"{self._target} does not give back what was written to it ({each.name}). "
                     "There is no pack. Check that disk."
                 )
-            tell(position)
+            report(position)
 
     def _is_right(self, entry: Packed) -> bool:
         """Whether the shard has the content that the source gave."""

@@ -279,7 +279,7 @@ class Pack:
         return os.fsdecode(self._name(entry))
 
     def status(self, entry: Entry) -> os.stat_result:
-        """As the file system told it when the set was packed; the owner is whoever asks."""
+        """As the file system had it when the set was packed; the owner is whoever asks."""
         seconds, mtime = entry.mtime_ns // 10**9, entry.mtime_ns / 1e9
         times = {"st_atime": mtime, "st_mtime": mtime, "st_ctime": mtime}
         times |= {f"{key}_ns": entry.mtime_ns for key in tuple(times)}
@@ -347,27 +347,27 @@ class Pack:
         finally:
             os.close(descriptor)
 
-    def open(self, entry: Entry, tell: Callable[[int], None] | None = None) -> int:
+    def open(self, entry: Entry, report: Callable[[int], None] | None = None) -> int:
         """A descriptor of the content, at its beginning, that is the caller's to close.
 
-        `tell` gets the bytes of each piece that was compared.
+        `report` gets the bytes of each piece that was compared.
         """
         if entry.size >= LARGE_BYTES:
-            return self._open_large(entry, tell)
+            return self._open_large(entry, report)
         return hold_in_memory(self.read(entry))
 
-    def _open_large(self, entry: Entry, tell: Callable[[int], None] | None) -> int:
-        """Where it lies, once its bytes are known to be right; those of this very descriptor."""
+    def _open_large(self, entry: Entry, report: Callable[[int], None] | None) -> int:
+        """Where it is, once its bytes are known to be right; those of this very descriptor."""
         descriptor = open_below(self.folder, SHARD.format(entry.shard))
         try:
-            self._check_large(descriptor, entry, tell)
+            self._check_large(descriptor, entry, report)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
 
     def _check_large(
-        self, descriptor: int, entry: Entry, tell: Callable[[int], None] | None
+        self, descriptor: int, entry: Entry, report: Callable[[int], None] | None
     ) -> None:
         """Raise unless it was right in the state that it has now."""
         name = SHARD.format(entry.shard)
@@ -375,7 +375,7 @@ class Pack:
             began_ns, state = time.time_ns(), self._find_state(descriptor, entry)
             if self._compared.has(state, descriptor):
                 return
-            if not self._is_right_large(descriptor, entry, tell):
+            if not self._is_right_large(descriptor, entry, report):
                 self._compared.forget(state, descriptor)
                 raise self._damage(f"{name} has other bytes than were packed")
             if self._find_state(descriptor, entry) == state:
@@ -391,7 +391,7 @@ class Pack:
         return state
 
     def _is_right_large(
-        self, descriptor: int, entry: Entry, tell: Callable[[int], None] | None
+        self, descriptor: int, entry: Entry, report: Callable[[int], None] | None
     ) -> bool:
         """The job reads it next, from memory then. It is left at its beginning."""
         if self.version == 1:
@@ -410,8 +410,8 @@ class Pack:
             if not done_bytes:
                 return False  # it was cut short meanwhile
             at += done_bytes
-            if tell is not None:
-                tell(done_bytes)
+            if report is not None:
+                report(done_bytes)
         os.lseek(descriptor, 0, os.SEEK_SET)
         return slow.digest() == entry.digest() if self.version == 1 else crc == entry.crc
 

@@ -9,7 +9,7 @@ the source once. No link is followed, below the folder, on any way.
     DIR/objects/3f/3f9c...-16384-17...  copies of all users, each deleted by its owner only
     DIR/UID/marks/3f/3f9c...            our marks     DIR/UID/drafts, DIR/UID/ledger  as in our own
 
-A hit on 100 kB costs 0.16 ms more than in a cache of our own (docs/cache.md). Standard library
+A hit on 100 kB costs 0.16 ms more than in our own cache (docs/cache.md). Standard library
 only.
 """
 # ruff: noqa: PTH119, PTH120 - a guest loads as little as it can; no pathlib
@@ -182,7 +182,7 @@ class SharedCache(LocalCache):
                 os.close(descriptor)
 
     def _rights(self, path: str, status: os.stat_result) -> int:
-        """Of a copy: for everybody only if everybody can read the source where it lies."""
+        """Of a copy: for everybody only if everybody can read the source where it is."""
         if not status.st_mode & stat.S_IROTH:
             return 0o600
         folder = os.path.dirname(os.path.realpath(path))
@@ -232,7 +232,7 @@ def _above(folder: str) -> Iterator[str]:
 
 
 def _read_all(descriptor: int, size_bytes: int) -> bytes | None:
-    """Exactly so many bytes; None if there are fewer or more."""
+    """Exactly this many bytes; None if there are fewer or more."""
     parts, left = [], size_bytes + 1
     while left and (part := os.read(descriptor, left)):
         parts.append(part)

@@ -1,4 +1,4 @@
-"""Settings that would help a job, one a file: Facts in, Remedy out. Sorted; listed by hand.
+"""Settings that would help a job, one per file: Facts in, Remedy out. Sorted; listed by hand.
 
 `run --fix` applies those that change nothing but speed: workers and prefetch (fix.elastic.iterator)
 and the limit of descriptors (fix.elastic.channel). The others are shown with the reason.
@@ -29,5 +29,5 @@ _ALL = (decoding, descriptors, non_blocking, persistent, pinning, prefetch, read
 
 
 def propose_settings(facts: Facts) -> list[Remedy]:
-    """What the facts of a run speak for."""
+    """What the facts of a run suggest."""
     return [remedy for each in _ALL if (remedy := each.propose(facts)) is not None]

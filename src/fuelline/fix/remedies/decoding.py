@@ -1,4 +1,4 @@
-"""Pictures that another decoder, or one that decodes at a smaller size, would give sooner.
+"""Pictures that another decoder, or decoding at a smaller size, would give sooner.
 
 Not applied: pixels may differ. `fuelline probe DATA_DIR` measures by how much, and how much faster
 it is, on the user's own pictures.
@@ -19,11 +19,11 @@ MUCH = 0.3
 WAITS = 0.05
 """Of the window: below it there is little to win."""
 _FAST = ("simplejpeg", "turbojpeg", "cv2", "decode_jpeg", "draft(")
-"""In the user's line: it is not Pillow's plain way."""
+"""In the user's line: something faster than plain Pillow is in use already."""
 
 
 def propose(facts: Facts) -> Remedy | None:
-    """Fires where the training waits and its workers decode most of the time."""
+    """Fires where training waits and its workers decode most of the time."""
     waits = value_of(facts.input.exposed_share)
     lines = [line for line in facts.fetch_lines if line.stage == "decode"]
     share = sum(line.share for line in lines)
@@ -32,10 +32,11 @@ def propose(facts: Facts) -> Remedy | None:
     if any(word in (line.source or "") for line in lines for word in _FAST):
         return None
     return Remedy(
-        setting="simplejpeg.decode_jpeg(...) (libjpeg-turbo) for Pillow, or image.draft('RGB', "
-        "size) before it is resized",
-        why=f"{round(100 * share)} % of preparing samples is decoding; `fuelline probe DATA_DIR` "
-        "measures what each gains on your own JPEGs, and how far its pixels are from Pillow's",
+        setting="simplejpeg.decode_jpeg(...) (libjpeg-turbo) instead of Pillow, or "
+        "image.draft('RGB', size) before resizing",
+        why=f"decoding takes {round(100 * share)} % of the time to prepare samples; `fuelline "
+        "probe DATA_DIR` measures what each gains on your own JPEGs, and how far its pixels are "
+        "from Pillow's",
         applicability="unsafe",
-        risk="pixels may differ by some levels of 255",
+        risk="pixels may differ by a few levels out of 255",
     )

@@ -1,8 +1,8 @@
 """Batches that travel by file descriptor need one each, and a loader with many can run out.
 
-Under --fix the soft limit is raised to what the hard one allows when it comes near (it is the
-process's own to raise). Shown when batches have so many parts that even that may not do: then
-torch's other sharing strategy, by file name, needs none.
+Under --fix the soft limit is raised towards the hard one when it comes near (a process may raise
+its own). Shown when batches have so many parts that even that may not be enough: torch's other
+sharing strategy, by file name, needs no descriptors.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def propose(facts: Facts) -> Remedy | None:
         return None
     return Remedy(
         setting="torch.multiprocessing.set_sharing_strategy('file_system')",
-        why=f"{under_way} batches are under way, each with a descriptor for every tensor in it",
+        why=f"{under_way} batches are under way, each with a descriptor for every tensor",
         applicability="unsafe",
         risk="files in /dev/shm stay behind if the job is killed",
-        cost="none; `ulimit -n` raised by hand does as well",
+        cost="none; raising `ulimit -n` by hand works as well",
     )

@@ -24,7 +24,7 @@ def propose(facts: Facts) -> Remedy | None:
         return None
     return Remedy(
         setting="batch.to(device, non_blocking=True), with pin_memory=True in the DataLoader",
-        why=f"{round(100 * blocking)} % of the time in copies to the device the host waits",
+        why=f"the host waits during {round(100 * blocking)} % of the time of copies to the device",
         applicability="unsafe",
         risk="the batch must not be written to until the copy is done",
     )

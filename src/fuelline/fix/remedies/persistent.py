@@ -1,7 +1,7 @@
-"""Workers that are started anew with every epoch.
+"""Workers that are started again for every epoch.
 
 Not applied: a dataset that is changed between epochs, or that draws random numbers in its workers,
-gives other samples when they live on.
+gives different samples when the workers live on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
 
 MUCH = 0.02
-"""Of the window in starting epochs: what a trial can tell."""
+"""Of the window in starting epochs: the least that a trial can measure."""
 
 
 def propose(facts: Facts) -> Remedy | None:
@@ -30,7 +30,7 @@ def propose(facts: Facts) -> Remedy | None:
         setting="DataLoader(..., persistent_workers=True)",
         why=f"starting workers for each epoch takes {round(100 * share)} % of the time",
         applicability="unsafe",
-        risk="workers do not see what is changed in the dataset between epochs",
-        cost="the workers' memory between epochs",
+        risk="workers do not see changes made to the dataset between epochs",
+        cost="the workers keep their memory between epochs",
         question=WhatIf(persistent=True),
     )

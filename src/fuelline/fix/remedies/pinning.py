@@ -26,9 +26,9 @@ def propose(facts: Facts) -> Remedy | None:
         return None
     return Remedy(
         setting="DataLoader(..., pin_memory=True)",
-        why=f"{round(100 * pageable)} % of the time in copies to the device comes from memory "
-        "that is not pinned",
+        why=f"{round(100 * pageable)} % of the time of copies to the device is for memory that "
+        "is not pinned",
         applicability="safe",
-        cost="memory for the batches under way that cannot be paged out",
+        cost="the memory of batches under way can then not be paged out",
         question=WhatIf(pin=True),
     )

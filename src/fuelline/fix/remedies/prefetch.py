@@ -1,4 +1,4 @@
-"""Fetches that differ much, so that a short queue runs dry though workers are idle.
+"""Fetch times that vary a lot, so that a short queue runs dry although workers are idle.
 
 Applied by --fix for loaders whose sampler may be asked ahead; proposed for the others' next run.
 """
@@ -22,7 +22,7 @@ UNEVEN = 0.5
 
 
 def propose(facts: Facts) -> Remedy | None:
-    """Fires where the training waits, the workers do not work all the time, and fetches differ."""
+    """Fires where training waits, the workers do not work all the time, and fetches differ."""
     loader, demands = facts.loader, facts.demands
     wait = value_of(facts.input.wait_share)
     busy, spread = value_of(demands.busy_frac), value_of(demands.fetch_spread)
@@ -33,9 +33,9 @@ def propose(facts: Facts) -> Remedy | None:
     deeper = 2 * (loader.prefetch_factor or 2)
     return Remedy(
         setting=f"DataLoader(..., prefetch_factor={deeper})",
-        why=f"the training waits {round(100 * wait)} % of the time though workers are busy only "
-        f"{round(100 * busy)} % of it: fetches differ by {round(100 * spread)} %",
+        why=f"training waits {round(100 * wait)} % of the time although workers are busy only "
+        f"{round(100 * busy)} % of it: fetch times vary by {round(100 * spread)} %",
         applicability="safe",
-        cost=f"memory for {loader.num_workers * deeper // 2} batches more",
+        cost=f"memory for {loader.num_workers * deeper // 2} more batches",
         question=WhatIf(prefetch=deeper),
     )

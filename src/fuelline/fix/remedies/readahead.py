@@ -29,8 +29,8 @@ def propose(facts: Facts) -> Remedy | None:
         return None
     return Remedy(
         setting=f"blockdev --setra 4096 {place.device}",
-        why=f"fetches are blocked {round(100 * blocked)} % of the time in reads of "
+        why=f"fetches spend {round(100 * blocked)} % of the time blocked in reads of "
         f"{round(piece / 1024)} KiB",
         applicability="display",
-        risk="helps files that are read in order only; random reads then read more than they need",
+        risk="helps only files that are read in order; random reads then read more than they need",
     )

@@ -1,7 +1,7 @@
 """Libraries in the workers that start a thread for each core: more threads than cores.
 
-Torch's own threads are limited to one a worker already. Not applied: a library's count of threads
-is read when it is loaded, and sums may round differently with another one.
+Torch's own threads are limited to one per worker already. Not applied: a library reads its number
+of threads when it is loaded, and sums may round differently with another one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MUCH = 0.25
 """Of fetching, ready to run without a core: as in fix.governor."""
 OTHERS = 0.25
-"""Of the cores, busy for processes outside the job: then these are the reason."""
+"""Of the cores, busy with processes outside the job: then those are the reason."""
 
 
 def propose(facts: Facts) -> Remedy | None:
@@ -35,8 +35,8 @@ def propose(facts: Facts) -> Remedy | None:
     return Remedy(
         setting="OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1, and cv2.setNumThreads(0) in "
         "worker_init_fn",
-        why=f"{workers} on {cores:g} cores {waits} {round(100 * queued)} % of the time for one: "
-        "libraries may start threads of their own there",
+        why=f"{workers} on {cores:g} cores {waits} for a core {round(100 * queued)} % of the "
+        "time: libraries may start threads of their own there",
         applicability="unsafe",
         risk="sums over threads may round differently",
     )

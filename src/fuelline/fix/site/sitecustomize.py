@@ -1,8 +1,8 @@
 """The way of trials, fixes, `feed`, packed data and the cache into every Python of the job.
 
-Each is asked for by a variable of its own and does nothing without it. This folder leaves
+Each is asked for by its own variable and does nothing without it. This folder leaves
 `sys.path` and the `sitecustomize` that it shadows runs, as if we had not been here. What fails here
-is told on standard error and leaves a note for the report; the job goes on without us.
+is reported on standard error and leaves a note for the report; the job goes on without us.
 """
 # ruff: noqa: PTH100, PTH118, PTH120 - pathlib is not loaded at startup
 
@@ -42,7 +42,7 @@ def _start() -> None:
         elif feed:
             _feed(feed, watch)
     except Exception as failure:  # noqa: BLE001 - the guard of this hook
-        _tell(f"fuelline: not active in this process: {failure!r}\n")
+        _say(f"fuelline: not active in this process: {failure!r}\n")
         found = sys.modules.get("fuelline_watch")
         if found is not None:  # else there is no more than the line above
             found.leave_note(run_dir, f"the start: {failure!r}", PART)
@@ -67,7 +67,7 @@ def _try_settings(plan: str, watch: object) -> None:
     finally:
         if not is_ready:  # this process exists for the trial alone, and must not train on and on
             failure = sys.exc_info()[1]
-            _tell(f"fuelline: no trial is possible with this torch: {failure!r}\n")
+            _say(f"fuelline: no trial is possible with this torch: {failure!r}\n")
             os._exit(70)
 
 
@@ -135,10 +135,10 @@ def _feed(plan: str, watch: object) -> None:
     _await(watch, os.path.dirname(plan), AUTOGRAD, follow_backward)
 
 
-def _tell(line: str) -> None:
-    """As `fix.messages.tell`, before there is a package to import it from."""
+def _say(line: str) -> None:
+    """As `fix.messages.say`, before there is a package to import it from."""
     try:
-        number = sys.__stderr__.fileno()  # type: ignore[union-attr]  # None: as told below
+        number = sys.__stderr__.fileno()  # type: ignore[union-attr]  # None: as said below
         os.write(number, line.encode("utf-8", "backslashreplace"))
     except (AttributeError, OSError, ValueError):
         return  # None, not writable, closed

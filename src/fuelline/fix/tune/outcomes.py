@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.fixes import FixEvent
     from fuelline.schema.readings import Signal
 
-_NO_LAW = Missing(reason="the operational laws say nothing about a longer queue")
+_NO_LAW = Missing(reason="the operational laws make no prediction for a longer queue")
 
 
-def tell_fixes(events: Sequence[FixEvent]) -> list[LoaderFixes]:
-    """One entry a loader, in the order in which they were met."""
-    told: list[LoaderFixes] = []
+def summarise_fixes(events: Sequence[FixEvent]) -> list[LoaderFixes]:
+    """One entry per loader, in the order in which they were met."""
+    loaders: list[LoaderFixes] = []
     for event in events:
         if event.event == "served":
             same = [
@@ -28,15 +28,15 @@ def tell_fixes(events: Sequence[FixEvent]) -> list[LoaderFixes]:
                 for each in events
                 if each.pid == event.pid and event.number in (each.loader, each.number)
             ]
-            told.append(_tell(event, same))
+            loaders.append(_summarise(event, same))
         elif event.event == "left" and not event.number:
             name = str(event.loader)
             note = f"Left alone: {event.why}."
-            told.append(LoaderFixes(loader=name, pid=event.pid, workers=0, notes=[note]))
-    return told
+            loaders.append(LoaderFixes(loader=name, pid=event.pid, workers=0, notes=[note]))
+    return loaders
 
 
-def _tell(served: FixEvent, events: Sequence[FixEvent]) -> LoaderFixes:
+def _summarise(served: FixEvent, events: Sequence[FixEvent]) -> LoaderFixes:
     ends = [event.active for event in events if event.event == "end"]
     return LoaderFixes(
         loader=str(served.loader),
@@ -99,7 +99,7 @@ def _notes(events: Sequence[FixEvent]) -> list[str]:
         notes.append("No batch was taken from it, so there was nothing to measure.")
     blocked = [event.why for event in events if event.event == "blocked"]
     if blocked and blocked[-1]:
-        notes.append(f"It still waits, and is left so: {blocked[-1]}.")
+        notes.append(f"It still waits and was left as it is: {blocked[-1]}.")
     return notes
 
 

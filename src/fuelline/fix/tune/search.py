@@ -50,17 +50,19 @@ def tune(
     tried = [Seed((), Reading(value=1.0, unit="x", origin="the job itself")), *seeds]
     measured = measure([seed.settings for seed in tried])
     base = measured[0]
-    return [_judge(seed, base, told) for seed, told in zip(tried, measured, strict=True)]
+    return [_judge(seed, base, each) for seed, each in zip(tried, measured, strict=True)]
 
 
-def _judge(seed: Seed, base: MeasuredSetting, told: MeasuredSetting) -> Trial:
+def _judge(seed: Seed, base: MeasuredSetting, measured: MeasuredSetting) -> Trial:
     speedup = (
-        find_speedup(base, told) if seed.settings else Reading(value=1.0, unit="x", origin="itself")
+        find_speedup(base, measured)
+        if seed.settings
+        else Reading(value=1.0, unit="x", origin="itself")
     )
     return Trial(
         settings=list(seed.settings),
         predicted=seed.predicted,
-        batches_per_s=list(told.turns),
+        batches_per_s=list(measured.turns),
         speedup=speedup,
         verdict=judge(speedup),
     )
@@ -80,15 +82,15 @@ def judge(speedup: Signal) -> TrialVerdict:
     return "same" if high < 1 + 2 * AS_GOOD and low > 1 - 2 * AS_GOOD else "cannot tell"
 
 
-def find_speedup(base: MeasuredSetting, told: MeasuredSetting) -> Signal:
+def find_speedup(base: MeasuredSetting, measured: MeasuredSetting) -> Signal:
     """Ratio of means; its error from the spread of the parts."""
-    if told.problem is not None:
-        return Missing(reason=told.problem)
-    if len(base.blocks) < 2 or len(told.blocks) < 2:
+    if measured.problem is not None:
+        return Missing(reason=measured.problem)
+    if len(base.blocks) < 2 or len(measured.blocks) < 2:
         return Missing(reason="too few batches in a turn to judge")
-    before, after = statistics.fmean(base.blocks), statistics.fmean(told.blocks)
-    error = math.hypot(_error(base.blocks) / before, _error(told.blocks) / after)
-    freedom = len(base.blocks) + len(told.blocks) - 2
+    before, after = statistics.fmean(base.blocks), statistics.fmean(measured.blocks)
+    error = math.hypot(_error(base.blocks) / before, _error(measured.blocks) / after)
+    freedom = len(base.blocks) + len(measured.blocks) - 2
     half = find_t(freedom) * error
     value = after / before
     return Reading(
@@ -96,7 +98,7 @@ def find_speedup(base: MeasuredSetting, told: MeasuredSetting) -> Signal:
         unit="x",
         low=value * math.exp(-half),
         high=value * math.exp(half),
-        count=len(told.blocks),
+        count=len(measured.blocks),
         origin="turns on the running job",
     )
 
@@ -123,7 +125,7 @@ def weigh(settings: Sequence[Setting], now: Sequence[Setting]) -> tuple[float, f
 
 
 def _value(trial: Trial) -> float:
-    """A trial that failed is worth nothing; one that cannot be told from the job is worth 1."""
+    """A trial that failed is worth nothing; one that differs from the job by chance is worth 1."""
     if isinstance(trial.speedup, Missing):
         return 0.0
     return 1.0 if trial.verdict == "cannot tell" else trial.speedup.value
@@ -133,7 +135,7 @@ def explain(trials: Sequence[Trial], chosen: Sequence[Setting]) -> list[str]:
     """Each step in a sentence."""
     said = [_sentence(trial) for trial in trials if trial.settings]
     if not chosen:
-        return [*said, "Nothing that was tried does better with as little: the settings stay."]
+        return [*said, "No setting that was tried is better: the job's own settings stay."]
     words = ", ".join(setting.text() for setting in chosen)
     return [*said, f"Chosen: {words}: the fewest workers that do as well as the best."]
 

@@ -73,7 +73,7 @@ def install(plan_path: str) -> None:
         if stage.is_over:
             raise TrialOver(0)
         if stage.taken is not None and stage.taken[0] is self:
-            return stage.taken[1]  # a loop that was left early and begins anew
+            return stage.taken[1]  # a loop that was left early and begins again
         if stage.taken or not torch.is_grad_enabled() or get_worker_info() is not None:
             return stage.original(self)
         stage.taken = (self, _Turns(stage, self))
@@ -100,9 +100,9 @@ class _Turns:
         self._begun_s = monotonic()
         self._longest_s = 0.0
         """Of the turns so far; the next one may take as long."""
-        self._told: list[dict[str, Any]] = []
+        self._accounts: list[dict[str, Any]] = []
         self._batches = self._play()
-        atexit.register(self._finish, None)  # a loop that ends by itself has told something, too
+        atexit.register(self._finish, None)  # a loop that ends by itself has shown something, too
 
     def __iter__(self) -> _Turns:
         return self
@@ -129,7 +129,7 @@ class _Turns:
                 turn.problem = f"{type(failure).__name__}: {failure}"
             finally:
                 turn.close()
-            self._told.append({"turn": position, "round": number, **turn.account()})
+            self._accounts.append({"turn": position, "round": number, **turn.account()})
             self._longest_s = max(self._longest_s, monotonic() - begun_s)
         self._finish(problem)
         raise TrialOver(0)
@@ -139,7 +139,7 @@ class _Turns:
             return
         self._stage.is_over = True
         result = {
-            "turns": self._told,
+            "turns": self._accounts,
             "seconds": monotonic() - self._begun_s,
             "problem": problem,
             "site": self._stage.sites.get(id(self._loader), ""),
@@ -165,7 +165,7 @@ def _refusal() -> str | None:
     distributed = getattr(torch, "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         ranks = distributed.get_world_size()
-        words = f"{ranks} ranks train together, and turns by the clock would part them"
+        words = f"{ranks} ranks train together, and trials timed by the clock would separate them"
         return words if ranks > 1 else None
     return None
 
@@ -192,7 +192,7 @@ class _Turn:
         self.problem: str | None = None
 
     def play(self, seconds: float) -> Iterator[Any]:
-        """Give out batches until the turn is over; epochs begin anew as often as needed."""
+        """Give out batches until the turn is over; epochs begin again as often as needed."""
         queue = (self._loader.num_workers or 0) * (self._loader.prefetch_factor or 2)
         begun, taken, start = monotonic(), 0, 0.0
         marks: list[tuple[float, int]] = []
@@ -213,7 +213,7 @@ class _Turn:
                         self._blocks = _rates(marks)
                         return
             if taken == before:
-                raise ValueError("the loader gave no batch")
+                raise ValueError("the loader returned no batch")
 
     def account(self) -> dict[str, Any]:
         """Batches per second of each part of the turn."""

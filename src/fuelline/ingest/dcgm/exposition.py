@@ -81,7 +81,7 @@ def _parse(path: Path, text: str, number: int, at: int) -> Sample:
     found = _VALUE.match(text)
     try:
         if found is None:
-            raise ValueError("it is not `name{labels} value`")  # noqa: TRY301 - one place to tell
+            raise ValueError("it is not `name{labels} value`")  # noqa: TRY301 - reported in one place
         time = found["time"]
         return Sample(
             name=found["name"],

@@ -114,7 +114,7 @@ class _Scrapes:
             self.values.append((host, device.number, time_ns, self.scrape, known.name, value))
 
     def _device(self, labels: dict[str, str]) -> _Device:
-        """A device has a number on its host; a slice of one has a number of its own."""
+        """A device has a number on its host; a slice of one has its own number."""
         on_host = self.devices.setdefault(labels.get("Hostname", ""), {})
         key = f"{labels.get('UUID') or labels['gpu']}/{labels.get('GPU_I_ID', '')}"
         if key not in on_host:
@@ -173,8 +173,8 @@ class _Scrapes:
             return []
         return [
             Quality(
-                problem=f"{self.odd} values cannot be (negative, or shares above 1); left out",
-                forbids="readings that would rest on them",
+                problem=f"{self.odd} values are impossible (negative, or shares above 1); left out",
+                forbids="readings that depend on them",
                 code="insane",
             )
         ]

@@ -75,7 +75,7 @@ class Batch:
     is_exact: bool = False
     """Starts are kept as text."""
     is_scanned: bool = False
-    """The scanner has the others; it must be told to keep them."""
+    """The scanner has the others; it must be asked to keep them."""
 
     @property
     def is_coarse(self) -> bool:
@@ -153,7 +153,7 @@ _APART = msgspec.json.Decoder(list[Raw])
 
 
 class _Phase(Struct):
-    """What tells whether an event is kept; what is not kept may hold anything."""
+    """What decides whether an event is kept; what is not kept may hold anything."""
 
     ph: Any = ""
     cat: Any = ""

@@ -37,7 +37,7 @@ class DeviceColumns:
 
     def add(self, events: Sequence[Any], places: list[int], *, exact: bool) -> list[Any]:
         """Take over events that stand at these places of the file."""
-        del exact  # told by the events when they become columns
+        del exact  # known from the events when they become columns
         self._events += events
         self._places += places
         return []

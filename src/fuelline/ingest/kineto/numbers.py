@@ -1,7 +1,7 @@
 """Numbers as profilers write them: whole, with fractions, as text; times become nanoseconds.
 
 The usual list of numbers becomes a column in one go; only lists with odd ones are looked at one by
-one. A field that is no number becomes null; a time that is none is an error.
+one. A field that is not a number becomes null; a time that is none is an error.
 """
 
 from __future__ import annotations

@@ -314,7 +314,7 @@ _RANK_IN_NAME = re.compile(r"rank[-_. ]?(\d{1,6})", re.IGNORECASE)
 
 
 def describe(said: dict[str, Any], rank: int, file: str) -> RankFacts:
-    """Facts of the one rank that a file is about; `rank` if neither it nor its name tells."""
+    """Facts of the one rank that a file is about; `rank` if neither it nor its name says."""
     world = said.get("distributedInfo")
     world = world if isinstance(world, dict) else {}
     claimed = _whole(world.get("rank"))

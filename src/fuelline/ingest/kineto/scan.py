@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fuelline.ingest.kineto.split import Piece
 
 _LEFT_OUT = "FUELLINE_NO_SCANNER"
-_HOW = "install gcc and Python's headers, then fuelline again"
+_HOW = "install gcc and Python's headers, then reinstall fuelline"
 _LAYOUT = 1
 """What scanner/_scan.c and this file say to each other; another build than this is not used."""
 _TAKEN, _COARSE = 0, 2
@@ -163,7 +163,7 @@ def _letter(sort: EventSort) -> str:
 
 
 def _look(names: Names, written: bytes) -> int:
-    """The number and the flags of a name as it is written; -1 if it is no text."""
+    """The number and the flags of a name as it is written; -1 if it is not a text."""
     try:
         number = names.number(_STRING.decode(b'"' + written + b'"'))
     except (msgspec.DecodeError, UnicodeDecodeError):

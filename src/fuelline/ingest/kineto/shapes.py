@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Shape = list[int]
 Words = list[Any]
-"""Arguments that are no tensors, as text."""
+"""Arguments that are not tensors, as text."""
 Work = tuple[float | None, float | None, str | None]
 """Operations, least bytes, type of the first operand."""
 NO_WORK: Work = (None, None, None)

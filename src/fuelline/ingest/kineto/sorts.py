@@ -40,7 +40,7 @@ IGNORED = (
     *("ac2g", "fwdbwd", "async_cpu_to_gpu", "async_gpu", "cpu_instant_event", "Trace"),
     *("gpu_user_annotation", "cuda_sync", "cuda_profiler_range", "collective_comm"),
 )
-"""Flows, marks, and complete events that repeat what others say on a lane of their own."""
+"""Flows, marks, and complete events that repeat what others say on their own lane."""
 _OLD_DEVICE = {"Kernel": DeviceKind.KERNEL, "Memcpy": DeviceKind.COPY, "Memset": DeviceKind.SET}
 _OLD_HOST = {"Operator": HostKind.OP, "Runtime": HostKind.RUNTIME}
 """Names before Kineto of 2022."""

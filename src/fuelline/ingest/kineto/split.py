@@ -3,7 +3,7 @@
 The array is cut at the separator between events, which is learnt from the first two; layouts
 differ in white space only. A separator may also stand in a string or between nested objects: a
 piece that does not decode is cut again by counting brackets, which is slow and always right. Where
-the array ends is told by the decoder (the first byte that it does not expect).
+the array ends is found by the decoder (the first byte that it does not expect).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Splitter:
         """The file is an array of events and nothing else; its closing bracket is optional."""
 
     def header(self) -> bytes:
-        """Everything before the event array, as an object of its own."""
+        """Everything before the event array, as its own object."""
         while (found := _find_array(self._buffer)) is None:
             if self._is_over or len(self._buffer) > MOST_EVENT_BYTES:
                 raise self._no_events()

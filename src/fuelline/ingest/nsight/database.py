@@ -1,9 +1,9 @@
 """An Nsight Systems export as a database that nobody trusts: read-only, in parts, types checked.
 
 SQLite stores any type in any column, and a report may be cut off, flipped or made by hand. Tables
-are told from views, numbers from texts, and each error names the file with the byte where it ends,
-or with the table, the row, and the byte where the first page of that table lies: SQLite tells no
-more.
+are kept apart from views, numbers from texts, and each error names the file with the byte where it
+ends, or with the table, the row, and the byte where the first page of that table lies: SQLite gives
+no more.
 """
 
 from __future__ import annotations

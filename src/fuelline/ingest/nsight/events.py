@@ -1,4 +1,4 @@
-"""Rows of an Nsight export as frames of our columns: numbers typed, names told.
+"""Rows of an Nsight export as frames of our columns: numbers typed, names cleaned.
 
 An operator of PyTorch (`emit_nvtx`) is an NVTX range whose text says so; an entry point's version
 is cut off its name; a copy is named after where it goes.
@@ -10,8 +10,8 @@ them.
     TARGET_INFO_GPU_METRICS  typeId  metricId  metricName
 
 The low byte of `typeId` is the device. Names vary a little from version to version, so that they
-are told by what they begin with. Only those that are rungs of the ladder are kept, under the names
-that counters of DCGM have.
+are recognised by what they begin with. Only those that are rungs of the ladder are kept, under the
+names that counters of DCGM have.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 PID_BITS = 24
-"""A global thread id is a machine, a pid and a thread of so many bits each (SQLite examples in the
-user guide: `globalTid / 0x1000000 % 0x1000000` is the pid)."""
+"""A global thread id is a machine, a pid and a thread of this many bits each (SQLite examples in
+the user guide: `globalTid / 0x1000000 % 0x1000000` is the pid)."""
 _VERSION = re.compile(r"(_ptsz|_ptds)?_v\d+$")
 """`cudaMemcpyAsync_ptsz_v7000`."""
 _OPERATOR = re.compile(r", (?:op_id|seq|stashed seq) = ")
-"""`aten::view, op_id = 314290`: torch.autograd.profiler.emit_nvtx. The number would make each
-range a name of its own."""
+"""`aten::view, op_id = 314290`: torch.autograd.profiler.emit_nvtx. The number would give each
+range a different name."""
 _FIRST_NUMBER = 4
 """Place of our first number in a row of `Database.parts`."""
 
@@ -58,7 +58,7 @@ class Events:
             if {"id", "value"} <= database.columns("StringIds")
             else ()
         )
-        self._told: dict[tuple[str, Any], tuple[int, int]] = {}
+        self._known: dict[tuple[str, Any], tuple[int, int]] = {}
 
     def frames(self, source: Source) -> Iterator[pl.DataFrame]:
         """All rows of a table, in parts, with `owner` (machine and pid) and `thread` beside."""
@@ -74,23 +74,23 @@ class Events:
         self, source: Source, frame: pl.DataFrame, columns: list[tuple[Any, ...]]
     ) -> pl.DataFrame:
         cells = zip(*columns, strict=True) if columns else ((None,) for _ in range(frame.height))
-        told = [self._tell(source, cell) for cell in cells]
+        described = [self._describe(source, cell) for cell in cells]
         return frame.with_columns(
-            name=pl.Series([number for number, _ in told], dtype=pl.UInt32),
-            kind=pl.Series([kind for _, kind in told], dtype=pl.UInt8),
+            name=pl.Series([number for number, _ in described], dtype=pl.UInt32),
+            kind=pl.Series([kind for _, kind in described], dtype=pl.UInt8),
         )
 
-    def _tell(self, source: Source, cells: Sequence[Any]) -> tuple[int, int]:
+    def _describe(self, source: Source, cells: Sequence[Any]) -> tuple[int, int]:
         """Number and kind of the first name that is there."""
         cell = next((cell for cell in cells if cell is not None), None)
         key = (source.table, cell)
-        found = self._told.get(key)
+        found = self._known.get(key)
         if found is None:
             text = cell if isinstance(cell, str) else self._strings.get(cell)
             text, kind = _interpret(source, str(text or source.fallback))
             found = self._names.number(text), kind
             if not isinstance(cell, str):  # texts of ranges may all differ; numbers repeat
-                self._told[key] = found
+                self._known[key] = found
         return found
 
     def _name_copies(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -118,7 +118,7 @@ def _numbers(source: Source, columns: list[tuple[Any, ...]]) -> pl.DataFrame:
 
 
 def _interpret(source: Source, text: str) -> tuple[str, int]:
-    """A name without what only numbers it, and the kind that it tells; no real one is so long."""
+    """A name without its numbering, and the kind that it stands for; no real one is so long."""
     if len(text) > MOST_CHARACTERS:
         return text, source.kind
     if source.kind == HostKind.RUNTIME:

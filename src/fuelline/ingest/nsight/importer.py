@@ -2,7 +2,7 @@
 
 Kernels, copies, sets and whole graphs become device events; runtime calls, NVTX ranges, traced
 system calls and the profiler's own work become host events. Which tables and columns are read says
-`tables`. A process is a rank if it used a device; MPI's number is taken if NVTX tells it.
+`tables`. A process is a rank if it used a device; MPI's number is taken if NVTX has it.
 
 Also here: what is wrong with an Nsight export: nothing traced, graphs as one block, events lost.
 """
@@ -187,7 +187,7 @@ class _Report:
         return str(next(iter(self._database.select(query, table)), ("",))[0])[:200]
 
     def _read_chips(self) -> list[ChipFacts]:
-        """As TARGET_INFO_GPU tells; a report without it (a container, say) knows no chip."""
+        """As TARGET_INFO_GPU says; a report without it (a container, say) knows no chip."""
         there = self._database.columns("TARGET_INFO_GPU")
         if not {"id", "name"} <= there:
             return []
@@ -221,7 +221,7 @@ _MOST_TEXT = 200
 
 
 def find_problems(database: Database, rows: Mapping[str, int], insane: int) -> list[Quality]:
-    """All that the tables themselves tell; `rows` are those of the tables that are there."""
+    """All that the tables themselves show; `rows` are those of the tables that are there."""
     found = [
         Quality(problem=text, forbids="totals over the whole trace", code="truncated")
         for text in database.problems

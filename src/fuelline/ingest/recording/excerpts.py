@@ -69,7 +69,7 @@ class Pace:
 
 
 def has_too_many(records: Collection[int]) -> bool:
-    """Whether processes with so many records each have more than are judged."""
+    """Whether processes with this many records each have more than are judged."""
     return max(records, default=0) > MOST_RECORDS or sum(records) > MOST_RECORDS_OF_HOST
 
 
@@ -113,19 +113,19 @@ def state_excerpts(excerpts: Excerpts) -> Blindspot:
 def choose_rows(events: pl.DataFrame, excerpts: Excerpts) -> pl.Series:
     """The `at` of the events of a process of which something lies in the excerpts, in order.
 
-    Also of what stands beside a long gap, or before an excerpt, and tells what follows.
+    Also of what stands beside a long gap, or before an excerpt, and explains what follows.
     """
     always = pl.col("kind").is_in([int(kind) for kind in _ALWAYS])
     has_part = pl.col("is_cut") & (pl.col("until_ns") > pl.col("from_ns"))
-    told = _placed(events.select("at", "tid", "kind", "start_ns", "dur_ns"), excerpts).with_columns(
-        is_in=pl.col("begins") | has_part
-    )
+    placed = _placed(
+        events.select("at", "tid", "kind", "start_ns", "dur_ns"), excerpts
+    ).with_columns(is_in=pl.col("begins") | has_part)
     turns = pl.col("kind").is_in([int(kind) for kind in _TURNS])
-    in_order = told.filter(turns).sort("tid", "start_ns")
+    in_order = placed.filter(turns).sort("tid", "start_ns")
     # A batch that is learned from in an excerpt says whose batches are.
     is_learned = (pl.col("kind") == Kind.WAIT) & pl.col("is_in").shift(-1).over("tid")
     chosen = (
-        told.filter(pl.col("is_in") | always)["at"],
+        placed.filter(pl.col("is_in") | always)["at"],
         in_order.filter(_is_beside_gap(excerpts) | is_learned)["at"],
     )
     rows: pl.Series = pl.concat(chosen).unique().sort()
@@ -210,7 +210,7 @@ def fold_tables(tables: Mapping[str, pl.DataFrame], excerpts: Excerpts) -> dict[
 
 
 def shift_tables(tables: Mapping[str, pl.DataFrame], shift_ns: int) -> dict[str, pl.DataFrame]:
-    """All tables on a clock that is ahead by so much."""
+    """All tables on a clock that is ahead by this much."""
     names = (*_TIMES, "start_ns")
     return {
         name: frame.with_columns(

@@ -56,7 +56,7 @@ from fuelline.timeline import Timeline
 from fuelline.timeline.tables import TABLES, is_possible
 
 LEFT_NS = 3600 * 10**9
-"""A run of another host is over if nothing was written for so long: its observer writes every
+"""A run of another host is over if nothing was written for this long: its observer writes every
 second, and clocks of hosts that share a folder differ by minutes at worst."""
 
 
@@ -131,7 +131,7 @@ def load_recording(run_dir: Path) -> Timeline:
 def has_ended(run: RunFacts, run_dir: Path) -> bool:
     """Whether nobody writes to this run any more, also if its launcher was killed.
 
-    Of another host, or of a container with a name of its own, no process can be seen here: its run
+    Of another host, or of a container with its own name, no process can be seen here: its run
     goes on until nobody has written to it for long.
     """
     if run.ended_ns is not None:
@@ -216,7 +216,7 @@ def _compact(run_dir: Path, run: RunFacts) -> Timeline:
 
 
 def _remove_raw(run_dir: Path) -> None:
-    """The files that are in the tables now, and nothing else that may lie beside them."""
+    """The files that are in the tables now, and nothing else that may be next to them."""
     folder = run_dir / SPOOL_DIR
     try:
         for name in list_below(run_dir, SPOOL_DIR):
@@ -273,12 +273,12 @@ def read_run_facts(run_dir: Path) -> RunFacts:
 def _say_staged(run: RunFacts) -> list[Blindspot]:
     if run.staged_in is None:
         return []
-    why = f"it is on {run.host} in {run.staged_in} and is moved here when the job has ended"
+    why = f"it is on {run.host} in {run.staged_in} and will be moved here when the job has ended"
     return [
         Blindspot(
             what="the recording itself",
             why=f"{why}; with `fuelline run --no-staging` it is written here at once",
-            forbids="anything about this job; ask on that host, or wait",
+            forbids="anything about this job; diagnose it on that host, or wait",
         )
     ]
 

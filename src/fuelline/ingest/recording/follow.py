@@ -137,7 +137,7 @@ class RunTail:
             if look is not None:
                 self._budget_bytes -= look.counted_bytes
                 self._plan_next(spool, look)
-                yield self._tell(spool, look)
+                yield self._grow(spool, look)
 
     def _plan_next(self, spool: _Followed, look: SpoolRead) -> None:
         """Trainers every time, for their phase; others less often the longer they stand still."""
@@ -145,7 +145,7 @@ class RunTail:
         spool.rest = min(2 * spool.rest + 1, LONGEST_REST) if is_quiet else 0
         spool.due = self._looks + 1 + spool.rest
 
-    def _tell(self, spool: _Followed, look: SpoolRead) -> SpoolGrowth:
+    def _grow(self, spool: _Followed, look: SpoolRead) -> SpoolGrowth:
         header = look.header
         if look.records:
             self._newest_ns = max(self._newest_ns, look.records[-1][0] + look.records[-1][1])
@@ -158,7 +158,7 @@ class RunTail:
                 self._note(found, found)
         rank = look.notes.rank
         if header.trainer_tid and self._is_here and not spool.is_ranked and rank is None:
-            spool.is_ranked = True  # its environment tells before its first collective does
+            spool.is_ranked = True  # its environment says so before its first collective does
             rank = find_rank(header.pid, self._run_dir)
         return SpoolGrowth(
             pid=header.pid,
@@ -209,7 +209,7 @@ def _read_phase(header: SpoolHeader) -> int:
 
 
 def find_rank(pid: int, run_dir: Path, proc: Path = Path("/proc")) -> int | None:
-    """The rank of a process that lives here, by its environment; None if that does not tell.
+    """The rank of a process that lives here, by its environment; None if that does not say.
 
     A pid may be another process's by now: the environment has to name this run as well.
     """

@@ -51,7 +51,7 @@ _SPOOL = "the spool "
 _DAMAGED = "damaged"
 _MOST_NOTE_BYTES = 64 * 1024
 _MOST_NOTES = 100
-"""Processes that tell why something of ours could not be put into them; a job of many says it once
+"""Processes that say why something of ours could not be put into them; a job of many says it once
 in each."""
 MOST_LOADERS = 5_000
 """Whose settings are kept, the first: a job may make a loader for every step."""
@@ -83,7 +83,7 @@ class Remains:
     _noted: set[Blindspot] = field(default_factory=set)
 
     def note(self, found: Blindspot | None) -> None:
-        """Add what files tell: every worker reports the same refusal, and once is enough."""
+        """Add what files report: every worker reports the same refusal, and once is enough."""
         if found is None or found in self._noted:
             return
         if len(self._noted) == MOST_BLINDS:
@@ -105,7 +105,7 @@ _NOTES = (wire.Kind.PROCESS, wire.Kind.SOURCE, wire.Kind.BLINDSPOT, wire.Kind.RA
 
 _LEFT_NOTES = {
     "hooks": ("the steps of", "anything about that process"),
-    "remedies": ("the remedies in", "that --fix, --cache or --packed did anything there"),
+    "remedies": ("the remedies in", "knowing that --fix, --cache or --packed did anything there"),
 }
 """What a note is about, by its name, and what it forbids to say."""
 
@@ -313,7 +313,7 @@ def lost_records(pid: int, number: int, what: str) -> Blindspot:
     """What records cost that were `dropped` or are `damaged`."""
     reasons = {
         "dropped": "the spool reached its cap or its disk was full",
-        _DAMAGED: "they lie outside the run's time or are of no known kind",
+        _DAMAGED: "they are outside the run's time or of an unknown kind",
     }
     return Blindspot(
         what=f"{number} records of process {pid}",
@@ -348,7 +348,7 @@ def _gather_journal(run_dir: Path, remains: Remains) -> None:
             Blindspot(
                 what="thread states, host and cgroup counters",
                 why=journal.problem or "the observer left nothing behind",
-                forbids="telling slow storage from slow CPU, and any cause outside the job",
+                forbids="separating slow storage from slow CPU, and any cause outside the job",
             )
         )
     remains.is_damaged |= journal.problem is not None or bool(journal.impossible)
@@ -370,7 +370,7 @@ def unlisted_blindspots(number: int) -> Blindspot:
     """What those cost that are not listed one by one."""
     return Blindspot(
         what=f"{number:,} more things that the run's files say could not be seen",
-        why=f"no recorder tells more than {MOST_BLINDS:,}: the files are damaged or made up",
+        why=f"no recorder reports more than {MOST_BLINDS:,}: the files are damaged or made up",
         forbids="calling this recording complete",
     )
 

@@ -1,6 +1,6 @@
 """A run over several hosts: a folder with one recording a host, each written by that host alone.
 
-A part that cannot be read is a Blindspot; the others are read all the same.
+A part that cannot be read is a Blindspot; the others are still read.
 """
 
 from __future__ import annotations

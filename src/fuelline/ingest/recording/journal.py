@@ -1,6 +1,6 @@
 """The observer's journal as tables, a piece at a time: a day of it has 300 MB, a week 2 GB.
 
-What comes out does not grow with the journal (`BoundedTable`), but for what is told once: places,
+What comes out does not grow with the journal (`BoundedTable`), except what is written once: places,
 processes, limits, source lines.
 """
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 PIECE_BYTES = 1024 * 1024
 """Read at a time: 30,000 rows, which take 10 MB as Python objects."""
 MOST_BLINDS = 1_000
-"""That a run's files tell, each counted once: a job of a thousand ranks tells some dozens. 8 MB of
-a journal can hold 200,000."""
+"""That a run's files report, each counted once: a job of a thousand ranks reports some dozens. 8 MB
+of a journal can hold 200,000."""
 _ROW_TABLES: dict[type[msgspec.Struct], str] = {
     samples.ThreadState: "states",
     samples.Place: "places",
@@ -64,7 +64,7 @@ class Journal:
     devices: dict[str, samples.DeviceSeen] = field(default_factory=dict)
     """The last word on each."""
     blinds: dict[samples.Blind, None] = field(default_factory=dict)
-    """Each once: they are told by those that cannot tell what was told."""
+    """Each once: their writers do not know what was already written."""
     blinds_left_out: int = 0
     """How many came when there were `MOST_BLINDS` already."""
 

@@ -33,7 +33,7 @@ _MOST_FRAMES = 2_000_000
 _MOST_AT_ONCE = 16 * 1024 * 1024
 """Of new frames in one look: four of the longest, and more than a day's journal in ten minutes."""
 _LASTING = frozenset({Place, Limits, Blind, HostSample, DeviceSeen, DeviceSample})
-"""Of counters only changes are told, so the last word on one may be old."""
+"""Only changes of counters are written, so the last value of one may be old."""
 
 
 class JournalTail:

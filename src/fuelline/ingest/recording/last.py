@@ -74,7 +74,7 @@ def _end_of_process(
 
 
 def _trainer_tid(events: pl.DataFrame) -> int:
-    """The thread that learns, else the one that takes batches; the header that told is gone."""
+    """The thread that learns, else the one that takes batches; the header with it is gone."""
     for kinds in ((Kind.BACKWARD, Kind.STEP), (Kind.WAIT,)):
         tids = events.filter(pl.col("kind").is_in(kinds))["tid"]
         if tids.len():

@@ -107,8 +107,8 @@ def take_share(timeline: Timeline, share: Share) -> Timeline:
     else:
         inner, after = _compose(before, share, wall_offset_ns)
     tables = dict(timeline.tables) | {"events": _cut(timeline.table("events"), inner)}
-    told = () if before is None else (state_excerpts(before),)
-    others = [spot for spot in timeline.blindspots if spot not in told]
+    stated = () if before is None else (state_excerpts(before),)
+    others = [spot for spot in timeline.blindspots if spot not in stated]
     shift_ns = after.first_ns - inner.first_ns
     return dataclasses.replace(
         timeline,

@@ -40,7 +40,7 @@ CHUNK_BYTES = 8 * 1024 * 1024
 MOST_KEPT = 4 * MOST_RECORDS
 """In excerpts of one process: a job's have less than `MOST_RECORDS`, but for chance."""
 PACE_RECORDS = 1024
-"""Records that tell how quickly they came."""
+"""Records that show how quickly they came."""
 _KIND_AT = wire.RECORD_BYTES - 2
 _TIMELESS = (0, wire.Kind.TEXT, wire.Kind.BLINDSPOT)
 MOST_TEXT_BYTES = 64 * 1024
@@ -198,7 +198,7 @@ def read_moments(path: Path) -> list[int]:
 
 
 def _is_possible(within_ns: tuple[int, int] | None) -> pl.Expr:
-    """Whether the recorder can have written a record, as far as one record can tell."""
+    """Whether the recorder can have written a record, as far as one record shows."""
     is_timed = (pl.col("start_ns") > 0) & pl.col("dur_ns").is_between(0, LONGEST_NS)
     if within_ns is not None:
         first_ns, last_ns = within_ns

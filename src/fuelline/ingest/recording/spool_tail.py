@@ -4,7 +4,7 @@ The first look begins some seconds before the end of the file; what lies before 
 counted, in slices that the caller's budget pays for: a run of many hours is on the screen at once.
 The file is read with pread, not mapped: one that shrinks under a mapping would kill us. Records are
 written in order, so nothing that was passed is looked at again.
-What must stay true: every record is told or counted once, wherever the first look began.
+What must stay true: every record is returned or counted once, wherever the first look began.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class BoundedTable:
             self._join()
         return pl.concat(self._pieces) if self._pieces else empty_table(self._name)
 
-    def tell(self) -> str:
+    def describe(self) -> str:
         """What was done to it."""
         if self._name == "stacks":
             return f"stacks (1 of {_parts(self.joined_ns)} bursts is kept)"
@@ -135,7 +135,7 @@ def state_joined(tables: Iterable[BoundedTable]) -> list[Blindspot]:
     if not joined:
         return []
     rows = sum(table.rows for table in joined)
-    how = [table.tell() for table in joined]
+    how = [table.describe() for table in joined]
     return [
         Blindspot(
             what="what the observer saw from one second to the next",

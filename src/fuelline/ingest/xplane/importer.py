@@ -1,4 +1,4 @@
-"""XPlane: one file a host, one device plane an accelerator, host threads on a plane of their own.
+"""XPlane: one file per host, one device plane per accelerator, host threads on another plane.
 
 Streams of GPUs and the operations of TPUs become device events, threads become host events. Lines
 that the profiler derives from others (operators, name scopes, modules) say nothing new and are left

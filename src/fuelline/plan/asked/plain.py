@@ -1,6 +1,6 @@
 """A question in plain Python types: keywords with their units become flags within their limits.
 
-Mistakes are told in the words of the caller: `tp=3`, not `--tp 3`.
+Mistakes are reported in the words of the caller: `tp=3`, not `--tp 3`.
 """
 
 from __future__ import annotations

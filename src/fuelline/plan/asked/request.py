@@ -122,7 +122,7 @@ class PlanRequest:
         return with_entries(shipped_constants(), entries)
 
     def find_precision(self, loaded: Loaded, kv_bits: float | None = None) -> Precision:
-        """As told, as published, or half."""
+        """As asked for, as published, or half."""
         if self.precision:
             found = parse_precision(self.precision)
         elif loaded.unclear:

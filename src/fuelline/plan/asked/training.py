@@ -167,7 +167,7 @@ def ask_training(request: PlanRequest, recompute: str | None) -> TrainAnswer:
 
 
 def _precision(request: PlanRequest, loaded: Loaded) -> Precision:
-    """A release's few bits say how it is served; training keeps half precision unless told."""
+    """A release's few bits are for serving; training keeps half precision unless asked."""
     return parse_precision("bf16") if request.is_native(loaded) else request.find_precision(loaded)
 
 
@@ -247,7 +247,7 @@ def _point(step: TrainQuestion) -> TrainPoint:
 
 
 def _headline(steps: list[TrainQuestion], points: list[TrainPoint]) -> TrainAnswer:
-    """The last value that works stands for the range; if none does, its error is told."""
+    """The last value that works stands for the range; if none does, its error is raised."""
     working = [step for step, point in zip(steps, points, strict=True) if point.step_s is not None]
     last = (working or steps)[-1]
     return plan_training(last.setup, last.wish)

@@ -117,9 +117,9 @@ def read_precision(row: Row, engine: Engine) -> Precision:
         except InputError:
             continue
         low = precision.math in ("fp8", "fp4", "int8")
-        told = "fp8 kv" in row.text
+        stated = "fp8 kv" in row.text
         return replace(
-            precision, kv_bits=8.0 if told and low else engine.cache_bits if low else 16.0
+            precision, kv_bits=8.0 if stated and low else engine.cache_bits if low else 16.0
         )
     if row.precision.strip():
         return parse_precision(row.precision)
@@ -154,19 +154,22 @@ def read_spreads(
 
 def _read_context(row: Row) -> int:
     """`CP 16`, `context parallel 16`; all chips beside `tp` and `pp` if it has no number."""
-    told = re.search(r"\b(?:cp|context[ -]parallel\w*)\b[ =:x]*(\d+)?", row.text)
-    if not told:
+    stated = re.search(r"\b(?:cp|context[ -]parallel\w*)\b[ =:x]*(\d+)?", row.text)
+    if not stated:
         return 1
-    if told[1]:
-        return int(told[1])
+    if stated[1]:
+        return int(stated[1])
     return max((row.chips or 1) // ((row.tp or 1) * (row.pp or 1)), 1)
 
 
 def _search(
-    told: tuple[int | None, int | None, int | None], model: Model, chip: Chip, precision: Precision
+    stated: tuple[int | None, int | None, int | None],
+    model: Model,
+    chip: Chip,
+    precision: Precision,
 ) -> tuple[Parallelism, ...]:
-    """`told`: tp, pp and the number of chips, each if the row says it."""
-    tp, pp, chips = told
+    """`stated`: tp, pp and the number of chips, each if the row says it."""
+    tp, pp, chips = stated
     most = chips or _MOST_CHIPS_OF_A_GROUP
     group = min(most, max(chip.scaleup_domain, 8))
     tps = [tp] if tp else [size for size in (1, 2, 4, 8, 16, 32, 64) if size <= group]

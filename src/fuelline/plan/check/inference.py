@@ -252,7 +252,7 @@ def _steady(row: Row, replica: Deployment, ask: Ask) -> Load:
 
 
 def _token_limit(row: Row) -> float | None:
-    """`TPOT<=40ms` in the notes is a p99; the mean stays under it by the head room."""
+    """`TPOT<=40ms` in the notes is a p99; the mean stays under it by the headroom."""
     user = re.search(r"per-user ([\d.]+)(?:-([\d.]+))? tok/s", row.notes)
     if user:
         return 2 / (float(user[1]) + float(user[2] or user[1]))

@@ -46,7 +46,7 @@ class Row(Struct, frozen=True, kw_only=True):
     precision: str = ""
     batch: float | None = None
     batch_word: str = ""
-    """What the batch cell says if it is no number: `max`, `low`, `api`."""
+    """What the batch cell says if it is not a number: `max`, `low`, `api`."""
     input_len: float | None = None
     output_len: float | None = None
     source: str = ""
@@ -60,7 +60,7 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class BadRow(Struct, frozen=True, kw_only=True):
-    """A line of the table that is no measurement, and why."""
+    """A line of the table that is not a measurement, and why."""
 
     id: str
     reason: str
@@ -83,7 +83,7 @@ def read_rows(path: Path) -> list[Row | BadRow]:
             f"cannot read the table {path}: {error.strerror}. Nothing was checked."
         ) from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is no CSV table: {error}. Nothing was checked.") from error
+        raise InputError(f"{path} is not a CSV table: {error}. Nothing was checked.") from error
 
 
 def _read(cells: dict[str | None, str | None], number: int) -> Row | BadRow:
@@ -91,7 +91,9 @@ def _read(cells: dict[str | None, str | None], number: int) -> Row | BadRow:
     name = said.get("id") or f"line {number}"
     value = parse_number(said.get("value", ""))
     if value is None or value <= 0:
-        return BadRow(id=name, reason=f"its value '{said.get('value', '')}' is no positive number")
+        return BadRow(
+            id=name, reason=f"its value '{said.get('value', '')}' is not a positive number"
+        )
     batch = said.get("batch_or_concurrency", "")
     return Row(
         id=name,

@@ -91,7 +91,7 @@ def _ways(row: Row, case: Case) -> list[Parallelism]:
     pps = [row.pp] if row.pp and row.chips and row.tp else [1, 2, 4, 8, 16]
     ep = row.ep or 1
     ways = [Parallelism(tp=tp, pp=pp, ep=ep) for tp in tps for pp in pps]
-    # 18 bytes a parameter must fit with the optimiser spread over replicas: 4 bytes stay (arXiv
+    # 18 bytes per parameter must fit with the optimiser spread over replicas: 4 bytes stay (arXiv
     # 2205.05198).
     room = (case.chip.mem_bytes or 0) * 0.6
     fits = [way for way in ways if case.model.params * 4 / (way.tp * way.pp) <= room]
@@ -108,11 +108,11 @@ def _schedules(row: Row, case: Case, spread: Parallelism, convention: Convention
     length = row.input_len or _USUAL_LENGTH
     batch = row.batch or max((_batch_tokens(row) or _USUAL_BATCH_TOKENS) / length, spread.dp)
     text = row.text
-    told = _recompute(text, convention)
+    stated = _recompute(text, convention)
     first = Schedule(
         batch=batch,
         length=length,
-        recompute=told or "full",
+        recompute=stated or "full",
         interleave=_interleave(row, spread, convention),
         zero=3 if "fsdp" in text or "zero-3" in text or "zero3" in text else 1,
         flat="zero-3" in text,
@@ -124,7 +124,7 @@ def _schedules(row: Row, case: Case, spread: Parallelism, convention: Convention
     ways = [
         replace(first, microbatch=size, recompute=recompute)
         for size in _microbatches(row, spread, convention, max(batch / spread.dp, 1))
-        for recompute in ([told] if told else ["selective", "full"])
+        for recompute in ([stated] if stated else ["selective", "full"])
     ]
     fits = [each for each in ways if _may_fit(case, spread, each)]
     return fits or [each for each in ways if each.microbatch == ways[0].microbatch][-1:]

@@ -30,19 +30,19 @@ _REGIMES = {
     "end_to_end_incl_failures": "the figure includes failures, restarts and evaluations",
     "api_blackbox": "a public service: its chips, load and tricks are not stated",
     "kv_overflow": "the cache overflows: requests are thrown out and read again",
-    "suspect": "the table doubts the figure itself",
+    "suspect": "the table itself doubts the figure",
 }
 _NOT_MODELLED = (
     # Words of a source or its notes, and what they say that no term stands for.
     (("speculat", "eagle", "medusa", " mtp", "draft model"), "several tokens come from one step"),
-    (("cache hit", "prefix cach", "kv reuse"), "prompts are partly in a cache already"),
+    (("cache hit", "prefix cach", "kv reuse"), "prompts are partly in a cache"),
     (("power-limit", "power cap", "maxq", "power limit"), "the chips run below their power limit"),
     (("all stages", "restarts", "incl. failures"), "several stages are in one figure"),
     (("p99", "p90", "p95", "percentile"), "a percentile is stated, a mean is predicted"),
-    (("disagg", "prefill pool", "decode pool"), "prefill and decode run on pools of their own"),
-    (("open division",), "an open division: the model may be another than the name says"),
+    (("disagg", "prefill pool", "decode pool"), "prefill and decode run on separate pools"),
+    (("open division",), "an open division: the model may not be the one it is named after"),
     (("static batch",), "a static batch in the source's own loop, none of a serving engine's"),
-    (("offload",), "a part of the weights comes from host memory"),
+    (("offload",), "some of the weights come from host memory"),
 )
 _QUEUE_SHARE = 0.2
 _QUEUE = "queue"
@@ -71,11 +71,11 @@ def _said(row: Row) -> Iterator[str]:
 def _unknown(row: Row, constants: Constants, own: Own) -> Iterator[str]:
     case = make_case(row, constants, own)
     if case.chip.name not in find_matmul(case.chip, "bf16", constants).chips:
-        yield f"nobody measured kernels on {case.chip.name}: the middle of its kind is taken"
+        yield f"nobody measured kernels on {case.chip.name}: the middle of its kind is used"
     if case.engine is BARE and not row.kind.startswith("train"):
-        yield "no engine is named that has constants: bare kernels are taken"
+        yield "no engine with known constants is named: bare kernels are used"
     if len(case.spreads) > 1 and not row.kind.startswith("train"):
-        yield "the row does not say how the model is spread: the best way is taken"
+        yield "the row does not say how the model is spread: the best way is used"
 
 
 def _queued(answer: Estimate) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Which architectures the planner can tell: decoders that attend to all or to a window of tokens.
+"""Which architectures the planner knows: decoders that attend to all or to a window of tokens.
 
 What works otherwise (encoders, encoder-decoders, state-space and linear-attention layers) is
 refused by name; taken for a decoder its numbers would be wrong in silence.
@@ -37,7 +37,7 @@ _TOLD_LAYERS = ("full", "global", "sliding", "local", "chunked", "attention", "m
 
 
 def check_architecture(fields: Fields) -> None:
-    """Refuse what is no decoder of attention layers."""
+    """Refuse what is not a decoder of attention layers."""
     kind = fields.word("model_type").lower()
     if fields.flag("is_encoder_decoder", default=False) or kind in _BOTH.split():
         raise _refused(fields, kind, "has an encoder before its decoder")

@@ -81,7 +81,7 @@ class Fields:
         return tuple(value)
 
     def per_layer(self, name: str) -> list[int] | None:
-        """Whole numbers, one a layer; None if the field is no list."""
+        """Whole numbers, one per layer; None if the field is not a list."""
         value = self.config.get(name)
         if not isinstance(value, list):
             return None

@@ -120,7 +120,7 @@ def read_config(path: Path) -> Loaded:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}. Check the path.") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no JSON: {error}. Give the model's config.json.") from error
+        raise InputError(f"{path} is not JSON: {error}. Give the model's config.json.") from error
     if not isinstance(config, dict):
         raise InputError(
             f"{path} is a {type(config).__name__}, not a configuration. Give the model's "

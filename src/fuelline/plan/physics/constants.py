@@ -1,7 +1,7 @@
 """Measured constants of chips and software, as structs of `catalogue/constants.toml`.
 
 The table holds what microbenchmarks and papers state. `catalogue/fitted.toml` holds what
-whole-model runs on these chips shift it to (one number a chip and precision, made by `python -m
+whole-model runs on these chips shift it to (one number per chip and precision, made by `python -m
 bench.plan_accuracy --write`, shrunk towards the table). Everything that predicts gets its
 constants as an argument: nothing is global.
 """
@@ -39,7 +39,7 @@ class Matmul(Struct, frozen=True, kw_only=True):
     doubt_frac: float = 0.08
     source: str = ""
     by_rows: tuple[tuple[float, float], ...] = ()
-    """Measured: share of the peak that a product with so many rows reaches, weights read from
+    """Measured: share of the peak that a product with this many rows reaches, weights read from
     memory. A
     device that was measured itself has it instead of the two shares."""
 
@@ -112,7 +112,7 @@ class Engine(Struct, frozen=True, kw_only=True):
     first_token_ms: float = 0.0
     """Fixed cost of a request before its first token: network, tokeniser, scheduler."""
     cache_bits: float = 16.0
-    """Cache of an 8- or 4-bit model unless told otherwise."""
+    """Cache of an 8- or 4-bit model by default."""
     most_sequences: int = 2048
     """Sequences that one replica runs at once by default."""
     source: str = ""

@@ -45,13 +45,13 @@ class Deployment(Setup, frozen=True, kw_only=True):
         return time_step(self, make_work(self._cut(slices)))
 
     def decode(self, sequences: float, context: float) -> Tally:
-        """Every sequence gets one token; below one, so many attention replicas of all have one."""
+        """Every sequence gets one token; below one, only some attention replicas have one."""
         busy = min(sequences, 1.0)
         slices = self._cut([Slice(max(sequences, 1.0), 1, context)])
         return time_step(self, make_work(slices, busy=busy))
 
     def prefill(self, sequences: float, length: float, past: float = 0.0) -> Tally:
-        """Whole prompts, in steps of at most `CHUNK_TOKENS` tokens a chip."""
+        """Whole prompts, in steps of at most `CHUNK_TOKENS` tokens per chip."""
         chunk = CHUNK_TOKENS * self.spread.cp
         together = chunk / length
         if together >= sequences:
@@ -96,7 +96,7 @@ class Deployment(Setup, frozen=True, kw_only=True):
         return max(free, 0.0) / max(cache_bytes(model, precision, spread, context), 1e-9)
 
     def offloaded(self, sequences: float, context: float) -> Deployment | None:
-        """The same with as little in host memory as lets so many sequences run; None: too many."""
+        """The same, with just enough in host memory for this many sequences; None: too many."""
         model, precision, spread = self.model, self.precision, self.spread
         cache = sequences * cache_bytes(model, precision, spread, context)
         share = host_share_for(model, self.chip, precision, spread, cache)

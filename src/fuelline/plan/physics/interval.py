@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 STATIC, RATE, TPOT, TTFT = "static", "throughput under load", "TPOT under load", "TTFT under load"
 ENERGY, DENSE, SPARSE = "energy", "training, dense", "training, MoE"
 GROUPS = (STATIC, RATE, TPOT, TTFT, ENERGY, DENSE, SPARSE)
-"""Kinds of questions that have a doubt of their own, and are scored apart."""
+"""Kinds of questions that have their own doubt, and are scored apart."""
 Z80 = 1.2816
 """Standard normal deviations that hold 80 %."""
 ASSUMED_FRAC = 0.10

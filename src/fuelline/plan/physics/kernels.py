@@ -25,7 +25,7 @@ class Operator(Struct, frozen=True):
     kind: str
     """`matmul`, `grouped` (many small products in one), `attention`, `elementwise`."""
     count: float
-    """How often it runs in a step: mostly once a layer."""
+    """How often it runs in a step: mostly once per layer."""
     flops: float
     """Of one run."""
     weight_bytes: float
@@ -34,11 +34,11 @@ class Operator(Struct, frozen=True):
     math: str
     launches: float = 1.0
     packed_bits: float = 0.0
-    """Above 0: weights of so many bits are unpacked to half precision on the way."""
+    """Above 0: weights of this many bits are unpacked to half precision on the way."""
     inner: float = 0.0
     """Length of the sums of a product: short sums do not fill the pipeline of a math unit."""
     rows: float = 0.0
-    """Tokens that a product of one matrix takes; 0 for what is no such product."""
+    """Tokens that a product of one matrix takes; 0 for what is not a such product."""
     filled_share: float = 1.0
     """Of the rows of all tiles that hold tokens: the rest is multiplied in vain."""
 

@@ -58,7 +58,7 @@ def cache_room(
 ) -> float:
     """Bytes left for the cache on one chip; negative if the weights alone do not fit.
 
-    `host_share`: of the weights that lie in host memory.
+    `host_share`: of the weights that are in host memory.
     """
     size = chip.mem_bytes or 0.0
     work = min(WORK_BYTES, WORK_SHARE * size)

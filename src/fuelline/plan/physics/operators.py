@@ -71,7 +71,7 @@ def list_operators(
 
 
 def _small(model: Model, work: StepWork, spread: Parallelism) -> list[Operator]:
-    """Norms with their residual sums (two a layer), rotary embedding with the cache write."""
+    """Norms with their residual sums (two per layer), rotary embedding with the cache write."""
     cut = spread.tp if spread.shared_norms or spread.tp > REPEATED_UP_TO else 1
     wide = ACT_BYTES * work.rows * model.hidden / cut
     heads = ACT_BYTES * work.rows * model.head_size * (model.heads + 2 * model.kv_heads)

@@ -28,7 +28,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     spread: Parallelism = Parallelism()
     engine: Engine = BARE
     host_share: float = 0.0
-    """Of the weights that lie in host memory and come over the bus in every step."""
+    """Of the weights that are in host memory and come over the bus in every step."""
 
     @property
     def bandwidth(self) -> float:

@@ -8,7 +8,7 @@ shares.
 
 `fuelline roofline` times products by their rows, attention in prefill and decode, and small
 operators on one token
-and on many. Those times are taken as they are; what a product waits for is told from its bytes.
+and on many. Those times are used as they are; what a product waits for follows from its bytes.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _add(tally: Tally, setup: Setup, op: Operator, entry: Matmul, unit: str) -> 
 
 
 def _widening(op: Operator) -> float | None:
-    """Values that a product gives for each that it takes; None for what is no plain product."""
+    """Values that a product gives for each that it takes; None for what is not a plain product."""
     if not op.rows or not op.inner:
         return None
     return op.flops / (2 * op.rows * op.inner**2)

@@ -14,7 +14,7 @@ from fuelline.schema.plan.estimates import Term
 
 
 class _Row(NamedTuple):
-    """How one slot is told."""
+    """How one slot is described."""
 
     slot: str
     name: str

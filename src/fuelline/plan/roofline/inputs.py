@@ -58,7 +58,7 @@ def _dims(text: str, size: str) -> tuple[int, ...]:
         return ()
     if not re.fullmatch(r"\d+(x\d+)*", size):
         raise UsageError(
-            f"--input {text} is no shape. Write 1x3x224x224, 1x128:int64 or mask=1x128:bool."
+            f"--input {text} is not a shape. Write 1x3x224x224, 1x128:int64 or mask=1x128:bool."
         )
     dims = tuple(int(each) for each in size.split("x"))
     elements = 1

@@ -1,6 +1,6 @@
 """A measured roofline as an entry of the catalogue, so that other commands can plan with it.
 
-The chip gets the measured rates as its peaks; one `[[matmul]]` entry a precision says how
+The chip gets the measured rates as its peaks; one `[[matmul]]` entry per precision says how
 products, attention and
 small operators fare against them. Both go into one TOML file that people can read and change.
 """

@@ -1,4 +1,4 @@
-"""Timings in rounds, every probe once a round: what disturbs the machine disturbs all alike.
+"""Timings in rounds, every probe once per round: what disturbs the machine disturbs all alike.
 
 A probe's value is the median over rounds; its interval holds the true median with 95 % (order
 statistics).
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 SAMPLE_S = 0.012
-"""A sample lasts at least so long: a thousand times the clock's grain and the cost of a call."""
+"""A sample lasts at least this long: a thousand times the clock's grain and the cost of a call."""
 MOST_REPEATS = 20_000
 
 
@@ -35,12 +35,12 @@ class TimedProbe(Struct, frozen=True):
 
 
 class Rounds:
-    """Probes that are timed once a round, whenever the caller asks for one."""
+    """Probes that are timed once per round, whenever the caller asks for one."""
 
     def __init__(
         self, probes: Sequence[TimedProbe], clock: Callable[[], float], settle: Callable[[], None]
     ) -> None:
-        """`settle` waits until the device has done what it was told."""
+        """`settle` waits until the device has done what was queued."""
         self._probes, self._clock, self._settle = probes, clock, settle
         self._repeats = {probe.key: _find_repeats(probe, clock, settle) for probe in probes}
         self._taken = 0

@@ -72,7 +72,7 @@ class DeviceRounds:
             self._rounds.take()
 
     def roofline(self, first: int = 0, end: int | None = None) -> Roofline:
-        """Of the rounds from `first` to before `end`: all, unless told."""
+        """Of the rounds from `first` to before `end`: all by default."""
         device, amounts = self._device, self._amounts
         times = {key: values[first:end] for key, values in self._rounds.times.items()}
         return Roofline(
@@ -118,7 +118,7 @@ def use_threads(count: int) -> None:
 
 
 def settler(device: str) -> Callable[[], None]:
-    """Waits until the device has done all that it was told."""
+    """Waits until the device has done all that was queued."""
     return torch.cuda.synchronize if device == "cuda" else lambda: None
 
 

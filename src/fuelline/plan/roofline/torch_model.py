@@ -2,7 +2,7 @@
 
 The pass is timed untouched; the operators are timed one by one in passes between. Calls are
 matched by their order,
-which a model without random control flow keeps from pass to pass; one that does not is told so.
+which a model without random control flow keeps from pass to pass; for others the report says so.
 """
 
 from __future__ import annotations

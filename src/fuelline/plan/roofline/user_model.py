@@ -2,7 +2,7 @@
 
 What stands after the colon may be a module, a function or class that makes one, or any callable to
 be timed.
-A builder may return `(model, inputs)`. Whatever goes wrong in the user's code is told in his
+A builder may return `(model, inputs)`. Whatever goes wrong in the user's code is reported in their
 words, with the line.
 """
 
@@ -77,14 +77,14 @@ def _split(target: str) -> tuple[Path, str]:
 def _import(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"fuelline_target_{path.stem}", path.resolve())
     if spec is None or spec.loader is None:
-        raise InputError(f"{path} is no Python file. Nothing was measured.")
+        raise InputError(f"{path} is not a Python file. Nothing was measured.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise InputError(_told(f"{path} cannot be imported", error, path)) from error
+        raise InputError(_explain(f"{path} cannot be imported", error, path)) from error
     finally:
         sys.path.pop(0)
     return module
@@ -105,7 +105,7 @@ def _make(path: Path, module: ModuleType, name: str) -> Any:
     except (Exception, SystemExit) as error:
         if isinstance(error, TypeError) and _needs_arguments(error):
             return found  # a function to be timed itself
-        raise InputError(_told(f"{name}() of {path} failed", error, path)) from error
+        raise InputError(_explain(f"{name}() of {path} failed", error, path)) from error
 
 
 def _needs_arguments(error: TypeError) -> bool:
@@ -172,7 +172,7 @@ def try_call(target: str, call: ModelCall, shown: str) -> None:
         call.run()
     except (Exception, SystemExit) as error:
         raise InputError(
-            _told(
+            _explain(
                 f"{target} does not take {shown or 'its own inputs'}",
                 error,
                 Path(target.rpartition(":")[0]),
@@ -180,8 +180,8 @@ def try_call(target: str, call: ModelCall, shown: str) -> None:
         ) from error
 
 
-def _told(what: str, error: BaseException, path: Path) -> str:
-    """The error in the user's words, with the last line of his own file that it passed."""
+def _explain(what: str, error: BaseException, path: Path) -> str:
+    """The error in the user's words, with the last line of their own file that it passed."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)

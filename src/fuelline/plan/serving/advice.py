@@ -43,7 +43,7 @@ def say_more_chips(question: Question, found: list[ServeCandidate]) -> str:
 
 
 def say_smaller_batch(question: Question, found: list[ServeCandidate]) -> str:
-    """The model fits, but not with so many sequences at once."""
+    """The model fits, but not with this many sequences at once."""
     wish = question.wish()
     context = wish.prompt + wish.output
 
@@ -113,7 +113,7 @@ def _about_host_memory(found: ServeCandidate) -> str:
     alone_s = find_floor(replica, 1.0).seconds
     return (
         f"{percent(replica.host_share)} of the weights ({moved * spread.chips / 1e9:,.0f} GB in "
-        f"all) lie in host memory and come over a bus of {host_gbps(replica.chip):.0f} GB/s a chip "
+        f"all) are in host memory and come over a bus of {host_gbps(replica.chip):.0f} GB/s a chip "
         f"in every step: {percent(step.bus / step.seconds)} of it. One user alone gets at most "
         f"{1 / alone_s:.2g} tokens/s. Capacity is not bandwidth."
     )
@@ -152,7 +152,7 @@ def advise(question: Question, best: list[ServeCandidate], wish: Wish) -> Iterat
         yield _missed(found, wish)
     if wish.rate_per_s is not None and found.replicas > 1:
         yield (
-            f"One of {found.replicas} replicas down, the others carry "
+            f"With one of {found.replicas} replicas down, the others carry "
             f"{percent(_left(found, wish))} of the rate asked for."
         )
     if question.offload:
@@ -197,11 +197,11 @@ def _missed(found: ServeCandidate, wish: Wish) -> str:
     help_words = "Fewer bits, a larger --tp or a faster chip come nearer."
     if wish.tpot_s is not None and floor_s > wish.tpot_s:
         help_words = (
-            f"Its floor is {duration(floor_s)} a token, so no software would: only fewer bits, "
+            f"Its floor is {duration(floor_s)} per token, so no software would: only fewer bits, "
             "more chips that read at once (--tp) or faster memory."
         )
     one = " even with one sequence at a time" if wish.sequences is None else ""
     return (
-        f"Nothing that was looked at keeps the limits{one}; the nearest is above: "
+        f"No option meets the limits{one}; the nearest is above: "
         f"{' and '.join(words)}. {help_words}"
     )

@@ -1,6 +1,6 @@
 """What is shown of one way to serve: intervals, their terms, money, energy, experts.
 
-`plan serve` and `plan chips` both tell from here, so that they cannot differ. The terms of every
+`plan serve` and `plan chips` both answer from here, so they cannot differ. The terms of every
 time sum to it, and those of a rate to the time that its tokens take.
 
 Also here: what a mixture of experts does with a batch: experts touched, tokens sent, the fullest
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 MILLION = 1e6
-BUS_ASSUMED = f"a host bus of {BUS_GBPS:g} GB/s a chip"
+BUS_ASSUMED = f"a host bus of {BUS_GBPS:g} GB/s per chip"
 
 
 def describe(found: ServeCandidate, wish: Wish) -> ServeOption:

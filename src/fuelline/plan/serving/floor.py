@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fuelline.schema.plan.precision import Precision
 
 MOST_SEQUENCES = 2**20
-"""Beyond so many in one step nobody asks where math begins to limit."""
+"""Beyond this many in one step nobody asks where math begins to limit."""
 
 
 class Active(Struct, frozen=True, kw_only=True):
@@ -71,7 +71,7 @@ def find_floor(replica: Deployment, context: float, measured: float | None = Non
     spread_over = expert_chips(model, spread)
     seconds = (active.common + cache / spread.cp) / (replica.bandwidth * spread.tp)
     seconds += active.chosen / (replica.bandwidth * spread_over)
-    if replica.host_share > 0:  # what lies in host memory has to cross the bus of its chip
+    if replica.host_share > 0:  # what is in host memory has to cross the bus of its chip
         pulled = replica.host_share * (active.common / spread.tp + active.chosen / spread_over)
         seconds = max(seconds, pulled / (host_gbps(replica.chip) * GIGA))
     return Floor(
@@ -109,6 +109,6 @@ def _is_math(replica: Deployment, sequences: float) -> bool:
 
 
 def products_limit(replica: Deployment, sequences: float) -> str:
-    """What limits the products of a decode step with so many sequences in it."""
+    """What limits the products of a decode step with this many sequences in it."""
     step = replica.decode(sequences, 1.0)
     return "math" if step.math > step.weights else "memory bandwidth"

@@ -72,8 +72,8 @@ def _why(apart: float, together: float, transfer_s: float, prefill_s: float, *, 
     saved = 1 - apart / together
     if pays:
         return (
-            f"apart needs {percent(saved)} fewer chips: decoding no longer waits for prompts, and "
-            "the cache "
+            f"separate pools need {percent(saved)} fewer chips: decoding no longer waits for "
+            "prompts, and the cache "
             f"travels in {duration(transfer_s)}"
         )
     if transfer_s > prefill_s:
@@ -81,7 +81,7 @@ def _why(apart: float, together: float, transfer_s: float, prefill_s: float, *, 
     if math.isclose(saved, 0, abs_tol=1 - WORTH):
         return "prompts are short against outputs, so little waiting is saved"
     return (
-        f"apart needs {percent(-saved)} more chips"
+        f"separate pools need {percent(-saved)} more chips"
         if saved < 0
         else "the gain is below five per cent"
     )

@@ -1,7 +1,7 @@
 """`plan serve`: over chips, degrees and batches, what serves a load within limits at least cost.
 
 Every candidate is a replica whose largest load within the limits is found; replicas are then as
-many as the rate needs with head room and spares. What is shown of a candidate is told in
+many as the rate needs with headroom and spares. What is shown of a candidate is told in
 `describing`: only those get intervals, so that the search stays below two seconds.
 """
 
@@ -46,13 +46,13 @@ class Wish(Struct, frozen=True, kw_only=True):
     headroom: float = 0.2
     """Share of the capacity that is kept for peaks and failures."""
     sequences: float | None = None
-    """A fixed number at once instead of the largest that keeps the limits."""
+    """A fixed number at once instead of the largest that meets the limits."""
     between: tuple[float, float] | None = None
     """Fewest and most at once that are looked at."""
     most_chips: int | None = None
     """In all; None: as many as it takes."""
     offload: bool = False
-    """Weights may lie in host memory."""
+    """Weights may be in host memory."""
 
 
 class ServeCandidate(Struct, frozen=True, kw_only=True):
@@ -62,11 +62,11 @@ class ServeCandidate(Struct, frozen=True, kw_only=True):
     load: Load
     meets: bool
     replicas: int
-    """To have: with head room and spares for a rate, and never more than `most_chips` allow."""
+    """To have: with headroom and spares for a rate, and never more than `most_chips` allow."""
     short: bool = False
-    """The rate asked for needs more chips, head room counted, than there may be."""
+    """The rate asked for needs more chips, headroom counted, than there may be."""
     wanted: int = 1
-    """Replicas that the rate needs with head room and spares, however many are allowed."""
+    """Replicas that the rate needs with headroom and spares, however many are allowed."""
 
     @property
     def chips(self) -> int:
@@ -185,7 +185,7 @@ def _sizes(replica: Deployment, wish: Wish) -> Sequence[float]:
 def _try(
     replica: Deployment, size: float, wish: Wish, alone: Tally | None
 ) -> tuple[Deployment, Load] | None:
-    """With as much in host memory as so many sequences need; None if they do not fit."""
+    """With as much in host memory as this many sequences need; None if they do not fit."""
     context = wish.prompt + wish.output
     holding = replica.offloaded(size, context) if wish.offload else replica
     if holding is None or not 0 < size <= math.floor(holding.room(context) + 1e-9):
@@ -201,13 +201,13 @@ def keeps(load: Load, wish: Wish) -> bool:
 
 
 def times_over(load: Load, wish: Wish) -> float:
-    """The limit that is missed by most: so many times what is allowed."""
+    """The limit that is missed by most: this many times what is allowed."""
     pairs = ((load.ttft_s, wish.ttft_s), (load.tpot_s, wish.tpot_s))
     return max((taken / limit for taken, limit in pairs if limit), default=0.0)
 
 
 def settle(replica: Deployment, load: Load, wish: Wish, *, meets: bool) -> ServeCandidate:
-    """How many replicas the rate needs with head room and spares, within the chips allowed."""
+    """How many replicas the rate needs with headroom and spares, within the chips allowed."""
     most = None if wish.most_chips is None else wish.most_chips // replica.spread.chips
     if wish.rate_per_s is None:
         return ServeCandidate(
@@ -227,7 +227,7 @@ def settle(replica: Deployment, load: Load, wish: Wish, *, meets: bool) -> Serve
 
 
 def order(found: Sequence[ServeCandidate], wish: Wish) -> list[ServeCandidate]:
-    """Those that keep the limits first, then by money for a token, then by chips.
+    """Those that meet the limits first, then by money for a token, then by chips.
 
     Of those that cannot carry the rate with the chips allowed, the one that carries most is first;
     of those that keep no limit, the one that comes nearest.

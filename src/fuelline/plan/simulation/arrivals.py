@@ -36,7 +36,8 @@ class Arrivals(Struct, frozen=True, kw_only=True):
         """Raise if the stream makes no sense."""
         if not 1e-6 <= self.rate_per_s <= 1e6:
             raise InputError(
-                f"a rate of {self.rate_per_s:g} requests a second; it must be between 1e-6 and 1e6."
+                f"a rate of {self.rate_per_s:g} requests per second; it must be between 1e-6 and "
+                "1e6."
             )
         if not 0 <= self.burstiness <= 20:
             raise InputError(f"a burstiness of {self.burstiness:g}; it must be between 0 and 20.")

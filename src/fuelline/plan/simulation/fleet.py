@@ -1,6 +1,6 @@
 """How many instances of which size a rate needs: scaling up against scaling out, by simulation.
 
-For every size of instance the smallest number is found that keeps the limits for the share of
+For every size of instance the smallest number is found that meets the limits for the share of
 requests asked for.
 Head room comes on top, and spares for instances that are broken.
 
@@ -59,7 +59,7 @@ def plan_fleet(
     most_chips: int | None = None,
     margin: bool = True,
 ) -> FleetAnswer:
-    """Sizes side by side, the cheapest that keeps the limits first; never more than `most_chips`.
+    """Sizes side by side, the cheapest that meets the limits first; never more than `most_chips`.
 
     Of sizes that need more, the one that carries most within them comes first. `margin` looks for
     what the first carries beyond the rate asked for, which takes as long as all the rest.
@@ -125,7 +125,7 @@ def _within(
 
 
 def _carries(instance: Deployment, option: FleetOption, limits: ServiceLimits) -> float:
-    """Requests a second that the instances bought keep the limits for, with nothing to spare."""
+    """Requests a second that the instances bought meet the limits for, with nothing to spare."""
     step = remember_steps(instance)
     count = option.replicas
 
@@ -144,7 +144,7 @@ def _carries(instance: Deployment, option: FleetOption, limits: ServiceLimits) -
 
 
 def _with_headroom(instance: Deployment, count: int, limits: ServiceLimits) -> int:
-    """Instances that would keep the limits at a rate higher by the head room."""
+    """Instances that would meet the limits at a rate higher by the headroom."""
     step = remember_steps(instance)
     more = limits.faster(1 / (1 - limits.headroom))
 
@@ -234,7 +234,7 @@ def is_enough(found: Simulated, limits: ServiceLimits) -> bool:
 
 
 def smallest(instance: Deployment, limits: ServiceLimits) -> int:
-    """Instances that keep the limits; 0 if no number does."""
+    """Instances that meet the limits; 0 if no number does."""
     step = remember_steps(instance)
 
     def enough(count: int) -> bool:
@@ -259,7 +259,7 @@ def _guess(instance: Deployment, limits: ServiceLimits) -> int:
 
 
 def _most(instance: Deployment, limits: ServiceLimits) -> int:
-    """Beyond so many, more of them are no help: a request alone breaks a limit."""
+    """Beyond this many, more of them are no help: a request alone breaks a limit."""
     return max(MOST_INSTANCES, MANY_TIMES * _fewest(instance, limits))
 
 
@@ -276,7 +276,9 @@ def _fewest(instance: Deployment, limits: ServiceLimits) -> int:
 def _advise(options: list[FleetOption], limits: ServiceLimits) -> tuple[str, ...]:
     kept = [each for each in options if each.simulated is not None]
     if not kept:
-        return ("No size keeps the limits: fewer bits a weight, faster chips, or longer limits.",)
+        return (
+            "No size meets the limits: use fewer bits per weight, faster chips, or longer limits.",
+        )
     by_size = sorted(kept, key=lambda each: each.spread.chips)
     best = min(kept, key=_rank)
     advice = []
@@ -285,8 +287,8 @@ def _advise(options: list[FleetOption], limits: ServiceLimits) -> tuple[str, ...
             advice.append("Scale out: the smallest instance that keeps the limits needs least.")
         else:
             advice.append(
-                f"Scale up to {best.spread.chips} chips an instance: smaller ones need more in all "
-                "to "
+                f"Scale up to {best.spread.chips} chips per instance: smaller ones need more in "
+                "all to "
                 "keep the limits."
             )
     refused = best.simulated.refused if best.simulated else 0

@@ -2,7 +2,7 @@
 
 A prompt is read in the first pool, which gives the first token; its cache crosses the network; the
 second pool
-writes the rest and never stops for a prompt. The smallest pools that keep the limits are found one
+writes the rest and never stops for a prompt. The smallest pools that meet the limits are found one
 after
 the other and compared with instances that do both.
 """
@@ -44,7 +44,7 @@ def transfer_seconds(instance: Deployment, prompt: float) -> float:
 
 
 def split_service(instance: Deployment, together: int, limits: ServiceLimits) -> PoolsOption | None:
-    """The smallest pools that keep the limits against `together` instances that do both."""
+    """The smallest pools that meet the limits against `together` instances that do both."""
     step = remember_steps(instance)
     both = serve(instance, together, limits, step)
     if both is None:
@@ -78,7 +78,7 @@ def split_service(instance: Deployment, together: int, limits: ServiceLimits) ->
 
 
 def _part_of(limits: ServiceLimits, share: float) -> ServiceLimits:
-    """A large fleet behaves as so many fleets of a tenth: one of them is simulated."""
+    """A large fleet behaves like this many fleets of a tenth: one of them is simulated."""
     arrivals = replace(limits.arrivals, rate_per_s=limits.arrivals.rate_per_s / share)
     return replace(limits, arrivals=arrivals, trace=limits.trace[:: max(round(share), 1)])
 

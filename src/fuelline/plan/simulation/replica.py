@@ -2,7 +2,7 @@
 
 Every step takes one token of each running sequence and fills what is left of its token budget with
 prompts
-(chunked prefill); without chunks, waiting prompts get a step of their own and decoding stands
+(chunked prefill); without chunks, waiting prompts get their own step and decoding stands
 still. A cache
 that runs full drops the youngest sequence, which is read again later. While nothing can change,
 steps are
@@ -67,7 +67,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class _Sequence:
-    """A request in the replica; ticks tell what it made since it began to decode."""
+    """A request in the replica; ticks give what it has made since it began to decode."""
 
     __slots__ = (
         "entered",

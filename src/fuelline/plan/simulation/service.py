@@ -39,13 +39,13 @@ hold, so that all of them tell."""
 STEADY = 1.5
 """A run may be shorter than it should be by this ratio: it would be longer for nothing."""
 LITTLE_ROUNDS = 6
-"""What is held makes steps longer, and those make more be held: after so many rounds it is known to
-a few per cent, except close to what is carried at all."""
+"""What is held makes steps longer, and those make more be held: after this many rounds it is known
+to a few per cent, except close to what is carried at all."""
 MOST_REQUESTS = 2000
 MOST_SIMULATED = 2
 """Replicas of a trace that are simulated; they are alike."""
 TRACE_TURNS = 2
-"""A trace gives each replica so many times the requests that a drawn stream gives."""
+"""A trace gives each replica this many times the requests that a drawn stream gives."""
 
 
 class ServiceLimits(Struct, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class ServiceLimits(Struct, frozen=True, kw_only=True):
         return self.prompt.mean + self.output.mean
 
     def faster(self, factor: float) -> ServiceLimits:
-        """The same requests at so many times the rate."""
+        """The same requests at this many times the rate."""
         arrivals = replace(self.arrivals, rate_per_s=self.arrivals.rate_per_s * factor)
         sooner = tuple(replace(each, arrival_s=each.arrival_s / factor) for each in self.trace)
         return replace(self, arrivals=arrivals, trace=sooner)
@@ -87,7 +87,7 @@ def deal(limits: ServiceLimits, hands: int, count: int) -> list[list[Request]]:
 
 
 def busiest(trace: tuple[Request, ...], count: int) -> list[Request]:
-    """The stretch of so many requests that came in the shortest time: what a fleet is sized for."""
+    """The shortest stretch with this many requests: what a fleet is sized for."""
     if len(trace) <= count:
         return list(trace)
     starts = range(len(trace) - count + 1)
@@ -141,7 +141,7 @@ def _expect_held(
 
 
 def looks_enough(instance: Deployment, count: int, limits: ServiceLimits, step: StepTime) -> bool:
-    """Whether so many instances would keep up and keep a token's limit, were there no chance."""
+    """Whether this many instances would keep up and keep a token's limit, were there no chance."""
     rate_per_s = limits.arrivals.rate_per_s / (count * find_lanes(instance, limits.context))
     held = _expect_held(instance, limits, step, rate_per_s)
     token_s = held / (rate_per_s * limits.output.mean)
@@ -149,7 +149,7 @@ def looks_enough(instance: Deployment, count: int, limits: ServiceLimits, step: 
 
 
 def turns(found: Simulated) -> float:
-    """Requests in which an instance that holds so many fills and empties often enough."""
+    """Requests in which an instance that holds this many fills and empties often enough."""
     return TURNS * found.running
 
 

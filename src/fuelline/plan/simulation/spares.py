@@ -16,7 +16,7 @@ ENOUGH_UP_SHARE = 0.999
 _DEVIATIONS = 3.0902
 """Of a normal distribution that hold `ENOUGH_UP_SHARE` on one side."""
 _MANY = 200
-"""From so many on the number of broken ones is as good as normal."""
+"""From this many on the number of broken ones is as good as normal."""
 
 
 def add_spares(needed: int, chips: int) -> int:

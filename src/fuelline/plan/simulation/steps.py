@@ -65,7 +65,7 @@ def _slices_at(key: tuple[int, ...]) -> list[Slice]:
 
 
 def _joined(slices: list[Slice]) -> list[Slice]:
-    """All prompts of a step as so many of their mean."""
+    """All prompts of a step, each as long as their mean."""
     prompts = [each for each in slices if each.new > 1]
     if len(prompts) < 2:
         return slices

@@ -183,7 +183,7 @@ def _tokens(
 
 def _bad(path: Path, line: int, why: str) -> InputError:
     return InputError(
-        f"line {line} of the trace {path} is no request: {why}. Nothing was simulated; the columns "
-        "are "
+        f"line {line} of the trace {path} is not a request: {why}. Nothing was simulated; the "
+        "columns are "
         "arrival_s,prompt,output."
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fuelline.schema.plan.models import Model
 
 NEAR_FRAC = 0.1
-"""A batch made of whole micro-batches may differ from the one asked for by so much."""
+"""A batch made of whole micro-batches may differ from the one asked for by this much."""
 _MOST_POWER = 18
 """Of two: more chips than anybody has."""
 

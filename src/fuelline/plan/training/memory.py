@@ -1,8 +1,8 @@
 """What training keeps on one chip: weights, gradients, optimiser, activations.
 
-Mixed-precision Adam: 2 + 2 + 12 bytes a parameter; ZeRO stages 1, 2 and 3 spread the last twelve,
+Mixed-precision Adam: 2 + 2 + 12 bytes per parameter; ZeRO stages 1, 2 and 3 spread the last twelve,
 the gradients and the weights over the replicas. Activations of a layer in half precision are what
-its products, norms and attention read again: 34 bytes a token and hidden value in a GPT (arXiv
+its products, norms and attention read again: 34 bytes per token and hidden value in a GPT (arXiv
 2205.05198), two when only the layer's input is kept.
 """
 

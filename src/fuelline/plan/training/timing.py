@@ -128,7 +128,7 @@ def _exchanges(spread: Parallelism, full: float) -> float:
 
 
 def _expert_exchange(setup: Setup, schedule: Schedule, size: float) -> float:
-    """Of one forward: tokens go to their experts and back, once a layer; one copy a host."""
+    """Of one forward: tokens go to their experts and back, once per layer; one copy per host."""
     model, spread, chip = setup.model, setup.spread, setup.chip
     if not model.experts or spread.ep <= 1:
         return 0.0

@@ -34,7 +34,7 @@ _MAX_POLLED = 64
 _MAX_PATH_BYTES = 4096
 _MEMORY_PAGE_BYTES = 4096
 _SAME_LINE_NS = 5_000_000_000
-"""A thread that shows the same line is not looked into again for so long."""
+"""A thread that shows the same line is not looked into again for this long."""
 _SAME_MAPS_NS = {False: 3_000_000_000, True: 30_000_000_000}
 """What a process maps is read so rarely, by whether a data file was found: a thousand lines take
 milliseconds."""
@@ -145,7 +145,7 @@ class Resolver:
         return ("metadata", call.name, target.place)
 
     def _is_named_pipe(self, process: Process, thread: Thread, place: int) -> bool:
-        """A named pipe has an ordinary path; where the kernel waits tells it from a file."""
+        """A named pipe has an ordinary path; where the kernel waits separates it from a file."""
         looks = self._looks.get(place, 0)
         if place and looks < _PIPE_LOOKS:
             self._looks[place] = looks + 1

@@ -1,7 +1,7 @@
 """The cgroups that the job is in, v1 and v2: where they are, and their counters.
 
 A limit may sit on any ancestor, so all groups up to the mount's root are looked at. The job may
-move to another group while it runs; its processes' memberships are read anew each time, and a
+move to another group while it runs; its processes' memberships are read again each time, and a
 counter that changes group is shifted so that it goes on from where it was: differences of what we
 write are what happened to the job, never the distance between two groups.
 """

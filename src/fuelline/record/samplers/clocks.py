@@ -28,7 +28,7 @@ BUSY_NS = 200_000
 BLIND_IO = Blind(
     "bytes that the job's processes read and write",
     "the kernel refuses /proc/PID/io",
-    "telling reads that come from the page cache from reads that reach the disk",
+    "separating reads from the page cache from reads that reach the disk",
 )
 
 

@@ -12,7 +12,7 @@ read twice: one rank speaks for a namespace.
 
 Also here: NFS per mount and operation, from /proc/self/mountstats.
 
-Sample of the input, one block a mount, then one line an operation with operations, transmissions,
+Sample of the input, one block a mount, then one line per operation with operations, transmissions,
 timeouts, bytes sent, bytes received, queue ms, round-trip ms, execution ms, errors:
 
     device server:/export mounted on /data with fstype nfs4 statvers=1.1

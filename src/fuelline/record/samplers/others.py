@@ -36,7 +36,7 @@ MAX_THREADS = 256
 """Threads of all busy processes together that are looked at for what they are blocked on."""
 IDLE_LOOKS = 3
 IDLE_EVERY = 4
-"""A process that was idle in so many looks is looked at in every fourth one only."""
+"""A process that was idle in this many looks is looked at in every fourth one only."""
 _KTHREADD = 2
 """The parent of all kernel threads."""
 _STORAGE = ("read", "metadata", "write")
@@ -72,7 +72,7 @@ class Others:
         self.looks = 0
         """Calls of `sample` so far; counts of blocked threads are per look."""
         self.read_bytes: int | None = None
-        """Bytes that others read from devices so far; None until the kernel told us any."""
+        """Bytes that others read from devices so far; None until the kernel has reported any."""
         self.write_bytes: int | None = None
 
     def sample(self, now_ns: int, own_pids: frozenset[int]) -> list[OtherProcess]:

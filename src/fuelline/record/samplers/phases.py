@@ -105,9 +105,7 @@ class Phases:
         self._misses[pid] += 1
         if self._misses[pid] == MOST_MISSES:
             why = f"the page that process {pid} shares cannot be opened ({refusal.strerror})"
-            forbids = (
-                "comparing what workers do while the training waits with what they do otherwise"
-            )
+            forbids = "comparing what workers do while training waits with what they do otherwise"
             self._blind.append(Blind("the phases of the training", why, forbids))
 
     def drain(self) -> list[Blind]:

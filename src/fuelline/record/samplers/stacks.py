@@ -35,7 +35,7 @@ from fuelline.schema.redaction import redact, redact_code
 from fuelline.schema.run.samples import Blind, SourceLine, StackSample
 
 SAMPLES_PER_S = 25
-"""A run of a quarter of a minute has one burst or two: decode is told from transform by these."""
+"""A run of a quarter of a minute has one burst or two: they separate decode from transform."""
 BURST_S = 2
 MAX_PROCESSES = 4
 MAX_TRAINERS = 1
@@ -58,7 +58,7 @@ _BETWEEN_RECORDS = re.compile(r"\n(?=thread \()")
 _BETWEEN_FRAMES = re.compile(r"(?<=\d\));")
 _redact_once = lru_cache(4096)(redact)
 """Stacks share most of their frames."""
-_FORBIDS = "naming the line of user code that the time goes to"
+_FORBIDS = "naming the line of user code where the time goes"
 
 
 def find_py_spy() -> str | None:
@@ -259,7 +259,7 @@ class Sources:
     """Gives each line once."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, int]] = set()
+        self._reported: set[tuple[str, int]] = set()
         self._stamps: dict[str, _Stamp | None] = {}
         """How a file was when it was first read; None for what is no source of the job."""
         self._homes: dict[int, tuple[str, frozenset[str]]] = {}
@@ -279,14 +279,14 @@ class Sources:
             del self._homes[next(iter(self._homes))]
 
     def read(self, samples: list[StackSample]) -> Iterator[SourceLine]:
-        """The lines in these stacks that were not told yet."""
+        """The lines in these stacks that were not reported yet."""
         wanted: dict[tuple[int, str], set[int]] = {}
         for sample in samples:
             for frame in sample.frames:
                 found = _FRAME.search(frame)
                 place = (found["file"], int(found["line"])) if found else ("", 0)
-                if place[1] and place not in self._told and len(self._told) < MOST_LINES:
-                    self._told.add(place)
+                if place[1] and place not in self._reported and len(self._reported) < MOST_LINES:
+                    self._reported.add(place)
                     wanted.setdefault((sample.pid, place[0]), set()).add(place[1])
         for (pid, file), lines in wanted.items():
             texts = self._read_file(file, pid)
@@ -311,7 +311,7 @@ class Sources:
 
 
 def _read(path: str) -> tuple[_Stamp | None, bytes]:
-    """A source file and how to tell it again; None if it is none."""
+    """A source file and how to recognise it again; None if it is none."""
     try:
         descriptor = open_below(*os.path.split(path))
     except OSError:

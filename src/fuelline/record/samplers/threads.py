@@ -4,7 +4,7 @@ Trainers' main threads are sampled in every round; those of other processes (loa
 turns, as do helper threads: those that used CPU or were blocked on input in the last second first,
 the idle ones now and then. Who is in which group is settled once a second, never from one sample to
 the next, so that within a window each thread is sampled evenly and its shares are unbiased. Counts
-of different threads are not comparable. Price of a round: about 15 us a thread with cold caches.
+of different threads are not comparable. Price of a round: about 15 us per thread with cold caches.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ _INPUT_STATES = frozenset({"read", "metadata", "fault", "socket", "write"})
 BLIND = Blind(
     "the system calls that threads are blocked in",
     "the kernel refuses /proc/PID/task/TID/syscall (ptrace scope or another user's process)",
-    "naming files and mounts; slow storage is told from slow CPU only by scheduler state",
+    "naming files and mounts; only the scheduler's state separates slow storage from slow CPU",
 )
 
 _Pair = tuple[Process, Thread]

@@ -102,7 +102,7 @@ class Process:
             raise ProcessLookupError(self.pid)
 
     def is_still_there(self) -> bool:
-        """Read `stat` again; what has ended but was not waited for still tells its last CPU."""
+        """Read `stat` again; what has ended but was not waited for still has its last CPU time."""
         try:
             self.stat = parse_stat(self._read(self.stat_fd))
         except VANISHED:

@@ -45,19 +45,20 @@ def _sentence(comparison: RunComparison) -> str:
     lengths = f"{duration(step.before)} -> {duration(step.after)}"
     unit = comparison.unit
     if step.judgement == "same":
-        return f"No change beyond the noise: {lengths} a {unit}{_doubt(step)}."
+        return f"No change beyond the noise: {lengths} per {unit}{_doubt(step)}."
     if not step.change:
-        return f"No change: {lengths} a {unit}{_doubt(step)}."
+        return f"No change: {lengths} per {unit}{_doubt(step)}."
     word = "longer" if step.change > 0 else "shorter"
     what = "Steps are" if unit == "step" else "The run is"
     share = percent(abs(step.share)) if step.share is not None else "much"
     most = next((part for part in comparison.parts if part.change * step.change > 0), None)
     cause = (
-        f" Most of it: {PART_WORDS.get(most.name, most.name)}, {_signed(most.change)} a {unit}."
+        f" Most of that is {PART_WORDS.get(most.name, most.name)}: {_signed(most.change)} per "
+        f"{unit}."
         if most
         else ""
     )
-    return f"{what} {share} {word}: {lengths} a {unit}{_doubt(step)}.{cause}"
+    return f"{what} {share} {word}: {lengths} per {unit}{_doubt(step)}.{cause}"
 
 
 def _doubt(step: Change) -> str:
@@ -105,12 +106,12 @@ def _notes(comparison: RunComparison) -> list[Block]:
 def _meaning(comparison: RunComparison) -> str:
     if comparison.step.low is None:
         return (
-            "`?`: there are too few steps to tell noise from change. Profile or record several "
-            "steps of each."
+            "`?`: there are too few steps to separate noise from change. Profile or record "
+            "several steps of each."
         )
     return (
-        "more, less: beyond the spread between steps (95 %). The same job differs by a few percent "
-        "from run to run on a shared machine; that is not in it."
+        "more, less: beyond the spread between steps (95 %). On a shared machine the same job also "
+        "differs by a few percent from run to run; that is not included."
     )
 
 

@@ -1,4 +1,4 @@
-"""How busy the accelerators really were: the utilisation ladder, and one line a device."""
+"""How busy the accelerators really were: the utilisation ladder, and one line per device."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _WORDS = {
     "tensor-core kernels": "tensor-core work",
 }
 _MOST_DEVICES = 16
-_MEANING = "Reported as busy means that some kernel was resident, not that the chip was full."
+_MEANING = "Reported as busy means that some kernel was running, not that the chip was full."
 
 
 def describe_devices(diagnosis: Diagnosis) -> list[Block]:
-    """The section about accelerators; nothing if none could be asked."""
+    """The section about accelerators; nothing if none could be read."""
     devices = diagnosis.devices
     if not devices:
         return []
@@ -103,4 +103,4 @@ def _unused(diagnosis: Diagnosis) -> list[str]:
     unused = diagnosis.unused_devices
     if not unused:
         return []
-    return [f"Visible and not used by the job: {', '.join(unused)}."]
+    return [f"Visible but not used by the job: {', '.join(unused)}."]

@@ -1,9 +1,10 @@
-"""Feed in, Document out: how fast the input pipeline is, whom it would feed, what limits it."""
+"""Feed in, Document out: how fast the input pipeline is, which chips it can feed, its limit."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuelline.report.diagnosis.writer import label_of
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.diagnosis.workloads import WORKLOADS, find_workload
 from fuelline.schema.readings import Missing, Reading, Signal
@@ -31,7 +32,7 @@ def _rate(feed: Feed) -> list[Block]:
     loader = feed.seen[feed.number - 1]
     start = (
         f"Not counted: {duration(feed.first_batch_seconds)} until the first batch, and the batches "
-        "until the queue was level."
+        "until the queue had settled."
     )
     blocks: list[Block] = [
         Statement(f"{_name(loader)}: {_with_doubt(feed.samples_per_s)} samples/s"),
@@ -39,7 +40,7 @@ def _rate(feed: Feed) -> list[Block]:
             f"Measured over {duration(feed.seconds)}: {number(feed.batches)} batches, "
             f"{number(feed.samples)} samples"
             + (f", {feed.epochs} whole epochs" if feed.epochs else "")
-            + (f", {feed.processes} processes side by side" if feed.processes > 1 else "")
+            + (f", {feed.processes} processes in parallel" if feed.processes > 1 else "")
             + f". {start}"
         ),
     ]
@@ -56,24 +57,24 @@ def _accelerator(feed: Feed) -> list[Block]:
         step = duration(pace.value)
         return [
             Statement(
-                f"No accelerator was emulated. One that takes {step} or more for a batch would be "
-                f"fed; one that takes half of that would stand still half of the time."
+                f"No accelerator was emulated. One that takes {step} or more per batch would never "
+                "wait; one that takes half as long would wait half of the time."
             )
         ]
     asked = (
-        f"{duration(feed.step_seconds)} a step"
+        f"{duration(feed.step_seconds)} per step"
         if feed.step_seconds is not None
         else f"{number(feed.asked_samples_per_s or 0)} samples/s"
     )
     verb = "passes" if feed.is_fed else "fails"
     value = feed.utilisation.value
     return [
-        Heading(f"An accelerator of {asked}"),
+        Heading(f"An accelerator that takes {asked}"),
         Bars(
             (Bar("busy", value, "", marked=not feed.is_fed), Bar("waits for input", 1 - value, ""))
         ),
         Statement(
-            f"It {verb} MLPerf Storage's mark of {percent(feed.pass_share)} utilisation "
+            f"It {verb} MLPerf Storage's requirement of {percent(feed.pass_share)} utilisation "
             "(compute over compute plus waiting).",
             alarm=not feed.is_fed,
         ),
@@ -91,14 +92,14 @@ def _chips(feed: Feed) -> list[Block]:
 def _fed(chip: FedChip, rate: Signal) -> str:
     need = f"{chip.chip} takes {number(chip.needs_samples_per_s)} samples/s ({chip.basis})"
     if chip.count:
-        return f"{need}: {chip.count} of them would be fed"
+        return f"{need}: enough for {chip.count} of them"
     share = rate.value / chip.needs_samples_per_s if isinstance(rate, Reading) else 0.0
-    return f"{need}: would starve, busy {percent(share)} of the time"
+    return f"{need}: not enough, it would be busy {percent(share)} of the time"
 
 
 def _limit(feed: Feed) -> list[Block]:
     verdict = feed.verdict
-    label = f"{verdict.code}  {verdict.stage} x {verdict.limit}" if verdict.code else ""
+    label = label_of(verdict, feed.findings)
     blocks: list[Block] = [Heading("What limits it"), Statement(verdict.sentence, label)]
     top = next((found for found in feed.findings if found.code == verdict.code), None)
     if top is not None and top.remedies:
@@ -115,7 +116,7 @@ def _loaders(feed: Feed) -> list[Block]:
         Item(f"{position}. {_name(loader)}" + ("  <- this one" if position == feed.number else ""))
         for position, loader in enumerate(feed.seen, start=1)
     )
-    return [Heading("Loaders that the script iterated; --loader N takes another"), Items(items)]
+    return [Heading("Loaders in the script; --loader N picks another"), Items(items)]
 
 
 def _name(loader: SeenLoader) -> str:

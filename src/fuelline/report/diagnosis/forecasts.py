@@ -1,4 +1,4 @@
-"""Forecasts in, Document out: what would be, with its doubt, and what would hold it up then."""
+"""Forecasts in, Document out: what a change would gain, and what would limit the job then."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_forecasts(report: ForecastReport, run: str) -> Document:
     asked = len(report.forecasts) == 1
     blocks: list[Block] = [*_now(report)]
     if not report.forecasts:
-        blocks.append(Statement("Nothing that the model knows of would make this job faster."))
+        blocks.append(Statement("The model knows of no change that would make this job faster."))
     elif asked:
         blocks += _answer(report.forecasts[0])
     else:
@@ -55,9 +55,9 @@ def _now(report: ForecastReport) -> list[Block]:
     text = f"Now {number(report.samples_per_s)} samples/s; the limit is {report.limit_words}."
     if report.fit_error is not None and abs(report.fit_error) > _POOR_FIT:
         text += (
-            f" The model's own time of a batch is {percent(abs(report.fit_error))} "
-            f"{'above' if report.fit_error > 0 else 'below'} the recorded one; what that leaves "
-            "open is in the intervals."
+            f" The model's time for a batch is {percent(abs(report.fit_error))} "
+            f"{'above' if report.fit_error > 0 else 'below'} the recorded one; the intervals allow "
+            "for that."
         )
     return [Statement(text)]
 
@@ -83,7 +83,7 @@ def _details(answer: Forecast) -> list[str]:
     if not isinstance(answer.samples_per_s, Missing):
         details.append(f"{number(answer.samples_per_s.value)} samples/s")
     if answer.worth_usd_per_day is not None:
-        details.append(f"worth {answer.worth_usd_per_day:.2f} USD a day per accelerator")
+        details.append(f"worth {answer.worth_usd_per_day:.2f} USD per day and accelerator")
     details += [f"assumes: {words}" for words in answer.assumptions]
     return details
 

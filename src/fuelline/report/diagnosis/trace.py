@@ -1,4 +1,4 @@
-"""What only imported traces have: quality, a ledger a device, gaps, late ranks, kernels."""
+"""What only imported traces have: quality, a ledger for each device, gaps, late ranks, kernels."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _COLUMNS = (
 
 
 def describe_quality(diagnosis: Diagnosis) -> list[Block]:
-    """First of all: what this trace may not be asked."""
+    """First of all: which questions this trace cannot answer."""
     items = tuple(
-        Item(_capital(each.problem) + _of_ranks(each.ranks), (f"forbids: {each.forbids}",))
+        Item(_capital(each.problem) + _of_ranks(each.ranks), (f"rules out: {each.forbids}",))
         for each in diagnosis.quality
     )
     return [Heading("What is wrong with this trace"), Items(items)] if items else []
@@ -70,12 +70,12 @@ def _ledger(trace: TraceAnswer) -> list[Block]:
     note = f" {more} more devices are in the JSON." if more else ""
     undivided = [ledger.shares()["undivided communication"] for ledger in trace.ledgers]
     if max(undivided, default=0.0) >= _LEAST_SHARE:
-        note += " Transfer may be waiting: it could not be compared with other ranks."
+        note += " Transfer may include waiting: it could not be compared with other ranks."
     return [
         Heading("Ledger of each device, in % of its time"),
         Table(("rank", "gpu", "busy", *(name for name, _ in _COLUMNS)), rows),
         Statement(
-            "Busy: some kernel or copy was there (nvidia-smi counts kernels only); the columns "
+            "Busy: some kernel or copy was running (nvidia-smi counts kernels only); the columns "
             f"after it sum to 100.{note}"
         ),
     ]
@@ -112,11 +112,11 @@ def _late(diagnosis: Diagnosis) -> list[Block]:
     clocks = diagnosis.trace.clocks if diagnosis.trace is not None else []
     errors = [clock.error_ns for clock in clocks if clock.error_ns is not None]
     shifted = any(clock.shift_ns for clock in clocks)
-    words = "were aligned at collectives, to" if shifted else "contradict no collective; error"
+    words = "were aligned at collectives, to within" if shifted else "agree at collectives, within"
     return [
         Heading("Who is late at the collectives"),
         Table(("rank", "last at", "others waited", "it was in"), rows),
-        Statement(f"Clocks of the ranks {words} {duration(max(errors, default=0) / 1e9)} at most."),
+        Statement(f"The ranks' clocks {words} {duration(max(errors, default=0) / 1e9)}."),
     ]
 
 

@@ -16,12 +16,20 @@ from fuelline.schema.readings import Missing
 from fuelline.schema.units import duration, number
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.findings import BudgetPart, Diagnosis, Evidence, Finding, Remedy
+    from fuelline.schema.diagnosis.findings import (
+        BudgetPart,
+        Diagnosis,
+        Evidence,
+        Finding,
+        Remedy,
+        Verdict,
+    )
     from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
 
 
 _MOST_EVIDENCE = 8
 _HEALTHY_LIMIT = "math"
+_HEALTHY_TITLE = "healthy"
 PART_WORDS = {
     "input": "wait for input",
     "loop": "between steps",
@@ -92,8 +100,22 @@ def _run_line(diagnosis: Diagnosis) -> str:
 
 def _verdict(diagnosis: Diagnosis) -> list[Block]:
     verdict = diagnosis.verdict
-    label = f"{verdict.code}  {verdict.stage} x {verdict.limit}" if verdict.code else ""
+    label = label_of(verdict, diagnosis.findings)
     return [Statement(verdict.sentence, label, alarm=verdict.limit != _HEALTHY_LIMIT)]
+
+
+def label_of(verdict: Verdict, findings: list[Finding]) -> str:
+    """`PR201 too few workers (stage: decode, limit: parallelism)`; nothing without a cause."""
+    if not verdict.code:
+        return ""
+    titles = (_title_of(found) for found in findings if found.code == verdict.code)
+    title = next(titles, f"{verdict.code} {_HEALTHY_TITLE}")
+    return f"{title} (stage: {verdict.stage}, limit: {verdict.limit})"
+
+
+def _title_of(finding: Finding) -> str:
+    """`PR201 too few workers`, because a code alone explains nothing."""
+    return f"{finding.code} {finding.name.replace('-', ' ')}"
 
 
 def _budget(diagnosis: Diagnosis) -> list[Block]:
@@ -114,7 +136,7 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
 
 
 def _bar(part: BudgetPart, steps: int) -> Bar:
-    spent = f"{duration(part.seconds / steps)} a step" if steps else duration(part.seconds)
+    spent = f"{duration(part.seconds / steps)} per step" if steps else duration(part.seconds)
     return Bar(
         label=PART_WORDS.get(part.part, part.part),
         share=part.share,
@@ -151,7 +173,7 @@ def _remedy_details(remedy: Remedy) -> list[str]:
     words = {
         "safe": "safe: same samples, same order, same numbers",
         "unsafe": "check first",
-        "display": "shown only: yours to decide",
+        "display": "for you to decide: Fuelline does not apply this",
     }
     details = [
         remedy.why,
@@ -167,7 +189,7 @@ def _gain_details(remedy: Remedy) -> list[str]:
     if remedy.gain_words:
         details.append(f"predicted: {remedy.gain_words}")
         if remedy.worth_usd_per_day is not None:
-            details.append(f"worth {remedy.worth_usd_per_day:.2f} USD a day per accelerator")
+            details.append(f"worth {remedy.worth_usd_per_day:.2f} USD per day and accelerator")
     elif remedy.at_most_speedup is not None:
         details.append(f"at most {remedy.at_most_speedup:.1f}x as fast")
     return details
@@ -178,7 +200,7 @@ def _also_found(findings: list[Finding]) -> list[Block]:
         return []
     items = tuple(
         Item(
-            f"{finding.code}  {finding.sentence}",
+            f"{_title_of(finding)}: {finding.sentence}",
             (finding.remedies[0].setting,) if finding.remedies else (),
         )
         for finding in findings
@@ -188,7 +210,7 @@ def _also_found(findings: list[Finding]) -> list[Block]:
 
 def _unseen(diagnosis: Diagnosis) -> list[Block]:
     items = tuple(
-        Item(f"{spot.what}: {spot.why}", (f"forbids: {spot.forbids}",))
+        Item(f"{spot.what}: {spot.why}", (f"rules out: {spot.forbids}",))
         for spot in diagnosis.blindspots
     )
     return [Heading("What could not be seen"), Items(items)] if items else []
@@ -200,7 +222,7 @@ def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
     if price is None or not losses or diagnosis.window is None:
         return []
     hourly = losses[0] / diagnosis.window.seconds * 3600
-    words = f"At {price:g} USD an hour this costs {hourly:.2f} USD an hour per accelerator."
+    words = f"At {price:g} USD per hour this costs {hourly:.2f} USD per hour and accelerator."
     return [Statement(words)]
 
 
@@ -215,11 +237,11 @@ def describe_fixes(fixes: list[LoaderFixes], settings: list[Remedy]) -> list[Blo
     """A point for each loader and each setting left alone; nothing for a run without --fix."""
     if not fixes:
         return []
-    told = [each for each in fixes if each.fixes or each.notes][:MOST_LOADERS] or fixes[:1]
+    shown = [each for each in fixes if each.fixes or each.notes][:MOST_LOADERS] or fixes[:1]
     is_alone = len({each.pid for each in fixes}) == 1
-    items = [Item(_title(each, is_alone=is_alone), tuple(_list_trial(each))) for each in told]
-    if len(fixes) > len(told):
-        items.append(Item(f"{len(fixes) - len(told)} more loaders: `diagnose --json` lists them"))
+    items = [Item(_title(each, is_alone=is_alone), tuple(_list_trial(each))) for each in shown]
+    if len(fixes) > len(shown):
+        items.append(Item(f"{len(fixes) - len(shown)} more loaders: `diagnose --json` lists them"))
     blocks: list[Block] = [Heading("What --fix did"), Items(tuple(items))]
     left = tuple(Item(each.setting, (each.why, each.risk or each.cost)) for each in settings)
     if left:
@@ -237,7 +259,7 @@ def _title(loader: LoaderFixes, *, is_alone: bool) -> str:
     end = f", {now} at the end" if now is not None else ""
     count = len(loader.fixes)
     changes = "1 change" if count == 1 else f"{count} changes"
-    return f"{name}: {changes}, {len(kept)} kept (the job has {own}{end})"
+    return f"{name}: {changes}, {len(kept)} kept (the job asked for {own}{end})"
 
 
 def _list_trial(loader: LoaderFixes) -> list[str]:

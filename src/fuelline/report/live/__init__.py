@@ -1,1 +1,1 @@
-"""A running job on a screen of its own."""
+"""A running job on its own screen."""

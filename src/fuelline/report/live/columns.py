@@ -58,7 +58,7 @@ COLUMNS = (
 
 
 def columns_for(rows: list[RankRow], width: int) -> list[Column]:
-    """Those that fit; the rank only if any process has told its own."""
+    """Those that fit; the rank only if some process knows its own."""
     return [
         column
         for column in COLUMNS

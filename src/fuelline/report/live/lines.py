@@ -150,7 +150,7 @@ def _state(snapshot: Snapshot) -> str:
     if snapshot.state == "running":
         return f"running for {run_s}"
     if snapshot.state == "elsewhere":
-        return "on another host; seen by what it writes"
+        return "on another host; only what it writes is seen"
     if snapshot.state == "lost" or code is None:
         return "no process is left; how it ended is unknown"
     return f"ended {f'by signal {-code}' if code < 0 else f'with exit code {code}'} after {run_s}"
@@ -163,9 +163,9 @@ def _cores(host: HostLine) -> str:
         ("io", host.io_pressure_frac),
         ("memory", host.memory_pressure_frac),
     )
-    told = "  ".join(f"{name} {_known(frac, percent)}" for name, frac in pressures)
+    words = "  ".join(f"{name} {_known(frac, percent)}" for name, frac in pressures)
     used, others = _known(host.cores_used, _tenths), _known(host.cores_others, _tenths)
-    return f"cores {used}{allowed}, others {others}   waiting for {told}"
+    return f"cores {used}{allowed}, others {others}   waiting for {words}"
 
 
 def _traffic(host: HostLine) -> str:
@@ -272,16 +272,16 @@ def device_lines(devices: list[DeviceRow], width: int) -> list[str]:
 def _cell(device: DeviceRow) -> str:
     if device.is_lost:
         return f"{device.device}  lost by the driver"
-    told = [f"{device.device:<5} {_percent(device.reported_frac):>5}"]
+    words = [f"{device.device:<5} {_percent(device.reported_frac):>5}"]
     if device.sm_frac is not None:
-        told.append(f"sm {_percent(device.sm_frac)}")
+        words.append(f"sm {_percent(device.sm_frac)}")
     if device.watts is not None:
-        told.append(f"{device.watts:.0f} W")
+        words.append(f"{device.watts:.0f} W")
     if device.memory_bytes is not None:
-        told.append(size(device.memory_bytes))
+        words.append(size(device.memory_bytes))
     if device.throttled_frac is not None and device.throttled_frac >= _NOTABLE:
-        told.append("slowed")
-    return "  ".join(told)[:_CELL_WIDTH]
+        words.append("slowed")
+    return "  ".join(words)[:_CELL_WIDTH]
 
 
 def _percent(frac: float | None) -> str:

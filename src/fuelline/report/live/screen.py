@@ -25,20 +25,23 @@ if TYPE_CHECKING:
 
 HELP = """\
 Keys
-  q, Esc, Ctrl-C   leave; the job goes on
+  q, Esc, Ctrl-C   quit; the job goes on
   s                sort by the next column, largest first
-  r                turn the order round
+  r                reverse the order
   w                show or hide the workers, and what each is blocked on
   p                pause the screen
   up, down         scroll
   ?                this page
 
-input is the share of the last seconds that the training thread sat in next()
-of a loader; compute is everything from a batch to its optimizer step, less
-the calls that all ranks take part in (collectives); loop is the code from a
-step to the next batch, epoch the start of an iterator. A dash is a number
-that is not known (yet), never a zero. For a worker, core % is its time on a
-core, wait % ready to run without one, idle % without work.
+All shares are of the last seconds.
+input       the training thread waits for a batch, in next() of a loader
+compute     from a batch to its optimizer step, without collectives
+collectives calls in which all ranks take part
+loop        code between a step and the next batch
+epoch       an iterator starts
+A dash is a number that is not known (yet), never a zero. For a worker, core %
+is its time on a core, wait % its time ready to run without one, and idle % its
+time without work.
 """
 _HOME, _ERASE_LINE, _ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 _WIDEST = 200
@@ -95,7 +98,7 @@ class Painter:
         return [*head, *shown, *foot]
 
     def _bottom(self, snapshot: Snapshot, view: View, paper: Canvas, path: str) -> list[Text]:
-        keys = "s sort  r reverse  w workers  p pause  ? help  q leave"
+        keys = "s sort  r reverse  w workers  p pause  ? help  q quit"
         how = "paused" if view.paused else f"every {self._interval_s:g} s"
         lines = [paper.pair(keys, f"by {COLUMNS[view.sort].name}, {how}", "reverse")]
         if snapshot.state in {"ended", "lost"}:

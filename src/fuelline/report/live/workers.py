@@ -50,13 +50,13 @@ def worker_line(worker: WorkerRow, width: int) -> str:
 
 
 def _name(worker: WorkerRow) -> str:
-    """Loaders are told apart from the second on."""
+    """Loaders are numbered from the second on."""
     loader = f"{worker.source_id}/" if worker.source_id > 1 else ""
     return f"{loader}{worker.worker_id}"
 
 
 def _cell(fracs: dict[str, float], part: str) -> str:
-    """Without clocks, waiting for a core cannot be told from running: unknown, not zero."""
+    """Without clocks, waiting for a core looks like running: unknown, not zero."""
     if not fracs or (part == "for core" and part not in fracs):
         return UNKNOWN
     return f"{100 * fracs.get(part, 0.0):.0f}"
@@ -71,7 +71,7 @@ def _blocked(fracs: dict[str, float]) -> str:
 
 
 def _place(worker: WorkerRow, room: int) -> str:
-    """The end of a path tells more than its begin."""
+    """The end of a path says more than its beginning."""
     if worker.place is None:
         return ""
     room = max(_PATH_WIDTH, room) - len(worker.place.fstype) - 1

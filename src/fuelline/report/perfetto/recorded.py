@@ -109,7 +109,7 @@ def _draw_budget(segments: StepSegments, process: str, shift_ns: int) -> Iterato
 
 
 def _draw_events(timeline: Timeline, pid: int, process: str, shift_ns: int) -> Iterator[Track]:
-    """What the hooks saw, a track a thread."""
+    """What the hooks saw, a track per thread."""
     shown = timeline.table("events").filter(
         (pl.col("pid") == pid) & ~pl.col("kind").is_in([int(kind) for kind in _NOTES])
     )

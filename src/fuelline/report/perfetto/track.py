@@ -19,7 +19,7 @@ class Spans:
     frame: pl.DataFrame
     """start_ns, end_ns, name; every other column is shown as a detail where it is not null."""
     category: str = "fuelline"
-    """Perfetto's, by which our importer tells kernels from calls; a column `category` wins."""
+    """Perfetto's, by which our importer separates kernels from calls; a column `category` wins."""
 
 
 @dataclass(frozen=True, kw_only=True)

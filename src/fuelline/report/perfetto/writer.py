@@ -24,8 +24,8 @@ SIGN = b'"otherData":{"title":"fuelline '
 """Every file that is written here has it at its beginning, before the version and the run."""
 _MOST_TEXT = 2000
 _ENCODE = msgspec.json.Encoder().encode
-_TOLD = ("start_ns", "end_ns", "at_ns", "name", "value", "category")
-"""Columns that are no details."""
+_NAMED = ("start_ns", "end_ns", "at_ns", "name", "value", "category")
+"""Columns that are not details."""
 
 
 def write_tracks(tracks: Iterable[Track], stream: BinaryIO, title: str) -> int:
@@ -143,7 +143,7 @@ def _details(row: dict[str, Any]) -> dict[str, Any]:
     return {
         name: _clip(value) if isinstance(value, str) else value
         for name, value in row.items()
-        if value is not None and name not in _TOLD
+        if value is not None and name not in _NAMED
     }
 
 

@@ -39,7 +39,7 @@ def write_score(score: Score) -> Document:
     if score.worst:
         blocks.append(Heading("The worst rows, clean or not"))
         blocks.append(Table(_WORST_HEAD, tuple(_worst(each) for each in score.worst)))
-        blocks.append(Heading("Why, as far as the rows and the predictions tell"))
+        blocks.append(Heading("Why, as far as the rows and the predictions show"))
         blocks.append(Items(tuple(_why(each) for each in score.worst)))
     blocks += _unanswered(score)
     return Document(tuple(blocks))

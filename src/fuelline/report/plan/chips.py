@@ -26,12 +26,16 @@ def write_chips(answer: ChipsAnswer) -> Document:
     )
     why = f", {answer.precision_note}" if answer.precision_note else ""
     blocks: list[Block] = [
-        Statement(f"{answer.model} ({answer.precision}{why}) on the chips of the catalogue.")
+        Statement(f"{answer.model} ({answer.precision}{why}) on the chips in the catalogue.")
     ]
     if fit:
         write = _write_serving if answer.purpose == "serve" else _write_training
         blocks += write(fit, answer.precision)
-        floor = "floor: a token by memory bandwidth alone. " if answer.purpose == "serve" else ""
+        floor = (
+            "floor: time per token from memory bandwidth alone. "
+            if answer.purpose == "serve"
+            else ""
+        )
         blocks.append(Statement(floor + _legend(fit, answer.precision)))
     if others:
         reasons: dict[str, list[str]] = {}
@@ -46,7 +50,7 @@ def write_chips(answer: ChipsAnswer) -> Document:
 
 def _write_serving(fit: list[ChipLine], precision: str) -> list[Block]:
     return [
-        Heading("One user on the fewest chips that hold it (80 % intervals)"),
+        Heading("One user, on the fewest chips that hold the model (80 % intervals)"),
         Table(_USER_HEAD, tuple(_user_cells(line, precision) for line in fit)),
         Heading("At full load, by rate (80 % intervals)"),
         Table(_LOAD_HEAD, tuple(_load_cells(line, precision) for line in fit)),
@@ -71,11 +75,11 @@ _ANNOUNCED = " (announced)"
 
 
 def _legend(fit: list[ChipLine], precision: str) -> str:
-    words = ["`-` is not known: the catalogue has no price or power for it."]
+    words = ["`-`: not known, because the catalogue has no price or power for it."]
     if any(_ANNOUNCED in line.chip for line in fit):
-        words.append("* is announced, not measured.")
+        words.append("*: announced, not measured.")
     if any(line.precision not in ("", precision) for line in fit):
-        words.append(f"~ has no unit for {precision}: in bf16.")
+        words.append(f"~: no unit for {precision}, so in bf16.")
     return " ".join(words)
 
 
@@ -119,28 +123,28 @@ def write_shape(answer: ShapeAnswer) -> Document:
     head = (
         f"{answer.model} on {answer.chip} ({answer.precision}): "
         f"{len(answer.dimensions) or 'no'} dimension{'s' if len(answer.dimensions) != 1 else ''} "
-        "to think about. "
-        f"Tensor parallelism that cuts it evenly: {degrees}."
+        "worth a look. "
+        f"Tensor-parallel degrees that divide it evenly: {degrees}."
     )
     blocks: list[Block] = [Statement(head)]
     if answer.dimensions:
         blocks.append(Items(tuple(_dimension(each) for each in answer.dimensions)))
     if answer.edges:
-        blocks.append(Heading("Tokens of a step, measured: one more than a tile holds"))
+        blocks.append(Heading("Tokens per step, measured: one more than fills a tile"))
         blocks.append(
             Table(("from", "to", "median", "worst tenth"), tuple(map(_edge, answer.edges)))
         )
     else:
         blocks.append(
             Statement(
-                f"What one token more than a tile holds costs on {answer.chip} in "
+                f"What one token more than fills a tile costs on {answer.chip} in "
                 f"{answer.precision} was not measured."
             )
         )
     blocks.append(
         Statement(
-            "With today's libraries the twofold steps of the textbook are rare, and small batches "
-            "(decoding) do not see tiles at all."
+            "With today's libraries the textbook's twofold jumps are rare, and small batches "
+            "(decoding) are not affected by tiles."
         )
     )
     return Document(tuple(blocks))

@@ -18,7 +18,7 @@ def warn_of_device(roofline: Roofline, saved: str) -> list[Block]:
     """Nothing for a quiet measurement."""
     found: list[Block] = []
     if roofline.disturbed:
-        kept = " It is saved all the same." if saved else ""
+        kept = " It is saved anyway." if saved else ""
         found.append(
             Statement(
                 f"Measured under load: {_spread(roofline)}, so the ceilings may be too low.{kept} "

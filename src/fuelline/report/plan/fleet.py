@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("instance", "need", "buy", "chips", "$/h", "ttft p50/p95", "tpot p50/p95", "kept")
 
 _LONG_S = 10.0
-"""From here on latencies are told in seconds."""
+"""From here on latencies are shown in seconds."""
 
 
 def write_fleet(fleet: FleetAnswer) -> list[Block]:
@@ -39,21 +39,21 @@ def write_fleet(fleet: FleetAnswer) -> list[Block]:
 
 
 def count_words(best: FleetOption, fleet: FleetAnswer, most_chips: int | None) -> str:
-    """Why so many: the rate, head room and spares; and what fewer than that would carry."""
+    """Why so many: the rate, headroom and spares; and what fewer than that would carry."""
     rate = f"{plain(fleet.rate_per_s)} requests/s"
     if best.bought >= best.with_spares or most_chips is None:
         return (
-            f"{best.replicas} for {rate}, {best.with_headroom - best.replicas} for head room, "
+            f"{best.replicas} for {rate}, {best.with_headroom - best.replicas} for headroom, "
             f"{best.bought - best.with_headroom} as spares."
         )
-    needed = f"with head room and spares it takes --chips {fleet.needed_chips}"
+    needed = f"with headroom and spares it takes --chips {fleet.needed_chips}"
     carried = best.carries_per_s or 0.0
     if best.short:
         return (
             f"--chips {most_chips:,} is too few: they carry {short(carried)} of {rate} with "
             f"nothing to spare; {needed}."
         )
-    return f"They carry {rate} with head room, but not all spares for what is broken fit: {needed}."
+    return f"They carry {rate} with headroom, but not all spares for failures fit: {needed}."
 
 
 def write_rates(answer: ServeAnswer) -> list[Block]:
@@ -95,7 +95,7 @@ def _ends(times: Quantiles | None) -> str:
 
 
 def _nothing(point: SweepPoint) -> tuple[str, ...]:
-    return (point.why_not or "nothing keeps the limits", *["-"] * (len(_COLUMNS) - 1))
+    return (point.why_not or "nothing meets the limits", *["-"] * (len(_COLUMNS) - 1))
 
 
 def _way(option: FleetOption) -> str:
@@ -139,8 +139,8 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
     items = [
         Item(
             f"{best.replicas} x {best.chip} ({_way(best)}) {promise}; {best.with_headroom} with "
-            "head room, "
-            f"{best.with_spares} with spares for what is broken (99.9 % of the time enough are up)"
+            "headroom, "
+            f"{best.with_spares} with spares for failures (enough are up 99.9 % of the time)"
         )
     ]
     if best.carries_per_s is not None:
@@ -148,7 +148,7 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
         items.append(
             Item(
                 f"{best.bought} {'carries' if single else 'carry'} {short(best.carries_per_s)} "
-                "requests/s with nothing to spare: the rate asked for loads "
+                "requests/s with nothing to spare: the requested rate loads "
                 f"{'it' if single else 'them'} to {share}"
             )
         )
@@ -170,7 +170,7 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
 
 
 def _idle(busy_share: float) -> str:
-    """A batch that never empties says nothing about how full it is: only idle time is told."""
+    """A batch that never empties says nothing about how full it is: only idle time is shown."""
     return f", idle {percent(1 - busy_share)} of the time" if busy_share < 0.995 else ""
 
 
@@ -181,7 +181,7 @@ def _preempted(share: float) -> str:
 def _pools(pools: PoolsOption) -> Item:
     verdict = "pays" if pools.pays else "does not pay"
     if not pools.decode_replicas:
-        return Item(f"Prefill and decode apart {verdict}: {pools.why}.")
+        return Item(f"Separating prefill and decode {verdict}: {pools.why}.")
     tpot = pools.simulated.tpot_s
     token = "" if tpot is None else f", tpot p95 {duration(tpot.p95)}"
     detail = (
@@ -189,4 +189,4 @@ def _pools(pools: PoolsOption) -> Item:
         f"moved in {duration(pools.transfer_s)}: ttft p95 "
         f"{duration(pools.simulated.ttft_s.p95)}{token}"
     )
-    return Item(f"Prefill and decode apart {verdict}: {pools.why}.", (detail,))
+    return Item(f"Separating prefill and decode {verdict}: {pools.why}.", (detail,))

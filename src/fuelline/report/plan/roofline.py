@@ -70,7 +70,7 @@ def _ceilings(roofline: Roofline) -> list[Item]:
     read, copy = roofline.read_bytes_per_s, roofline.copy_bytes_per_s
     items = [
         Item(f"memory: reads {_rates(read)}, copies {_rates(copy)}"),
-        Item(f"launch: {_span(roofline.launch_s)} an operator"),
+        Item(f"launch: {_span(roofline.launch_s)} per operator"),
     ]
     for each in roofline.math:
         if not isinstance(each.flops_per_s, Reading):
@@ -149,7 +149,7 @@ def chart_roofline(roofline: Roofline) -> Chart:
         series.append(Series(f"{each.precision} products", dots, joined=False))
     return Chart(
         f"Roofline of {roofline.name}",
-        "FLOPs a byte",
+        "FLOPs per byte",
         "GFLOP/s",
         tuple(series),
         log_x=True,
@@ -179,7 +179,8 @@ def _summary(found: ModelPoints) -> str:
     params = f", {short(found.params)} parameters" if found.params else ""
     return (
         f"{found.target}{params}, inputs {found.inputs}, on {_device(found.roofline)}: "
-        f"{_span(found.total_s)} a pass, {short(found.flops)} FLOP, {size(found.moved_bytes)} moved"
+        f"{_span(found.total_s)} per pass, {short(found.flops)} FLOP, {size(found.moved_bytes)} "
+        "moved"
     )
 
 
@@ -208,7 +209,7 @@ def _distance(found: ModelPoints) -> str:
     roof = sum(point.roof_s for point in found.points)
     reached = roof / found.traced_s if found.traced_s else 0.0
     share = percent(min(reached, 1.0))
-    return f"the roof allows {duration(roof)} a pass; operators reach {share} of it"
+    return f"the roof allows {duration(roof)} per pass; operators reach {share} of it"
 
 
 def _points_table(found: ModelPoints, top: int) -> Table:
@@ -250,7 +251,7 @@ def chart_points(found: ModelPoints) -> Chart:
     ]
     return Chart(
         f"{found.target} on {found.roofline.name}",
-        "FLOPs a byte",
+        "FLOPs per byte",
         "GFLOP/s",
         (*roofs, *(Series(f"{bound}-bound", tuple(each), joined=False) for bound, each in
         dots.items())),
@@ -301,7 +302,7 @@ def _advice(found: ModelPoints) -> list[str]:
         advice.append(
             f"{percent(still)} of the time is memory-bound at every batch size: fuse these "
             "operators "
-            "(torch.compile) or use fewer bytes a value."
+            "(torch.compile) or use fewer bytes per value."
         )
     if shares.get("launch", 0.0) > 0.1:
         advice.append(

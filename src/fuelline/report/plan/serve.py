@@ -53,7 +53,7 @@ def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
         blocks += write_fleet(answer.fleet)
     simulated_apart = answer.fleet is not None and answer.fleet.pools is not None
     if answer.pools is not None and not simulated_apart:
-        blocks += [Heading("Prefill and decode apart"), Items((_pools(answer.pools),))]
+        blocks += [Heading("Separating prefill and decode"), Items((_pools(answer.pools),))]
     more = "" if explain else "Next: add --explain for the terms behind the numbers."
     return Document((*blocks, *write_close(answer.advice, more)))
 
@@ -82,7 +82,7 @@ def _verdict(answer: ServeAnswer, best: ServeOption) -> str:
         if best.spread.chips > 1
         else f"{best.chips} {best.chip}"
     )
-    cost = "" if best.usd_per_hour is None else f", ${best.usd_per_hour:,.2f} an hour"
+    cost = "" if best.usd_per_hour is None else f", ${best.usd_per_hour:,.2f} per hour"
     verdict = f"{way} ({spread_words(best.spread)}){cost}{_keeps(answer, best)}."
     return f"{verdict} {_enough(answer, best)}".rstrip()
 
@@ -103,7 +103,7 @@ def _enough(answer: ServeAnswer, best: ServeOption) -> str:
         return (
             f"--chips {answer.most_chips:,} is too few: they carry "
             f"{short(best.carries_per_s or 0.0)} of {plain(answer.rate_per_s or 0.0)} requests/s "
-            f"with nothing to spare; with head room and spares it takes --chips "
+            f"with nothing to spare; with headroom and spares it takes --chips "
             f"{best.needed_chips}."
         )
     return ""
@@ -117,10 +117,10 @@ def _reaches(best: ServeOption) -> list[Item]:
     rate = between(best.rate_tokens_per_s, 1.0, "tokens/s")
     items = [
         Item(
-            f"a replica: {rate}, {count(best.sequences, 'sequence')} at once "
+            f"per replica: {rate}, {count(best.sequences, 'sequence')} at once "
             f"({best.most_sequences:,} fit)"
         ),
-        Item(f"a token: {between_times(best.tpot_s)}"),
+        Item(f"per token: {between_times(best.tpot_s)}"),
         Item(
             f"first token: {between_times(best.ttft_s)}, a prompt alone {duration(best.prefill_s)}"
         ),
@@ -129,9 +129,9 @@ def _reaches(best: ServeOption) -> list[Item]:
     if best.experts is not None:
         items.append(write_experts(best.experts))
     if best.usd_per_mtoken_range is not None:
-        items.append(Item(f"${between(best.usd_per_mtoken_range)} a million output tokens"))
+        items.append(Item(f"${between(best.usd_per_mtoken_range)} per million output tokens"))
     if best.joule_per_token_range is not None:
-        items.append(Item(between(best.joule_per_token_range, 1.0, "J an output token")))
+        items.append(Item(between(best.joule_per_token_range, 1.0, "J per output token")))
     return items
 
 
@@ -153,14 +153,14 @@ def _floor(floor: Floor, best: ServeOption) -> str:
         if apart
         else ""
     )
-    bus = ", the host bus among it," if best.host_share > 0 else ""
+    bus = ", including the host bus," if best.host_share > 0 else ""
     words = (
         f"One user cannot get more than {short(floor.tokens_per_s)} tokens/s "
-        f"({duration(floor.seconds)} a token): "
+        f"({duration(floor.seconds)} per token): "
         f"{size(floor.weight_bytes)} of weights{experts} and {size(floor.cache_bytes)} of cache "
-        "are read for each, at "
+        "are read for each token, at "
         f"{size(floor.bandwidth_bytes_per_s)}/s{bus} on {floor.chips} "
-        f"chip{'s' if floor.chips > 1 else ''}. A bound by the data sheet, no estimate."
+        f"chip{'s' if floor.chips > 1 else ''}. A bound from the data sheet, not an estimate."
     )
     if floor.measured_share is None:
         return words
@@ -205,7 +205,7 @@ def _options(answer: ServeAnswer) -> list[Block]:
     speeds = ("chip", "tok/s (80 %)", f"{unit}/tok (80 %)", f"ttft {unit} (80 %)", "limit")
     costs = ("chip", "way", "chips", "$/Mtok (80 %)", "J/tok (80 %)", "ok")
     return [
-        Heading("Beside it: a replica of each chip"),
+        Heading("For comparison: a replica of each chip"),
         Table(
             speeds,
             tuple(

@@ -67,7 +67,7 @@ def _table(
         for point in answer.sweep
     ]
     if len(rows) > 2 and len({row[1:] for row in rows}) == 1:
-        rows = [(f"{rows[0][0]} to {rows[-1][0]}", *rows[0][1:])]  # one line tells them all
+        rows = [(f"{rows[0][0]} to {rows[-1][0]}", *rows[0][1:])]  # one line stands for all
     return Table((answer.swept, *header), tuple(rows))
 
 
@@ -126,8 +126,8 @@ def _charts(
         (
             *([("share of the floor", floors)] if answer.swept == "measured" else []),
             ("tokens/s of a replica", [(at, each.rate_tokens_per_s) for at, each in found]),
-            ("$ a million tokens", [(at, each.usd_per_mtoken_range) for at, each in found]),
-            ("seconds a token", [(at, each.tpot_s) for at, each in found]),
+            ("$ per million tokens", [(at, each.usd_per_mtoken_range) for at, each in found]),
+            ("seconds per token", [(at, each.tpot_s) for at, each in found]),
         )
     )
     return [draw(answer.model, _across(answer.swept), series)]
@@ -141,11 +141,11 @@ _ACROSS = {
     "ep": "chips that share the experts (ep)",
     "cp": "chips that share a sequence (cp)",
     "chips": "chips at most",
-    "price": "$ a chip and hour",
+    "price": "$ per chip and hour",
     "measured": "tokens/s measured",
     "kv": "bits of a cached value",
     "ttft": "allowed time to first token, s",
-    "tpot": "allowed time a token, s",
+    "tpot": "allowed time per token, s",
 }
 
 

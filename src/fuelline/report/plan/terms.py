@@ -163,13 +163,13 @@ def write_experts(load: ExpertLoad, batch: str = "step") -> Item:
     sent = (
         f"all-to-all of {size(load.all_to_all_bytes)}, {duration(load.all_to_all_s)} of a step"
         if load.all_to_all_bytes
-        else "no all-to-all: every token is on the chips of its experts already"
+        else "no all-to-all: every token is already on the chips of its experts"
     )
     fullest = (
         f"the fullest chip has {percent(load.imbalance_frac)} more tokens than the mean: "
         f"{duration(load.imbalance_s)} of a step"
         if load.imbalance_frac
-        else "no chip is fuller than another: each has its part of every expert"
+        else "no chip has more than another: each has its part of every expert"
     )
     many = "s" if load.tokens >= 1.5 else ""
     each = short(load.tokens_per_expert)

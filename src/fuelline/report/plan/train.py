@@ -77,7 +77,7 @@ def _step(answer: TrainAnswer) -> list[Item]:
     if answer.zero:
         layout.append("FSDP (ZeRO 3)" if answer.zero == 3 else f"ZeRO {answer.zero}")
     if answer.spread.pp > 1:
-        layout.append(f"{answer.interleave} chunks a stage")
+        layout.append(f"{answer.interleave} chunks per stage")
     step = answer.step_s
     items = [
         Item(f"layout: {', '.join(layout)}"),
@@ -177,13 +177,13 @@ def _around(answer: TrainAnswer) -> list[Item]:
 def _apart(apart: Apart) -> Item:
     words = (
         f"{apart.sites} sites over {rate(apart.link_bytes_per_s)}: gradients take "
-        f"{duration(apart.exchange_s)} a "
+        f"{duration(apart.exchange_s)} per "
         f"step, which leaves {percent(apart.share)} of the speed."
     )
     need = f"to hide them behind a step the link must carry {rate(apart.needed_bytes_per_s)}"
     why = (
         "every step exchanges all gradients, and they grow with the model while wide links do "
-        "not: that is why "
-        "frontier models are trained in one place"
+        "not, which is "
+        "why frontier models are trained in one place"
     )
     return Item(words, (need, why) if apart.share < 0.9 else (need,))

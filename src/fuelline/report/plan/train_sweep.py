@@ -47,7 +47,7 @@ def write_train_sweep(answer: TrainAnswer) -> list[Block]:
 
 
 def _side_by_side(answer: TrainAnswer) -> Chart:
-    """Chips have no order, so each is a point of its own: sooner to the left, cheaper below."""
+    """Chips have no order, so each is its own point: sooner to the left, cheaper below."""
     priced = all(point.usd_range is not None for point in answer.sweep if point.days is not None)
     up = "$ in all" if priced else "MFU, per cent"
     series = tuple(
@@ -70,15 +70,15 @@ def _mfu(point: TrainPoint) -> float:
 _ACROSS = {
     "chips": "chips",
     "tokens": "tokens to train on",
-    "seq": "tokens of a sequence",
-    "batch-tokens": "tokens of a step",
-    "price": "$ a chip and hour",
-    "checkpoint": "seconds of a checkpoint",
+    "seq": "tokens per sequence",
+    "batch-tokens": "tokens per step",
+    "price": "$ per chip and hour",
+    "checkpoint": "seconds per checkpoint",
     "mtbf": "seconds between failures of a chip",
-    "jitter": "per cent that ranks vary",
+    "jitter": "per cent by which ranks vary",
     "sites": "sites",
     "link": "GB/s between sites",
-    "sample-bytes": "bytes of a sample",
+    "sample-bytes": "bytes per sample",
 }
 
 

@@ -1,4 +1,4 @@
-"""The same chart as a picture: an SVG of its own, with no font, script or style from elsewhere."""
+"""The same chart as a picture: a stand-alone SVG, with no font, script or style from elsewhere."""
 
 from __future__ import annotations
 

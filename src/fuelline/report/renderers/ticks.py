@@ -22,7 +22,7 @@ _SLACK = 1e-9
 
 
 def make_ticks(axis: Axis, most: int) -> list[float]:
-    """At most so many round numbers between the ends; the ends themselves where none fits."""
+    """At most this many round numbers between the ends; the ends themselves where none fits."""
     for found in _candidates(axis.low, axis.high, most, log=axis.log):
         ticks = [tick for tick in found if axis.share(tick) is not None]
         fractions = axis.whole and any(tick != int(tick) for tick in ticks)

@@ -16,7 +16,7 @@ COMPARISON_VERSION = 1
 
 Judgement = Literal["slower", "faster", "same", "cannot tell"]
 """slower, faster: beyond the noise, and by more than a hundredth of a step. same: not so. cannot
-tell: there is no second step to tell noise from change."""
+tell: there is no second step to separate noise from change."""
 
 
 class RunSamples(Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class RunSamples(Struct, frozen=True, kw_only=True):
     kernels: dict[str, list[float]] = field(default_factory=dict)
     """Class of kernels to its seconds in each step, all of a device's streams added up."""
     devices: list[str] = field(default_factory=list)
-    """Names of the accelerators, one a device."""
+    """Names of the accelerators, one per device."""
     ranks: int = 1
     command: list[str] = field(default_factory=list)
     verdict: str = ""

@@ -263,7 +263,7 @@ class TraceSignals(Struct, frozen=True, kw_only=True):
     waiting_share: Signal = _NOT_MEASURED
     """A collective was waiting for a rank that had not come. High: stragglers."""
     undivided_share: Signal = _NOT_MEASURED
-    """Communication of one rank alone: transfer or waiting, the trace cannot tell."""
+    """Communication of one rank alone: transfer or waiting, the trace does not show which."""
     hidden_share: Signal = _NOT_MEASURED
     """Of all communication: under compute. Near 1 it costs nothing."""
     copies_share: Signal = _NOT_MEASURED
@@ -328,7 +328,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     trace: TraceSignals | None = None
     """Of an imported trace; None for recorded runs."""
     stragglers: StragglerFacts | None = None
-    """Of an imported trace that tells stages and replicas; None for all others."""
+    """Of an imported trace that names stages and replicas; None for all others."""
     demands: DemandFacts = field(default_factory=DemandFacts)
     """What one batch asks of each resource; the pipeline model is fitted from these."""
 

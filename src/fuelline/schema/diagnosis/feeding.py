@@ -1,4 +1,4 @@
-"""What `feed` asks, what the job answers, and what the user is told. JSON of `feed --json`."""
+"""What `feed` asks, what the job answers, and what the user sees. JSON of `feed --json`."""
 
 from __future__ import annotations
 

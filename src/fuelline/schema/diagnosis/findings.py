@@ -91,7 +91,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     limit: Limit
     sentence: str
     lost_seconds: float
-    """Accelerator time inside the window that this cost; removing it gives back at most so much."""
+    """Accelerator time inside the window that this cost; removing it saves at most this much."""
     lost_share: float
     """The same as a share of the window."""
     lost_usd: float | None = None
@@ -114,7 +114,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     share_of_wall: float | None
     sentence: str
     reason: str | None = None
-    """Set if and only if `code` is null: what is missing and which measurement would tell."""
+    """Set if and only if `code` is null: what is missing and which measurement would settle it."""
 
 
 class BudgetPart(Struct, frozen=True, kw_only=True):
@@ -175,11 +175,11 @@ class LateRank(Struct, frozen=True, kw_only=True):
 
 
 class JitterForecast(Struct, frozen=True, kw_only=True):
-    """What ranks wait in each step for whichever of them is last, with so many ranks."""
+    """What ranks wait in each step for whichever of them is last, with this many ranks."""
 
     ranks: int
     is_measured: bool
-    """Whether the job had so many; otherwise it is the expected maximum of independent ranks."""
+    """Whether the job had this many; otherwise it is the expected maximum of independent ranks."""
     wait_seconds: float
     low: float
     """Lower end of the 90 % interval."""
@@ -222,7 +222,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     unused_devices: list[str] = field(default_factory=list)
     """Accelerators of the host that the job did not use, if that could be seen."""
     quality: list[Quality] = field(default_factory=list)
-    """What is wrong with an imported trace; empty for recorded runs, whose `blindspots` tell."""
+    """What is wrong with an imported trace; empty for recorded runs, which have `blindspots`."""
     trace: TraceAnswer | None = None
     """What only imported traces have: ledgers, gaps, kernels; null for recorded runs."""
     fixes: list[LoaderFixes] = field(default_factory=list)

@@ -29,17 +29,17 @@ class WhatIf(Struct, frozen=True, kw_only=True, omit_defaults=True):
     storage: str | None = None
     """A name of `STORAGE_KINDS`, or a factor such as `2x`."""
     transform_factor: float | None = None
-    """Fetching takes so many times less CPU time."""
+    """Fetching takes this many times less CPU time."""
     handoff_factor: float | None = None
-    """Serialising and taking a batch take so many times less time."""
+    """Serialising and taking a batch take this many times less time."""
     chip_factor: float | None = None
-    """The device is so many times as fast."""
+    """The device is this many times as fast."""
     cores: float | None = None
     """That the job may use: a quota or affinity lifted."""
     alone: bool = False
     """Nobody else uses the host's cores or the storage."""
     ranks: int | None = None
-    """Training processes like this one on the same host, each with a device of its own."""
+    """Training processes like this one on the same host, each with its own device."""
     rarer: dict[str, float] = field(default_factory=dict)
     """Part of the loop (checkpoint, validation, loop, garbage collection) to how much rarer."""
     measured: StorageKind | None = None

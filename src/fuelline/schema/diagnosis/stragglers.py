@@ -1,4 +1,4 @@
-"""What keeps the workers of one job waiting for each other, told by replaying their steps."""
+"""What keeps the workers of one job waiting for each other, found by replaying their steps."""
 
 from __future__ import annotations
 

@@ -41,19 +41,19 @@ KNOBS: tuple[Knob, ...] = (
         name="num_workers",
         words="processes that prepare batches",
         applicability="unsafe",
-        cost="a process with memory of its own each; random augmentation draws other numbers",
+        cost="one process each, with its own memory; random augmentation draws different numbers",
     ),
     Knob(
         name="prefetch_factor",
         words="batches that each worker keeps ready",
         applicability="safe",
-        cost="memory for that many batches more",
+        cost="memory for that many more batches",
     ),
     Knob(
         name="persistent_workers",
         words="workers live through all epochs",
         applicability="unsafe",
-        cost="the dataset does not see what is changed between epochs",
+        cost="the workers' dataset does not see changes made between epochs",
     ),
     Knob(
         name="pin_memory",

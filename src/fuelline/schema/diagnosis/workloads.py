@@ -37,8 +37,8 @@ def _need(chip: str, batch: int, seconds: float) -> ChipNeed:
 
 
 # Batch size, computation time of a step and pass mark: github.com/mlcommons/storage,
-# configs/dlio/workload (storage-conf/workload before v2.0), one file a row. The B200 row of unet3d
-# is MLPerf's own halving of the H100's time. CosmoFlow's mark is 0.70 by the rules of v1.0.
+# configs/dlio/workload (storage-conf/workload before v2.0), one file per row. The B200 row of
+# unet3d is MLPerf's own halving of the H100's time. CosmoFlow's mark is 0.70 by the rules of v1.0.
 WORKLOADS: tuple[Workload, ...] = (
     Workload(
         name="cosmoflow",

@@ -38,7 +38,7 @@ class Floor(Struct, frozen=True, kw_only=True):
     expert_bytes: float = 0.0
     """Of `weight_bytes`: the experts that a token is routed to."""
     expert_chips: int = 0
-    """That read those at the same time: each expert lies on one chip where they are spread."""
+    """That read those at the same time: each expert is on one chip where they are spread."""
 
 
 class ExpertLoad(Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class ExpertLoad(Struct, frozen=True, kw_only=True):
     tokens: float
     """Of all chips that share the experts."""
     touched_share: float
-    """Of a layer's experts that at least one token goes to: so many weights are read."""
+    """Of a layer's experts that at least one token goes to: this many weights are read."""
     tokens_per_expert: float
     """In the mean."""
     all_to_all_bytes: float
@@ -103,11 +103,11 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     experts: ExpertLoad | None = None
     """Of a decode step; None for a dense model."""
     host_share: float = 0.0
-    """Of the weights that lie in host memory."""
+    """Of the weights that are in host memory."""
     short: bool = False
     """The rate asked for needs more chips than were allowed."""
     needed_chips: int | None = None
-    """Of this way for the rate with head room and spares, however many are allowed; None without a
+    """Of this way for the rate with headroom and spares, however many are allowed; None without a
     rate."""
     carries_per_s: float | None = None
     """Requests that all replicas serve in a steady state, with nothing to spare."""
@@ -142,7 +142,7 @@ class SweepPoint(Struct, frozen=True, kw_only=True):
     option: ServeOption | None
     why_not: str = ""
     fleet: FleetOption | None = None
-    """Where there is a rate: the cheapest fleet that keeps the limits in a simulation."""
+    """Where there is a rate: the cheapest fleet that meets the limits in a simulation."""
     floor: Floor | None = None
     """At this value, with how far a measured rate is from it."""
 
@@ -316,7 +316,7 @@ class TrainPoint(Struct, frozen=True, kw_only=True):
     spread: str = ""
     why_not: str = ""
     label: str = ""
-    """Of a value that is no number: a chip."""
+    """Of a value that is not a number: a chip."""
     step_range: Estimate | None = None
     mfu_range: Estimate | None = None
     days_range: Estimate | None = None

@@ -2,7 +2,7 @@
 
 A chip that is not listed has no peak here; borrowing another chip's would make every share of it
 wrong in silence. Driver names are matched whole and unchanged: a MIG slice or an export variant
-has a name of its own and is not its big sister. The figures are in `catalogue/chips.toml`.
+has its own name and is not its big sister. The figures are in `catalogue/chips.toml`.
 """
 
 from __future__ import annotations

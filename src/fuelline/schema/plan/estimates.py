@@ -104,7 +104,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
             raise ValueError(f"{self.value} is outside {self.low} to {self.high}")
 
     def check_explained(self) -> None:
-        """Raise unless the terms make the value; those of a row have a unit of their own."""
+        """Raise unless the terms make the value; those of a row have their own unit."""
         if not math.isclose(self.value, self.explained, rel_tol=1e-6):
             raise ValueError(f"{self.value} {self.unit} is explained as {self.explained}")
 

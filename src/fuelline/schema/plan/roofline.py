@@ -20,7 +20,7 @@ MOST_SPREAD = 0.10
 
 
 class RowsRate(Struct, frozen=True, kw_only=True):
-    """Matrix products with so many rows, weights read from memory each time."""
+    """Matrix products with this many rows, weights read from memory each time."""
 
     rows: int
     flops_per_s: Reading
@@ -38,7 +38,7 @@ class MathCeiling(Struct, frozen=True, kw_only=True):
     by_rows: tuple[RowsRate, ...] = ()
     """From one row (decoding one sequence) to many (prefill). A curve far below both roofs: the
     library packs
-    weights anew for every product."""
+    weights again for every product."""
     launch_s: Signal = Missing(reason="not measured")
     """A product so small that nothing but its dispatch counts."""
     attention_flops_per_s: Signal = Missing(reason="not measured")
@@ -102,7 +102,7 @@ class Roofline(Struct, frozen=True, kw_only=True):
         return None
 
     def ridge(self, precision: str) -> float | None:
-        """FLOPs a byte at which math takes over."""
+        """FLOPs per byte at which math takes over."""
         found = self.ceiling(precision)
         peak = value_of(found.flops_per_s) if found else None
         return None if peak is None else peak / self.bandwidth
@@ -134,7 +134,7 @@ class OperatorPoint(Struct, frozen=True, kw_only=True):
 
     @property
     def intensity(self) -> float | None:
-        """FLOPs a byte; None where nothing is computed or moved."""
+        """FLOPs per byte; None where nothing is computed or moved."""
         return self.flops / self.moved_bytes if self.flops and self.moved_bytes else None
 
     @property

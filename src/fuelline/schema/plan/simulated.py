@@ -103,23 +103,23 @@ class FleetOption(Struct, frozen=True, kw_only=True):
     spread: Parallelism
     """Of one instance: larger is scaling up, more replicas is scaling out."""
     replicas: int
-    """That keep the limits with nothing to spare."""
+    """That meet the limits with nothing to spare."""
     with_headroom: int
-    """With the head room asked for."""
+    """With the headroom asked for."""
     with_spares: int
     """With spares for what is broken at any time; what to buy."""
     chips: int
     """Of those that are bought, spares included."""
     usd_per_hour: float | None
     simulated: Simulated | None
-    """At `replicas`; None if no number of replicas keeps the limits."""
+    """At `replicas`; None if no number of replicas meets the limits."""
     why_not: str = ""
     bought: int = 0
     """What to have: `with_spares`, or as many as the chips allowed hold."""
     carries_per_s: float | None = None
-    """Requests that `bought` instances keep the limits for, with nothing to spare."""
+    """Requests that `bought` instances meet the limits for, with nothing to spare."""
     short: bool = False
-    """`bought` is too few for the rate with head room."""
+    """`bought` is too few for the rate with headroom."""
 
 
 class PoolsOption(Struct, frozen=True, kw_only=True):
@@ -145,11 +145,11 @@ class FleetAnswer(Struct, frozen=True, kw_only=True):
     ttft_limit_s: float | None
     tpot_limit_s: float | None
     attain_share: float
-    """Of requests that must keep the limits."""
+    """Of requests that must meet the limits."""
     options: tuple[FleetOption, ...]
-    """Cheapest first; those that cannot keep the limits last."""
+    """Cheapest first; those that cannot meet the limits last."""
     pools: PoolsOption | None = None
     advice: tuple[str, ...] = ()
     needed_chips: int | None = None
-    """Fewest that hold the rate with head room and spares, however many are allowed; None if no
-    size keeps the limits."""
+    """Fewest that hold the rate with headroom and spares, however many are allowed; None if no
+    size meets the limits."""

@@ -165,7 +165,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """`file:line` to the text of that line, for the lines that stack samples hit most."""
     tables: dict[str, TableFacts] = field(default_factory=dict)
     devices: list[DeviceSeen] = field(default_factory=list)
-    """The accelerators of the host, one row a device."""
+    """The accelerators of the host, one row per device."""
     kind: Literal["recorded", "trace"] = "recorded"
     """recorded: by `fuelline run`. trace: imported from a profiler's file, see `trace`."""
     trace: TraceFacts | None = None

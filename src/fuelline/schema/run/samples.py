@@ -16,7 +16,7 @@ State = Literal[
 ]
 """What a thread was doing at a sample.
 
-`running` has a core or waits for one (schedstat tells which). `read` and `write` are blocked on a
+`running` has a core or waits for one (schedstat says which). `read` and `write` are blocked on a
 file; `metadata` in open, stat, getdents and the like; `fault` outside any system call, so in a page
 fault; `socket` in any call on a socket; `pipe` on a pipe, eventfd or in poll over them; `lock` in
 futex; `sleep` in nanosleep. `other` is blocked elsewhere.
@@ -159,7 +159,7 @@ class Blind(Struct, frozen=True, array_like=True, tag="blind"):
 
 
 class DeviceSeen(Struct, frozen=True, array_like=True, tag="device"):
-    """An accelerator, or a MIG slice of one, and what it can tell; the last row of a device holds.
+    """An accelerator, or a MIG slice of one, and what it can show; a device's last row counts.
 
     None and an empty text are unknown.
     """

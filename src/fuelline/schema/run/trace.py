@@ -17,7 +17,7 @@ from fuelline.schema.readings import Missing, Signal
 class DeviceKind(IntEnum):
     """What a device event is. Importers give what the format says; names refine it later."""
 
-    KERNEL = 1  # any kernel; whether it computes or communicates is told by name and behaviour
+    KERNEL = 1  # any kernel; its name and behaviour show whether it computes or communicates
     COPY = 2  # memcpy in any direction
     SET = 3  # memset
     COMPUTE = 4  # the format itself says that it computes
@@ -58,7 +58,7 @@ LEDGER_PARTS = (
     "unknown",
 )
 """Where a device's wall time went, each instant counted once, the first that fits. Exposed: no
-kernel computes meanwhile. Undivided: communication whose transfer cannot be told from waiting,
+kernel computes meanwhile. Undivided: communication whose transfer cannot be separated from waiting,
 because other ranks' traces are not there. The parts after copies are idle time by its cause."""
 
 TRACE_RUNGS = (
@@ -248,7 +248,7 @@ class TraceAnswer(Struct, frozen=True, kw_only=True):
     """Top by time."""
     kernel_classes: list[KernelFacts] = field(default_factory=list)
     steps_from: str = ""
-    """`profiler`, `annotation`, `periodicity`, or empty if no step could be told."""
+    """`profiler`, `annotation`, `periodicity`, or empty if no steps were found."""
     step_name: str = ""
     clocks: list[RankClock] = field(default_factory=list)
     blame: list[BlameLink] = field(default_factory=list)

@@ -1,11 +1,11 @@
 """The exchange between ranks: what it costs after the last rank has come, and what limits it.
 
 Time of an exchange of `n` bytes over the wire is alpha + n / beta: a fixed latency, and a bandwidth
-(R. Hockney's line). Sizes that differ tell the two apart. What lies above the line is jitter.
+(R. Hockney's line). Different sizes separate the two. What lies above the line is jitter.
 
 Gradients of DDP are exchanged while backward still runs, and only the end of that is seen: they
 took at least as long as what is seen, and at most as long as since backward began. The bandwidth
-from them lies between, unless collectives that were seen in full tell it.
+from them lies between, unless collectives that were seen in full give it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fuelline.timeline.collectives import MatchedCollectives
 
 _SIZES_APART = 4.0
-"""Sizes must differ by this factor to tell a fixed cost from one per byte."""
+"""Sizes must differ by this factor to separate a fixed cost from one per byte."""
 _USUAL = 0.25
 """The quarter of exchanges that went best is what the network does when nothing disturbs it."""
 
@@ -60,7 +60,7 @@ def fit_exchange(
 
 
 def _exchanges(matched: MatchedCollectives) -> pl.DataFrame:
-    """One row a collective: bytes over each rank's wire, time from last arrival to last end.
+    """One row per collective: bytes over each rank's wire, time from last arrival to last end.
 
     `longest_ns` is the same from when the last rank may have begun to send.
     """

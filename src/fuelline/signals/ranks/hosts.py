@@ -124,7 +124,7 @@ def _segments(timeline: Timeline, span: Span | None) -> tuple[float, float]:
 
 
 def _core_waits(timeline: Timeline, spans: Mapping[int, Span]) -> list[float]:
-    """Gloo moves data in threads of its own, so the trainer thread alone does not tell."""
+    """Gloo moves data in threads of its own, so the trainer thread alone is not enough."""
     shares = []
     for span in spans.values():
         queued = (

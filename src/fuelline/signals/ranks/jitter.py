@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fuelline.timeline.collectives import MatchedCollectives
 
 _FOLDS = (1, 2, 4, 8)
-"""Now, and with so many times the ranks."""
+"""Now, and with this many times the ranks."""
 _FEW_STEPS = 20
 _BLOCKS = 10
 _MOST_DRAWS = 20_000
@@ -42,7 +42,7 @@ def forecast_jitter(matched: MatchedCollectives, steps: pl.Series) -> list[Jitte
 
 
 def _own_times(matched: MatchedCollectives, steps: pl.Series) -> pl.DataFrame:
-    """Seconds that each rank needed for itself: a row a step, a column a rank.
+    """Seconds that each rank needed for itself: a row per step, a column per rank.
 
     From the end of the last collective to the arrival at the next, summed over a step.
     """
@@ -82,14 +82,14 @@ def _forecast(draws: pl.Series, blocks: list[pl.Series], ranks: int, wanted: int
 
 
 def _expected_wait(draws: pl.Series, ranks: int) -> float:
-    """Expected maximum of so many draws, less their mean; `draws` are sorted."""
+    """Expected maximum of this many draws, less their mean; `draws` are sorted."""
     chances = _chances_to_be_last(draws.len(), ranks)
     return float((draws * chances).sum()) - float(draws.mean())  # type: ignore[arg-type]
 
 
 @cache
 def _chances_to_be_last(count: int, ranks: int) -> pl.Series:
-    """Of each of the sorted values: that it is the maximum of so many draws."""
+    """Of each of the sorted values: that it is the maximum of this many draws."""
     place = pl.int_range(1, count + 1, eager=True).cast(pl.Float64) / count
     chances: pl.Series = place.pow(ranks) - (place - 1 / count).pow(ranks)
     return chances

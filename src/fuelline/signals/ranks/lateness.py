@@ -94,7 +94,7 @@ def _find_culprits(blamed: pl.DataFrame, spans: Mapping[int, Span]) -> list[Culp
     everything = float(steps["caused_ns"].sum())
     if everything <= 0:
         return []
-    # Few long waits tell less than many: the number of steps, weighted by what they cost.
+    # A few long waits prove less than many: the number of steps, weighted by what they cost.
     weight = everything**2 / float((steps["caused_ns"].cast(pl.Float64) ** 2).sum())
     limit = CLEARLY_LATE if len(spans) == 2 else min(CLEARLY_LATE, 2 / len(spans))
     culprits = []
@@ -115,7 +115,7 @@ def _find_culprits(blamed: pl.DataFrame, spans: Mapping[int, Span]) -> list[Culp
 
 
 def _blame(matched: MatchedCollectives) -> pl.DataFrame:
-    """One row a collective: who came last, what the others waited together, and how long.
+    """One row per collective: who came last, what the others waited together, and how long.
 
     A rank that left before the last one came did not wait for it: the sender of a broadcast.
     """

@@ -48,8 +48,9 @@ def find_unseen(hosts: Sequence[HostView], trainer: Trainer | None) -> list[Blin
         found.append(
             Blindspot(
                 what="how long the training thread waits for input, by the clock",
-                why="another thread takes the batches from the loader; stack samples tell about it",
-                forbids="telling short waits from none",
+                why="another thread takes the batches from the loader; stack samples show what it "
+                "does",
+                forbids="separating short waits from none",
             )
         )
     if trainer is not None and trainer.step_kind == "train" and not trainer.train_sources:

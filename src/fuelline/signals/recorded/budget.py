@@ -39,7 +39,7 @@ _STEP_HOOKS = (
     *("hook loader wait", "hook backward", "hook optimizer step"),
     *("hooks loader", "hooks training"),
 )
-"""Blindspots after which the time between events cannot be told: one of them may be missing."""
+"""Blindspots after which the time between events is not known: one of them may be missing."""
 
 
 def find_failed_hook(timeline: Timeline) -> Blindspot | None:
@@ -143,7 +143,7 @@ STALLS = (*_WAITS, "loop")
 
 
 def step_table(segments: StepSegments) -> pl.DataFrame:
-    """One row a step: nanoseconds of each stall, of collectives, compute_ns proper, wall_ns."""
+    """One row per step: nanoseconds of each stall, of collectives, compute_ns proper, wall_ns."""
     length = pl.col("end_ns") - pl.col("start_ns")
     return (
         segments.pieces.group_by("step")
@@ -173,11 +173,11 @@ def measure_hidden(
     The device's own clock says it outright: stalls beyond its idle time were hidden. Without one,
     while the host waits for a batch the device may still work through what was queued before; then
     a longer wait makes the rest of the step shorter, one for one, and the step as a whole does not
-    change. The slope of the rest on the stall tells: 0 means that every wait is felt, -1 that none
-    is. A loader with workers that sets the pace shows the same slope, because it makes up for
+    change. The slope of the rest on the stall shows it: 0 means that every wait is felt, -1 that
+    none is. A loader with workers that sets the pace shows the same slope, because it makes up for
     steps of any length: with workers this is asked only if they are known to keep up (`is_fed`).
     The same goes for what a step makes up for on the whole (`carried`). And no more waiting for
-    input is felt than the device was idle, where the host could tell that.
+    input is felt than the device was idle, where the host could see that.
     """
     steps = step_table(segments)
     if isinstance(device_idle, Reading):
@@ -264,7 +264,7 @@ def _quartile_range(series: pl.Series) -> float:
 
 
 def _paid_back(stall_ns: pl.Series, rest_ns: pl.Series, span: int) -> float:
-    """The same, compared in sums over so many steps.
+    """The same, compared in sums over this many steps.
 
     The longest stalls are left out: a queue that ran dry hides nothing, whatever it does otherwise.
     """

@@ -32,7 +32,7 @@ _FEW_SMALLER = 2
 _USUALLY = 0.5
 """A median of the loop's time below this much of its mean: a few loops are much longer."""
 _LARGE_WAIT = 0.2
-"""Of compute: with less waiting for the device the host's own steps tell nearly all of it."""
+"""Of compute: with less waiting for the device the host's own steps show nearly all of it."""
 
 
 def measure_compute(

@@ -4,7 +4,7 @@ A device that works beside the host is a queue: batch k is launched at l_k, and 
 with batch i at the largest of l_k + (i - k + 1) D over all k up to i. Where the host waits for it
 (loss.item(), synchronize), that moment e_i is seen, and D is the least (e_i - l_k) / (i - k + 1).
 Where the launch queue is full the host is let in once per D. Where neither was ever seen, counters
-of the device tell; a host without a device computes itself. Otherwise the time is Missing.
+of the device do; a host without a device computes itself. Otherwise the time is Missing.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 COUNTED = "utilisation of the device"
-"""Origin of a time that the device's counters told."""
+"""Origin of a time that comes from the device's counters."""
 PAUSES = ("checkpoint", "validation", "garbage collection", "epoch start", "profiler")
 _LOOK_BACK = 32
 """Batches that may be queued before one; CUDA holds some steps, not tens of them."""
 _CLEAR = 5.0
-"""A wait for the device stands out if the loop is so many times as long as usual, and at least a
+"""A wait for the device stands out if the loop is this many times as long as usual, and at least a
 fifth of the usual time between two batches."""
 _VISIBLE_FRAC = 0.2
 _MOSTLY = 0.5
 _REGULAR_FRAC = 0.04
-"""Of the usual time between two batches: less cannot be told from the scheduler's own doing."""
+"""Of the usual time between two batches: less could be the scheduler's own doing."""
 _LONG_LOOP_FRAC = 0.05
 _FEW_SAMPLES = 5
 """Stack samples in the loop's own code that outweigh a regular wait."""
@@ -59,14 +59,14 @@ _NEARLY_ALL = 0.85
 """Any two cycles are equally spaced; three of the longest three are so by chance once in some
 hundred runs."""
 _BACKED_UP = 3.0
-"""A launch that takes so many times as long as the quickest tenth of them waited for the queue."""
+"""A launch that takes this many times as long as the quickest tenth waited for the queue."""
 _FEW_BACKED_UP = 5
 _SYNC_ERROR = 0.10
 """Relative error of one such wait: the host is woken late, its own code follows. Falls with the
 root of their number, not below the next."""
 _LEAST_ERROR = 0.02
 _QUARTILES = 1.35
-"""The quartiles of a normal distribution are so many standard deviations apart."""
+"""The quartiles of a normal distribution are this many standard deviations apart."""
 _COUNTER_ERROR = 0.10
 """Of utilisation counters: some kernel was there in a sampling period."""
 

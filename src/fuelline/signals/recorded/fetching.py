@@ -140,7 +140,7 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
     """Decompose the fetching threads' time while the trainer waited.
 
     `running` covers having a core and waiting for one; the fetches' own CPU and run-queue clocks,
-    which are exact, tell the two apart.
+    which are exact, separate the two.
     """
     names = ("cpu", "core_wait", "read", "metadata", "sleep", "lock", "file_lock", "idle")
     counts = dict(fetches.states.group_by("state").agg(pl.col("count").sum()).iter_rows())

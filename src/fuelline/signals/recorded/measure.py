@@ -121,7 +121,7 @@ def measure(
 
 
 def _most_idle(demands: DemandFacts, segments: StepSegments, *, is_queued: bool) -> float:
-    """Of the window: the device had nothing to do, at most; 1 if the host could not tell.
+    """Of the window: the device had nothing to do, at most; 1 if the host could not see it.
 
     Its time for a batch is taken at the lower end, or as it is if other evidence says that the
     device had work in its queue. Utilisation counters do not count: a kernel that waits is in them,

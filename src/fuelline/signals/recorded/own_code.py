@@ -1,6 +1,6 @@
 """The user's own code between a batch and its backward pass, outside of the model.
 
-The hooks cannot tell a loop that tokenises, augments or computes metrics there from a forward pass;
+The hooks cannot separate a loop that tokenises, augments or computes metrics from a forward pass;
 stack samples can. All samples of the trainer count, also those in which it waits, so that their
 shares are shares of time:
 
@@ -130,7 +130,7 @@ def measure_hidden_code(compute: ComputeFacts, budget: list[BudgetPart], most_id
     """How much of own code a device hides that works meanwhile, 0 to 1.
 
     All of it if the host waits for the device in its backward passes, whatever it does between
-    them; and no more is felt than the device was idle, where the host could tell that.
+    them; and no more is felt than the device was idle, where the host could see that.
     """
     computing = value_of(compute.host_cpu_share)
     share = sum(part.share for part in budget if part.part == "own code")

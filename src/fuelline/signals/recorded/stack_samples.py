@@ -86,7 +86,7 @@ def find_user_line(frames: list[Frame]) -> SampleKey | None:
 def find_loop_stage(frames: list[Frame], sources: Mapping[str, str]) -> str:
     """What the trainer is in: backward, hooked, sync, forward or loop.
 
-    hooked: another call that has an event of its own. forward: the model. loop: none of these.
+    hooked: another call that has its own event. forward: the model. loop: none of these.
     """
     if any(_HOOKED.search(frame.file) for frame in frames):
         return "backward" if any(_BACKWARD.search(frame.file) for frame in frames) else "hooked"

@@ -82,7 +82,9 @@ def _read_calls(rows: pl.DataFrame) -> Signal:
     if calls <= 0:
         return Missing(reason="no read call or major fault was counted")
     if _blocked_ns(rows) / calls > float(rows["dur_ns"].sum()) / rows.height:
-        return Missing(reason="the kernel does not count what fetches are blocked in as reads")
+        return Missing(
+            reason="fetches are blocked in calls that the kernel does not count as reads"
+        )
     return total(calls, "count", "fetch.calls and major faults", int(calls))
 
 
@@ -185,7 +187,7 @@ def _cap_uses(
 
 
 def _rate(timeline: Timeline, segments: StepSegments, name: str) -> float | None:
-    """Per second, on average or usually: who stops now and then is at the limit all the same."""
+    """Per second, on average or usually: who stops now and then is at the limit anyway."""
     grown = growth(timeline, segments, name)
     mean = None if grown is None else grown / (segments.wall_ns / 1e9)
     return _largest(mean, usual_rate(timeline, segments, name))
@@ -296,7 +298,7 @@ def _refault_share(timeline: Timeline, segments: StepSegments) -> Signal:
     """Over the second half of the window: nothing can be refaulted before it was read once.
 
     The counters are those of a group or of the whole host, and so of others too. But what the
-    kernel never had to drop, for the group's limit or for want of memory, cannot have been ours.
+    kernel never had to drop, for the group's limit or for lack of memory, cannot have been ours.
     """
     settled = replace(segments, start_ns=(segments.start_ns + segments.end_ns) // 2)
     evictions = [growth(timeline, segments, name) for name in _EVICTIONS]

@@ -72,7 +72,7 @@ def find_culprits(matched: TracedCollectives, accounts: Mapping[int, Account]) -
 
 
 def _lates(matched: TracedCollectives) -> pl.DataFrame:
-    """| last | caused_ns | first_ns | last_ns |: one row a collective."""
+    """| last | caused_ns | first_ns | last_ns |: one row per collective."""
     return (
         matched.frame.group_by(_KEY, maintain_order=True)
         .agg(

@@ -25,7 +25,7 @@ _TOGETHER_NS = 100_000
 """Ranks of one collective leave within this of each other: some tens of microseconds are usual,
 clocks of one host agree to that, and a rank of another group is off by a kernel's length."""
 _TOGETHER_SHARE = 0.1
-"""Long ones may leave so much of their length apart."""
+"""Long ones may leave this much of their length apart."""
 _EMPTY = {
     "rank": pl.Int64,
     "row": pl.UInt32,
@@ -40,7 +40,7 @@ _EMPTY = {
 
 @dataclass(frozen=True)
 class TracedCollectives:
-    """One row a rank and collective, on the first rank's clock.
+    """One row per rank and collective, on the first rank's clock.
 
     | rank | row | device | start_ns | end_ns | text | clique | number | shortest_ns | wait_ns | ...
 

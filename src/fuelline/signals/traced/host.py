@@ -144,7 +144,7 @@ _OF_KIND = {
     int(HostKind.PYTHON): _CODES["python"],
     int(HostKind.PROFILER): _CODES["profiler"],
 }
-"""What a host event is if its name does not tell."""
+"""What a host event is if its name does not say."""
 
 
 def _read_sets(
@@ -209,7 +209,7 @@ def find_during(trace: Trace, rank: int, host: HostActivity, gaps: Gaps) -> dict
 
 
 _MOST_LOOKED_UP = 500
-"""Stretches of idle time a cause: the longest tell what it is made of."""
+"""Stretches of idle time per cause: the longest show what it is made of."""
 
 
 def _middles(idle: pl.DataFrame) -> pl.DataFrame:

@@ -4,7 +4,7 @@ Also here: which kernels do the work of which operators, for the roofline.
 
 A profiler writes the operator's number beside a kernel. Some write the launch's number in that
 place instead, which may be that of any operator: there the operator is the one within which the
-host launched the kernel. A kernel whose operator cannot be told has none.
+host launched the kernel. A kernel whose operator is not known has none.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _roofline(row: dict[str, object], chip: ChipFacts | None) -> tuple[Signal, s
     """Achieved rate, and which roof is lower at this intensity."""
     flops, known_ns = float(row["flops"]), float(row["known_ns"])  # type: ignore[arg-type]
     if flops <= 0 or known_ns < _MOSTLY * float(row["ns"]):  # type: ignore[arg-type]
-        return Missing(reason="no shapes tell the work of these kernels"), None
+        return Missing(reason="no recorded shapes give the work of these kernels"), None
     rate = Reading(value=flops / known_ns * 1e9, unit="count/s", origin="operations from shapes")
     least_bytes = float(row["least_bytes"])  # type: ignore[arg-type]
     if chip is None or least_bytes <= 0:

@@ -89,7 +89,7 @@ def _tensor(events: pl.DataFrame, wall_ns: int) -> Signal:
     if (events["kind"] == int(DeviceKind.COMPUTE)).any():
         return Missing(reason="the trace has phases of steps, not the kernels they are made of")
     spent_ns = total_ns(merge(events.filter(pl.col("tensor"))))
-    return _share(spent_ns, wall_ns, "kernels whose names tell of matrix units, over wall")
+    return _share(spent_ns, wall_ns, "kernels whose names refer to matrix units, over wall")
 
 
 def _fill(events: pl.DataFrame, wall_ns: int, chip: ChipFacts | None) -> Signal:

@@ -96,7 +96,7 @@ class DeviceLane:
         )
 
     def with_blocks(self, launches: pl.DataFrame) -> DeviceLane:
-        """The same, with grids of AMD's chips in blocks; null where that cannot be told.
+        """The same, with grids of AMD's chips in blocks; null where that is not known.
 
         Its tracer copies the grid from the launching call, and calls count differently. A trace
         whose numbers do not fit their calls is not believed: grids in threads are multiples of

@@ -60,7 +60,7 @@ class MeasuredTrace:
 
 
 def measure_trace(trace: Trace) -> MeasuredTrace:
-    """Everything that a trace tells."""
+    """Everything that a trace shows."""
     return measure_survey(survey_trace(trace))
 
 

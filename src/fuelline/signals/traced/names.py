@@ -1,7 +1,7 @@
 """What a kernel's or a host event's name says: class, library, tensor cores, what the host does.
 
-Patterns are ordered, the first that fits speaks. Names are looked at once each, not once an event.
-A name that says nothing is `other`: whether such a kernel communicates is then told by how it
+Patterns are ordered, the first that fits speaks. Names are looked at once each, not once per event.
+A name that says nothing is `other`: whether such a kernel communicates then follows from how it
 behaves across ranks.
 """
 
@@ -137,7 +137,7 @@ CAUSES: Final = (*(cause for cause, _ in _CAUSES), "operators", "python")
 
 
 def find_cause(name: str) -> str | None:
-    """What the host does in an event of this name; None if the name does not tell."""
+    """What the host does in an event of this name; None if the name does not say."""
     return next((cause for cause, pattern in _CAUSE_PATTERNS if pattern.search(name)), None)
 
 

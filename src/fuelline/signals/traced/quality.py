@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _DROPPED_SHARE = 0.02
 """Launches without a device event: a few lie at the edges of every trace."""
 _UNBELIEVABLE_SHARE = 0.2
-"""With so many lost, idle time is as likely to be lost kernels."""
+"""With this many lost, idle time is as likely to be lost kernels."""
 _EMPTY_GRAPHS = 0.1
 _NEAR_END = 0.02
 """Of the host's span: device events that reach into it were recorded to the end."""
@@ -99,7 +99,7 @@ def _of_rank(lane: DeviceLane, host: HostActivity) -> list[Quality]:
             Quality(
                 code="stacks",
                 problem="Python stacks were recorded, which slows the host down",
-                forbids="taking launch-bound time at its face value",
+                forbids="taking launch-bound time at face value",
                 ranks=ranks,
             )
         )
@@ -123,7 +123,7 @@ def _dropped(lost: float, ranks: list[int]) -> Quality:
     return Quality(
         code="lost" if blinds else "dropped",
         problem=f"{percent(lost)} of the launches have no event on the device: it was dropped",
-        forbids="calling the device idle" if blinds else "idle time and kernel counts to the digit",
+        forbids="calling the device idle" if blinds else "exact idle time and kernel counts",
         ranks=ranks,
     )
 
@@ -172,7 +172,7 @@ def _of_ranks(
                 problem=f"{len(facts.ranks)} of {world} ranks are here",
                 forbids="whether communication is transfer or waiting, and who is late"
                 if one
-                else "who is late among the ranks that are not here",
+                else "who is late among the missing ranks",
             )
         ]
     talks = any((lane.events["family"] == COMMUNICATION).any() for lane in lanes)
@@ -212,15 +212,15 @@ def _of_steps(steps: TracedSteps, lanes: Sequence[DeviceLane]) -> list[Quality]:
             Quality(
                 code="no-steps",
                 problem="no step is marked, and none could be inferred",
-                forbids="anything a step, and telling warm-up from the rest",
+                forbids="per-step figures, and separating warm-up from the rest",
             )
         ]
     if steps.overlap:
         return [
             Quality(
                 code="overlapping-steps",
-                problem="steps overlap: one is marked before the one before it has ended",
-                forbids="anything a step: time within two steps is counted twice",
+                problem="steps overlap: one is marked before the previous one has ended",
+                forbids="per-step figures: time within two steps is counted twice",
             )
         ]
     if steps.origin != "profiler":
@@ -228,7 +228,7 @@ def _of_steps(steps: TracedSteps, lanes: Sequence[DeviceLane]) -> list[Quality]:
             Quality(
                 code="inferred-steps",
                 problem=f"no step is marked; they were inferred from {steps.origin}",
-                forbids="step times to the digit",
+                forbids="exact step times",
             )
         ]
     return []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _SECOND_NS = 1_000_000_000
 _MEMORY = ("memory.used_bytes", "memory.free_bytes", "memory.reserved_bytes")
 _REFUSALS = {
-    "processes": "a scrape does not tell which job is on a device",
+    "processes": "a scrape does not show which job is on a device",
     "gpm": "the exporter does not export it; add the DCGM_FI_PROF_* field to its counters",
     "utilisation": "the exporter does not export DCGM_FI_DEV_GPU_UTIL",
     "throttling": "the exporter does not export it",

@@ -20,9 +20,9 @@ _FEWEST = 3
 _EVEN = 0.25
 """Standard deviation over mean of the distances between repetitions, at most."""
 _ROUNDED = 0.001
-"""Of the steps' time: marks that were rounded may overlap by so much, and nobody would notice."""
+"""Of the steps' time: marks that were rounded may overlap by this much, and nobody would notice."""
 _RARE = 0.01
-"""Of the kernel time: what may occur less often than once a step, as at the start of a run."""
+"""Of the kernel time: what may occur less often than once per step, as at the start of a run."""
 _DIGITS = re.compile(r"\d+")
 _STEP_WORDS = re.compile(r"step|iter|batch|execute|forward|train", re.IGNORECASE)
 
@@ -132,9 +132,9 @@ def _by_kernels(lane: DeviceLane) -> TracedSteps | None:
 
 
 def _find_rhythm(counted: pl.DataFrame) -> str | None:
-    """A kernel of the group that occurs once a step.
+    """A kernel of the group that occurs once per step.
 
-    Layers repeat within a step, too. They are told from steps by what occurs less often than they:
+    Layers repeat within a step, too. What occurs less often than they do separates them from steps:
     the ends of a step do, and nearly nothing occurs less often than steps.
     """
     whole = float(counted["ns"].sum())

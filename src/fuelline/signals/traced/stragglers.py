@@ -78,7 +78,7 @@ class _Job:
 
 
 def measure_stragglers(trace: Trace) -> StragglerFacts | None:
-    """None if the trace does not tell stages and replicas, or its order cannot be replayed."""
+    """None if the trace does not name stages and replicas, or its order cannot be replayed."""
     places = _find_places(trace)
     if len(places) < 2 or len(trace.facts.sources) > 1:  # several files are several jobs
         return None
@@ -138,7 +138,7 @@ def blame_root(collectives: Collectives, found: StragglerFacts | None) -> Collec
             late_count=met[rank].late_count if rank in met else 0,
             of=met[rank].of if rank in met else 0,
             caused_wait_seconds=effect.recovered_seconds * found.steps * (found.workers - 1),
-            because=f"it computes {effect.ratio or 1:.1f}x as long as the replicas of its stage",
+            because=f"it takes {effect.ratio or 1:.1f}x as long as the replicas of its stage",
             stage="compute",
             limit="imbalance",
             part="computing longer than its replicas",

@@ -479,7 +479,7 @@ def test_where_changes_may_not_show_a_record_is_for_one_run(
     unwritten = open_records(records)  # as `pack --check` has it
     compare_large(target, unwritten, quiet)
     assert len(readings) == 3
-    assert unwritten.problem == "its file system may not tell that a file changed"
+    assert unwritten.problem == "its file system may not show that a file changed"
     flip(target / SHARD)
     assert served(target, records, "first") is None
 

@@ -278,7 +278,7 @@ def test_two_attempts_at_once_do_not_mix(source: Path, target: Path) -> None:
         if done == 2:
             packing.pack(source, target, quiet)
 
-    with pytest.raises(RefusedError, match="Another process packs"):
+    with pytest.raises(RefusedError, match="Another process is packing"):
         packing.pack(source, target, again)
 
 

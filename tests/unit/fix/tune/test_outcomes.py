@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from fuelline.fix.elastic.journal import FixJournal
-from fuelline.fix.tune.outcomes import tell_fixes
+from fuelline.fix.tune.outcomes import summarise_fixes
 from fuelline.ingest import read_fixes
 from fuelline.report.diagnosis.writer import describe_fixes
 from fuelline.schema.diagnosis.fixes import LoaderFixes
@@ -20,8 +20,8 @@ TRIAL: dict[str, Any] = {
 def told(tmp_path: Path, *events: tuple[str, dict[str, Any]]) -> list[LoaderFixes]:
     journal = FixJournal(str(tmp_path / "fix"))
     for event, facts in events:
-        journal.tell(event, **facts)
-    return tell_fixes(read_fixes(tmp_path))
+        journal.write(event, **facts)
+    return summarise_fixes(read_fixes(tmp_path))
 
 
 SERVED = ("served", {"number": 1, "loader": "DataLoader of x.Rows", "workers": 1})
@@ -65,7 +65,7 @@ def test_lost_workers_limits_and_random_numbers_become_notes(tmp_path: Path) -> 
     text = " ".join(loader.notes)
     assert "killed by SIGKILL; the loader went on with 3" in text
     assert "6 workers would have come with the next epoch" in text
-    assert "left so: no core is free" in text
+    assert "left as it is: no core is free" in text
 
 
 def test_a_loader_that_is_left_alone_says_why(tmp_path: Path) -> None:
@@ -78,17 +78,17 @@ def test_a_torn_line_costs_itself_only(tmp_path: Path) -> None:
     assert told(tmp_path, SERVED)
     (file,) = (tmp_path / "fix").glob("*.jsonl")
     file.write_bytes(file.read_bytes() + json.dumps(TRIAL).encode()[:20])
-    assert len(tell_fixes(read_fixes(tmp_path))) == 1
+    assert len(summarise_fixes(read_fixes(tmp_path))) == 1
 
 
 def test_a_run_without_fix_says_nothing(tmp_path: Path) -> None:
-    assert tell_fixes(read_fixes(tmp_path)) == []
+    assert summarise_fixes(read_fixes(tmp_path)) == []
     assert describe_fixes([], []) == []
 
 
 def test_a_folder_that_cannot_be_written_is_borne(tmp_path: Path) -> None:
     (tmp_path / "fix").write_text("a file")
-    FixJournal(str(tmp_path / "fix")).tell("served", number=1)
+    FixJournal(str(tmp_path / "fix")).write("served", number=1)
 
 
 def test_random_numbers_that_the_user_gave_up_are_not_said_to_be_kept(tmp_path: Path) -> None:
@@ -101,5 +101,5 @@ def test_random_numbers_that_the_user_gave_up_are_not_said_to_be_kept(tmp_path: 
 
 
 def test_a_run_that_was_deleted_does_not_come_back(tmp_path: Path) -> None:
-    FixJournal(str(tmp_path / "deleted" / "fix")).tell("served", number=1)
+    FixJournal(str(tmp_path / "deleted" / "fix")).write("served", number=1)
     assert not (tmp_path / "deleted").exists()

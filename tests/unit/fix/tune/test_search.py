@@ -53,7 +53,7 @@ def test_a_fed_job_keeps_its_settings_or_gives_workers_back() -> None:
     now = [Setting(knob="num_workers", value=8)]
     trials = tune(seeds(2), machine({1: 80, 2: 80.0}))
     assert choose(trials, now) == list(workers(2))
-    assert "the settings stay" in explain(trials, [])[-1]
+    assert "own settings stay" in explain(trials, [])[-1]
 
 
 def test_noise_is_no_gain() -> None:

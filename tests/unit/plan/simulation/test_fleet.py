@@ -86,7 +86,7 @@ def test_limits_that_one_request_breaks_alone_are_never_searched() -> None:
     assert "a token alone takes" in option.why_not
     assert option.replicas == 0
     assert option.usd_per_hour is None
-    assert "No size keeps the limits" in answer.advice[0]
+    assert "No size meets the limits" in answer.advice[0]
 
 
 def test_head_room_and_spares_come_on_top() -> None:

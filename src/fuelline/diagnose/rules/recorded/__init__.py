@@ -1,1 +1,1 @@
-"""Root causes that a recorded run shows, one a file."""
+"""Root causes that a recorded run shows, one per file."""

@@ -1,9 +1,9 @@
-"""PA501 checkpoint-pause: the loop stands still while a checkpoint is written.
+"""PA501 checkpoint-pause: training stops while a checkpoint is written.
 
 What: time inside torch.save on the training thread.
-Threshold: 5 % of the window to be listed, 10 % to be the verdict; a checkpoint costs nothing to the
-accelerator only if it is written while training goes on.
-Fix: save less often, save from a copy in the background, save to a faster disk.
+Threshold: 5 % of the window to be listed, 10 % to be the verdict. A checkpoint costs the
+accelerator nothing only if it is written while training goes on.
+Fix: save less often, save a copy in the background, or save to a faster disk.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ class CheckpointPause:
             self,
             facts,
             share,
-            sentence=f"{percent(share)} of the time training stands still while checkpoints are "
-            f"written.",
+            sentence=f"Training stops for {percent(share)} of the time while checkpoints are "
+            "written.",
             evidence=[
                 Evidence(what=f"{duration(seconds)} inside torch.save on the training thread")
             ],
             remedies=[
                 Remedy(
-                    setting="torch.distributed.checkpoint.async_save(...) or save from a copy "
-                    "in a thread",
-                    why="the copy takes milliseconds; writing it can happen while training goes on",
+                    setting="torch.distributed.checkpoint.async_save(...), or save a copy from "
+                    "another thread",
+                    why="the copy takes milliseconds; it can be written while training goes on",
                     applicability="unsafe",
-                    risk="one more copy of the state in memory",
+                    risk="needs memory for one more copy of the state",
                 ),
                 Remedy(
-                    setting="save 10 times less often, or to a local disk first",
-                    why="each save stops all accelerators of the job",
+                    setting="save a tenth as often, or to a local disk first",
+                    why="each save stops every accelerator of the job",
                     applicability="display",
-                    cost="more work is lost when the job dies",
+                    cost="more work is lost if the job dies",
                     question=WhatIf(rarer={"checkpoint": 10.0}),
                 ),
             ],

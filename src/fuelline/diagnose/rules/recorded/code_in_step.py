@@ -1,11 +1,11 @@
-"""PA506 code-in-step: the training loop's own code stands between the model and backward.
+"""PA506 code-in-step: the training loop runs code of its own between the model and backward.
 
-What: stack samples of the training thread lie in the user's own code after the model was called and
-before its backward pass, or at a place in the step that cannot be told: metrics, logging, plots.
+What: stack samples of the training thread are in the user's own code after the model was called
+and before its backward pass, or at an unknown point in the step: metrics, logging, plots.
 Why: the host launches nothing meanwhile, and the device runs out of work.
-Told apart from: the forward pass by its frames (`torch.nn.Module`), which the hooks cannot do; from
-code before the model (PR204) by the order of the lines; from code between steps (PA503) by the
-hooks' clock.
+Not the same as: the forward pass, which has frames of `torch.nn.Module` (the hooks cannot separate
+the two); code before the model (PR204), which stands on earlier lines; code between steps (PA503),
+which the hooks time.
 Known problem: lines that compute with tensors outside of a module, and sleeping, are taken for the
 model. A device that holds the host up in backward hides all of it.
 Fix: do it less often, or after the step in another thread.
@@ -43,16 +43,17 @@ class CodeInStep:
             self,
             facts,
             share,
-            sentence=f"{percent(share)} of the time the loop's own code runs within steps, most of "
-            f"it {top.function}() at {top.line}; the accelerator gets nothing new meanwhile.",
+            sentence=f"{percent(share)} of the time goes to the loop's own code inside steps, "
+            f"mostly {top.function}() at {top.line}; no new work is launched meanwhile.",
             evidence=[
-                Evidence(what=f"{duration(share * facts.window.seconds)} beside the model"),
-                *line_fact(lines, "the samples of own code within steps"),
+                Evidence(what=f"{duration(share * facts.window.seconds)} outside the model"),
+                *line_fact(lines, "stack samples of your own code inside steps"),
             ],
             remedies=[
                 Remedy(
-                    setting="do it every 100 steps instead of every step, or in another thread",
-                    why="the host launches nothing while it does this",
+                    setting="run this code every 100 steps instead of every step, or in another "
+                    "thread",
+                    why="the host launches no work while it runs",
                     applicability="display",
                 )
             ],

@@ -2,7 +2,7 @@
 
 What: collections on the training thread that lasted at least a millisecond, outside other hooks.
 Why: a full collection visits every Python object; millions of small objects in memory make it slow.
-Fix: freeze what lives long, collect by hand at a good moment.
+Fix: freeze long-lived objects, and collect by hand at a good moment.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class CollectionPause:
             self,
             facts,
             share,
-            sentence=f"{percent(share)} of the time training stands still for Python's garbage "
-            f"collector.",
+            sentence=f"Training stops for {percent(share)} of the time while Python's garbage "
+            "collector runs.",
             evidence=[
                 Evidence(what=f"{duration(seconds)} in collections of a millisecond or more")
             ],
@@ -46,7 +46,7 @@ class CollectionPause:
                 Remedy(
                     setting="gc.collect(); gc.freeze() after setup, then gc.collect(1) every "
                     "1,000 steps",
-                    why="objects that live as long as the job need not be visited again",
+                    why="objects that live as long as the job need not be scanned again",
                     applicability="safe",
                     risk="memory in reference cycles is freed later",
                     question=WhatIf(rarer={"garbage collection": 1000.0}),

@@ -1,12 +1,12 @@
-"""TR311 degraded-link: an accelerator's PCIe link carries less than it could, and copies wait.
+"""TR311 degraded-link: an accelerator's PCIe link is slower than it should be, and copies wait.
 
-What: the link came up with fewer lanes or at a lower generation than device and slot can do, while
-the device was busy, and copying to the device takes a part of the window.
+What: the link came up with fewer lanes or at a lower generation than the device and the slot
+support, while the device was busy, and copying to the device takes part of the window.
 Costs: the time of copies that the trainer waits for, times the missing part of the bandwidth. If
-the link is saturated (80 % of what it carries), the idle time of the device is owed to it instead.
+the link is saturated (80 % of what it can carry), the device's idle time is charged to it instead.
 Thresholds: at most 60 % of the bandwidth, which is half of the lanes or one generation less; a loss
 of 5 % to be listed. Eight replays a minute, NVIDIA's own limit (DCGM_LIMIT_MAX_PCIREPLAY_RATE), are
-told as evidence for a bad contact.
+shown as evidence of a bad contact.
 Known problem: virtual machines may report a link that is not the real one.
 Fix: reseat the card or riser, check the slot and the BIOS, or move the job.
 """
@@ -49,14 +49,14 @@ class DegradedLink:
             self,
             facts,
             lost,
-            sentence=f"{percent(lost)} of the time is lost because the link of {who(device)} is "
-            f"degraded: {device.link_text}.",
+            sentence=f"{percent(lost)} of the time is lost because the PCIe link of {who(device)} "
+            f"is degraded: {device.link_text}.",
             evidence=_evidence(device, facts),
             remedies=[
                 Remedy(
-                    setting="reseat the card and its riser, check slot and BIOS; until then use "
-                    "another device",
-                    why="copies then run at the full width and generation",
+                    setting="reseat the card and its riser, check the slot and the BIOS; use "
+                    "another device until then",
+                    why="copies then run at the link's full width and generation",
                     applicability="display",
                 )
             ],
@@ -84,9 +84,9 @@ def _evidence(device: DeviceFacts, facts: Facts) -> list[Evidence]:
             device.link_share,
         ),
         Evidence(what=f"{percent(copies)} of the time goes to copies to the device"),
-        *fact(lambda v: f"{percent(v)} of what the link carries is in use", device.link_use),
+        *fact(lambda v: f"{percent(v)} of the link's capacity is in use", device.link_use),
         *(
-            fact(lambda v: f"{number(v)} packets a minute had to be sent again", replays)
+            fact(lambda v: f"{number(v)} packets per minute had to be sent again", replays)
             if at_least(replays, _MANY_REPLAYS)
             else []
         ),

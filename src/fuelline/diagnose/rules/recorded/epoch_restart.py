@@ -2,7 +2,7 @@
 
 What: time to build the loader's iterator, to get the first batch of an epoch and to end the last
 one, from the second epoch on. The very first epoch's start is outside the window.
-Why: without persistent workers every epoch starts its processes anew, imports and opens everything
+Why: without persistent workers every epoch starts new processes, which import and open everything
 again.
 Fix: persistent_workers=True; longer epochs.
 """
@@ -41,7 +41,7 @@ class EpochRestart:
             self,
             facts,
             share,
-            sentence=f"{percent(share)} of the time the accelerator waits for an epoch to begin.",
+            sentence=f"{percent(share)} of training time is spent waiting for epochs to begin.",
             evidence=[
                 Evidence(
                     what=f"{duration(seconds)} to start workers, get first batches and end epochs"
@@ -54,16 +54,16 @@ class EpochRestart:
 def _remedies(workers: int | None, *, persistent: bool) -> list[Remedy]:
     keep = Remedy(
         setting="DataLoader(..., persistent_workers=True)",
-        why="workers and what they have opened then live through all epochs",
+        why="workers, and the files they have opened, then live through all epochs",
         applicability="unsafe",
-        risk="workers keep their memory, and the dataset does not see set_epoch() any more",
+        risk="workers keep their memory, and their copy of the dataset no longer sees set_epoch()",
         question=WhatIf(persistent=True),
     )
     longer = Remedy(
         setting="longer epochs: repeat the data set 10 times inside the sampler",
-        why="the queue runs empty at every epoch's end",
+        why="the queue of batches runs empty at the end of every epoch",
         applicability="unsafe",
-        risk="what the code does per epoch happens less often",
+        risk="whatever the code does once per epoch happens less often",
         question=WhatIf(rarer={"epoch start": 10.0}),
     )
     return [keep, longer] if workers and not persistent else [longer]

@@ -1,12 +1,12 @@
-"""CP404 host-sync: the host waits for the device in every step, and the device then for the host.
+"""CP404 host-sync: in every step the host waits for the device, and then the device for the host.
 
 What: `.item()`, `.cpu()`, a printed tensor or `synchronize()` in each step empties the device's
-queue. Until the host has queued the next kernels the device has nothing to do.
-Costs: the device's idle time that neither input nor pauses nor copies account for. Waiting for a
-value alone costs nothing while the device works: a job with such reads and a busy device is well.
-Thresholds: at least nine steps of ten synchronise; a loss of 5 % to be listed.
-Known problem: the driver's utilisation counts a period in which any kernel ran as busy, so that the
-loss is stated too low rather than too high. Without an accelerator's counters the rule is silent.
+queue. The device then has nothing to do until the host has queued the next kernels.
+Costs: the device's idle time that input, pauses and copies do not account for. Waiting for a value
+costs nothing by itself while the device works: a job with such reads and a busy device is healthy.
+Thresholds: at least nine steps in ten synchronise; a loss of 5 % to be listed.
+Known problem: the driver counts a period in which any kernel ran as busy, so the loss is
+understated rather than overstated. Without an accelerator's counters the rule is silent.
 Fix: read the loss every hundredth step, keep sums on the device, compare without `.item()`.
 """
 
@@ -56,8 +56,8 @@ class HostSync:
             self,
             facts,
             lost,
-            sentence=f"{percent(lost)} of the time the accelerator has nothing queued, because "
-            "the host reads a value from it in every step before it queues more.",
+            sentence=f"The accelerator has nothing queued for {percent(lost)} of the time, because "
+            "in every step the host reads a value back before it queues more work.",
             evidence=_evidence(facts),
             remedies=[
                 Remedy(
@@ -72,8 +72,8 @@ class HostSync:
 
 def _idle_within_steps(facts: Facts) -> float | None:
     """Share of the window that the busiest device idles and nothing else accounts for."""
-    told = (value_of(device.utilisation) for device in facts.devices)
-    busy = [value for value in told if value is not None]
+    reported = (value_of(device.utilisation) for device in facts.devices)
+    busy = [value for value in reported if value is not None]
     waiting = value_of(facts.input.exposed_share)
     if not busy or waiting is None:
         return None
@@ -84,7 +84,7 @@ def _idle_within_steps(facts: Facts) -> float | None:
 def _evidence(facts: Facts) -> list[Evidence]:
     lines = [line for line in facts.loop_lines if line.stage == "sync"]
     return [
-        *fact(lambda v: f"{number(v)} synchronisations a step", facts.transfer.syncs_per_step),
+        *fact(lambda v: f"{number(v)} synchronisations per step", facts.transfer.syncs_per_step),
         *[
             Evidence(what=f"the host waits in {line.function}", line=line.line, source=line.source)
             for line in lines[:1]

@@ -1,9 +1,9 @@
-"""PA503 loop-pause: the training loop's own code stands between the steps.
+"""PA503 loop-pause: the training loop runs code of its own between steps.
 
-What: time after an optimizer step and before the next batch is asked for, outside of saving,
+What: time after an optimizer step and before the next batch is requested, apart from saving,
 validation and synchronisation with the device: logging, metrics, printing, file writes, sleeping.
-Told by: the hooks' clock; the line comes from stack samples of the training thread. Samples that
-show the thread waiting for the device (synchronize, .item()) are taken off: that is compute.
+Measured by: the hooks' clock; the line comes from stack samples of the training thread. Samples
+that show the thread waiting for the device (synchronize, .item()) are taken off: that is compute.
 Fix: do it less often, or in another thread.
 """
 
@@ -43,13 +43,14 @@ class LoopPause:
             sentence=f"{percent(share)} of the time {_what(lines)}.",
             evidence=[
                 Evidence(what=f"{duration(seconds)} between an optimizer step and the next batch"),
-                *line_fact(lines, "the stack samples between steps"),
+                *line_fact(lines, "stack samples taken between steps"),
             ],
             confidence="high" if lines else "low",
             remedies=[
                 Remedy(
-                    setting="do it every 100 steps instead of every step, or in another thread",
-                    why="the accelerator has nothing queued while the loop does this",
+                    setting="run this code every 100 steps instead of every step, or in another "
+                    "thread",
+                    why="the host launches no work while it runs",
                     applicability="display",
                     question=WhatIf(rarer={"loop": 100.0}),
                 )
@@ -60,8 +61,8 @@ class LoopPause:
 def _what(lines: list[HotLine]) -> str:
     """Without a stack the time may just as well be a wait for the device: then claim neither."""
     if not lines:
-        return "passes between steps in the training loop"
+        return "passes between steps, in the training loop"
     return (
-        "the accelerator waits between steps for the training loop's own code, most of it in "
+        "goes to the training loop's own code between steps, mostly "
         f"{lines[0].function}() at {lines[0].line}"
     )

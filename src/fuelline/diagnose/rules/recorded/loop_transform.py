@@ -1,11 +1,11 @@
-"""PR204 loop-transform: the training process itself prepares each batch, after the loader gave it.
+"""PR204 loop-transform: the training process itself prepares each batch that the loader returns.
 
-What: stack samples of the training thread lie in the user's own code between the batch's arrival
+What: stack samples of the training thread are in the user's own code between the batch's arrival
 and the call of the model: tokenising, augmenting, padding, converting.
-Why: what is done there is done by one thread, in turn with launching the model. Loader workers
-would do it side by side, ahead of time. It is what 0 workers are, after the loader.
-Told apart from: the forward pass by its frames (`torch.nn.Module`), which the hooks cannot do; from
-code after the model (PA506) by the order of the lines.
+Why: one thread does this work, in turn with launching the model. Loader workers would do it in
+parallel and ahead of time. It is like having 0 workers, only after the loader.
+Not the same as: the forward pass, which has frames of `torch.nn.Module` (the hooks cannot separate
+the two); code after the model (PA506), which stands on later lines.
 Known problem: lines that compute with tensors outside of a module, and sleeping, are taken for the
 model. A device that holds the host up in backward hides all of it.
 Fix: move it into `__getitem__` or `collate_fn`.
@@ -38,23 +38,26 @@ class LoopTransform:
         share = facts.exposed_share_of("own code") * sum(line.share for line in lines)
         if share < LISTED_SHARE:
             return None
-        function = f"{lines[0].function}()" if lines[0].function != "<module>" else "own code"
+        function = f"{lines[0].function}()" if lines[0].function != "<module>" else "your own code"
         return found(
             self,
             facts,
             share,
-            sentence=f"{percent(share)} of the time the training process itself is in {function}, "
-            "between a batch and the model; the accelerator gets nothing new meanwhile.",
+            sentence=f"The training process itself spends {percent(share)} of the time in "
+            f"{function}, between getting a batch and calling the model; no new work is launched "
+            "meanwhile.",
             evidence=[
-                Evidence(what=f"{duration(share * facts.window.seconds)} before the model's call"),
-                *line_fact(lines, "the samples of own code within steps"),
+                Evidence(
+                    what=f"{duration(share * facts.window.seconds)} before the model is called"
+                ),
+                *line_fact(lines, "stack samples of your own code inside steps"),
             ],
             remedies=[
                 Remedy(
                     setting=f"move {function} into __getitem__ or collate_fn, with num_workers > 0",
-                    why="loader workers then do it side by side and ahead of time",
+                    why="loader workers then do it in parallel and ahead of time",
                     applicability="display",
-                    risk="what it returns must be what the loader hands over",
+                    risk="the loader then delivers what it returns, so the loop must expect that",
                 )
             ],
             confidence="medium",

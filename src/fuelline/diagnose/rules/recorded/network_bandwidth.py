@@ -1,8 +1,8 @@
 """SY603 network-bandwidth: ranks wait for the bytes of their collectives.
 
-What: the time from the last arrival at a collective to its end. All ranks are there, so nobody is
-late. A line through exchanges of different sizes says that bytes, not the fixed cost, fill it. If
-all are of one size, they must be of a megabyte at least.
+What: the time from the last arrival at a collective to its end. All ranks are there by then, so
+nobody is late. A line through exchanges of different sizes shows that bytes, not a fixed cost,
+take the time. If all exchanges have the same size, it must be at least a megabyte.
 Threshold: 5 % of the window to be listed, 10 % to be the verdict; bytes must be the larger term.
 Waiting for a core is taken off first.
 Fix: a faster link, or fewer bytes.
@@ -40,12 +40,12 @@ class NetworkBandwidth:
         return report_exchange(
             self,
             facts,
-            f"{size(moved)} each at {rate(speed)}.",
+            f"{size(moved)} each time, at {rate(speed)}.",
             Remedy(
                 setting="a faster link (check the interface: GLOO_SOCKET_IFNAME, "
                 "NCCL_SOCKET_IFNAME), or fewer bytes: "
                 "ddp.register_comm_hook(None, bf16_compress_hook)",
-                why="the exchange takes as long as its bytes need",
+                why="the number of bytes decides how long an exchange takes",
                 applicability="unsafe",
                 risk="compressed gradients are rounded",
             ),

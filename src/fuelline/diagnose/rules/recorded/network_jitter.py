@@ -1,10 +1,10 @@
-"""SY605 network-jitter: the same exchange mostly takes far longer than it could.
+"""SY605 network-jitter: the same exchange usually takes far longer than it could.
 
 What: the time from the last arrival at a collective to its end, above what the best quarter of
 exchanges of the same kind and size takes. Lost packets and shared links look like this.
 Threshold: 5 % of the window to be listed, 10 % to be the verdict; at least half of the exchange
 time must lie above the usual, and waiting for a core must not explain it. If one segment in a
-hundred was sent again, a quarter is enough: then the usual suffers from losses, too.
+hundred was retransmitted, a quarter is enough: then losses slow the usual exchange too.
 Fix: find the loss: retransmissions, drops, a neighbour on the link.
 """
 
@@ -31,7 +31,7 @@ class NetworkJitter:
     limit: Final = "jitter"
 
     def check(self, facts: Facts) -> Finding | None:
-        """Fires if the same exchange mostly takes far longer than it could."""
+        """Fires if the same exchange usually takes far longer than it could."""
         exchange = facts.sync.exchange
         if limit_of_exchange(exchange) != self.limit:
             return None
@@ -39,11 +39,12 @@ class NetworkJitter:
         return report_exchange(
             self,
             facts,
-            f"{percent(above)} of that lies above what the same exchange takes when it goes well: "
+            f"{percent(above)} of that is above what the same exchange takes when it goes well, so "
             "the network is lossy or shared.",
             Remedy(
-                setting="look for retransmissions and drops (`ss -ti`, `ethtool -S`) on the way",
-                why="a lost packet stops a collective for a timeout, and with it all ranks",
+                setting="look for retransmissions and drops along the path (`ss -ti`, "
+                "`ethtool -S`)",
+                why="a lost packet holds up a collective, and with it all ranks, until a timeout",
                 applicability="display",
             ),
         )

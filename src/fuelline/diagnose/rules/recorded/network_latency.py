@@ -1,8 +1,8 @@
 """SY604 network-latency: ranks wait for many small exchanges, whatever their size.
 
-What: the time from the last arrival at a collective to its end, of which the fixed cost of an
-exchange is the larger part: a line through exchanges of different sizes is almost flat. If all are
-of one size, they must run slower than 10 Mbit/s, which no link does.
+What: the time from the last arrival at a collective to its end, most of which is the fixed cost of
+an exchange: a line through exchanges of different sizes is almost flat. If all exchanges have the
+same size, they must run slower than 10 Mbit/s, which no link does.
 Threshold: 5 % of the window to be listed, 10 % to be the verdict; the fixed cost must be the larger
 term. Waiting for a core is taken off first.
 Fix: fewer, larger collectives.
@@ -39,12 +39,12 @@ class NetworkLatency:
         return report_exchange(
             self,
             facts,
-            f"each takes {duration(alpha)} however small it is.",
+            f"each exchange takes {duration(alpha)}, however small it is.",
             Remedy(
-                setting="fewer, larger collectives: larger bucket_cap_mb, gradient accumulation "
-                "with no_sync()",
+                setting="fewer, larger collectives: a larger bucket_cap_mb, or gradient "
+                "accumulation with no_sync()",
                 why="the cost of an exchange hardly depends on its size here",
                 applicability="unsafe",
-                risk="gradient accumulation changes the effective batch",
+                risk="gradient accumulation changes the effective batch size",
             ),
         )

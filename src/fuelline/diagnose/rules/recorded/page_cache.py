@@ -1,11 +1,11 @@
-"""IN104 page-cache-thrash: the data was in memory, was dropped, and is read again.
+"""IN104 page-cache-thrash: the data was in memory, was evicted, and has to be read again.
 
 What: fetches are blocked in reads although the same bytes were read before; the kernel counts them
 as refaults: pages that it evicted and soon needed back.
-Told by: refaulted bytes are at least 30 % of the bytes that the job read from the device, in the
-second half of the window.
-Why so much: a first epoch has no refaults, an epoch that fits in memory has none either; below a
-third, getting rid of them would not be the remedy.
+Measured by: refaulted bytes are at least 30 % of the bytes that the job read from the device, in
+the second half of the window.
+Why so much: a first epoch has no refaults, and neither has an epoch that fits in memory; below a
+third, avoiding them would not be the remedy.
 Fix: a higher memory limit, a smaller data set per host, fewer workers that hold copies, sequential
 shards.
 """
@@ -48,11 +48,11 @@ class PageCacheThrash:
             self,
             facts,
             split.read,
-            sentence=f"{percent(split.read)} of the time the accelerator waits for data from "
-            f"{where(facts.input.place)} that was in memory before and had to be dropped.",
+            sentence=f"{percent(split.read)} of training time is spent waiting for data from "
+            f"{where(facts.input.place)} that was in memory before but was evicted.",
             evidence=[
                 *fact(
-                    lambda v: f"{percent(v)} of the bytes from disk had been cached before",
+                    lambda v: f"{percent(v)} of the bytes read from disk had been cached before",
                     facts.storage.refault_share,
                 ),
                 *fact(
@@ -63,7 +63,8 @@ class PageCacheThrash:
             ],
             remedies=[
                 Remedy(
-                    setting="give the job more memory than the data set has, limit included",
+                    setting="give the job more memory than the size of the data set, and raise "
+                    "its memory limit to match",
                     why="epochs after the first then come from memory",
                     applicability="display",
                     cost="memory for the whole data set",

@@ -1,11 +1,11 @@
-"""SY602 rank-jitter: ranks wait for each other, and take turns in being late.
+"""SY602 rank-jitter: ranks wait for each other, and take turns being late.
 
-What: the same waiting as for a straggler (SY601), without a rank that causes clearly more of it
-than its share.
-Threshold: 5 % of the window to be listed, 10 % to be the verdict, without waits that a device hides
-(see SY601).
-Fix: make steps equal on all ranks: samples of equal length, cores of one's own, no pauses that each
-rank takes at its own time (garbage collection, logging).
+What: the same waiting as for a straggler (SY601), but no rank causes clearly more of it than its
+share.
+Threshold: 5 % of the window to be listed, 10 % to be the verdict, not counting waits that a busy
+device hides (see SY601).
+Fix: make steps take equally long on all ranks: samples of equal length, dedicated cores, no pauses
+that each rank takes at its own time (garbage collection, logging).
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ class RankJitter:
             self,
             facts,
             share,
-            sentence=f"{percent(share)} of the time ranks wait for whichever of them is last "
-            f"this time: they take turns, so no single rank is to blame.",
+            sentence=f"Ranks spend {percent(share)} of the time waiting for whichever of them is "
+            "last; they take turns, so no single rank is to blame.",
             evidence=[
-                Evidence(what=f"waiting for another rank: {by_rank}", signal=waited),
+                Evidence(what=f"time spent waiting for another rank: {by_rank}", signal=waited),
                 *(_forecast(each) for each in facts.sync.jitter),
             ],
             remedies=[
                 Remedy(
                     setting="give all ranks samples of equal cost (sort or bucket by length)",
-                    why="each step takes as long as the slowest rank's",
+                    why="each step takes as long as it does on the slowest rank",
                     applicability="unsafe",
                     risk="the order of samples changes",
                 ),
                 Remedy(
-                    setting="gc.freeze() after setup, or gc.collect() on all ranks at one step",
-                    why="collections at different times add up over ranks",
+                    setting="gc.freeze() after setup, or gc.collect() on all ranks at the same "
+                    "step",
+                    why="garbage collections at different times add up over the ranks",
                     applicability="display",
                 ),
             ],
@@ -72,6 +73,6 @@ def _forecast(jitter: JitterForecast) -> Evidence:
     span = f"{duration(jitter.low)} to {duration(jitter.high)}"
     words = "costs" if jitter.is_measured else "would cost"
     return Evidence(
-        what=f"with {jitter.ranks} ranks jitter {words} {duration(jitter.wait_seconds)} a step "
+        what=f"with {jitter.ranks} ranks jitter {words} {duration(jitter.wait_seconds)} per step "
         f"({span})"
     )

@@ -1,14 +1,13 @@
-"""CP403 sick-card: an accelerator shows errors that need hands, not settings.
+"""CP403 sick-card: an accelerator has hardware errors that no setting can fix.
 
 What: the driver lost the device in mid-run; it counts memory errors that could not be corrected;
-bad memory waits for a reset or can no longer be replaced; NVLink had to replay or recover.
+bad memory is waiting for a reset or can no longer be replaced; NVLink had to replay or recover.
 Costs: the part of the window after the device was lost. Errors alone cost no time that could be
-measured, so they are listed with none; results of a card with uncorrected errors are not to be
-trusted.
+measured, so they are listed at zero; do not trust the results of a card with uncorrected errors.
 Thresholds: one is enough, as in NVIDIA's own health checks (DCGM_LIMIT_MAX_NVLINK_ERROR); checksum
-errors of NVLink count from 100 a second on (DCGM_LIMIT_MAX_NVLINK_CRC_ERROR). Remapped rows that
-are in use are not an error: the card has healed itself.
-Fix: drain the node, reset the card, and have it replaced if it comes back.
+errors of NVLink count from 100 per second (DCGM_LIMIT_MAX_NVLINK_CRC_ERROR). Remapped rows that
+are in use are not an error: the card has repaired itself.
+Fix: drain the node, reset the card, and have it replaced if the error comes back.
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ class SickCard:
             return None
         device, symptoms = sick[0]
         lost = value_of(device.lost_share) or 0.0
-        others = [Evidence(what=f"{who(other)} is sick, too") for other, _ in sick[1:4]]
+        others = [Evidence(what=f"{who(other)} is faulty too") for other, _ in sick[1:4]]
         return found(
             self,
             facts,
             lost,
-            sentence=f"{who(device)} is sick: {symptoms[0].what}.",
+            sentence=f"{who(device)} is faulty: {symptoms[0].what}.",
             evidence=[*symptoms, *others],
             remedies=[
                 Remedy(
                     setting="drain the node and reset the card (NVIDIA: `nvidia-smi -r -i INDEX`); "
                     "have it replaced if the error comes back",
-                    why="a reset takes bad memory out of use and trains the links anew",
+                    why="a reset takes bad memory out of use and retrains the links",
                     applicability="display",
                     risk="ends all work on that card",
                 )
@@ -71,7 +70,7 @@ class SickCard:
 def _symptoms(device: DeviceFacts) -> list[Evidence]:
     gone = percent(value_of(device.lost_share) or 0.0)
     lost = Evidence(
-        what=f"the driver lost it; {gone} of the time was left", signal=device.lost_share
+        what=f"the driver lost it with {gone} of the time still to go", signal=device.lost_share
     )
     return [
         *([lost] if device.is_lost else []),
@@ -79,13 +78,13 @@ def _symptoms(device: DeviceFacts) -> list[Evidence]:
             device.ecc_uncorrected, lambda v: f"{number(v)} memory errors could not be corrected"
         ),
         *_if_any(device.rows_failed, lambda _: "bad memory can no longer be replaced"),
-        *_if_any(device.rows_pending, lambda _: "bad memory waits for a reset"),
+        *_if_any(device.rows_pending, lambda _: "bad memory is waiting for a reset"),
         *_if_any(
             device.nvlink_errors, lambda v: f"NVLink had to recover or replay {number(v)} times"
         ),
         *_if_any(
             device.nvlink_crc_per_s,
-            lambda v: f"{number(v)} NVLink checksum errors a second",
+            lambda v: f"{number(v)} NVLink checksum errors per second",
             _MANY_CRC_PER_S,
         ),
     ]

@@ -1,12 +1,13 @@
-"""TR301 slow-copies: the training thread stands still while batches are copied to the device.
+"""TR301 slow-copies: training stops while batches are copied to the device.
 
-What: copies from the host to the device take a part of the window, because the memory they start
+What: copies from the host to the device take part of the window, because the memory they start
 from can be paged out, or because the call waits for the copy to end.
-Told by: hooks on the copying methods, which see whether the source was pinned and whether the call
-asked not to be waited for. A copy from pageable memory goes through a buffer of the driver at a
-third to a half of the link's rate, and the host waits for it whatever the call asked for.
+Measured by: hooks on the copying methods, which see whether the source was pinned and whether the
+call was non-blocking. A copy from pageable memory goes through a buffer of the driver at a third to
+a half of the link's rate, and the host waits for it even if the call was non-blocking.
 Thresholds: a loss of 5 % to be listed; most of the copying time must lack what is proposed.
-Fix: `pin_memory=True` in the loader and `non_blocking=True` at the copy: both, or neither helps.
+Fix: `pin_memory=True` in the loader and `non_blocking=True` at the copy: one without the other does
+not help.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ class SlowCopies:
         is_blocking = at_least(facts.transfer.blocking_share, _MOST)
         if share < LISTED_SHARE or not (is_pageable or is_blocking):
             return None
-        how = "from memory that is not pinned" if is_pageable else "and each call waits for its end"
+        how = (
+            "from memory that is not pinned"
+            if is_pageable
+            else "and each call waits until the copy is done"
+        )
         return found(
             self,
             facts,
@@ -54,10 +59,10 @@ class SlowCopies:
 def _evidence(facts: Facts, share: float) -> list[Evidence]:
     transfer = facts.transfer
     return [
-        Evidence(what=f"{percent(share)} of the window is spent in .to(device) and the like"),
+        Evidence(what=f"{percent(share)} of the time is spent in .to(device) and the like"),
         *fact(lambda v: f"copies run at {rate(v)}", transfer.bytes_per_s),
-        *fact(lambda v: f"{percent(v)} of that time from pageable memory", transfer.pageable_share),
-        *fact(lambda v: f"{percent(v)} of it in calls that wait", transfer.blocking_share),
+        *fact(lambda v: f"{percent(v)} of that is from pageable memory", transfer.pageable_share),
+        *fact(lambda v: f"{percent(v)} of it is in calls that wait", transfer.blocking_share),
     ]
 
 
@@ -71,5 +76,5 @@ def _remedy(facts: Facts, *, is_pageable: bool) -> Remedy:
         setting=" and ".join(settings),
         why="the copy then runs while the host goes on and the device computes",
         applicability="safe",
-        risk="pinned memory cannot be paged out: some batches' worth of RAM",
+        risk="pinned memory cannot be paged out; it takes a few batches' worth of RAM",
     )

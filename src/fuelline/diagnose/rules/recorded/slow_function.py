@@ -1,9 +1,9 @@
 """PR203 slow-function: one function of the user's own code keeps all cores busy.
 
-What: while the accelerator waits, the fetching threads fill every core, nobody takes cores from
-them, and at least half of their stack samples are in one function of the user's own Python code.
+What: while training waits, the fetching threads fill every core, nobody takes cores from them, and
+at least half of their stack samples are in one function of the user's own Python code.
 Why it is not PR202: the machine gives all it has; the code asks for too much.
-Threshold: one half, because a function below it cannot double the throughput when it vanishes.
+Threshold: one half, because removing a smaller function could not double the throughput.
 Fix: vectorise the function, cache its result, or move it to the accelerator.
 """
 
@@ -48,16 +48,15 @@ class SlowFunction:
             self,
             facts,
             split.prepare,
-            sentence=f"{percent(split.prepare)} of the time the accelerator waits for "
-            f"{line.function}() "
-            f"in your own code, which keeps every core busy.",
+            sentence=f"{percent(split.prepare)} of training time is spent waiting for "
+            f"{line.function}() in your own code, which keeps every core busy.",
             evidence=cpu_evidence(facts),
             remedies=[
                 Remedy(
                     setting=f"speed up {line.function} at {line.line}: vectorise it, or cache "
-                    f"its result",
-                    why="it fills all cores that there are; more workers would only queue. The "
-                    "gain is for half the time",
+                    "its result",
+                    why="it fills every core already, so more workers would only queue; the gain "
+                    "shown is for half the time",
                     applicability="display",
                     cost="work on that function",
                     question=WhatIf(transform_factor=2.0),

@@ -1,13 +1,12 @@
-"""HO301 slow-handoff: batches are ready, but joining and moving them takes the time.
+"""HO301 slow-handoff: samples are ready, but joining them into batches and moving these takes long.
 
-What: the accelerator waits while samples are collated, pickled by workers, or unpickled by the
-trainer.
-Told by: the trainer's own CPU time inside next(); idle workers beside a busy serialiser; more than
-half of a fetch spent in collate.
+What: training waits while samples are collated, pickled by workers, or unpickled by the trainer.
+Measured by: the trainer's own CPU time inside next(); idle workers beside a busy serialiser; more
+than half of a fetch spent in collate.
 Why: batches of many small Python objects are pickled one by one; tensors travel as handles, each of
-which has its price, too.
-Fix: return tensors or arrays, not nested lists and dicts; fewer tensors, or larger batches, where
-hardly anything is pickled; collate in fewer, larger copies.
+which has its price too.
+Fix: return tensors or arrays, not nested lists and dicts; where hardly anything is pickled, use
+fewer tensors or larger batches; collate in fewer, larger copies.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.evidence.cpu import cores_are_short, more_workers
 from fuelline.diagnose.evidence.split import IDLE_SHARE, split_input
-from fuelline.diagnose.rule import LISTED_SHARE, fact, found, line_fact
+from fuelline.diagnose.rule import FETCH_SAMPLES, LISTED_SHARE, fact, found, line_fact
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.readings import at_least, value_of
@@ -52,25 +51,27 @@ class SlowHandoff:
             self,
             facts,
             split.handoff,
-            sentence=f"{percent(split.handoff)} of the time the accelerator waits for "
+            sentence=f"{percent(split.handoff)} of training time is spent waiting for "
             f"{_action(facts)}.",
             evidence=[
                 *fact(
-                    lambda v: f"{percent(v)} of the wait the trainer unpickles",
+                    lambda v: f"the training process spends {percent(v)} of the wait unpickling",
                     facts.input.unpickle_share,
                 ),
                 *fact(
-                    lambda v: f"workers pickle for {percent(v)} of the wait, together",
+                    lambda v: f"the workers together spend {percent(v)} of the wait pickling",
                     facts.input.pickle_share,
                 ),
-                *fact(lambda v: f"{percent(v)} of a fetch is collate", facts.input.collate_share),
                 *fact(
-                    lambda v: f"{percent(v)} of worker time is idle meanwhile",
+                    lambda v: f"collating takes {percent(v)} of a fetch", facts.input.collate_share
+                ),
+                *fact(
+                    lambda v: f"the workers are idle {percent(v)} of that time",
                     facts.input.idle_share,
                 ),
-                *fact(lambda v: f"{size(v)} of tensors in a batch", facts.input.batch_bytes),
-                *fact(lambda v: f"{size(v)} of it are pickled", facts.input.pickled_bytes),
-                *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
+                *fact(lambda v: f"a batch holds {size(v)} of tensors", facts.input.batch_bytes),
+                *fact(lambda v: f"{size(v)} of a batch is pickled", facts.input.pickled_bytes),
+                *line_fact(facts.fetch_lines, FETCH_SAMPLES),
             ],
             remedies=_remedies(facts),
         )
@@ -115,7 +116,7 @@ def _no_objects(loader: LoaderFacts | None) -> Remedy:
         setting=f"return one tensor per field from {who} instead of lists of Python objects",
         why="tensors are handed over as shared memory; objects are pickled one by one",
         applicability="unsafe",
-        risk="the training loop must accept the other layout",
+        risk="the training loop must accept the new layout",
         question=WhatIf(handoff_factor=10.0),
     )
 
@@ -123,18 +124,18 @@ def _no_objects(loader: LoaderFacts | None) -> Remedy:
 def _fewer_tensors() -> Remedy:
     return Remedy(
         setting="join the fields of a sample into fewer tensors, and take them apart in the loop",
-        why="each tensor is handed over by a handle of its own, which costs the same for any size",
+        why="each tensor is handed over by its own handle, which costs the same for any size",
         applicability="unsafe",
-        risk="the training loop must accept the other layout",
+        risk="the training loop must accept the new layout",
     )
 
 
 def _hand_over_less_often(batch: int) -> Remedy:
     return Remedy(
         setting=f"batch_size={2 * batch}",
-        why="a small batch costs as much to hand over as a large one, and there are half as many",
+        why="a large batch costs no more to hand over than a small one, and there are half as many",
         applicability="unsafe",
-        risk="other batches train differently: the learning rate may have to follow",
+        risk="a different batch size trains differently; the learning rate may have to follow",
         question=WhatIf(batch_size=2 * batch),
     )
 
@@ -142,22 +143,22 @@ def _hand_over_less_often(batch: int) -> Remedy:
 def _collate_quicker(facts: Facts) -> Remedy:
     return Remedy(
         setting=_quicker_collate(facts.loader.collate if facts.loader is not None else None),
-        why="most of a fetch goes into joining samples, not into making them; the gain is for "
-        "half the time",
+        why="most of a fetch goes into joining samples, not into making them; the gain shown is "
+        "for half the time",
         applicability="display",
         question=WhatIf(transform_factor=2.0),
     )
 
 
 def _collate_elsewhere(facts: Facts) -> list[Remedy]:
-    """Workers collate, so more of them collate side by side if there are cores."""
+    """Workers collate, so more of them collate in parallel if there are cores."""
     return [more_workers(facts)] if cores_are_short(facts) is False else []
 
 
 def _quicker_collate(name: str | None) -> str:
     if name == "default":
         return (
-            "have the data set give whole batches (`__getitems__` and collate_fn=lambda b: b), "
-            "which spares torch joining samples one by one"
+            "have the data set return whole batches (`__getitems__` and collate_fn=lambda b: b), "
+            "so that torch need not join samples one by one"
         )
     return f"speed up {name or 'collate_fn'}: allocate the batch once and copy each sample into it"

@@ -1,15 +1,15 @@
 """IN101 slow-reads: few requests are in flight and each takes long.
 
-What: while the accelerator waits, the threads that fetch batches are blocked in reads, and nothing
-says that the storage is at its limit: the time of a request does not grow with the number in
-flight.
+What: while training waits, the threads that fetch batches are blocked in reads, and nothing says
+that the storage is at its limit: the time of a request does not grow with the number in flight.
 Why: a network mount, an object store or a remote disk answers each request after a round trip.
 More requests at once bring more bytes.
-Told apart from: bandwidth (IN102) by saturation and limits, small files (IN105) by the calls that
-block, other users (IN103) and a squeezed page cache (IN104) by their own counters.
+Not the same as: bandwidth (IN102), which shows as saturation and limits; small files (IN105), where
+other calls block; other users (IN103) and a squeezed page cache (IN104), which have counters of
+their own.
 Known problem: if all workers are always busy, the number in flight never changes and saturation
-cannot be measured; then this rule answers with medium confidence. Bytes that come through sockets
-are not counted by the kernel, so that a full link to an object store looks like a slow one.
+cannot be measured; then this rule answers with medium confidence. The kernel does not count bytes
+that come through sockets, so a full link to an object store looks like a slow one.
 """
 
 from __future__ import annotations
@@ -57,6 +57,6 @@ def _sentence(facts: Facts, share: float) -> str:
     if flight is not None and each is not None:
         detail = f": {number(flight)} in flight, {duration(each)} each"
     return (
-        f"{percent(share)} of the time the accelerator waits for reads from "
+        f"{percent(share)} of training time is spent waiting for reads from "
         f"{where(facts.input.place)}{detail}."
     )

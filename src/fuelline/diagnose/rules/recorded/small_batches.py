@@ -2,14 +2,14 @@
 
 What: most of the compute time is fixed cost per step: launching operators one by one and updating
 the weights, not work per sample.
-Told by one of: batches of different sizes (the last one of an epoch) that take nearly the same
+Measured by one of: batches of different sizes (the last one of an epoch) that take nearly the same
 time; or a trainer thread that is on a core all the time with so many operators that the framework's
 own cost per operator and the optimizer explain the step.
 Thresholds: fixed cost of at least half of the step, because then twice the batch gives a third more
-samples per second. Sizes are compared only up to 32 samples a step: beyond, a constant cost is more
-likely the model's own (weights to read, a long sequence) than too small a batch.
+samples per second. Sizes are compared only up to 32 samples per step: beyond that a constant cost
+is more likely the model's own (weights to read, a long sequence) than too small a batch.
 Known problem: on CUDA the device's own timeline is better evidence.
-Fix: a larger batch, fused optimizer, torch.compile or CUDA graphs.
+Fix: a larger batch, a fused optimizer, torch.compile or CUDA graphs.
 """
 
 from __future__ import annotations
@@ -54,38 +54,37 @@ class SmallBatches:
             self,
             facts,
             fixed * compute,
-            sentence=f"{percent(fixed * compute)} of the time goes to fixed cost per step: the "
-            f"batch{size} is too "
-            f"small for the accelerator.",
+            sentence=f"{percent(fixed * compute)} of the time goes to fixed costs per step: the "
+            f"batch{size} is too small.",
             evidence=[
                 *fact(
-                    lambda v: f"{percent(v)} of a step would stay with an empty batch",
+                    lambda v: f"{percent(v)} of a step would remain with an empty batch",
                     facts.compute.fixed_share,
                 ),
                 *fact(
-                    lambda v: f"{percent(v)} of a step is operator overhead and optimizer",
+                    lambda v: f"{percent(v)} of a step is operator overhead and the optimizer",
                     facts.compute.dispatch_share,
                 ),
                 *fact(
                     lambda v: f"{number(v)} operators in a backward pass", facts.compute.graph_nodes
                 ),
                 *fact(
-                    lambda v: f"{duration(v)} for each of them, forward and backward",
+                    lambda v: f"{duration(v)} per operator, forward and backward",
                     facts.compute.node_seconds,
                 ),
                 *fact(
-                    lambda v: f"{percent(v)} of backward the host is computing",
+                    lambda v: f"the host computes during {percent(v)} of the backward pass",
                     facts.compute.host_cpu_share,
                 ),
             ],
             remedies=[
                 Remedy(
                     setting=f"batch_size={int(4 * batch)}" if batch else "a larger batch_size",
-                    why="the fixed cost is then shared by more samples",
+                    why="more samples then share the fixed cost",
                     applicability="unsafe",
                     risk="training behaves differently with another batch size; scale the "
                     "learning rate",
-                    cost="memory of the accelerator",
+                    cost="more memory on the accelerator",
                     question=WhatIf(batch_size=int(4 * batch)) if batch else None,
                 ),
                 Remedy(

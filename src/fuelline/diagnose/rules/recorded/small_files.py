@@ -1,8 +1,8 @@
 """IN105 small-files: opening files takes longer than reading them.
 
-What: while the accelerator waits, fetching threads are blocked in open, stat, getdents and the like
-at least as much as in reads.
-Why: each file costs a lookup and a permission check, on network mounts a round trip each, however
+What: while training waits, fetching threads are blocked in open, stat, getdents and the like at
+least as much as in reads.
+Why: each file costs a lookup and a permission check (on network mounts a round trip each), however
 small the file is.
 Known problem: a metadata server that others overload looks the same from here unless the others are
 on this host (IN103).
@@ -43,9 +43,9 @@ class SmallFiles:
             self,
             facts,
             split.read,
-            sentence=f"{percent(split.read)} of the time the accelerator waits for files to be "
-            f"opened on "
-            f"{where(facts.input.place)}: many small files, each with its own round trip.",
+            sentence=f"{percent(split.read)} of training time is spent waiting for files to be "
+            f"opened on {where(facts.input.place)}: many small files, each with its own round "
+            "trip.",
             evidence=read_evidence(facts),
             remedies=[packed_data(), more_in_flight(facts)],
         )

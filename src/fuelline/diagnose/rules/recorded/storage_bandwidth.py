@@ -1,10 +1,10 @@
 """IN102 storage-bandwidth: the storage gives all it has, and that is not enough.
 
 What: fetches are blocked in reads, and more requests in flight would not bring more bytes.
-Told by one of: the job's cgroup limits its reads and the rate is at that limit (>= 80 %, because
-token buckets pulse); the block device is busy >= 90 % of the time with two requests or more at a
-time; the blocked time per byte grows with the number of fetches in progress (elasticity >= 0.5,
-half way between "not at all" and "in proportion"). Limits on operations per second count as
+Measured by one of: the job's cgroup limits its reads and the rate is at that limit (>= 80 %,
+because token buckets pulse); the block device is busy >= 90 % of the time with two requests or more
+at a time; the blocked time per byte grows with the number of fetches in progress (elasticity >=
+0.5, half way between "not at all" and "in proportion"). Limits on operations per second count as
 bandwidth: more requests do not bring more either.
 Fix: fewer bytes (smaller or better compressed files, no needless reading), a faster or local disk,
 a cache.
@@ -48,13 +48,13 @@ class StorageBandwidth:
         if split is None or split.read < LISTED_SHARE or not proof:
             return None
         moved = value_of(facts.storage.disk_bytes_per_s) or value_of(facts.storage.read_bytes_per_s)
-        speed = f", which gives {rate(moved)}" if moved else ""
+        speed = f"delivers {rate(moved)} and no more" if moved else "delivers all it can"
         return found(
             self,
             facts,
             split.read,
-            sentence=f"{percent(split.read)} of the time the accelerator waits for "
-            f"{where(facts.input.place)}{speed} and no more.",
+            sentence=f"{percent(split.read)} of training time is spent waiting for "
+            f"{where(facts.input.place)}, which {speed}.",
             evidence=[*proof, *read_evidence(facts)],
             remedies=[
                 nearer_data(facts.input.place),
@@ -62,7 +62,7 @@ class StorageBandwidth:
                     setting="store smaller samples (resized, better compressed) or keep them in "
                     "RAM",
                     why="the rate is fixed, so only fewer bytes per sample give more samples; the "
-                    "gain is for half as many",
+                    "gain shown is for half the bytes",
                     applicability="unsafe",
                     risk="resized or recompressed samples are not the same samples",
                     cost="the data set must be written again",

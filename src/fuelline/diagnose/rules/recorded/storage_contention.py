@@ -2,8 +2,8 @@
 
 What: fetches are blocked on a device or mount, and processes outside the job cause most of its
 work.
-Told by: at least half of the device's operations or bytes are not the job's own, or other processes
-are seen working on the same mount while the job is blocked in it.
+Measured by: at least half of the device's operations or bytes are not the job's own, or other
+processes are seen working on the same mount while the job is blocked in it.
 Threshold: one half: below it the job is its own worst neighbour.
 Known problem: on a network file system the other users are on other hosts; there only the server's
 latency shows, and the answer is IN101 or IN105.
@@ -50,9 +50,9 @@ class StorageContention:
             self,
             facts,
             split.read,
-            sentence=f"{percent(split.read)} of the time the accelerator waits for "
+            sentence=f"{percent(split.read)} of training time is spent waiting for "
             f"{where(facts.input.place)}, where {percent(others.value)} of the work is for "
-            f"others{who}.",
+            f"other processes{who}.",
             evidence=[
                 *fact(
                     lambda v: f"{percent(v)} of the storage's work is not this job's{who}", others

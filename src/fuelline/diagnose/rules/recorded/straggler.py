@@ -3,8 +3,8 @@
 What: the time at collectives during which all ranks but the last have arrived.
 Threshold: 5 % of the window to be listed, 10 % to be the verdict. One rank must cause clearly more
 than its share of the waiting (60 % of two, twice its share of more); if ranks take turns, it is
-jitter (SY602). A wait after which the next step is shorter by as much is a device's that goes on
-working through its queue, and costs nothing.
+jitter (SY602). If the next step is shorter by as much as the wait took, the device was still
+working through its queue, and the wait costs nothing.
 Fix: whatever makes that rank late; its own stage and limit are part of the finding.
 """
 
@@ -49,12 +49,12 @@ class Straggler:
             f"steps and the others wait {duration(each_time)} each time: {worst.because}",
             evidence=[
                 *(_late(each) for each in facts.sync.late),
-                Evidence(what=f"waiting for another rank, of the time: {_by_rank(facts)}"),
+                Evidence(what=f"time spent waiting for another rank: {_by_rank(facts)}"),
             ],
             remedies=[
                 Remedy(
                     setting=f"look at rank {worst.rank} alone: its device, its host, its data",
-                    why="the other ranks are as fast as the slowest lets them be",
+                    why="the other ranks are only as fast as the slowest one",
                     applicability="display",
                 )
             ],
@@ -62,7 +62,7 @@ class Straggler:
 
 
 def _late(late: LateRank) -> Evidence:
-    cause = f" ({late.stage} x {late.limit})" if late.stage else ""
+    cause = f" (stage: {late.stage}, limit: {late.limit})" if late.stage else ""
     return Evidence(
         what=f"rank {late.rank} came last in {late.late_count} of {late.of} steps and cost the "
         f"others {duration(late.caused_wait_seconds)}{cause}"

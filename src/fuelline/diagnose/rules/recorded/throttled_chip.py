@@ -1,15 +1,15 @@
 """CP402 throttled-chip: an accelerator runs below its clock because it is hot or short of power.
 
-What: the driver names a reason for which it holds the clock down (heat, a lowered power cap, a
-brake of the board itself), and the clock is lower than that of its like.
-Costs: the busy time of the device, times the share of the window in which it was held down, times
+What: the driver names a reason for lowering the clock (heat, a lowered power cap, a brake on the
+board itself), and the clock is lower than on devices of the same kind.
+Costs: the busy time of the device, times the share of the window in which it was throttled, times
 the missing part of the clock. In a job of several ranks all wait for the slowest one.
-Thresholds: held down for a tenth of the window at least, and a loss of 5 % to be listed. Heat and
+Thresholds: throttled for at least a tenth of the window, and a loss of 5 % to be listed. Heat and
 brakes always count. A power cap counts only if someone lowered it by more than 5 %, or if other
-devices of the same name are held down by half of the window less: large chips reach the factory's
-cap under any heavy load, and nothing is wrong with them.
+devices of the same name are throttled for less, by half of the window: large chips reach the
+factory's cap under any heavy load, and nothing is wrong with them.
 Known problem: code that waits for memory loses less than the clock does.
-Fix: cool it, feed it, raise the cap, or leave the device out.
+Fix: cool it, power it, raise the cap, or leave the device out.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _LOWERED_CAP = 0.95
 _PEER_GAP = 0.5
 _WORDS = {
     "heat": "is too hot",
-    "power": "may not draw enough power",
+    "power": "is not allowed to draw enough power",
     "brake": "is held back by its board",
 }
 _REMEDIES = {
     "heat": Remedy(
-        setting="check fans, airflow and neighbours of this card; until then leave it out",
+        setting="check the fans, airflow and neighbours of this card; leave it out until then",
         why="it keeps its clock only below its temperature limit",
         applicability="display",
     ),
     "power": Remedy(
         setting="nvidia-smi -i INDEX -pl WATTS; `nvidia-smi -q -d POWER` shows the default",
-        why="the clock follows the power that it may draw",
+        why="the clock depends on how much power it may draw",
         applicability="display",
-        risk="needs root; the rack must supply and cool it",
+        risk="needs root; the rack must be able to supply and cool it",
     ),
     "brake": Remedy(
         setting="check power cables and supply; `nvidia-smi -q -d PERFORMANCE` names the brake",
@@ -86,15 +86,15 @@ class ThrottledChip:
             facts,
             worst.lost,
             sentence=f"{percent(worst.lost)} of the time is lost because {who(worst.device)} "
-            f"{_WORDS[worst.reason]}: {percent(worst.share)} of the time it runs at "
-            f"{percent(worst.clock)} of its clock{wait_words(facts.devices)}.",
+            f"{_WORDS[worst.reason]}: it runs at {percent(worst.clock)} of its clock for "
+            f"{percent(worst.share)} of the time{wait_words(facts.devices)}.",
             evidence=_evidence(worst, held[1:]),
             remedies=[_REMEDIES[worst.reason]],
         )
 
 
 def _judge(device: DeviceFacts, facts: Facts) -> _Held | None:
-    """The main reason that a device is held down, if that costs enough to be listed."""
+    """The main reason why a device is throttled, if that costs enough to be listed."""
     shares = {
         "heat": value_of(device.thermal_share) or 0.0,
         "brake": value_of(device.hardware_share) or 0.0,
@@ -123,23 +123,21 @@ def _is_power_unusual(device: DeviceFacts, devices: list[DeviceFacts]) -> bool:
 def _evidence(worst: _Held, others: list[_Held]) -> list[Evidence]:
     device = worst.device
     return [
-        *fact(lambda v: f"{percent(v)} of its clock while it is held down", device.throttled_clock),
+        *fact(lambda v: f"{percent(v)} of its clock while throttled", device.throttled_clock),
         *_reason("heat", device.thermal_share),
         *_reason("its board", device.hardware_share),
         *_reason("its power cap", device.power_limited_share),
         *fact(lambda v: f"up to {v:.0f} degrees Celsius", device.temperature_celsius),
         *fact(
-            lambda v: f"it may draw {percent(v)} of the factory's setting", device.power_cap_share
+            lambda v: f"its power cap is {percent(v)} of the factory setting",
+            device.power_cap_share,
         ),
         *busy_evidence(device),
-        *(
-            Evidence(what=f"{who(other.device)} {_WORDS[other.reason]}, too")
-            for other in others[:3]
-        ),
+        *(Evidence(what=f"{who(other.device)} {_WORDS[other.reason]} too") for other in others[:3]),
     ]
 
 
 def _reason(what: str, share: Signal) -> list[Evidence]:
     if (value_of(share) or 0.0) < LISTED_SHARE:
         return []
-    return fact(lambda v: f"held down by {what} {percent(v)} of the time", share)
+    return fact(lambda v: f"throttled by {what} {percent(v)} of the time", share)

@@ -1,10 +1,9 @@
-"""PR201 too-few-workers: samples are prepared by too few processes while cores are free.
+"""PR201 too-few-workers: too few processes prepare samples while cores are free.
 
-What: while the accelerator waits, the fetching threads compute, and there are fewer of them than
-cores that the job may use.
-Told apart from: too little CPU (PR202), by which remedy would gain more. More workers could fill
-the allowed cores; more cores could take away the time in the run queue. The larger gain is the
-limit.
+What: while training waits, the fetching threads compute, and there are fewer of them than cores
+that the job may use.
+Not the same as: too little CPU (PR202). The remedy that would gain more decides: more workers could
+fill the allowed cores; more cores could remove the time spent waiting for one.
 Fix: more workers, up to the number of cores.
 """
 
@@ -48,8 +47,8 @@ class TooFewWorkers:
             facts,
             split.prepare,
             stage=stage,
-            sentence=f"{percent(split.prepare)} of the time the accelerator waits for "
-            f"{_crew(workers)} to {stage} samples{_room(facts)}.",
+            sentence=f"{percent(split.prepare)} of training time is spent waiting for data: "
+            f"{_crew(workers)} cannot {stage} samples fast enough{_room(facts)}.",
             evidence=cpu_evidence(facts),
             remedies=[more_workers(facts)],
         )
@@ -58,13 +57,11 @@ class TooFewWorkers:
 def _crew(workers: int | None) -> str:
     if workers is None:
         return "the loader"
-    return (
-        "the training process itself"
-        if workers == 0
-        else f"{workers} worker{'s' if workers > 1 else ''}"
-    )
+    if workers == 0:
+        return "the training process itself"
+    return "one loader worker" if workers == 1 else f"{workers} loader workers"
 
 
 def _room(facts: Facts) -> str:
     allowed = value_of(facts.cores.allowed)
-    return f"; it may use {number(allowed)} cores" if allowed is not None else ""
+    return f", though the job may use {number(allowed)} cores" if allowed is not None else ""

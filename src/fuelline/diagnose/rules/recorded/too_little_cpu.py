@@ -1,12 +1,12 @@
 """PR202 too-little-cpu: samples wait for a core.
 
-What: while the accelerator waits, the fetching threads compute or want to, but no core is free: a
-CPU quota stops them, affinity confines them, other processes take the cores, or there are too few
+What: while training waits, the fetching threads compute or are ready to, but no core is free: a CPU
+quota stops them, affinity confines them, other processes take the cores, or there are too few
 cores.
-Told apart from: too few workers (PR201), by which remedy would gain more; throttling by a quota
-counts from 5 % of the window: medians hide it, the tail pays. And from one slow function (PR203),
-when the job has all cores to itself.
-Fix: a higher quota or more cores per accelerator; not more workers, which only queue.
+Not the same as: too few workers (PR201); the remedy that would gain more decides. Throttling by a
+quota counts from 5 % of the window: medians hide it, but the tail suffers. Nor as one slow function
+(PR203), when the job has all cores to itself.
+Fix: a higher quota or more cores per accelerator; not more workers, which would only queue.
 """
 
 from __future__ import annotations
@@ -45,33 +45,31 @@ class TooLittleCpu:
             facts,
             split.prepare,
             stage=stage,
-            sentence=f"{percent(split.prepare)} of the time the accelerator waits for a core to "
-            f"{stage} "
-            f"samples on: {_why(facts)}.",
+            sentence=f"{percent(split.prepare)} of training time is spent waiting for data: there "
+            f"is no free core to {stage} samples on, because {_why(facts)}.",
             evidence=[
                 *fact(
-                    lambda v: f"its CPU quota stops it in {percent(v)} of the scheduler's periods",
+                    lambda v: f"the CPU quota stops the job in {percent(v)} of scheduler periods",
                     facts.cores.throttled_share,
                 ),
                 *cpu_evidence(facts),
             ],
             remedies=[
                 Remedy(
-                    setting="give the job more CPU cores per accelerator (quota, cpuset or "
-                    "instance type)",
-                    why="the workers have more to compute than the cores they get; the gain is "
-                    f"for {number(_more_cores(facts))}",
+                    setting="give the job more CPU cores (quota, cpuset or instance type)",
+                    why="the workers need more CPU than they get; the gain shown is for "
+                    f"{number(_more_cores(facts))} cores",
                     applicability="display",
                     cost="cores that others may want",
                     question=WhatIf(cores=_more_cores(facts)),
                 ),
                 Remedy(
-                    setting="decode smaller or pre-processed samples; move augmentation to the "
+                    setting="decode smaller or pre-processed samples, or move augmentation to the "
                     "accelerator",
-                    why="less CPU time per sample feeds more samples from the same cores; the gain "
-                    "is for half of it",
+                    why="less CPU time per sample gives more samples from the same cores; the gain "
+                    "shown is for half the time",
                     applicability="unsafe",
-                    risk="other pre-processing may change the numbers",
+                    risk="different pre-processing may change the numbers",
                     question=WhatIf(transform_factor=2.0),
                 ),
             ],
@@ -88,9 +86,9 @@ def _why(facts: Facts) -> str:
     allowed, host = value_of(facts.cores.allowed), value_of(facts.cores.host)
     others = value_of(facts.cores.others) or 0.0
     if at_least(facts.cores.throttled_share, THROTTLED) and allowed is not None:
-        return f"its quota of {number(allowed)} cores stops it again and again"
+        return f"its quota of {number(allowed)} cores keeps stopping the job"
     if allowed is not None and host is not None and allowed < host:
-        return f"it may use {number(allowed)} of {number(host)} cores"
+        return f"the job may use only {number(allowed)} of {number(host)} cores"
     if others >= 0.5:
         return f"other processes use {others:.1f} of {number(host or 0)} cores"
     return f"all {number(allowed or 0)} cores are in use"

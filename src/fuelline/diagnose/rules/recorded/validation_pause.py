@@ -1,10 +1,10 @@
 """PA502 validation-pause: evaluation takes a large part of the training time.
 
-What: time from batches taken with gradients disabled, between training steps.
-Threshold: as for every pause; validation is useful work, so this says only that there is a lot of
+What: time spent on batches taken with gradients disabled, between training steps.
+Threshold: as for every pause; validation is useful work, so this only says that there is a lot of
 it.
-Fix: validate less often or on fewer batches, with a larger batch (no gradients need memory), or
-elsewhere.
+Fix: validate less often or on fewer batches, with a larger batch (no gradients take memory), or on
+another machine.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class ValidationPause:
             self,
             facts,
             share,
-            sentence=f"{percent(share)} of the time training pauses for validation.",
+            sentence=f"Training pauses for validation {percent(share)} of the time.",
             evidence=[Evidence(what=f"{duration(seconds)} in loops over a validation loader")],
             remedies=[
                 Remedy(
                     setting="validate less often, say every fourth time, or on a fixed quarter of "
-                    "the set; larger batches without gradients",
+                    "the set; use larger batches, since no gradients take memory",
                     why="training does not advance meanwhile",
                     applicability="display",
-                    cost="metrics come later or from fewer samples",
+                    cost="metrics come later, or from fewer samples",
                     question=WhatIf(rarer={"validation": 4.0}),
                 )
             ],

@@ -1,13 +1,13 @@
-"""PR205 worker-lock: loader workers take turns at a lock in memory, so that one works at a time.
+"""PR205 worker-lock: loader workers take turns at a lock in memory, so only one works at a time.
 
-What: while the accelerator waits, the fetching processes stand at a lock (multiprocessing.Lock, a
+What: while training waits, the fetching processes wait at a lock (multiprocessing.Lock, a
 semaphore) that another of them holds.
-Why: a data set that guards something which is not safe for several processes makes all workers as
-fast as one. More of them make the queue longer.
-Told apart from: locks of files (IN106) by the system call; from threads of one worker that wait for
-its other threads, by what those do.
-Threshold: the queue, with what its head does meanwhile, takes at least half of the fetching; below
-that the work outside of the lock is the larger part, and its rules speak.
+Why: a data set that guards something which several processes cannot share safely makes all workers
+together as fast as one. More of them make the queue longer.
+Not the same as: locks on files (IN106), which have another system call; threads that wait for other
+threads of the same worker, which is seen from what those do.
+Threshold: the queue, including whoever holds the lock, takes at least half of the fetch time; below
+that most of the work is outside the lock, and other rules speak for it.
 Fix: give each worker its own copy of what the lock guards.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.evidence.split import memory_queue, split_input
-from fuelline.diagnose.rule import LISTED_SHARE, fact, found, line_fact
+from fuelline.diagnose.rule import FETCH_SAMPLES, LISTED_SHARE, fact, found, line_fact
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.units import percent
 
@@ -44,18 +44,24 @@ class WorkerLock:
             self,
             facts,
             split.prepare,
-            sentence=f"{percent(split.prepare)} of the time the accelerator waits while the loader "
-            "workers take turns at a lock: one works at a time.",
+            sentence=f"{percent(split.prepare)} of training time is spent waiting while the loader "
+            "workers take turns at a lock: only one works at a time.",
             evidence=[
-                *fact(lambda v: f"{percent(v)} of fetching is at a lock", facts.input.lock_share),
-                *fact(lambda v: f"{percent(v)} of fetching is on a core", facts.input.cpu_share),
-                *line_fact(facts.fetch_lines, "the fetchers' stack samples"),
+                *fact(
+                    lambda v: f"{percent(v)} of fetch time is spent waiting for a lock",
+                    facts.input.lock_share,
+                ),
+                *fact(
+                    lambda v: f"{percent(v)} of fetch time is spent computing",
+                    facts.input.cpu_share,
+                ),
+                *line_fact(facts.fetch_lines, FETCH_SAMPLES),
             ],
             remedies=[
                 Remedy(
-                    setting="make what the lock guards in each worker (worker_init_fn, or at its "
-                    "first use) instead of once for all",
-                    why="workers then need no lock against one another; more workers only make the "
+                    setting="give each worker its own copy of what the lock guards (create it in "
+                    "worker_init_fn, or on first use)",
+                    why="workers then need no lock against each other; more workers only make the "
                     "queue longer",
                     applicability="display",
                 )

@@ -1,1 +1,1 @@
-"""Root causes that an imported trace shows, one a file."""
+"""Root causes that an imported trace shows, one per file."""

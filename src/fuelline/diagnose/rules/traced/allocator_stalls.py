@@ -1,7 +1,7 @@
 """PA511 allocator-stalls: the device is idle while the host allocates or frees device memory.
 
-What: idle time under cudaMalloc, cudaFree, hipMalloc, hipFree and their like. Freeing waits for the
-device, so that each call empties the queue.
+What: idle time under cudaMalloc, cudaFree, hipMalloc, hipFree and the like. Freeing waits for the
+device, so each call empties the queue.
 Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict.
 Known problem: at the very start of a job the framework's pool is empty and allocating is normal.
 Fix: let the framework's caching allocator keep its memory; no empty_cache() in the loop.
@@ -45,14 +45,14 @@ class AllocatorStalls:
             sentence=f"The devices are idle for {percent(share)} of the time while the host "
             f"allocates or frees device memory{under(trace, 'allocator')}.",
             evidence=[
-                *fact(lambda v: f"idle under the allocator: {percent(v)}", trace.allocator_share),
+                *fact(lambda v: f"idle in allocator calls: {percent(v)}", trace.allocator_share),
                 *busy_evidence(trace),
             ],
             remedies=[
                 Remedy(
                     setting="unset PYTORCH_NO_CUDA_MEMORY_CACHING; no torch.cuda.empty_cache() in "
-                    "the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-                    why="memory that is kept need not be asked for again, and nothing is drained",
+                    "the loop; set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+                    why="memory that is kept need not be requested again, and the queue stays full",
                     applicability="safe",
                 )
             ],

@@ -1,6 +1,6 @@
 """CP413 drained-queue: the device is idle while the host is in a call that waits for the device.
 
-What: idle time under cudaStreamSynchronize, cudaDeviceSynchronize, `.item()` and their like: the
+What: idle time under cudaStreamSynchronize, cudaDeviceSynchronize, `.item()` and the like: the
 host lets the device run dry before it queues more.
 Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict.
 Fix: read values rarely; keep sums on the device; use events instead of device-wide waits.
@@ -44,7 +44,7 @@ class DrainedQueue:
             sentence=f"The devices are idle for {percent(share)} of the time while the host waits "
             f"for them{under(trace, 'synchronise')}.",
             evidence=[
-                *fact(lambda v: f"idle under synchronising calls: {percent(v)}", trace.sync_share),
+                *fact(lambda v: f"idle in synchronising calls: {percent(v)}", trace.sync_share),
                 *busy_evidence(trace),
             ],
             remedies=[

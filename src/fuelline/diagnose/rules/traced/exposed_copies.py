@@ -1,8 +1,9 @@
-"""TR321 exposed-copies: the device copies and computes nothing meanwhile.
+"""TR321 exposed-copies: the device copies without computing.
 
-What: memcpy and memset with no kernel beside them, and idle time while the host stages a copy.
+What: memcpy and memset with no kernel running beside them, and idle time while the host stages a
+copy.
 Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict.
-Fix: pinned memory, non_blocking=True and a stream of their own, so that copies hide under compute.
+Fix: pinned memory, non_blocking=True and a separate stream, so that copies run during compute.
 """
 
 from __future__ import annotations
@@ -40,16 +41,15 @@ class ExposedCopies:
             self,
             facts,
             share,
-            sentence=f"The devices copy for {percent(share)} of the time and compute nothing "
-            "meanwhile.",
+            sentence=f"The devices spend {percent(share)} of the time copying without computing.",
             evidence=[
-                *fact(lambda v: f"copies and nothing else: {percent(v)}", trace.copies_share),
+                *fact(lambda v: f"copying and nothing else: {percent(v)}", trace.copies_share),
                 *busy_evidence(trace),
             ],
             remedies=[
                 Remedy(
                     setting='DataLoader(..., pin_memory=True); batch.to("cuda", non_blocking=True)',
-                    why="copies from pinned memory run beside kernels",
+                    why="copies from pinned memory can run alongside kernels",
                     applicability="unsafe",
                     risk="the batch must not be changed before the copy is done",
                 )

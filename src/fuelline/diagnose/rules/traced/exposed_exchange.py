@@ -1,9 +1,9 @@
-"""SY612 exposed-exchange: devices exchange data and compute nothing meanwhile.
+"""SY612 exposed-exchange: devices exchange data without computing.
 
-What: communication that no computing kernel hides: transfer where ranks could be compared, all of
-it where only one rank's trace is there.
-Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict; of one rank alone the
-confidence is low, because it may be waiting for a peer.
+What: communication during which no kernel computes. Where ranks could be compared, only transfer
+counts; with the trace of a single rank, all of it.
+Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict; with a single rank the
+confidence is lower, because it may be waiting for a peer.
 Fix: overlap it with compute, send less, or use a faster link.
 """
 
@@ -39,22 +39,25 @@ class ExposedExchange:
         share = trace.transfer_share.value + alone
         if share < LISTED_SHARE:
             return None
-        doubt = ", or waits for a rank whose trace is not here" if alone > share / 2 else ""
+        doubt = ", or waits for a rank whose trace is missing" if alone > share / 2 else ""
         return found(
             self,
             facts,
             share,
-            sentence=f"For {percent(share)} of the time a device exchanges data and computes "
-            f"nothing meanwhile{doubt}.",
+            sentence=f"For {percent(share)} of the time a device exchanges data without "
+            f"computing{doubt}.",
             evidence=[
-                *fact(lambda v: f"of communication, {percent(v)} is hidden", trace.hidden_share),
+                *fact(
+                    lambda v: f"{percent(v)} of communication runs during compute",
+                    trace.hidden_share,
+                ),
                 *busy_evidence(trace),
             ],
             remedies=[
                 Remedy(
                     setting="overlap communication with backward (DDP buckets, FSDP prefetch, "
                     "tensor-parallel overlap)",
-                    why="an exchange under compute costs nothing",
+                    why="an exchange that runs during compute costs nothing",
                     applicability="display",
                 )
             ],

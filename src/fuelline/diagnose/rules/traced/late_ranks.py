@@ -1,18 +1,19 @@
 """SY611 late-ranks: some ranks come last at the collectives, and the kernels of all others spin.
 
-What: collectives of an imported trace, matched across ranks: what each takes longer than on the
-rank where it takes least. A waiting collective counts as utilisation, so the ranks that look
+What: collectives of an imported trace, matched across ranks: how much longer each takes than on the
+rank where it is shortest. A waiting collective counts as utilisation, so the ranks that look
 busiest are the victims, and the idle ones hold them up.
-Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict. A culprit causes twice its
-share of the waiting (60 % of two) and comes last more often than by chance.
-Fix: whatever that rank was doing meanwhile; it is part of the finding.
+Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict. A rank is blamed if it
+causes twice its share of the waiting (60 % of two) and comes last more often than by chance.
+Fix: whatever that rank was doing meanwhile; the finding says what.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.rule import LISTED_SHARE, fact, found
+from fuelline.diagnose.evidence.traces import utilisation_evidence
+from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.readings import Missing
 from fuelline.schema.units import duration, percent
@@ -44,7 +45,7 @@ class LateRanks:
             self,
             facts,
             share,
-            sentence=f"The devices wait {percent(share)} of the time at collectives for "
+            sentence=f"The devices spend {percent(share)} of the time at collectives waiting for "
             f"rank{'s' if many else ''} {names}. Rank {trace.late[0].rank}: "
             f"{trace.late[0].because}.",
             evidence=[
@@ -57,12 +58,12 @@ class LateRanks:
                     for late in trace.late
                 ),
                 Evidence(what=f"waiting by rank: {_by_rank(trace.waiting_share_by_rank)}"),
-                *fact(lambda v: f"reported utilisation would be {percent(v)}", trace.utilisation),
+                *utilisation_evidence(trace),
             ],
             remedies=[
                 Remedy(
                     setting=f"look at rank{'s' if many else ''} {names}: host, cores, data",
-                    why="the other ranks are as fast as the slowest lets them be",
+                    why="the other ranks are only as fast as the slowest one",
                     applicability="display",
                 )
             ],

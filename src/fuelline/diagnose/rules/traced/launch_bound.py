@@ -45,10 +45,10 @@ class LaunchBound:
             facts,
             share,
             sentence=f"The devices are idle for {percent(share)} of the time because the host "
-            f"launches too slowly{under(trace, 'operators')}.",
+            f"launches work too slowly{under(trace, 'operators')}.",
             evidence=[
                 *launch_evidence(trace),
-                Evidence(what=f"{percent(between)} of the time is Python between steps"),
+                Evidence(what=f"{percent(between)} of the time is spent in Python between steps"),
                 *busy_evidence(trace),
             ],
             remedies=[

@@ -1,14 +1,15 @@
-"""SY613 ranks-take-turns: ranks wait for each other at collectives, now for one, now for another.
+"""SY613 ranks-take-turns: ranks wait for each other at collectives, and no single one is to blame.
 
-What: waiting at matched collectives (as SY611), with no rank that clearly causes it.
+What: waiting at matched collectives (as in SY611), with no rank that clearly causes it.
 Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict.
-Fix: less variation a step: equal lengths a batch, no work on one rank only, quiet hosts.
+Fix: make steps more even: batches of equal length, no work on one rank only, quiet hosts.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fuelline.diagnose.evidence.traces import utilisation_evidence
 from fuelline.diagnose.rule import LISTED_SHARE, fact, found
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.readings import Missing
@@ -39,11 +40,11 @@ class RanksTakeTurns:
             self,
             facts,
             share,
-            sentence=f"The devices wait {percent(share)} of the time at collectives, now for one "
-            "rank, now for another.",
+            sentence=f"The devices spend {percent(share)} of the time at collectives waiting, "
+            "sometimes for one rank, sometimes for another.",
             evidence=[
                 *fact(lambda v: f"waiting for a peer: {percent(v)}", trace.waiting_share),
-                *fact(lambda v: f"reported utilisation would be {percent(v)}", trace.utilisation),
+                *utilisation_evidence(trace),
             ],
             remedies=[
                 Remedy(

@@ -1,9 +1,9 @@
 """SY621 slow-worker: one worker takes longer than the replicas of its stage for the same work.
 
-What: steps of a pipeline are replayed with that worker as fast as its replicas; the time that this
-gives back is what it costs. All others wait for it, directly or behind those who do.
-Threshold: it must give back a third of what is lost to unevenness, and 5 % of a step.
-Known problem: without replicas (data parallelism of 1) a slow worker is a slow stage.
+What: the steps of a pipeline are replayed with that worker as fast as its replicas; the time this
+saves is what the worker costs. All others wait for it, directly or behind those who do.
+Threshold: it must recover a third of what is lost to unevenness, and 5 % of a step.
+Known problem: without replicas (data parallelism of 1) a slow worker looks like a slow stage.
 Fix: look at that host: clocks, errors, neighbours; then take it out.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.stragglers import describe_replay, find_effect, tell_gain
+from fuelline.diagnose.evidence.stragglers import describe_gain, describe_replay, find_effect
 from fuelline.diagnose.rule import found
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.units import percent
@@ -36,16 +36,17 @@ class SlowWorker:
             return None
         effect, lost = hit
         ranks = " and ".join(map(str, effect.ranks))
-        who = f"rank {ranks}" if len(effect.ranks) == 1 else f"ranks {ranks}"
+        is_one = len(effect.ranks) == 1
+        who = f"rank {ranks}" if is_one else f"ranks {ranks}"
         ratio = f"{effect.ratio:.1f}x as long as" if effect.ratio else "longer than"
         return found(
             self,
             facts,
             lost,
-            sentence=f"Slow worker: {who} computes {ratio} the replicas of its stage; the others "
-            f"wait for it {percent(lost)} of the time.",
+            sentence=f"Slow worker: {who} {'takes' if is_one else 'take'} {ratio} the replicas of "
+            f"the same stage; the others wait {percent(lost)} of the time for that.",
             evidence=[
-                tell_gain(f"{who} as fast as its replicas", effect),
+                describe_gain(f"{who} as fast as the replicas", effect),
                 *describe_replay(facts.stragglers),
             ],
             remedies=[

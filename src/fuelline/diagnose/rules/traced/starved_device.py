@@ -2,8 +2,8 @@
 
 What: idle time of the devices of an imported trace under the loader's events.
 Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict.
-Known problem: a trace shows that the loader is late, not why. `fuelline run` tells slow storage
-from slow CPU from too few workers.
+Known problem: a trace shows that the loader is late, not why. `fuelline run` can say whether it is
+slow storage, slow CPU or too few workers.
 Fix: workers, if there are none; otherwise record the job.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.evidence.traces import busy_evidence, shorten
-from fuelline.diagnose.rule import LISTED_SHARE, found
+from fuelline.diagnose.rule import LISTED_SHARE, found, risk_of_workers
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.readings import Missing
 from fuelline.schema.units import percent
@@ -44,10 +44,10 @@ class StarvedDevice:
             facts,
             share,
             sentence=f"The devices are idle for {percent(share)} of the time because the next "
-            f"batch is not there.{workers}",
+            f"batch is not ready.{workers}",
             evidence=[
                 Evidence(
-                    what=f"the host sits in {shorten(trace.loader)}", signal=trace.data_wait_share
+                    what=f"the host waits in {shorten(trace.loader)}", signal=trace.data_wait_share
                 ),
                 *busy_evidence(trace),
             ],
@@ -60,10 +60,10 @@ _WORKERS = Remedy(
     setting="DataLoader(..., num_workers=4, prefetch_factor=4)",
     why="batches are then prepared while the device computes",
     applicability="unsafe",
-    risk="random augmentation draws other numbers; each worker needs memory",
+    risk=risk_of_workers(None, 4),
 )
 _RECORD = Remedy(
     setting="fuelline run train.py",
-    why="a trace does not show what the loader waits for: storage, cores or workers",
+    why="a trace does not show whether storage, cores or workers hold up the loader",
     applicability="display",
 )

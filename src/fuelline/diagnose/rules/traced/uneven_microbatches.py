@@ -1,9 +1,9 @@
-"""SY623 uneven-microbatches: the same worker takes long for one microbatch and short for the next.
+"""SY623 uneven-microbatches: some microbatches take the same worker much longer than others.
 
 What: steps are replayed with every microbatch as long as its worker's mean. If forward and backward
-of a microbatch are long together, the microbatches differ in work: sequence lengths, mostly. If
+of a microbatch are long together, the microbatches differ in work: mostly in sequence length. If
 they are not, something disturbs the workers at random.
-Threshold: evening them out must give back a third of what is lost to unevenness, and 5 % of a step.
+Threshold: evening them out must recover a third of what is lost to unevenness, and 5 % of a step.
 Fix: balance microbatches by work (tokens, squared lengths for attention), or pack sequences.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.stragglers import describe_replay, find_effect, tell_gain
+from fuelline.diagnose.evidence.stragglers import describe_gain, describe_replay, find_effect
 from fuelline.diagnose.rule import found
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.units import percent
@@ -47,7 +47,7 @@ class UnevenMicrobatches:
             sentence=f"Uneven microbatches: {_why(effect)}; workers wait for the longest "
             f"{percent(lost)} of the time.",
             evidence=[
-                tell_gain("every microbatch as long as its worker's mean", effect),
+                describe_gain("every microbatch as long as its worker's mean", effect),
                 *_correlated(effect),
                 *describe_replay(facts.stragglers),
             ],
@@ -66,7 +66,7 @@ class UnevenMicrobatches:
 def _why(effect: StragglerEffect) -> str:
     if effect.correlation is not None and effect.correlation >= _TOGETHER:
         return "they differ in work, as sequences of different lengths do"
-    return "the same work takes now long, now short"
+    return "the same work sometimes takes longer than at other times"
 
 
 def _correlated(effect: StragglerEffect) -> list[Evidence]:
@@ -74,7 +74,7 @@ def _correlated(effect: StragglerEffect) -> list[Evidence]:
         return []
     return [
         Evidence(
-            what=f"forward and backward of a microbatch are long together: correlation "
+            what="a microbatch whose forward is long also has a long backward: correlation "
             f"{effect.correlation:.2f}"
         )
     ]

@@ -2,7 +2,7 @@
 
 What: steps are replayed with every stage as long as the mean of the stages. A pipeline is as fast
 as its longest stage; the last one often also has the loss and a large output layer.
-Threshold: evening it out must give back a third of what is lost to unevenness, and 5 % of a step.
+Threshold: evening it out must recover a third of what is lost to unevenness, and 5 % of a step.
 Fix: move layers from the long stage to the others, or split its odd layer.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.stragglers import describe_replay, find_effect, tell_gain
+from fuelline.diagnose.evidence.stragglers import describe_gain, describe_replay, find_effect
 from fuelline.diagnose.rule import found
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.units import percent
@@ -40,10 +40,10 @@ class UnevenStages:
             self,
             facts,
             lost,
-            sentence=f"Pipeline-stage imbalance: stage {effect.stage}{last} computes {ratio} the "
+            sentence=f"Pipeline-stage imbalance: stage {effect.stage}{last} takes {ratio} the "
             f"others in every replica; that costs {percent(lost)} of the time.",
             evidence=[
-                tell_gain("all stages as long as their mean", effect),
+                describe_gain("all stages as long as their mean", effect),
                 *describe_replay(facts.stragglers),
             ],
             remedies=[

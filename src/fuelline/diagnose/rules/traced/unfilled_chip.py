@@ -1,11 +1,12 @@
-"""CP412 unfilled-chip: kernels are there, but most of the chip's multiprocessors have no block.
+"""CP412 unfilled-chip: kernels are running, but most of the chip's multiprocessors have no block.
 
 What: the time that kernels are resident, less the share of multiprocessors that they fill (blocks
-over multiprocessors, at most one each), without the time that collectives wait.
+over multiprocessors, at most one each), not counting the time that collectives wait.
 Threshold: computing kernels must fill less than half of the chip, and 10 % of the devices' time
 must be lost that way; then a grid twice as large would cost little more time.
-Known problem: filled is not used: a kernel with one warp a block fills and idles. See occupancy.
-Fix: larger batches or longer sequences; several small jobs a chip (MPS, MIG).
+Known problem: a filled chip is not always a used one: a kernel with one warp per block fills it and
+idles. See occupancy.
+Fix: larger batches or longer sequences; several small jobs per chip (MPS, MIG).
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class UnfilledChip:
             self,
             facts,
             compute - filled,
-            sentence=f"Kernels compute for {percent(compute)} of the time and fill only "
-            f"{percent(filled / compute)} of the chip meanwhile.",
+            sentence=f"Kernels compute for {percent(compute)} of the time but fill only "
+            f"{percent(filled / compute)} of the chip.",
             evidence=[
                 *fact(lambda v: f"multiprocessors with a block: {percent(v)}", trace.fill),
                 *fact(lambda v: f"estimated occupancy: {percent(v)}", trace.occupancy),

@@ -141,6 +141,6 @@ def cannot_ask(vendor: str, error: UnavailableError) -> FoundDevices:
     blind = Blind(
         f"{vendor} GPU counters",
         f"{error}; {error.how}",
-        "how busy, throttled or sick the accelerators were",
+        "how busy, throttled or faulty the accelerators were",
     )
     return FoundDevices(blinds=(blind,))

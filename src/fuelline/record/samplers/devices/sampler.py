@@ -1,4 +1,4 @@
-"""Asks all accelerators again and again, in a thread of its own, and gives rows for the journal.
+"""Asks all accelerators again and again, in its own thread, and gives rows for the journal.
 
 A driver may take milliseconds to answer, and minutes for a device that fell off the bus; sampling
 of the job's threads must not wait for it. Cheap values are read up to ten times a second and kept
@@ -42,7 +42,7 @@ class Devices:
         self._find = find
         self._rows: deque[Row] = deque()  # one thread appends, another takes: no lock needed
         self._live: dict[str, Device] = {}
-        self._told: dict[str, DeviceSeen] = {}
+        self._reported: dict[str, DeviceSeen] = {}
         self._means: dict[str, _Means] = {}
         self._occupants = Occupants()
         self._must_stop = threading.Event()
@@ -149,7 +149,7 @@ class Devices:
             return
         for device in self._live.values():
             device.refuse("processes", hidden)
-        forbids = "which accelerators are the job's; all that are visible count as its own"
+        forbids = "knowing which accelerators are the job's; all visible ones count as its own"
         self._rows.append(Blind("which processes use which GPU", hidden, forbids))
 
     def _read_all(self, rate: Rate, now_ns: int) -> list[tuple[str, dict[str, float]]]:
@@ -172,8 +172,8 @@ class Devices:
         for key, device in self._live.items():
             self._rows.extend(device.blinds)
             device.blinds.clear()
-            if self._told.get(key) != device.seen:
-                self._told[key] = device.seen
+            if self._reported.get(key) != device.seen:
+                self._reported[key] = device.seen
                 self._rows.append(device.seen)
 
     def _write(self, now_ns: int, key: str, values: dict[str, float]) -> None:
