@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.comparison import RunComparison
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.schema.diagnosis.forecasts import Forecast
+    from fuelline.schema.parts import Pause
 
 AnyRun = Run | str | os.PathLike[str] | None
 """A Run, its folder, its id, the unique beginning of its id, or None for the last run."""
@@ -90,7 +91,7 @@ def whatif(
     cores: float | None = None,
     alone: bool = False,
     ranks: int | None = None,
-    rarer: Mapping[str, float] | None = None,
+    rarer: Mapping[Pause, float] | None = None,
     usd_per_hour: float | None = None,
 ) -> Forecast:
     """What would be with other settings, storage or hardware; `fuelline whatif`.

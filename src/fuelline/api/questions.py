@@ -13,6 +13,7 @@ from fuelline.schema.diagnosis.storages import STORAGE_NAMES, StorageKind
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.files import read_given
 from fuelline.schema.foreign import decode_json
+from fuelline.schema.parts import PAUSES, Pause
 from fuelline.schema.plan.chips import find_chip
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 MOST_WORKERS = 512
 """On one host; the model counts no further (whatif.network)."""
-PAUSES = ("checkpoint", "validation", "loop", "garbage collection", "epoch start")
-"""What can be made rarer."""
 LIMITS: Mapping[str, tuple[float, float]] = {
     # Lowest and highest value that makes sense.
     "workers": (0, MOST_WORKERS),
@@ -51,7 +50,7 @@ def make_question(
     cores: float | None = None,
     alone: bool = False,
     ranks: int | None = None,
-    rarer: Mapping[str, float] | None = None,
+    rarer: Mapping[Pause, float] | None = None,
 ) -> WhatIf:
     """The question; UsageError if it makes no sense, or if nothing would be different."""
     if workers == 0 and prefetch is not None:

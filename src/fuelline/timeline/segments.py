@@ -16,34 +16,11 @@ from fuelline.schema.wire import Flag, Kind
 from fuelline.timeline.events import has_succeeded, thread_events
 
 if TYPE_CHECKING:
+    from fuelline.schema.parts import StepPart
     from fuelline.timeline.timeline import Timeline
     from fuelline.timeline.trainer import Trainer
 
-PARTS = (
-    "input",
-    "epoch start",
-    "transfer",
-    "own code",
-    "forward",
-    "backward",
-    "optimizer",
-    "collectives",
-    "sync",
-    "loop",
-    "validation",
-    "checkpoint",
-    "garbage collection",
-    "profiler",
-    "unexplained",
-)
-"""collectives: in a call that all ranks take part in, whichever part of the step it belongs to.
-input: waiting for a training batch. epoch start: building an iterator, its first batch, its end.
-own code: the user's code between a batch and its backward pass, outside the model; a part of
-forward here, which stack samples tell apart. loop: the user's code between an optimizer step and
-the next batch. profiler: our own `--zoom`.
-unexplained: not even that."""
-
-_PART_OF_KIND = {
+_PART_OF_KIND: dict[Kind, StepPart] = {
     Kind.ITER: "epoch start",
     Kind.PIN: "transfer",
     Kind.COPY: "transfer",
@@ -56,7 +33,7 @@ _PART_OF_KIND = {
 }
 _LASTING = [Kind.NEXT, Kind.COLLECTIVE, *(kind for kind in _PART_OF_KIND if kind != Kind.GC)]
 """What ends the window: what is collected when the interpreter ends is no part of the training."""
-_MODE_AFTER = {Kind.BACKWARD: "optimizer", Kind.OPTIMIZER: "loop"}
+_MODE_AFTER: dict[Kind, StepPart] = {Kind.BACKWARD: "optimizer", Kind.OPTIMIZER: "loop"}
 """What the thread does after an event, until the next one says otherwise."""
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fuelline.schema.plan.estimates import Estimate, Term
+from fuelline.schema.plan.estimates import Estimate, Term, TermLimit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +28,9 @@ ASSUMED_FRAC = 0.10
 UNSEEN_GROUP_FRAC = 0.20
 
 
-def main_limit(terms: Sequence[Term]) -> str:
+def main_limit(terms: Sequence[Term]) -> TermLimit:
     """What most of the time waits for."""
-    by_limit: dict[str, float] = {}
+    by_limit: dict[TermLimit, float] = {}
     for term in terms:
         by_limit[term.limit] = by_limit.get(term.limit, 0.0) + term.seconds
     return max(by_limit, key=lambda limit: by_limit[limit], default="unknown")

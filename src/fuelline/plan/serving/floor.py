@@ -19,7 +19,7 @@ from fuelline.schema.plan.answers import Floor
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
-    from fuelline.schema.plan.estimates import Parallelism
+    from fuelline.schema.plan.estimates import Parallelism, TermLimit
     from fuelline.schema.plan.models import Model
     from fuelline.schema.plan.precision import Precision
 
@@ -108,7 +108,7 @@ def _is_math(replica: Deployment, sequences: float) -> bool:
     return products_limit(replica, sequences) == "math"
 
 
-def products_limit(replica: Deployment, sequences: float) -> str:
+def products_limit(replica: Deployment, sequences: float) -> TermLimit:
     """What limits the products of a decode step with so many sequences in it."""
     step = replica.decode(sequences, 1.0)
     return "math" if step.math > step.weights else "memory bandwidth"

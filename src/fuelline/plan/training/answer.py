@@ -150,8 +150,12 @@ def _slowest(ranks: int, late_s: float) -> Term:
 
 def _between_sites(exposed_s: float) -> Term:
     """What of the exchange no step hides; the rate of a shared link is anybody's guess."""
-    name, limit = "exchange between sites", "link between sites"
-    return Term(name=name, seconds=exposed_s, limit=limit, doubt_frac=0.35)
+    return Term(
+        name="exchange between sites",
+        seconds=exposed_s,
+        limit="link between sites",
+        doubt_frac=0.35,
+    )
 
 
 def _advice(chip: Chip, layout: Layout, mfu: float, jitter: float, goodput: float) -> Iterator[str]:

@@ -18,6 +18,7 @@ from fuelline.schema.units import duration, number
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import BudgetPart, Diagnosis, Evidence, Finding, Remedy
     from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
+    from fuelline.schema.parts import Part
 
 
 _MOST_EVIDENCE = 8
@@ -30,7 +31,7 @@ PART_WORDS = {
     "sync": "synchronise",
     "undivided communication": "communication",
 }
-_WAITING_PARTS = (
+_WAITING_PARTS: tuple[Part, ...] = (
     "input",
     "epoch start",
     "checkpoint",

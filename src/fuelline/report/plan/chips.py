@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Document, Heading, Item, Items, Statement, Table
-from fuelline.report.plan.terms import short_limit, span
+from fuelline.report.plan.terms import limit_of, span
 from fuelline.schema.units import short
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def _user_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
         str(line.chips),
         "-" if line.floor_s is None else short(line.floor_s * 1e3),
         span(user),
-        short_limit(user),
-        short_limit(line.tokens_per_s_per_chip),
+        limit_of(user),
+        limit_of(line.tokens_per_s_per_chip),
     )
 
 
@@ -102,7 +102,7 @@ def _load_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
 
 def _rate_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
     rate = line.tokens_per_s_per_chip
-    return (_name(line, precision), span(line.mfu_range, 100), span(rate), short_limit(rate))
+    return (_name(line, precision), span(line.mfu_range, 100), span(rate), limit_of(rate))
 
 
 def _cost_cells(line: ChipLine, precision: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
-from fuelline.report.plan.terms import changing, draw, short_limit, spread_words
+from fuelline.report.plan.terms import changing, draw, limit_of, spread_words
 from fuelline.schema.units import duration, percent, plain, short
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def write_rates(answer: ServeAnswer) -> list[Block]:
         for point in answer.sweep
     )
     doubts = tuple(
-        (f"{point.at:g}{unit}", *_doubt(point.fleet), short_limit(point.option.tpot_s))
+        (f"{point.at:g}{unit}", *_doubt(point.fleet), limit_of(point.option.tpot_s))
         for point in answer.sweep
         if point.fleet is not None and point.option is not None
     )

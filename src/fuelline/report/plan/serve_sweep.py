@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Chart, Heading, Series, Statement, Table
 from fuelline.report.plan.fleet import write_rates
-from fuelline.report.plan.terms import brief_words, changing, draw, short_limit, span, time_scale
+from fuelline.report.plan.terms import (
+    brief_words,
+    changing,
+    draw,
+    limit_of,
+    short_limit,
+    span,
+    time_scale,
+)
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -83,7 +91,7 @@ def speed_cells(option: ServeOption, factor: float) -> tuple[str, ...]:
         span(option.rate_tokens_per_s),
         span(option.tpot_s, factor),
         span(option.ttft_s, factor),
-        short_limit(option.tpot_s),
+        limit_of(option.tpot_s),
     )
 
 
@@ -99,7 +107,7 @@ def _costs(option: ServeOption) -> tuple[str, ...]:
 
 def _batch_costs(option: ServeOption) -> tuple[str, ...]:
     way, _, *rest = _costs(option)
-    return (way, option.products_limit.removesuffix(" bandwidth"), *rest)
+    return (way, short_limit(option.products_limit), *rest)
 
 
 def _floors(answer: ServeAnswer) -> Table:

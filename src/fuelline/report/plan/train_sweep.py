@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Chart, Heading, Series, Statement, Table
-from fuelline.report.plan.terms import changing, draw, is_wide, short_limit, span
+from fuelline.report.plan.terms import changing, draw, is_wide, limit_of, span
 from fuelline.report.renderers.ticks import tick_words
 from fuelline.schema.units import duration, parameters, percent, rate, short
 
@@ -106,7 +106,7 @@ def _speeds(name: str, point: TrainPoint) -> tuple[str, ...]:
         span(point.step_range) if point.step_s is not None else point.why_not,
         span(point.mfu_range, 100),
         span(point.days_range),
-        short_limit(point.step_range),
+        limit_of(point.step_range),
     )
 
 

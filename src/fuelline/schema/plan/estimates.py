@@ -7,6 +7,7 @@ A `Term` is a share of a time with the doubt of its constant. An `Estimate` is a
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from msgspec import Struct
 
@@ -64,14 +65,32 @@ class Slice(Struct, frozen=True):
     """Tokens that each has in the cache already."""
 
 
+TermLimit = Literal[
+    "memory bandwidth",
+    "math",
+    "launch",
+    "interconnect",
+    "network",
+    "link between sites",
+    "host",
+    "host bus",
+    "imbalance",
+    "lockstep",
+    "pipeline",
+    "jitter",
+    "queue",
+    "unknown",
+]
+"""What a part of a time waits for. imbalance: of experts. lockstep: with batches that prefill.
+pipeline: its bubble. unknown: there are no terms."""
+
+
 class Term(Struct, frozen=True, kw_only=True):
     """One summand of a time."""
 
     name: str
     seconds: float
-    limit: str
-    """What this part waits for: `memory bandwidth`, `math`, `launch`, `interconnect`, `host`,
-    `host bus`, `imbalance` of experts, `lockstep` with batches that prefill, a `queue`."""
+    limit: TermLimit
     doubt_frac: float = 0.1
     """One standard deviation of this term's constant, as a share of it."""
 
@@ -83,7 +102,7 @@ class Estimate(Struct, frozen=True, kw_only=True):
     low: float
     high: float
     unit: str
-    limit: str
+    limit: TermLimit
     """The term that the answer waits for most."""
     terms: tuple[Term, ...] = ()
     assumptions: tuple[str, ...] = ()
