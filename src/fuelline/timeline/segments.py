@@ -35,6 +35,8 @@ _LASTING = [Kind.NEXT, Kind.COLLECTIVE, *(kind for kind in _PART_OF_KIND if kind
 """What ends the window: what is collected when the interpreter ends is no part of the training."""
 _MODE_AFTER: dict[Kind, StepPart] = {Kind.BACKWARD: "optimizer", Kind.OPTIMIZER: "loop"}
 """What the thread does after an event, until the next one says otherwise."""
+NO_EVENT = 0
+"""The kind of a piece that no record covers: a gap between two."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class StepSegments(Span):
     """A span cut into segments."""
 
     pieces: pl.DataFrame
-    """start_ns, end_ns, part, kind (0 for a gap), step (index of the step it starts in)."""
+    """start_ns, end_ns, part, kind (`NO_EVENT` for a gap), step (index of that it starts in)."""
 
     def shifted(self, shift_ns: int) -> StepSegments:
         """The same on another clock."""
@@ -267,7 +269,7 @@ def _with_gaps(events: pl.DataFrame) -> pl.DataFrame:
         pl.col("end_ns").alias("start_ns"),
         pl.col("start_ns").shift(-1).alias("end_ns"),
         part.alias("part"),
-        pl.lit(0, pl.UInt8).alias("kind"),
+        pl.lit(NO_EVENT, pl.UInt8).alias("kind"),
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
     reached = pl.col("end_ns").cum_max().shift(1).fill_null(0)
     pieces = events.select(

@@ -151,7 +151,7 @@ def count_experts(replica: Deployment, load: Load) -> ExpertLoad | None:
     model = replica.model
     if not model.experts:
         return None
-    lanes = expert_share(model, replica.spread)[1]
+    lanes = expert_share(model, replica.spread).replicas
     tokens = load.batch * max(lanes * min(load.sequences, 1.0), 1.0)
     sent = model.moe_layers * tokens * model.experts_per_token * model.hidden
     spread_out = lanes > 1

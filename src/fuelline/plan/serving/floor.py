@@ -59,8 +59,7 @@ def expert_chips(model: Model, spread: Parallelism) -> float:
     """Chips that can read one token's experts at the same time: each expert is on one of them."""
     if not model.experts or spread.ep <= 1:
         return float(spread.tp)
-    _, _, cut = expert_share(model, spread)
-    return min(spread.ep, model.experts_per_token) * cut
+    return min(spread.ep, model.experts_per_token) * expert_share(model, spread).cut
 
 
 def find_floor(replica: Deployment, context: float, measured: float | None = None) -> Floor:

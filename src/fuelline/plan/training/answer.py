@@ -202,7 +202,7 @@ def count_experts(setup: Setup, schedule: Schedule, step: Training) -> ExpertLoa
     model, spread = setup.model, setup.spread
     if not model.experts:
         return None
-    lanes = expert_share(model, spread)[1]
+    lanes = expert_share(model, spread).replicas
     tokens = schedule.microbatch * schedule.length / spread.cp * lanes
     sent = step.tokens * model.moe_layers * model.experts_per_token * model.hidden * ACT_BYTES
     return ExpertLoad(

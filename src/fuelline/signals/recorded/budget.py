@@ -12,6 +12,7 @@ from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.run.recording import STEP_HOOK
 from fuelline.signals.statistics import ratio, slope
 from fuelline.timeline import events
+from fuelline.timeline.segments import NO_EVENT
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import HotLine
@@ -61,7 +62,7 @@ def measure_budget(
     (`watched` is false) nobody saw what the loop did: unexplained. So is all time between events
     when a hook has failed (`is_whole` is false).
     """
-    pieces = segments.pieces if is_whole else segments.pieces.filter(pl.col("kind") > 0)
+    pieces = segments.pieces if is_whole else segments.pieces.filter(pl.col("kind") != NO_EVENT)
     spent = pieces.group_by("part").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
     by_part: dict[StepPart, int] = dict(spent.iter_rows())
     waiting = device_wait_frac(loop_lines)
