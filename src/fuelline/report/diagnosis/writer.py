@@ -256,5 +256,5 @@ def _sentence(fix: Fix) -> str:
     else:
         speedup = trial.speedup
         low, high = speedup.low or speedup.value, speedup.high or speedup.value
-        achieved = f"{speedup.value:.2f}x achieved (95 %: {low:.2f}-{high:.2f})"
+        achieved = f"{speedup.value:.2f}x achieved ({speedup.level} %: {low:.2f}-{high:.2f})"
     return f"{words}: {predicted}{achieved}, {fix.outcome}; {fix.why}"

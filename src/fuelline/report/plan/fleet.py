@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
 from fuelline.report.plan.terms import changing, draw, limit_of, spread_words
+from fuelline.schema.plan.estimates import PLAN_LEVEL
 from fuelline.schema.units import duration, percent, plain, short
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def write_rates(answer: ServeAnswer) -> list[Block]:
     blocks: list[Block] = [
         Heading(f"By --{name}, simulated"),
         Table((name, *_COLUMNS), lines),
-        Statement("and the 80 % intervals of p95, queueing included:"),
-        Table((name, "ttft (80 %)", "tpot (80 %)", "limit"), doubts),
+        Statement(f"and the {PLAN_LEVEL} % intervals of p95, queueing included:"),
+        Table((name, f"ttft ({PLAN_LEVEL} %)", f"tpot ({PLAN_LEVEL} %)", "limit"), doubts),
     ]
     if len(found) > 1:
         bought = [(at, float(option.chips)) for at, option in found]
@@ -158,7 +159,7 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
         if times is not None and times.p95_low is not None and times.p95_high is not None
     ]
     if ends:
-        items.append(Item(f"80 % interval with queueing: {', '.join(ends)}"))
+        items.append(Item(f"{PLAN_LEVEL} % interval with queueing: {', '.join(ends)}"))
     each = "it" if one else f"with {best.replicas}, each"
     items.append(
         Item(

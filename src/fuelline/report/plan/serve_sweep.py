@@ -20,6 +20,7 @@ from fuelline.report.plan.terms import (
     span,
     time_scale,
 )
+from fuelline.schema.plan.estimates import PLAN_LEVEL
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -34,10 +35,15 @@ def write_sweep(answer: ServeAnswer, best: ServeOption) -> list[Block]:
     """Tables and plots of a range."""
     name = flag_words(answer.swept)
     unit, factor = _times(answer)
-    speeds = ("tok/s (80 %)", f"{unit}/token (80 %)", f"ttft {unit} (80 %)", "limit")
+    speeds = (
+        f"tok/s ({PLAN_LEVEL} %)",
+        f"{unit}/token ({PLAN_LEVEL} %)",
+        f"ttft {unit} ({PLAN_LEVEL} %)",
+        "limit",
+    )
     # A batch is its number of sequences; what its products wait for turns at the plot's mark.
     second = "products" if answer.swept == "batch" else "seqs"
-    costs = ("way", second, "$/Mtok (80 %)", "J/token (80 %)")
+    costs = ("way", second, f"$/Mtok ({PLAN_LEVEL} %)", f"J/token ({PLAN_LEVEL} %)")
     blocks: list[Block] = [
         Heading(f"By {name}: a replica"),
         _table(answer, speeds, partial(speed_cells, factor=factor)),

@@ -18,6 +18,7 @@ from fuelline.schema.parts import Activity, IdleCause, Part, StepPart  # noqa: T
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.run.recording import Blindspot  # noqa: TC001
 from fuelline.schema.run.trace import Quality, TraceAnswer  # noqa: TC001
+from fuelline.schema.student import Level  # noqa: TC001
 from fuelline.schema.units import percent
 
 DIAGNOSIS_VERSION = 1
@@ -184,8 +185,9 @@ class JitterForecast(Struct, frozen=True, kw_only=True):
     """Whether the job had so many; otherwise it is the expected maximum of independent ranks."""
     wait_seconds: float
     low: float
-    """Lower end of the 90 % interval."""
+    """Lower end of the interval at `level` percent."""
     high: float
+    level: Level = 90
 
 
 class Collectives(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """What a planner is asked, and what it answers: an interval, its limit, and the sum of its terms.
 
 A `Term` is a share of a time with the doubt of its constant. An `Estimate` is a number between
-`low` and `high` (80 %) that names what limits it. Nothing here computes; `plan` does.
+`low` and `high` that names what limits it. Nothing here computes; `plan` does.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from fuelline.schema.errors import InputError
+from fuelline.schema.student import Level  # noqa: TC001 - msgspec resolves it at run time
 
 
 class Parallelism(Struct, frozen=True, kw_only=True):
@@ -95,12 +96,17 @@ class Term(Struct, frozen=True, kw_only=True):
     """One standard deviation of this term's constant, as a share of it."""
 
 
+PLAN_LEVEL: Level = 80
+"""Of every estimate's interval, in percent: as often a measured value should lie inside."""
+
+
 class Estimate(Struct, frozen=True, kw_only=True):
-    """A number with its 80 % interval and what limits it."""
+    """A number with its interval and what limits it."""
 
     value: float
     low: float
     high: float
+    level: Level
     unit: str
     limit: TermLimit
     """The term that the answer waits for most."""

@@ -157,6 +157,7 @@ def read_device_clock(idle_share: Signal, batch_ns: float) -> DeviceTime | None:
         unit="s",
         low=max(0.0, busy - half) * batch_ns / 1e9,
         high=(busy + half) * batch_ns / 1e9,
+        level=95,
         origin="the device's own clock",
     )
     return DeviceTime(seconds, "beside", 0.0, 0.0)
@@ -325,6 +326,7 @@ def _by_counters(devices: list[DeviceFacts], batch_ns: float) -> Signal:
         unit="s",
         low=value * (1 - 2 * _COUNTER_ERROR),
         high=value * (1 + 2 * _COUNTER_ERROR),
+        level=95,
         origin="utilisation of the device",
     )
 
@@ -340,6 +342,7 @@ def _reading(times_ns: pl.Series, origin: str, error_frac: float, middle: float 
         unit="s",
         low=max(0.0, value - half),
         high=value + half,
+        level=95,
         count=times_ns.len(),
         origin=origin,
     )
