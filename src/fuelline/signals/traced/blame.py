@@ -14,6 +14,7 @@ import polars as pl
 from fuelline.schema.diagnosis.findings import LateRank
 from fuelline.schema.run.trace import BlameLink
 from fuelline.schema.units import percent
+from fuelline.timeline.collectives import KEY
 from fuelline.timeline.intervals import intersect, merge, total_ns
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ _CLEARLY = 0.6
 """Of two ranks, one must cause this share of the waiting; of more, twice its share of it."""
 _SIGMAS = 2.5
 """How far above its share a rank must come last, in standard deviations of a fair draw."""
-_KEY = ("text", "clique", "number")
 _DOING: Mapping[LedgerPart, Activity] = {
     "useful compute": "computing longer than the others",
     "copies": "copying",
@@ -77,7 +77,7 @@ def find_culprits(matched: TracedCollectives, accounts: Mapping[int, Account]) -
 def _lates(matched: TracedCollectives) -> pl.DataFrame:
     """| last | caused_ns | first_ns | last_ns |: one row a collective."""
     return (
-        matched.frame.group_by(_KEY, maintain_order=True)
+        matched.frame.group_by(KEY, maintain_order=True)
         .agg(
             pl.col("last").first(),
             pl.col("wait_ns").filter(pl.col("rank") != pl.col("last")).sum().alias("caused_ns"),
