@@ -69,8 +69,9 @@ def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
         return cannot_tell(summary, blindspots, _why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(judged)
     facts = measure(timeline, trainer, judged.segments, sync, count_ranks_beside(hosts, trainer))
-    diagnosis = value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
-    return msgspec.structs.replace(diagnosis, settings=propose_settings(facts))
+    found = diagnose(facts, summary, blindspots, price)
+    proposed = msgspec.structs.replace(found, settings=propose_settings(facts))
+    return value_remedies(proposed, fit(facts))
 
 
 def _why_no_steps(hosts: list[HostView], trainer: Trainer | None) -> str:

@@ -222,10 +222,15 @@ def describe_fixes(fixes: list[LoaderFixes], settings: list[Remedy]) -> list[Blo
     if len(fixes) > len(told):
         items.append(Item(f"{len(fixes) - len(told)} more loaders: `diagnose --json` lists them"))
     blocks: list[Block] = [Heading("What --fix did"), Items(tuple(items))]
-    left = tuple(Item(each.setting, (each.why, each.risk or each.cost)) for each in settings)
+    left = tuple(Item(each.setting, tuple(_setting_details(each))) for each in settings)
     if left:
         blocks += [Heading("Settings that --fix leaves to you"), Items(left)]
     return blocks
+
+
+def _setting_details(setting: Remedy) -> list[str]:
+    predicted = [f"predicted: {setting.gain_words}"] if setting.gain_words else []
+    return [setting.why, setting.risk or setting.cost, *predicted]
 
 
 def _title(loader: LoaderFixes, *, is_alone: bool) -> str:
