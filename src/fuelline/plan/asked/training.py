@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.plan.asked.plain import make_request
+from fuelline.plan.asked.plain import make_request, name_keywords
 from fuelline.plan.models.shapes import why_uneven
 from fuelline.plan.physics.setup import Setup
 from fuelline.plan.training.answer import plan_training
@@ -75,6 +75,7 @@ _PYTHON = {
 
 
 @tell_plainly
+@name_keywords(_PYTHON)
 def train(
     model: str | os.PathLike[str],
     *,
