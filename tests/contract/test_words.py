@@ -27,6 +27,11 @@ FOREIGN = {
     "ingest/kineto/reader.py": ("Input data was truncated",),  # msgspec gives no other sign of it
     "ingest/kineto/refusals.py": ("trailing characters (byte ",),  # likewise
     "ingest/kineto/shapes.py": ("signed char",),  # a type of C, as PyTorch names it
+    "ingest/recording/folder.py": (  # what version 0.1.0 wrote
+        "hook loader wait",
+        "hook backward",
+        "hook optimizer step",
+    ),
     "ingest/xplane/importer.py": ("Stream #", "XLA Ops"),  # lines of an XPlane
     "plan/check/case.py": ("fp8 kv",),  # notes of published tables
     "plan/check/training.py": ("selective recompute",),  # likewise
