@@ -59,6 +59,9 @@ def list_cases() -> Iterator[dict[str, Any]]:
     yield {"job": "small", "outer": marked, "inner": limited, "how": "whole"}
     yield {"job": "small", "outer": limited, "inner": marked, "how": "inside"}
     yield {"job": "small", "outer": marked | limited, "how": "inside"}
+    hidden = {"outer": {"memory.max": 800 * MIB}, "inner": marked, "eaten_mib": 1000}
+    for sees in ("container", "host's tree"):
+        yield {"job": "fill", "mib": 50, "exits": 7, **hidden, "sees": sees}
     for sees in ("container", "host's tree"):
         yield make("small", 150, sees=sees, how="inside")
     for mib in (64, 150, 200, 1000):
@@ -254,6 +257,8 @@ def describe(case: dict[str, Any]) -> str:
         text += f" {case['mib']:.0f} MiB"
     if "beside_mib" in case:
         text += f" beside {case['beside_mib']} MiB of another process"
+    if "eaten_mib" in case:
+        text += f" while a neighbour of the outer group asks for {case['eaten_mib']} MiB"
     if "sees" in case:
         text += f", in a namespace that sees the {case['sees']}"
     return text
@@ -266,7 +271,7 @@ def judge(plain: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     if how == "whole" and ours["code"] != -9:
         how += ", report left out" if "no report:" in said else ", report"
     is_same = all(
-        plain.get(key) == ours.get(key) for key in ("code", "out", "lost_sidecar", "grown")
+        plain.get(key) == ours.get(key) for key in ("code", "out", "lost_sidecar", "grown", "eater")
     )
     is_as_meant = how.startswith(ours["case"].get("how", how))
     return {

@@ -78,9 +78,15 @@ if os.fork() == 0:
 time.sleep(4)
 os._exit(int(sys.argv[3]))
 """,
+    "eat": """
+import sys, time
+time.sleep(float(sys.argv[2]) / 2)
+kept = b'x' * int(sys.argv[1])
+""",
 }
-"""`fill` holds memory to its end; `leave` leaves it behind in a file that the group pays for; and
-`grow` leaves a process behind that takes more and more while the report is made."""
+"""`fill` holds memory to its end; `leave` leaves it behind in a file that the group pays for;
+`grow` leaves a process behind that takes more and more while the report is made; `eat` takes what
+the outer group does not have while the job runs."""
 
 
 def main() -> None:
@@ -122,15 +128,17 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
     """One job in new groups: the outer one, and the one in it that holds the job."""
     forget_libraries()
     outer = TREE / "outer"
-    inner = outer / "inner"
+    inner, other = outer / "inner", outer / "other"
     outer.mkdir()
     (outer / "cgroup.subtree_control").write_text("+memory +pids")
     inner.mkdir()
+    other.mkdir()
     for group, name in ((outer, "outer"), (inner, "inner")):
         for file, value in case.get(name, {}).items():
             (group / file).write_text(str(value))
     sidecar = start_beside(case, inner)
     began = time.monotonic()
+    eater = start_eater(case, other)
     job = start(list_words(case), inner, case, "/tmp/job")
     try:
         code: int | None = job.wait(PATIENCE_S)
@@ -155,22 +163,28 @@ def run(case: dict[str, Any]) -> dict[str, Any]:
         "kills": int(events["oom_kill"]),
         "group_kills": int(events["oom_group_kill"]),
         "lost_sidecar": sidecar is not None and sidecar.poll() is not None,
+        "eater": None if eater is None else eater.wait(),
         "seconds": seconds,
     }
-    for group in (inner, outer):
+    clear([inner, other, outer], [job, sidecar])
+    return result
+
+
+def clear(groups: list[Path], processes: list[subprocess.Popen[bytes] | None]) -> None:
+    """Nothing is left of a case: not in its groups, which go the inner ones first, nor in files."""
+    for group in groups:
         (group / "cgroup.kill").write_text("1")
-    for process in (job, sidecar):
+    for process in processes:
         if process is not None:
             process.wait()
-    while (inner / "cgroup.procs").read_text():
-        reap()
-        time.sleep(0.01)
-    inner.rmdir()
-    outer.rmdir()
+    for group in groups:
+        while (group / "cgroup.procs").read_text():
+            reap()
+            time.sleep(0.01)
+        group.rmdir()
     for left in ("/dev/shm/left", "/tmp/grown"):
         Path(left).unlink(missing_ok=True)
     reap()
-    return result
 
 
 def forget_libraries() -> None:
@@ -199,6 +213,13 @@ def start_beside(case: dict[str, Any], group: Path) -> subprocess.Popen[bytes] |
     )
     wait_for(lambda: int((group / "memory.current").read_text()) >= size_bytes)
     return process
+
+
+def start_eater(case: dict[str, Any], group: Path) -> subprocess.Popen[bytes] | None:
+    """A process of another group that will ask for more than there is, if the case has one."""
+    if "eaten_mib" not in case:
+        return None
+    return start(with_memory("eat", case["eaten_mib"], HOLD_S, 0), group, {}, "/tmp/eater")
 
 
 def reap() -> None:

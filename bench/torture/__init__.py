@@ -134,6 +134,8 @@ def _run_one(bench: Bench, seed: int) -> dict[str, Any]:
     if complaint and is_race(case) and find_remains(got, plain) is None:
         complaint = _ask_again(bench, case, got, plain, clean) or ""
         verdict = "differs" if complaint else "same as another plain run"
+    if complaint:
+        row["stderr"] = got.stderr
     seconds = round(time.monotonic() - begun_s, 1)
     return {**row, "complaint": complaint, "verdict": verdict, "seconds": seconds}
 

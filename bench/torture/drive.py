@@ -242,6 +242,7 @@ def _watch(line: str, place: Path, outside: dict[str, Any], mark: str) -> Result
     kept = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
     own = {"TMPDIR": str(place / "tmp"), "HOME": str(place / "home"), MARK: mark}
     own |= {"FUELLINE_HOME": str(place / "disk" / "store"), "PYTHONDONTWRITEBYTECODE": "1"}
+    own |= {"PYTHONFAULTHANDLER": "1"}  # an abort in a rank says where
     process = subprocess.Popen(
         ["bash", "-c", line],
         env={**kept, **own, "OMP_NUM_THREADS": "1"},

@@ -7,6 +7,7 @@ run, a pack or a trace they are one thing: content that is not what it should be
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _MOST_TEXT = 200
+_MOST_PARTS = 32
+"""Of a dotted key. Python's parser takes a time that grows with their square, 9 s for 80,000 of
+them, and goes through those of a table's name for each line of the table."""
+_LONG_KEY = re.compile(
+    rf"""(?<![\w.\\-])(?:(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*\.[ \t]*){{{_MOST_PARTS}}}"""
+)
 
 
 def decode_json(content: bytes | str, kind: type[_T]) -> _T:
@@ -23,9 +30,12 @@ def decode_json(content: bytes | str, kind: type[_T]) -> _T:
     return guard(lambda text: msgspec.json.decode(text, type=kind), content)
 
 
-def decode_toml(content: bytes | str, kind: type[_T]) -> _T:
+def decode_toml(content: bytes, kind: type[_T]) -> _T:
     """The same for TOML."""
-    return guard(lambda text: msgspec.toml.decode(text, type=kind), content)
+    text = guard(bytes.decode, content)
+    if _LONG_KEY.search(text):
+        raise msgspec.DecodeError(f"it has a key of more than {_MOST_PARTS} parts")
+    return guard(lambda text: msgspec.toml.decode(text, type=kind), text)
 
 
 def guard(decode: Callable[[Any], _T], content: Any) -> _T:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,21 +37,11 @@ def test_a_file_that_parsers_give_up_on_is_refused_in_words(
     assert path in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "content"),
-    [
-        (["plan", "check", "{}"], "id,model,hardware,metric,value\n" + ",,,,\n" * 4_000_000),
-        (["plan", "shape", "llama-3.1-8b", "--chip", "h100", "--catalogue", "{}"],
-         "a = [" + "{}," * 6_000_000 + "]\n"),
-    ],
-)  # fmt: skip
-def test_a_file_that_takes_too_much_memory_is_stopped_with_a_sentence(
-    tmp_path: Path, words: list[str], content: str
-) -> None:
+def test_a_file_that_takes_too_much_memory_is_stopped_with_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "given"
-    path.write_text(content)
+    path.write_text("id,model,hardware,metric,value\n" + ",,,,\n" * 4_000_000)
     done = subprocess.run(
-        [sys.executable, "-m", "fuelline", *(word.format(path) for word in words)],
+        [sys.executable, "-m", "fuelline", "plan", "check", str(path)],
         env={**os.environ, "FUELLINE_HOME": str(tmp_path), "FUELLINE_MEMORY_MB": "150"},
         capture_output=True,
         text=True,
@@ -70,6 +61,30 @@ def test_a_configuration_of_many_megabytes_is_refused(
     path.write_text("[" + "1," * (2 << 20) + "1]")
     assert main(["plan", "serve", str(path), "--chip", "h100"]) == 3
     assert "it has more than 4194304 bytes" in capsys.readouterr().err
+
+
+def test_a_catalogue_of_megabytes_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("a = [" + "{}," * (1 << 19) + "]\n")
+    assert main([*SERVE, "--catalogue", str(path)]) == 3
+    assert "it has more than 1048576 bytes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["a.", "a . ", "'a'.", r'"\"".'])
+@pytest.mark.parametrize("around", ["[{}b]\n", "{}b = 1\n", "a = {{{}b = 1}}\n"])
+@pytest.mark.parametrize("words", [[*SERVE, "--catalogue"], ["plan", "serve", "--chip", "h100"]])
+def test_a_key_of_very_many_parts_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], part: str, around: str, words: list[str]
+) -> None:
+    """Python's parser takes a time that grows with the square of their number."""
+    path = tmp_path / "mine.toml"
+    path.write_text(around.format(part * 80_000))
+    began_s = time.process_time()
+    assert main([*words, str(path)]) == 3
+    assert time.process_time() - began_s < 2
+    assert "a key of more than 32 parts" in capsys.readouterr().err
 
 
 @pytest.mark.torch

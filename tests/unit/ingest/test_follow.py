@@ -12,14 +12,16 @@ import pytest
 
 from fuelline.ingest import RunTail, compact_recording, read_last
 from fuelline.ingest.recording.follow import LONGEST_REST, find_rank
+from fuelline.ingest.recording.journal import MOST_BLINDS
 from fuelline.schema import wire
 from fuelline.schema.errors import NotARecordingError
 from fuelline.schema.run.recording import RUN_FILE, SPOOL_DIR
-from fuelline.schema.run.samples import JOURNAL_NAME, Limits
+from fuelline.schema.run.samples import JOURNAL_NAME, Blind, Limits
 from fuelline.schema.wire import Kind
 from fuelline.signals.live import LiveRun
 from tests.unit.ingest.remains import (
     CREATED_NS,
+    JOURNAL,
     PID,
     RUN,
     TID,
@@ -94,6 +96,15 @@ def test_one_bad_spool_is_a_blindspot_and_the_others_are_followed(run_dir: Path)
     assert [spot.what for spot in growth.blindspots] == ["the spool 1-1.spool"]
     assert growth.is_counted
     assert len(tail.look().blindspots) == 1
+
+
+def test_many_blindspots_are_cut_at_a_number_and_counted(tmp_path: Path) -> None:
+    many = [Blind(f"thing {each}", "because", "much") for each in range(3000)]
+    tail = RunTail(write_run(tmp_path / "run", journal=[*JOURNAL, *many]))
+    found = [spot.what for spot in tail.look().blindspots]
+    assert len(found) == MOST_BLINDS + 1
+    assert found[-1].startswith("2,001 more things")
+    assert [spot.what for spot in tail.look().blindspots] == found
 
 
 def test_what_could_not_be_seen_is_gathered_from_everywhere(tmp_path: Path) -> None:

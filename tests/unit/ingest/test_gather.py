@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fuelline.ingest.recording.gather import Remains, gather
+from fuelline.ingest.recording import gather as gathering
+from fuelline.ingest.recording.gather import Remains, decode_note, gather
 from fuelline.ingest.recording.journal import MOST_BLINDS
 from fuelline.schema.errors import NewerRecordingError
 from fuelline.schema.run.journal import encode_frame
@@ -74,6 +75,45 @@ def test_many_blindspots_of_a_spool_are_cut_as_well(tmp_path: Path) -> None:
     assert "part 1 |" in whats(remains)
     assert "part 1007" not in whats(remains)
     assert remains.left_out == 7 + 1  # the journal tells one
+
+
+NOTE = msgspec.json.encode({"what": "part", "why": "w" * 60_000, "forbids": "f"}).decode()
+
+
+@pytest.mark.parametrize("kind", [Kind.BLINDSPOT, Kind.LOADER, Kind.PROCESS, Kind.SAVE, Kind.ZOOM])
+def test_a_text_that_very_many_records_name_is_decoded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    """In a spool of 28 MB it was 430,000 times, for minutes."""
+    decoded: list[object] = []
+
+    def decode(text: str | None, noun: type[object]) -> object:
+        decoded.append(noun)
+        return decode_note(text, noun)
+
+    monkeypatch.setattr(gathering, "decode_note", decode)
+    records = [*text(1, NOTE), *[record(kind, 1, 1, each) for each in range(2000)]]
+    remains = gather(write_run(tmp_path / "run", records=records))
+    assert len(decoded) <= 1
+    assert ("part" in whats(remains)) == (kind == Kind.BLINDSPOT)
+
+
+def test_a_text_longer_than_any_recorder_writes_is_left_out(tmp_path: Path) -> None:
+    long = NOTE.replace("w" * 60_000, "w" * 70_000)
+    records = [*text(1, long), record(Kind.BLINDSPOT, 1), *text(2, NOTE), record(Kind.LOADER, 5, 1)]
+    remains = gather(write_run(tmp_path / "run", records=records))
+    assert "part" not in whats(remains)
+    assert [loader.loader_id for loader in remains.loaders] == [5]
+
+
+def test_a_job_that_makes_loaders_without_end_keeps_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "MOST_LOADERS", 3)
+    records = [*text(1, "{}"), *[record(Kind.LOADER, each, 1) for each in range(1, 11)]]
+    remains = gather(write_run(tmp_path / "run", records=records))
+    assert [loader.loader_id for loader in remains.loaders] == [1, 2, 3]
+    assert "the settings of 7 more loaders" in whats(remains)
 
 
 def test_texts_become_facts_and_no_events(tmp_path: Path) -> None:

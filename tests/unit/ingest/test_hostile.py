@@ -14,6 +14,7 @@ import pytest
 from fuelline import pipeline
 from fuelline.ingest import find_parts, load_recording, read_recording
 from fuelline.ingest.imports import find_sources
+from fuelline.ingest.recording import folder
 from fuelline.ingest.recording.spool_tail import SpoolTail
 from fuelline.schema.errors import DamagedRecordingError, InputError
 from fuelline.schema.run.journal import HEADER, decode_frames
@@ -127,6 +128,18 @@ def test_a_raw_file_that_never_ends_is_a_blindspot(
     watch = pipeline.RunWatch(run)
     watch.look_at_all()
     watch.snapshot(workers=True)
+
+
+def test_a_run_is_kept_as_it_is_if_its_manifest_could_not_be_read_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 MB of records that name one long text made a manifest of 120 MB, and the raw files went."""
+    monkeypatch.setattr(folder, "MOST_FACTS_BYTES", 1000)
+    before = (run / SPOOL_DIR / f"{PID}.spool").read_bytes()
+    for _ in range(2):
+        assert read_recording(run).table("events").height
+    assert (run / SPOOL_DIR / f"{PID}.spool").read_bytes() == before
+    assert not (run / MANIFEST_FILE).exists()
 
 
 def test_a_part_that_is_a_link_is_no_part(tmp_path: Path, run: Path) -> None:

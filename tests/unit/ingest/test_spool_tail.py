@@ -226,3 +226,15 @@ def test_a_blindspot_without_a_time_is_no_damage(tmp_path: Path) -> None:
     look = tail.look()
     assert look is not None
     assert (look.notes.blindspots, tail.damaged) == (["{}"], 0)
+
+
+def test_a_note_that_very_many_records_name_is_given_out_once(tmp_path: Path) -> None:
+    path = tmp_path / "1.spool"
+    named = record(Kind.BLINDSPOT, 1) * 500
+    path.write_bytes(header() + b"".join(text(1, "{}")) + named)
+    tail = SpoolTail(path)
+    looks = [tail.look()]
+    with path.open("ab") as file:
+        file.write(named)
+    looks.append(tail.look())
+    assert [look.notes.blindspots for look in looks if look is not None] == [["{}"], []]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from types import SimpleNamespace
@@ -63,8 +64,6 @@ def test_a_decoder_that_is_not_here_is_missing(
 def test_the_difference_is_that_of_the_pixels(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import io
-
     def decode_jpeg(content: bytes, colorspace: str) -> Any:
         assert colorspace == "RGB"
         picture = np.array(Image.open(io.BytesIO(content)).convert("RGB")).astype(np.int16)
@@ -119,6 +118,49 @@ def test_what_is_no_picture_is_passed_over(folder: Path) -> None:
     bomb[sides : sides + 4] = b"\xff\xff\xff\xff"
     (inner / "-bomb.jpg").write_bytes(bomb)
     assert isinstance(probed(folder)["own_pillow_1"].signal, Reading)
+
+
+def test_a_file_of_another_format_is_no_jpeg_whatever_its_name(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For EPS Pillow would start Ghostscript, which runs the program in the file."""
+    gs, ran = tmp_path / "bin" / "gs", tmp_path / "ran"
+    gs.parent.mkdir()
+    gs.write_text(f"#!/bin/sh\ntouch {ran}\necho 10\n")
+    gs.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{gs.parent}:{os.environ['PATH']}")
+    (folder / "eps.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EOF\n")
+    for name in ("PNG", "TIFF", "GIF", "BMP"):
+        Image.new("RGB", (20, 20)).save(folder / f"{name}.jpg", name)
+    assert {Image.open(io.BytesIO(each)).format for each in pictures._find(folder)} > {"EPS", "PNG"}
+    probed(folder)
+    assert not ran.exists()
+    for path in folder.rglob("*.JPG"):
+        path.unlink()
+    found = probed(folder)["own_pillow_1"].signal
+    assert isinstance(found, Missing)
+    assert "none of the 5" in found.reason
+
+
+def test_a_camera_s_file_of_several_jpegs_is_a_jpeg(tmp_path: Path) -> None:
+    more = [Image.new("RGB", (20, 20))]
+    Image.new("RGB", (20, 20)).save(tmp_path / "a.jpg", "MPO", save_all=True, append_images=more)
+    assert isinstance(probed(tmp_path)["own_pillow_1"].signal, Reading)
+
+
+@pytest.mark.parametrize("error", [NotImplementedError, KeyError, ZeroDivisionError, MemoryError])
+def test_whatever_a_decoder_raises_for_a_damaged_file_is_no_traceback(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    def refuse(*_: object, **__: object) -> Any:
+        raise error("several\n lines")
+
+    monkeypatch.setitem(sys.modules, "simplejpeg", SimpleNamespace(decode_jpeg=refuse))
+    found = probed(folder)["own_simplejpeg_1"].signal
+    assert isinstance(found, Missing)
+    assert "\n" not in found.reason
+    monkeypatch.setattr(pictures._Pillow, "whole", refuse)
+    assert isinstance(probed(folder)["own_pillow_1"].signal, Missing)
 
 
 def test_a_folder_of_which_no_picture_can_be_decoded_is_missing(tmp_path: Path) -> None:

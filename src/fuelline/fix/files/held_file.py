@@ -43,37 +43,42 @@ class MemoryFile(io.BytesIO):
         super().__init__(content)
         self.name = name
         self._source = source
-        self._descriptor: int | None = None
+        self._file: io.FileIO | None = None
 
     def writable(self) -> bool:
         """It is not."""
         return False
 
     def fileno(self) -> int:
-        """A real descriptor, at the position that was read up to."""
-        if self._descriptor is None:
+        """A real descriptor, at the position that was read up to; from now on it is the file."""
+        if self._file is None:
             position = self.tell()  # raises ValueError if it is closed, as it should
-            descriptor = self._make()
-            os.lseek(descriptor, position, os.SEEK_SET)
-            self._descriptor = descriptor
-        return self._descriptor
+            self._file = file = io.FileIO(self._make(), "rb")
+            file.seek(position)
+            for name in ("read", "readinto", "seek", "tell"):
+                setattr(self, name, getattr(file, name))
+        return self._file.fileno()
 
     def _make(self) -> int:
-        content = self.getbuffer()
+        content = self.getvalue()  # no copy, and no buffer that an exception would keep
         try:
             return hold_in_memory(content)
         except OSError:
             descriptor = _open(self._source, os.O_RDONLY | os.O_CLOEXEC)
-            if os.pread(descriptor, len(content) + 1, 0) == content:
-                return descriptor
+            try:
+                if os.pread(descriptor, len(content) + 1, 0) == content:
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
             os.close(descriptor)
             raise
 
     def close(self) -> None:
         """Also the descriptor, if there is one."""
-        descriptor, self._descriptor = getattr(self, "_descriptor", None), None
-        if descriptor is not None:
-            os.close(descriptor)
+        file = getattr(self, "_file", None)
+        if file is not None:
+            file.close()
         super().close()
 
 

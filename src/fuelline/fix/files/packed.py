@@ -32,6 +32,9 @@ class PackServer:
     def __init__(self, folder: str, compared: ComparedFiles | None = None) -> None:
         self._pack = Pack(folder, compared)
         self.root = self._pack.root
+        source = _ask_source(self.root)
+        if source is not None:
+            self._pack.device = source.st_dev
         self._is_told = False
 
     def _find(self, path: str) -> Entry | None:
@@ -65,9 +68,11 @@ class PackServer:
         entry = self._find(path)
         if entry is None:
             return None
-        if stat.S_ISDIR(entry.mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        return self._ask(path, lambda: self._pack.open(entry))
+        if not stat.S_ISDIR(entry.mode):
+            return self._ask(path, lambda: self._pack.open(entry))
+        if _is_there(path):
+            return None  # a real folder can be opened, to be synchronised or walked through
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
     def read(self, path: str) -> bytes | None:
         """The same for a small file, without a descriptor."""
@@ -77,9 +82,16 @@ class PackServer:
         return self._ask(path, lambda: self._pack.read(entry))
 
     def status(self, path: str) -> os.stat_result | None:
-        """As it was when it was packed."""
+        """As it was when it was packed.
+
+        A folder that is there has its own, which is also that of a descriptor: `os.fwalk` and
+        `shutil.rmtree` compare the two, and leave a folder alone that seems to be another.
+        """
         entry = self._find(path)
-        return None if entry is None else self._pack.status(entry)
+        if entry is None:
+            return None
+        source = _ask_source(path) if stat.S_ISDIR(entry.mode) else None
+        return self._pack.status(entry) if source is None else source
 
     def list(self, path: str) -> list[Child] | None:
         """The names in a packed folder."""
@@ -91,6 +103,13 @@ class PackServer:
         return self._ask(path, lambda: self._pack.list(path[len(self.root) + 1 :]))
 
 
+def _ask_source(path: str) -> os.stat_result | None:
+    try:
+        return _stat(path)
+    except OSError:
+        return None  # it may be gone
+
+
 def _is_there(path: str) -> bool:
     try:
         _lstat(path)
@@ -99,5 +118,5 @@ def _is_there(path: str) -> bool:
     return True
 
 
-# The original, from before the layer above was put in place: it must not answer from the pack.
-_lstat = os.lstat
+# The originals, from before the layer above was put in place: they do not answer from the pack.
+_lstat, _stat = os.lstat, os.stat

@@ -3,7 +3,8 @@
 Replaced: `open` and `io.open`, `os.open`, and for packs `os.stat`, `os.lstat`, `os.access`,
 `os.scandir` and `os.listdir`, on which `os.path`, `os.walk`, `glob`, `pathlib`, Pillow and numpy
 build. `os.open` gives real descriptors, and so do file objects when they are asked for one.
-Functions that change files do what they did; what they changed is not served any more.
+Functions that change files do what they did, those of libraries that write in C as well
+(`C_WRITERS`); what they changed is not served any more.
 Whatever is not served, or not asked for by a plain path, goes on to the original with the same
 arguments, and errors are those of the original. Nothing is kept per thread; forked children share
 only what may be shared. Standard library only.
@@ -35,7 +36,7 @@ __all__ = ["install"]
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _NOT_SERVED = _WRITING | os.O_DIRECTORY | os.O_PATH | os.O_DIRECT
-_WRITING_MODES = frozenset("wax+")
+_MODE_LETTERS, _WRITING_LETTERS = frozenset("rwax+bt"), frozenset("wax+")
 
 
 class PathServer(Protocol):
@@ -56,6 +57,16 @@ class PathServer(Protocol):
 
 C_READERS = {"cv2": "imread"}
 """Functions that open a path in C, by module: they get `/proc/self/fd/N` instead."""
+C_WRITERS = {
+    "cv2": ("imwrite", 0, "filename"),
+    "safetensors": ("serialize_file", 1, "filename"),
+    "soundfile": ("write", 0, "file"),
+    "torch.jit": ("save", 1, "f"),
+    "torch.serialization": ("save", 1, "f"),
+    "torchvision.io.image": ("write_file", 0, "filename"),
+}
+"""Functions that write to a path in C, by the module from which others import them (`torch.save` is
+that of `torch.serialization`): which argument the path is, by position and by name."""
 
 
 CHANGING: dict[str, tuple[tuple[str, str], ...]] = {
@@ -89,8 +100,8 @@ def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None
     layer.replace_changing()
     if has_pack:
         layer.replace_asking()
-    for module, function in C_READERS.items():
-        watch(module, partial(layer.replace_reader, module, function))
+    for module in {*C_READERS, *C_WRITERS}:
+        watch(module, partial(layer.replace_in_c, module))
 
 
 def _open_cache(wanted: dict[str, Any]) -> LocalCache:
@@ -114,34 +125,29 @@ class PathLayer:
 
     def _find(self, path: Any) -> tuple[str, PathServer] | None:
         """The absolute path and who serves it; None if the original is to be asked."""
-        found = self._locate(path)
-        return None if found is None or self._changed.has(found[0]) else found
-
-    def _locate(self, path: Any) -> tuple[str, PathServer] | None:
-        """The same, whoever changed it; None unless it is a plain path below a root."""
-        if type(path) is not str:
-            if isinstance(path, int):
-                return None
-            try:
-                path = os.fsdecode(path)
-            except (TypeError, UnicodeError):
-                return None  # the original knows how to complain
-        full = path if path[:1] == "/" else _below_here(path)
-        if "//" in full or "/." in full:
-            full = _normalise(full)
-        if not full.startswith(self._prefixes):
-            full = full.rstrip("/")
-            if full not in self._roots:
-                return None
+        full = _make_absolute(path)
+        known = full.rstrip("/")
+        if not full.startswith(self._prefixes) and known not in self._roots:
+            return None
+        if self._changed.has(known):
+            return None
         for root, server in self._servers:
-            if full.startswith(root) and full[len(root) : len(root) + 1] in ("", "/"):
-                return full.rstrip("/"), server
+            if known.startswith(root) and known[len(root) : len(root) + 1] in ("", "/"):
+                if full != known and not _is_served_folder(server, known):
+                    return None  # the original knows how to complain
+                return known, server
         return None
 
     def _noting(self, *changed: tuple[Any, int | None]) -> contextlib.AbstractContextManager[None]:
         """Whoever changes these paths (and the folders that they are relative to) does it here."""
-        found = [self._locate(_in_folder(path, folder)) for path, folder in changed]
-        return self._changed.noting([each[0] for each in found if each is not None])
+        noted: list[str] = []
+        for path, folder in changed:
+            full = _make_absolute(_in_folder(path, folder)).rstrip("/")
+            if full.startswith(self._prefixes) or full in self._roots:
+                noted.append(full)
+            elif full:
+                noted += [root for root in self._roots if root.startswith(f"{full}/")]
+        return self._changed.noting(noted)
 
     def replace_opening(self) -> None:
         """`open`, `io.open` and `os.open`."""
@@ -165,7 +171,7 @@ class PathLayer:
             closefd: bool = True,  # noqa: FBT001, FBT002 - as the original has it
             opener: Callable[[str, int], int] | None = None,
         ) -> Any:
-            if type(mode) is str and _WRITING_MODES & {*mode}:
+            if opener is None and type(mode) is str and _may_write(mode):
                 with self._noting((file, None)):
                     return plain_open(
                         file, mode, buffering, encoding, errors, newline, closefd, opener
@@ -253,8 +259,14 @@ class PathLayer:
                 setattr(accessor, name, staticmethod(getattr(os, name)))
             accessor.open = staticmethod(io.open)
 
-    def replace_reader(self, module: str, function: str) -> None:
-        """One of `C_READERS`, now that its module is there."""
+    def replace_in_c(self, module: str) -> None:
+        """Those of `C_READERS` and `C_WRITERS`, now that their module is there."""
+        if module in C_READERS:
+            self._replace_reader(module, C_READERS[module])
+        if module in C_WRITERS:
+            self._replace_writer(module, *C_WRITERS[module])
+
+    def _replace_reader(self, module: str, function: str) -> None:
         owner = sys.modules[module]
         plain = getattr(owner, function)
 
@@ -270,6 +282,19 @@ class PathLayer:
                 os.close(descriptor)
 
         setattr(owner, function, read)
+
+    def _replace_writer(self, module: str, function: str, position: int, name: str) -> None:
+        owner = sys.modules[module]
+        plain = getattr(owner, function)
+
+        @wraps(plain)
+        def write(*args: Any, **kwargs: Any) -> Any:
+            path = args[position] if position < len(args) else kwargs.get(name)
+            with self._noting((path, None)):
+                pass  # it stays noted even if writing fails: half of it may be on the disk
+            return plain(*args, **kwargs)
+
+        setattr(owner, function, write)
 
     def _status(self, plain: Callable[..., os.stat_result]) -> Callable[..., os.stat_result]:
         @wraps(plain)
@@ -325,6 +350,29 @@ class PathLayer:
         return scandir
 
 
+def _may_write(mode: str) -> bool:
+    """Not if it is refused for a letter that no mode has, before anything is opened."""
+    return not _WRITING_LETTERS.isdisjoint(mode) and _MODE_LETTERS.issuperset(mode)
+
+
+def _make_absolute(path: Any) -> str:
+    """Without `.` and `..`; nothing if it is no path, or cannot be known."""
+    if type(path) is not str:
+        if isinstance(path, int):
+            return ""
+        try:
+            path = os.fsdecode(path)
+        except (TypeError, UnicodeError):
+            return ""
+    full = path if path[:1] == "/" else _below_here(path)
+    return _normalise(full) if "//" in full or "/." in full else full
+
+
+def _is_served_folder(server: PathServer, path: str) -> bool:
+    status = server.status(path)
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
 def _below_here(path: str) -> str:
     """Absolute; nothing where there is no current folder any more."""
     try:
@@ -336,7 +384,8 @@ def _below_here(path: str) -> str:
 def _normalise(path: str) -> str:
     """An absolute path without `.` and `..`; nothing where a `..` does not follow a folder.
 
-    Behind a link `..` is the folder above what the link points to. 3 us for each `..`.
+    A `/` at its end stays: it says that this is a folder. Behind a link `..` is the folder above
+    what the link points to. 3 us for each `..`.
     """
     parts: list[str] = []
     for part in path.split("/"):
@@ -346,7 +395,8 @@ def _normalise(path: str) -> str:
             del parts[-1:]
         elif part not in ("", "."):
             parts.append(part)
-    return "/" + "/".join(parts)
+    end = "/" if parts and path.endswith(("/", "/.", "/..")) else ""
+    return "/" + "/".join(parts) + end
 
 
 def _is_folder(path: str) -> bool:

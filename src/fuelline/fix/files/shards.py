@@ -118,6 +118,8 @@ class Pack:
 
     def __init__(self, folder: str, compared: ComparedFiles | None = None) -> None:
         self.folder = folder
+        self.device = 0
+        """That its files seem to be on."""
         self._index = open_below(folder, INDEX)
         self._descriptors: dict[int, int] = {}
         self._blocks: set[tuple[int, int]] | None = None
@@ -136,7 +138,9 @@ class Pack:
             os.close(self._descriptors.popitem()[1])
 
     def _read_header(self) -> None:
-        self.index_bytes = os.fstat(self._index).st_size
+        found = os.fstat(self._index)
+        self.index_bytes = found.st_size
+        self._first_inode = 1 << 62 | zlib.crc32(b"%d %d" % (found.st_dev, found.st_ino)) << 30
         if self.index_bytes < HEADER.size:
             raise self._damage("its index is cut short")
         refuse_holes_in(self._index, INDEX)
@@ -279,9 +283,13 @@ class Pack:
         seconds, mtime = entry.mtime_ns // 10**9, entry.mtime_ns / 1e9
         times = {"st_atime": mtime, "st_mtime": mtime, "st_ctime": mtime}
         times |= {f"{key}_ns": entry.mtime_ns for key in tuple(times)}
-        inode = entry.name_at + 1
+        inode = self._first_inode + entry.name_at + entry.name_bytes  # each has a name but the root
         return os.stat_result(
-            (entry.mode, inode, 0, 1, os.getuid(), os.getgid(), entry.size, *[seconds] * 3), times
+            (
+                *(entry.mode, inode, self.device, 1, os.getuid(), os.getgid(), entry.size),
+                *[seconds] * 3,
+            ),
+            times,
         )
 
     def list(self, name: str) -> Children:

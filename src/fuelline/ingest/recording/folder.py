@@ -156,7 +156,7 @@ def compact_recording(run_dir: Path) -> Timeline:
     """Turn the raw files of an ended run into tables and a manifest; returns the Timeline.
 
     Raises OSError if there is no room; the raw files are then still there. They also stay, and are
-    read again the next time, if they hold more than could be read.
+    read again the next time, if they hold more than could be read, or more facts than a manifest.
     """
     if is_below(run_dir, MANIFEST_FILE):
         return _load_compacted(run_dir)
@@ -206,7 +206,10 @@ def _compact(run_dir: Path, run: RunFacts) -> Timeline:
         version=WHOLE_VERSION if remains.excerpts is None else RECORDING_VERSION,
         excerpts=remains.excerpts,
     )
-    write_file(run_dir / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(manifest)))
+    content = msgspec.json.format(msgspec.json.encode(manifest))
+    if len(content) > MOST_FACTS_BYTES:
+        return _timeline(run, remains)
+    write_file(run_dir / MANIFEST_FILE, content)
     _remove_raw(run_dir)
     # Read again: pieces of spools and journal hold on to more memory than the tables need.
     del remains

@@ -21,8 +21,10 @@ from fuelline.ingest.recording.gather import (
     decode_note,
     dropped_records,
     find_failures,
+    unlisted_blindspots,
     unreadable_spool,
 )
+from fuelline.ingest.recording.journal import MOST_BLINDS
 from fuelline.ingest.recording.journal_tail import JournalTail
 from fuelline.ingest.recording.spool_tail import SpoolTail
 from fuelline.schema import wire
@@ -69,6 +71,7 @@ class RunTail:
         self._journal = JournalTail(run_dir / JOURNAL_NAME)
         self._spools: dict[str, _Followed] = {}
         self._blindspots: dict[Hashable, Blindspot] = {}
+        self._left_out = 0
         self._looks = 0
         self._budget_bytes = 0
         self._newest_ns = self._run.started_ns
@@ -155,7 +158,7 @@ class RunTail:
         for text in look.notes.blindspots:
             found = decode_note(text, Blindspot)
             if found is not None:
-                self._blindspots[found] = found
+                self._note(found, found)
         rank = look.notes.rank
         if header.trainer_tid and self._is_here and not spool.is_ranked and rank is None:
             spool.is_ranked = True  # its environment tells before its first collective does
@@ -174,12 +177,21 @@ class RunTail:
             workers=look.notes.workers,
         )
 
+    def _note(self, key: Hashable, spot: Blindspot) -> None:
+        """Of what the files say, as many as `gather` lists."""
+        if len(self._blindspots) < MOST_BLINDS:
+            self._blindspots[key] = spot
+        elif key not in self._blindspots:
+            self._left_out += 1
+            self._blindspots["unlisted"] = unlisted_blindspots(self._left_out)
+
     def _note_blindspots(self, rows: list[Row]) -> None:
         for spot in (*self._run.blindspots, *find_failures(self._run_dir)):
             self._blindspots[spot] = spot
         for row in rows:
             if isinstance(row, Blind):
-                self._blindspots[row] = Blindspot(what=row.what, why=row.why, forbids=row.forbids)
+                spot = Blindspot(what=row.what, why=row.why, forbids=row.forbids)
+                self._note(row, spot)
         if self._journal.damaged:
             self._blindspots["journal"] = damaged_frames(self._journal.damaged)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -51,6 +52,8 @@ _MOST_NOTES = 100
 """Processes that tell why something of ours could not be put into them; a job of many says it once
 in each."""
 _TOTALS = "totals over the whole run for that process"
+MOST_LOADERS = 5_000
+"""Whose settings are kept, the first: a job may make a loader for every step."""
 MOST_LINES = 200
 """Of source code that a recording carries: those that were seen most often."""
 _FRAME = re.compile(r"^.*? \((?P<place>.*:\d+)\)$", re.DOTALL)
@@ -74,6 +77,8 @@ class Remains:
     """Whether a file holds more than could be read of it, so that it must not be deleted."""
     left_out: int = 0
     """Blindspots beyond `MOST_BLINDS`."""
+    loaders_left_out: int = 0
+    """Those beyond `MOST_LOADERS`."""
     _noted: set[Blindspot] = field(default_factory=set)
 
     def note(self, found: Blindspot | None) -> None:
@@ -120,6 +125,8 @@ def gather(run_dir: Path, run: RunFacts | None = None) -> Remains:
     remains.blindspots += find_failures(run_dir)
     if remains.left_out:
         remains.blindspots.append(unlisted_blindspots(remains.left_out))
+    if remains.loaders_left_out:
+        remains.blindspots.append(_unlisted_loaders(remains.loaders_left_out))
     ended_ns = None if run is None else run.ended_ns
     if remains.excerpts is not None:
         remains.tables = fold_tables(remains.tables, remains.excerpts)
@@ -235,16 +242,24 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
     note = _ProcessNote()
     rank: tuple[int | None, int | None] = (None, None)
     notes = content.events.filter(pl.col("kind").is_in(_NOTES))
+
+    @cache
+    def decode(text_id: int, noun: type[Any]) -> Any:
+        """Once, however many records name it."""
+        return decode_note(content.texts.get(text_id), noun)
+
     for kind, first, second in notes.select("kind", "a", "b").iter_rows():
         if kind == wire.Kind.PROCESS:
-            note = decode_note(content.texts.get(first), _ProcessNote) or note
+            note = decode(first, _ProcessNote) or note
         elif kind == wire.Kind.RANK:
             rank = first, second
+        elif kind == wire.Kind.LOADER and len(remains.loaders) == MOST_LOADERS:
+            remains.loaders_left_out += 1
         elif kind == wire.Kind.LOADER:
-            facts = decode_note(content.texts.get(second), LoaderFacts) or LoaderFacts()
+            facts = decode(second, LoaderFacts) or LoaderFacts()
             remains.loaders.append(msgspec.structs.replace(facts, pid=content.pid, loader_id=first))
         else:
-            remains.note(decode_note(content.texts.get(first), Blindspot))
+            remains.note(decode(first, Blindspot))
     if content.dropped:
         remains.note(dropped_records(content.pid, content.dropped))
     if content.damaged:
@@ -363,6 +378,14 @@ def unlisted_blindspots(number: int) -> Blindspot:
         what=f"{number:,} more things that the run's files say could not be seen",
         why=f"no recorder tells more than {MOST_BLINDS:,}: the files are damaged or made up",
         forbids="calling this recording complete",
+    )
+
+
+def _unlisted_loaders(number: int) -> Blindspot:
+    return Blindspot(
+        what=f"the settings of {number:,} more loaders",
+        why=f"those of {MOST_LOADERS:,} are kept, the first that the job made",
+        forbids="advice on a training loader that is among the others",
     )
 
 

@@ -43,6 +43,8 @@ PACE_RECORDS = 1024
 """Records that tell how quickly they came."""
 _KIND_AT = wire.RECORD_BYTES - 2
 _TIMELESS = (0, wire.Kind.TEXT, wire.Kind.BLINDSPOT)
+MOST_TEXT_BYTES = 64 * 1024
+"""Of one text; the recorder cuts them at 4096."""
 NOTED_BYTES = wire.NOTES_OFFSET + wire.NOTES.size
 """The part of the header page that has something in it."""
 
@@ -261,18 +263,15 @@ class Texts:
         self._chunks: dict[int, dict[int, bytes]] = {}
         self._sizes: dict[int, int] = {}
 
-    @property
-    def ids(self) -> list[int]:
-        """Every text of which any chunk was seen."""
-        return list(self._chunks)
-
     def whole(self) -> dict[int, str]:
         """Every text whose chunks are all there; the others are left out."""
         return {each: text for each in self._chunks if (text := self.find(each)) is not None}
 
     def add(self, body: bytes, offset: int) -> None:
-        """Take the chunk in the TEXT record at an offset."""
+        """Take the chunk in the TEXT record at an offset, unless its text is longer than any."""
         text_id, size, payload, _, number, _ = wire.TEXT_RECORD.unpack_from(body, offset)
+        if size > MOST_TEXT_BYTES:
+            return
         self._chunks.setdefault(text_id, {})[number] = payload
         self._sizes[text_id] = size
 

@@ -88,7 +88,9 @@ class SpoolTail:
         self._at = 0
         self._past = (wire.HEADER_BYTES, wire.HEADER_BYTES)
         self._texts = Texts()
-        self._unread: list[int] = []
+        self._unread: dict[int, None] = {}
+        """Texts of blindspots that are not whole yet."""
+        self._read: set[int] = set()
 
     @property
     def is_counted(self) -> bool:
@@ -185,17 +187,16 @@ class SpoolTail:
                 notes.workers.append(LoaderWorker(loader_id=a, worker_id=b, pid=c))
             elif kind == Kind.RANK:
                 notes.rank = a
-            else:
-                self._unread.append(a)
+            elif a not in self._read:
+                self._unread[a] = None
 
     def _read_texts(self, notes: Notes) -> None:
-        """Give out the notes whose text is whole by now; a text may lie in another slice."""
-        unread, self._unread = self._unread, []
-        for text_id in unread:
+        """Give out the notes whose text is whole by now, once; it may lie in another slice."""
+        for text_id in list(self._unread):
             text = self._texts.find(text_id)
-            if text is None:
-                self._unread.append(text_id)
-            else:
+            if text is not None:
+                del self._unread[text_id]
+                self._read.add(text_id)
                 notes.blindspots.append(text)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fuelline.cli import main
-from fuelline.fix.files import packing, shards
+from fuelline.fix.files import checking, packing, shards
 from fuelline.fix.files.checking import check_pack, open_pack, spot_check
 from fuelline.fix.files.holes import PIECE_BYTES, extend_by_zeros
 from fuelline.fix.files.pack_index import Packed, write_index
@@ -135,6 +135,50 @@ def test_an_index_that_makes_no_sense_starts_nothing(
     assert main(words) == 3
     assert "is not a whole pack" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def write_folders(target: Path, names: list[str]) -> bytearray:
+    """An index of folders alone, which need no shard."""
+    target.mkdir(mode=0o700, exist_ok=True)
+    write_index(target, "/x", [Packed(name, 0, 0, 0, 0, stat.S_IFDIR, bytes(8)) for name in names])
+    return bytearray((target / INDEX).read_bytes())
+
+
+@pytest.mark.parametrize("start", [0, 5000, -700])
+def test_a_hash_table_in_which_searches_are_long_is_refused(tmp_path: Path, start: int) -> None:
+    """All names side by side; at `start`, which may be before the end of the table."""
+    count = checking.LONGEST_RUN + 1
+    index = write_folders(tmp_path, [f"d{number}" for number in range(count)])
+    _, at, end = parts(index)
+    free = (end - at) // SLOT.size - count
+    table = [*range(1, count + 1), *[0] * free]
+    start %= len(table)
+    index[at:end] = b"".join(map(SLOT.pack, table[-start:] + table[:-start]))
+    (tmp_path / INDEX).write_bytes(seal(index))
+    with pytest.raises(InputError, match="crowded together"):
+        look_at(tmp_path)
+
+
+def test_a_run_across_two_pieces_of_the_hash_table_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "_CHUNK", 64)
+    test_a_hash_table_in_which_searches_are_long_is_refused(tmp_path, 30)
+
+
+NAMING = {
+    "counted": "{0:07}",
+    "in folders": "train/n{1:08}/n{1:08}_{0}.JPEG",
+    "by chance": "{2:032x}",
+}
+
+
+@pytest.mark.parametrize("naming", NAMING)
+def test_honest_tables_pass_when_they_are_as_full_as_they_get(tmp_path: Path, naming: str) -> None:
+    rng, many = random.Random(1), 1 << 17
+    named = (NAMING[naming].format(i, i // 1300, rng.getrandbits(128)) for i in range(many))
+    write_folders(tmp_path, [*named])
+    look_at(tmp_path)
 
 
 def test_every_flipped_bit_of_an_index_is_noticed(target: Path) -> None:

@@ -46,6 +46,13 @@ def run(job: str, source: Path, plan: dict[str, Any]) -> list[str]:
 READ = "print(open({path!r}).read())"
 
 
+PLAIN = """
+plain = os.{function}.__wrapped__
+cell = os.{function}.__closure__[[*os.{function}.__code__.co_freevars].index('plain')]
+"""
+"""To put something in the place of the original, below the layer."""
+
+
 def spoil(source: Path, *names: str) -> None:
     """Other bytes at the source tell who served a file."""
     for name in names:
@@ -126,6 +133,74 @@ os.waitpid(child, 0)
     assert {*run(job, source, plan)} == expected
 
 
+IN_C = """
+import _io  # whose `open` is none of those that are replaced
+
+def {name}(*args, **kwargs):
+    with _io.open([*args, *kwargs.values()][{position}], "w") as file:
+        file.write("new")
+    if kwargs.get("fails") or "fails" in args:
+        raise RuntimeError("disk full")
+"""
+WRITES = {
+    "cv2": "import cv2; cv2.imwrite({path}, 0)",
+    "by name": "import cv2; cv2.imwrite(filename={path}, img=0)",
+    "safetensors": "import safetensors.torch as save; save.save_file(0, {path})",
+    "torchvision": "from torchvision.io import image; image.write_file({path}, 0)",
+    "failing": "import cv2\ntry: cv2.imwrite({path}, 'fails')\nexcept RuntimeError: pass",
+}
+
+
+@pytest.fixture
+def libraries(tmp_path: Path) -> Path:
+    """Stand-ins for those that are not installed here, with the arguments that theirs have."""
+    contents = {
+        "cv2.py": IN_C.format(name="imwrite", position=0) + "imread = imwrite\n",
+        "safetensors/__init__.py": IN_C.format(name="serialize_file", position=1),
+        "safetensors/torch.py": "from safetensors import serialize_file\n"
+        "def save_file(tensors, filename): serialize_file(tensors, filename, metadata=None)\n",
+        "torchvision/io/image.py": IN_C.format(name="write_file", position=0),
+    }
+    for name, content in contents.items():
+        path = tmp_path / "libraries" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return tmp_path / "libraries"
+
+
+@pytest.mark.parametrize("path", ["'a/b/file'", "pathlib.Path('a/b/file').absolute()"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_job_reads_what_a_library_wrote_in_c(
+    source: Path, plan: dict[str, Any], libraries: Path, write: str, path: str
+) -> None:
+    spoil(source, "file")
+    job = f"sys.path.append({str(libraries)!r})\nopen('a/b/file').read()\n"
+    job += WRITES[write].format(path=path) + "\nprint(open('a/b/file').read(), open('file').read())"
+    assert run(job, source, plan) == ["new file"]
+
+
+@pytest.mark.torch
+def test_a_job_loads_what_torch_saved(source: Path, plan: dict[str, Any]) -> None:
+    """torch writes in C++ and reads by `open`."""
+    job = """
+import io, torch
+from torch import save
+from torch.serialization import save as same
+for number, act in enumerate((torch.save, save, same)):
+    act(torch.full((3,), number), 'a/b/file')
+    print(torch.load('a/b/file').tolist())
+torch.save(torch.ones(1), f=pathlib.Path('a/b/two'))
+print(torch.load('a/b/two').tolist(), torch.load('a/b/two', mmap=True).tolist())
+held = io.BytesIO()
+torch.save(torch.ones(2), held)
+torch.jit.save(torch.jit.script(torch.nn.Identity()), 'a/file')
+print(len(held.getvalue()) > 0, open('a/file', 'rb').read(2), open('file').read())
+"""
+    spoil(source, "file")
+    expected = ["[0, 0, 0]", "[1, 1, 1]", "[2, 2, 2]", "[1.0] [1.0]", "True b'PK' file"]
+    assert run(job, source, plan) == expected
+
+
 @pytest.mark.parametrize(
     "change",
     ["os.remove('a/b/file')", "os.unlink(path='a/b/file')", "pathlib.Path('a/b/file').unlink()"],
@@ -143,6 +218,119 @@ def test_a_change_that_is_refused_changes_nothing(source: Path, plan: dict[str, 
     job += "    try: act()\n    except FileNotFoundError: print('refused')\n"
     job = (job + READ.format(path=path)).format(path)
     assert run(job, source.with_name("elsewhere"), plan) == ["refused", "refused", "file"]
+
+
+def test_of_two_threads_that_remove_a_file_the_loser_does_not_bring_it_back(
+    source: Path, plan: dict[str, Any]
+) -> None:
+    job = f"""
+import threading
+{PLAIN.format(function="remove")}
+inside = threading.Barrier(2)
+refused = []
+
+def remove():
+    try: os.remove('file')
+    except FileNotFoundError: refused.append(1)
+
+def wait_and_remove(path):
+    inside.wait()
+    plain(path)
+
+cell.cell_contents = wait_and_remove
+threads = [threading.Thread(target=remove) for _ in range(2)]
+[each.start() for each in threads], [each.join() for each in threads]
+print(len(refused), os.path.exists('file'), 'file' in os.listdir())
+"""
+    assert run(job, source, plan) == ["1 False False"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "open('file', 'w', encoding='none')",  # which is found out when the file is empty already
+        "os.truncate('file', 0)",
+    ],
+)
+def test_a_change_that_ends_in_another_exception_was_made(
+    source: Path, plan: dict[str, Any], change: str
+) -> None:
+    job = f"""
+import signal
+def give_up(*_):
+    raise TimeoutError
+signal.signal(signal.SIGALRM, give_up)
+{PLAIN.format(function="truncate")}
+def truncate_and_be_interrupted(*given):
+    plain(*given)
+    signal.raise_signal(signal.SIGALRM)
+cell.cell_contents = truncate_and_be_interrupted
+try:
+    {change}
+except (LookupError, TimeoutError) as error:
+    print(type(error).__name__)
+print(repr(open('file').read()))
+"""
+    assert run(job, source, plan)[1:] == ["''"]
+
+
+def test_a_folder_above_the_packed_one_that_is_renamed_takes_it_along(
+    source: Path, plan: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "new" / "source").mkdir(parents=True)
+    (tmp_path / "new" / "source" / "file").write_bytes(b"of the other")
+    top = str(tmp_path)
+    job = f"os.rename({top!r}, {top + '.old'!r}); os.rename({top + '.old/new'!r}, {top!r})\n"
+    assert run(job + READ.format(path=str(source / "file")), source, plan) == ["of the other"]
+
+
+def test_folders_and_names_are_as_the_file_system_has_them(
+    source: Path, plan: dict[str, Any]
+) -> None:
+    job = """
+os.fsync(os.open('a', os.O_RDONLY))
+print([name for _, _, names, _ in os.fwalk('a') for name in names])
+print(os.path.samefile('.', 'a'), os.path.ismount('a'), os.path.samefile('a', 'a/b/..'))
+print(os.path.ismount('file'), os.stat('file').st_dev == os.stat('a').st_dev)
+try: open('file/')
+except NotADirectoryError: print('no folder')
+print(os.stat('a/').st_size >= 0, os.listdir('a/'))
+"""
+    expected = ["['file', 'file', 'two']", "False False True", "False True"]
+    expected += ["no folder", "True ['b', 'file']"]
+    assert run(job, source, plan) == expected
+
+
+def test_a_temporary_file_in_a_packed_folder_leaves_the_others_served(
+    source: Path, plan: dict[str, Any]
+) -> None:
+    spoil(source, "file")
+    job = "import tempfile\nwith tempfile.NamedTemporaryFile(dir='.'): pass\n"
+    assert run(job + READ.format(path="file"), source, plan) == ["file"]
+
+
+def test_two_packs_have_files_of_their_own(
+    source: Path, plan: dict[str, Any], tmp_path: Path
+) -> None:
+    twin = tmp_path / "twin"
+    (twin / "a").mkdir(parents=True)
+    (twin / "a" / "file").write_bytes(b"a/file")
+    packing.pack(twin, tmp_path / "pack2", lambda _done, _of: None)
+    both = {**plan, "packed": [*plan["packed"], str(tmp_path / "pack2")]}
+    job = f"print(os.path.samefile('a/file', {str(twin / 'a' / 'file')!r}))"
+    assert run(job, source, both) == ["False"]
+
+
+def test_the_position_is_shared_with_a_descriptor(source: Path, plan: dict[str, Any]) -> None:
+    job = "f = open('a/b/file', 'rb'); print(os.read(f.fileno(), 4), f.read(2), f.tell())\n"
+    job += "f.seek(1); print(f.read())\n"
+    job += "t = open('a/b/file'); os.lseek(t.fileno(), 4, 0); print(t.read())"
+    assert run(job, source, plan) == ["b'a/b/' b'fi' 6", "b'/b/file'", "file"]
+
+
+def test_a_tree_is_removed_as_ever(source: Path, plan: dict[str, Any]) -> None:
+    job = "import shutil; shutil.rmtree('a'); print(os.path.exists('a'), os.listdir())"
+    assert run(job, source, plan) == ["False ['file', 'link']"]
 
 
 def test_a_listing_has_what_the_job_made(source: Path, plan: dict[str, Any]) -> None:

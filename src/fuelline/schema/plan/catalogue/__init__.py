@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Noun = TypeVar("Noun")
-_MOST_BYTES = 16 * 1024 * 1024
+_MOST_BYTES = 1024 * 1024
+"""Of the user's tables; all of ours together have 80 kB."""
 
 
 def read_shipped(name: str, noun: type[Noun]) -> Noun:
@@ -35,7 +36,7 @@ def read_shipped(name: str, noun: type[Noun]) -> Noun:
 def read_own(path: Path, noun: type[Noun]) -> Noun:
     """A table of the user's."""
     try:
-        return decode_toml(read_given(path), noun)
+        return decode_toml(read_given(path, _MOST_BYTES), noun)
     except OSError as error:
         raise InputError(
             f"cannot read the catalogue {path}: {error.strerror}. Without it your own chips and "
