@@ -33,10 +33,10 @@ from fuelline.plan.physics.interval import (
     STATIC,
     TPOT,
     TTFT,
-    Z80,
     terms_doubt,
 )
-from fuelline.schema.plan.estimates import Estimate
+from fuelline.schema.plan.estimates import PLAN_LEVEL, Estimate
+from fuelline.schema.student import DEVIATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,7 +110,7 @@ def find_doubts(fit: Fit, left_out: Any) -> dict[str, float]:
 def _needed(pairs: Sequence[tuple[float, float]]) -> float:
     """Extra doubt, beside each row's own, with which the wanted share is inside."""
     for extra in np.arange(0.0, 2.0, 0.005):
-        inside = [error <= Z80 * math.hypot(own, extra) for error, own in pairs]
+        inside = [error <= DEVIATIONS[PLAN_LEVEL] * math.hypot(own, extra) for error, own in pairs]
         if inside and np.mean(inside) >= COVER:
             return max(float(extra), LEAST)
     return 0.2
@@ -121,7 +121,7 @@ def find_covered(fit: Fit, left_out: Any, doubts: dict[str, float]) -> list[bool
     found = []
     for index, (own, sparse) in enumerate(_doubts_of_terms(fit)):
         group = math.hypot(doubts[group_of(fit.rows[index])], doubts["experts"] if sparse else 0.0)
-        found.append(bool(abs(left_out[index]) <= Z80 * math.hypot(own, group)))
+        found.append(bool(abs(left_out[index]) <= DEVIATIONS[PLAN_LEVEL] * math.hypot(own, group)))
     return found
 
 

@@ -21,6 +21,7 @@ from fuelline.schema.diagnosis.forecasts import WhatIf
 if TYPE_CHECKING:
     from bench.zoo.case import Case
     from bench.zoo.fault import Fault
+    from fuelline.schema.parts import Pause
 
 MB = 1_000_000
 
@@ -65,7 +66,7 @@ def alone(name: str) -> Applied:
     return Applied(WhatIf(alone=True), fault=find_case(name).ambient)
 
 
-def rarer(part: str, times: int, every: int) -> Applied:
+def rarer(part: Pause, times: int, every: int) -> Applied:
     return Applied(WhatIf(rarer={part: float(times)}), f"--every {every}")
 
 

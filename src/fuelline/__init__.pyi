@@ -6,7 +6,7 @@ from fuelline.api.answers import diagnose as diagnose
 from fuelline.api.answers import import_traces as import_traces
 from fuelline.api.answers import load as load
 from fuelline.api.answers import suggest as suggest
-from fuelline.api.answers import whatif as whatif
+from fuelline.api.questions import whatif as whatif
 from fuelline.api.recording import record as record
 from fuelline.api.run import Run as Run
 from fuelline.schema.diagnosis.comparison import RunComparison as RunComparison

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.cli.parser import build_parser
+from fuelline.cli.parser import build_parser, separate_job
 
 FROZEN = Path(__file__).with_name("cli_options.json")
 
@@ -43,6 +43,20 @@ def test_every_option_says_what_it_does_and_its_default() -> None:
             if action.dest not in ("help", "job") and action.dest != argparse.SUPPRESS:
                 assert action.help, action
                 assert "default" in action.help, action
+
+
+@pytest.mark.parametrize("name", ["run", "tune", "feed"])
+def test_a_module_to_run_is_seen_behind_every_option(name: str) -> None:
+    parser = build_parser([name])
+    for action in find_commands(parser)[name]._actions:
+        for option in action.option_strings:
+            words = [name, option] if action.nargs == 0 else [name, option, "1"]
+            assert separate_job([*words, "-m", "pkg"], parser) == [*words, "--", "-m", "pkg"]
+
+
+def test_a_command_that_starts_no_job_has_its_words_as_they_are() -> None:
+    words = ["diagnose", "-m", "run", "-m"]
+    assert separate_job(words, build_parser(words)) == words
 
 
 def test_every_help_page_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:

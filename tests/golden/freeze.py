@@ -10,7 +10,7 @@ import msgspec
 
 from fuelline.diagnose import cannot_tell, diagnose
 from fuelline.report import render_terminal, write_document
-from fuelline.schema.diagnosis.devices import RUNGS, Rung
+from fuelline.schema.diagnosis.devices import RUNGS, Rung, RungName
 from fuelline.schema.diagnosis.findings import Diagnosis, RunSummary
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.run.recording import Blindspot
@@ -66,7 +66,7 @@ def _throttled() -> Facts:
     return msgspec.structs.replace(facts, devices=devices, unused_devices=["gpu2"])
 
 
-def _rung(name: str, share: float | None) -> Rung:
+def _rung(name: RungName, share: float | None) -> Rung:
     if share is None:
         why = "operations per step were not counted" if name == "MFU" else "this driver has no GPM"
         return Rung(rung=name, share=Missing(reason=why))

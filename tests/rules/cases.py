@@ -40,10 +40,10 @@ from fuelline.schema.diagnosis.facts import (
 )
 from fuelline.schema.diagnosis.findings import BudgetPart, LateRank, RunSummary, StepStats, Window
 from fuelline.schema.diagnosis.stragglers import StragglerFacts
+from fuelline.schema.parts import STEP_PARTS, StepPart
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.run.recording import LoaderFacts
 from fuelline.schema.run.trace import Quality
-from fuelline.timeline.segments import PARTS
 
 HERE = Path(__file__).parent
 BASES = json.loads((HERE / "bases.json").read_text())
@@ -174,9 +174,9 @@ def _line(values: dict[str, Any]) -> HotLine:
     return msgspec.convert({"source": None, "samples": 100, "own": False, **values}, HotLine)
 
 
-def _budget(shares: dict[str, float], seconds: float) -> list[BudgetPart]:
-    whole = {**shares, "forward": 1 - sum(shares.values())}
+def _budget(shares: dict[StepPart, float], seconds: float) -> list[BudgetPart]:
+    whole: dict[StepPart, float] = {**shares, "forward": 1 - sum(shares.values())}
     return [
         BudgetPart(part=part, seconds=whole[part] * seconds, share=whole[part])
-        for part in sorted(whole, key=PARTS.index)
+        for part in sorted(whole, key=STEP_PARTS.index)
     ]

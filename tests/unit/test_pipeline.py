@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from fuelline import pipeline
-from fuelline.schema.diagnosis.findings import Diagnosis
+from fuelline.pipeline import recorded
+from fuelline.schema.diagnosis.findings import Diagnosis, Remedy
+from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.run.recording import SPOOL_DIR
 from fuelline.schema.wire import Kind
-from tests.unit.ingest.remains import CREATED_NS, header, record, training_records, write_run
+from tests.unit.ingest.remains import CREATED_NS, header, record, text, training_records, write_run
 
 
 def diagnosis_of(run: Path, records: list[bytes], **spools: list[bytes]) -> Diagnosis:
@@ -92,3 +94,25 @@ def test_a_folder_of_any_name_can_be_diagnosed(tmp_path: Path) -> None:
     run = tmp_path / "caf\udce9"
     write_run(run)
     assert json.loads(pipeline.diagnose_as_json(run))["run"]["path"].endswith(r"caf\udce9")
+
+
+def test_a_setting_that_is_proposed_is_valued(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Remedy(
+        setting="four workers", why="-", applicability="safe", question=WhatIf(workers=4)
+    )
+    monkeypatch.setattr(recorded, "propose_settings", lambda _: [setting])
+    write_run(run, records=training_records(steps=8))
+    (valued,) = recorded.diagnose_recording(run, None).settings
+    assert valued.gain is not None
+
+
+def test_a_failed_hook_in_a_recording_of_0_1_makes_the_time_between_events_unexplained(
+    run: Path,
+) -> None:
+    spot = '{"what": "hook loader wait", "why": "AttributeError", "forbids": "waits"}'
+    noted = [*text(90, spot), record(Kind.BLINDSPOT, 90)]
+    write_run(run, records=[*noted, *training_records(steps=8)])
+    for _ in ("from its spool", "from its tables"):
+        diagnosis = pipeline.diagnose_run(run)
+        assert "unexplained" in {each.part for each in diagnosis.budget}
+        assert "step-hook" in {each.code for each in diagnosis.blindspots}

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline import pipeline
-from fuelline.api.questions import make_question
 from fuelline.api.run import Run
 from fuelline.schema.errors import UsageError
 from fuelline.schema.mistakes import tell_plainly
 from fuelline.store.runs import find_run, name_run, new_run_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from fuelline.schema.diagnosis.comparison import RunComparison
     from fuelline.schema.diagnosis.findings import Diagnosis
@@ -32,7 +31,7 @@ def load(run: str | os.PathLike[str] | None = None) -> Run:
         NotARecordingError: there is no such run.
         InputError: it is there, but cannot be read.
     """
-    found = Run(_locate(run))
+    found = Run(locate(run))
     found.facts  # noqa: B018 - raises here and not at the first use
     return found
 
@@ -43,8 +42,8 @@ def diagnose(run: AnyRun = None, *, usd_per_hour: float | None = None) -> Diagno
 
     `usd_per_hour` is the price of one accelerator-hour; with it, losses are in money, too.
     """
-    _check_price(usd_per_hour)
-    return pipeline.diagnose_run(_locate(run), usd_per_hour)
+    check_price(usd_per_hour)
+    return pipeline.diagnose_run(locate(run), usd_per_hour)
 
 
 @tell_plainly
@@ -75,60 +74,12 @@ def import_traces(
 
 
 @tell_plainly
-def whatif(
-    run: AnyRun = None,
-    *,
-    workers: int | None = None,
-    prefetch: int | None = None,
-    pin: bool | None = None,
-    persistent: bool | None = None,
-    batch_size: int | None = None,
-    storage: str | None = None,
-    transform: float | None = None,
-    handoff: float | None = None,
-    chip: str | float | None = None,
-    cores: float | None = None,
-    alone: bool = False,
-    ranks: int | None = None,
-    rarer: Mapping[str, float] | None = None,
-    usd_per_hour: float | None = None,
-) -> Forecast:
-    """What would be with other settings, storage or hardware; `fuelline whatif`.
-
-    What is left out stays as it was recorded. `storage` is a kind such as "nvme", a factor such as
-    "2x", or the JSON file of a probe; `chip` a name of the catalogue or how many times as fast;
-    `transform` and `handoff` how many times less they take; `rarer` maps a pause such as
-    "checkpoint" to how many times fewer. Where the recording has no evidence, `speedup` is Missing.
-
-    Raises:
-        UsageError: a value makes no sense, or nothing would be different.
-    """
-    _check_price(usd_per_hour)
-    question = make_question(
-        workers=workers,
-        prefetch=prefetch,
-        pin=pin,
-        persistent=persistent,
-        batch_size=batch_size,
-        storage=storage,
-        transform=transform,
-        handoff=handoff,
-        chip=chip,
-        cores=cores,
-        alone=alone,
-        ranks=ranks,
-        rarer=rarer,
-    )
-    return pipeline.ask_run(_locate(run), question, usd_per_hour).forecasts[0]
-
-
-@tell_plainly
 def suggest(run: AnyRun = None, *, usd_per_hour: float | None = None) -> list[Forecast]:
     """What would help a run most, the best first; `fuelline whatif` without a question."""
     from fuelline.schema.diagnosis.forecasts import WhatIf  # noqa: PLC0415 - loads msgspec
 
-    _check_price(usd_per_hour)
-    return pipeline.ask_run(_locate(run), WhatIf(), usd_per_hour).forecasts
+    check_price(usd_per_hour)
+    return pipeline.ask_run(locate(run), WhatIf(), usd_per_hour).forecasts
 
 
 @tell_plainly
@@ -137,17 +88,19 @@ def compare(before: AnyRun, after: AnyRun, *, threshold: float | None = None) ->
 
     With `threshold`, a share such as 0.05, `is_over` says whether steps got longer by more.
     """
-    old, new = _locate(before), _locate(after)
+    old, new = locate(before), locate(after)
     return pipeline.compare_two((old, name_run(old)), (new, name_run(new)), threshold=threshold)
 
 
-def _locate(run: AnyRun) -> Path:
+def locate(run: AnyRun) -> Path:
+    """Its folder."""
     if isinstance(run, Run):
         return run.path
     return find_run(None if run is None else os.fspath(run))
 
 
-def _check_price(usd_per_hour: float | None) -> None:
+def check_price(usd_per_hour: float | None) -> None:
+    """Raise UsageError if it is none."""
     if usd_per_hour is not None and not 0 < usd_per_hour < 1e6:
         raise UsageError(
             f"usd_per_hour={usd_per_hour!r} is not a price between 0 and 1,000,000. Nothing was "

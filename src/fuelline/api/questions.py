@@ -1,4 +1,4 @@
-"""A question to the pipeline model in plain Python types, refused where it makes no sense."""
+"""`fuelline.whatif`: a question in plain Python types, refused where it makes no sense."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fuelline import pipeline
+from fuelline.api.answers import AnyRun, check_price, locate
 from fuelline.schema.diagnosis.ceilings import Probe
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.storages import STORAGE_NAMES, StorageKind
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.files import read_given
 from fuelline.schema.foreign import decode_json
+from fuelline.schema.mistakes import tell_plainly
+from fuelline.schema.parts import PAUSES, Pause
 from fuelline.schema.plan.chips import find_chip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fuelline.schema.diagnosis.forecasts import Forecast
+
 MOST_WORKERS = 512
 """On one host; the model counts no further (whatif.network)."""
-PAUSES = ("checkpoint", "validation", "loop", "garbage collection", "epoch start")
-"""What can be made rarer."""
 LIMITS: Mapping[str, tuple[float, float]] = {
     # Lowest and highest value that makes sense.
     "workers": (0, MOST_WORKERS),
@@ -37,7 +41,9 @@ LIMITS: Mapping[str, tuple[float, float]] = {
 _COUNTS = ("workers", "prefetch", "batch_size", "ranks")
 
 
-def make_question(
+@tell_plainly
+def whatif(
+    run: AnyRun = None,
     *,
     workers: int | None = None,
     prefetch: int | None = None,
@@ -51,9 +57,20 @@ def make_question(
     cores: float | None = None,
     alone: bool = False,
     ranks: int | None = None,
-    rarer: Mapping[str, float] | None = None,
-) -> WhatIf:
-    """The question; UsageError if it makes no sense, or if nothing would be different."""
+    rarer: Mapping[Pause, float] | None = None,
+    usd_per_hour: float | None = None,
+) -> Forecast:
+    """What would be with other settings, storage or hardware; `fuelline whatif`.
+
+    What is left out stays as it was recorded. `storage` is a kind such as "nvme", a factor such as
+    "2x", or the JSON file of a probe; `chip` a name of the catalogue or how many times as fast;
+    `transform` and `handoff` how many times less they take; `rarer` maps a pause such as
+    "checkpoint" to how many times fewer. Where the recording has no evidence, `speedup` is Missing.
+
+    Raises:
+        UsageError: a value makes no sense, or nothing would be different.
+    """
+    check_price(usd_per_hour)
     if workers == 0 and prefetch is not None:
         raise UsageError(
             "prefetch needs workers, and workers is 0. Nothing was asked. Leave one of the two out."
@@ -86,7 +103,7 @@ def make_question(
             "Nothing would be different. Nothing was asked. Name a change, such as workers=8, or "
             "call suggest(run) for what would help most."
         )
-    return question
+    return pipeline.ask_run(locate(run), question, usd_per_hour).forecasts[0]
 
 
 def _amount(name: str, value: float | None) -> float | None:

@@ -71,7 +71,7 @@ class Run:
 
     def whatif(self, **changes: Any) -> Forecast:
         """See `fuelline.whatif`."""
-        from fuelline.api.answers import whatif  # noqa: PLC0415 - which knows this file
+        from fuelline.api.questions import whatif  # noqa: PLC0415 - which knows this file
 
         return whatif(self, **changes)
 

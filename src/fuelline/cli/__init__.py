@@ -7,8 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from fuelline.cli.bounded import NO_MEMORY, read_apart
-from fuelline.cli.parser import build_parser
-from fuelline.cli.record.run import separate_job
+from fuelline.cli.parser import build_parser, separate_job
 from fuelline.cli.saying import flush_streams, open_streams, say
 from fuelline.schema.errors import FuellineError, InputError, RefusedError, UsageError
 
@@ -26,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     if not words:
         parser.print_help(sys.stderr)
         return UsageError.exit_code
-    options = parser.parse_args(separate_job(words))
+    options = parser.parse_args(separate_job(words, parser))
     try:
         code = _act(options, apart=argv is None)
         sys.stdout.flush()  # here, where a reader that has left is not taken for a failure

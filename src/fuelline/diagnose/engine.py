@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.devices import DeviceFacts
     from fuelline.schema.diagnosis.facts import Culprit, Facts
     from fuelline.schema.diagnosis.findings import Finding, Limit, RunSummary, Stage
+    from fuelline.schema.parts import StepPart
     from fuelline.schema.run.recording import Blindspot
 
 
@@ -260,9 +261,9 @@ def _healthy(facts: Facts) -> Verdict:
     )
 
 
-_INPUT_PARTS = ("input", "epoch start")
+_INPUT_PARTS: tuple[StepPart, ...] = ("input", "epoch start")
 _INPUT_STAGES = ("read", "decode", "transform", "collate", "handoff")
-_COMPUTE_PARTS = ("forward", "backward", "optimizer", "transfer", "sync")
+_COMPUTE_PARTS: tuple[StepPart, ...] = ("forward", "backward", "optimizer", "transfer", "sync")
 _QUEUED = 0.5
 """A rank lacks cores if waiting for one explains at least half of its delay."""
 
@@ -284,7 +285,11 @@ def explain(culprit: Culprit, judge: Callable[[Facts], list[Finding]]) -> LateRa
     )
 
 
-_WORDS = {"input": "wait for input", "loop": "own code between steps", "sync": "synchronisation"}
+_WORDS: dict[StepPart, str] = {
+    "input": "wait for input",
+    "loop": "own code between steps",
+    "sync": "synchronisation",
+}
 
 
 def _cause(

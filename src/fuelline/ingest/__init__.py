@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from fuelline.ingest.recording.fixes import read_fixes
     from fuelline.ingest.recording.folder import compact_recording, load_recording, read_recording
     from fuelline.ingest.recording.follow import RunTail
-    from fuelline.ingest.recording.gather import is_of_damage
     from fuelline.ingest.recording.hosts import Hosts, find_parts
     from fuelline.ingest.recording.last import read_last
     from fuelline.ingest.trace_run import is_trace, load_trace
@@ -21,7 +20,6 @@ __all__ = [
     "find_parts",
     "find_sources",
     "import_trace",
-    "is_of_damage",
     "is_trace",
     "load_recording",
     "load_trace",
@@ -39,7 +37,6 @@ __getattr__ = load_lazily(
         "find_parts": "recording.hosts",
         "find_sources": "imports",
         "import_trace": "imports",
-        "is_of_damage": "recording.gather",
         "is_trace": "trace_run",
         "load_recording": "recording.folder",
         "load_trace": "trace_run",

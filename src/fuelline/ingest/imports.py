@@ -19,7 +19,7 @@ import msgspec
 from fuelline.ingest.formats import find_importer, recognise
 from fuelline.ingest.outsiders import list_lost
 from fuelline.ingest.recording.folder import write_file
-from fuelline.ingest.trace_run import SourceWriter, draft_name, part_stem
+from fuelline.ingest.trace_run import SourceWriter, WrittenPart, part_stem
 from fuelline.schema.errors import InputError
 from fuelline.schema.files import make_draft_folder
 from fuelline.schema.redaction import redact
@@ -45,22 +45,11 @@ _LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One part of a table, in the words of its source."""
-
-    source: int
-    table: str
-    rank: int
-    number: int
-    facts: TableFacts
-
-
-@dataclass(frozen=True)
 class _Read:
     """What one file gave."""
 
     imported: Imported
-    parts: list[_Part]
+    parts: list[WrittenPart]
     bounds_ns: list[int]
 
 
@@ -236,7 +225,7 @@ def _read_one(
             f"{path}, after byte {read_bytes}: {error.strerror}. Nothing was imported. Check the "
             "disks and try again."
         ) from None
-    return _Read(result, [_Part(number, *part) for part in writer.parts], writer.bounds_ns)
+    return _Read(result, writer.parts, writer.bounds_ns)
 
 
 def _settle(results: list[_Read], draft: Path, run: RunFacts) -> Manifest:
@@ -256,8 +245,7 @@ def _settle(results: list[_Read], draft: Path, run: RunFacts) -> Manifest:
             final = {old.rank: new.rank for old, new in zip(result.ranks, own, strict=True)}
         for part in parts:
             stem = part_stem(part.table, final[part.rank], part.number)
-            drafted = draft_name(part.source, part.table, part.rank, part.number)
-            (draft / drafted).rename(draft / f"{stem}.parquet")
+            (draft / part.draft_name).rename(draft / f"{stem}.parquet")
             tables[stem] = part.facts
         ranks += own
         sources.append(msgspec.structs.replace(result.source, ranks=[each.rank for each in own]))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections import Counter
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@dataclass(frozen=True)
+class WrittenPart:
+    """One part of a table, with the rank as its source names it."""
+
+    source: int
+    table: str
+    rank: int
+    number: int
+    facts: TableFacts
+
+    @property
+    def draft_name(self) -> str:
+        """Its file while its rank may still be another file's, too."""
+        return f"draft-{self.source}-{self.table}-{self.rank}-{self.number}{SUFFIX}"
+
+
 class SourceWriter:
     """Writes the parts of one source's tables; ranks are those that the importer speaks of."""
 
@@ -35,8 +52,7 @@ class SourceWriter:
         self._folder = folder
         self._source = source
         self._counts: Counter[tuple[str, int]] = Counter()
-        self.parts: list[tuple[str, int, int, TableFacts]] = []
-        """Table, rank, number of the part, facts; the file is `draft_name` of them."""
+        self.parts: list[WrittenPart] = []
         self.bounds_ns: list[int] = []
         """Some moments of the trace, its first and its last among them."""
 
@@ -50,17 +66,13 @@ class SourceWriter:
             buffer, compression="zstd", compression_level=1, statistics=False
         )
         data = buffer.getbuffer()
-        write_file(self._folder / draft_name(self._source, table, rank, number), data)
         facts = TableFacts(rows=frame.height, size_bytes=len(data), crc32=zlib.crc32(data))
+        part = WrittenPart(self._source, table, rank, number, facts)
+        write_file(self._folder / part.draft_name, data)
         if "end_ns" in frame.columns and frame.height:
             first, last = frame["start_ns"].min(), frame["end_ns"].max()
             self.bounds_ns += [int(first), int(last)]  # type: ignore[arg-type]
-        self.parts.append((table, rank, number, facts))
-
-
-def draft_name(source: int, table: str, rank: int, number: int) -> str:
-    """A part while its rank may still be another file's, too."""
-    return f"draft-{source}-{table}-{rank}-{number}{SUFFIX}"
+        self.parts.append(part)
 
 
 def part_stem(table: str, rank: int, number: int) -> str:

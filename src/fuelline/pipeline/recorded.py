@@ -13,11 +13,11 @@ from fuelline.ingest import (
     Hosts,
     compact_recording,
     find_parts,
-    is_of_damage,
     read_fixes,
 )
 from fuelline.pipeline.summary import summarise
 from fuelline.schema.readings import Missing
+from fuelline.schema.run.recording import DAMAGED
 from fuelline.signals import (
     align_hosts,
     compare_ranks,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Culprit, Facts, SyncFacts
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.schema.diagnosis.fixes import FixEvent
+    from fuelline.schema.parts import StepPart
     from fuelline.schema.run.recording import Blindspot
     from fuelline.signals import Comparison, HostView
     from fuelline.timeline import Timeline
@@ -68,13 +69,14 @@ def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
         return cannot_tell(summary, blindspots, _why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(judged)
     facts = measure(timeline, trainer, judged.segments, sync, count_ranks_beside(hosts, trainer))
-    diagnosis = value_remedies(diagnose(facts, summary, blindspots, price), fit(facts))
-    return msgspec.structs.replace(diagnosis, settings=propose_settings(facts))
+    found = diagnose(facts, summary, blindspots, price)
+    proposed = msgspec.structs.replace(found, settings=propose_settings(facts))
+    return value_remedies(proposed, fit(facts))
 
 
 def _why_no_steps(hosts: list[HostView], trainer: Trainer | None) -> str:
     """Why there is nothing to judge; what a damaged file held is not known."""
-    damage = [spot.what for host in hosts for spot in host.blindspots if is_of_damage(spot)]
+    damage = [spot.what for host in hosts for spot in host.blindspots if spot.code == DAMAGED]
     if not damage:
         return why_no_steps(hosts, trainer)
     return (
@@ -163,7 +165,7 @@ def _explain_lateness(judged: _Judged) -> SyncFacts:
 def _explain(judged: _Judged, culprit: Culprit) -> Culprit:
     comparison = judged.comparison
     late = {each.rank for each in comparison.facts.culprits} - {culprit.rank}
-    sums: dict[int, dict[str, float]] = {}
+    sums: dict[int, dict[StepPart, float]] = {}
     for number, host in enumerate(judged.hosts):
         for trainer in host.trainers:
             is_wanted = trainer.rank == culprit.rank or len(sums) < MOST_COMPARED

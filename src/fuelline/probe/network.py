@@ -127,6 +127,7 @@ def _time_trips(connection: socket.socket, seconds: float) -> Signal:
         unit="s",
         low=taken[len(taken) // 20],
         high=taken[-1 - len(taken) // 20],
+        level=90,
         count=len(taken),
         origin="probe network: median, 5th and 95th percentile",
     )

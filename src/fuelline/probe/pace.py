@@ -60,6 +60,7 @@ def _judge(marks: list[tuple[float, float]], seconds: float, unit: str, origin: 
         unit=unit,
         low=None if half is None else max(0.0, value - half),
         high=None if half is None else value + half,
+        level=None if half is None else 95,
         count=len(marks),
         origin=origin,
     )

@@ -5,7 +5,8 @@ FuellineError
 ├── InputError          3  a file or folder is not what it should be
 │   ├── NotARecordingError
 │   ├── DamagedRecordingError
-│   └── NewerRecordingError
+│   ├── NewerRecordingError
+│   └── DoesNotFitError
 └── RefusedError  4  the machine does not allow it
 
 A message has three beats: what happened with the actual value, what it costs, the next command.
@@ -40,6 +41,10 @@ class DamagedRecordingError(InputError):
 
 class NewerRecordingError(InputError):
     """A recording written by a newer version than this one can read."""
+
+
+class DoesNotFitError(InputError):
+    """A model needs more memory than the chips have that it was to be planned on."""
 
 
 class RefusedError(FuellineError):

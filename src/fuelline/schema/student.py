@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-Level = Literal[90, 95]
+Level = Literal[80, 90, 95]
 """Of an interval, in percent: how often it is to hold the true value."""
+DEVIATIONS: dict[Level, float] = {80: 1.2816, 90: 1.6449, 95: 1.96}
+"""Standard deviations of a normal distribution that such an interval reaches to either side."""
 
 _TWO_SIDED: dict[int, tuple[float, float]] = {
     1: (6.31, 12.71), 2: (2.92, 4.30), 3: (2.35, 3.18), 4: (2.13, 2.78), 5: (2.02, 2.57),
@@ -19,7 +21,7 @@ _TWO_SIDED: dict[int, tuple[float, float]] = {
 """For 90 and 95 % by degrees of freedom, as every table of the distribution has them."""
 
 
-def find_t(degrees: float, level: Level = 95) -> float:
+def find_t(degrees: float, level: Literal[90, 95] = 95) -> float:
     """For this many degrees of freedom; between two entries the lower, wider one counts."""
     known = [each for each in _TWO_SIDED if each <= degrees]
     return _TWO_SIDED[max(known, default=1)][level == 95]

@@ -100,6 +100,7 @@ def _change(name: str, one: Sequence[float], other: Sequence[float], usual: floa
         judgement=_judge(change, half, usual),
         low=None if half is None else change - half,
         high=None if half is None else change + half,
+        level=None if half is None else 95,
     )
 
 

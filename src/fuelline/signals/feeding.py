@@ -10,7 +10,7 @@ from msgspec import Struct
 from fuelline import __version__
 from fuelline.schema.diagnosis.feeding import FedChip, Feed
 from fuelline.schema.diagnosis.workloads import PASS_SHARE, find_workload
-from fuelline.schema.readings import Missing, Reading, Signal, value_of
+from fuelline.schema.readings import Missing, Reading, Signal, common_level, value_of
 from fuelline.signals.statistics import ratio
 
 if TYPE_CHECKING:
@@ -65,12 +65,13 @@ def _join(signals: list[Signal], factor: float) -> Signal:
         return Missing(reason="too few batches were taken")
     value = factor * sum(signal.value for signal in known)
     spread = factor * sum(_half_width(signal) ** 2 for signal in known) ** 0.5
-    is_doubtful = all(signal.low is not None for signal in known)
+    level = common_level(known)
     return Reading(
         value=value,
         unit=known[0].unit,
-        low=max(0.0, value - spread) if is_doubtful else None,
-        high=value + spread if is_doubtful else None,
+        low=None if level is None else max(0.0, value - spread),
+        high=None if level is None else value + spread,
+        level=level,
         count=sum(signal.count or 0 for signal in known),
         origin=_ORIGIN,
     )

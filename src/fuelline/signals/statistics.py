@@ -7,11 +7,11 @@ import math
 import polars as pl
 
 from fuelline.schema.readings import Missing, Reading, Signal
-from fuelline.schema.student import find_t
+from fuelline.schema.student import DEVIATIONS, find_t
 
 _BLOCKS = 10
 """Batch means over ten blocks of consecutive steps: neighbours are correlated, blocks hardly."""
-_Z_95 = 1.96
+_Z_95 = DEVIATIONS[95]
 
 
 def ratio(parts: pl.Series, wholes: pl.Series, unit: str, origin: str) -> Signal:
@@ -37,6 +37,7 @@ def ratio(parts: pl.Series, wholes: pl.Series, unit: str, origin: str) -> Signal
         unit=unit,
         low=max(0.0, value - half),
         high=value + half,
+        level=95,
         count=count,
         origin=origin,
     )
@@ -58,6 +59,7 @@ def proportion(hits: float, total: float, origin: str) -> Signal:
         unit="frac",
         low=min(share, max(0.0, centre - half)),
         high=max(share, min(1.0, centre + half)),
+        level=95,
         count=int(total),
         origin=origin,
     )

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 KEY = ("group", "op", "number")
+"""What a collective has in common on all ranks, recorded or traced: who takes part, what they do
+(in traces, the kernel's name), and its place among those."""
 MOMENTS = ("open_ns", "arrive_ns", "done_ns")
 _NOBODY = dict.fromkeys((*KEY, "size_bytes", "ranks"), pl.Int64())
 _ARRIVAL = re.compile(r"arrive_ns_(\d+)")

@@ -16,34 +16,11 @@ from fuelline.schema.wire import Flag, Kind
 from fuelline.timeline.events import has_succeeded, thread_events
 
 if TYPE_CHECKING:
+    from fuelline.schema.parts import StepPart
     from fuelline.timeline.timeline import Timeline
     from fuelline.timeline.trainer import Trainer
 
-PARTS = (
-    "input",
-    "epoch start",
-    "transfer",
-    "own code",
-    "forward",
-    "backward",
-    "optimizer",
-    "collectives",
-    "sync",
-    "loop",
-    "validation",
-    "checkpoint",
-    "garbage collection",
-    "profiler",
-    "unexplained",
-)
-"""collectives: in a call that all ranks take part in, whichever part of the step it belongs to.
-input: waiting for a training batch. epoch start: building an iterator, its first batch, its end.
-own code: the user's code between a batch and its backward pass, outside the model; a part of
-forward here, which stack samples tell apart. loop: the user's code between an optimizer step and
-the next batch. profiler: our own `--zoom`.
-unexplained: not even that."""
-
-_PART_OF_KIND = {
+_PART_OF_KIND: dict[Kind, StepPart] = {
     Kind.SOURCE_START: "epoch start",
     Kind.PIN: "transfer",
     Kind.COPY: "transfer",
@@ -56,8 +33,10 @@ _PART_OF_KIND = {
 }
 _LASTING = [Kind.WAIT, Kind.COLLECTIVE, *(kind for kind in _PART_OF_KIND if kind != Kind.GC)]
 """What ends the window: what is collected when the interpreter ends is no part of the training."""
-_MODE_AFTER = {Kind.BACKWARD: "optimizer", Kind.STEP: "loop"}
+_MODE_AFTER: dict[Kind, StepPart] = {Kind.BACKWARD: "optimizer", Kind.STEP: "loop"}
 """What the thread does after an event, until the next one says otherwise."""
+NO_EVENT = 0
+"""The kind of a piece that no record covers: a gap between two."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +76,7 @@ class StepSegments(Span):
     """A span cut into segments."""
 
     pieces: pl.DataFrame
-    """start_ns, end_ns, part, kind (0 for a gap), step (index of the step it starts in)."""
+    """start_ns, end_ns, part, kind (`NO_EVENT` for a gap), step (index of that it starts in)."""
 
     def shifted(self, shift_ns: int) -> StepSegments:
         """The same on another clock."""
@@ -290,7 +269,7 @@ def _with_gaps(events: pl.DataFrame) -> pl.DataFrame:
         pl.col("end_ns").alias("start_ns"),
         pl.col("start_ns").shift(-1).alias("end_ns"),
         part.alias("part"),
-        pl.lit(0, pl.UInt8).alias("kind"),
+        pl.lit(NO_EVENT, pl.UInt8).alias("kind"),
     ).filter(pl.col("end_ns") > pl.col("start_ns"))
     reached = pl.col("end_ns").cum_max().shift(1).fill_null(0)
     pieces = events.select(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fuelline.schema.diagnosis.forecasts import WhatIf
+    from fuelline.schema.parts import StepPart
     from fuelline.whatif.fitting import Fit
     from fuelline.whatif.model import Pipeline
 
@@ -132,7 +133,7 @@ def _loader(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | N
     return Changed(changed, assumptions)
 
 
-def _restarts(old: Pipeline, new: Pipeline) -> dict[str, float]:
+def _restarts(old: Pipeline, new: Pipeline) -> dict[StepPart, float]:
     """Pauses with the start of epochs as the other loader has it."""
     if not math.isfinite(old.epoch_batches):
         return dict(old.pauses)

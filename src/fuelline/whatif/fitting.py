@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fuelline.schema.readings import Missing, Reading, Signal, at_least, value_of
+from fuelline.schema.student import DEVIATIONS
 from fuelline.whatif.model import Pipeline, consume, run
 from fuelline.whatif.network import MOST_CUSTOMERS
 
@@ -294,9 +295,10 @@ def _or(value: float | None, otherwise: float) -> float:
 
 
 def _error(signal: Signal) -> float:
-    """Relative standard error from a 95 % interval."""
+    """Relative standard error, from the interval."""
     if not isinstance(signal, Reading) or signal.low is None or signal.high is None:
         return _LEAST_ERROR
-    if signal.value <= 0:
+    if signal.value <= 0 or signal.level is None:
         return _LEAST_ERROR
-    return max(_LEAST_ERROR, (signal.high - signal.low) / (2 * 1.96 * signal.value))
+    half = (signal.high - signal.low) / 2
+    return max(_LEAST_ERROR, half / (DEVIATIONS[signal.level] * signal.value))

@@ -16,6 +16,7 @@ from msgspec import structs
 
 from fuelline.schema.diagnosis.forecasts import Bound, Forecast, WhatIf
 from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.student import DEVIATIONS
 from fuelline.whatif.changes import change
 from fuelline.whatif.chip_ratio import compare_chips
 from fuelline.whatif.model import Limit, Pipeline, find_bounds, find_limit, run
@@ -35,7 +36,7 @@ times one (2,000 JPEGs, Pillow)."""
 UNSEEN_ELASTICITY = 0.15
 """Standard error of the storage's elasticity where the number in flight never changed: what was
 taken for latency may be partly a queue."""
-_Z_95 = 1.96
+_Z_95 = DEVIATIONS[95]
 _CERTAIN_MISFIT = 0.3
 """Share of the model's misfit that counts as error: it is solved for at the recorded point."""
 
@@ -57,7 +58,7 @@ def forecast(
     high = max(value, min(high, _ceiling(fit, pipe, question)))
     if question.is_empty():
         low = high = value
-    speedup = Reading(value=value, unit="x", low=low, high=high, origin="pipeline model")
+    speedup = Reading(value=value, unit="x", low=low, high=high, level=95, origin="pipeline model")
     limit = find_limit(pipe)
     return Forecast(
         question=question,
@@ -92,6 +93,7 @@ def _rate(fit: Fit, speedup: Reading, ranks: int) -> Signal:
         unit="samples/s",
         low=now * (speedup.low or 0.0),
         high=now * (speedup.high or 0.0),
+        level=speedup.level,
         origin="pipeline model",
     )
 

@@ -21,9 +21,12 @@ import random
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from statistics import NormalDist
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fuelline.whatif.network import Station, throughput
+
+if TYPE_CHECKING:
+    from fuelline.schema.parts import StepPart
 
 Limit = Literal["device", "host", "workers", "cores", "storage", "pauses"]
 
@@ -71,7 +74,7 @@ class Pipeline:
     storage_rivals: float = 0.0
     """Requests outside the job that are always in flight beside its own. Each request gets an equal
     share of a storage that is full: more workers take some of what the others have."""
-    pauses: dict[str, float] = field(default_factory=dict)
+    pauses: dict[StepPart, float] = field(default_factory=dict)
     pause_felt: float = 1.0
     """How much of a pause the device does not hide."""
     epoch_batches: float = math.inf

@@ -10,23 +10,27 @@ from fuelline.schema.readings import Missing, Reading
 from fuelline.whatif.forecasting import forecast
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.findings import Diagnosis, Finding, Remedy
+    from fuelline.schema.diagnosis.findings import Diagnosis, Remedy
     from fuelline.schema.diagnosis.forecasts import Forecast
     from fuelline.whatif.fitting import Fit
 
 
 def value_remedies(diagnosis: Diagnosis, fit: Fit | Missing) -> Diagnosis:
-    """Every remedy that the model has a word for, with its gain; the greatest gain first."""
+    """Every remedy that the model has a word for, with its gain; the greatest gain first.
+
+    Those of findings, and the settings that are proposed beside them.
+    """
+
+    def value(remedies: list[Remedy]) -> list[Remedy]:
+        valued = [_with_gain(remedy, fit, diagnosis.price_usd_per_hour) for remedy in remedies]
+        # Sorting is stable: what has no prediction keeps its order, behind what has one.
+        return sorted(valued, key=_rank)
+
     findings = [
-        _value(finding, fit, diagnosis.price_usd_per_hour) for finding in diagnosis.findings
+        msgspec.structs.replace(finding, remedies=value(finding.remedies))
+        for finding in diagnosis.findings
     ]
-    return msgspec.structs.replace(diagnosis, findings=findings)
-
-
-def _value(finding: Finding, fit: Fit | Missing, price: float | None) -> Finding:
-    valued = [_with_gain(remedy, fit, price) for remedy in finding.remedies]
-    # Sorting is stable: what has no prediction keeps the order of the rule, behind what has one.
-    return msgspec.structs.replace(finding, remedies=sorted(valued, key=_rank))
+    return msgspec.structs.replace(diagnosis, findings=findings, settings=value(diagnosis.settings))
 
 
 def _rank(remedy: Remedy) -> float:

@@ -70,3 +70,30 @@ def test_a_config_may_be_a_path(tmp_path: Path, store: Path) -> None:
 
 def test_the_help_and_the_planner_name_the_same_engine() -> None:
     assert options.DEFAULT_ENGINE == request.DEFAULT_ENGINE
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (
+            lambda: fuelline.plan.train("llama-3.1-8b", chip="nobody-2000"),
+            "entry: catalogue='FILE'.",
+        ),
+        (lambda: fuelline.plan.serve("nobody-7b", chip="h100"), "file: catalogue='FILE'."),
+        (
+            lambda: fuelline.plan.train("llama-3.1-405b", chip="h100", chips=8, tokens=1e9),
+            "With chips=",
+        ),
+        (
+            lambda: fuelline.plan.serve("llama-3.1-8b", chip="h100", batch=100_000),
+            "Give batch=1 to ",
+        ),
+    ],
+)
+def test_an_error_of_the_planner_names_keywords_not_flags(
+    ask: Callable[[], object], said: str
+) -> None:
+    with pytest.raises(fuelline.InputError) as caught:
+        ask()
+    assert said in str(caught.value)
+    assert "--" not in str(caught.value)

@@ -7,7 +7,7 @@ from fuelline.schema.readings import Missing, Reading
 
 
 def reading(value: float, unit: str = "FLOP/s") -> Reading:
-    return Reading(value=value, unit=unit, low=0.9 * value, high=1.1 * value, count=9)
+    return Reading(value=value, unit=unit, low=0.9 * value, high=1.1 * value, level=95, count=9)
 
 
 def ceiling(precision: str, element_bytes: int, peak: float) -> MathCeiling:

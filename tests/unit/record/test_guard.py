@@ -28,8 +28,10 @@ from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF
 from fuelline.record.hooks.torch import loader, pauses
 from fuelline.record.hooks.torch.install import Installation
-from fuelline.record.hooks.torch.loader import NOTE
+from fuelline.record.hooks.torch.loader import NOTE, Build, Take
+from fuelline.record.hooks.torch.training import Backward, OptimizerStep
 from fuelline.record.spool import Spool
+from fuelline.schema.run.recording import STEP_HOOK
 from fuelline.schema.wire import Collective, Kind
 from tests.integration.harness import Left, read_spools
 
@@ -89,6 +91,12 @@ def test_what_fails_in_the_compiled_part_is_a_fault_of_ours(
     (blind,) = read(tmp_path).blindspots()
     assert blind["what"] == "hook loader wait"
     assert blind["why"] == "OverflowError at the compiled part"
+    assert blind["code"] == STEP_HOOK
+
+
+def test_the_blindspot_of_a_hook_that_every_step_goes_through_says_so() -> None:
+    assert {each.code for each in (Take, Backward, OptimizerStep)} == {STEP_HOOK}
+    assert Build.code == ""
 
 
 def test_a_fault_that_cannot_be_told_is_kept_from_the_job(

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fuelline.schema.parts import STEP_PARTS
 from fuelline.schema.wire import Flag, Kind
-from fuelline.timeline.segments import PARTS, StepSegments, cut_segments
+from fuelline.timeline.segments import StepSegments, cut_segments
 from tests.unit.builders import (
     MS,
     START_NS,
@@ -49,7 +50,7 @@ def check_cover(segments: StepSegments) -> None:
     assert pieces["start_ns"][1:].to_list() == pieces["end_ns"][:-1].to_list()
     assert (pieces["end_ns"] - pieces["start_ns"]).sum() == segments.wall_ns
     assert (pieces["end_ns"] > pieces["start_ns"]).all()
-    assert set(pieces["part"]) <= set(PARTS)
+    assert set(pieces["part"]) <= set(STEP_PARTS)
 
 
 INSTANT = (Kind.WAIT, 0, 0, 1, Flag(0), 0)

@@ -16,7 +16,8 @@ UNKNOWN = Missing(reason="the test did not measure it")
 def ms(value: float, error_frac: float = 0.02) -> Reading:
     """A time with its 95 % interval."""
     half = 1.96 * error_frac * value
-    return Reading(value=value / 1e3, unit="s", low=(value - half) / 1e3, high=(value + half) / 1e3)
+    low, high = (value - half) / 1e3, (value + half) / 1e3
+    return Reading(value=value / 1e3, unit="s", low=low, high=high, level=95)
 
 
 def plain(value: float) -> Reading:

@@ -81,7 +81,7 @@ def test_a_hundredth_of_a_device_is_not_called_none() -> None:
 )
 def test_an_interval_does_not_reach_far_beyond_what_a_law_allows(question) -> None:
     crowded = make_facts(batch=160.0, workers=1, cpu=20.0, device=2.0, host=0.5, cores=2.0)
-    queued = Reading(value=0.135, unit="s", low=0.1, high=0.17)
+    queued = Reading(value=0.135, unit="s", low=0.1, high=0.17, level=95)
     demands = msgspec.structs.replace(crowded.demands, fetch_queued_seconds=queued)
     job = fit(msgspec.structs.replace(crowded, demands=demands))
     assert isinstance(job, Fit)

@@ -285,7 +285,7 @@ def test_laws_hold_for_any_job(
         device=device,
         host=host,
         cores=cores,
-        storage={"saturation": Reading(value=seen, unit="frac", low=seen, high=seen)},
+        storage={"saturation": Reading(value=seen, unit="frac", low=seen, high=seen, level=95)},
     )
     job = fit(facts)
     assume(isinstance(job, Fit))

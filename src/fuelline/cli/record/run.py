@@ -114,44 +114,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.set_defaults(act=act)
 
 
-_VALUED = (
-    "--run-dir",
-    "--price",
-    "--node-rank",
-    "--zoom",
-    "--allow",
-    "--seconds",
-    "--rounds",
-    "--step",
-    "--rate",
-    "--workload",
-    "--loader",
-    "--at-least",
-    "--packed",
-    "--cache",
-    "--cache-size",
-    "--cache-from",
-)
-"""Options that take the next word, of all commands that start a job."""
-
-
-def separate_job(words: list[str]) -> list[str]:
-    """Put `--` before a job that starts with `-m`, which is no option of ours."""
-    command = next((word for word in words if word in ("run", "tune", "feed")), None)
-    own = words.index(command) if command is not None else len(words)
-    takes_value = False
-    for at in range(own + 1, len(words)):
-        word = words[at]
-        if word == "--":
-            break
-        if word == "-m" and not takes_value:
-            return [*words[:at], "--", *words[at:]]
-        if not word.startswith("-") and not takes_value:
-            break
-        takes_value = word in _VALUED and not takes_value
-    return words
-
-
 def add_no_command(parser: argparse.ArgumentParser) -> None:
     """`--no-command`, for every command that keeps a recording of a job."""
     parser.add_argument(

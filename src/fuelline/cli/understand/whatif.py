@@ -6,11 +6,12 @@ import argparse
 import re
 import sys
 
-from fuelline.api.questions import MOST_WORKERS, PAUSES, read_probe
+from fuelline.api.questions import MOST_WORKERS, read_probe
 from fuelline.cli.record.run import add_price
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.storages import STORAGE_NAMES
 from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.parts import PAUSES, Pause
 from fuelline.schema.plan.catalogue import nearest
 from fuelline.schema.plan.chips import find_chip, list_chips
 from fuelline.store.runs import find_run, name_run
@@ -234,9 +235,10 @@ def _cores(word: str) -> float:
     return value
 
 
-def _rarer(word: str) -> tuple[str, float]:
-    part, _, factor = word.partition("=")
-    if part not in PAUSES or not factor:
+def _rarer(word: str) -> tuple[Pause, float]:
+    name, _, factor = word.partition("=")
+    part = next((pause for pause in PAUSES if pause == name), None)
+    if part is None or not factor:
         raise argparse.ArgumentTypeError(
             f"{word!r} is not PART=N with one of {', '.join(PAUSES)}, such as checkpoint=10"
         )

@@ -54,7 +54,7 @@ def describe_replay(found: StragglerFacts) -> list[Evidence]:
     ]
 
 
-_WORDS = {
+_WORDS: dict[StragglerCause, str] = {
     "slow worker": "the slowest worker",
     "uneven stages": "the stages",
     "uneven microbatches": "the microbatches",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from fuelline.schema.diagnosis.facts import TraceSignals
     from fuelline.schema.diagnosis.findings import Evidence, Finding
+    from fuelline.schema.parts import IdleCause
 
 _MOST_NAME = 60
 _FILLED = 0.5
@@ -25,7 +26,7 @@ def shorten(name: str) -> str:
     return name if len(name) <= _MOST_NAME else f"{name[: _MOST_NAME - 3]}..."
 
 
-def under(trace: TraceSignals, cause: str) -> str:
+def under(trace: TraceSignals, cause: IdleCause) -> str:
     """`, mostly in cudaFree`, or nothing."""
     name = trace.during.get(cause)
     return f", mostly in {shorten(name)}" if name else ""

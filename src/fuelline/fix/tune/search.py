@@ -98,6 +98,7 @@ def find_speedup(base: MeasuredSetting, measured: MeasuredSetting) -> Signal:
         unit="x",
         low=value * math.exp(-half),
         high=value * math.exp(half),
+        level=95,
         count=len(measured.blocks),
         origin="turns on the running job",
     )
@@ -152,6 +153,6 @@ def _sentence(trial: Trial) -> str:
     measured = trial.speedup
     low, high = measured.low or measured.value, measured.high or measured.value
     return (
-        f"{words}: {predicted}, {measured.value:.2f}x measured (95 %: {low:.2f}-{high:.2f}), "
-        f"{trial.verdict}."
+        f"{words}: {predicted}, {measured.value:.2f}x measured ({measured.level} %: "
+        f"{low:.2f}-{high:.2f}), {trial.verdict}."
     )

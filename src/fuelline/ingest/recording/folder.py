@@ -44,6 +44,7 @@ from fuelline.schema.run.recording import (
     RECORDING_VERSION,
     RUN_FILE,
     SPOOL_DIR,
+    STEP_HOOK,
     WHOLE_VERSION,
     Blindspot,
     Manifest,
@@ -308,10 +309,25 @@ def _load_compacted(run_dir: Path) -> Timeline:
         loaders=tuple(manifest.loaders),
         processes=tuple(manifest.processes),
         limits=tuple(manifest.limits),
-        blindspots=(*manifest.run.blindspots, *manifest.blindspots, *state_joined(bounded)),
+        blindspots=_with_codes(
+            *manifest.run.blindspots, *manifest.blindspots, *state_joined(bounded)
+        ),
         source_lines=manifest.source_lines,
         devices=tuple(manifest.devices),
         excerpts=manifest.excerpts,
+    )
+
+
+_STEP_HOOKS_OF_0_1 = ("hook loader wait", "hook backward", "hook optimizer step")
+"""Version 0.1.0 wrote no codes."""
+
+
+def _with_codes(*spots: Blindspot) -> tuple[Blindspot, ...]:
+    return tuple(
+        msgspec.structs.replace(spot, code=STEP_HOOK)
+        if not spot.code and spot.what in _STEP_HOOKS_OF_0_1
+        else spot
+        for spot in spots
     )
 
 
@@ -381,7 +397,7 @@ def _timeline(run: RunFacts, remains: Remains) -> Timeline:
         loaders=tuple(remains.loaders),
         processes=tuple(remains.processes),
         limits=tuple(remains.limits),
-        blindspots=(*run.blindspots, *remains.blindspots),
+        blindspots=_with_codes(*run.blindspots, *remains.blindspots),
         source_lines=remains.source_lines,
         devices=tuple(remains.devices),
         excerpts=remains.excerpts,

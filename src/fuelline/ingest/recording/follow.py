@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from fuelline.ingest.recording.folder import has_ended, locate_recording, read_run_facts
 from fuelline.ingest.recording.gather import (
     damaged_frames,
+    damaged_records,
     decode_note,
+    dropped_records,
     find_failures,
-    lost_records,
     unlisted_blindspots,
     unreadable_spool,
 )
@@ -30,7 +31,7 @@ from fuelline.schema import wire
 from fuelline.schema.diagnosis.live import RunGrowth, RunState, SpoolGrowth
 from fuelline.schema.errors import InputError
 from fuelline.schema.files import list_below
-from fuelline.schema.run.recording import RUN_FILE, SPOOL_DIR, Blindspot
+from fuelline.schema.run.recording import DAMAGED, RUN_FILE, SPOOL_DIR, Blindspot
 from fuelline.schema.run.samples import JOURNAL_NAME, Blind
 
 if TYPE_CHECKING:
@@ -149,9 +150,11 @@ class RunTail:
         header = look.header
         if look.records:
             self._newest_ns = max(self._newest_ns, look.records[-1][0] + look.records[-1][1])
-        for number, what in ((header.dropped, "dropped"), (spool.tail.damaged, "damaged")):
-            if number:
-                self._blindspots[header.pid, what] = lost_records(header.pid, number, what)
+        if header.dropped:
+            self._blindspots[header.pid, "dropped"] = dropped_records(header.pid, header.dropped)
+        if spool.tail.damaged:
+            damaged = damaged_records(header.pid, spool.tail.damaged)
+            self._blindspots[header.pid, DAMAGED] = damaged
         for text in look.notes.blindspots:
             found = decode_note(text, Blindspot)
             if found is not None:
@@ -180,7 +183,7 @@ class RunTail:
             self._blindspots[key] = spot
         elif key not in self._blindspots:
             self._left_out += 1
-            self._blindspots["left out"] = unlisted_blindspots(self._left_out)
+            self._blindspots["unlisted"] = unlisted_blindspots(self._left_out)
 
     def _note_blindspots(self, rows: list[Row]) -> None:
         for spot in (*self._run.blindspots, *find_failures(self._run_dir)):

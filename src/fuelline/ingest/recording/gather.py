@@ -30,7 +30,7 @@ from fuelline.schema.errors import InputError, NewerRecordingError
 from fuelline.schema.files import list_below, read_below
 from fuelline.schema.foreign import decode_json
 from fuelline.schema.run import samples
-from fuelline.schema.run.recording import SPOOL_DIR, Blindspot, LoaderFacts, ProcessFacts
+from fuelline.schema.run.recording import DAMAGED, SPOOL_DIR, Blindspot, LoaderFacts, ProcessFacts
 from fuelline.timeline.tables import empty_table
 
 if TYPE_CHECKING:
@@ -47,12 +47,11 @@ LATE_WRITE_NS = 120 * 10**9
 """How much older than its newest record a spool may look: those before version 2 were mapped, and
 Linux notes the change of a page when it is written to disk, within 35 s by default
 (vm.dirty_expire_centisecs)."""
-_SPOOL = "the spool "
-_DAMAGED = "damaged"
 _MOST_NOTE_BYTES = 64 * 1024
 _MOST_NOTES = 100
 """Processes that say why something of ours could not be put into them; a job of many says it once
 in each."""
+_TOTALS = "totals over the whole run for that process"
 MOST_LOADERS = 5_000
 """Whose settings are kept, the first: a job may make a loader for every step."""
 MOST_LINES = 200
@@ -261,9 +260,10 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
             remains.loaders.append(msgspec.structs.replace(facts, pid=content.pid, loader_id=first))
         else:
             remains.note(decode(first, Blindspot))
-    for number, what in ((content.dropped, "dropped"), (content.damaged, _DAMAGED)):
-        if number:
-            remains.note(lost_records(content.pid, number, what))
+    if content.dropped:
+        remains.note(dropped_records(content.pid, content.dropped))
+    if content.damaged:
+        remains.note(damaged_records(content.pid, content.damaged))
     remains.processes.append(
         ProcessFacts(
             pid=content.pid,
@@ -291,34 +291,39 @@ def unreadable_spool(name: str, error: Exception) -> Blindspot:
     """What a spool costs that cannot be read."""
     why = error.strerror if isinstance(error, OSError) else None
     return Blindspot(
-        what=f"{_SPOOL}{name}", why=why or str(error), forbids="anything about that process"
+        what=f"the spool {name}",
+        why=why or str(error),
+        forbids="anything about that process",
+        code=DAMAGED,
     )
 
 
 def cut_spool(path: Path) -> Blindspot:
     """What a spool costs whose end is missing."""
     return Blindspot(
-        what=f"{_SPOOL}{path.name} to its end",
+        what=f"the spool {path.name} to its end",
         why=f"it was cut short: the recorder had written more than its {path.stat().st_size} bytes",
-        forbids="totals over the whole run for that process",
+        forbids=_TOTALS,
+        code=DAMAGED,
     )
 
 
-def is_of_damage(spot: Blindspot) -> bool:
-    """Whether it speaks of a spool that holds more than could be read."""
-    return spot.what.startswith(_SPOOL) or spot.why.startswith(_DAMAGED)
-
-
-def lost_records(pid: int, number: int, what: str) -> Blindspot:
-    """What records cost that were `dropped` or are `damaged`."""
-    reasons = {
-        "dropped": "the spool reached its cap or its disk was full",
-        _DAMAGED: "they are outside the run's time or of an unknown kind",
-    }
+def dropped_records(pid: int, number: int) -> Blindspot:
+    """What records cost that were not written."""
     return Blindspot(
         what=f"{number} records of process {pid}",
-        why=f"{what}: {reasons[what]}",
-        forbids="totals over the whole run for that process",
+        why="dropped: the spool reached its cap or its disk was full",
+        forbids=_TOTALS,
+    )
+
+
+def damaged_records(pid: int, number: int) -> Blindspot:
+    """What records cost that cannot be believed."""
+    return Blindspot(
+        what=f"{number} records of process {pid}",
+        why="damaged: they are outside the run's time or of an unknown kind",
+        forbids=_TOTALS,
+        code=DAMAGED,
     )
 
 
@@ -328,6 +333,7 @@ def damaged_frames(number: int) -> Blindspot:
         what=f"{number} frames of the observer's journal",
         why=f"damaged: their checksum in {samples.JOURNAL_NAME} is wrong",
         forbids="what the observer saw in those seconds",
+        code=DAMAGED,
     )
 
 
@@ -387,8 +393,9 @@ def impossible_rows(name: str, number: int) -> Blindspot:
     """What rows cost that the observer cannot have written: damage that a checksum was made for."""
     return Blindspot(
         what=f"{number} rows of the observer's journal ({name})",
-        why=f"{_DAMAGED}: values are missing or out of range",
+        why="damaged: values are missing or out of range",
         forbids="what the observer saw at those moments",
+        code=DAMAGED,
     )
 
 

@@ -7,23 +7,61 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import warnings
 from collections.abc import Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from fuelline.plan.asked.request import CHOICES, COUNTS, LIMITS, PlanRequest
-from fuelline.schema.errors import UsageError
+from fuelline.schema.errors import FuellineError, UsageError
 from fuelline.store.home import saved_chips
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from fuelline.plan.asked.request import Values
 
 Number = int | float | Sequence[int] | Sequence[float]
 """One number, or several: a table of answers."""
 _MOST_VALUES = 64
+_Given = ParamSpec("_Given")
+_Answer = TypeVar("_Answer")
+
+
+def name_keywords(
+    flags: Mapping[str, tuple[str, float]],
+) -> Callable[[Callable[_Given, _Answer]], Callable[_Given, _Answer]]:
+    """For a function of Python: an error that names flags of the command line names keywords."""
+
+    def decorate(function: Callable[_Given, _Answer]) -> Callable[_Given, _Answer]:
+        @wraps(function)
+        def named(*args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
+            try:
+                return function(*args, **kwargs)
+            except FuellineError as error:
+                words = _FLAG.sub(lambda found: _spell(found[1], found[2] or "", flags), str(error))
+                error.args = (words,)
+                raise
+
+        return named
+
+    return decorate
+
+
+_FLAG = re.compile(r"--([a-z][a-z-]*)(?: (FILE|full|\d+(?:[.,]\d+)*))?")
+"""A flag in a sentence, and its value if there is one."""
+
+
+def _spell(flag: str, value: str, flags: Mapping[str, tuple[str, float]]) -> str:
+    """As a keyword, in its own unit."""
+    known = ((keyword, factor) for keyword, (name, factor) in flags.items() if name == flag)
+    keyword, factor = next(known, (flag.replace("-", "_"), 1.0))
+    number = value.replace(",", "")
+    if not number.replace(".", "").isdecimal():
+        return f"{keyword}={value!r}" if value else keyword
+    return f"{keyword}={number}" if factor == 1 else f"{keyword}={float(number) / factor:g}"
 
 
 def make_request(
@@ -36,15 +74,6 @@ def make_request(
     flags: Mapping[str, tuple[str, float]],
 ) -> PlanRequest:
     """The same question as the command line would ask; `flags` says what each keyword is there."""
-    names = {flag: (keyword, factor) for keyword, (flag, factor) in flags.items()}
-
-    def spell(flag: str, value: str) -> str:
-        keyword = names.get(flag, (flag, 1.0))[0]
-        if not value:
-            return keyword
-        is_text = not value.replace(".", "").isdecimal()
-        return f"{keyword}={value!r}" if is_text else f"{keyword}={value}"
-
     values: Values = {}
     for keyword, number in given.items():
         if number is not None:
@@ -54,7 +83,7 @@ def make_request(
     return PlanRequest(
         model=os.fspath(model),
         values=values,
-        spell=spell,
+        spell=lambda flag, value: _spell(flag, value, flags),
         chips=() if chip is None else chip.split(",") if isinstance(chip, str) else tuple(chip),
         precision=precision,
         catalogues=[Path(file) for file in files],

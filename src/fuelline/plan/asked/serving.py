@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fuelline.plan.asked.plain import make_request
+from fuelline.plan.asked.plain import make_request, name_keywords
 from fuelline.plan.asked.request import DEFAULT_ENGINE, find_engine
 from fuelline.plan.serving.answer import Question, answer_serving
 from fuelline.plan.serving.load import Stream
@@ -54,6 +54,7 @@ _PYTHON = {
 
 
 @tell_plainly
+@name_keywords(_PYTHON)
 def serve(
     model: str | os.PathLike[str],
     *,

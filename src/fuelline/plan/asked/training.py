@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from fuelline.plan.asked.plain import make_request
+from fuelline.plan.asked.plain import make_request, name_keywords
 from fuelline.plan.models.shapes import why_uneven
 from fuelline.plan.physics.setup import Setup
 from fuelline.plan.training.answer import plan_training
 from fuelline.plan.training.layouts import TrainWish
-from fuelline.schema.errors import InputError, UsageError
+from fuelline.schema.errors import DoesNotFitError, InputError, UsageError
 from fuelline.schema.mistakes import tell_plainly
 from fuelline.schema.plan.answers import TrainPoint
 from fuelline.schema.plan.precision import parse_precision
@@ -75,6 +75,7 @@ _PYTHON = {
 
 
 @tell_plainly
+@name_keywords(_PYTHON)
 def train(
     model: str | os.PathLike[str],
     *,
@@ -220,7 +221,7 @@ def _point(step: TrainQuestion) -> TrainPoint:
         found = plan_training(step.setup, step.wish)
     except InputError as error:
         uneven = why_uneven(step.setup.model, step.name, step.at)
-        why = uneven or ("does not fit" if "does not fit" in str(error) else "no layout")
+        why = uneven or ("does not fit" if isinstance(error, DoesNotFitError) else "no layout")
         return TrainPoint(
             at=step.at, step_s=None, mfu_frac=None, days=None, why_not=why, label=step.label
         )

@@ -45,7 +45,6 @@ _NOT_MODELLED = (
     (("offload",), "some of the weights come from host memory"),
 )
 _QUEUE_SHARE = 0.2
-_QUEUE = "queue"
 """The limit of terms that are a wait for others."""
 
 
@@ -81,7 +80,7 @@ def _unknown(row: Row, constants: Constants, own: Own) -> Iterator[str]:
 def _queued(answer: Estimate) -> Iterator[str]:
     """What of a latency is waiting for others: no constant of a chip can be blamed for it."""
     total = sum(term.seconds for term in answer.terms)
-    queue = sum(term.seconds for term in answer.terms if term.limit == _QUEUE)
+    queue = sum(term.seconds for term in answer.terms if term.limit == "queue")
     if total > 0 and queue > _QUEUE_SHARE * total:
         yield (
             f"{percent(queue / total)} of the prediction is waiting for others; how requests "

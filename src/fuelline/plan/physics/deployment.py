@@ -117,7 +117,7 @@ def stalls_for(replica: Deployment, prompts: float, held: float) -> float:
     """
     lanes = 1.0
     if replica.model.experts:
-        lanes = expert_share(replica.model, replica.spread)[1]
+        lanes = expert_share(replica.model, replica.spread).replicas
     together = max(lanes * min(held, 1.0), 1.0) * min(replica.spread.pp, max(held, 1.0))
     share = min(max(prompts, 1e-6), 1.0)
     steps: float = (1 - (1 - share) ** together) / share

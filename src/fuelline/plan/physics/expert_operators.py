@@ -6,7 +6,7 @@ share them. How many experts a step touches decides how many weights it reads.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fuelline.plan.physics.kernels import (
     ACT_BYTES,
@@ -39,23 +39,31 @@ def feed_forward(
         matmul(f"{name} up", layers, rows, (model.hidden, up), form),
         matmul(f"{name} down", layers, rows, (width, model.hidden), form),
         Operator(
-            f"{name} activation",
-            "elementwise",
-            layers,
-            0.0,
-            0.0,
-            ACT_BYTES * rows * (up + width),
-            "bf16",
+            name=f"{name} activation",
+            kind="elementwise",
+            count=layers,
+            math="bf16",
+            moved_bytes=ACT_BYTES * rows * (up + width),
         ),
     ]
 
 
-def expert_share(model: Model, spread: Parallelism) -> tuple[float, float, float]:
-    """Experts on this chip, attention replicas that send tokens to it, and the cut of a width."""
+class ExpertShare(NamedTuple):
+    """What of the experts is on one chip."""
+
+    experts: float
+    replicas: float
+    """Of attention, that send tokens to it."""
+    cut: float
+    """Of an expert's width."""
+
+
+def expert_share(model: Model, spread: Parallelism) -> ExpertShare:
+    """By `ep`, or by `tp` if experts are not spread."""
     if spread.ep > 1:
-        lanes, cut = max(spread.ep / spread.tp, 1.0), max(spread.tp / spread.ep, 1.0)
-        return model.experts / spread.ep, lanes, cut
-    return float(model.experts), 1.0, float(spread.tp)
+        replicas, cut = max(spread.ep / spread.tp, 1.0), max(spread.tp / spread.ep, 1.0)
+        return ExpertShare(model.experts / spread.ep, replicas, cut)
+    return ExpertShare(float(model.experts), 1.0, float(spread.tp))
 
 
 def touched_share(experts: float, chosen: float, tokens: float) -> float:
@@ -96,16 +104,15 @@ def experts(
 
     def product(name: str, depth: float, breadth: float) -> Operator:
         return Operator(
-            name,
-            "grouped",
-            layers,
-            2 * rows * depth * breadth,
-            form.bits / 8 * touched * depth * breadth,
-            ACT_BYTES * rows * (depth + breadth),
-            form.math,
-            1.0,
-            form.bits if form.packed else 0.0,
-            depth,
+            name=name,
+            kind="grouped",
+            count=layers,
+            math=form.math,
+            flops=2 * rows * depth * breadth,
+            weight_bytes=form.bits / 8 * touched * depth * breadth,
+            moved_bytes=ACT_BYTES * rows * (depth + breadth),
+            packed_bits=form.bits if form.packed else 0.0,
+            inner=depth,
             filled_share=filled,
         )
 
@@ -114,14 +121,12 @@ def experts(
         product("experts up", hidden, up),
         product("experts down", width, hidden),
         Operator(
-            "route and combine",
-            "elementwise",
-            layers,
-            0.0,
-            0.0,
-            ACT_BYTES * rows * (_copies(spread) * hidden + up + width),
-            half(precision),
-            route_launches,
+            name="route and combine",
+            kind="elementwise",
+            count=layers,
+            math=half(precision),
+            moved_bytes=ACT_BYTES * rows * (_copies(spread) * hidden + up + width),
+            launches=route_launches,
         ),
     ]
     if model.shared_experts:

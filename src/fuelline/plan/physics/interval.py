@@ -2,7 +2,7 @@
 
 The doubt of a sum is the root of the squared doubts of its terms. To it comes the spread that
 leaving whole sources out showed for questions of this kind (`fitted.toml`). The interval is
-symmetric in ratios: 80 % of measured values should lie inside.
+symmetric in ratios.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fuelline.schema.plan.estimates import Estimate, Term
+from fuelline.schema.plan.estimates import PLAN_LEVEL, Estimate, Term, TermLimit
+from fuelline.schema.student import DEVIATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,16 +22,14 @@ STATIC, RATE, TPOT, TTFT = "static", "throughput under load", "TPOT under load",
 ENERGY, DENSE, SPARSE = "energy", "training, dense", "training, MoE"
 GROUPS = (STATIC, RATE, TPOT, TTFT, ENERGY, DENSE, SPARSE)
 """Kinds of questions that have their own doubt, and are scored apart."""
-Z80 = 1.2816
-"""Standard normal deviations that hold 80 %."""
 ASSUMED_FRAC = 0.10
 """Doubt that every assumption adds."""
 UNSEEN_GROUP_FRAC = 0.20
 
 
-def main_limit(terms: Sequence[Term]) -> str:
+def main_limit(terms: Sequence[Term]) -> TermLimit:
     """What most of the time waits for."""
-    by_limit: dict[str, float] = {}
+    by_limit: dict[TermLimit, float] = {}
     for term in terms:
         by_limit[term.limit] = by_limit.get(term.limit, 0.0) + term.seconds
     return max(by_limit, key=lambda limit: by_limit[limit], default="unknown")
@@ -51,6 +50,11 @@ def group_doubt(groups: Sequence[str], constants: Constants) -> float:
     return math.sqrt(sum(frac**2 for frac in fracs))
 
 
+def reach(doubt_frac: float) -> float:
+    """How many times as much as the value the upper end of its interval is."""
+    return math.exp(DEVIATIONS[PLAN_LEVEL] * doubt_frac)
+
+
 def estimate(
     value: tuple[float, str],
     terms: Sequence[Term],
@@ -67,11 +71,12 @@ def estimate(
         + group_doubt(groups, constants) ** 2
         + len(assumptions) * ASSUMED_FRAC**2
     )
-    ratio = math.exp(Z80 * doubt)
+    ratio = reach(doubt)
     return Estimate(
         value=middle,
         low=middle / ratio,
         high=middle * ratio,
+        level=PLAN_LEVEL,
         unit=unit,
         limit=main_limit(terms),
         terms=tuple(terms),
@@ -86,5 +91,10 @@ def as_sure_as(other: Estimate, value: float | None, unit: str) -> Estimate | No
         return None
     ratio = other.high / other.value
     return Estimate(
-        value=value, low=value / ratio, high=value * ratio, unit=unit, limit=other.limit
+        value=value,
+        low=value / ratio,
+        high=value * ratio,
+        level=other.level,
+        unit=unit,
+        limit=other.limit,
     )

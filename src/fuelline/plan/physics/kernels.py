@@ -6,7 +6,7 @@ operator.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -18,20 +18,23 @@ ACT_BYTES = 2.0
 """Activations between operators are kept in half precision by every engine that we know."""
 
 
-class Operator(Struct, frozen=True):
+OperatorKind = Literal["matmul", "grouped", "attention", "elementwise"]
+"""grouped: many small products in one."""
+
+
+class Operator(Struct, frozen=True, kw_only=True):
     """One kernel or a few, `count` times a step."""
 
     name: str
-    kind: str
-    """`matmul`, `grouped` (many small products in one), `attention`, `elementwise`."""
+    kind: OperatorKind
     count: float
     """How often it runs in a step: mostly once per layer."""
-    flops: float
-    """Of one run."""
-    weight_bytes: float
+    math: str
     moved_bytes: float
     """Activations and cache that one run reads and writes."""
-    math: str
+    flops: float = 0.0
+    """Of one run."""
+    weight_bytes: float = 0.0
     launches: float = 1.0
     packed_bits: float = 0.0
     """Above 0: weights of this many bits are unpacked to half precision on the way."""
@@ -57,17 +60,16 @@ def matmul(
     """Rows times a matrix of these sides."""
     inner, outer = sides
     return Operator(
-        name,
-        "matmul",
-        count,
-        2 * rows * inner * outer,
-        inner * outer * form.bits / 8,
-        ACT_BYTES * rows * (inner + outer),
-        form.math,
-        1.0,
-        form.bits if form.packed else 0.0,
-        inner,
-        rows,
+        name=name,
+        kind="matmul",
+        count=count,
+        math=form.math,
+        flops=2 * rows * inner * outer,
+        weight_bytes=inner * outer * form.bits / 8,
+        moved_bytes=ACT_BYTES * rows * (inner + outer),
+        packed_bits=form.bits if form.packed else 0.0,
+        inner=inner,
+        rows=rows,
     )
 
 

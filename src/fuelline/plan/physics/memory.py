@@ -42,8 +42,9 @@ def weight_bytes(model: Model, precision: Precision, spread: Parallelism) -> flo
         + model.embedding_params * precision.plain_bits / cut
     )
     if model.experts:
-        here, _, width = expert_share(model, spread)
-        sizes += model.moe_layers * here * model.expert_params * expert_bits / width / spread.pp
+        share = expert_share(model, spread)
+        here = model.moe_layers * share.experts * model.expert_params
+        sizes += here * expert_bits / share.cut / spread.pp
     return sizes / 8
 
 

@@ -56,13 +56,13 @@ def list_operators(
     head = work.logit_rows
     operators.append(
         Operator(
-            "output projection",
-            "matmul",
-            1,
-            2 * head * model.hidden * vocab,
-            model.hidden * vocab * precision.plain_bits / 8,
-            ACT_BYTES * head * (model.hidden + vocab),
-            half(precision),
+            name="output projection",
+            kind="matmul",
+            count=1,
+            math=half(precision),
+            flops=2 * head * model.hidden * vocab,
+            weight_bytes=model.hidden * vocab * precision.plain_bits / 8,
+            moved_bytes=ACT_BYTES * head * (model.hidden + vocab),
             inner=model.hidden,
             rows=head,
         )
@@ -77,9 +77,12 @@ def _small(model: Model, work: StepWork, spread: Parallelism) -> list[Operator]:
     heads = ACT_BYTES * work.rows * model.head_size * (model.heads + 2 * model.kv_heads)
     heads /= min(spread.tp, model.heads)
     return [
-        Operator("norm and residual", "elementwise", 2 * model.layers, 0.0, 0.0, 4 * wide, "bf16"),
-        Operator("rotary and cache", "elementwise", model.layers, 0.0, 0.0, 2 * heads, "bf16"),
-        Operator("embedding", "elementwise", 1, 0.0, 0.0, 2 * wide, "bf16"),
+        Operator(name=name, kind="elementwise", count=count, math="bf16", moved_bytes=moved_bytes)
+        for name, count, moved_bytes in (
+            ("norm and residual", 2 * model.layers, 4 * wide),
+            ("rotary and cache", model.layers, 2 * heads),
+            ("embedding", 1, 2 * wide),
+        )
     ]
 
 
@@ -104,14 +107,17 @@ def attention(
         if layers:
             operators.append(
                 Operator(
-                    name,
-                    "attention",
-                    layers,
-                    4 * work.pairs(window, causal=causal) * heads * size,
-                    0.0,
-                    2 * kv_heads * size * precision.kv_bytes * (work.cached(window) + rows)
+                    name=name,
+                    kind="attention",
+                    count=layers,
+                    math=half(precision),
+                    flops=4 * work.pairs(window, causal=causal) * heads * size,
+                    moved_bytes=2
+                    * kv_heads
+                    * size
+                    * precision.kv_bytes
+                    * (work.cached(window) + rows)
                     + 2 * ACT_BYTES * rows * heads * size,
-                    half(precision),
                 )
             )
     return operators
@@ -135,7 +141,8 @@ def _latent_attention(
         operators.append(
             matmul("q and kv down", layers, rows, (hidden, heads * query + latent), form)
         )
-    prefilling = sum(part.count * part.new for part in work.slices if part.new > 1)
+    prompts = [part for part in work.slices if part.new > 1]
+    prefilling = sum(part.count * part.new for part in prompts)
     decoding = rows - prefilling
     both = model.nope_dim + model.v_dim
     if prefilling:
@@ -143,29 +150,23 @@ def _latent_attention(
     if decoding:
         operators.append(_absorbed(model, decoding, heads, form))
     operators.append(matmul("attention out", layers, rows, (heads * model.v_dim, hidden), form))
-    for name, slices, taken, given in (
-        ("attention", [part for part in work.slices if part.new > 1], query, model.v_dim),
-        (
-            "latent attention",
-            [part for part in work.slices if part.new <= 1],
-            latent,
-            model.kv_lora,
-        ),
+    steps = [part for part in work.slices if part.new <= 1]
+    for name, slices, tokens, width in (
+        ("attention", prompts, prefilling, query + model.v_dim),
+        ("latent attention", steps, decoding, latent + model.kv_lora),
     ):
         if not slices:
             continue
         part = make_work(slices)
-        tokens = prefilling if name == "attention" else decoding
         operators.append(
             Operator(
-                name,
-                "attention",
-                layers,
-                2 * part.pairs(causal=causal) * heads * (taken + given),
-                0.0,
-                latent * precision.kv_bytes * (part.cached() + tokens)
-                + ACT_BYTES * tokens * heads * (taken + given),
-                half(precision),
+                name=name,
+                kind="attention",
+                count=layers,
+                math=half(precision),
+                flops=2 * part.pairs(causal=causal) * heads * width,
+                moved_bytes=latent * precision.kv_bytes * (part.cached() + tokens)
+                + ACT_BYTES * tokens * heads * width,
             )
         )
     return operators

@@ -134,7 +134,7 @@ def _add_exchanges(tally: Tally, setup: Setup, work: StepWork) -> None:
     if spread.tp > 1:
         each = all_reduce(chip, constants, spread.tp, wide, nccl=setup.engine.nccl)
         tally.exchange += 2 * model.layers * each
-    if model.experts and expert_share(model, spread)[1] > 1:
+    if model.experts and expert_share(model, spread).replicas > 1:
         # Chips that cut one attention hold the same tokens, so each sends its part of them.
         sent = work.rows * model.experts_per_token * model.hidden / spread.tp
         each = all_to_all(chip, constants, spread.ep, sent * SENT_BYTES)

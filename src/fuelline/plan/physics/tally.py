@@ -10,7 +10,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import NamedTuple
 
-from fuelline.schema.plan.estimates import Term
+from fuelline.schema.plan.estimates import Term, TermLimit
 
 
 class _Row(NamedTuple):
@@ -18,7 +18,7 @@ class _Row(NamedTuple):
 
     slot: str
     name: str
-    limit: str
+    limit: TermLimit
     doubt_frac: float
     """One standard deviation; of slots that read or multiply, a multiple of the chip's doubt."""
     of_chip: bool = False

@@ -111,7 +111,9 @@ def median_reading(times: Sequence[float], unit: str, origin: str) -> Reading:
     middle = (values[(count - 1) // 2] + values[count // 2]) / 2
     low = values[max((count - 1) // 2 - reach, 0)]
     high = values[min(count // 2 + reach, count - 1)]
-    return Reading(value=middle, unit=unit, low=low, high=high, count=count, origin=origin)
+    return Reading(
+        value=middle, unit=unit, low=low, high=high, level=95, count=count, origin=origin
+    )
 
 
 def rate_reading(amount: float, times: Sequence[float], unit: str, origin: str) -> Reading:
@@ -123,6 +125,7 @@ def rate_reading(amount: float, times: Sequence[float], unit: str, origin: str) 
         unit=unit,
         low=amount / high,
         high=amount / low,
+        level=middle.level,
         count=middle.count,
         origin=origin,
     )

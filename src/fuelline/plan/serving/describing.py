@@ -22,9 +22,9 @@ from fuelline.plan.physics.interval import (
     STATIC,
     TPOT,
     TTFT,
-    Z80,
     as_sure_as,
     estimate,
+    reach,
 )
 from fuelline.plan.physics.kernels import ACT_BYTES
 from fuelline.plan.physics.memory import cache_bytes, weight_bytes
@@ -33,7 +33,7 @@ from fuelline.plan.physics.tally import Tally
 from fuelline.plan.serving.batch_energy import joule_per_token
 from fuelline.plan.serving.floor import critical_batch, products_limit
 from fuelline.schema.plan.answers import ExpertLoad, ServeOption
-from fuelline.schema.plan.estimates import Estimate
+from fuelline.schema.plan.estimates import PLAN_LEVEL, Estimate
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
@@ -94,11 +94,12 @@ def _critical_range(replica: Deployment, sequences: float) -> Estimate:
     both = Tally()
     both.math = both.weights = 1.0
     doubts = (term.doubt_frac for term in both.terms(replica.doubt_frac))
-    ratio = math.exp(Z80 * math.hypot(*doubts))
+    ratio = reach(math.hypot(*doubts))
     return Estimate(
         value=sequences,
         low=sequences / ratio,
         high=sequences * ratio,
+        level=PLAN_LEVEL,
         unit="sequences",
         limit="math",
     )
@@ -151,7 +152,7 @@ def count_experts(replica: Deployment, load: Load) -> ExpertLoad | None:
     model = replica.model
     if not model.experts:
         return None
-    lanes = expert_share(model, replica.spread)[1]
+    lanes = expert_share(model, replica.spread).replicas
     tokens = load.batch * max(lanes * min(load.sequences, 1.0), 1.0)
     sent = model.moe_layers * tokens * model.experts_per_token * model.hidden
     spread_out = lanes > 1

@@ -19,7 +19,7 @@ from fuelline.schema.plan.answers import Floor
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
-    from fuelline.schema.plan.estimates import Parallelism
+    from fuelline.schema.plan.estimates import Parallelism, TermLimit
     from fuelline.schema.plan.models import Model
     from fuelline.schema.plan.precision import Precision
 
@@ -59,8 +59,7 @@ def expert_chips(model: Model, spread: Parallelism) -> float:
     """Chips that can read one token's experts at the same time: each expert is on one of them."""
     if not model.experts or spread.ep <= 1:
         return float(spread.tp)
-    _, _, cut = expert_share(model, spread)
-    return min(spread.ep, model.experts_per_token) * cut
+    return min(spread.ep, model.experts_per_token) * expert_share(model, spread).cut
 
 
 def find_floor(replica: Deployment, context: float, measured: float | None = None) -> Floor:
@@ -108,7 +107,7 @@ def _is_math(replica: Deployment, sequences: float) -> bool:
     return products_limit(replica, sequences) == "math"
 
 
-def products_limit(replica: Deployment, sequences: float) -> str:
+def products_limit(replica: Deployment, sequences: float) -> TermLimit:
     """What limits the products of a decode step with this many sequences in it."""
     step = replica.decode(sequences, 1.0)
     return "math" if step.math > step.weights else "memory bandwidth"

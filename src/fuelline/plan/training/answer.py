@@ -150,8 +150,12 @@ def _slowest(ranks: int, late_s: float) -> Term:
 
 def _between_sites(exposed_s: float) -> Term:
     """What of the exchange no step hides; the rate of a shared link is anybody's guess."""
-    name, limit = "exchange between sites", "link between sites"
-    return Term(name=name, seconds=exposed_s, limit=limit, doubt_frac=0.35)
+    return Term(
+        name="exchange between sites",
+        seconds=exposed_s,
+        limit="link between sites",
+        doubt_frac=0.35,
+    )
 
 
 def _advice(chip: Chip, layout: Layout, mfu: float, jitter: float, goodput: float) -> Iterator[str]:
@@ -198,7 +202,7 @@ def count_experts(setup: Setup, schedule: Schedule, step: Training) -> ExpertLoa
     model, spread = setup.model, setup.spread
     if not model.experts:
         return None
-    lanes = expert_share(model, spread)[1]
+    lanes = expert_share(model, spread).replicas
     tokens = schedule.microbatch * schedule.length / spread.cp * lanes
     sent = step.tokens * model.moe_layers * model.experts_per_token * model.hidden * ACT_BYTES
     return ExpertLoad(

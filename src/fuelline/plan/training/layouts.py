@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from fuelline.plan.training.memory import count_memory
 from fuelline.plan.training.step import Schedule, Training
 from fuelline.plan.training.timing import time_training
-from fuelline.schema.errors import InputError
+from fuelline.schema.errors import DoesNotFitError, InputError
 from fuelline.schema.plan.estimates import Parallelism
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def find_layout(setup: Setup, wish: TrainWish) -> Layout:
         return best
     if least is None:
         raise InputError(_no_layout(model, wish))
-    raise InputError(
+    raise DoesNotFitError(
         f"{model.name} does not fit on {wish.chips} x {chip.name}: at best (tp {least[1].tp}, pp "
         f"{least[1].pp}) {least[0] / 1e9:,.0f} GB a chip where {(room or 0) / 1e9:,.0f} are. "
         f"{_smallest_change(model, chip, wish)}"

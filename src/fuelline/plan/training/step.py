@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from fuelline.schema.plan.estimates import Term
+from fuelline.schema.plan.estimates import Term, TermLimit
 
 if TYPE_CHECKING:
     from fuelline.schema.plan.models import Model
@@ -82,7 +82,7 @@ class Training(Struct, frozen=True, kw_only=True):
 
     def terms(self, doubt: float = 0.08) -> tuple[Term, ...]:
         """With names, limits and doubts; nothing that is zero."""
-        rows = (
+        rows: tuple[tuple[str, float, TermLimit, float], ...] = (
             ("matrix math", self.math_s, "math", doubt),
             ("attention math", self.attention_s, "math", 2 * doubt),
             ("move activations", self.moved_s, "memory bandwidth", 2 * doubt),

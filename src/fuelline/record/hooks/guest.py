@@ -172,10 +172,10 @@ class Guest:
         elif held.keep(start_ns, start_ns + dur_ns, a, b, c, d, e, tail(kind, flags)):
             self.spool.write_buffered()
 
-    def report_blindspot(self, what: str, why: str, forbids: str) -> None:
+    def report_blindspot(self, what: str, why: str, forbids: str, code: str = "") -> None:
         """Write down, once for each `what`, something that cannot be seen in this process."""
         if what in self._blindspots:
             return
         self._blindspots.add(what)
-        text = json.dumps({"what": redact(what), "why": redact(why), "forbids": forbids})
-        self.append(_BLINDSPOT, 0, 0, self.spool.text(text))
+        told = {"what": redact(what), "why": redact(why), "forbids": forbids, "code": code}
+        self.append(_BLINDSPOT, 0, 0, self.spool.text(json.dumps(told)))

@@ -43,6 +43,8 @@ class Hook:
     name: ClassVar[str]
     forbids: ClassVar[str]
     """What cannot be concluded when this hook is off; part of its blindspot."""
+    code: ClassVar[str] = ""
+    """Likewise: `step-hook` if every step goes through it."""
 
     def __init__(self, guest: Guest) -> None:
         self.guest = guest
@@ -117,7 +119,7 @@ class Hook:
         try:
             self.guest.spool.count_fault()
             why = f"{type(fault).__name__} at {place}"
-            self.guest.report_blindspot(f"hook {self.name}", why, self.forbids)
+            self.guest.report_blindspot(f"hook {self.name}", why, self.forbids, self.code)
         except BaseException as second:
             # What failed us once may do so again (no memory, no descriptor): then none is told.
             if _find_place(second, framework) is None:

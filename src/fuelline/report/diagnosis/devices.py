@@ -11,7 +11,9 @@ from fuelline.schema.run.trace import TRACE_RUNGS
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.devices import DeviceFacts
+    from collections.abc import Sequence
+
+    from fuelline.schema.diagnosis.devices import DeviceFacts, RungName
     from fuelline.schema.diagnosis.findings import Diagnosis
 
 _WORDS = {
@@ -44,7 +46,7 @@ def _meaning(diagnosis: Diagnosis) -> str:
     return f"Shares of {whole}. {_MEANING}"
 
 
-def _rungs(diagnosis: Diagnosis) -> tuple[str, ...]:
+def _rungs(diagnosis: Diagnosis) -> Sequence[RungName]:
     return RUNGS if diagnosis.trace is None else TRACE_RUNGS
 
 
@@ -55,7 +57,7 @@ def _lines(diagnosis: Diagnosis) -> list[Item]:
     return [_line(device) for device in diagnosis.devices[:_MOST_DEVICES]]
 
 
-def _bar(devices: list[DeviceFacts], rung: str) -> Bar:
+def _bar(devices: list[DeviceFacts], rung: RungName) -> Bar:
     """The mean over the devices that know this rung, and what was paid for all of them."""
     known = [share for device in devices if (share := device.ladder.get(rung)) is not None]
     paid = [each.usd for device in devices for each in device.rungs if each.rung == rung]

@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fuelline.schema.diagnosis.findings import Diagnosis
+    from fuelline.schema.parts import LedgerPart
     from fuelline.schema.run.trace import DeviceLedger, GapCause, KernelFacts, TraceAnswer
 
 _MOST_DEVICES = 16
 _MOST_GAPS = 8
 _MOST_KERNELS = 8
 _LEAST_SHARE = 0.001
-_COLUMNS = (
+_COLUMNS: tuple[tuple[str, tuple[LedgerPart, ...]], ...] = (
     ("compute", ("useful compute",)),
     ("transfer", ("exposed transfer", "undivided communication")),
     ("waiting", ("waiting for a peer",)),

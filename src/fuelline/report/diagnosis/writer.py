@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
+    from fuelline.schema.parts import Part
 
 
 _MOST_EVIDENCE = 8
@@ -38,7 +39,7 @@ PART_WORDS = {
     "sync": "synchronise",
     "undivided communication": "communication",
 }
-_WAITING_PARTS = (
+_WAITING_PARTS: tuple[Part, ...] = (
     "input",
     "epoch start",
     "checkpoint",
@@ -243,10 +244,15 @@ def describe_fixes(fixes: list[LoaderFixes], settings: list[Remedy]) -> list[Blo
     if len(fixes) > len(shown):
         items.append(Item(f"{len(fixes) - len(shown)} more loaders: `diagnose --json` lists them"))
     blocks: list[Block] = [Heading("What --fix did"), Items(tuple(items))]
-    left = tuple(Item(each.setting, (each.why, each.risk or each.cost)) for each in settings)
+    left = tuple(Item(each.setting, tuple(_setting_details(each))) for each in settings)
     if left:
         blocks += [Heading("Settings that --fix leaves to you"), Items(left)]
     return blocks
+
+
+def _setting_details(setting: Remedy) -> list[str]:
+    predicted = [f"predicted: {setting.gain_words}"] if setting.gain_words else []
+    return [setting.why, setting.risk or setting.cost, *predicted]
 
 
 def _title(loader: LoaderFixes, *, is_alone: bool) -> str:
@@ -277,5 +283,5 @@ def _sentence(fix: Fix) -> str:
     else:
         speedup = trial.speedup
         low, high = speedup.low or speedup.value, speedup.high or speedup.value
-        achieved = f"{speedup.value:.2f}x achieved (95 %: {low:.2f}-{high:.2f})"
+        achieved = f"{speedup.value:.2f}x achieved ({speedup.level} %: {low:.2f}-{high:.2f})"
     return f"{words}: {predicted}{achieved}, {fix.outcome}; {fix.why}"

@@ -8,12 +8,12 @@ from fuelline.report.live.columns import UNKNOWN, brief
 from fuelline.schema.names import clean
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.live import WorkerRow
+    from fuelline.schema.diagnosis.live import WorkerRow, WorkerState
 
 _WIDE = 100
 _PATH_WIDTH = 24
 _LINE = "{who:>10} {pid:>8} {running:>6} {queued:>6} {idle:>6}  {blocked:<13} {place}"
-_NOT_BLOCKED = ("running", "for core", "idle")
+_NOT_BLOCKED: tuple[WorkerState, ...] = ("running", "for core", "idle")
 
 
 def worker_title(width: int) -> str:
@@ -55,7 +55,7 @@ def _name(worker: WorkerRow) -> str:
     return f"{loader}{worker.worker_id}"
 
 
-def _cell(fracs: dict[str, float], part: str) -> str:
+def _cell(fracs: dict[str, float], part: WorkerState) -> str:
     """Without clocks, waiting for a core looks like running: unknown, not zero."""
     if not fracs or (part == "for core" and part not in fracs):
         return UNKNOWN

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Document, Heading, Item, Items, Statement, Table
+from fuelline.schema.plan.estimates import PLAN_LEVEL
 from fuelline.schema.units import percent, short
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ _WORST_HEAD = ("row", "model", "chip", "metric", "measured", "predicted", "ratio
 def _head(score: Score) -> str:
     covered = ""
     if score.coverage_frac is not None:
-        covered = f" The 80 % intervals hold {percent(score.coverage_frac)} of the measured values."
+        held = percent(score.coverage_frac)
+        covered = f" The {PLAN_LEVEL} % intervals hold {held} of the measured values."
     share = f" ({percent(score.answered_frac)})" if score.rows else ""
     return f"{score.answered} of {score.rows} rows answered{share}.{covered}"
 
@@ -76,7 +78,8 @@ def _why(each: Checked) -> Item:
     ratio = each.predicted / each.measured
     inside = "inside" if each.inside else "outside"
     return Item(
-        f"{each.id}, {ratio:.2f} of the measured, {inside} its 80 % interval, limit {each.limit}:",
+        f"{each.id}, {ratio:.2f} of the measured, {inside} its {PLAN_LEVEL} % interval, "
+        f"limit {each.limit}:",
         each.why,
     )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Document, Heading, Item, Items, Statement, Table
-from fuelline.report.plan.terms import short_limit, span
+from fuelline.report.plan.terms import limit_of, span
+from fuelline.schema.plan.estimates import PLAN_LEVEL
 from fuelline.schema.units import short
 
 if TYPE_CHECKING:
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 _USER_HEAD = ("chip", "n", "floor ms", "tok/s", "limit", "limit at full load")
 _LOAD_HEAD = ("chip", "tok/s/chip", "$/Mtok", "J/tok")
-_RATE_HEAD = ("chip", "MFU % (80 %)", "tok/s/chip (80 %)", "limit")
-_COST_HEAD = ("chip", "$/Mtok (80 %)", "J/tok (80 %)")
+_RATE_HEAD = ("chip", f"MFU % ({PLAN_LEVEL} %)", f"tok/s/chip ({PLAN_LEVEL} %)", "limit")
+_COST_HEAD = ("chip", f"$/Mtok ({PLAN_LEVEL} %)", f"J/tok ({PLAN_LEVEL} %)")
 
 
 def write_chips(answer: ChipsAnswer) -> Document:
@@ -50,9 +51,9 @@ def write_chips(answer: ChipsAnswer) -> Document:
 
 def _write_serving(fit: list[ChipLine], precision: str) -> list[Block]:
     return [
-        Heading("One user, on the fewest chips that hold the model (80 % intervals)"),
+        Heading(f"One user, on the fewest chips that hold the model ({PLAN_LEVEL} % intervals)"),
         Table(_USER_HEAD, tuple(_user_cells(line, precision) for line in fit)),
-        Heading("At full load, by rate (80 % intervals)"),
+        Heading(f"At full load, by rate ({PLAN_LEVEL} % intervals)"),
         Table(_LOAD_HEAD, tuple(_load_cells(line, precision) for line in fit)),
     ]
 
@@ -90,8 +91,8 @@ def _user_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
         str(line.chips),
         "-" if line.floor_s is None else short(line.floor_s * 1e3),
         span(user),
-        short_limit(user),
-        short_limit(line.tokens_per_s_per_chip),
+        limit_of(user),
+        limit_of(line.tokens_per_s_per_chip),
     )
 
 
@@ -106,7 +107,7 @@ def _load_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
 
 def _rate_cells(line: ChipLine, precision: str) -> tuple[str, ...]:
     rate = line.tokens_per_s_per_chip
-    return (_name(line, precision), span(line.mfu_range, 100), span(rate), short_limit(rate))
+    return (_name(line, precision), span(line.mfu_range, 100), span(rate), limit_of(rate))
 
 
 def _cost_cells(line: ChipLine, precision: str) -> tuple[str, ...]:

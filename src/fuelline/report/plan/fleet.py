@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
-from fuelline.report.plan.terms import changing, draw, short_limit, spread_words
+from fuelline.report.plan.terms import changing, draw, limit_of, spread_words
+from fuelline.schema.plan.estimates import PLAN_LEVEL
 from fuelline.schema.units import duration, percent, plain, short
 
 if TYPE_CHECKING:
@@ -66,15 +67,15 @@ def write_rates(answer: ServeAnswer) -> list[Block]:
         for point in answer.sweep
     )
     doubts = tuple(
-        (f"{point.at:g}{unit}", *_doubt(point.fleet), short_limit(point.option.tpot_s))
+        (f"{point.at:g}{unit}", *_doubt(point.fleet), limit_of(point.option.tpot_s))
         for point in answer.sweep
         if point.fleet is not None and point.option is not None
     )
     blocks: list[Block] = [
         Heading(f"By --{name}, simulated"),
         Table((name, *_COLUMNS), lines),
-        Statement("and the 80 % intervals of p95, queueing included:"),
-        Table((name, "ttft (80 %)", "tpot (80 %)", "limit"), doubts),
+        Statement(f"and the {PLAN_LEVEL} % intervals of p95, queueing included:"),
+        Table((name, f"ttft ({PLAN_LEVEL} %)", f"tpot ({PLAN_LEVEL} %)", "limit"), doubts),
     ]
     if len(found) > 1:
         bought = [(at, float(option.chips)) for at, option in found]
@@ -158,7 +159,7 @@ def _items(best: FleetOption, fleet: FleetAnswer) -> list[Item]:
         if times is not None and times.p95_low is not None and times.p95_high is not None
     ]
     if ends:
-        items.append(Item(f"80 % interval with queueing: {', '.join(ends)}"))
+        items.append(Item(f"{PLAN_LEVEL} % interval with queueing: {', '.join(ends)}"))
     each = "it" if one else f"with {best.replicas}, each"
     items.append(
         Item(

@@ -26,6 +26,7 @@ from fuelline.report.plan.terms import (
     write_experts,
     write_terms,
 )
+from fuelline.schema.plan.estimates import PLAN_LEVEL
 from fuelline.schema.units import count, duration, parameters, percent, plain, short, size
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
     blocks: list[Block] = [
         Statement(_title(answer)),
         Statement(_verdict(answer, best), _limit(best), alarm=not best.meets or best.short),
-        Heading("What it reaches (80 % intervals)"),
+        Heading(f"What it reaches ({PLAN_LEVEL} % intervals)"),
         Items(tuple(_reaches(best))),
         Heading("The floor"),
         Items((Item(_floor(answer.floor, best)),)),
@@ -202,8 +203,14 @@ def _options(answer: ServeAnswer) -> list[Block]:
         *(end for each in options for end in (each.tpot_s.high, each.ttft_s.high))
     )
     names = [_chip_words(each, answer.precision) for each in options]
-    speeds = ("chip", "tok/s (80 %)", f"{unit}/tok (80 %)", f"ttft {unit} (80 %)", "limit")
-    costs = ("chip", "way", "chips", "$/Mtok (80 %)", "J/tok (80 %)", "ok")
+    speeds = (
+        "chip",
+        f"tok/s ({PLAN_LEVEL} %)",
+        f"{unit}/tok ({PLAN_LEVEL} %)",
+        f"ttft {unit} ({PLAN_LEVEL} %)",
+        "limit",
+    )
+    costs = ("chip", "way", "chips", f"$/Mtok ({PLAN_LEVEL} %)", f"J/tok ({PLAN_LEVEL} %)", "ok")
     return [
         Heading("For comparison: a replica of each chip"),
         Table(

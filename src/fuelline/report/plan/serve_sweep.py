@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Chart, Heading, Series, Statement, Table
 from fuelline.report.plan.fleet import write_rates
-from fuelline.report.plan.terms import brief_words, changing, draw, short_limit, span, time_scale
+from fuelline.report.plan.terms import (
+    brief_words,
+    changing,
+    draw,
+    limit_of,
+    short_limit,
+    span,
+    time_scale,
+)
+from fuelline.schema.plan.estimates import PLAN_LEVEL
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -26,10 +35,15 @@ def write_sweep(answer: ServeAnswer, best: ServeOption) -> list[Block]:
     """Tables and plots of a range."""
     name = flag_words(answer.swept)
     unit, factor = _times(answer)
-    speeds = ("tok/s (80 %)", f"{unit}/token (80 %)", f"ttft {unit} (80 %)", "limit")
+    speeds = (
+        f"tok/s ({PLAN_LEVEL} %)",
+        f"{unit}/token ({PLAN_LEVEL} %)",
+        f"ttft {unit} ({PLAN_LEVEL} %)",
+        "limit",
+    )
     # A batch is its number of sequences; what its products wait for turns at the plot's mark.
     second = "products" if answer.swept == "batch" else "seqs"
-    costs = ("way", second, "$/Mtok (80 %)", "J/token (80 %)")
+    costs = ("way", second, f"$/Mtok ({PLAN_LEVEL} %)", f"J/token ({PLAN_LEVEL} %)")
     blocks: list[Block] = [
         Heading(f"By {name}: a replica"),
         _table(answer, speeds, partial(speed_cells, factor=factor)),
@@ -83,7 +97,7 @@ def speed_cells(option: ServeOption, factor: float) -> tuple[str, ...]:
         span(option.rate_tokens_per_s),
         span(option.tpot_s, factor),
         span(option.ttft_s, factor),
-        short_limit(option.tpot_s),
+        limit_of(option.tpot_s),
     )
 
 
@@ -99,7 +113,7 @@ def _costs(option: ServeOption) -> tuple[str, ...]:
 
 def _batch_costs(option: ServeOption) -> tuple[str, ...]:
     way, _, *rest = _costs(option)
-    return (way, option.products_limit.removesuffix(" bandwidth"), *rest)
+    return (way, short_limit(option.products_limit), *rest)
 
 
 def _floors(answer: ServeAnswer) -> Table:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fuelline.schema.plan.answers import ExpertLoad
-    from fuelline.schema.plan.estimates import Estimate, Parallelism
+    from fuelline.schema.plan.estimates import Estimate, Parallelism, TermLimit
 
 
 def between(value: Estimate, factor: float = 1.0, unit: str = "") -> str:
@@ -62,7 +62,7 @@ def span(value: Estimate | None, factor: float = 1.0) -> str:
     return f"{middle} ({low}-{high})"
 
 
-_LIMITS = {
+_LIMITS: dict[TermLimit, str] = {
     "memory bandwidth": "memory",
     "interconnect": "links",
     "link between sites": "sites",
@@ -71,9 +71,14 @@ _LIMITS = {
 }
 
 
-def short_limit(value: Estimate | None) -> str:
+def short_limit(limit: TermLimit) -> str:
     """One word for a narrow column."""
-    return "-" if value is None else _LIMITS.get(value.limit, value.limit)
+    return _LIMITS.get(limit, limit)
+
+
+def limit_of(value: Estimate | None) -> str:
+    """What an estimate waits for most, in one word."""
+    return "-" if value is None else short_limit(value.limit)
 
 
 def changing(candidates: Iterable[tuple[str, Sequence[Place]]]) -> Series:
@@ -155,7 +160,7 @@ def spread_words(spread: Parallelism) -> str:
 def brief_words(spread: Parallelism) -> str:
     """`tp4 pp2`, for a narrow column."""
     words = spread.words
-    return words if words == "one chip" else words.replace(" ", "").replace(",", " ")
+    return words if spread.chips == spread.ep == 1 else words.replace(" ", "").replace(",", " ")
 
 
 def write_experts(load: ExpertLoad, batch: str = "step") -> Item:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Chart, Heading, Series, Statement, Table
-from fuelline.report.plan.terms import changing, draw, is_wide, short_limit, span
+from fuelline.report.plan.terms import changing, draw, is_wide, limit_of, span
 from fuelline.report.renderers.ticks import tick_words
+from fuelline.schema.plan.estimates import PLAN_LEVEL
 from fuelline.schema.units import duration, parameters, percent, rate, short
 
 if TYPE_CHECKING:
@@ -24,8 +25,14 @@ def in_money(words: str) -> str:
 def write_train_sweep(answer: TrainAnswer) -> list[Block]:
     """Tables and a plot."""
     name = answer.swept
-    speeds = (name, "step s (80 %)", "MFU % (80 %)", "days (80 %)", "limit")
-    costs = (name, "layout", "$ (80 %)", "MWh", "useful", "input")
+    speeds = (
+        name,
+        f"step s ({PLAN_LEVEL} %)",
+        f"MFU % ({PLAN_LEVEL} %)",
+        f"days ({PLAN_LEVEL} %)",
+        "limit",
+    )
+    costs = (name, "layout", f"$ ({PLAN_LEVEL} %)", "MWh", "useful", "input")
     blocks: list[Block] = [
         Heading(f"By --{name}"),
         Table(speeds, tuple(_speeds(name, point) for point in answer.sweep)),
@@ -106,7 +113,7 @@ def _speeds(name: str, point: TrainPoint) -> tuple[str, ...]:
         span(point.step_range) if point.step_s is not None else point.why_not,
         span(point.mfu_range, 100),
         span(point.days_range),
-        short_limit(point.step_range),
+        limit_of(point.step_range),
     )
 
 

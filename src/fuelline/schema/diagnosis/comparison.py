@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from fuelline.schema.student import Level  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.units import percent
 
 COMPARISON_VERSION = 1
@@ -54,8 +55,10 @@ class Change(Struct, frozen=True, kw_only=True):
     """The change over the length of a step before; null if that is zero."""
     judgement: Judgement
     low: float | None = None
-    """95 % interval of the change from the spread between steps; null if there is none."""
+    """Lower end of the interval of the change, from the spread between steps; null without one."""
     high: float | None = None
+    level: Level | None = None
+    """Of that interval, in percent."""
 
 
 class ComparedRun(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from fuelline.schema.parts import StepPart  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.readings import Missing, Signal
 
 _NOT_MEASURED = Missing(reason="not measured")
@@ -57,11 +58,13 @@ class DemandFacts(Struct, frozen=True, kw_only=True):
     device_seconds: Signal = _NOT_MEASURED
     """The device works on one batch."""
     device_mode: DeviceMode = "unknown"
+    is_device_counted: bool = False
+    """`device_seconds` is from utilisation counters, which count a kernel that waits, too."""
     sync_frac: Signal = _NOT_MEASURED
     """Of the batches: the host waited for the device after it, as loss.item() does."""
-    pause_seconds: dict[str, float] = field(default_factory=dict)
+    pause_seconds: dict[StepPart, float] = field(default_factory=dict)
     """Checkpoint, validation, garbage collection and epoch start, in seconds a batch."""
-    pause_counts: dict[str, int] = field(default_factory=dict)
+    pause_counts: dict[StepPart, int] = field(default_factory=dict)
     """How many of each there were in the window."""
     batches: int = 0
     """Training batches in the window."""

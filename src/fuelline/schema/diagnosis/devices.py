@@ -7,11 +7,15 @@ there. A rung that was not measured is Missing with the way to see it, never zer
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from msgspec import Struct, field
 
+from fuelline.schema.parts import LedgerPart  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.readings import Missing, Signal
+from fuelline.schema.run.trace import TraceRung
 
-RUNGS = (
+RecordedRung = Literal[
     "allocated",
     "job alive",
     "reported utilisation",
@@ -19,11 +23,13 @@ RUNGS = (
     "SMs active",
     "tensor cores active",
     "MFU",
-)
+]
 """allocated: from the start of the run to its end. job alive: a process of the job is on the
 device. reported utilisation: what nvidia-smi shows, some kernel was there in a sampling period.
 kernels resident: the same, measured by counters. SMs active: share of the chip's cores with work.
 MFU: useful floating-point operations over the chip's peak."""
+RUNGS: tuple[RecordedRung, ...] = get_args(RecordedRung)
+RungName = RecordedRung | TraceRung
 
 _NOT_READ = Missing(reason="not read")
 
@@ -31,7 +37,7 @@ _NOT_READ = Missing(reason="not read")
 class Rung(Struct, frozen=True, kw_only=True):
     """One step of the ladder."""
 
-    rung: str
+    rung: RungName
     share: Signal
     usd: float | None = None
     """What was paid for the time that reached this rung; null without a price or a share."""
@@ -49,7 +55,7 @@ class DeviceFacts(Struct, frozen=True, kw_only=True):
     """Processes of the job on it; empty if that cannot be seen."""
     seconds: float = 0.0
     """How long it was allocated: the length of the run."""
-    ladder: dict[str, float | None] = field(default_factory=dict)
+    ladder: dict[RungName, float | None] = field(default_factory=dict)
     """Rung to share; null where it is unknown."""
     rungs: list[Rung] = field(default_factory=list)
     """The same with doubt, reasons and money, in order."""
@@ -100,5 +106,9 @@ class DeviceFacts(Struct, frozen=True, kw_only=True):
     """Of the window: after that moment; 0 if it was not lost or the job ended with it."""
     rank: int | None = None
     """Of the trace that it was seen in; null for recorded runs, which have processes instead."""
-    ledger: dict[str, float] = field(default_factory=dict)
-    """Part to share of wall, summing to 1: of `schema.run.trace.LEDGER_PARTS`. Imported only."""
+    ledger: dict[LedgerPart, float] = field(default_factory=dict)
+    """Part to share of wall, summing to 1. Imported traces only."""
+
+    def share_of(self, name: RungName) -> Signal:
+        """One rung of the ladder."""
+        return next((each.share for each in self.rungs if each.rung == name), _NOT_READ)

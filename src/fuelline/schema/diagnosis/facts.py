@@ -18,6 +18,7 @@ from fuelline.schema.diagnosis.findings import (  # noqa: TC001
     Window,
 )
 from fuelline.schema.diagnosis.stragglers import StragglerFacts  # noqa: TC001
+from fuelline.schema.parts import IdleCause, Part, StepPart  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.readings import Missing, Signal
 from fuelline.schema.run.recording import LoaderFacts  # noqa: TC001
 from fuelline.schema.run.trace import Quality  # noqa: TC001
@@ -199,7 +200,7 @@ class Culprit(Struct, frozen=True, kw_only=True):
     caused_wait_seconds: float
     """What the other ranks waited for it, together."""
     share_of_waiting: Signal
-    part: str = "unexplained"
+    part: StepPart = "unexplained"
     """The part of its budget that is longer than the others'."""
     excess_seconds: float = 0.0
     """How much longer, over all collectives that it was late at."""
@@ -291,7 +292,7 @@ class TraceSignals(Struct, frozen=True, kw_only=True):
     """The data loader's event that most idle time lay under."""
     loader_in_process: bool = False
     """The loader works in the trainer itself: no workers."""
-    during: dict[str, str] = field(default_factory=dict)
+    during: dict[IdleCause, str] = field(default_factory=dict)
     """Cause of idleness to the host event that most of it lay under."""
     late: list[LateRank] = field(default_factory=list)
     waiting_share_by_rank: dict[str, float] = field(default_factory=dict)
@@ -318,7 +319,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Own code between a batch and its backward pass: `transform` before the model, else `loop`."""
     sync: SyncFacts = field(default_factory=SyncFacts)
     """How this rank and the others wait for each other."""
-    hidden_frac: dict[str, float] = field(default_factory=dict)
+    hidden_frac: dict[StepPart, float] = field(default_factory=dict)
     """Part of the budget to how much of it an asynchronous device hides, 0 to 1."""
     devices: list[DeviceFacts] = field(default_factory=list)
     """The job's accelerators; empty if there are none or none could be asked."""
@@ -332,14 +333,14 @@ class Facts(Struct, frozen=True, kw_only=True):
     demands: DemandFacts = field(default_factory=DemandFacts)
     """What one batch asks of each resource; the pipeline model is fitted from these."""
 
-    def share_of(self, part: str) -> float:
+    def share_of(self, part: Part) -> float:
         """Share of the window that went to one part of the budget."""
         return sum(entry.share for entry in self.budget if entry.part == part)
 
-    def exposed_share_of(self, part: str) -> float:
+    def exposed_share_of(self, part: StepPart) -> float:
         """The same, less what an asynchronous device hides."""
         return self.share_of(part) * self.felt_frac(part)
 
-    def felt_frac(self, part: str) -> float:
+    def felt_frac(self, part: StepPart) -> float:
         """How much of a part an asynchronous device does not hide, 0 to 1."""
         return 1 - self.hidden_frac.get(part, 0.0)

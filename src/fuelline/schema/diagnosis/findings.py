@@ -14,9 +14,11 @@ from fuelline.schema.diagnosis.devices import DeviceFacts  # noqa: TC001 - likew
 from fuelline.schema.diagnosis.fixes import LoaderFixes  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.forecasts import WhatIf  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.trials import Applicability  # noqa: TC001 - likewise
+from fuelline.schema.parts import Activity, IdleCause, Part, StepPart  # noqa: TC001 - likewise
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.run.recording import Blindspot  # noqa: TC001
 from fuelline.schema.run.trace import Quality, TraceAnswer  # noqa: TC001
+from fuelline.schema.student import Level  # noqa: TC001
 from fuelline.schema.units import percent
 
 DIAGNOSIS_VERSION = 1
@@ -120,7 +122,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 class BudgetPart(Struct, frozen=True, kw_only=True):
     """One thing that the trainer's time went to."""
 
-    part: str
+    part: Part
     seconds: float
     share: float
 
@@ -170,8 +172,9 @@ class LateRank(Struct, frozen=True, kw_only=True):
     because: str
     stage: Stage | None = None
     limit: Limit | None = None
-    part: str = ""
-    """The part of its budget that is longer than the others'."""
+    part: StepPart | IdleCause | Activity | Literal[""] = ""
+    """Recorded: the part of its budget that is longer than the others'. Imported: what its device
+    does while they wait. Empty if it is not known."""
 
 
 class JitterForecast(Struct, frozen=True, kw_only=True):
@@ -182,8 +185,9 @@ class JitterForecast(Struct, frozen=True, kw_only=True):
     """Whether the job had this many; otherwise it is the expected maximum of independent ranks."""
     wait_seconds: float
     low: float
-    """Lower end of the 90 % interval."""
+    """Lower end of the interval at `level` percent."""
     high: float
+    level: Level = 90
 
 
 class Collectives(Struct, frozen=True, kw_only=True):

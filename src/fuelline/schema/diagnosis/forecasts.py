@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from fuelline.schema.diagnosis.storages import StorageKind  # noqa: TC001 - msgspec resolves it at run time
+from fuelline.schema.parts import StepPart  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.readings import Missing, Signal
 
 FORECAST_VERSION = 1
@@ -40,7 +41,7 @@ class WhatIf(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Nobody else uses the host's cores or the storage."""
     ranks: int | None = None
     """Training processes like this one on the same host, each with its own device."""
-    rarer: dict[str, float] = field(default_factory=dict)
+    rarer: dict[StepPart, float] = field(default_factory=dict)
     """Part of the loop (checkpoint, validation, loop, garbage collection) to how much rarer."""
     measured: StorageKind | None = None
     """The storage that `storage` names, if it is not one of `STORAGE_KINDS` but was probed."""

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from fuelline.schema.diagnosis.facts import PlaceFacts  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.run.recording import Blindspot, RunFacts  # noqa: TC001
-from fuelline.schema.run.samples import Row  # noqa: TC001
+from fuelline.schema.run.samples import Row, State
 
 Record = tuple[int, int, int, int, int, int, int, int, int, int]
 """The fields of `wire.RECORD`: start_ns, dur_ns, a, b, c, d, e, tid, flags, kind."""
@@ -75,6 +75,10 @@ class Share(Struct, frozen=True, kw_only=True):
     frac: float
 
 
+WorkerState = Literal["running", "for core", "idle"] | State
+"""What a thread that prepares batches does; the last are what it is blocked in."""
+
+
 class WorkerRow(Struct, frozen=True, kw_only=True):
     """What one thread that prepares batches did in the last seconds."""
 
@@ -85,7 +89,7 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     fetch_s: float | None = None
     """Mean duration of the fetches that ended in the last seconds."""
     mix: list[Share] = field(default_factory=list)
-    """`running`, `for core`, `idle`, then the states of `samples.State` that it was blocked in."""
+    """By `WorkerState`."""
     place: PlaceFacts | None = None
     """Where it was blocked most."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from fuelline.schema.plan.estimates import Estimate, Parallelism
+    from fuelline.schema.plan.estimates import Estimate, Parallelism, TermLimit
 from fuelline.schema.plan.simulated import FleetAnswer, FleetOption  # noqa: TC001 - msgspec does
 
 PLAN_VERSION = 1
@@ -96,7 +96,7 @@ class ServeOption(Struct, frozen=True, kw_only=True):
     """The same as `joule_per_token`, with its interval and limit."""
     precision: str = ""
     """That this chip is planned with."""
-    products_limit: str = ""
+    products_limit: TermLimit = "unknown"
     """Of the products of a decode step at `sequences`: `math` from the critical batch on."""
     batch: float = 0.0
     """Sequences in one step: stages and attention replicas of a replica hold different ones."""

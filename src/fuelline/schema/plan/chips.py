@@ -135,8 +135,8 @@ def find_chip(name: str, own: tuple[Chip, ...] = ()) -> Chip:
     close = ", ".join(nearest(name, (known for chip in chips for known in _names(chip))))
     raise InputError(
         f"no chip '{name}' in the catalogue, and no other chip's figures are taken for it. "
-        f"Nearest: {close or 'none'}. `fuelline plan chips llama-3.1-8b` lists all; your own goes "
-        "into a TOML file as a [[chip]] entry: --catalogue FILE."
+        f"Nearest: {close or 'none'}. `fuelline plan chips llama-3.1-8b` lists all; to plan "
+        "with your own, put it into a TOML file as a [[chip]] entry: --catalogue FILE."
     )
 
 

@@ -1,16 +1,18 @@
 """What a planner is asked, and what it answers: an interval, its limit, and the sum of its terms.
 
 A `Term` is a share of a time with the doubt of its constant. An `Estimate` is a number between
-`low` and `high` (80 %) that names what limits it. Nothing here computes; `plan` does.
+`low` and `high` that names what limits it. Nothing here computes; `plan` does.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 from msgspec import Struct
 
 from fuelline.schema.errors import InputError
+from fuelline.schema.student import Level  # noqa: TC001 - msgspec resolves it at run time
 
 
 class Parallelism(Struct, frozen=True, kw_only=True):
@@ -64,26 +66,49 @@ class Slice(Struct, frozen=True):
     """Tokens that each has in the cache already."""
 
 
+TermLimit = Literal[
+    "memory bandwidth",
+    "math",
+    "launch",
+    "interconnect",
+    "network",
+    "link between sites",
+    "host",
+    "host bus",
+    "imbalance",
+    "lockstep",
+    "pipeline",
+    "jitter",
+    "queue",
+    "unknown",
+]
+"""What a part of a time waits for. imbalance: of experts. lockstep: with batches that prefill.
+pipeline: its bubble. unknown: there are no terms."""
+
+
 class Term(Struct, frozen=True, kw_only=True):
     """One summand of a time."""
 
     name: str
     seconds: float
-    limit: str
-    """What this part waits for: `memory bandwidth`, `math`, `launch`, `interconnect`, `host`,
-    `host bus`, `imbalance` of experts, `lockstep` with batches that prefill, a `queue`."""
+    limit: TermLimit
     doubt_frac: float = 0.1
     """One standard deviation of this term's constant, as a share of it."""
 
 
+PLAN_LEVEL: Level = 80
+"""Of every estimate's interval, in percent: as often a measured value should lie inside."""
+
+
 class Estimate(Struct, frozen=True, kw_only=True):
-    """A number with its 80 % interval and what limits it."""
+    """A number with its interval and what limits it."""
 
     value: float
     low: float
     high: float
+    level: Level
     unit: str
-    limit: str
+    limit: TermLimit
     """The term that the answer waits for most."""
     terms: tuple[Term, ...] = ()
     assumptions: tuple[str, ...] = ()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from fuelline.schema.plan.estimates import TermLimit
 
 
 class Checked(Struct, frozen=True, kw_only=True):
@@ -20,7 +25,7 @@ class Checked(Struct, frozen=True, kw_only=True):
     high: float
     error_frac: float
     """Predicted over measured, less one."""
-    limit: str
+    limit: TermLimit
     regime: str
     assumptions: tuple[str, ...] = ()
     why: tuple[str, ...] = ()

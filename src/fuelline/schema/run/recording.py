@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -30,12 +30,20 @@ Length = Annotated[int, Meta(ge=1, le=1 << 62)]
 """Nanoseconds that something lasts."""
 
 
-class Blindspot(Struct, frozen=True, kw_only=True):
+DAMAGED: Final = "damaged"
+"""A file of the recording holds more than could be read of it."""
+STEP_HOOK: Final = "step-hook"
+"""A hook that every step goes through failed: time between events cannot be told any more."""
+
+
+class Blindspot(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that could not be seen, and which conclusions that forbids."""
 
     what: str
     why: str
     forbids: str
+    code: str = ""
+    """For programs: DAMAGED, STEP_HOOK, or empty; the others are for people."""
 
 
 class RunFacts(Struct, frozen=True, kw_only=True):

@@ -8,9 +8,11 @@ trace does not carry is stated as Quality before any number is believed.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Literal, get_args
 
 from msgspec import Struct, field
 
+from fuelline.schema.parts import LEDGER_PARTS, IdleCause, LedgerPart
 from fuelline.schema.readings import Missing, Signal
 
 
@@ -45,30 +47,11 @@ class CopyDirection(IntEnum):
     PEER = 4
 
 
-LEDGER_PARTS = (
-    "useful compute",
-    "exposed transfer",
-    "waiting for a peer",
-    "undivided communication",
-    "copies",
-    "data wait",
-    "launch-bound",
-    "synchronisation",
-    "profiler overhead",
-    "unknown",
-)
-"""Where a device's wall time went, each instant counted once, the first that fits. Exposed: no
-kernel computes meanwhile. Undivided: communication whose transfer cannot be separated from waiting,
-because other ranks' traces are not there. The parts after copies are idle time by its cause."""
-
-TRACE_RUNGS = (
-    "reported utilisation",
-    "SM fill",
-    "estimated occupancy",
-    "tensor-core kernels",
-    "MFU",
-)
+TraceRung = Literal[
+    "reported utilisation", "SM fill", "estimated occupancy", "tensor-core kernels", "MFU"
+]
 """The utilisation ladder of an imported trace, each a share of the device's wall time."""
+TRACE_RUNGS: tuple[TraceRung, ...] = get_args(TraceRung)
 
 _UNKNOWN = Missing(reason="the trace does not say")
 
@@ -149,7 +132,7 @@ class DeviceLedger(Struct, frozen=True, kw_only=True):
     start_ns: int
     wall_ns: int
     """From its first event to the end of its last."""
-    parts_ns: dict[str, int] = field(default_factory=dict)
+    parts_ns: dict[LedgerPart, int] = field(default_factory=dict)
     """Every one of LEDGER_PARTS; they sum to `wall_ns`."""
     hidden_communication_ns: int = 0
     """Communication while a kernel computed: it cost nothing."""
@@ -159,7 +142,7 @@ class DeviceLedger(Struct, frozen=True, kw_only=True):
     """Some kernel, copy or set was there. What nvidia-smi reports counts kernels only: see the
     ladder's first rung."""
 
-    def shares(self) -> dict[str, float]:
+    def shares(self) -> dict[LedgerPart, float]:
         """Part to share of wall."""
         return {part: spent / self.wall_ns for part, spent in self.parts_ns.items()}
 
@@ -178,9 +161,8 @@ class GapCause(Struct, frozen=True, kw_only=True):
 
     rank: int
     device: int
-    cause: str
-    """`data loader`, `python between steps`, `kernel launches`, `synchronise`, `allocator` ..."""
-    part: str
+    cause: IdleCause
+    part: LedgerPart
     """The ledger part that it belongs to."""
     seconds: float
     share: float

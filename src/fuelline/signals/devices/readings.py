@@ -125,6 +125,7 @@ def over(signal: Signal, whole: float | None) -> Signal:
         unit="frac",
         low=None if signal.low is None else signal.low / whole,
         high=None if signal.high is None else signal.high / whole,
+        level=signal.level,
         count=signal.count,
         origin=f"{signal.origin} over {whole:g}",
     )

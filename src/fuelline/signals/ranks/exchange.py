@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.diagnosis.facts import ExchangeFacts
-from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.readings import Missing, Reading, Signal, common_level
+from fuelline.schema.student import DEVIATIONS
 from fuelline.schema.wire import Collective
 from fuelline.signals.statistics import slope, total
 
@@ -124,6 +125,7 @@ def _between(most: Signal, least: Signal) -> Signal:
         unit=most.unit,
         low=least.low if least.low is not None else least.value,
         high=most.high if most.high is not None else most.value,
+        level=common_level((most, least)),
         count=most.count,
         origin=f"{most.origin}, overlap with backward unknown",
     )
@@ -154,12 +156,13 @@ def _line(exchanges: pl.DataFrame, column: str) -> tuple[Signal, Signal]:
     if steepness <= 0:
         return latency, Missing(reason="larger exchanges did not take longer")
     beta = 1 / steepness
-    doubt = 1.96 * error / steepness if math.isfinite(error) else 0.0
+    doubt = DEVIATIONS[95] * error / steepness if math.isfinite(error) else 0.0
     return latency, Reading(
         value=beta,
         unit="bytes/s",
         low=beta / (1 + doubt),
         high=beta / max(0.05, 1 - doubt),
+        level=95,
         count=exchanges.height,
         origin="exchange.beta of the fitted line",
     )

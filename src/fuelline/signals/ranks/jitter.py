@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _FOLDS = (1, 2, 4, 8)
 """Now, and with this many times the ranks."""
 _FEW_STEPS = 20
+_LEVEL: Final = 90
 _BLOCKS = 10
 _MOST_DRAWS = 20_000
 """Order statistics that stand for all: the maximum of 512 ranks rests on the last 40 of them."""
@@ -71,13 +72,14 @@ def _forecast(draws: pl.Series, blocks: list[pl.Series], ranks: int, wanted: int
     half = 0.0
     if blocks:
         parts = pl.Series([_expected_wait(block, wanted) for block in blocks])
-        half = find_t(_BLOCKS - 1, 90) * float(parts.std() or 0.0) / math.sqrt(len(blocks))  # type: ignore[arg-type]
+        half = find_t(_BLOCKS - 1, _LEVEL) * float(parts.std() or 0.0) / math.sqrt(len(blocks))  # type: ignore[arg-type]
     return JitterForecast(
         ranks=wanted,
         is_measured=wanted == ranks,
         wait_seconds=value,
         low=max(0.0, value - half),
         high=value + half,
+        level=_LEVEL,
     )
 
 

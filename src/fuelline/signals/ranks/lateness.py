@@ -23,6 +23,7 @@ from fuelline.timeline.collectives import MatchedCollectives, match_collectives
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fuelline.schema.parts import StepPart
     from fuelline.signals.ranks.hosts import HostView
     from fuelline.timeline.segments import Span, StepSegments
 
@@ -149,7 +150,9 @@ def _step_of(moments_ns: pl.Series, span: Span) -> pl.Series:
     return span.boundaries.search_sorted(moments_ns, side="left")
 
 
-def sum_parts(comparison: Comparison, culprit: Culprit, segments: StepSegments) -> dict[str, float]:
+def sum_parts(
+    comparison: Comparison, culprit: Culprit, segments: StepSegments
+) -> dict[StepPart, float]:
     """Nanoseconds of each part before the collectives to which the culprit came last.
 
     Each piece counts for the collective that follows it; it is of the culprit or of another rank.
@@ -159,7 +162,7 @@ def sum_parts(comparison: Comparison, culprit: Culprit, segments: StepSegments) 
     return {part: ns / segments.kept_frac for part, ns in parts.items()}
 
 
-def find_reason(sums: Mapping[int, Mapping[str, float]], culprit: Culprit) -> Culprit:
+def find_reason(sums: Mapping[int, Mapping[StepPart, float]], culprit: Culprit) -> Culprit:
     """The culprit with the part of a step in which it spent longer than the others, and how much.
 
     `sums` are `sum_parts` of its own pieces and of some others'. Weighted by cost through plain
@@ -181,7 +184,7 @@ def find_reason(sums: Mapping[int, Mapping[str, float]], culprit: Culprit) -> Cu
     return msgspec.structs.replace(culprit, part=part, excess_seconds=seconds)
 
 
-def _parts_before(collectives_ns: pl.Series, segments: StepSegments) -> dict[str, float]:
+def _parts_before(collectives_ns: pl.Series, segments: StepSegments) -> dict[StepPart, float]:
     """Time of each part in the stretches that end with one of the collectives."""
     waits = segments.pieces.filter(pl.col("part").is_in(_WAITING_PARTS))
     if not waits.height:

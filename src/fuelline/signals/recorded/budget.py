@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.diagnosis.findings import BudgetPart, StepStats, Window
+from fuelline.schema.parts import STEP_PARTS, StepPart
 from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.run.recording import STEP_HOOK
 from fuelline.signals.statistics import ratio, slope
 from fuelline.timeline import events
-from fuelline.timeline.segments import PARTS, StepSegments
+from fuelline.timeline.segments import NO_EVENT
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import HotLine
     from fuelline.schema.readings import Signal
     from fuelline.schema.run.recording import Blindspot
     from fuelline.timeline import Timeline
+    from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
-COMPUTE_PARTS = ("transfer", "forward", "backward", "optimizer", "sync")
+COMPUTE_PARTS: tuple[StepPart, ...] = ("transfer", "forward", "backward", "optimizer", "sync")
 _SETTLING_STEPS = (4, 12)
 """A launch queue holds a few steps, and many loops read a loss every tenth step: a stall is paid
 back within about as many steps. Both spans are tried."""
@@ -35,16 +38,11 @@ _CLEARLY_BOUND = 0.5
 compute of the trainer and the waits for its workers are loosely related for other reasons."""
 _DOUBT = 3.0
 """Standard errors: a slope that is farther below zero is no chance."""
-_STEP_HOOKS = (
-    *("hook loader wait", "hook backward", "hook optimizer step"),
-    *("hooks loader", "hooks training"),
-)
-"""Blindspots after which the time between events is not known: one of them may be missing."""
 
 
 def find_failed_hook(timeline: Timeline) -> Blindspot | None:
     """A hook on the way of every step that failed, if one did."""
-    return next((spot for spot in timeline.blindspots if spot.what in _STEP_HOOKS), None)
+    return next((spot for spot in timeline.blindspots if spot.code == STEP_HOOK), None)
 
 
 def measure_budget(
@@ -64,9 +62,9 @@ def measure_budget(
     (`watched` is false) nobody saw what the loop did: unexplained. So is all time between events
     when a hook has failed (`is_whole` is false).
     """
-    pieces = segments.pieces if is_whole else segments.pieces.filter(pl.col("kind") > 0)
+    pieces = segments.pieces if is_whole else segments.pieces.filter(pl.col("kind") != NO_EVENT)
     spent = pieces.group_by("part").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
-    by_part = dict(spent.iter_rows())
+    by_part: dict[StepPart, int] = dict(spent.iter_rows())
     waiting = device_wait_frac(loop_lines)
     by_part["sync"] = by_part.get("sync", 0) + int(by_part.get("loop", 0) * waiting)
     by_part["loop"] = by_part.get("loop", 0) - int(by_part.get("loop", 0) * waiting)
@@ -87,7 +85,7 @@ def measure_budget(
             seconds=by_part[part] / segments.kept_frac / 1e9,
             share=by_part[part] / segments.wall_ns,
         )
-        for part in PARTS
+        for part in STEP_PARTS
         if by_part.get(part, 0) > 0 or part == "unexplained"
     ]
 
@@ -137,8 +135,8 @@ def training_batches(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:
     return taken.filter(pl.col("source_id").is_in(trainer.train_sources))
 
 
-_WAITS = ("input", "epoch start")
-STALLS = (*_WAITS, "loop")
+_WAITS: tuple[StepPart, ...] = ("input", "epoch start")
+STALLS: tuple[StepPart, ...] = (*_WAITS, "loop")
 """Parts in which the host does nothing for the device, which may still have work queued."""
 
 
@@ -167,7 +165,7 @@ def measure_hidden(
     is_fed: bool = False,
     most_idle: float = 1.0,
     carried: float = 0.0,
-) -> dict[str, float]:
+) -> dict[StepPart, float]:
     """For each stall: how much of it an asynchronous device hides behind its queue, 0 to 1.
 
     The device's own clock says it outright: stalls beyond its idle time were hidden. Without one,
@@ -195,7 +193,7 @@ def measure_hidden(
     return {**hidden, "input": max(hidden.get("input", 0.0), least)}
 
 
-def _rest_of_step(stall: str) -> pl.Expr:
+def _rest_of_step(stall: StepPart) -> pl.Expr:
     """What a stall may make shorter.
 
     The first wait of an epoch stands in place of a usual one, so that the two are opposed whatever

@@ -79,6 +79,7 @@ def measure_demands(
         else total(grown[0] / sum(grown), "frac", "clocks of the trainer"),
         device_seconds=device.seconds,
         device_mode=device.mode,
+        is_device_counted=device.is_counted,
         sync_frac=total(device.sync_frac, "frac", "waits for the device over batches"),
         **_pausing(timeline, trainer, segments, cycles, taken.height),
         runnable=_runnable(timeline, segments),

@@ -25,13 +25,18 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.demands import DeviceMode
     from fuelline.schema.diagnosis.devices import DeviceFacts
     from fuelline.schema.diagnosis.facts import HotLine
+    from fuelline.schema.parts import StepPart
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
-COUNTED = "utilisation of the device"
-"""Origin of a time that comes from the device's counters."""
-PAUSES = ("checkpoint", "validation", "garbage collection", "epoch start", "profiler")
+PAUSES: tuple[StepPart, ...] = (
+    "checkpoint",
+    "validation",
+    "garbage collection",
+    "epoch start",
+    "profiler",
+)
 _LOOK_BACK = 32
 """Batches that may be queued before one; CUDA holds some steps, not tens of them."""
 _CLEAR = 5.0
@@ -81,6 +86,8 @@ class DeviceTime:
     """Of the batches: the host waited for the device."""
     waited_ns: float
     """In the loop's own time: all waits for the device together."""
+    is_counted: bool = False
+    """Whether utilisation counters were asked, because the host saw nothing of it."""
 
 
 def cut_cycles(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> pl.DataFrame:
@@ -150,6 +157,7 @@ def read_device_clock(idle_share: Signal, batch_ns: float) -> DeviceTime | None:
         unit="s",
         low=max(0.0, busy - half) * batch_ns / 1e9,
         high=(busy + half) * batch_ns / 1e9,
+        level=95,
         origin="the device's own clock",
     )
     return DeviceTime(seconds, "beside", 0.0, 0.0)
@@ -181,7 +189,8 @@ def measure_device_time(
     if backed_up is not None:
         return DeviceTime(backed_up, "beside", 0.0, 0.0)
     if devices:
-        return DeviceTime(_by_counters(devices, batch_ns), "beside", 0.0, 0.0)
+        seconds = _by_counters(devices, batch_ns)
+        return DeviceTime(seconds, "beside", 0.0, 0.0, is_counted=True)
     stalls = _stalls(cycles)
     few = max(_FEW_COUNTED, _FEW_STALLS_FRAC * cycles.height)
     if stalls.len() >= few and float(stalls.sum()) > queued_ns:
@@ -317,7 +326,8 @@ def _by_counters(devices: list[DeviceFacts], batch_ns: float) -> Signal:
         unit="s",
         low=value * (1 - 2 * _COUNTER_ERROR),
         high=value * (1 + 2 * _COUNTER_ERROR),
-        origin=COUNTED,
+        level=95,
+        origin="utilisation of the device",
     )
 
 
@@ -332,6 +342,7 @@ def _reading(times_ns: pl.Series, origin: str, error_frac: float, middle: float 
         unit="s",
         low=max(0.0, value - half),
         high=value + half,
+        level=95,
         count=times_ns.len(),
         origin=origin,
     )

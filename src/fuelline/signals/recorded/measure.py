@@ -20,7 +20,6 @@ from fuelline.signals.recorded.budget import (
 from fuelline.signals.recorded.compute import measure_compute
 from fuelline.signals.recorded.counters import measure_cores
 from fuelline.signals.recorded.demands import measure_demands
-from fuelline.signals.recorded.device_time import COUNTED
 from fuelline.signals.recorded.fetches import collect_fetches
 from fuelline.signals.recorded.fetching import keeps_up, measure_input
 from fuelline.signals.recorded.hotspots import find_fetch_lines, find_loop_lines
@@ -128,9 +127,9 @@ def _most_idle(demands: DemandFacts, segments: StepSegments, *, is_queued: bool)
     too.
     """
     each = demands.device_seconds
-    if demands.device_mode != "beside" or not isinstance(each, Reading) or each.low is None:
+    if demands.device_mode != "beside" or demands.is_device_counted:
         return 1.0
-    if each.origin == COUNTED:
+    if not isinstance(each, Reading) or each.low is None:
         return 1.0
     seconds = each.value if is_queued else each.low
     return max(0.0, 1 - demands.batches * seconds * 1e9 / segments.run_ns)

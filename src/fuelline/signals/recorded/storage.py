@@ -140,6 +140,7 @@ def _saturation(rows: pl.DataFrame) -> Signal:
         unit="frac",
         low=value - 2 * error,
         high=value + 2 * error,
+        level=95,
         count=known.height,
         origin="fetch elasticity",
     )

@@ -7,35 +7,38 @@ is looked up in its account: computing, copying, waiting elsewhere, or idle for 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from fuelline.schema.diagnosis.findings import LateRank
 from fuelline.schema.run.trace import BlameLink
 from fuelline.schema.units import percent
+from fuelline.timeline.collectives import KEY
 from fuelline.timeline.intervals import intersect, merge, total_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fuelline.schema.diagnosis.findings import Limit, Stage
+    from fuelline.schema.parts import Activity, IdleCause, LedgerPart
     from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.ledger import Account
+
+    _Doing = IdleCause | Activity
 
 _CLEARLY = 0.6
 """Of two ranks, one must cause this share of the waiting; of more, twice its share of it."""
 _SIGMAS = 2.5
 """How far above its share a rank must come last, in standard deviations of a fair draw."""
-_KEY = ("text", "clique", "number")
-_DOING = {
+_DOING: Mapping[LedgerPart, Activity] = {
     "useful compute": "computing longer than the others",
     "copies": "copying",
     "exposed transfer": "in another collective",
     "waiting for a peer": "waiting at another collective",
     "undivided communication": "in another collective",
 }
-_STAGES: Mapping[str, tuple[Stage, Limit]] = {
+_STAGES: Mapping[_Doing, tuple[Stage, Limit]] = {
     "data loader": ("transform", "parallelism"),
     "kernel launches": ("compute", "launch"),
     "operators": ("compute", "launch"),
@@ -74,7 +77,7 @@ def find_culprits(matched: TracedCollectives, accounts: Mapping[int, Account]) -
 def _lates(matched: TracedCollectives) -> pl.DataFrame:
     """| last | caused_ns | first_ns | last_ns |: one row per collective."""
     return (
-        matched.frame.group_by(_KEY, maintain_order=True)
+        matched.frame.group_by(KEY, maintain_order=True)
         .agg(
             pl.col("last").first(),
             pl.col("wait_ns").filter(pl.col("rank") != pl.col("last")).sum().alias("caused_ns"),
@@ -92,8 +95,8 @@ def _is_no_chance(times: int, of: int, ranks: int) -> bool:
 
 def _late(rank: int, mine: pl.DataFrame, of: int, account: Account | None) -> LateRank:
     doing = _doings(account, mine) if account is not None else {}
-    top = max(doing, key=lambda name: doing[name], default="")
-    stage, limit = _STAGES.get(top, (None, None))
+    top = max(doing, key=lambda name: doing[name], default=None)
+    stage, limit = (None, None) if top is None else _STAGES.get(top, (None, None))
     return LateRank(
         rank=rank,
         late_count=mine.height,
@@ -102,12 +105,12 @@ def _late(rank: int, mine: pl.DataFrame, of: int, account: Account | None) -> La
         because=_because(doing, top),
         stage=stage,
         limit=limit,
-        part=top,
+        part=top or "",
     )
 
 
-def _because(doing: Mapping[str, int], top: str) -> str:
-    if not top:
+def _because(doing: Mapping[_Doing, int], top: _Doing | None) -> str:
+    if top is None:
         return "what it did before is not in the trace"
     whole = sum(doing.values())
     host = {cause: spent for cause, spent in doing.items() if cause not in _DOING.values()}
@@ -121,23 +124,23 @@ def _because(doing: Mapping[str, int], top: str) -> str:
     return f"{percent(doing[top] / whole)} of the time that the others wait for it, it is {top}"
 
 
-def _doings(account: Account, mine: pl.DataFrame) -> dict[str, int]:
+def _doings(account: Account, mine: pl.DataFrame) -> dict[_Doing, int]:
     """What a device did in the stretches that ended with its late arrivals, in nanoseconds."""
     stretches = merge(
         mine.select(pl.col("first_ns").alias("start_ns"), pl.col("last_ns").alias("end_ns"))
     )
-    found: dict[str, int] = {}
+    found: dict[_Doing, int] = {}
     for frame, column in ((account.pieces, "part"), (account.gaps.pieces, "cause")):
         for key, same in frame.partition_by(column, as_dict=True).items():
             spent = total_ns(intersect(merge(same), stretches))
             if spent:
-                name = _DOING.get(str(key[0]), str(key[0]))
+                name = _DOING.get(key[0], key[0])
                 found[name] = found.get(name, 0) + spent
     return found
 
 
 def chain_blame(
-    culprits: Sequence[LateRank], during: Mapping[int, Mapping[str, str]]
+    culprits: Sequence[LateRank], during: Mapping[int, Mapping[Any, str]]
 ) -> list[BlameLink]:
     """The culprits as links of a chain: whose wait, which rank, doing what, under what."""
     return [

@@ -14,13 +14,13 @@ import polars as pl
 
 from fuelline.schema.run.trace import RankClock
 from fuelline.signals.traced.names import COMMUNICATION
+from fuelline.timeline.collectives import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fuelline.signals.traced.lane import DeviceLane
 
-_KEY = ("text", "clique", "number")
 _TOGETHER_NS = 100_000
 """Ranks of one collective leave within this of each other: some tens of microseconds are usual,
 clocks of one host agree to that, and a rank of another group is off by a kernel's length."""
@@ -32,8 +32,8 @@ _EMPTY = {
     "device": pl.Int32,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
-    "text": pl.String,
-    "clique": pl.Int64,
+    "op": pl.String,
+    "group": pl.Int64,
     "number": pl.Int64,
 }
 
@@ -42,10 +42,10 @@ _EMPTY = {
 class TracedCollectives:
     """One row per rank and collective, on the first rank's clock.
 
-    | rank | row | device | start_ns | end_ns | text | clique | number | shortest_ns | wait_ns | ...
+    | rank | row | device | start_ns | end_ns | op | group | number | shortest_ns | wait_ns | ...
 
-    `row` is the event's place in its lane, `shortest_ns` the least that it took on any rank, `last`
-    the rank that came last.
+    `row` is the event's place in its lane, `op` the kernel's name, `shortest_ns` the least that it
+    took on any rank, `last` the rank that came last.
     """
 
     frame: pl.DataFrame
@@ -56,7 +56,7 @@ class TracedCollectives:
     @property
     def count(self) -> int:
         """Collectives, not rows."""
-        return self.frame.select(_KEY).unique().height
+        return self.frame.select(KEY).unique().height
 
 
 def match_collectives(lanes: Sequence[DeviceLane]) -> TracedCollectives:
@@ -105,7 +105,7 @@ def _guess_shifts(came: pl.DataFrame, matched: pl.DataFrame) -> dict[int, int]:
     found = {}
     for rank in (each for each in alone if each != first):
         both = numbered.filter(pl.col("rank") == first).join(
-            numbered.filter(pl.col("rank") == rank), on=("text", "times", "number"), suffix="_too"
+            numbered.filter(pl.col("rank") == rank), on=("op", "times", "number"), suffix="_too"
         )
         apart = both["end_ns"] - both["end_ns_too"]
         usual = float(apart.median() or 0.0)
@@ -123,8 +123,8 @@ def _arrivals(lane: DeviceLane) -> pl.DataFrame:
             "row",
             "device",
             pl.col("start_ns", "end_ns") + lane.facts.origin_ns,
-            pl.col("text").cast(pl.String),  # every lane has names of its own
-            pl.lit(None, pl.Int64).alias("clique"),
+            pl.col("text").cast(pl.String).alias("op"),  # every lane has names of its own
+            pl.lit(None, pl.Int64).alias("group"),
             pl.lit(None, pl.Int64).alias("number"),
         )
     )
@@ -143,10 +143,10 @@ def _by_sequence(came: pl.DataFrame, lanes: Sequence[DeviceLane]) -> pl.DataFram
         )
         for lane in lanes
     ]
-    found = came.drop("clique", "number").join(pl.concat(known), on=("rank", "row"))
+    found = came.drop("group", "number").join(pl.concat(known), on=("rank", "row"))
     return _met(
         found.with_columns(
-            pl.col("group_text").rank("dense").cast(pl.Int64).alias("clique"),
+            pl.col("group_text").rank("dense").cast(pl.Int64).alias("group"),
             pl.col("sequence").alias("number"),
         ).select(_EMPTY.keys())
     )
@@ -155,8 +155,8 @@ def _by_sequence(came: pl.DataFrame, lanes: Sequence[DeviceLane]) -> pl.DataFram
 def _by_order(came: pl.DataFrame) -> pl.DataFrame:
     """The n-th of each name, among ranks that have equally many of it and leave together."""
     found = [
-        _in_cliques(same)
-        for same in _numbered(came).partition_by("text", "times", maintain_order=True)
+        _in_groups(same)
+        for same in _numbered(came).partition_by("op", "times", maintain_order=True)
         if same["rank"].n_unique() > 1
     ]
     return _met(pl.concat([came.clear(), *(each.select(_EMPTY.keys()) for each in found)]))
@@ -165,25 +165,25 @@ def _by_order(came: pl.DataFrame) -> pl.DataFrame:
 def _numbered(came: pl.DataFrame) -> pl.DataFrame:
     """With `number`, the place of an event among those of its rank and name, and their `times`."""
     return came.sort("rank", "start_ns").with_columns(
-        pl.int_range(pl.len()).over("rank", "text").alias("number"),
-        pl.len().over("rank", "text").alias("times"),
+        pl.int_range(pl.len()).over("rank", "op").alias("number"),
+        pl.len().over("rank", "op").alias("times"),
     )
 
 
-def _in_cliques(same: pl.DataFrame) -> pl.DataFrame:
-    """Give ranks that leave together the same `clique`."""
+def _in_groups(same: pl.DataFrame) -> pl.DataFrame:
+    """Give ranks that leave together the same `group`."""
     ends = same.pivot("rank", index="number", values="end_ns")
     lengths = same.group_by("number").agg((pl.col("end_ns") - pl.col("start_ns")).min())
     usual = float(lengths["end_ns"].median() or 0.0)  # type: ignore[arg-type]
     tolerance = max(_TOGETHER_NS, _TOGETHER_SHARE * usual)
     ranks = [int(name) for name in ends.columns if name != "number"]
-    clique: dict[int, int] = {}
+    group: dict[int, int] = {}
     for rank in ranks:
-        leaders = dict.fromkeys(clique.values())
+        leaders = dict.fromkeys(group.values())
         near = (lead for lead in leaders if _apart(ends, rank, lead) <= tolerance)
-        clique[rank] = next(near, rank)
+        group[rank] = next(near, rank)
     return same.with_columns(
-        pl.col("rank").replace_strict(clique, return_dtype=pl.Int64).alias("clique")
+        pl.col("rank").replace_strict(group, return_dtype=pl.Int64).alias("group")
     )
 
 
@@ -195,8 +195,8 @@ def _apart(ends: pl.DataFrame, one: int, other: int) -> float:
 
 def _met(frame: pl.DataFrame) -> pl.DataFrame:
     """Only where more than one rank came, and each of them once."""
-    ranks = pl.col("rank").n_unique().over(_KEY)
-    return frame.filter((ranks > 1) & (pl.len().over(_KEY) == ranks))
+    ranks = pl.col("rank").n_unique().over(KEY)
+    return frame.filter((ranks > 1) & (pl.len().over(KEY) == ranks))
 
 
 def _align(matched: pl.DataFrame) -> list[RankClock]:
@@ -207,7 +207,7 @@ def _align(matched: pl.DataFrame) -> list[RankClock]:
     first = matched.filter(pl.col("rank") == ranks[0])
     clocks = [RankClock(rank=ranks[0], shift_ns=0, error_ns=0)]
     for rank in ranks[1:]:
-        both = first.join(matched.filter(pl.col("rank") == rank), on=_KEY, suffix="_too")
+        both = first.join(matched.filter(pl.col("rank") == rank), on=KEY, suffix="_too")
         clocks.append(_bound(rank, both))
     return clocks
 
@@ -227,8 +227,8 @@ def _bound(rank: int, both: pl.DataFrame) -> RankClock:
 def _judge(matched: pl.DataFrame) -> pl.DataFrame:
     took = pl.col("end_ns") - pl.col("start_ns")
     latest = pl.col("rank").sort_by(-pl.col("start_ns"), pl.col("rank")).first()
-    return matched.with_columns(took.min().over(_KEY).alias("shortest_ns")).with_columns(
-        (took - pl.col("shortest_ns")).alias("wait_ns"), latest.over(_KEY).alias("last")
+    return matched.with_columns(took.min().over(KEY).alias("shortest_ns")).with_columns(
+        (took - pl.col("shortest_ns")).alias("wait_ns"), latest.over(KEY).alias("last")
     )
 
 
@@ -238,7 +238,7 @@ def find_communicating(lanes: Sequence[DeviceLane]) -> set[str]:
         [
             lane.events.filter(pl.col("class") == "other").select(
                 pl.lit(lane.rank).alias("rank"),
-                pl.col("text").cast(pl.String),
+                pl.col("text").cast(pl.String).alias("op"),
                 pl.col("start_ns", "end_ns") + lane.facts.origin_ns,
             )
             for lane in lanes
@@ -246,13 +246,13 @@ def find_communicating(lanes: Sequence[DeviceLane]) -> set[str]:
     )
     spread = (
         _numbered(unknown)
-        .group_by("text", "times", "number")
+        .group_by("op", "times", "number")
         .agg(
             pl.col("rank").n_unique().alias("ranks"),
             (pl.col("start_ns").max() - pl.col("start_ns").min()).alias("came_ns"),
             (pl.col("end_ns").max() - pl.col("end_ns").min()).alias("left_ns"),
         )
-        .group_by("text", "times")
+        .group_by("op", "times")
         .agg(pl.col("ranks").min(), pl.col("came_ns", "left_ns").median())
     )
     found = spread.filter(
@@ -261,7 +261,7 @@ def find_communicating(lanes: Sequence[DeviceLane]) -> set[str]:
         & (pl.col("came_ns") >= _TOGETHER_NS)
         & (pl.col("left_ns") * _GATHERED <= pl.col("came_ns"))
     )
-    return set(found["text"].to_list()) if len(lanes) > 1 else set()
+    return set(found["op"].to_list()) if len(lanes) > 1 else set()
 
 
 _FEWEST = 4

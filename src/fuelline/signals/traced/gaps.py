@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.signals.traced.names import CAUSES
+from fuelline.schema.parts import HOST_CAUSES, HostCause, IdleCause, LedgerPart
 from fuelline.timeline.intervals import (
     SPAN,
     intersect,
@@ -29,11 +29,9 @@ if TYPE_CHECKING:
 
 _LATENCY_NS = 20_000
 """From a launching call to the start of its kernel on an idle device takes 5 to 20 us."""
-_LOADER = "data loader"
+_LOADER: HostCause = "data loader"
 _HOST = "host"
-INSIDE_GRAPH = "inside a graph"
-"""A graph runs and none of its kernels does: they wait for each other, or were not recorded."""
-PART_OF_CAUSE = {
+PART_OF_CAUSE: dict[IdleCause, LedgerPart] = {
     "profiler": "profiler overhead",
     "data loader": "data wait",
     "synchronise": "synchronisation",
@@ -46,7 +44,7 @@ PART_OF_CAUSE = {
     "python between steps": "launch-bound",
     "launch latency": "launch-bound",
     "dependency on the device": "unknown",
-    INSIDE_GRAPH: "unknown",
+    "inside a graph": "unknown",
     "not recorded": "unknown",
 }
 """The ledger part of each cause of idleness."""
@@ -64,7 +62,7 @@ class Gaps:
     gaps: pl.DataFrame
     """The whole gaps, as a set."""
 
-    def of(self, cause: str) -> pl.DataFrame:
+    def of(self, cause: IdleCause) -> pl.DataFrame:
         """The set of moments with one cause."""
         return merge(self.pieces.filter(pl.col("cause") == cause))
 
@@ -115,7 +113,7 @@ def _phases(gaps: pl.DataFrame, events: pl.DataFrame, host: HostActivity) -> pl.
             _phase(cut, "start_ns", "call_ns", _HOST),
             _phase(cut, "call_ns", "settled_ns", "launch latency"),
             _phase(cut.filter(~from_graph), "settled_ns", "end_ns", "dependency on the device"),
-            _phase(cut.filter(from_graph), "settled_ns", "end_ns", INSIDE_GRAPH),
+            _phase(cut.filter(from_graph), "settled_ns", "end_ns", "inside a graph"),
         ]
     )
 
@@ -143,10 +141,10 @@ def _blame_host(
         {"start_ns": [host.start_ns or 0], "end_ns": [host.end_ns or 0]},
         schema={"start_ns": pl.Int64, "end_ns": pl.Int64},
     )
-    layers = [host.sets[cause] for cause in CAUSES]
+    layers = [host.sets[cause] for cause in HOST_CAUSES]
     found = partition(intersect(hosts_time, merge(recorded)), layers)
     names = pl.col("layer").replace_strict(
-        dict(enumerate(CAUSES)), default=None, return_dtype=pl.String
+        dict(enumerate(HOST_CAUSES)), default=None, return_dtype=pl.String
     )
     # Nothing recorded on the launching threads, while they live: code that no one traced.
     named = found.with_columns(names.fill_null("python").alias("cause"))

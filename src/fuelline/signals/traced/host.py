@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from fuelline.schema.parts import HOST_CAUSES, HostCause, IdleCause
 from fuelline.schema.run.trace import HostKind
-from fuelline.signals.traced.names import CAUSES, find_cause
+from fuelline.signals.traced.names import find_cause
 from fuelline.timeline.intervals import merge, merge_all
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from fuelline.signals.traced.gaps import Gaps
     from fuelline.timeline.trace import Trace
 
-_ANYWHERE = ("profiler", "data loader")
+_ANYWHERE: tuple[HostCause, ...] = ("profiler", "data loader")
 _LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperative"
 """Calls that put a kernel on the device; a memset of nothing leaves no event, and is no loss."""
 _COUNT_THREADS = r"^hip(Ext|Hcc)ModuleLaunchKernel$"
@@ -35,7 +36,7 @@ class HostActivity:
     launches: pl.DataFrame
     """| correlation | call_ns | thread | is_graph | in_threads |: calls that put work on the
     device, when they returned, and whether they count the grid in threads."""
-    sets: Mapping[str, pl.DataFrame]
+    sets: Mapping[HostCause, pl.DataFrame]
     """Cause to the set of moments at which the host did that."""
     threads: tuple[int, ...]
     start_ns: int | None
@@ -136,7 +137,7 @@ def _launches(runtime: pl.DataFrame, correlations: pl.Series) -> pl.DataFrame:
 
 
 _CODE_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind")
-_CODES = {cause: code for code, cause in enumerate(CAUSES)}
+_CODES = {cause: code for code, cause in enumerate(HOST_CAUSES)}
 _NONE = 255
 _OF_KIND = {
     int(HostKind.OP): _CODES["operators"],
@@ -149,16 +150,16 @@ _OF_KIND = {
 
 def _read_sets(
     trace: Trace, rank: int, texts: Mapping[int, str], threads: tuple[int, ...]
-) -> dict[str, pl.DataFrame]:
-    collected: dict[str, list[pl.DataFrame]] = {cause: [] for cause in CAUSES}
+) -> dict[HostCause, pl.DataFrame]:
+    collected: dict[HostCause, list[pl.DataFrame]] = {cause: [] for cause in HOST_CAUSES}
     by_name = _codes_by_name(texts)
     for part in trace.parts("host", rank, _CODE_COLUMNS):
         coded = _coded(part, by_name, threads)
         for code in coded["code"].unique():
             same = coded.filter(pl.col("code") == code)
-            collected[CAUSES[code]].append(merge(same))
+            collected[HOST_CAUSES[code]].append(merge(same))
     # Taken out one by one: all causes before and after merging need not be there together.
-    return {cause: merge_all(collected.pop(cause)) for cause in CAUSES}
+    return {cause: merge_all(collected.pop(cause)) for cause in HOST_CAUSES}
 
 
 def _codes_by_name(texts: Mapping[int, str]) -> pl.Series:
@@ -186,7 +187,7 @@ def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> 
     return coded.filter(matters).select("start_ns", "end_ns", "name", "code")
 
 
-def find_during(trace: Trace, rank: int, host: HostActivity, gaps: Gaps) -> dict[str, str]:
+def find_during(trace: Trace, rank: int, host: HostActivity, gaps: Gaps) -> dict[IdleCause, str]:
     """For each cause the host event that most of its longest idle stretches lay under."""
     texts = trace.texts(rank)
     by_name = _codes_by_name(texts)
@@ -199,12 +200,12 @@ def find_during(trace: Trace, rank: int, host: HostActivity, gaps: Gaps) -> dict
         # Most events lie over none of the moments that are asked for, and need not be looked at.
         over = moments.search_sorted(part["end_ns"]) > moments.search_sorted(part["start_ns"])
         parts.append(_coded(part[over.arg_true()], by_name, host.threads))
-    names = {}
+    names: dict[IdleCause, str] = {}
     for code, wanted in middles.items() if parts else ():
         same = pl.concat(parts).filter(pl.col("code") == code).sort("start_ns")
         top = _top(_open_at(wanted, same))
         if top is not None:
-            names[CAUSES[code]] = texts[top]
+            names[HOST_CAUSES[code]] = texts[top]
     return names
 
 

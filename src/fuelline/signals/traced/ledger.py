@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from fuelline.schema.run.trace import LEDGER_PARTS, DeviceLedger
+from fuelline.schema.parts import LEDGER_PARTS, LedgerPart
+from fuelline.schema.run.trace import DeviceLedger
 from fuelline.signals.traced.gaps import PART_OF_CAUSE
 from fuelline.signals.traced.lane import COMPUTE, COPY
 from fuelline.signals.traced.names import COMMUNICATION
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from fuelline.signals.traced.gaps import Gaps
     from fuelline.signals.traced.lane import DeviceLane
 
-_BUSY_PARTS = (
+_BUSY_PARTS: tuple[LedgerPart, ...] = (
     "useful compute",
     "exposed transfer",
     "waiting for a peer",
@@ -106,6 +107,6 @@ def _busy_pieces(busy: pl.DataFrame, sets: list[pl.DataFrame]) -> pl.DataFrame:
     return partition(busy, sets).select(*SPAN, part.alias("part"))
 
 
-def _sums(pieces: pl.DataFrame, column: str) -> dict[str, int]:
+def _sums(pieces: pl.DataFrame, column: str) -> dict[Any, int]:
     spent = pl.col("end_ns") - pl.col("start_ns")
     return dict(pieces.group_by(column).agg(spent.sum().alias("ns")).iter_rows())

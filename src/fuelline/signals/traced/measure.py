@@ -11,8 +11,9 @@ import polars as pl
 from fuelline.schema.diagnosis.devices import DeviceFacts, Rung
 from fuelline.schema.diagnosis.facts import Facts, TraceSignals
 from fuelline.schema.diagnosis.findings import BudgetPart, Collectives, Window
+from fuelline.schema.parts import LEDGER_PARTS
 from fuelline.schema.readings import Missing, Reading, Signal, value_of
-from fuelline.schema.run.trace import LEDGER_PARTS, GapCause, TraceAnswer
+from fuelline.schema.run.trace import DeviceKind, GapCause, TraceAnswer
 from fuelline.signals.traced.blame import chain_blame, find_culprits
 from fuelline.signals.traced.gaps import PART_OF_CAUSE
 from fuelline.signals.traced.host import find_during
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fuelline.schema.diagnosis.findings import LateRank
-    from fuelline.schema.run.trace import Quality
+    from fuelline.schema.parts import IdleCause, LedgerPart
+    from fuelline.schema.run.trace import Quality, TraceRung
     from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.host import HostActivity
     from fuelline.signals.traced.lane import DeviceLane
@@ -47,7 +49,7 @@ class _Findings:
     accounts: list[Account] = field(default_factory=list)
     devices: list[DeviceFacts] = field(default_factory=list)
     gaps: list[GapCause] = field(default_factory=list)
-    during: dict[int, dict[str, str]] = field(default_factory=dict)
+    during: dict[int, dict[IdleCause, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -119,17 +121,18 @@ def _describe(
     ledger = account.ledger
     device = ledger.device
     rungs = climb(trace, account, chips.get(device), len(lane.devices))
+    shares = {rung.rung: rung.share for rung in rungs}
     found.devices.append(
         DeviceFacts(
             device=f"gpu{device}",
             name=chips[device].name if device in chips else "",
             seconds=ledger.wall_ns / 1e9,
-            ladder={rung.rung: value_of(rung.share) for rung in rungs},
+            ladder={name: value_of(share) for name, share in shares.items()},
             rungs=rungs,
             rank=lane.rank,
             ledger=ledger.shares(),
-            utilisation=rungs[0].share,
-            occupancy=rungs[2].share,
+            utilisation=shares["reported utilisation"],
+            occupancy=shares["estimated occupancy"],
         )
     )
     worth = ledger.wall_ns - ledger.busy_ns >= _WORTH_NAMING * ledger.wall_ns
@@ -138,7 +141,7 @@ def _describe(
     found.gaps += _gap_causes(account, during)
 
 
-def _gap_causes(account: Account, during: Mapping[str, str]) -> list[GapCause]:
+def _gap_causes(account: Account, during: Mapping[IdleCause, str]) -> list[GapCause]:
     ledger, gaps = account.ledger, account.gaps
     found = []
     for cause in gaps.pieces["cause"].unique().to_list():
@@ -221,15 +224,15 @@ def _signals(
     if not wall:
         doubt = doubt or "no device activity was recorded"
 
-    def part(name: str) -> Signal:
+    def part(name: LedgerPart) -> Signal:
         if not wall:
             return Missing(reason=doubt)
         return _share(sum(ledger.parts_ns[name] for ledger in ledgers) / wall, f"ledger.{name}")
 
-    def idle(name: str) -> Signal:
+    def idle(name: LedgerPart) -> Signal:
         return Missing(reason=doubt) if doubt else part(name)
 
-    def cause(name: str) -> Signal:
+    def cause(name: IdleCause) -> Signal:
         if doubt or not wall:
             return Missing(reason=doubt)
         spent = sum(gap.seconds for gap in found.gaps if gap.cause == name)
@@ -240,7 +243,9 @@ def _signals(
     hidden = sum(ledger.hidden_communication_ns for ledger in ledgers)
     kernels = pl.concat(
         [
-            lane.events.select("start_ns", "end_ns", "kind").filter(pl.col("kind") != 2)
+            lane.events.select("start_ns", "end_ns", "kind").filter(
+                pl.col("kind") != int(DeviceKind.COPY)
+            )
             for lane in lanes
         ]
     )
@@ -261,10 +266,10 @@ def _signals(
         between_steps_share=cause("python between steps"),
         sync_share=idle("synchronisation"),
         unknown_share=idle("unknown"),
-        utilisation=_rung(found, 0),
-        fill=_rung(found, 1),
-        occupancy=_rung(found, 2),
-        tensor_share=_rung(found, 3),
+        utilisation=_rung(found, "reported utilisation"),
+        fill=_rung(found, "SM fill"),
+        occupancy=_rung(found, "estimated occupancy"),
+        tensor_share=_rung(found, "tensor-core kernels"),
         kernel_seconds=_median(kernels),
         launches_per_s=_share(
             sum(host.calls for host in hosts.values()) / (wall / 1e9),
@@ -297,9 +302,9 @@ def _median(kernels: pl.DataFrame) -> Signal:
     return Reading(value=took, unit="s", count=kernels.height, origin="median of kernels")
 
 
-def _rung(found: _Findings, place: int) -> Signal:
+def _rung(found: _Findings, name: TraceRung) -> Signal:
     """A rung over all devices, weighed by their wall time; Missing if one of them lacks it."""
-    signals = [device.rungs[place].share for device in found.devices]
+    signals = [device.share_of(name) for device in found.devices]
     missing = next((signal for signal in signals if isinstance(signal, Missing)), None)
     if missing is not None or not signals:
         return missing or Missing(reason="no device activity was recorded")
@@ -309,12 +314,12 @@ def _rung(found: _Findings, place: int) -> Signal:
         for signal, device in zip(signals, found.devices, strict=True)
         if isinstance(signal, Reading)
     )
-    return _share(reached / wall, f"ladder.{found.devices[0].rungs[place].rung}")
+    return _share(reached / wall, f"ladder.{name}")
 
 
-def _join_during(found: _Findings) -> dict[str, str]:
+def _join_during(found: _Findings) -> dict[IdleCause, str]:
     """For each cause the event of the device on which it cost most."""
-    joined: dict[str, str] = {}
+    joined: dict[IdleCause, str] = {}
     for gap in sorted(found.gaps, key=lambda gap: -gap.seconds):
         if gap.during:
             joined.setdefault(gap.cause, gap.during)

@@ -8,7 +8,10 @@ behaves across ranks.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from fuelline.schema.parts import HostCause
 
 COMMUNICATION: Final = "communication"
 _LIBRARIES: Final = (
@@ -88,7 +91,7 @@ def uses_tensor_cores(name: str) -> bool:
     return _TENSOR.search(name) is not None and _NOT_TENSOR.search(name) is None
 
 
-_CAUSES: Final = (
+_CAUSES: Final[tuple[tuple[HostCause, str], ...]] = (
     (
         "profiler",
         (
@@ -132,12 +135,10 @@ _COMMUNICATING = re.compile(
     re.IGNORECASE,
 )
 _CAUSE_PATTERNS = tuple((cause, re.compile(words)) for cause, words in _CAUSES)
-CAUSES: Final = (*(cause for cause, _ in _CAUSES), "operators", "python")
-"""If the host does several things at one moment, the first of these is what it is blamed for."""
 
 
-def find_cause(name: str) -> str | None:
-    """What the host does in an event of this name; None if the name does not say."""
+def find_cause(name: str) -> HostCause | None:
+    """What the host does in an event of this name; None if the name does not tell."""
     return next((cause for cause, pattern in _CAUSE_PATTERNS if pattern.search(name)), None)
 
 

@@ -11,7 +11,6 @@ import polars as pl
 
 from fuelline.schema.run.trace import Quality
 from fuelline.schema.units import percent
-from fuelline.signals.traced.gaps import INSIDE_GRAPH
 from fuelline.signals.traced.names import COMMUNICATION
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def judge_quality(
     found = list(facts.quality)
     for lane in lanes:
         found += _of_rank(lane, hosts[lane.rank])
-    found += [_holes(gap) for gap in gaps if gap.cause == INSIDE_GRAPH and gap.share >= _HOLES]
+    found += [_holes(gap) for gap in gaps if gap.cause == "inside a graph" and gap.share >= _HOLES]
     return [
         *_together(found),
         *_of_ranks(facts, lanes, matched),

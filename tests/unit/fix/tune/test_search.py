@@ -92,4 +92,4 @@ def test_each_step_says_what_was_predicted_and_what_came_of_it() -> None:
 def test_a_verdict_is_no_more_certain_than_its_interval(
     value: float, low: float, high: float, verdict: str
 ) -> None:
-    assert judge(Reading(value=value, unit="x", low=low, high=high)) == verdict
+    assert judge(Reading(value=value, unit="x", low=low, high=high, level=95)) == verdict

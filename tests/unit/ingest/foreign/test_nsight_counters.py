@@ -45,13 +45,14 @@ def test_sampled_sms_and_tensor_cores_take_the_place_of_estimates(tmp_path: Path
     ]
     before = [(place, FIRST, 7, 100) for place in range(50)]
     facts = measure_trace(export(tmp_path, [*before, *rows]).trace).facts
-    fill, tensor = facts.devices[0].rungs[1].share, facts.devices[0].rungs[3].share
+    device = facts.devices[0]
+    fill, tensor = device.share_of("SM fill"), device.share_of("tensor-core kernels")
     assert isinstance(fill, Reading)
     assert isinstance(tensor, Reading)
     assert (fill.value, tensor.value) == (pytest.approx(0.405), pytest.approx(0.105))
     assert fill.count == 14
     assert "sampled" in fill.origin
-    assert isinstance(facts.devices[1].rungs[1].share, Missing)
+    assert isinstance(facts.devices[1].share_of("SM fill"), Missing)
 
 
 def test_what_is_no_percentage_is_left_out(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuelline.schema.readings import Missing
-from fuelline.schema.run.recording import Blindspot
+from fuelline.schema.run.recording import STEP_HOOK, Blindspot
 from fuelline.schema.wire import Kind, Phase
 from tests.unit.builders import MS, RUN, START_NS, TRAINER, Lane, facts_of, make_timeline
 
@@ -123,7 +123,7 @@ def test_after_a_hook_has_failed_the_time_between_events_is_unexplained(what: st
     lane = Lane()
     for _ in range(20):
         lane.step(wait=10, forward=30, backward=20, opt=5)
-    spot = Blindspot(what=what, why="AttributeError at end:3", forbids="waits")
+    spot = Blindspot(what=what, why="AttributeError at end:3", forbids="waits", code=STEP_HOOK)
     facts = facts_of(make_timeline(lane, facts={"blindspots": (spot,)}))
     assert facts.share_of("unexplained") == pytest.approx(30 / 65, abs=0.02)
     assert facts.share_of("forward") == 0

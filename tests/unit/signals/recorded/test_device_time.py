@@ -139,7 +139,7 @@ def test_two_stalls_in_a_hundred_are_no_evidence_unless_they_are_counted() -> No
 
 
 def test_the_devices_own_clock_needs_no_waits() -> None:
-    told = read_device_clock(Reading(value=0.4, unit="frac", low=0.38, high=0.42), 50e6)
+    told = read_device_clock(Reading(value=0.4, unit="frac", low=0.38, high=0.42, level=95), 50e6)
     assert told is not None
     assert isinstance(told.seconds, Reading)
     told.seconds.check()

@@ -25,7 +25,7 @@ def measure_fill(*grids: tuple[str, int]) -> Reading | Missing:
     ranks = [msgspec.structs.replace(facts, chips=[CHIP])]
     object.__setattr__(trace, "facts", msgspec.structs.replace(trace.facts, ranks=ranks))
     (device,) = measure_trace(trace).facts.devices
-    return device.rungs[1].share
+    return device.share_of("SM fill")
 
 
 def test_grids_of_module_launches_are_threads_and_those_of_others_blocks() -> None:

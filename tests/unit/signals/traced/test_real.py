@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from fuelline.signals.traced.measure import MeasuredTrace
     from fuelline.signals.traced.survey import Survey
+from fuelline.timeline.collectives import KEY
 
 if not REAL.is_dir():
     pytest.skip(f"the published traces are not in {REAL}", allow_module_level=True)
@@ -67,13 +68,13 @@ def test_megatron_has_its_ranks_events_and_kernels(
 
 
 def test_ranks_of_megatron_leave_their_collectives_within_49_us(surveyed: Survey) -> None:
-    met = surveyed.matched.frame.group_by("text", "clique", "number")
+    met = surveyed.matched.frame.group_by(KEY)
     apart = met.agg((pl.col("end_ns").max() - pl.col("end_ns").min()).alias("ns"))["ns"]
     assert apart.max() == 49_000
 
 
 def test_each_rank_of_megatron_is_last_as_often_as_counted(surveyed: Survey) -> None:
-    last = surveyed.matched.frame.unique(["text", "clique", "number"])["last"].to_list()
+    last = surveyed.matched.frame.unique(KEY)["last"].to_list()
     assert {rank: last.count(rank) for rank in MEGATRON} == {0: 32, 6: 28, 2: 4, 4: 0}
 
 

@@ -23,9 +23,10 @@ from fuelline.schema.units import number, percent
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
     from fuelline.schema.diagnosis.findings import Finding
+    from fuelline.schema.parts import StepPart
 
 _EVERY_STEP = 0.9
-_OTHER_CAUSES = (
+_OTHER_CAUSES: tuple[StepPart, ...] = (
     "epoch start",
     "transfer",
     "loop",

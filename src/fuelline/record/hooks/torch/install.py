@@ -44,6 +44,8 @@ PARTS = (
 )
 """The module to wait for, our file, and the function in it. Nothing is imported to be hooked."""
 
+_ON_EVERY_STEP = ("loader", "training")
+"""Files without whose hooks the time between two events is not known."""
 _PROCESS = int(Kind.PROCESS)
 
 
@@ -98,7 +100,8 @@ class Installation:
         except Exception as misfit:  # noqa: BLE001 - the guard of the installation
             why = f"torch {torch.__version__}: {type(misfit).__name__}: {misfit}"
         self.guest.spool.count_fault()
-        self.guest.report_blindspot(f"hooks {file}", why, "whatever these hooks would tell")
+        code = "step-hook" if file in _ON_EVERY_STEP else ""
+        self.guest.report_blindspot(f"hooks {file}", why, "whatever these hooks would show", code)
 
     def uninstall(self) -> None:
         """Restore every original; a wrapper that someone else holds on to records no more."""

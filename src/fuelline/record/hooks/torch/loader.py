@@ -201,6 +201,7 @@ class Take(QuickHook):
     """`next(iterator)`: the wait for a batch."""
 
     name = "loader wait"
+    code = "step-hook"
     forbids = "saying how long the training waited for data"
 
     def __init__(self, guest: Guest, book: _Book) -> None:

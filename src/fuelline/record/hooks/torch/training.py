@@ -52,6 +52,7 @@ class Backward(QuickHook):
     """One backward pass."""
 
     name = "backward"
+    code = "step-hook"
     forbids = "telling the backward pass from the rest of a step"
 
     def __init__(self, guest: Guest) -> None:
@@ -122,6 +123,7 @@ class OptimizerStep(Hook):
     """
 
     name = "optimizer step"
+    code = "step-hook"
     forbids = "counting steps by the optimizer"
 
     def __init__(self, guest: Guest) -> None:

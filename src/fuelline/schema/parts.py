@@ -1,0 +1,96 @@
+"""What time goes to, as codes: the parts of a step and of a device's ledger, causes of idleness.
+
+They stand in the JSON of a diagnosis, so that a code never changes; what a report calls it may
+(`report/diagnosis/writer.py:PART_WORDS`). Compare with these codes only: mypy refuses another word.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+StepPart = Literal[
+    "input",
+    "epoch start",
+    "transfer",
+    "own code",
+    "forward",
+    "backward",
+    "optimizer",
+    "collectives",
+    "sync",
+    "loop",
+    "validation",
+    "checkpoint",
+    "garbage collection",
+    "profiler",
+    "unexplained",
+]
+"""Where the trainer's time went, in the order of a step.
+
+collectives: in a call that all ranks take part in, whichever part of the step it belongs to.
+input: waiting for a training batch. epoch start: building an iterator, its first batch, its end.
+own code: the user's code between a batch and its backward pass, outside the model; a part of
+forward, which stack samples tell apart. loop: the user's code between an optimizer step and the
+next batch. profiler: our own `--zoom`. unexplained: not even that."""
+STEP_PARTS: tuple[StepPart, ...] = get_args(StepPart)
+
+Pause = Literal["checkpoint", "validation", "loop", "garbage collection", "epoch start"]
+"""Parts that can be made rarer."""
+PAUSES: tuple[Pause, ...] = get_args(Pause)
+
+LedgerPart = Literal[
+    "useful compute",
+    "exposed transfer",
+    "waiting for a peer",
+    "undivided communication",
+    "copies",
+    "data wait",
+    "launch-bound",
+    "synchronisation",
+    "profiler overhead",
+    "unknown",
+]
+"""Where a device's wall time went, each instant counted once, the first that fits. Exposed: no
+kernel computes meanwhile. Undivided: communication whose transfer cannot be told from waiting,
+because other ranks' traces are not there. The parts after copies are idle time by its cause."""
+LEDGER_PARTS: tuple[LedgerPart, ...] = get_args(LedgerPart)
+
+Part = StepPart | LedgerPart
+"""A part of a budget: of a recorded run's steps, or of an imported trace's devices."""
+
+HostCause = Literal[
+    "profiler",
+    "data loader",
+    "synchronise",
+    "memcpy",
+    "allocator",
+    "garbage collection",
+    "kernel launches",
+    "operators",
+    "python",
+]
+"""What a host does while its device is idle. If it does several of these at one moment, the first
+is what it is blamed for."""
+HOST_CAUSES: tuple[HostCause, ...] = get_args(HostCause)
+
+IdleCause = (
+    HostCause
+    | Literal[
+        "python between steps",
+        "launch latency",
+        "dependency on the device",
+        "inside a graph",
+        "not recorded",
+    ]
+)
+"""Why a device is idle. inside a graph: a graph runs and none of its kernels does, because they
+wait for each other or were not recorded."""
+
+Activity = Literal[
+    "computing longer than the others",
+    "computing longer than its replicas",
+    "copying",
+    "in another collective",
+    "waiting at another collective",
+]
+"""What a device does, rather than idle, while the others wait for its rank at a collective."""

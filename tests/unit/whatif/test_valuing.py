@@ -1,0 +1,51 @@
+"""Remedies get their gains, those of findings and the settings that are proposed beside them."""
+
+from msgspec.structs import replace
+
+from fuelline.diagnose import diagnose
+from fuelline.fix.remedies import propose_settings
+from fuelline.report.diagnosis.writer import describe_fixes
+from fuelline.schema.diagnosis.findings import BudgetPart, Diagnosis, Remedy
+from fuelline.schema.diagnosis.fixes import LoaderFixes
+from fuelline.schema.readings import Missing, Reading
+from fuelline.whatif import fit, value_remedies
+from tests.rules.cases import RUN
+from tests.unit.whatif.jobs import make_facts
+
+PAUSES = [
+    BudgetPart(part="forward", seconds=48, share=0.8),
+    BudgetPart(part="epoch start", seconds=12, share=0.2),
+]
+
+
+def valued(*, is_known: bool = True) -> Diagnosis:
+    """A job that starts its workers anew every ten batches."""
+    facts = replace(make_facts(batch=20, pauses={"epoch start": 4.0}), budget=PAUSES)
+    proposed = replace(diagnose(facts, RUN, [], 2.0), settings=propose_settings(facts))
+    return value_remedies(proposed, fit(facts) if is_known else Missing(reason="no loader"))
+
+
+def find(diagnosis: Diagnosis, word: str) -> Remedy:
+    return next(each for each in diagnosis.settings if word in each.setting)
+
+
+def test_a_setting_that_is_proposed_has_the_gain_that_the_model_predicts() -> None:
+    persistent = find(valued(), "persistent_workers")
+    assert isinstance(persistent.gain, Reading)
+    assert persistent.gain.value > 1
+    assert persistent.worth_usd_per_day is not None
+
+
+def test_the_report_shows_it() -> None:
+    settings = valued().settings
+    text = str(describe_fixes([LoaderFixes(pid=1, loader="DataLoader", workers=2)], settings))
+    assert f"predicted: {find(valued(), 'persistent_workers').gain_words}" in text
+
+
+def test_settings_with_the_greatest_gain_come_first() -> None:
+    gains = [each.gain.value for each in valued().settings if isinstance(each.gain, Reading)]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_without_a_model_the_reason_stands_in_its_place() -> None:
+    assert find(valued(is_known=False), "persistent_workers").gain == Missing(reason="no loader")
