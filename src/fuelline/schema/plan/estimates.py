@@ -10,8 +10,6 @@ import math
 
 from msgspec import Struct
 
-from fuelline.schema.errors import InputError
-
 
 class Parallelism(Struct, frozen=True, kw_only=True):
     """How a model is spread over chips."""
@@ -44,13 +42,6 @@ class Parallelism(Struct, frozen=True, kw_only=True):
         """`tp 4, pp 2`."""
         degrees = [(name, getattr(self, name)) for name in ("tp", "pp", "dp", "ep", "cp")]
         return ", ".join(f"{name} {size}" for name, size in degrees if size > 1) or "one chip"
-
-    def check(self) -> None:
-        """Raise if a degree makes no sense."""
-        for name in ("tp", "pp", "dp", "ep", "cp"):
-            degree = getattr(self, name)
-            if not 1 <= degree <= 1_000_000:
-                raise InputError(f"{name} is {degree}; it must be between 1 and 1,000,000.")
 
 
 class Slice(Struct, frozen=True):
