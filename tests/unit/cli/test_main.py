@@ -4,6 +4,7 @@ import errno
 import importlib.util
 import json
 import os
+import pathlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -102,6 +103,9 @@ def no_store(
 
     for name, call in zip(("stat", "listdir", "mkdir"), real, strict=True):
         monkeypatch.setattr(os, name, refusing(call))
+        if sys.version_info < (3, 11):  # where pathlib has copies of its own
+            accessor = vars(pathlib)["_NormalAccessor"]
+            monkeypatch.setattr(accessor, name, staticmethod(getattr(os, name)))
     return folder
 
 

@@ -89,6 +89,8 @@ def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None
     layer.replace_changing()
     if has_pack:
         layer.replace_asking()
+    if sys.version_info < (3, 11):
+        watch("pathlib", partial(_renew_accessor, has_pack=has_pack))
     for module, function in C_READERS.items():
         watch(module, partial(layer.replace_reader, module, function))
 
@@ -246,12 +248,6 @@ class PathLayer:
         _put("access", self._access(os.access))
         _put("listdir", self._listdir(os.listdir))
         _put("scandir", self._scandir(os.scandir))
-        pathlib = sys.modules.get("pathlib")
-        accessor = getattr(pathlib, "_NormalAccessor", None)
-        if accessor is not None:  # Python 3.10 keeps the originals if it was imported before us
-            for name in ("stat", "lstat", "listdir", "scandir"):
-                setattr(accessor, name, staticmethod(getattr(os, name)))
-            accessor.open = staticmethod(io.open)
 
     def replace_reader(self, module: str, function: str) -> None:
         """One of `C_READERS`, now that its module is there."""
@@ -381,6 +377,20 @@ def _correct(children: list[Child], folder: str, names: list[str]) -> list[Child
         except OSError:  # noqa: PERF203 - it was removed
             continue
     return found
+
+
+def _renew_accessor(*, has_pack: bool) -> None:
+    """Let the `pathlib` of Python 3.10 call what is replaced.
+
+    It copies functions into a class: the originals if it was imported before us, and ours as
+    methods, which would be given one argument too many, if it was imported after.
+    """
+    accessor = getattr(sys.modules["pathlib"], "_NormalAccessor", None)
+    if accessor is None:
+        return
+    accessor.open = staticmethod(io.open)
+    for name in ("stat", "lstat", "listdir", "scandir") if has_pack else ():
+        setattr(accessor, name, staticmethod(getattr(os, name)))
 
 
 def _put(name: str, function: Any) -> None:
