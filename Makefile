@@ -25,7 +25,7 @@ coverage: $(VENV)/.dev
 	$(BIN)/pytest -q -n 2 --cov --cov-report= -m "not interrupts" $(QUICK)
 	$(BIN)/python tests/coverage_by_room.py
 
-# A wheel, as it is published, and not the source tree: a build under 3.10 would remove what it cannot build there.
+# A wheel, as it is published: one build has to serve every Python.
 pythons: $(VENV)/.demo
 	rm -rf build/wheel
 	$(BIN)/pip wheel -q --no-deps --wheel-dir build/wheel .
@@ -54,8 +54,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
 # What is published, in dist/. The wheel is built from the sdist, which proves that this can be done; auditwheel
-# reads which glibc the compiled parts need and tags the wheel accordingly. A wheel without both parts is not published
-# (no compiler, or Python 3.10, which cannot build one of them but loads it).
+# reads which glibc the compiled parts need and tags the wheel accordingly. A wheel without both parts is not published.
 dist: $(DIST)/.installed
 	rm -rf dist
 	$(DIST)/bin/python -m build --outdir dist/built .

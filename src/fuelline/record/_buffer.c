@@ -6,8 +6,8 @@
    runs between two changes of a struct. buffer.py says what the fields and functions mean; `RecordBuffer`
    there does the same (tests/unit/record/test_buffer.py), except that it cannot notice collections. */
 
-#define Py_LIMITED_API 0x030B0000 /* the first with buffers */
-#define _GNU_SOURCE
+#define Py_LIMITED_API 0x030A0000
+#define _GNU_SOURCE 1
 #include <Python.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +22,21 @@
 
 enum { LAYOUT = 5 }; /* of what Python and this file say to each other; see buffer.py */
 enum { OWN = 5, WORDS = 2 + OWN + 1 }; /* of a record: start, length, its own, tail */
+
+/* Python 3.10 has these, and 3.11 made them part of the stable ABI as they were: PEP 3118 and
+   https://docs.python.org/3/whatsnew/3.11.html#c-api-changes */
+#define PyBUF_WRITABLE 0x0001
+typedef struct {
+    void *buf;
+    PyObject *obj;
+    Py_ssize_t len, itemsize;
+    int readonly, ndim;
+    char *format;
+    Py_ssize_t *shape, *strides, *suboffsets;
+    void *internal;
+} Py_buffer;
+PyAPI_FUNC(int) PyObject_GetBuffer(PyObject *, Py_buffer *, int);
+PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *);
 
 typedef struct {
     PyObject_HEAD

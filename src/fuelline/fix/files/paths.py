@@ -90,7 +90,7 @@ def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None
     if has_pack:
         layer.replace_asking()
     if sys.version_info < (3, 11):
-        watch("pathlib", partial(_renew_accessor, has_pack=has_pack))
+        watch("pathlib", _renew_accessor)
     for module, function in C_READERS.items():
         watch(module, partial(layer.replace_reader, module, function))
 
@@ -222,12 +222,6 @@ class PathLayer:
         """Those of `CHANGING`; what they do is the original's."""
         for name, arguments in CHANGING.items():
             _put(name, self._change(getattr(os, name), arguments))
-        accessor = getattr(sys.modules.get("pathlib"), "_NormalAccessor", None)
-        if accessor is not None:  # as in `replace_asking`
-            for name in CHANGING:
-                if hasattr(accessor, name):
-                    setattr(accessor, name, staticmethod(getattr(os, name)))
-            accessor.open = staticmethod(io.open)
 
     def _change(
         self, plain: Callable[..., Any], arguments: tuple[tuple[str, str], ...]
@@ -379,18 +373,16 @@ def _correct(children: list[Child], folder: str, names: list[str]) -> list[Child
     return found
 
 
-def _renew_accessor(*, has_pack: bool) -> None:
+def _renew_accessor() -> None:
     """Let the `pathlib` of Python 3.10 call what is replaced.
 
     It copies functions into a class: the originals if it was imported before us, and ours as
     methods, which would be given one argument too many, if it was imported after.
     """
-    accessor = getattr(sys.modules["pathlib"], "_NormalAccessor", None)
-    if accessor is None:
-        return
-    accessor.open = staticmethod(io.open)
-    for name in ("stat", "lstat", "listdir", "scandir") if has_pack else ():
+    accessor = vars(sys.modules["pathlib"])["_NormalAccessor"]
+    for name in vars(accessor).keys() & {"stat", "listdir", "scandir", *CHANGING}:
         setattr(accessor, name, staticmethod(getattr(os, name)))
+    accessor.open = staticmethod(io.open)
 
 
 def _put(name: str, function: Any) -> None:
