@@ -182,7 +182,5 @@ def _companions(candidates: pl.DataFrame, feeders: list[int]) -> list[int]:
 def _busiest_loader(batches: pl.DataFrame) -> list[int]:
     """Without an optimizer: every loader that delivers a fair share of the batches is the work."""
     counts = batches.group_by("source").len().sort("len", descending=True)
-    if not counts.height:
-        return []
     most = counts["len"][0]
     return list(counts.filter(pl.col("len") >= _FAIR_SHARE * most)["source"].sort())

@@ -1,10 +1,13 @@
 """Nouns refuse to contradict themselves."""
 
+import msgspec
 import pytest
 
 from fuelline.schema.diagnosis.comparison import Change, ComparedRun, RunComparison
 from fuelline.schema.plan.estimates import Estimate, Term
-from fuelline.schema.run.trace import LEDGER_PARTS, DeviceLedger
+from fuelline.schema.plan.simulated import Request, Served
+from fuelline.schema.run.trace import LEDGER_PARTS, DeviceLedger, TraceAnswer
+from tests.golden.freeze import make_diagnoses
 
 RUN = ComparedRun(label="a", steps=1, seconds=1.0, verdict="", sentence="")
 TERM = Term(name="a", seconds=1.0, limit="math")
@@ -43,3 +46,17 @@ def test_an_estimate_lies_in_its_interval_and_is_the_sum_of_its_terms() -> None:
         outside.check()
     with pytest.raises(ValueError, match=r"4\.0 s is explained as 2\.0"):
         outside.check_explained()
+
+
+def test_a_diagnosis_is_as_sound_as_the_ledgers_in_it() -> None:
+    diagnosis = make_diagnoses()["healthy"]
+    sound, broken = (TraceAnswer(ledgers=[each]) for each in (ledger(), ledger(rest=1)))
+    msgspec.structs.replace(diagnosis, trace=sound).check()
+    with pytest.raises(ValueError, match="rank 3"):
+        msgspec.structs.replace(diagnosis, trace=broken).check()
+
+
+def test_an_output_of_one_token_has_no_time_between_tokens() -> None:
+    one, three = (Request(arrival_s=0.0, prompt=8, output=output) for output in (1, 3))
+    assert Served(one, 0.0, 1.0, 1.0).tpot_s is None
+    assert Served(three, 0.0, 1.0, 2.0).tpot_s == 0.5

@@ -74,6 +74,8 @@ def test_tiles_cover_the_window_whatever_the_events(events: list[tuple]) -> None
     if segments is not None:
         check_cover(segments)
         assert segments.start_ns in segments.boundaries
+    elif trainer is not None:
+        assert find_span(timeline, trainer) is None
 
 
 def test_a_plain_step_has_its_parts_in_full() -> None:
