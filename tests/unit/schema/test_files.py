@@ -7,8 +7,8 @@ import os
 import resource
 import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,6 +24,9 @@ from fuelline.schema.files import (
     write_all,
     write_whole,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def _refusal(folder: Path, name: str) -> OSError:

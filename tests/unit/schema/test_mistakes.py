@@ -1,4 +1,4 @@
-"""Whatever a public function runs into, its caller gets an error of ours, with the cause attached."""
+"""Whatever a public function runs into, its caller gets an error of ours with its cause."""
 
 import pytest
 

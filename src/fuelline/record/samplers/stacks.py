@@ -239,8 +239,8 @@ def parse_raw(text: str, pid: int, from_ns: int, until_ns: int) -> Iterator[Stac
     for record in _BETWEEN_RECORDS.split(text.rstrip("\n")):
         match = _RECORD.match(record)
         if match is not None:
-            # Python 3.10 keeps no kernel ids of threads, and py-spy could read them only by stopping
-            # the job. The main thread has that of the process and is known by its name alone.
+            # Python 3.10 keeps no kernel ids of threads; py-spy would stop the job for them.
+            # The main thread has that of the process and is known by its name alone.
             main = pid if match["name"] == ": MainThread" else 0
             tid = int(match["tid"]) if match["tid"].isdigit() else main
             frames = [*map(_redact_once, _BETWEEN_FRAMES.split(match["frames"]))]

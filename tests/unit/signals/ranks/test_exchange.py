@@ -1,4 +1,4 @@
-"""What an exchange costs and what limits it; nothing is made up where sizes or times are missing."""
+"""What an exchange costs and what limits it; no figure where sizes or times are missing."""
 
 import dataclasses
 from collections.abc import Iterable
