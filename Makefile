@@ -6,6 +6,7 @@ DIST := .venv-dist
 BIN := $(VENV)/bin
 
 QUICK := tests/unit tests/rules tests/golden tests/contract
+OBSERVER := $(addprefix tests/integration/test_,job_tree.py nvidia.py observer.py thread_states.py)
 PYTHONS ?= 3.10 3.12 3.13
 
 .PHONY: demo test test-quick coverage pythons frameworks check format docs zoo bench dist clean
@@ -20,12 +21,12 @@ test-quick: $(VENV)/.dev
 	@echo "Unit tests, rules, golden reports, contracts. Not among them: tests/integration, which starts jobs (make test)."
 	$(BIN)/pytest -q -n 2 $(QUICK)
 
-# The quick tests only: lines that run in processes of their own are counted as not covered.
+# The quick tests and those of the observer, with the processes that they start; what only jobs with torch run is not covered.
 coverage: $(VENV)/.dev
-	$(BIN)/pytest -q -n 2 --cov --cov-report= -m "not interrupts" $(QUICK)
+	$(BIN)/pytest -q -n 2 --cov --cov-report= -m "not interrupts" $(QUICK) $(OBSERVER)
 	$(BIN)/python tests/coverage_by_room.py
 
-# A wheel, as it is published, and not the source tree: a build under 3.10 would remove what it cannot build there.
+# A wheel, as it is published: one build has to serve every Python.
 pythons: $(VENV)/.demo
 	rm -rf build/wheel
 	$(BIN)/pip wheel -q --no-deps --wheel-dir build/wheel .
@@ -54,8 +55,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m bench
 
 # What is published, in dist/. The wheel is built from the sdist, which proves that this can be done; auditwheel
-# reads which glibc the compiled parts need and tags the wheel accordingly. A wheel without both parts is not published
-# (no compiler, or Python 3.10, which cannot build one of them but loads it).
+# reads which glibc the compiled parts need and tags the wheel accordingly. A wheel without both parts is not published.
 dist: $(DIST)/.installed
 	rm -rf dist
 	$(DIST)/bin/python -m build --outdir dist/built .

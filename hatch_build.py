@@ -2,10 +2,8 @@
 
 The package works without them, only slower (see src/fuelline/ingest/kineto/scan.py and
 src/fuelline/record/buffer.py), so no failure here may fail the installation: no compiler, no Python
-headers, another operating system. `_scan.c` needs the headers of Python 3.10 or later, `_buffer.c`
-those of 3.11: a build under 3.10 is without it, and garbage collections are not recorded then. What
-was built under a later Python is loaded by 3.10 as well. With one of the parts the wheel is one of
-this platform for every Python since 3.10; without, one for all.
+headers, another operating system. Both use the stable ABI of Python 3.10: with one of the parts the
+wheel is one of this platform for every Python since then; without, one for all.
 
     python hatch_build.py        # the same for a source tree that is used in place
 """

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.unit.api.test_answers import TRACE
 from tests.unit.ingest.remains import write_run
 
@@ -26,6 +28,7 @@ def train():
 """
 
 
+@pytest.mark.torch
 def test_the_examples_run_as_they_stand(tmp_path: Path) -> None:
     examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(examples) == 6

@@ -217,6 +217,7 @@ def test_the_observer_outlives_a_device_that_falls_off_the_bus(
     assert ends["gpu0"] > ends["gpu1"]
 
 
+@pytest.mark.torch
 def test_of_eight_devices_the_throttled_one_is_the_verdict(library: Path, tmp_path: Path) -> None:
     """The whole way: a real run with a stub of the driver, recorded, compacted and diagnosed."""
     processes = tmp_path / "processes"

@@ -283,6 +283,7 @@ def test_more_threads_than_descriptors_become_a_blindspot(tmp_path: Path) -> Non
 
 
 HOT_LINE = """
+import threading  # as every training does; of Python 3.10 py-spy knows the main thread by its name
 import time
 def the_slow_function():
     while True:

@@ -6,8 +6,8 @@
    runs between two changes of a struct. buffer.py says what the fields and functions mean; `RecordBuffer`
    there does the same (tests/unit/record/test_buffer.py), except that it cannot notice collections. */
 
-#define Py_LIMITED_API 0x030B0000 /* the first with buffers */
-#define _GNU_SOURCE
+#define Py_LIMITED_API 0x030A0000
+#define _GNU_SOURCE 1
 #include <Python.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +31,21 @@ enum step_field { STEP_STEPPER_ID };
 enum gc_field { GC_GENERATION, GC_COLLECTED, GC_FIELDS };
 enum iterator_note { NOTE_SOURCE_ID, NOTE_BATCH_SIZE, NOTE_ENOUGH, NOTE_FIELDS };
 enum { NOT_MEASURED = -1 };
+
+/* Python 3.10 has these, and 3.11 made them part of the stable ABI as they were: PEP 3118 and
+   https://docs.python.org/3/whatsnew/3.11.html#c-api-changes */
+#define PyBUF_WRITABLE 0x0001
+typedef struct {
+    void *buf;
+    PyObject *obj;
+    Py_ssize_t len, itemsize;
+    int readonly, ndim;
+    char *format;
+    Py_ssize_t *shape, *strides, *suboffsets;
+    void *internal;
+} Py_buffer;
+PyAPI_FUNC(int) PyObject_GetBuffer(PyObject *, Py_buffer *, int);
+PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *);
 
 typedef struct {
     PyObject_HEAD

@@ -286,7 +286,7 @@ def find_compiled_hooks() -> Capability:
     """Whether the hooks have their compiled half."""
     is_left_out = bool(os.environ.get(held.LEFT_OUT))
     absent = f"{'left out' if is_left_out else 'not built'}; hooks are all in Python"
-    how = "install gcc and the headers of Python 3.11 or later, then reinstall fuelline"
+    how = "install gcc and Python's headers, then reinstall fuelline"
     return Capability(
         name="compiled hooks",
         ok=held.is_compiled(),

@@ -256,9 +256,7 @@ def enter_below(folder: Folder, between: list[str]) -> Iterator[int]:
                 inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=outer)
             except OSError as refusal:
                 raise _explained(refusal, name) from None
-            finally:
-                if inner != outer:
-                    os.close(outer)
+            os.close(outer)
         yield inner
     finally:
         os.close(inner)

@@ -150,7 +150,7 @@ _QUERY = re.compile(
     re.IGNORECASE,
 )
 _BARE = r"[^\s,;&\"'(){}\[\]<>]"
-_REST = re.compile(f"{_BARE}*")
+_REST = re.compile(f"{_BARE}+")
 _PAIR = re.compile(
     rf"(?<![\w.\-\[\]$])(?P<name>{_NAME})(?P<between>\\*[\"']?\]?\s*(?:=|(?<!:):(?!:)|%3D|=>)\s*)"
     rf"(?:{_OPENING}|(?P<open>[\[{{])|(?P<bare>{_BARE}{{1,500}}))",

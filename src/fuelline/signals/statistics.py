@@ -26,7 +26,7 @@ def ratio(parts: pl.Series, wholes: pl.Series, unit: str, origin: str) -> Signal
     block = pl.int_range(count, eager=True) * _BLOCKS // count
     blocks = (
         pl.DataFrame({"part": parts, "whole": wholes, "block": block})
-        .group_by("block")
+        .group_by("block", maintain_order=True)
         .agg(pl.col("part").sum(), pl.col("whole").sum())
         .filter(pl.col("whole") > 0)
     )

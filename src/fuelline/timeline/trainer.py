@@ -188,7 +188,5 @@ def _companions(candidates: pl.DataFrame, feeders: list[int]) -> list[int]:
 def _busiest_source(batches: pl.DataFrame) -> list[int]:
     """Without an optimizer: every source that delivers a fair share of the batches is the work."""
     counts = batches.group_by("source_id").len().sort("len", descending=True)
-    if not counts.height:
-        return []
     most = counts["len"][0]
     return list(counts.filter(pl.col("len") >= _FAIR_SHARE * most)["source_id"].sort())

@@ -14,7 +14,7 @@ import pytest
 import fuelline
 from fuelline.cli import main
 from fuelline.schema.diagnosis.forecasts import Forecast, WhatIf
-from fuelline.schema.readings import Reading
+from fuelline.schema.readings import Missing, Reading
 from tests.golden.freeze import make_diagnoses
 from tests.unit.ingest.remains import training_records, write_run
 
@@ -131,6 +131,10 @@ def test_objects_say_what_matters() -> None:
         question=WhatIf(workers=2), words="2 workers", speedup=speedup, limit_words="cores"
     )
     assert repr(forecast) == "<Forecast 2 workers: 1.7x (1.5-2.0), then cores>"
+    sure = msgspec.structs.replace(forecast, speedup=Reading(value=1.73, unit="x"))
+    assert repr(sure) == "<Forecast 2 workers: 1.7x, then cores>"
+    unknown = msgspec.structs.replace(forecast, speedup=Missing(reason="few batches"))
+    assert repr(unknown) == "<Forecast 2 workers: cannot tell (few batches)>"
 
 
 MISTAKES = {

@@ -4,6 +4,7 @@ import errno
 import importlib.util
 import json
 import os
+import pathlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -90,7 +91,7 @@ def no_store(
     folder = tmp_path / ("private" if request.param == "refused" else "x" * 300)
     (tmp_path / "private").mkdir()
     monkeypatch.setenv("FUELLINE_HOME", str(folder))
-    real = os.stat, os.listdir, os.mkdir
+    real = os.stat, os.listdir, os.scandir, os.mkdir
 
     def refusing(call: Callable[..., object]) -> Callable[..., object]:
         def refuse_some(path: object, *words: object, **options: object) -> object:
@@ -100,8 +101,11 @@ def no_store(
 
         return refuse_some
 
-    for name, call in zip(("stat", "listdir", "mkdir"), real, strict=True):
+    for name, call in zip(("stat", "listdir", "scandir", "mkdir"), real, strict=True):
         monkeypatch.setattr(os, name, refusing(call))
+        if sys.version_info < (3, 11):  # where pathlib has copies of its own
+            accessor = vars(pathlib)["_NormalAccessor"]
+            monkeypatch.setattr(accessor, name, staticmethod(getattr(os, name)))
     return folder
 
 

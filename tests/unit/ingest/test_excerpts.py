@@ -18,6 +18,7 @@ from fuelline.schema.run.journal import encode_frame
 from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE, SPOOL_DIR, Excerpts, Manifest
 from fuelline.schema.run.samples import JOURNAL_NAME, ThreadClock, ThreadState
 from fuelline.schema.wire import Flag, Kind
+from fuelline.timeline import Timeline
 from fuelline.timeline.tables import TABLES
 from tests.unit.ingest.remains import RUN, header, spool
 
@@ -52,6 +53,12 @@ def test_the_clock_runs_only_in_excerpts_and_can_be_turned_back() -> None:
         500, 1000, 1007, 1010, 1010, 1010, 1015,
     ]  # fmt: skip
     assert [TENTHS.unfold(at) for at in (500, 1007, 1015)] == [500, 1007, 1105]
+
+
+def test_a_run_ended_on_the_clock_of_its_excerpts() -> None:
+    run = msgspec.structs.replace(RUN, ended_ns=1105)
+    assert Timeline(run=run, tables={}).ended_ns == 1105
+    assert Timeline(run=run, tables={}, excerpts=TENTHS).ended_ns == 1015
 
 
 def test_a_wait_over_several_excerpts_lasts_as_long_in_each_of_them() -> None:

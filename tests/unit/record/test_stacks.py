@@ -38,6 +38,12 @@ def test_a_thread_without_a_kernel_id_is_unknown_not_guessed() -> None:
     assert parse("thread (0x7F12): n;f (/a.py:3) 2") == [(0, ["f (/a.py:3)"], 2)]
 
 
+def test_the_main_thread_has_its_process_id_also_where_only_addresses_are_known() -> None:
+    """py-spy tells no kernel ids of Python 3.10."""
+    text = "thread (0x7F12): MainThread;f (/a.py:3) 2\nthread (0x7F13): MainThread 2;g (/a.py:4) 1"
+    assert parse(text) == [(7, ["f (/a.py:3)"], 2), (0, ["g (/a.py:4)"], 1)]
+
+
 def test_lines_that_are_not_stacks_are_left_out() -> None:
     assert parse("py-spy> Sampling process\n\nthread (3): n;f (/a.py:3) x\n") == []
 

@@ -61,6 +61,7 @@ def test_names_are_found_whatever_their_spelling() -> None:
     assert find_chip("NVIDIA A100-SXM4-80GB").name == "A100-80GB-SXM"
     assert find_model("meta-llama/Llama-3.1-8B-Instruct") is name_model("llama 3.1 8b")
     assert find_model("nothing like it") is None
+    assert find_model("somebody/-chat") is None
 
 
 @pytest.mark.parametrize(

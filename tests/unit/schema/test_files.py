@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,9 +19,14 @@ from fuelline.schema.files import (
     make_draft_folder,
     open_below,
     read_below,
+    refuse_holes_in,
     remove_drafts,
+    write_all,
     write_whole,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def _refusal(folder: Path, name: str) -> OSError:
@@ -150,3 +157,50 @@ def test_folders_above_a_draft_are_made_for_their_owner_alone(tmp_path: Path) ->
     make_draft_folder(tmp_path / "store" / "runs", "run")
     for folder in (tmp_path / "store", tmp_path / "store" / "runs"):
         assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.fixture
+def sparse(tmp_path: Path) -> Iterator[int]:
+    """A file with two bytes far apart, and more holes than anybody writes."""
+    with (tmp_path / "sparse").open("w+b") as file:
+        file.write(b"1")
+        file.seek(files.MOST_HOLES)
+        file.write(b"2")
+        file.truncate(3 * files.MOST_HOLES)
+        yield file.fileno()
+
+
+def test_a_file_of_holes_is_refused_however_few_of_its_pieces_are_counted(
+    sparse: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for most in (100, 1):
+        monkeypatch.setattr(files, "_MOST_PIECES", most)
+        with pytest.raises(OSError, match="mostly holes"):
+            refuse_holes_in(sparse, "sparse")
+
+
+def test_where_the_file_system_cannot_tell_its_holes_a_file_is_taken_as_written(
+    sparse: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seek = os.lseek
+
+    def refuse(descriptor: int, at: int, how: int) -> int:
+        if how == os.SEEK_DATA:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return seek(descriptor, at, how)
+
+    monkeypatch.setattr(os, "lseek", refuse)
+    refuse_holes_in(sparse, "sparse")
+
+
+def test_what_a_limit_on_files_does_not_allow_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (3, resource.RLIM_INFINITY))
+    with (tmp_path / "file").open("wb") as file, pytest.raises(OSError, match="ulimit -f"):
+        write_all(file.fileno(), b"1234")
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_drafts_in_a_folder_that_is_gone_are_gone(tmp_path: Path) -> None:
+    remove_drafts(tmp_path / "none", os.getpid())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.schema.mounts import find_slow_mounts, is_slow
+from fuelline.schema.mounts import find_slow_mounts, is_slow, is_slow_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +18,7 @@ def test_slow_mounts_are_those_over_a_network() -> None:
         "30 27 0:40 / /mnt/my\\040data rw - nfs4 server:/d rw\n"
         "31 27 0:41 / /fuse/caf\u00e9\udce9 rw - fuse.sshfs x rw\n"
         "32 27 0:42 / /sys/fs/fuse/connections rw - fusectl fusectl rw\n"
+        "33 27 0:43 / - nfs4 a line that is cut\n"
     )
     assert find_slow_mounts(text) == ["/mnt/my data", "/fuse/caf\u00e9\udce9"]
 
@@ -53,3 +54,13 @@ def test_a_link_is_where_it_leads_to(tmp_path: Path) -> None:
 
 def test_where_no_mount_is_known_nothing_is_slow() -> None:
     assert not is_slow("/data", "")
+
+
+def test_this_machines_own_mounts_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_slow_here("/proc")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("builtins.open", refuse)
+    assert not is_slow_here("/proc")

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fuelline.schema import redaction
 from fuelline.schema.redaction import SUSPICIOUS, redact, redact_code, redact_command, redact_json
 
 S = "Xq7Lr2Vw9Kp4Zt8B"
@@ -330,3 +331,26 @@ def test_a_trace_stays_json_and_loses_only_its_secrets(indent: int | None, lines
 def test_of_a_trace_without_secrets_every_byte_stays() -> None:
     block = '{"name": "a\\u00e9\\/ \\q \t", "x":\n[1,2 ], "broken\n}'
     assert list(redact_json([block, block])) == [block, block]
+
+
+def test_of_a_trace_with_more_strings_than_are_remembered_secrets_are_hidden_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(redaction, "_MOST_LITERALS", 1)
+    blocks = ['{"a": "b",\n', '"c": "d",\n', f'"token": "{SHORT}"}}\n']
+    assert json.loads("".join(redact_json(blocks))) == {"a": "b", "c": "d", "token": "***"}
+
+
+def test_brackets_within_a_secret_are_hidden_to_the_outer_one() -> None:
+    text = f'password={{"a": [1, {{}}], "b": "{SHORT}"}} epochs=3'
+    assert redact(text) == "password=*** epochs=3"
+
+
+def test_a_listed_name_that_is_no_secret_keeps_its_value() -> None:
+    text = '{"name": "LANG", "value": "C.UTF-8"}, {"name": "HF_TOKEN", "value": "tulip"}'
+    shown = '{"name": "LANG", "value": "C.UTF-8"}, {"name": "HF_TOKEN", "value": "***"}'
+    assert redact(text) == shown
+
+
+def test_a_long_secret_is_hidden_to_its_end() -> None:
+    assert redact(f"password={S * 100} epochs=3") == "password=*** epochs=3"

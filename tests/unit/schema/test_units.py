@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.schema.units import duration, number, percent, rate, size
+from fuelline.schema.units import duration, number, parameters, percent, rate, size
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,11 @@ def test_a_duration_is_rounded_before_it_is_split(seconds: float, words: str) ->
 @given(st.floats(0, 1e7))
 def test_no_duration_has_sixty_seconds_or_minutes(seconds: float) -> None:
     assert not {"60 s", "60.0 s", "60 min"} & set(re.findall(r"[\d.]+ \w+", duration(seconds)))
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(70_553_706_496, "70.6B"), (1.6e12, "1.6T"), (12e6, "12M"), (4096, "4,096")],
+)
+def test_parameters_are_counted_as_models_are_named(count: float, words: str) -> None:
+    assert parameters(count) == words

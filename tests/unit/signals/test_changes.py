@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,6 +123,17 @@ def test_different_ranks_are_noted() -> None:
 
 
 _SECONDS = st.lists(st.floats(0, 10), min_size=1, max_size=40)
+
+
+def test_another_command_is_noted_unless_one_of_them_is_not_known() -> None:
+    before, after = (
+        msgspec.structs.replace(run([0.01] * 9, [0.1] * 9), command=["train.py", "--lr", rate])
+        for rate in ("1", "2")
+    )
+    note = "commands: train.py --lr 1 before, train.py --lr 2 after"
+    assert note in compare_samples(before, after).notes
+    unknown = msgspec.structs.replace(after, command=[])
+    assert not any("commands" in each for each in compare_samples(before, unknown).notes)
 
 
 @given(_SECONDS, _SECONDS)

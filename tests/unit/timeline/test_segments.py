@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fuelline.schema.parts import STEP_PARTS
 from fuelline.schema.wire import Flag, Kind
-from fuelline.timeline.segments import StepSegments, cut_segments
+from fuelline.timeline.segments import StepSegments, cut_segments, find_span
 from tests.unit.builders import (
     MS,
     START_NS,
@@ -75,6 +75,8 @@ def test_tiles_cover_the_window_whatever_the_events(events: list[tuple]) -> None
     if segments is not None:
         check_cover(segments)
         assert segments.start_ns in segments.boundaries
+    elif trainer is not None:
+        assert find_span(timeline, trainer) is None
 
 
 def test_a_plain_step_has_its_parts_in_full() -> None:
@@ -116,6 +118,24 @@ def test_one_step_is_not_enough_for_a_window() -> None:
     trainer = first_trainer(timeline)
     assert trainer is not None
     assert cut_segments(timeline, trainer) is None
+    assert find_span(timeline, trainer) is None
+
+
+def test_the_window_alone_is_that_of_the_segments() -> None:
+    trainer, segments = judge(timeline := make_timeline(Lane().step().gap(2).step().step()))
+    span = find_span(timeline, trainer)
+    assert span is not None
+    assert (span.start_ns, span.end_ns) == (segments.start_ns, segments.end_ns)
+    assert span.boundaries.to_list() == segments.boundaries.to_list()
+
+
+def test_segments_on_another_clock_are_as_long_as_before() -> None:
+    _, segments = judge(make_timeline(Lane().step().gap(2).step().step()))
+    moved = segments.shifted(7)
+    check_cover(moved)
+    assert (moved.start_ns, moved.end_ns) == (segments.start_ns + 7, segments.end_ns + 7)
+    assert moved.boundaries.to_list() == (segments.boundaries + 7).to_list()
+    assert spent_ms(moved) == spent_ms(segments)
 
 
 def test_clipping_between_backward_and_optimizer_belongs_to_the_optimizer() -> None:

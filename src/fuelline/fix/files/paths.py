@@ -100,6 +100,8 @@ def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None
     layer.replace_changing()
     if has_pack:
         layer.replace_asking()
+    if sys.version_info < (3, 11):
+        watch("pathlib", _renew_accessor)
     for module in {*C_READERS, *C_WRITERS}:
         watch(module, partial(layer.replace_in_c, module))
 
@@ -226,12 +228,6 @@ class PathLayer:
         """Those of `CHANGING`; what they do is the original's."""
         for name, arguments in CHANGING.items():
             _put(name, self._change(getattr(os, name), arguments))
-        accessor = getattr(sys.modules.get("pathlib"), "_NormalAccessor", None)
-        if accessor is not None:  # as in `replace_asking`
-            for name in CHANGING:
-                if hasattr(accessor, name):
-                    setattr(accessor, name, staticmethod(getattr(os, name)))
-            accessor.open = staticmethod(io.open)
 
     def _change(
         self, plain: Callable[..., Any], arguments: tuple[tuple[str, str], ...]
@@ -252,12 +248,6 @@ class PathLayer:
         _put("access", self._access(os.access))
         _put("listdir", self._listdir(os.listdir))
         _put("scandir", self._scandir(os.scandir))
-        pathlib = sys.modules.get("pathlib")
-        accessor = getattr(pathlib, "_NormalAccessor", None)
-        if accessor is not None:  # Python 3.10 keeps the originals if it was imported before us
-            for name in ("stat", "lstat", "listdir", "scandir"):
-                setattr(accessor, name, staticmethod(getattr(os, name)))
-            accessor.open = staticmethod(io.open)
 
     def replace_in_c(self, module: str) -> None:
         """Those of `C_READERS` and `C_WRITERS`, now that their module is there."""
@@ -431,6 +421,18 @@ def _correct(children: list[Child], folder: str, names: list[str]) -> list[Child
         except OSError:  # noqa: PERF203 - it was removed
             continue
     return found
+
+
+def _renew_accessor() -> None:
+    """Let the `pathlib` of Python 3.10 call what is replaced.
+
+    It copies functions into a class: the originals if it was imported before us, and ours as
+    methods, which would be given one argument too many, if it was imported after.
+    """
+    accessor = vars(sys.modules["pathlib"])["_NormalAccessor"]
+    for name in vars(accessor).keys() & {"stat", "listdir", "scandir", *CHANGING}:
+        setattr(accessor, name, staticmethod(getattr(os, name)))
+    accessor.open = staticmethod(io.open)
 
 
 def _put(name: str, function: Any) -> None:

@@ -52,15 +52,23 @@ class Database:
         address = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
         try:
             self._connection = sqlite3.connect(address, uri=True)
-            self._connection.text_factory = _decode
-            if hasattr(self._connection, "setlimit"):  # Python 3.11
-                self._connection.setlimit(_LIMIT_LENGTH, _LONGEST_BYTES)
-            self._connection.execute("PRAGMA trusted_schema = OFF")
-            self._tables = self._find_tables()
+            self._tables = self._prepare()
         except _ERRORS as error:
             raise self.error(
                 f"what begins at byte 0 cannot be opened as a database ({_brief(error)})"
             ) from None
+
+    def _prepare(self) -> dict[str, set[str]]:
+        """Its tables, once they can be read without harm; closed if they cannot."""
+        try:
+            self._connection.text_factory = _decode
+            if hasattr(self._connection, "setlimit"):  # Python 3.11
+                self._connection.setlimit(_LIMIT_LENGTH, _LONGEST_BYTES)
+            self._connection.execute("PRAGMA trusted_schema = OFF")
+            return self._find_tables()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the file."""

@@ -53,7 +53,9 @@ _NICENESS = 5
 left a burst of a short job without a single stack."""
 _OVERDUE_NS = 15_000_000_000
 _NS = 1_000_000_000
-_RECORD = re.compile(r"^thread \((?P<tid>\w+)\)[^;]*;(?P<frames>.*) (?P<count>\d+)$", re.DOTALL)
+_RECORD = re.compile(
+    r"^thread \((?P<tid>\w+)\)(?P<name>[^;]*);(?P<frames>.*) (?P<count>\d+)$", re.DOTALL
+)
 _BETWEEN_RECORDS = re.compile(r"\n(?=thread \()")
 _BETWEEN_FRAMES = re.compile(r"(?<=\d\));")
 _redact_once = lru_cache(4096)(redact)
@@ -237,7 +239,10 @@ def parse_raw(text: str, pid: int, from_ns: int, until_ns: int) -> Iterator[Stac
     for record in _BETWEEN_RECORDS.split(text.rstrip("\n")):
         match = _RECORD.match(record)
         if match is not None:
-            tid = int(match["tid"]) if match["tid"].isdigit() else 0
+            # Python 3.10 keeps no kernel ids of threads; py-spy would stop the job for them.
+            # The main thread has that of the process and is known by its name alone.
+            main = pid if match["name"] == ": MainThread" else 0
+            tid = int(match["tid"]) if match["tid"].isdigit() else main
             frames = [*map(_redact_once, _BETWEEN_FRAMES.split(match["frames"]))]
             yield StackSample(from_ns, until_ns, pid, tid, frames, int(match["count"]))
 

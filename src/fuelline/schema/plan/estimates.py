@@ -11,7 +11,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from fuelline.schema.errors import InputError
 from fuelline.schema.student import Level  # noqa: TC001 - msgspec resolves it at run time
 
 
@@ -46,13 +45,6 @@ class Parallelism(Struct, frozen=True, kw_only=True):
         """`tp 4, pp 2`."""
         degrees = [(name, getattr(self, name)) for name in ("tp", "pp", "dp", "ep", "cp")]
         return ", ".join(f"{name} {size}" for name, size in degrees if size > 1) or "one chip"
-
-    def check(self) -> None:
-        """Raise if a degree makes no sense."""
-        for name in ("tp", "pp", "dp", "ep", "cp"):
-            degree = getattr(self, name)
-            if not 1 <= degree <= 1_000_000:
-                raise InputError(f"{name} is {degree}; it must be between 1 and 1,000,000.")
 
 
 class Slice(Struct, frozen=True):

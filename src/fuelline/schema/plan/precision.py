@@ -30,11 +30,6 @@ class Precision(Struct, frozen=True, kw_only=True):
     """Embedding, output projection and (in 4-bit releases) attention of MoE models."""
 
     @property
-    def weight_bytes(self) -> float:
-        """Bytes a weight."""
-        return self.weight_bits / 8
-
-    @property
     def kv_bytes(self) -> float:
         """Bytes a cached value."""
         return self.kv_bits / 8

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _FOLDS = (1, 2, 4, 8)
 """Now, and with this many times the ranks."""
-_FEW_STEPS = 20
 _LEVEL: Final = 90
 _BLOCKS = 10
+_FEW_STEPS = 2 * _BLOCKS
 _MOST_DRAWS = 20_000
 """Order statistics that stand for all: the maximum of 512 ranks rests on the last 40 of them."""
 
@@ -64,15 +64,13 @@ def _own_times(matched: MatchedCollectives, steps: pl.Series) -> pl.DataFrame:
 
 def _split(own: pl.DataFrame) -> list[pl.DataFrame]:
     size = own.height // _BLOCKS
-    return [own.slice(at * size, size) for at in range(_BLOCKS)] if size >= 2 else []
+    return [own.slice(at * size, size) for at in range(_BLOCKS)]
 
 
 def _forecast(draws: pl.Series, blocks: list[pl.Series], ranks: int, wanted: int) -> JitterForecast:
     value = _expected_wait(draws, wanted)
-    half = 0.0
-    if blocks:
-        parts = pl.Series([_expected_wait(block, wanted) for block in blocks])
-        half = find_t(_BLOCKS - 1, _LEVEL) * float(parts.std() or 0.0) / math.sqrt(len(blocks))  # type: ignore[arg-type]
+    parts = pl.Series([_expected_wait(block, wanted) for block in blocks])
+    half = find_t(_BLOCKS - 1, _LEVEL) * float(parts.std()) / math.sqrt(_BLOCKS)  # type: ignore[arg-type]
     return JitterForecast(
         ranks=wanted,
         is_measured=wanted == ranks,

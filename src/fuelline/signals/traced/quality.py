@@ -110,11 +110,10 @@ def _still_queued(lane: DeviceLane, host: HostActivity) -> int:
 
     If its events end long before the host's, they were dropped instead.
     """
-    if host.start_ns is None or host.end_ns is None:
-        return 0
+    start_ns, end_ns = host.start_ns or 0, host.end_ns or 0  # known, since there are calls
     last_ns = int(lane.events["end_ns"].max())  # type: ignore[arg-type]
-    near_ns = _NEAR_END * (host.end_ns - host.start_ns)
-    return min(host.queued_calls, host.lost_calls) if last_ns >= host.end_ns - near_ns else 0
+    near_ns = _NEAR_END * (end_ns - start_ns)
+    return min(host.queued_calls, host.lost_calls) if last_ns >= end_ns - near_ns else 0
 
 
 def _dropped(lost: float, ranks: list[int]) -> Quality:

@@ -29,7 +29,8 @@ def seen(device: str = "gpu0", **facts: Any) -> DeviceSeen:
         "pcie_width_max": 16,
         **facts,
     }
-    return DeviceSeen(START_NS, device, "NVIDIA", known.pop("name", H100), **known)
+    vendor, name = known.pop("vendor", "NVIDIA"), known.pop("name", H100)
+    return DeviceSeen(START_NS, device, vendor, name, **known)
 
 
 def each_second(device: str = "gpu0", until_s: int = RUN_S, **values: float) -> list[Any]:
@@ -89,6 +90,8 @@ def test_a_rung_that_was_not_measured_says_why_and_how_to_see_it() -> None:
         assert found.ladder[name] is None
         assert reason(rung(found, name)).startswith("no GPM here; `dcgmi dmon -e ")
     assert "not read" in reason(rung(found, "job alive"))
+    other = measure_one(each_second(util__gpu_frac=0.95), vendor="AMD")
+    assert reason(rung(other, "SMs active")).endswith("; the vendor's profiler shows it")
 
 
 def test_mfu_needs_the_named_chips_own_peak() -> None:
@@ -176,6 +179,10 @@ def test_a_link_at_rest_says_nothing_about_the_slot() -> None:
     found = measure_one([*link_rows(1, 16), *each_second(util__gpu_frac=0.05)])
     assert "not read while the device was busy" in reason(found.link_share)
     assert found.link_text is None
+
+
+def test_where_no_utilisation_is_read_the_best_link_counts() -> None:
+    assert value_of(measure_one(link_rows(5, 8)).link_share) == pytest.approx(0.5)
 
 
 def test_a_link_that_woke_up_once_is_whole() -> None:

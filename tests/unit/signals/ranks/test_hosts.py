@@ -6,6 +6,8 @@ import msgspec
 import polars as pl
 import pytest
 
+from fuelline.schema.readings import Missing
+from fuelline.schema.run.recording import Excerpts
 from fuelline.schema.wire import Collective, Kind
 from fuelline.signals import HostView, align_hosts, compare_ranks, view_host
 from tests.unit.builders import MS, Lane, make_timeline
@@ -77,3 +79,46 @@ def test_clocks_that_drift_are_as_far_off_as_they_drifted() -> None:
     drifting = second.arrivals.with_columns(pl.col("^(open|arrive|done)_ns_.*$") + drift)
     offset = align_hosts([first, dataclasses.replace(second, arrivals=drifting)])[1].offset
     assert offset.error_ns == pytest.approx(95 * MS, rel=0.3)
+
+
+def test_excerpts_of_another_rhythm_have_no_collectives_in_common() -> None:
+    first, second = two_hosts()
+    kept = Excerpts(first_ns=0, period_ns=8 * SECOND, kept_ns=SECOND, records=10**7)
+    other = dataclasses.replace(second, excerpts=kept)
+    offset = align_hosts([first, other])[1].offset
+    assert (offset.shift_ns, offset.error_ns) == (0, None)
+
+
+def test_a_host_without_collectives_has_its_wall_clock_alone() -> None:
+    first, _ = two_hosts()
+    silent = view_host(make_timeline(Lane().step().step()))
+    offset = align_hosts([first, with_wrong_clock(silent, 3 * SECOND)])[1].offset
+    assert (offset.shift_ns, offset.error_ns) == (-3 * SECOND, None)
+
+
+def test_waits_for_cores_are_those_of_the_busiest_thread_in_each_ranks_window() -> None:
+    lane = Lane().step().step().step()
+    start_ns, end_ns = lane.now_ns - 90 * MS, lane.now_ns
+    clocks = [
+        (at_ns, lane.pid, tid, 0, queued_ns)
+        for tid, waited in ((100, 10 * MS), (101, 35 * MS))
+        for at_ns, queued_ns in ((start_ns, MS), (end_ns, MS + waited))
+    ]
+    host = [
+        (at_ns, f"net.tcp.{name}", value)
+        for name, values in (("sent_segments", (100.0, 300.0)), ("retransmits", (0.0, 8.0)))
+        for at_ns, value in zip((start_ns, end_ns), values, strict=True)
+    ]
+    view = view_host(
+        make_timeline(lane, facts=rank_facts(lane.pid), clocks=clocks, host=host)  # type: ignore[arg-type]
+    )
+    assert view.core_waits == (pytest.approx(35 / 90),)
+    assert view.segments == (200, 8)
+
+
+def test_ranks_that_trained_at_different_times_are_not_compared() -> None:
+    first, second = two_hosts()
+    later = {rank: span.shifted(1000 * SECOND) for rank, span in second.spans.items()}
+    facts = compare_ranks([first, dataclasses.replace(second, spans=later)]).facts
+    assert facts.ranks == 2
+    assert isinstance(facts.wait_share, Missing)

@@ -12,7 +12,7 @@ from fuelline.schema.wire import Collective, Kind
 from fuelline.signals import compare_ranks, find_reason, sum_parts, view_host
 from fuelline.timeline.segments import cut_segments
 from fuelline.timeline.timeline import Timeline
-from tests.unit.builders import MS, Lane, make_timeline
+from tests.unit.builders import MS, Lane, judge, make_timeline
 from tests.unit.timeline.test_collectives import rank_facts
 
 PARTS = ("input", "forward", "backward", "optimizer", "checkpoint")
@@ -159,3 +159,26 @@ def test_the_rate_of_gradients_that_overlap_with_backward_lies_in_the_interval(
     assert found.high is not None
     assert found.low <= 50e6 <= found.high * 1.001
     assert found.low < found.value < found.high
+
+
+def test_a_late_rank_with_nothing_to_compare_it_by_has_no_reason() -> None:
+    (culprit,) = story(lambda _, rank: {"input": 20} if rank == 1 else {}).culprits
+    bare = msgspec.structs.replace(culprit, part="unexplained", excess_seconds=0.0)
+    assert find_reason({1: {"input": 5.0}}, bare) == bare
+    assert find_reason({0: {}, 1: {"collectives": 5.0}}, bare) == bare
+
+
+def test_a_rank_that_never_waited_says_nothing_about_the_others() -> None:
+    lanes = [Lane(pid=100), Lane(pid=101)]
+    for step in range(20):
+        for late, lane in zip((0, 20), lanes, strict=True):
+            lane.batch(1 + late).gap(5).backward(10)
+            start_ns = lane.now_ns
+            lane.gap(21 - late).put(
+                Kind.COLLECTIVE, start_ns, lane.now_ns - start_ns, 1, 8, 7, step, 2
+            )
+            lane.optimizer(2)
+    timeline = make_timeline(*lanes, facts=rank_facts(100, 101))
+    (culprit,) = (comparison := compare_ranks([view_host(timeline)])).facts.culprits
+    alone = make_timeline(Lane().step().step().step())
+    assert sum_parts(comparison, culprit, judge(alone)[1]) == {}

@@ -7,6 +7,9 @@ import pytest
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.wire import Kind, Phase
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, make_timeline
+from tests.unit.signals.devices.test_devices import each_second
+from tests.unit.signals.devices.test_devices import seen as seen_device
+from tests.unit.signals.recorded.test_device_time import play
 
 WORKERS = (200, 201)
 
@@ -122,3 +125,38 @@ def test_a_job_whose_batches_another_thread_takes_has_no_demands() -> None:
         trainer.gap(30).backward(10).optimizer(10)
     found = facts_of(make_timeline(trainer, reader)).demands
     assert isinstance(found.batch_seconds, Missing)
+
+
+def test_a_host_is_busy_no_longer_than_its_own_clock_says() -> None:
+    """Launches wait for a full queue: of 30 ms between batches 2 ms are the host's own."""
+    lane = play(30.0, wait=lambda _: 1.0, sync_every=25)
+    clocks = [
+        (START_NS + 100 * at * MS, TRAINER, TRAINER, 7 * at * MS, 0)  # 7 % on a core
+        for at in range(40)
+    ]
+    found = facts_of(make_timeline(lane, clocks=clocks)).demands
+    assert found.device_mode == "beside"
+    assert isinstance(found.host_seconds, Reading)
+    assert found.host_seconds.value == pytest.approx(0.0022, rel=0.05)
+
+
+def test_counters_alone_do_not_say_that_the_device_was_idle() -> None:
+    lane = play(1.0, sync_every=0)
+    facts = facts_of(
+        make_timeline(
+            lane,
+            facts={"devices": (seen_device(),)},
+            devices=each_second(until_s=5, util__gpu_frac=0.9),
+        )
+    )
+    assert isinstance(facts.demands.device_seconds, Reading)
+    assert facts.demands.device_seconds.origin == "utilisation of the device"
+    assert facts.hidden_frac.get("input", 0) == 0
+
+
+def test_batches_without_anything_between_them_tell_nothing_about_the_host() -> None:
+    lane = Lane()
+    for _ in range(20):
+        lane.batch(5)
+    found = facts_of(make_timeline(lane)).demands
+    assert found.host_seconds == found.loop_seconds == Missing(reason="too few batches")

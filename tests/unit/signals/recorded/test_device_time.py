@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -145,3 +146,20 @@ def test_the_devices_own_clock_needs_no_waits() -> None:
     told.seconds.check()
     assert told.seconds.value == pytest.approx(0.030)
     assert read_device_clock(Missing(reason="no CUDA"), 50e6) is None
+
+
+def test_a_queue_that_held_the_host_up_only_now_and_then_tells_nothing() -> None:
+    lane = play(0.0, sync_every=0, host_ms=30.0)
+    assert device_of(lane, blocked=0.9).mode == "within"
+
+
+def test_loops_that_are_longer_at_every_tenth_step_are_waits_though_all_loops_are_long() -> None:
+    """Each loop works for 20 ms, more or less, and every tenth waits for the device as well."""
+    rng, lane = random.Random(5), Lane()
+    for number in range(200):
+        lane.batch(10).gap(4).backward(4).optimizer(2)
+        lane.gap(rng.uniform(10, 30) + (12 if number % 10 == 0 else 0))
+    lane.batch(1)
+    told = device_of(lane)
+    assert told.mode == "beside"
+    assert told.sync_frac == pytest.approx(0.1, abs=0.01)

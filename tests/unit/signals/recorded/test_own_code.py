@@ -114,6 +114,7 @@ def test_stacks_that_part_in_different_functions_have_no_order() -> None:
     main, other = Frame("main", "/job/train.py", "20"), Frame("fit", "/job/fit.py", "3")
     assert comes_before([main], [other]) is None
     assert comes_before([main], None) is None
+    assert comes_before([main], [main]) is None
     assert comes_before([main], [main._replace(line="30")]) is True
     assert comes_before([main], [main._replace(line="3")]) is False
 
@@ -155,3 +156,17 @@ def test_loading_weights_within_a_step_is_own_code_though_torch_does_it() -> Non
     load = f"Module.load_state_dict ({SITE}/torch/nn/modules/module.py:2500)"
     facts = judged({NEXT: 10, ("main (/job/train.py:21)", load): 50, MODEL: 10, BACKWARD: 30})
     assert facts.share_of("own code") == pytest.approx(0.5, abs=0.01)
+
+
+def test_code_of_libraries_alone_is_nobodys_own() -> None:
+    library = (f"run ({SITE}/launcher/main.py:3)", f"tokenise ({SITE}/tokens/fast.py:5)")
+    facts = judged({NEXT: 10, library: 50, MODEL: 10, BACKWARD: 30})
+    assert facts.share_of("own code") == 0
+
+
+def test_weights_that_a_library_loads_are_own_code_without_a_line_of_the_jobs() -> None:
+    load = f"Module.load_state_dict ({SITE}/torch/nn/modules/module.py:2500)"
+    library = (f"run ({SITE}/launcher/main.py:3)", load)
+    facts = judged({NEXT: 10, library: 50, MODEL: 10, BACKWARD: 30})
+    assert facts.share_of("own code") == pytest.approx(0.5, abs=0.01)
+    assert facts.step_lines == []

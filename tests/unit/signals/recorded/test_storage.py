@@ -308,3 +308,13 @@ def test_memory_use_is_the_last_gauge_over_the_limit() -> None:
     ]
     assert limited(host=gauge, facts=facts).memory_use.value == pytest.approx(0.9)
     assert isinstance(limited(host=gauge).memory_use, Missing)
+
+
+def test_calls_too_few_for_what_fetches_are_blocked_in_give_no_time_of_a_read() -> None:
+    """Data that comes from a socket: the kernel counts a read now and then, of something else."""
+    worker = Lane(200)
+    for number in range(100):
+        worker.fetch(50, io=(100, 0, 1, 0, 0) if number == 50 else (0, 0, 0, 0, 0))
+    found = storage_of(trainer_with(200), worker)
+    why = "the kernel does not count what fetches are blocked in as reads"
+    assert found.request_seconds == found.read_bytes_per_s == Missing(reason=why)

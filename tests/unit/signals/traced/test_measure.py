@@ -296,3 +296,50 @@ def test_steps_that_overlap_are_stated(second: float, is_stated: bool) -> None:
     assert measured.facts.trace is not None
     codes = {each.code for each in measured.facts.trace.quality}
     assert ("overlapping-steps" in codes) == is_stated
+
+
+def codes(*ranks: Rank) -> set[str]:
+    """What is stated about the quality of these."""
+    trace = measure_trace(build(*ranks)).facts.trace
+    assert trace is not None
+    return {each.code for each in trace.quality}
+
+
+def test_steps_are_those_of_the_annotation_that_repeats_evenly() -> None:
+    rank = Rank()
+    for step in range(5):
+        at = 1000 * step
+        rank.op(at, at + 900, f"train_step {step}", int(HostKind.ANNOTATION))
+        uneven = at + 400 * (step % 2)
+        rank.op(uneven, uneven + 50, "forward", int(HostKind.ANNOTATION))
+        rank.kernel(at + 100, at + 200 + step, f"kernel_{step}", called=at + 90)
+    answer = measure_trace(build(rank)).answer
+    assert (answer.steps_from, answer.step_name) == ("annotation", "train_step #")
+
+
+def test_collectives_that_nobody_else_has_are_stated() -> None:
+    ranks = [Rank(rank=number, world_size=2) for number in range(2)]
+    for number in range(4):
+        ranks[0].kernel(1000 * number, 1000 * number + 100, NCCL)
+    ranks[1].kernel(50, 90, NCCL)
+    assert "unmatched" in codes(*ranks)
+
+
+def test_clocks_that_contradict_numbered_collectives_are_shifted() -> None:
+    """They are matched by their numbers, however far apart their clocks are."""
+    ranks = [Rank(rank=number, world_size=2) for number in range(2)]
+    for meeting in range(10):
+        for rank in ranks:
+            at = 1000 * meeting + 3000 * rank.rank
+            group = rank.names.setdefault("default_pg", len(rank.names))
+            rank.kernel(at + 400, at + 500, NCCL, group=group, sequence=meeting)
+    clock = measure_trace(build(*ranks)).answer.clocks[1]
+    assert clock.shift_ns == -3000 * US
+    assert clock.error_ns == 100 * US
+
+
+def test_kernels_of_an_operator_that_communicates_do_so_whatever_their_name() -> None:
+    rank = Rank()
+    rank.kernel(0, 100, "my_secret_exchange", external=7)
+    rank.call(0, 10, "nccl:all_reduce", kind=int(HostKind.OP), external=7)
+    assert measure_trace(build(rank)).facts.devices[0].ledger["undivided communication"] == 1

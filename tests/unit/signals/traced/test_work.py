@@ -44,3 +44,20 @@ def test_by_the_launch_where_the_profiler_writes_its_number_instead() -> None:
     assert isinstance(rate, Reading)
     assert rate.value == pytest.approx(1e12 / 40e-6)
     assert isinstance(kernels["gemm_of_nobody"].flops_per_s, Missing)
+
+
+def test_work_without_bytes_has_a_rate_and_no_roof() -> None:
+    rank = Rank()
+    rank.work(0, 10, 501, 1e12, 0.0)
+    rank.kernel(50, 90, "gemm", called=45, external=501)
+    (kernel,) = measure_trace(build(rank)).answer.kernels
+    assert isinstance(kernel.flops_per_s, Reading)
+    assert kernel.bound is None
+
+
+def test_numbers_of_launches_that_no_call_was_kept_of_tell_no_work() -> None:
+    rank = Rank()
+    rank.work(0, 10, 1, *WIDE)
+    rank.kernel(50, 90, "gemm", correlation=1, external=1)
+    (kernel,) = measure_trace(build(rank)).answer.kernels
+    assert isinstance(kernel.flops_per_s, Missing)
