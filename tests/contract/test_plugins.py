@@ -114,7 +114,7 @@ FAILING = {
     "has no class": ("", "could not be loaded: AttributeError"),
     "is no rule": ("class Rule: code = 'ZZ1'", "has no name"),
     "raises": (RULE.format(code="ZZ1", body="1 / 0"), "it failed: ZeroDivisionError"),
-    "answers nonsense": (RULE.format(code="ZZ1", body="return 5"), "int, which is no Finding"),
+    "answers nonsense": (RULE.format(code="ZZ1", body="return 5"), "int, which is not a Finding"),
     "takes a code": (RULE.format(code="PR201", body="return None"), "PR201 is another rule's"),
 }
 

@@ -36,7 +36,7 @@ FOREIGN = {
     "plan/check/case.py": ("fp8 kv",),  # notes of published tables
     "plan/check/training.py": ("selective recompute",),  # likewise
     "plan/roofline/torch_device.py": ("model name",),  # a key in /proc/cpuinfo
-    "record/samplers/stacks.py": ("not permitted",),  # what py-spy writes to standard error
+    "record/samplers/stacks.py": ("not permitted", ": MainThread"),  # what py-spy writes
 }
 """Words of others by the file that reads them; each is still used."""
 

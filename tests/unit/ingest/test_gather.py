@@ -80,7 +80,7 @@ def test_many_blindspots_of_a_spool_are_cut_as_well(tmp_path: Path) -> None:
 NOTE = msgspec.json.encode({"what": "part", "why": "w" * 60_000, "forbids": "f"}).decode()
 
 
-@pytest.mark.parametrize("kind", [Kind.BLINDSPOT, Kind.LOADER, Kind.PROCESS, Kind.SAVE, Kind.ZOOM])
+@pytest.mark.parametrize("kind", [Kind.BLINDSPOT, Kind.SOURCE, Kind.PROCESS, Kind.PAUSE, Kind.ZOOM])
 def test_a_text_that_very_many_records_name_is_decoded_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
@@ -100,7 +100,7 @@ def test_a_text_that_very_many_records_name_is_decoded_once(
 
 def test_a_text_longer_than_any_recorder_writes_is_left_out(tmp_path: Path) -> None:
     long = NOTE.replace("w" * 60_000, "w" * 70_000)
-    records = [*text(1, long), record(Kind.BLINDSPOT, 1), *text(2, NOTE), record(Kind.LOADER, 5, 1)]
+    records = [*text(1, long), record(Kind.BLINDSPOT, 1), *text(2, NOTE), record(Kind.SOURCE, 5, 1)]
     remains = gather(write_run(tmp_path / "run", records=records))
     assert "part" not in whats(remains)
     assert [loader.loader_id for loader in remains.loaders] == [5]
@@ -110,7 +110,7 @@ def test_a_job_that_makes_loaders_without_end_keeps_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gathering, "MOST_LOADERS", 3)
-    records = [*text(1, "{}"), *[record(Kind.LOADER, each, 1) for each in range(1, 11)]]
+    records = [*text(1, "{}"), *[record(Kind.SOURCE, each, 1) for each in range(1, 11)]]
     remains = gather(write_run(tmp_path / "run", records=records))
     assert [loader.loader_id for loader in remains.loaders] == [1, 2, 3]
     assert "the settings of 7 more loaders" in whats(remains)

@@ -49,7 +49,7 @@ def test_at_full_speed_the_rate_is_shown_with_its_interval_and_what_it_would_fee
     text = shown(FULL_SPEED)
     assert "Photos, batch 64, 1 worker: 1,234 (1,200 to 1,300) samples/s" in text
     assert "200 batches, 12,800 samples" in text
-    assert "50.0 ms or more for a batch" in text
+    assert "50.0 ms or more per batch" in text
     assert STARVED.verdict.sentence in text
     assert STARVED.findings[0].remedies[0].setting in text
     assert "--workload" in text
@@ -59,7 +59,7 @@ def test_what_is_not_known_is_not_shown_as_a_number() -> None:
     unknown = Missing(reason="too few batches were taken")
     text = with_(samples_per_s=unknown, batch_seconds=unknown)
     assert "unknown (too few batches were taken)" in text
-    assert "or more for a batch" not in text
+    assert "or more per batch" not in text
     assert "too few batches for an interval" in with_(
         samples_per_s=Reading(value=1234.0, unit="count/s")
     )
@@ -70,7 +70,7 @@ def test_an_emulated_accelerator_is_judged_by_the_mark(busy: float, is_fed: bool
     text = with_(
         utilisation=Reading(value=busy, unit="frac"), is_fed=is_fed, step_seconds=0.045, epochs=3
     )
-    assert "An accelerator of 45.0 ms a step" in text
+    assert "An accelerator that takes 45.0 ms per step" in text
     assert ("passes" in text, "fails" in text) == (is_fed, not is_fed)
     assert f"{busy:.0%}".replace("%", " %") in text.replace(".0 %", " %")
     assert "3 whole epochs" in text
@@ -85,8 +85,11 @@ def test_chips_are_fed_or_would_starve() -> None:
         FedChip(chip="H100", needs_samples_per_s=2468.0, count=0, basis="its step"),
     ]
     text = with_(workload="resnet50", chips=chips)
-    assert "A100 takes 500 samples/s (its step): 2 of them would be fed" in text
-    assert "H100 takes 2,468 samples/s (its step): would starve, busy 50 % of the time" in text
+    assert "A100 takes 500 samples/s (its step): enough for 2 of them" in text
+    assert (
+        "H100 takes 2,468 samples/s (its step): not enough, it would be busy 50 % of the time"
+        in text
+    )
 
 
 def test_of_several_loaders_and_processes_it_is_said_which_were_driven() -> None:
@@ -96,7 +99,7 @@ def test_of_several_loaders_and_processes_it_is_said_which_were_driven() -> None
     text = with_(seen=[LOADER, other], number=2, processes=2, problem="the disk is full")
     assert "Words, its own batches, 4 workers: 1,234" in text
     assert "2. Words, its own batches, 4 workers  <- this one" in text
-    assert "2 processes side by side" in text
+    assert "2 processes in parallel" in text
     assert "It ended early: the disk is full" in text
 
 

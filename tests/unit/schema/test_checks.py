@@ -38,10 +38,14 @@ def test_what_the_parts_of_a_comparison_changed_by_is_what_the_step_did() -> Non
 
 
 def test_an_estimate_lies_in_its_interval_and_is_the_sum_of_its_terms() -> None:
-    sound = Estimate(value=2.0, low=1.0, high=3.0, unit="s", limit="a", terms=(TERM, TERM))
+    sound = Estimate(
+        value=2.0, low=1.0, high=3.0, level=80, unit="s", limit="a", terms=(TERM, TERM)
+    )
     sound.check()
     sound.check_explained()
-    outside = Estimate(value=4.0, low=1.0, high=3.0, unit="s", limit="a", terms=(TERM, TERM))
+    outside = Estimate(
+        value=4.0, low=1.0, high=3.0, level=80, unit="s", limit="a", terms=(TERM, TERM)
+    )
     with pytest.raises(ValueError, match=r"4\.0 is outside 1\.0 to 3\.0"):
         outside.check()
     with pytest.raises(ValueError, match=r"4\.0 s is explained as 2\.0"):

@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, dataloader
 
 from fuelline.fix.elastic import entry, seam
-from fuelline.fix.tune.outcomes import tell_fixes
+from fuelline.fix.tune.outcomes import summarise_fixes
 from fuelline.ingest.recording.fixes import read_fixes
 from fuelline.schema.seams import find_missing
 
@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> tuple[list[int], list[str]]:
     entry.install(str(tmp_path), "safe")
     loader = DataLoader(range(6), num_workers=1)  # type: ignore[arg-type]
     taken = [int(batch) for batch in loader]
-    return taken, [note for each in tell_fixes(read_fixes(tmp_path)) for note in each.notes]
+    return taken, [note for each in summarise_fixes(read_fixes(tmp_path)) for note in each.notes]
 
 
 @pytest.mark.parametrize("path", seam.list_paths())
@@ -58,7 +58,7 @@ def test_without_the_method_to_replace_nothing_is_replaced(
 ) -> None:
     monkeypatch.delattr(DataLoader, "_get_iterator")
     entry.install(str(tmp_path), "safe")
-    ((left,),) = [tell_fixes(read_fixes(tmp_path))]
+    ((left,),) = [summarise_fixes(read_fixes(tmp_path))]
     assert "DataLoader._get_iterator" in left.notes[0]
 
 

@@ -224,10 +224,10 @@ def test_collectives_are_cut_out_of_what_they_lie_in() -> None:
 
 def test_a_collective_of_time_that_is_counted_already_counts_no_more() -> None:
     rows = [
-        event(Kind.NEXT, 0, 40),
+        event(Kind.WAIT, 0, 40),
         event(Kind.BACKWARD, 40, 90),
         event(Kind.COLLECTIVE, 50, 60),  # written late
-        event(Kind.OPTIMIZER, 90, 100),
+        event(Kind.STEP, 90, 100),
     ]
     found = shares(LiveTrainer(spool(*rows, phase=Phase.COMPUTE)), 100)
     assert found == {"input": 0.4, "compute": 0.6}

@@ -316,5 +316,5 @@ def test_calls_too_few_for_what_fetches_are_blocked_in_give_no_time_of_a_read() 
     for number in range(100):
         worker.fetch(50, io=(100, 0, 1, 0, 0) if number == 50 else (0, 0, 0, 0, 0))
     found = storage_of(trainer_with(200), worker)
-    why = "the kernel does not count what fetches are blocked in as reads"
+    why = "fetches are blocked in calls that the kernel does not count as reads"
     assert found.request_seconds == found.read_bytes_per_s == Missing(reason=why)
