@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from fuelline.pipeline.diagnosed import diagnose_run
 from fuelline.pipeline.recorded import measure_run
 from fuelline.report import (
@@ -14,6 +12,7 @@ from fuelline.report import (
     write_forecasts,
     write_tuning,
 )
+from fuelline.schema.foreign import encode_json
 from fuelline.schema.names import encodable
 from fuelline.schema.readings import Missing
 from fuelline.signals import (
@@ -47,7 +46,7 @@ def seed_run(run_dir: Path, cores: float) -> list[tuple[tuple[Setting, ...], Sig
 
 def ask_as_json(run_dir: Path, question: WhatIf, price: float | None = None) -> str:
     """The contract of `whatif --json`."""
-    return msgspec.json.format(msgspec.json.encode(ask_run(run_dir, question, price))).decode()
+    return encode_json(ask_run(run_dir, question, price))
 
 
 def show_forecasts(

@@ -8,8 +8,6 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
-
 from fuelline.ingest import (
     is_trace,
     load_trace,
@@ -24,6 +22,7 @@ from fuelline.report import (
 )
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.files import make_draft_folder
+from fuelline.schema.foreign import encode_json
 from fuelline.signals.changes import compare_samples
 from fuelline.signals.sampling import sample_recording, sample_trace
 from fuelline.signals.traced import survey_trace
@@ -45,7 +44,7 @@ def compare_runs(
     """Write what changed between two runs or trace files, each with its name; is it over?"""
     comparison = compare_two(before, after, threshold=threshold)
     if shape == "json":
-        stream.write(msgspec.json.format(msgspec.json.encode(comparison)).decode() + "\n")
+        stream.write(encode_json(comparison) + "\n")
     elif shape == "markdown":
         stream.write(render_markdown(write_comparison(comparison)))
     else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.ingest import is_trace
+from fuelline.schema.foreign import encode_json
 from fuelline.schema.names import encodable
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
 
 def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
     """The contract of `diagnose --json`."""
-    return msgspec.json.format(msgspec.json.encode(diagnose_run(run_dir, price))).decode()
+    return encode_json(diagnose_run(run_dir, price))
 
 
 def show_report(run_dir: Path, *, name: str, price: float | None, stream: TextIO) -> None:

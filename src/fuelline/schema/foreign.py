@@ -1,5 +1,7 @@
 """What others wrote, decoded: whatever it holds, the answer is a value or one kind of error.
 
+And encoded again, so that it can be printed.
+
 A hundred thousand open brackets are a RecursionError to msgspec and json alike, a text that is no
 UTF-8 a UnicodeDecodeError, a number without end an OverflowError or ValueError. To the reader of a
 run, a pack or a trace they are one thing: content that is not what it should be.
@@ -11,6 +13,8 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+
+from fuelline.schema.names import clean_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +32,12 @@ _LONG_KEY = re.compile(
 def decode_json(content: bytes | str, kind: type[_T]) -> _T:
     """JSON as a noun; raises msgspec.DecodeError for all that it is not."""
     return guard(lambda text: msgspec.json.decode(text, type=kind), content)
+
+
+def encode_json(answer: object, *, is_indented: bool = True) -> str:
+    """An answer as its reader may print it: names that others chose are in it."""
+    content = msgspec.json.encode(answer)
+    return clean_json((msgspec.json.format(content) if is_indented else content).decode())
 
 
 def decode_toml(content: bytes, kind: type[_T]) -> _T:

@@ -6,14 +6,19 @@ encoded.
 
 import re
 
-_CONTROL = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
+_ABOVE_ASCII = r"\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff"
+_CONTROL = re.compile(rf"[\x00-\x1f{_ABOVE_ASCII}\ud800-\udfff]")
+_LEFT_BY_JSON = re.compile(f"[{_ABOVE_ASCII}]")
 
 
 def clean(text: str) -> str:
     """Show control and direction characters as escapes; they must not reach the terminal."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def clean_json(text: str) -> str:
+    """The same JSON, with JSON's escapes also for those characters for which it asks for none."""
+    return _LEFT_BY_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def encodable(text: str) -> str:

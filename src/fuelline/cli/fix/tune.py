@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from fuelline import __version__
 from fuelline.cli.fix.trial_runs import Report, Turns, record_baseline, run_turns
 from fuelline.cli.record.endings import clean_up_on_signals
@@ -22,6 +20,7 @@ from fuelline.fix.tune.search import Seed, choose, explain, tune
 from fuelline.fix.tune.undoing import apply_change
 from fuelline.schema.diagnosis.trials import Setting, Tuning
 from fuelline.schema.errors import InputError
+from fuelline.schema.foreign import encode_json
 from fuelline.schema.names import clean
 from fuelline.store.runs import undo_folder
 
@@ -95,7 +94,7 @@ def act(options: argparse.Namespace) -> int:
         session = _TuneSession(command, Path(folder), options)
         tuning, patch = session.tune()
     if options.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(tuning)).decode() + "\n")
+        sys.stdout.write(encode_json(tuning) + "\n")
     else:
         _show(tuning, is_written=options.apply)
     if options.apply:

@@ -134,13 +134,12 @@ def _spell(flag: str, value: str) -> str:
 
 def show(options: argparse.Namespace, answer: Any, document: Document) -> None:
     """As JSON or as a report; a chart goes to a file if that is asked for."""
-    import msgspec  # noqa: PLC0415 - the help needs none of these
-
     from fuelline.report.renderers.terminal import render_terminal  # noqa: PLC0415
+    from fuelline.schema.foreign import encode_json  # noqa: PLC0415 - the help needs none of these
 
     written = write_plot(options, document) if getattr(options, "plot", None) else ()
     if options.json:
-        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+        sys.stdout.write(encode_json(answer, is_indented=False) + "\n")
     else:
         render_terminal(document, sys.stdout)
     say_plots(options, written)

@@ -234,13 +234,12 @@ def _show_model(options: argparse.Namespace, shapes: list[InputShape]) -> int:
 
 
 def _show(options: argparse.Namespace, answer: object, document: Document) -> int:
-    import msgspec  # noqa: PLC0415 - the help needs none of these
-
     from fuelline.report.renderers.terminal import render_terminal  # noqa: PLC0415
+    from fuelline.schema.foreign import encode_json  # noqa: PLC0415 - the help needs none of these
 
     written = write_plot(options, document)
     if options.json:
-        sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+        sys.stdout.write(encode_json(answer, is_indented=False) + "\n")
     else:
         render_terminal(document, sys.stdout)
         if options.save:

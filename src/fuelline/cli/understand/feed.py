@@ -22,6 +22,7 @@ from fuelline.record.launch import launch
 from fuelline.schema.diagnosis.feeding import FeedAccount, FeedRequest
 from fuelline.schema.diagnosis.workloads import WORKLOADS
 from fuelline.schema.errors import InputError, RefusedError, UsageError
+from fuelline.schema.foreign import encode_json
 
 if TYPE_CHECKING:
     from fuelline.record.launch import JobOutcome
@@ -248,7 +249,7 @@ def _show(feed: Feed, *, as_json: bool) -> None:
     from fuelline import pipeline  # noqa: PLC0415 - as in `_judge`
 
     if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(feed)).decode() + "\n")
+        sys.stdout.write(encode_json(feed) + "\n")
     else:
         pipeline.show_feed(feed, sys.stdout)
 

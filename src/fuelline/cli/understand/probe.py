@@ -13,8 +13,6 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
-
 from fuelline import __version__
 from fuelline.cli.record.endings import clean_up_on_signals
 from fuelline.cli.saying import say
@@ -33,6 +31,7 @@ from fuelline.record.samplers.mounts import parse_mountinfo
 from fuelline.schema.diagnosis.ceilings import Ceiling, Probe
 from fuelline.schema.diagnosis.storages import StorageKind
 from fuelline.schema.errors import UsageError
+from fuelline.schema.foreign import encode_json
 from fuelline.schema.names import encodable
 from fuelline.schema.readings import Missing, Reading, value_of
 
@@ -126,7 +125,7 @@ def act(options: argparse.Namespace) -> int:
             return _serve(*options.serve)
         probe = _measure(options)
     if options.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(probe)).decode() + "\n")
+        sys.stdout.write(encode_json(probe) + "\n")
     else:
         from fuelline.report.diagnosis.ceilings import write_probe  # noqa: PLC0415 - rich, after the work
         from fuelline.report.renderers.terminal import render_terminal  # noqa: PLC0415 - as above
