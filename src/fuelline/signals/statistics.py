@@ -12,6 +12,8 @@ from fuelline.schema.student import DEVIATIONS, find_t
 _BLOCKS = 10
 """Batch means over ten blocks of consecutive steps: neighbours are correlated, blocks hardly."""
 _Z_95 = DEVIATIONS[95]
+_ROUNDING = 1e-9
+"""Counts that were added up in parts may exceed their sum by as much."""
 
 
 def ratio(parts: pl.Series, wholes: pl.Series, unit: str, origin: str) -> Signal:
@@ -48,6 +50,9 @@ def proportion(hits: float, total: float, origin: str) -> Signal:
     if total <= 0:
         return Missing(reason=f"{origin}: no samples")
     share = hits / total
+    if not 0 <= share <= 1 + _ROUNDING:
+        return Missing(reason=f"{origin}: {hits:g} of {total:g} samples, which cannot be")
+    share = min(share, 1.0)
     centre = (share + _Z_95**2 / (2 * total)) / (1 + _Z_95**2 / total)
     half = (
         _Z_95

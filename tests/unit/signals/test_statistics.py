@@ -62,3 +62,10 @@ def test_a_reading_whose_interval_misses_its_value_is_refused() -> None:
     for low, high in ((0.6, None), (None, 0.4)):
         with pytest.raises(ValueError, match=r"test: (low|high)"):
             Reading(value=0.5, unit="frac", low=low, high=high, origin="test").check()
+
+
+@pytest.mark.parametrize("hits", [-1.0, 7.0])
+def test_a_share_that_cannot_be_is_missing(hits: float) -> None:
+    found = proportion(hits, 5.0, "samples")
+    assert isinstance(found, Missing)
+    assert "cannot be" in found.reason

@@ -118,7 +118,9 @@ def _sizes_differ(exchanges: pl.DataFrame) -> bool:
 
 def _between(most: Signal, least: Signal) -> Signal:
     """A rate that lies between two: what was seen is too short a time, the other too long."""
-    if isinstance(most, Missing) or isinstance(least, Missing) or most.value <= least.value:
+    if isinstance(most, Missing) or isinstance(least, Missing):
+        return most
+    if not 0 < least.value < most.value:
         return most
     return Reading(
         value=math.sqrt(most.value * least.value),
