@@ -76,7 +76,7 @@ def test_the_framework_behaves_as_without_us(tmp_path: Path) -> None:
 def test_a_killed_worker_is_replaced_and_named(tmp_path: Path) -> None:
     outcome = fixed("elastic.py", "killed_worker", run_dir=tmp_path)
     assert (outcome.exit_code, outcome.output) == (0, "True\n")
-    assert "was killed by SIGKILL; the training goes on with 2" in outcome.errors
+    assert "was killed by SIGKILL; training goes on with 2" in outcome.errors
     assert [event.how for event in events(tmp_path, "lost")] == ["was killed by SIGKILL"]
 
 
