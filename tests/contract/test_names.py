@@ -31,6 +31,16 @@ def test_no_class_has_a_name_that_says_nothing() -> None:
     assert not found
 
 
+def test_one_noun_names_one_class() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in parse(path).body:
+            if isinstance(node, ast.ClassDef):
+                home = path.relative_to(SOURCE).as_posix()
+                homes.setdefault(node.name, []).append(home)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
 def test_there_is_no_room_for_homeless_functions() -> None:
     homeless = {"utils", "util", "common", "helpers", "core", "base", "misc"}
     assert not [path for path in FILES if homeless & {path.stem, path.parent.name}]

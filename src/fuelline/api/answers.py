@@ -69,7 +69,7 @@ def import_traces(
         )
     name = files[0].name.partition(".")[0]
     run_dir = new_run_dir(name) if output is None else Path(output)
-    pipeline.import_files(files, run_dir, partial=partial, jobs=jobs, progress=_Untold())
+    pipeline.import_files(files, run_dir, partial=partial, jobs=jobs)
     return Run(run_dir)
 
 
@@ -106,13 +106,3 @@ def check_price(usd_per_hour: float | None) -> None:
             f"usd_per_hour={usd_per_hour!r} is not a price between 0 and 1,000,000. Nothing was "
             "asked. Leave it out to have losses in time only."
         )
-
-
-class _Untold:
-    """Progress that goes nowhere."""
-
-    def expect(self, size_bytes: int) -> None:
-        """See `Progress`."""
-
-    def advance(self, size_bytes: int) -> None:
-        """See `Progress`."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.api.run import Run
-from fuelline.record.inside import Inside, check_alone
+from fuelline.record.inside import ProcessRecording, check_alone
 from fuelline.schema.errors import UsageError
 from fuelline.schema.mistakes import tell_plainly
 from fuelline.store.runs import is_there, new_run_dir
@@ -47,13 +47,13 @@ class _Recording(AbstractContextManager[Run]):
         self._path = path
         self._name = name
         self._shown: list[str] | None = None if with_command else []
-        self._inside: Inside | None = None
+        self._inside: ProcessRecording | None = None
 
     @tell_plainly
     def __enter__(self) -> Run:
         check_alone()
         run_dir = self._choose_folder()
-        inside = Inside(run_dir, shown=self._shown)
+        inside = ProcessRecording(run_dir, shown=self._shown)
         problem = inside.start()
         if problem is None:
             self._inside = inside

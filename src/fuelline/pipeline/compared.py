@@ -69,18 +69,8 @@ def _as_run(path: Path, stack: ExitStack) -> Path:
     draft = make_draft_folder(gettempdir(), "fuelline-compare")
     stack.callback(shutil.rmtree, draft, ignore_errors=True)
     run_dir = Path(draft) / "run"
-    import_files([path], run_dir, partial=False, jobs=None, progress=_Untold())
+    import_files([path], run_dir, partial=False, jobs=None)
     return run_dir
-
-
-class _Untold:
-    """Progress that goes nowhere."""
-
-    def expect(self, size_bytes: int) -> None:
-        """See `Progress`."""
-
-    def advance(self, size_bytes: int) -> None:
-        """See `Progress`."""
 
 
 def _compare(

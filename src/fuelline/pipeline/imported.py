@@ -42,12 +42,28 @@ class Progress(Protocol):
         ...
 
 
+class _NoProgress:
+    """Nobody watches."""
+
+    def expect(self, size_bytes: int) -> None:
+        """See `Progress`."""
+
+    def advance(self, size_bytes: int) -> None:
+        """See `Progress`."""
+
+
 def import_files(
-    paths: Sequence[Path], run_dir: Path, *, partial: bool, jobs: int | None, progress: Progress
+    paths: Sequence[Path],
+    run_dir: Path,
+    *,
+    partial: bool,
+    jobs: int | None,
+    progress: Progress | None = None,
 ) -> None:
     """Make a run of profilers' files: all of it or, on any error, nothing."""
     sources = find_sources(paths)
-    progress.expect(sum(path.stat().st_size for path in sources))
+    watched = progress or _NoProgress()
+    watched.expect(sum(path.stat().st_size for path in sources))
     run = RunFacts(
         run_id=run_dir.name,
         command=["fuelline", "import", *redact_command(encodable(str(path)) for path in paths)],
@@ -57,7 +73,7 @@ def import_files(
         exit_code=0,
         fuelline_version=__version__,
     )
-    import_trace(sources, run_dir, run, partial=partial, jobs=jobs, advance=progress.advance)
+    import_trace(sources, run_dir, run, partial=partial, jobs=jobs, advance=watched.advance)
 
 
 def diagnose_trace(run_dir: Path, price: float | None) -> Diagnosis:

@@ -4,7 +4,7 @@ A training step empties the caches, and then it is not the work that a hook does
 each object and each line of bytecode that must be fetched from memory again: ten times as much as
 in a loop. So where the package was built with its compiled part (hatch_build.py says where), that
 does what these classes do, and only then are there quick calls; `fuelline doctor` says which it is.
-FUELLINE_NO_HELD=1 leaves it out, to compare.
+FUELLINE_NO_COMPILED_HOOKS=1 leaves it out, to compare.
 
 A record is eight words here: start, length, five of its own, and `wire.tail` with the thread.
 """
@@ -33,12 +33,12 @@ __all__ = [
     "RecordBuffer",
     "TakeSettings",
     "TakeTicket",
-    "Way",
+    "WaitPhases",
     "is_compiled",
     "spill",
 ]
 
-LEFT_OUT = "FUELLINE_NO_HELD"
+LEFT_OUT = "FUELLINE_NO_COMPILED_HOOKS"
 """Environment variable that keeps to the classes here."""
 _LAYOUT = 5
 """What _buffer.c and this file say to each other; another build than this is not used."""
@@ -175,7 +175,7 @@ class IteratorNote(NamedTuple):
     workers, if the fetch was given as many indices. More than any: always look."""
 
 
-class Way(NamedTuple):
+class WaitPhases(NamedTuple):
     """The phases in and after a wait, and how its record ends."""
 
     before: int
@@ -196,8 +196,8 @@ class TakeSettings(NamedTuple):
     """Whether gradients are on."""
     look: "Callable[[Any, int | None], tuple[int, int]]"
     """Samples and bytes of a batch whose size is not certain."""
-    training: Way
-    evaluating: Way
+    training: WaitPhases
+    evaluating: WaitPhases
 
 
 class TakeTicket(NamedTuple):

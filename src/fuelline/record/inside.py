@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 
-_current: list[Inside] = []
+_current: list[ProcessRecording] = []
 """What records in this process, or recorded in the one that it was forked from; one at most."""
 
 
-class Inside:
+class ProcessRecording:
     """One recording of this process."""
 
     def __init__(self, run_dir: Path, *, shown: list[str] | None) -> None:

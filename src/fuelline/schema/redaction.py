@@ -215,7 +215,7 @@ def redact_json(blocks: Iterable[str]) -> Iterator[str]:
     Traces say the same few hundred strings a million times: each is judged once, and only a block
     with a suspect in it is looked at in order.
     """
-    document = _Document()
+    document = _NestedText()
     return map(document.take, blocks)
 
 
@@ -259,7 +259,7 @@ _MOST_LITERALS = 100_000
 """Of which it is remembered that they were judged: a hostile text has no two that are the same."""
 
 
-class _Document:
+class _NestedText:
     """What the tokens of a JSON text so far say about the next one."""
 
     def __init__(self) -> None:

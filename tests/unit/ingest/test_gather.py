@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fuelline.ingest.recording import gather as gathering
-from fuelline.ingest.recording.gather import Remains, decode_note, gather
+from fuelline.ingest.recording.gather import UncompactedRun, decode_note, gather
 from fuelline.ingest.recording.journal import MOST_BLINDS
 from fuelline.schema.errors import NewerRecordingError
 from fuelline.schema.run.journal import encode_frame
@@ -35,7 +35,7 @@ def unlink_and_mkdir(path: Path) -> None:
     path.mkdir()
 
 
-def whats(remains: Remains) -> str:
+def whats(remains: UncompactedRun) -> str:
     return " | ".join(spot.what for spot in remains.blindspots)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fuelline.ingest.recording import run_excerpts as room
 from fuelline.ingest.recording.hosts import Hosts
-from fuelline.ingest.recording.run_excerpts import Share, choose_share, take_share
+from fuelline.ingest.recording.run_excerpts import ExcerptShare, choose_share, take_share
 from fuelline.schema.run.recording import Excerpts
 from fuelline.schema.wire import Kind
 from fuelline.timeline import Timeline
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STEP_NS = 10**7
 STEPS = 2000
-SHARE = Share(parts=4, records=99, period_ns=1 << 30)
+SHARE = ExcerptShare(parts=4, records=99, period_ns=1 << 30)
 
 
 def _records() -> list[bytes]:

@@ -36,14 +36,14 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def act(options: argparse.Namespace) -> int:
     """Check it."""
     from fuelline.plan.check import read_rows, score_rows  # noqa: PLC0415
-    from fuelline.plan.check.case import Own  # noqa: PLC0415
+    from fuelline.plan.check.case import OwnCatalogue  # noqa: PLC0415
     from fuelline.report.plan.check import write_score  # noqa: PLC0415
     from fuelline.report.renderers.terminal import render_terminal  # noqa: PLC0415
     from fuelline.schema.foreign import encode_json  # noqa: PLC0415 - the help needs none of these
 
     rows = read_rows(Path(options.table))
     request = shared.make_request(options)
-    own = Own(chips=request.own_chips(), models=request.own_models())
+    own = OwnCatalogue(chips=request.own_chips(), models=request.own_models())
     score = score_rows(rows, request.find_constants(), own)
     if options.json:
         sys.stdout.write(encode_json(score, is_indented=False) + "\n")

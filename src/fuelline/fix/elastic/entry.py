@@ -17,7 +17,7 @@ from fuelline.schema.seams import find_missing
 __all__ = ["install", "leave_stateful"]
 
 
-class _Front:
+class _ProcessRegistry:
     """The registry of this process, once there is one."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class _Front:
         FixJournal(self.folder).write("left", loader="every DataLoader", why=why)
 
 
-_FRONT = _Front()
+_FRONT = _ProcessRegistry()
 
 
 def install(run_dir: str, allowed: str) -> None:

@@ -16,8 +16,8 @@ from fuelline.ingest.kineto.numbers import exact_starts, floats, ints, moments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.ingest.kineto.book import Book
     from fuelline.ingest.kineto.events import Args, Number
+    from fuelline.ingest.kineto.scan_state import ScanState
 
 DTYPE_BYTES = {"Float": 4, "BFloat16": 2, "Half": 2, "Double": 8, "Int": 4, "Long": 8}
 DTYPE_BYTES |= {"Byte": 1, "Char": 1, "Bool": 1}
@@ -27,7 +27,7 @@ _DIGITS = re.compile(r"\d{1,18}")
 class DeviceColumns:
     """Events of one kind that wait to become columns."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: ScanState) -> None:
         self._book = book
         self._events: list[Any] = []
         self._places: list[int] = []
@@ -60,7 +60,7 @@ class DeviceColumns:
         )
 
 
-def _columns(events: Sequence[Any], args: Sequence[Args], book: Book) -> dict[str, pl.Series]:
+def _columns(events: Sequence[Any], args: Sequence[Args], book: ScanState) -> dict[str, pl.Series]:
     names = book.names
     groups = [None if a.group is None else names.number(str(a.group)) for a in args]
     return {

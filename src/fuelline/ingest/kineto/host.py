@@ -15,14 +15,14 @@ from fuelline.ingest.kineto.numbers import exact_starts, ints, moments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.ingest.kineto.book import Book
     from fuelline.ingest.kineto.events import Number
+    from fuelline.ingest.kineto.scan_state import ScanState
 
 
 class HostColumns:
     """Columns for one sort of events, piece by piece."""
 
-    def __init__(self, book: Book, *, is_linked: bool) -> None:
+    def __init__(self, book: ScanState, *, is_linked: bool) -> None:
         self._book = book
         self._is_linked = is_linked
         self._clear()
@@ -90,7 +90,7 @@ def external(args: Sequence[Any]) -> list[Number]:
     return [each.external_old if each.external is None else each.external for each in args]
 
 
-def _threads(values: Sequence[Number], book: Book) -> pl.Series:
+def _threads(values: Sequence[Number], book: ScanState) -> pl.Series:
     if all(type(value) is int for value in values):
         found = ints(values)
         if not found.null_count():

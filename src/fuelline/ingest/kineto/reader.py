@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fuelline.ingest.importer import Imported
-from fuelline.ingest.kineto.book import Book
 from fuelline.ingest.kineto.decode import Decoder
 from fuelline.ingest.kineto.events import mend
 from fuelline.ingest.kineto.numbers import OddNumberError
@@ -31,8 +30,9 @@ from fuelline.ingest.kineto.refusals import (
     refuse_number,
 )
 from fuelline.ingest.kineto.scan import find_scan
+from fuelline.ingest.kineto.scan_state import ScanState
 from fuelline.ingest.kineto.split import Piece, Splitter, find_last_event_end
-from fuelline.ingest.kineto.tables import Tables
+from fuelline.ingest.kineto.tables import TraceTables
 from fuelline.ingest.unpack import TruncatedError, read_blocks
 from fuelline.schema.run.trace import ChipFacts, Quality, RankFacts, SourceFacts
 
@@ -81,13 +81,13 @@ class Kineto:
         was_on = gc.isenabled()
         gc.disable()  # structs cannot form cycles, and there are millions of them
         try:
-            return _Reading(path, rank, writer, partial=partial, advance=advance).run()
+            return _TraceReading(path, rank, writer, partial=partial, advance=advance).run()
         finally:
             if was_on:
                 gc.enable()
 
 
-class _Reading:
+class _TraceReading:
     """One file on its way into tables."""
 
     def __init__(
@@ -103,10 +103,10 @@ class _Reading:
         self.rank = rank
         self.partial = partial
         self.splitter = Splitter(path, read_blocks(path, advance))
-        self.book = Book()
+        self.book = ScanState()
         self.decoder = Decoder()
         self.scan = find_scan(self.book, self.decoder)
-        self.tables = Tables(rank, writer, self.book, self.scan)
+        self.tables = TraceTables(rank, writer, self.book, self.scan)
         self.quality: list[Quality] = []
         self.pairs = Pairs()
         self.events = 0

@@ -23,8 +23,8 @@ from fuelline.ingest.kineto.sorts import CATEGORIES, IGNORED, OTHER, SORTS
 from fuelline.schema.run.capabilities import Capability
 
 if TYPE_CHECKING:
-    from fuelline.ingest.kineto.book import Book, Names
     from fuelline.ingest.kineto.decode import Decoder
+    from fuelline.ingest.kineto.scan_state import Names, ScanState
     from fuelline.ingest.kineto.sorts import EventSort
     from fuelline.ingest.kineto.split import Piece
 
@@ -65,7 +65,7 @@ def find_capability() -> Capability:
     )
 
 
-def find_scan(book: Book, decoder: Decoder) -> Scan | None:
+def find_scan(book: ScanState, decoder: Decoder) -> Scan | None:
     """A scanner for one file."""
     module = find_compiled()
     return None if module is None else Scan(module, book, decoder)
@@ -74,7 +74,7 @@ def find_scan(book: Book, decoder: Decoder) -> Scan | None:
 class Scan:
     """Rows of one file that were scanned and wait to become columns."""
 
-    def __init__(self, module: Any, book: Book, decoder: Decoder) -> None:
+    def __init__(self, module: Any, book: ScanState, decoder: Decoder) -> None:
         sheets = {sort: number for number, sort in enumerate(SORTS)}
         categories = {cat: sheets[sort] for cat, sort in CATEGORIES.items()}
         categories |= dict.fromkeys(IGNORED, -1)

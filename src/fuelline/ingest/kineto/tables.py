@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from msgspec import Raw
 
     from fuelline.ingest.importer import PartWriter
-    from fuelline.ingest.kineto.book import Book
     from fuelline.ingest.kineto.decode import Batch
     from fuelline.ingest.kineto.events import Args, Number
     from fuelline.ingest.kineto.scan import Scan
+    from fuelline.ingest.kineto.scan_state import ScanState
     from fuelline.ingest.kineto.shapes import Work
     from fuelline.ingest.kineto.sorts import EventSort
     from fuelline.ingest.kineto.split import Piece
@@ -53,10 +53,10 @@ _DIRECTIONS = (
 )
 
 
-class Tables:
+class TraceTables:
     """Columns that wait to be written."""
 
-    def __init__(self, rank: int, writer: PartWriter, book: Book, scan: Scan | None) -> None:
+    def __init__(self, rank: int, writer: PartWriter, book: ScanState, scan: Scan | None) -> None:
         self._rank = rank
         self._writer = writer
         self._book = book
@@ -162,7 +162,7 @@ def _direction(name: str) -> int:
 class Marks:
     """Steps and operators of a file that wait to become rows of tables of their own."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: ScanState) -> None:
         self._book = book
         self._clear()
 

@@ -23,7 +23,7 @@ import msgspec
 import polars as pl
 
 from fuelline.ingest.parquet import DAMAGE, SUFFIX, brief, read_table
-from fuelline.ingest.recording.gather import Remains, find_last_write, gather
+from fuelline.ingest.recording.gather import UncompactedRun, find_last_write, gather
 from fuelline.ingest.recording.thinning import BoundedTable, state_joined
 from fuelline.schema import wire
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError, NotARecordingError
@@ -229,7 +229,7 @@ def _remove_raw(run_dir: Path) -> None:
     (run_dir / JOURNAL_NAME).unlink(missing_ok=True)
 
 
-def _gather(run_dir: Path, run: RunFacts) -> Remains:
+def _gather(run_dir: Path, run: RunFacts) -> UncompactedRun:
     """What the raw files hold; tables without them and without a manifest must not be replaced."""
     has_raw = is_below(run_dir, SPOOL_DIR) or is_below(run_dir, JOURNAL_NAME)
     tables = [name for name in list_below(run_dir) if name.endswith(SUFFIX)]
@@ -390,7 +390,7 @@ def _decode(run_dir: Path, name: str, kind: type[_T]) -> _T:
         raise DamagedRecordingError(f"{path} is incomplete ({brief(error)}). {DAMAGE}") from None
 
 
-def _timeline(run: RunFacts, remains: Remains) -> Timeline:
+def _timeline(run: RunFacts, remains: UncompactedRun) -> Timeline:
     return Timeline(
         run=run,
         tables=remains.tables,

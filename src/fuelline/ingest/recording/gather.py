@@ -61,7 +61,7 @@ _FRAME = re.compile(r"^.*? \((?P<place>.*:\d+)\)$", re.DOTALL)
 
 
 @dataclass
-class Remains:
+class UncompactedRun:
     """What could be read of a run that was not compacted yet."""
 
     tables: dict[str, pl.DataFrame] = field(default_factory=dict)
@@ -109,12 +109,12 @@ _LEFT_NOTES = {
 """What a note is about, by its name, and what it forbids to say."""
 
 
-def gather(run_dir: Path, run: RunFacts | None = None) -> Remains:
+def gather(run_dir: Path, run: RunFacts | None = None) -> UncompactedRun:
     """Read all spools and the observer's journal of a run; nothing happened after it had ended.
 
     Raises NewerRecordingError if a spool is of a newer version: half a run would be misread.
     """
-    remains = Remains()
+    remains = UncompactedRun()
     within_ns = None if run is None else _bound(run, run_dir)
     paths = _list_spools(run_dir / SPOOL_DIR, remains)
     if run is not None:
@@ -204,7 +204,9 @@ def _read_note(run_dir: Path, name: str) -> str:
         return f"{name}: {error.strerror}"
 
 
-def _gather_spools(paths: list[Path], remains: Remains, within_ns: tuple[int, int] | None) -> None:
+def _gather_spools(
+    paths: list[Path], remains: UncompactedRun, within_ns: tuple[int, int] | None
+) -> None:
     frames: dict[int, list[pl.DataFrame]] = {}
     for path in paths:
         try:
@@ -225,7 +227,7 @@ def _gather_spools(paths: list[Path], remains: Remains, within_ns: tuple[int, in
     remains.tables["events"] = pl.concat([empty_table("events"), *in_order])
 
 
-def _list_spools(folder: Path, remains: Remains) -> list[Path]:
+def _list_spools(folder: Path, remains: UncompactedRun) -> list[Path]:
     try:
         names = list_below(folder.parent, folder.name)
         return [folder / name for name in names if name.endswith(wire.SUFFIX)]
@@ -237,7 +239,7 @@ def _list_spools(folder: Path, remains: Remains) -> list[Path]:
         return []
 
 
-def _note_process(content: SpoolContent, remains: Remains) -> None:
+def _note_process(content: SpoolContent, remains: UncompactedRun) -> None:
     """Turn the texts of one spool into facts: process, loaders, blindspots."""
     note = _ProcessNote()
     rank: tuple[int | None, int | None] = (None, None)
@@ -281,7 +283,7 @@ def _note_process(content: SpoolContent, remains: Remains) -> None:
     )
 
 
-def _note_damage(path: Path, content: SpoolContent, remains: Remains) -> None:
+def _note_damage(path: Path, content: SpoolContent, remains: UncompactedRun) -> None:
     remains.is_damaged |= bool(content.damaged) or content.is_cut
     if content.is_cut:
         remains.note(cut_spool(path))
@@ -347,7 +349,7 @@ def decode_note(text: str | None, kind: type[Any]) -> Any:
         return None
 
 
-def _gather_journal(run_dir: Path, remains: Remains) -> None:
+def _gather_journal(run_dir: Path, remains: UncompactedRun) -> None:
     journal = read_journal(run_dir)
     if not journal.has_rows:
         remains.blindspots.append(

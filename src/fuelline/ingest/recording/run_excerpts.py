@@ -47,7 +47,7 @@ _SLICE_ROWS = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True)
-class Share:
+class ExcerptShare:
     """What is judged of each host: one part of `parts`, a power of two."""
 
     parts: int
@@ -57,7 +57,7 @@ class Share:
     """Of hosts that kept everything; from one excerpt to the next."""
 
 
-def choose_share(hosts: Sequence[Path]) -> Share | None:
+def choose_share(hosts: Sequence[Path]) -> ExcerptShare | None:
     """What can be judged; None if that is everything, as of nearly all runs."""
     counts = [min(_count(host), MOST_RECORDS_OF_HOST) for host in hosts]
     records, parts = sum(counts), 1
@@ -67,7 +67,7 @@ def choose_share(hosts: Sequence[Path]) -> Share | None:
         return None
     usual_ns = (max(_length(host) for host in hosts) or _HOUR_NS) // _EXCERPTS
     base_ns = 1 << max(_LEAST_BITS, usual_ns.bit_length() - 1)
-    return Share(parts, records, base_ns * max(1, parts // _MOST_SHORTER))
+    return ExcerptShare(parts, records, base_ns * max(1, parts // _MOST_SHORTER))
 
 
 def _count(host: Path) -> int:
@@ -91,7 +91,7 @@ def _length(host: Path) -> int:
     return max(0, (run.ended_ns or run.started_ns) - run.started_ns)
 
 
-def take_share(timeline: Timeline, share: Share) -> Timeline:
+def take_share(timeline: Timeline, share: ExcerptShare) -> Timeline:
     """The same host with its part of each table."""
     wall_offset_ns = timeline.run.started_wall_ns - timeline.run.started_ns
     before = timeline.excerpts
@@ -119,7 +119,9 @@ def take_share(timeline: Timeline, share: Share) -> Timeline:
     )
 
 
-def _compose(before: Excerpts, share: Share, wall_offset_ns: int) -> tuple[Excerpts, Excerpts]:
+def _compose(
+    before: Excerpts, share: ExcerptShare, wall_offset_ns: int
+) -> tuple[Excerpts, Excerpts]:
     """Excerpts of excerpts: on the clock of the tables, and on that of the run.
 
     Of every so many excerpts one is kept, and of that the beginning.

@@ -14,12 +14,14 @@ from fuelline.schema.errors import InputError
 from fuelline.schema.plan.estimates import Estimate, Unanswered
 
 if TYPE_CHECKING:
-    from fuelline.plan.check.case import Case, Own
+    from fuelline.plan.check.case import Case, OwnCatalogue
     from fuelline.plan.check.rows import Row
     from fuelline.plan.physics.constants import Constants
 
 
-def answer_row(row: Row, constants: Constants, own: Own = NOTHING) -> Estimate | Unanswered:
+def answer_row(
+    row: Row, constants: Constants, own: OwnCatalogue = NOTHING
+) -> Estimate | Unanswered:
     """Predict what this row measured."""
     try:
         case = make_case(row, constants, own)

@@ -43,17 +43,17 @@ class Case(Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...] = ()
 
 
-class Own(Struct, frozen=True, kw_only=True):
+class OwnCatalogue(Struct, frozen=True, kw_only=True):
     """Chips and models of the user's catalogues, looked at first."""
 
     chips: tuple[Chip, ...] = ()
     models: tuple[Model, ...] = ()
 
 
-NOTHING = Own()
+NOTHING = OwnCatalogue()
 
 
-def make_case(row: Row, constants: Constants, own: Own = NOTHING) -> Case:
+def make_case(row: Row, constants: Constants, own: OwnCatalogue = NOTHING) -> Case:
     """Read the cells; InputError says why a row cannot be answered."""
     found = find_shape(row.model, row.params_b, row.active_params_b, row.notes, own.models)
     if found is None:

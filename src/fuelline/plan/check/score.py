@@ -18,14 +18,16 @@ from fuelline.schema.plan.scores import Checked, NoAnswer, Score, ScoreGroup
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.plan.check.case import Own
+    from fuelline.plan.check.case import OwnCatalogue
     from fuelline.plan.physics.constants import Constants
     from fuelline.schema.plan.estimates import Estimate
 
 _WORST = 10
 
 
-def score_rows(rows: Sequence[Row | BadRow], constants: Constants, own: Own = NOTHING) -> Score:
+def score_rows(
+    rows: Sequence[Row | BadRow], constants: Constants, own: OwnCatalogue = NOTHING
+) -> Score:
     """Answer all and compare; the worst get their reasons."""
     checked: list[Checked] = []
     unanswered: list[NoAnswer] = []

@@ -17,7 +17,7 @@ from fuelline.schema.units import percent
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fuelline.plan.check.case import Own
+    from fuelline.plan.check.case import OwnCatalogue
     from fuelline.plan.check.rows import Row
     from fuelline.plan.physics.constants import Constants
     from fuelline.schema.plan.estimates import Estimate
@@ -49,7 +49,7 @@ _QUEUE_SHARE = 0.2
 
 
 def explain_error(
-    row: Row, answer: Estimate, constants: Constants, own: Own, ratio: float | None = None
+    row: Row, answer: Estimate, constants: Constants, own: OwnCatalogue, ratio: float | None = None
 ) -> tuple[str, ...]:
     """Reasons, strongest first; `ratio` is predicted over measured if not this answer's."""
     ratio = answer.value / row.value if ratio is None else ratio
@@ -67,7 +67,7 @@ def _said(row: Row) -> Iterator[str]:
             yield f"{meaning} ('{found.strip()}')"
 
 
-def _unknown(row: Row, constants: Constants, own: Own) -> Iterator[str]:
+def _unknown(row: Row, constants: Constants, own: OwnCatalogue) -> Iterator[str]:
     case = make_case(row, constants, own)
     if case.chip.name not in find_matmul(case.chip, "bf16", constants).chips:
         yield f"nobody measured kernels on {case.chip.name}: the middle of its kind is used"

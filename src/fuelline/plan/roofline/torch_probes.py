@@ -129,13 +129,15 @@ def _attention_probes(kind: str, dtype: torch.dtype, device: str) -> list[TimedP
 
 def _layer_probes(kind: str, weights: list[Any]) -> list[TimedProbe]:
     """A layer's rest on one token, piece by piece behind products, and alone on many."""
-    single, many = (Rest(rows, weights[0].dtype, weights[0].device) for rows in (1, TOKENS))
+    single, many = (
+        OtherOperators(rows, weights[0].dtype, weights[0].device) for rows in (1, TOKENS)
+    )
     # As the step model counts: norm and residual 4 widths, twice; gate 3 of 4; rotation, cache 6.
     values = TOKENS * WIDTH * (8 + 12 + 6)
     return [_small_probe(kind, single, weights), TimedProbe(f"{kind} moves", many, values)]
 
 
-def _small_probe(kind: str, rest: Rest, weights: list[Any]) -> TimedProbe:
+def _small_probe(kind: str, rest: OtherOperators, weights: list[Any]) -> TimedProbe:
     key = f"{kind} small"
     if weights[0].is_cuda:
         # Caches are no matter there, and kernels wait in a queue that a clock between would drain.
@@ -155,7 +157,7 @@ class Norm(nn.Module):  # type: ignore[misc]  # torch is untyped here
         return functional.rms_norm(x, (WIDTH,), self.weight)
 
 
-class Rest(nn.Module):  # type: ignore[misc]  # torch is untyped here
+class OtherOperators(nn.Module):  # type: ignore[misc]  # torch is untyped here
     """What a decoder layer does besides products and attention, as people write it."""
 
     def __init__(self, rows: int, dtype: torch.dtype, device: str) -> None:

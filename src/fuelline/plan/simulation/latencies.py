@@ -11,7 +11,7 @@ from fuelline.schema.plan.simulated import Quantiles, Simulated
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.plan.simulation.replica import Run
+    from fuelline.plan.simulation.replica import ReplicaRun
     from fuelline.schema.plan.simulated import Served
 
 WARM_UP_SHARE = 0.1
@@ -37,7 +37,7 @@ class Slo(Struct, frozen=True, kw_only=True):
 
 
 def summarise(
-    runs: Sequence[Run], slo: Slo, *, extra_s: float = 0.0, replicas: int | None = None
+    runs: Sequence[ReplicaRun], slo: Slo, *, extra_s: float = 0.0, replicas: int | None = None
 ) -> Simulated | None:
     """Of replicas that share a load; None if nothing was served.
 

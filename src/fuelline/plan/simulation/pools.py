@@ -25,7 +25,7 @@ from fuelline.schema.plan.simulated import PoolsOption, Request
 
 if TYPE_CHECKING:
     from fuelline.plan.physics.deployment import Deployment
-    from fuelline.plan.simulation.replica import Room, Run, StepTime
+    from fuelline.plan.simulation.replica import ReplicaRun, Room, StepTime
     from fuelline.schema.plan.simulated import Served, Simulated
 
 READ = 1000
@@ -132,19 +132,21 @@ def _fewest(instance: Deployment, limits: ServiceLimits) -> tuple[int, int]:
 
 def _read_prompts(
     instance: Deployment, readers: int, limits: ServiceLimits, step: StepTime, count: int
-) -> list[Run]:
+) -> list[ReplicaRun]:
     requests = next(iter(deal(limits, 1, count)))[:count]
     room = replace(find_room(instance, limits.context, limits.chunk_tokens), prompts_only=True)
     lanes = readers * find_lanes(instance, limits.context)
     return _run(requests, lanes, lanes, step, room)
 
 
-def _is_late(read: list[Run]) -> bool:
+def _is_late(read: list[ReplicaRun]) -> bool:
     served = sum(len(run.served) for run in read)
     return sum(run.backlog for run in read) > BACKLOG_SHARE * served + 2
 
 
-def _first_tokens_kept(read: list[Run], limits: ServiceLimits, instance: Deployment) -> float:
+def _first_tokens_kept(
+    read: list[ReplicaRun], limits: ServiceLimits, instance: Deployment
+) -> float:
     fixed_s = instance.engine.first_token_ms * 1e-3
     first = replace(limits.slo, tpot_s=None)
     kept = [first.kept(each, fixed_s) for run in read for each in run.served]
@@ -152,7 +154,11 @@ def _first_tokens_kept(read: list[Run], limits: ServiceLimits, instance: Deploym
 
 
 def _write_rest(
-    read: list[Run], writers: int, instance: Deployment, limits: ServiceLimits, step: StepTime
+    read: list[ReplicaRun],
+    writers: int,
+    instance: Deployment,
+    limits: ServiceLimits,
+    step: StepTime,
 ) -> Simulated | None:
     per_token_s = transfer_seconds(instance, 1.0)
     handed = [
@@ -169,7 +175,7 @@ def _write_rest(
 
 def _run(
     requests: list[Request], hands: int, simulated: int, step: StepTime, room: Room
-) -> list[Run]:
+) -> list[ReplicaRun]:
     in_order = sorted(requests, key=lambda each: each.arrival_s)
     dealt = (in_order[hand::hands] for hand in range(min(hands, simulated)))
     return [run_replica(hand, step, room) for hand in dealt if hand]

@@ -52,7 +52,7 @@ class Room(Struct, frozen=True, kw_only=True):
         return request.prompt + self.wanted(request) <= self.cache_tokens
 
 
-class Run(Struct, frozen=True, kw_only=True):
+class ReplicaRun(Struct, frozen=True, kw_only=True):
     """What one replica did."""
 
     served: tuple[Served, ...]
@@ -123,11 +123,11 @@ class _Replica:
         self.backlog = 0
         self.served: list[Served] = []
 
-    def run(self) -> Run:
+    def run(self) -> ReplicaRun:
         while self.coming or self.waiting or self.running:
             self._take_in()
             self._advance()
-        return Run(
+        return ReplicaRun(
             served=tuple(self.served),
             refused=self.refused,
             busy_s=self.busy_s,
@@ -293,6 +293,6 @@ class _Replica:
             )
 
 
-def run_replica(requests: Sequence[Request], step: StepTime, room: Room) -> Run:
+def run_replica(requests: Sequence[Request], step: StepTime, room: Room) -> ReplicaRun:
     """Serve all of them."""
     return _Replica(requests, step, room).run()

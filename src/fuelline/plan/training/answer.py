@@ -21,7 +21,7 @@ from fuelline.plan.training.memory import count_memory
 from fuelline.plan.training.reliability import find_goodput, find_jitter
 from fuelline.plan.training.step import model_flops
 from fuelline.schema.errors import InputError
-from fuelline.schema.plan.answers import Apart, ExpertLoad, TrainAnswer
+from fuelline.schema.plan.answers import DistantSites, ExpertLoad, TrainAnswer
 from fuelline.schema.plan.estimates import Term
 from fuelline.schema.units import percent
 
@@ -126,13 +126,13 @@ def _bytes_per_token(wish: TrainWish) -> float:
     return wish.sample_bytes / wish.length if wish.sample_bytes else TOKEN_BYTES
 
 
-def _apart(model: Model, wish: TrainWish, step_s: float) -> Apart:
+def _apart(model: Model, wish: TrainWish, step_s: float) -> DistantSites:
     """Sites exchange all gradients every step over one link each, by a ring."""
     size = 2.0 * model.params
     moved = 2 * (wish.sites - 1) / wish.sites * size
     rate = wish.link_gbps * 1e9
     exchange = moved / rate
-    return Apart(
+    return DistantSites(
         sites=wish.sites,
         link_bytes_per_s=rate,
         exchange_s=exchange,

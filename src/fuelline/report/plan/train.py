@@ -25,7 +25,7 @@ from fuelline.report.plan.train_sweep import in_money, write_train_sweep
 from fuelline.schema.units import duration, parameters, percent, rate, short, size
 
 if TYPE_CHECKING:
-    from fuelline.schema.plan.answers import Apart, TrainAnswer, TrainMemory
+    from fuelline.schema.plan.answers import DistantSites, TrainAnswer, TrainMemory
     from fuelline.schema.plan.estimates import Estimate
 
 _PRACTICAL = 0.40
@@ -174,7 +174,7 @@ def _around(answer: TrainAnswer) -> list[Item]:
     return items
 
 
-def _apart(apart: Apart) -> Item:
+def _apart(apart: DistantSites) -> Item:
     words = (
         f"{apart.sites} sites over {rate(apart.link_bytes_per_s)}: gradients take "
         f"{duration(apart.exchange_s)} per "

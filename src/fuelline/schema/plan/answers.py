@@ -247,7 +247,7 @@ class Jitter(Struct, frozen=True, kw_only=True):
     """With which the loss stays under five per cent at this spread."""
 
 
-class Apart(Struct, frozen=True, kw_only=True):
+class DistantSites(Struct, frozen=True, kw_only=True):
     """Training over sites with a slow link between them."""
 
     sites: int
@@ -289,7 +289,7 @@ class TrainAnswer(Struct, frozen=True, kw_only=True):
     """That the input pipeline of the whole job must deliver."""
     goodput: Goodput
     jitter: Jitter
-    apart: Apart | None
+    apart: DistantSites | None
     advice: tuple[str, ...] = ()
     swept: str = ""
     sweep: tuple[TrainPoint, ...] = ()

@@ -30,12 +30,12 @@ def test_samplers_of_torch_whose_order_is_fixed_at_the_start_may() -> None:
 
 
 def test_a_sampler_that_draws_as_it_goes_may_not() -> None:
-    class Own(SequentialSampler):
+    class OwnCatalogue(SequentialSampler):
         pass
 
     for sampler in (
         Halving(8),
-        Own(ROWS),
+        OwnCatalogue(ROWS),
         BatchSampler(Halving(8), 2, drop_last=False),
         RandomSampler(ROWS, replacement=True, num_samples=90, generator=torch.Generator()),
         [[0, 1], [2, 3]],

@@ -20,7 +20,7 @@ ELSEWHERE = {"_getframe", "_inst", "_rand", "_bit_generator", "_worker_info"}
 
 @pytest.fixture(autouse=True)
 def front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry, "_FRONT", entry._Front())
+    monkeypatch.setattr(entry, "_FRONT", entry._ProcessRegistry())
     monkeypatch.setattr(DataLoader, "_get_iterator", DataLoader._get_iterator)  # put back
 
 

@@ -58,7 +58,7 @@ _REMEDIES = {
 }
 
 
-class _Held(Struct, frozen=True):
+class _SlowedDevice(Struct, frozen=True):
     device: DeviceFacts
     reason: str
     share: float
@@ -93,7 +93,7 @@ class ThrottledChip:
         )
 
 
-def _judge(device: DeviceFacts, facts: Facts) -> _Held | None:
+def _judge(device: DeviceFacts, facts: Facts) -> _SlowedDevice | None:
     """The main reason why a device is throttled, if that costs enough to be listed."""
     shares = {
         "heat": value_of(device.thermal_share) or 0.0,
@@ -109,7 +109,9 @@ def _judge(device: DeviceFacts, facts: Facts) -> _Held | None:
     if shares[reason] < _OFTEN or clock is None or busy is None:
         return None
     lost = busy * shares[reason] * (1 - clock)
-    return _Held(device, reason, shares[reason], clock, lost) if lost >= LISTED_SHARE else None
+    return (
+        _SlowedDevice(device, reason, shares[reason], clock, lost) if lost >= LISTED_SHARE else None
+    )
 
 
 def _is_power_unusual(device: DeviceFacts, devices: list[DeviceFacts]) -> bool:
@@ -120,7 +122,7 @@ def _is_power_unusual(device: DeviceFacts, devices: list[DeviceFacts]) -> bool:
     return any(below(each.power_limited_share, share - _PEER_GAP) for each in like)
 
 
-def _evidence(worst: _Held, others: list[_Held]) -> list[Evidence]:
+def _evidence(worst: _SlowedDevice, others: list[_SlowedDevice]) -> list[Evidence]:
     device = worst.device
     return [
         *fact(lambda v: f"{percent(v)} of its clock while throttled", device.throttled_clock),

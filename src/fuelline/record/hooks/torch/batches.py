@@ -78,14 +78,14 @@ def measure(batch: Any, batch_size: int | None) -> tuple[int, int]:
 
 
 def _measure_any(batch: Any, batch_size: int | None) -> tuple[int, int]:
-    tally = _Tally(batch_size)
+    tally = _BatchSize(batch_size)
     tally.visit(batch)
     if tally.leaves >= LEAVES or tally.is_odd or not tally.is_seen:
         return tally.samples, UNKNOWN
     return tally.samples, tally.size_bytes
 
 
-class _Tally:
+class _BatchSize:
     __slots__ = ("batch_size", "is_odd", "is_seen", "leaves", "samples", "size_bytes")
 
     def __init__(self, batch_size: int | None) -> None:

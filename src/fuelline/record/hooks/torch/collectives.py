@@ -75,7 +75,7 @@ _count_modes = seam.count_modes
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch all collectives that are called from Python."""
-    roll = _Roll(guest)
+    roll = _RankGroups(guest)
     handles = Handles(guest)
     hooks: list[Hook] = [handles]
     for name, (kind, argument) in _CALLS.items():
@@ -93,7 +93,7 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
 
 def install_ddp(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch what DDP exchanges by itself."""
-    roll = _Roll(guest)
+    roll = _RankGroups(guest)
     buffers, gradients = Buffers(guest, roll), Gradients(guest, roll)
     owner = torch.nn.parallel.distributed.DistributedDataParallel
     for where, part, hook in (
@@ -126,7 +126,7 @@ class _Group(NamedTuple):
     size: int
 
 
-class _Roll:
+class _RankGroups:
     """Numbers collectives, and writes down once which rank this process is."""
 
     def __init__(self, guest: Guest) -> None:
@@ -273,7 +273,7 @@ class CollectiveCall(Hook):
     forbids = "telling how long ranks wait for each other"
 
     def __init__(
-        self, guest: Guest, roll: _Roll, handles: Handles, kind: Collective, place: _Arguments
+        self, guest: Guest, roll: _RankGroups, handles: Handles, kind: Collective, place: _Arguments
     ) -> None:
         super().__init__(guest)
         self._roll = roll
@@ -385,7 +385,7 @@ class Buffers(Hook):
     name = "DDP buffers"
     forbids = "telling how long ranks wait for buffers"
 
-    def __init__(self, guest: Guest, roll: _Roll) -> None:
+    def __init__(self, guest: Guest, roll: _RankGroups) -> None:
         super().__init__(guest)
         self._roll = roll
 
@@ -417,7 +417,7 @@ class Gradients(Hook):
     name = "DDP gradients"
     forbids = "telling how long ranks wait for each other in backward"
 
-    def __init__(self, guest: Guest, roll: _Roll) -> None:
+    def __init__(self, guest: Guest, roll: _RankGroups) -> None:
         super().__init__(guest)
         self._roll = roll
         self._sizes: dict[int, int] = {}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
-from fuelline.record.buffer import IteratorNote, TakeSettings, TakeTicket, Way
+from fuelline.record.buffer import IteratorNote, TakeSettings, TakeTicket, WaitPhases
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook, QuickHook
 from fuelline.record.hooks.identities import Identities
@@ -45,8 +45,8 @@ _WAIT, _COMPUTE, _OUTSIDE = int(Phase.WAIT), int(Phase.COMPUTE), int(Phase.OUTSI
 _EVAL_WAIT, _EVAL, _STARTING = int(Phase.EVAL_WAIT), int(Phase.EVAL), int(Phase.SOURCE_START)
 
 _IN_NEXT = frozenset((_WAIT, _EVAL_WAIT))
-_TRAINING_WAY = Way(_WAIT, _COMPUTE, tail(_WAIT_KIND, _TRAINING))
-_EVALUATING_WAY = Way(_EVAL_WAIT, _EVAL, tail(_WAIT_KIND))
+_TRAINING_WAY = WaitPhases(_WAIT, _COMPUTE, tail(_WAIT_KIND, _TRAINING))
+_EVALUATING_WAY = WaitPhases(_EVAL_WAIT, _EVAL, tail(_WAIT_KIND))
 
 _is_grad_enabled = torch.is_grad_enabled
 _BaseIterator, _NUM_YIELDED = seam.BaseIterator, seam.NUM_YIELDED
@@ -57,7 +57,7 @@ _NUM_WORKERS, _PREFETCH = seam.NUM_WORKERS, seam.PREFETCH
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch all loaders of the process."""
-    book = _Book(guest)
+    book = _LoaderIds(guest)
     build, take = Build(guest, book), Take(guest, book)
     guest.build = build
     patches.on_undo(book.forget)
@@ -76,7 +76,7 @@ def install_stateful(guest: Guest, patches: Patches) -> list[Hook]:
     return []
 
 
-class _Book:
+class _LoaderIds:
     """Which loader an iterator belongs to; writes down each loader once."""
 
     def __init__(self, guest: Guest) -> None:
@@ -164,7 +164,7 @@ class Build(Hook):
     name = "loader iterator"
     forbids = "telling loaders apart, and knowing their settings and workers"
 
-    def __init__(self, guest: Guest, book: _Book) -> None:
+    def __init__(self, guest: Guest, book: _LoaderIds) -> None:
         super().__init__(guest)
         self._book = book
 
@@ -204,7 +204,7 @@ class Take(QuickHook):
     code = "step-hook"
     forbids = "saying how long the training waited for data"
 
-    def __init__(self, guest: Guest, book: _Book) -> None:
+    def __init__(self, guest: Guest, book: _LoaderIds) -> None:
         super().__init__(guest)
         self._book = book
 

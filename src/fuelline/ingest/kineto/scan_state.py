@@ -60,7 +60,7 @@ class Names(NameBook):
             return list(map(found.__getitem__, names))
 
 
-class Book:
+class ScanState:
     """What is carried from one piece to the next."""
 
     def __init__(self) -> None:
