@@ -3,7 +3,7 @@
 Two ranks in network namespaces train over a link with a token bucket, recorded as any job. One job
 averages its gradients by hand, parameter by parameter, so that sizes differ; the other uses DDP,
 whose exchange overlaps with backward. What TCP can carry is 4.4 % less than what was set: headers.
-The bar (issue 3): within 15 % of the rate that was set. Needs root, ip and tc.
+The bar: within 15 % of the rate that was set. Needs root, ip and tc.
 
     python -m bench.alpha_beta
 """

@@ -2,7 +2,7 @@
 
 A group of one gloo rank, so that nobody is waited for and the call itself is short. One process
 takes both measurements, in turns of some calls, so that a noisy machine disturbs both alike; stated
-is the mean of the differences without the outermost fiftieth. The bar (issue 3): 10 us.
+is the mean of the differences without the outermost fiftieth. The bar: 10 us.
 
     python -m bench.collective_overhead
 """

@@ -4,7 +4,7 @@ Starts a process whose NVIDIA library is the stub of the tests, lets the observe
 work there with the journal as in a run, and weighs that process without its start. The stub does
 what a driver does in no time at all: this is the price of our own code and of the bindings. On a
 real machine the driver's calls come on top, and the sampler asks less often when they are dear.
-The bar (issue 3): at most 1 % of one core.
+The bar: at most 1 % of one core.
 
     python -m bench.gpu_sampling [--seconds 20]
 """

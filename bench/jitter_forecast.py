@@ -3,7 +3,7 @@
 Every rank draws a delay of its own in every step, from three distributions of equal mean. A job of
 two ranks is recorded, and what its report says about four ranks is held against a job of four: the
 time that its ranks really waited for the last of them, from their arrivals, without any model.
-The bar (issue 3): within 20 %. About four minutes.
+The bar: within 20 %. About four minutes.
 
     python -m bench.jitter_forecast
 """

@@ -1,7 +1,7 @@
 """What the observer costs: one trainer and eight loader workers, watched for three minutes.
 
 Prints the observer's own share of one core, py-spy's share, resident memory and journal size.
-The bars (issue 2): at most 1 % of one core together on average, at most 80 MB. The start weighs
+The bars: at most 1 % of one core together on average, at most 80 MB. The start weighs
 most in a short job, so the first minute is stated apart.
 
     python bench/observer_cost.py [--seconds 180]

@@ -1,6 +1,6 @@
 """How fast is `plan serve` over everything: all chips x parallelism x batch, a cold process each.
 
-The bar (issue 6): at most 2 s and 300 MB. Models: a dense one, and a mixture of experts with
+The bar: at most 2 s and 300 MB. Models: a dense one, and a mixture of experts with
 latent attention. Half a minute on a quiet machine.
 
     python -m bench.plan_speed

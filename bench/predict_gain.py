@@ -4,7 +4,7 @@ Jobs of the zoo. A case is recorded once (12 s); then the job as it was and the 
 run in turn, unrecorded, `--runs` times, and medians are compared. The error is predicted over
 achieved speedup, minus 1. The remedy ranked first is right if it does as well as the best, within
 the 3 % that a job differs by from run to run. A prediction that the model refuses is counted apart,
-and a case whose best remedy got none counts as ranked wrong. Bars (issue 5): median error 10 %,
+and a case whose best remedy got none counts as ranked wrong. Bars: median error 10 %,
 90th percentile 25 %, best remedy first in 90 %. Needs root, as the zoo does; about 25 minutes.
 
     python -m bench.predict_gain [--only NAME ...] [--runs 2] [--report]

@@ -69,7 +69,7 @@ typedef struct {
 typedef struct {
     unsigned char before, after; /* phases in and after a call */
     int64_t tail;
-} Way;
+} WaitPhases;
 
 typedef struct {
     PyObject_HEAD
@@ -77,7 +77,7 @@ typedef struct {
     PyObject *hook, *original, *otherwise, *write;
     int64_t tail;
     PyObject *note, *yielded, *outstanding, *is_training, *look; /* of `take` only */
-    Way training, evaluating;
+    WaitPhases training, evaluating;
 } Quick;
 
 typedef struct {
@@ -377,11 +377,11 @@ static PyType_Spec calls_spec = {
 };
 
 /* TakeSettings: note, yielded, outstanding, is_training, look, training, evaluating; the last two are
-   Ways: before, after, tail. */
+   WaitPhases: before, after, tail. */
 static int quick_set_take(Quick *self, PyObject *settings)
 {
     PyObject *note, *yielded, *outstanding, *is_training, *look;
-    Way *training = &self->training, *evaluating = &self->evaluating;
+    WaitPhases *training = &self->training, *evaluating = &self->evaluating;
     if (settings == Py_None) return 0;
     if (!PyArg_ParseTuple(settings, "UUUOO(bbL)(bbL)", &note, &yielded, &outstanding, &is_training,
                           &look, &training->before, &training->after, &training->tail,
@@ -604,7 +604,7 @@ static PyObject *take_quickly(Quick *self, PyObject *iterator, PyObject *own, Py
 {
     PyObject *batch, *error, *answered = PyObject_CallNoArgs(self->is_training);
     int is_training = answered == Py_True;
-    const Way *way = is_training ? &self->training : &self->evaluating;
+    const WaitPhases *phases = is_training ? &self->training : &self->evaluating;
     int64_t fields[FIELDS] = {[WAIT_CPU_NS] = NOT_MEASURED};
     Call call;
     Py_XDECREF(answered);
@@ -612,10 +612,10 @@ static PyObject *take_quickly(Quick *self, PyObject *iterator, PyObject *own, Py
     if (PyErr_Occurred())
         return answer(self) ? NULL : PyObject_CallFunctionObjArgs(self->otherwise, iterator, NULL);
     fields[WAIT_POSITION] = integer_in(own, self->yielded, 0);
-    *self->lap->held->phase = way->before;
+    *self->lap->held->phase = phases->before;
     begin(self->lap, &call);
     batch = PyObject_CallFunctionObjArgs(self->original, iterator, NULL);
-    if (end(self->lap, &call)) *self->lap->held->phase = way->after;
+    if (end(self->lap, &call)) *self->lap->held->phase = phases->after;
     if (!batch) {
         error = catch_error();
         /* TakeTicket: ident, iterator, note, is_training, position, cpu_ns (0: not measured),
@@ -626,7 +626,7 @@ static PyObject *take_quickly(Quick *self, PyObject *iterator, PyObject *own, Py
                                      0, (long long)call.start));
     }
     if (!weigh(self, own, note, batch, fields))
-        return finish(self, batch, &call, fields, way->tail);
+        return finish(self, batch, &call, fields, phases->tail);
     if (!answer(self)) return batch;
     Py_DECREF(batch);
     return NULL;

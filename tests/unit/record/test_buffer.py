@@ -296,8 +296,8 @@ def watching(*, is_training: bool, look: Callable[..., Any] = lambda *_: (3, 12)
         outstanding="_tasks_outstanding",
         is_training=lambda: is_training,
         look=look,
-        training=holding.Way(1, 2, 3 << 48),
-        evaluating=holding.Way(4, 5, 6 << 48),
+        training=holding.WaitPhases(1, 2, 3 << 48),
+        evaluating=holding.WaitPhases(4, 5, 6 << 48),
     )
 
 
