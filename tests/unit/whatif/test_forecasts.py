@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fuelline.schema.diagnosis.devices import DeviceFacts
@@ -264,6 +264,7 @@ times = st.floats(0.5, 200)
     seen=st.floats(0, 1),
     more=st.integers(1, 12),
 )
+@example(workers=1, cpu=27.0, blocked=0.0, device=2.0, host=1.0, cores=2.0, seen=1.0, more=7)
 def test_laws_hold_for_any_job(
     *,
     workers: int,
@@ -293,7 +294,7 @@ def test_laws_hold_for_any_job(
     assert gain(job) == pytest.approx(1.0)
     assert gain(job, workers=workers) == pytest.approx(1.0)
     now, then = gain(job, workers=more), gain(job, workers=more + 1)
-    assert then >= now * (1 - 0.01)
+    assert then >= now * (1 - 0.02)  # each is of finitely many batches, and 1 % off at most
     for question in (WhatIf(workers=more), WhatIf(storage="warm", chip_factor=3.0)):
         told = forecast(job, question)
         assert isinstance(told.speedup, Reading)
