@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytestmark = pytest.mark.torch
 
@@ -89,6 +90,7 @@ def test_a_loader_in_fixed_order_is_taken_when_backward_proves_it(tmp_path: Path
         ("evaluates", (), "`fuelline feed --loader 1 SCRIPT` measures"),
         ("raises", (), "ended (exit code 1) before"),
         ("tensors", (), "trains without a torch DataLoader"),
+        ("another torch", (), f"torch {torch.__version__} has no torch.utils.data"),
         ("unpicklable", (), "pickle"),
         ("broken", ("--loader", "1"), "no label for sample"),
     ],

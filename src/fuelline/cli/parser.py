@@ -90,7 +90,7 @@ def _actions_of(command: str, parser: argparse.ArgumentParser) -> list[argparse.
     commands = next(
         each
         for each in parser._actions  # noqa: SLF001 - argparse has no other way to ask
-        if isinstance(each, argparse._SubParsersAction)  # noqa: SLF001
+        if isinstance(each, argparse._SubParsersAction)  # noqa: SLF001 - likewise
     )
     chosen = commands.choices.get(command)
-    return [] if chosen is None else list(chosen._actions)  # noqa: SLF001
+    return [] if chosen is None else list(chosen._actions)  # noqa: SLF001 - likewise

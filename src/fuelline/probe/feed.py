@@ -33,12 +33,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch.utils.data import dataloader, get_worker_info
 
+from fuelline.schema.seams import find_missing
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
 __all__ = ["install"]
 
+PARTS: tuple[str, ...] = (
+    "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter._shutdown_workers",
+)
+"""All that is used of torch without a promise that it stays; looked up before a loader is taken."""
 LONGEST_WAIT = 4
 """A loader too slow for its warm-up is given up as many times the asked seconds after its start."""
 PATIENCE = 20
@@ -52,6 +58,9 @@ def install(plan_path: str) -> Takeover:
         plan = json.load(file)
     owner = dataloader.DataLoader
     takeover = Takeover(plan, owner.__iter__)
+    missing = find_missing(PARTS)
+    if missing:
+        takeover.give_up(missing)
     owner.__iter__ = takeover.start
     return takeover
 
@@ -94,13 +103,15 @@ class Takeover:
             self._passes += 1
             if self.is_made and self._passes < PATIENCE:
                 return  # perhaps a warm-up: a loader was made, and may be iterated yet
-            self._write_account(
-                {"problem": "it trains without a torch DataLoader that can be used"}
-            )
-            leave_job(self._others_drive)
+            self.give_up("it trains without a torch DataLoader that can be used")
         loader, iterator = self._unproven
         _end_workers(iterator)
         self._drive(loader)
+
+    def give_up(self, problem: str) -> NoReturn:
+        """End the job, which has no loader that can be driven."""
+        self._write_account({"problem": problem})
+        leave_job(self._others_drive)
 
     def _see(self, loader: Any) -> int:
         for number, (known, _) in enumerate(self._seen, start=1):
@@ -306,9 +317,9 @@ def leave_job(others_drive: Callable[[], bool]) -> NoReturn:
             child.terminate()
         parent = multiprocessing.parent_process()
         if parent is None:
-            atexit._run_exitfuncs()
+            atexit._run_exitfuncs()  # noqa: SLF001 - Python has no other way to run them
         else:
-            util._exit_function()  # type: ignore[attr-defined]
+            util._exit_function()  # type: ignore[attr-defined]  # noqa: SLF001 - likewise
             if not others_drive() and parent.pid is not None:
                 os.kill(parent.pid, signal.SIGTERM)
         sys.stdout.flush()

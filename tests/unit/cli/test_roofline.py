@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+import torch
 from msgspec.structs import replace
 
 from fuelline.cli import main
-from fuelline.plan.roofline import torch_device
+from fuelline.plan.roofline import seam, torch_device
 from fuelline.plan.roofline.inputs import InputShape, parse_input
 from fuelline.plan.roofline.measured import write_entry
 from fuelline.schema.errors import UsageError
@@ -171,6 +172,18 @@ def test_a_saved_device_that_is_ignored_is_named_once(
     said = " ".join(capsys.readouterr().err.split())
     assert said.count(f"{path} is ignored") == 1
     assert f"`chmod go-w {path}`" in said
+
+
+@pytest.mark.parametrize("name", seam.PARTS)
+def test_a_torch_without_a_part_is_refused_by_name_before_anything_is_measured(
+    target: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(seam.PARTS, name, f"{seam.PARTS[name]}_of_before")
+    monkeypatch.delattr(torch_device, "measure_device")
+    assert main(["roofline", f"{target}:build", "--input", "1x4", "--device", "cpu"]) == 4
+    said = " ".join(capsys.readouterr().err.split())
+    shown = seam.PARTS[name].replace(":", ".").replace("#", ".")
+    assert f"torch {torch.__version__} has no {shown}. Nothing was measured." in said
 
 
 def test_a_measurement_under_load_warns_and_says_how_to_repeat(

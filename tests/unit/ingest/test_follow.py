@@ -68,10 +68,10 @@ def test_a_run_is_followed_from_before_its_first_spool(run_dir: Path) -> None:
     add_spool(run_dir, "1-1.spool", trainer_header() + body + bytes(4096))
     (spool,) = tail.look().spools
     assert (spool.pid, spool.trainer_tid) == (PID, TID)
-    assert sum(row[9] == Kind.STEP for row in spool.records) == 8
+    assert sum(event.kind == Kind.STEP for event in spool.events) == 8
     add_spool(run_dir, "2-1.spool", trainer_header(pid=5) + body)
     first, second = tail.look().spools
-    assert (first.records, second.pid) == ([], 5)
+    assert (first.events, second.pid) == ([], 5)
 
 
 def test_looking_changes_nothing_in_the_folder(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_one_bad_spool_is_a_blindspot_and_the_others_are_followed(run_dir: Path)
     add_spool(run_dir, "notes.txt", b"not a spool at all")
     tail = RunTail(run_dir)
     growth = tail.look()
-    assert [len(spool.records) for spool in growth.spools] == [1]
+    assert [len(spool.events) for spool in growth.spools] == [1]
     assert [spot.what for spot in growth.blindspots] == ["the spool 1-1.spool"]
     assert growth.is_counted
     assert len(tail.look().blindspots) == 1
@@ -156,8 +156,8 @@ def test_a_spool_that_stands_still_is_read_less_often_and_not_forgotten(run_dir:
     assert sum(looks) < 10
     with path.open("ab") as file:
         file.write(record(Kind.GC))
-    told = [spool.records for _ in range(LONGEST_REST + 1) for spool in tail.look().spools]
-    assert sum(len(records) for records in told) == 1
+    told = [spool.events for _ in range(LONGEST_REST + 1) for spool in tail.look().spools]
+    assert sum(len(events) for events in told) == 1
 
 
 def test_the_spool_of_a_trainer_is_read_every_time(run_dir: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_run_that_is_compacted_under_our_eyes_has_nothing_new(run_dir: Path) -
 
 def test_the_end_of_a_compacted_run_is_what_somebody_saw_who_watched_it(tmp_path: Path) -> None:
     steps = [
-        record(kind, 1, 32, 0, -1, number, start_ns=CREATED_NS + number * 10**8 + at, dur_ns=10**7)
+        record(kind, 1, 32, 7, -1, number, start_ns=CREATED_NS + number * 10**8 + at, dur_ns=10**7)
         for number in range(300)
         for at, kind in ((0, Kind.WAIT), (5 * 10**7, Kind.BACKWARD), (7 * 10**7, Kind.STEP))
     ]
@@ -186,9 +186,11 @@ def test_the_end_of_a_compacted_run_is_what_somebody_saw_who_watched_it(tmp_path
     spool = next((run_dir / SPOOL_DIR).glob("*"))
     spool.write_bytes(trainer_header() + spool.read_bytes()[wire.HEADER_BYTES :])
     tail = RunTail(run_dir)
-    watched = LiveRun(tail.look())
+    first = tail.look()
+    watched = LiveRun(first)
     compact_recording(run_dir)
     growth = read_last(run_dir)
+    assert growth.spools[0].events == first.spools[0].events[-len(growth.spools[0].events) :]
     assert growth.spools[0].workers[0].pid == 4712
     assert any(isinstance(row, Limits) for row in growth.rows)
     (seen,), (kept,) = (run.snapshot(workers=False).ranks for run in (watched, LiveRun(growth)))

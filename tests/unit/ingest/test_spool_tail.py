@@ -17,6 +17,7 @@ from fuelline.ingest.recording.spool import read_spool
 from fuelline.ingest.recording.spool_tail import SpoolTail
 from fuelline.record.spool import Spool
 from fuelline.schema import wire
+from fuelline.schema.diagnosis.live import LiveEvent
 from fuelline.schema.errors import InputError
 from fuelline.schema.wire import Flag, Kind
 from tests.unit.ingest.remains import CREATED_NS, HOLE, header, record, text
@@ -46,7 +47,7 @@ def write(spool: Spool, first: int, count: int) -> list[int]:
 
 def starts_in(look: SpoolRead | None) -> list[int]:
     assert look is not None
-    return [row[0] for row in look.records]
+    return [event.start_ns for event in look.events]
 
 
 def look_until_counted(tail: SpoolTail) -> list[SpoolRead]:
@@ -116,11 +117,13 @@ def test_wherever_the_first_look_begins_nothing_is_lost_or_counted_twice(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(spool_tail, "FIRST_LOOK_NS", window_ns)
         looks = look_until_counted(SpoolTail(path))
-    told = [row for look in looks for row in look.records]
-    steps = Counter(row[2] for row in told if row[9] == Kind.STEP)
+    told = [event for look in looks for event in look.events]
+    steps = Counter(event.owner for event in told if event.kind == Kind.STEP)
     for look in looks:
         steps.update(look.past_steps)
-    batches = sum(row[9] == Kind.WAIT for row in told) + sum(look.past_batches for look in looks)
+    batches = sum(event.kind == Kind.WAIT for event in told) + sum(
+        look.past_batches for look in looks
+    )
     truth = read_spool(path)
     assert truth is not None
     assert steps == Counter(
@@ -136,7 +139,7 @@ def test_batches_that_were_none_are_not_counted(tmp_path: Path) -> None:
     late = record(Kind.WAIT, start_ns=10 + 2 * spool_tail.FIRST_LOOK_NS)
     path.write_bytes(header() + b"".join(rows) + late)
     (look,) = look_until_counted(SpoolTail(path))
-    assert (look.past_batches, len(look.records)) == (2, 1)
+    assert (look.past_batches, len(look.events)) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -226,6 +229,27 @@ def test_a_blindspot_without_a_time_is_no_damage(tmp_path: Path) -> None:
     look = tail.look()
     assert look is not None
     assert (look.notes.blindspots, tail.damaged) == (["{}"], 0)
+
+
+def test_an_event_has_its_fields_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "1.spool"
+    fields = wire.RECORD.pack(1, 2, 3, 4, 5, 6, 7, 8, int(Flag.TRAINING), int(Kind.WAIT))
+    path.write_bytes(header() + fields + b"".join(text(1, "no event")))
+    look = SpoolTail(path).look()
+    assert look is not None
+    assert look.events == [
+        LiveEvent(
+            start_ns=1,
+            dur_ns=2,
+            owner=3,
+            samples=4,
+            position=7,
+            tid=8,
+            flags=Flag.TRAINING,
+            kind=Kind.WAIT,
+        )
+    ]
+    assert type(look.events[0]) is LiveEvent
 
 
 def test_a_note_that_very_many_records_name_is_given_out_once(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.distributed import distributed_c10d
 from torch.utils.data import DataLoader
 
 from fuelline.record.hooks.torch import seam
@@ -92,6 +94,14 @@ def test_this_torch_has_all_parts_and_every_part_is_somebodys(
     train()
     assert spots(tmp_path) == {}
     assert {name for needs in seam.NEEDED.values() for name in needs} == set(seam.PARTS)
+
+
+def test_the_group_of_all_ranks_is_found_by_its_public_name_where_the_private_one_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert seam.name_default_group() == "_default_pg"
+    monkeypatch.setattr(distributed_c10d, "_world", SimpleNamespace(default_pg=None))
+    assert seam.name_default_group() == "default_pg"
 
 
 def test_a_part_is_found_by_its_path() -> None:

@@ -219,6 +219,9 @@ def _read_saved(name: str) -> Roofline:
 
 
 def _show_model(options: argparse.Namespace, shapes: list[InputShape]) -> int:
+    from fuelline.plan.roofline.seam import check_parts  # noqa: PLC0415
+
+    check_parts()  # torch_model cannot be imported without them
     from fuelline.plan.roofline import torch_model, torch_probes, user_model  # noqa: PLC0415
     from fuelline.report.plan.roofline import write_points  # noqa: PLC0415
 

@@ -202,7 +202,7 @@ def _check(accounts: list[FeedAccount], outcome: JobOutcome, request: FeedReques
         )
     if refusal is not None:
         raise InputError(
-            f"There is nothing to feed: {refusal}. The script was ended at a backward pass, and "
+            f"There is no loader to feed: {refusal}. The script was ended when that was seen, and "
             "nothing of it ran after that. `fuelline run` records what it does."
         )
     code = outcome.returncode

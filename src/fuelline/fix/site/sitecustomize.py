@@ -59,7 +59,7 @@ def _await(watch: object, run_dir: str, module: str, action: object) -> None:
 def _try_settings(plan: str, watch: object) -> None:
     is_ready = False
     try:
-        watch._load_package()  # type: ignore[attr-defined]
+        watch.load_package()  # type: ignore[attr-defined]
         from fuelline.fix.tune import trials  # noqa: PLC0415 - exists only from here on
 
         trials.install(plan)
@@ -72,7 +72,7 @@ def _try_settings(plan: str, watch: object) -> None:
 
 
 def _stretch(run_dir: str, fix: str, watch: object) -> None:
-    watch._load_package()  # type: ignore[attr-defined]
+    watch.load_package()  # type: ignore[attr-defined]
     from fuelline.fix.elastic import entry  # noqa: PLC0415 - exists only from here on
 
     entry.install(run_dir, fix)
@@ -85,7 +85,7 @@ def _leave_stateful() -> None:
 
 
 def _serve_paths(plan: str, watch: object, run_dir: str) -> None:
-    watch._load_package()  # type: ignore[attr-defined]
+    watch.load_package()  # type: ignore[attr-defined]
     from fuelline.fix.files.paths import install  # noqa: PLC0415 - exists only from here on
 
     watcher = watch.Watcher(run_dir, PART)  # type: ignore[attr-defined]
@@ -102,7 +102,7 @@ def _feed(plan: str, watch: object) -> None:
 
     def install_once() -> object:
         if not installed:
-            watch._load_package()  # type: ignore[attr-defined]
+            watch.load_package()  # type: ignore[attr-defined]
             from fuelline.probe.feed import install  # noqa: PLC0415 - exists only from here on
 
             installed.append(install(plan))

@@ -26,11 +26,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import dataloader, get_worker_info
 
+from fuelline.schema.seams import find_missing
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = ["install"]
 
+PARTS: tuple[str, ...] = (
+    "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter._shutdown_workers",
+    "torch.utils.data.dataloader:DataLoader#_iterator",
+)
+"""All that trials use of torch without a promise that it stays; looked up before the first one."""
 BLOCKS = 4
 """Each turn is measured in so many parts: their spread is the doubt of its mean."""
 SETTLE_S = 0.7
@@ -50,6 +57,8 @@ class _Stage:
     def __init__(self, plan: dict[str, Any], original: Callable[[Any], Iterator[Any]]) -> None:
         self.plan = plan
         self.original = original
+        self.missing = find_missing(PARTS)
+        """Looked up while the loader's methods are torch's own, which use what is asked for."""
         self.taken: tuple[Any, _Turns] | None = None
         """The loader that was taken over, and what its loop gets."""
         self.is_over = False
@@ -85,7 +94,7 @@ def install(plan_path: str) -> None:
 
 def _caller() -> str:
     """The nearest line outside of torch and of ourselves."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(2)  # noqa: SLF001 - Python's own, and quicker than `inspect`
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_TORCH):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -117,8 +126,8 @@ class _Turns:
 
     def _play(self) -> Iterator[Any]:
         plan = self._stage.plan
-        problem = _refusal()
-        for number, position in _order(plan) if problem is None else ():
+        problem = self._stage.missing or _refusal()
+        for number, position in () if problem else _order(plan):
             begun_s = monotonic()
             if number and begun_s - self._begun_s + self._longest_s > plan["budget_s"]:
                 break

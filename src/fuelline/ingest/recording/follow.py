@@ -85,7 +85,7 @@ class RunTail:
         spools = list(self._look_at_spools())
         rows = self._journal.look()
         self._note_blindspots(rows)
-        state = self._judge(has_grown=bool(rows) or any(spool.records for spool in spools))
+        state = self._judge(has_grown=bool(rows) or any(spool.events for spool in spools))
         return RunGrowth(
             run=self._run,
             state=state,
@@ -142,14 +142,15 @@ class RunTail:
 
     def _plan_next(self, spool: _Followed, look: SpoolRead) -> None:
         """Trainers every time, for their phase; others less often the longer they stand still."""
-        is_quiet = not look.records and not look.header.trainer_tid and spool.tail.is_counted
+        is_quiet = not look.events and not look.header.trainer_tid and spool.tail.is_counted
         spool.rest = min(2 * spool.rest + 1, LONGEST_REST) if is_quiet else 0
         spool.due = self._looks + 1 + spool.rest
 
     def _grow(self, spool: _Followed, look: SpoolRead) -> SpoolGrowth:
         header = look.header
-        if look.records:
-            self._newest_ns = max(self._newest_ns, look.records[-1][0] + look.records[-1][1])
+        if look.events:
+            last = look.events[-1]
+            self._newest_ns = max(self._newest_ns, last.start_ns + last.dur_ns)
         if header.dropped:
             self._blindspots[header.pid, "dropped"] = dropped_records(header.pid, header.dropped)
         if spool.tail.damaged:
@@ -171,7 +172,7 @@ class RunTail:
             is_alive=Path(f"/proc/{header.pid}").exists() if self._is_here else None,
             is_counted=spool.tail.is_counted,
             rank=rank,
-            records=look.records,
+            events=look.events,
             past_steps=dict(look.past_steps),
             past_batches=look.past_batches,
             workers=look.notes.workers,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.ingest.recording.folder import load_recording
-from fuelline.schema.diagnosis.live import RunGrowth, SourceWorker, SpoolGrowth
+from fuelline.schema.diagnosis.live import LiveEvent, RunGrowth, SourceWorker, SpoolGrowth
 from fuelline.schema.run import samples
 from fuelline.schema.wire import Flag, Kind, Phase
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from fuelline.timeline import Timeline
 
 LAST_NS = 15 * 10**9
-_FIELDS = ("start_ns", "dur_ns", "a", "b", "c", "d", "e", "tid", "flags", "kind")
+_EVENT = {"owner": "a", "samples": "b", "position": "e"}
+"""Fields of a `LiveEvent` that are called otherwise in the table."""
 _TRAINING = (Kind.WAIT, Kind.BACKWARD, Kind.STEP)
 
 
@@ -63,7 +64,13 @@ def _end_of_process(
         stopped_errno=0,
         is_alive=False,
         is_counted=True,
-        records=events.filter(is_recent).sort("end_ns").select(_FIELDS).rows(),
+        events=[
+            LiveEvent._make(row)
+            for row in events.filter(is_recent)
+            .sort("end_ns")
+            .select(_EVENT.get(name, name) for name in LiveEvent._fields)
+            .iter_rows()
+        ],
         past_steps=dict(steps.iter_rows()),
         past_batches=past.filter((pl.col("kind") == Kind.WAIT) & ~failed).height,
         workers=[

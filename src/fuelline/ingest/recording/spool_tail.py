@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -26,7 +28,7 @@ from fuelline.ingest.recording.spool import (
     read_header,
 )
 from fuelline.schema import wire
-from fuelline.schema.diagnosis.live import Record, SourceWorker
+from fuelline.schema.diagnosis.live import LiveEvent, SourceWorker
 from fuelline.schema.files import open_below
 from fuelline.schema.wire import Flag, Kind
 
@@ -45,7 +47,14 @@ _KIND_AT = _SIZE - 2
 """Low byte of a record's kind; the high byte is 0 in all that we write."""
 _FLAGS_AT = _SIZE - 4
 _FIELD_A_AT = 16
+_EVENT = struct.Struct("<QQqq16xqIHH")
+"""`wire.RECORD` without what a `LiveEvent` does not have: c and d."""
+_name_fields = partial(tuple.__new__, LiveEvent)
+"""As `LiveEvent._make`, in a third of the time."""
 _KINDS = frozenset(int(kind) for kind in Kind)
+_EVENTS = _KINDS - {int(Kind.TEXT)}
+_TIMELESS = frozenset({0, int(Kind.TEXT), int(Kind.BLINDSPOT)})
+"""Records that are sound without a time."""
 _NOTED = (Kind.WORKER, Kind.TEXT, Kind.BLINDSPOT, Kind.RANK)
 """Kinds that say something for the rest of the run."""
 _NOTES = re.compile(b"[" + b"".join(re.escape(bytes([kind])) for kind in _NOTED) + b"]")
@@ -70,7 +79,7 @@ class SpoolRead:
     """What one look at one spool found."""
 
     header: SpoolHeader
-    records: list[Record] = field(default_factory=list)
+    events: list[LiveEvent] = field(default_factory=list)
     past_steps: Counter[int] = field(default_factory=Counter)
     past_batches: int = 0
     notes: Notes = field(default_factory=Notes)
@@ -142,18 +151,13 @@ class SpoolTail:
                 return
 
     def _take(self, body: bytes, kinds: bytes, look: SpoolRead) -> None:
-        for record in wire.RECORD.iter_unpack(body):
-            self._keep(record, look)
+        for fields in _EVENT.iter_unpack(body):
+            start_ns, dur_ns, _, _, _, _, _, kind = fields
+            if kind in _EVENTS and dur_ns <= LONGEST_NS and start_ns > 0:
+                look.events.append(_name_fields(fields))
+            elif kind not in _TIMELESS:
+                self.damaged += 1
         self._note(body, kinds, look.notes)
-
-    def _keep(self, record: Record, look: SpoolRead) -> None:
-        start_ns, dur_ns, _, _, _, _, _, _, _, kind = record
-        if kind in {0, Kind.TEXT}:
-            return
-        if kind in _KINDS and dur_ns <= LONGEST_NS and start_ns > 0:
-            look.records.append(record)
-        elif kind != Kind.BLINDSPOT:  # which has no time
-            self.damaged += 1
 
     def _count_past(self, fd: int, look: SpoolRead, budget_bytes: int) -> None:
         at, end = self._past

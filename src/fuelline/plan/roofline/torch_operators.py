@@ -1,11 +1,9 @@
 """Every operator of a torch model: its FLOPs, its bytes and its time.
 
 A dispatch mode sees each operator as torch runs it. FLOPs come from torch's own registry, so that
-they are those
-of FlopCounterMode; kernels that it has no formula for (attention on CPUs) are counted here and
-told apart. Bytes
-are inputs read once and outputs written once; a view moves nothing, a lookup reads only what it
-returns.
+they are those of FlopCounterMode; kernels that it has no formula for (attention on CPUs) are
+counted here, separately. Bytes are inputs read once and outputs written once; a view moves nothing,
+a lookup reads only what it returns.
 """
 
 from __future__ import annotations
@@ -15,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from msgspec import Struct
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 from torch.utils.module_tracker import ModuleTracker
+
+from fuelline.plan.roofline import seam
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_PACKET, _SCHEMA = seam.PACKET, seam.SCHEMA
+_flop_registry, _tree_leaves = seam.flop_registry, seam.tree_leaves
 _LOOKUPS = ("embedding", "index", "index_select", "gather", "take")
 _NAMES = {
     torch.float32: "fp32",
@@ -50,7 +49,7 @@ class OperatorCall(Struct):
     seconds: float
 
 
-class OperatorWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+class OperatorWatch(seam.DispatchMode):  # type: ignore[misc]  # torch is untyped here
     """Writes down every operator that runs while it is active; `watch` knows modules, too."""
 
     def __init__(self, model: Any, settle: Callable[[], None]) -> None:
@@ -75,8 +74,8 @@ class OperatorWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is untype
     ) -> Any:
         """Time one operator; composite ones are taken apart first, as FlopCounterMode does."""
         kwargs = kwargs or {}
-        packet = getattr(func, "_overloadpacket", func)
-        if packet not in flop_registry and func is not torch.ops.prim.device.default:
+        packet = getattr(func, _PACKET, func)
+        if packet not in _flop_registry and func is not torch.ops.prim.device.default:
             with self:
                 result = (
                     func.decompose(*args, **kwargs)
@@ -97,12 +96,12 @@ class OperatorWatch(TorchDispatchMode):  # type: ignore[misc]  # torch is untype
     ) -> None:
         inputs = _tensors((args, kwargs))
         outputs = _tensors(result)
-        packet = getattr(func, "_overloadpacket", func)
+        packet = getattr(func, _PACKET, func)
         name = str(packet).removeprefix("aten.")
         if _is_view(func, inputs, outputs) or not (inputs or outputs):
             return
         weight, moved = self._bytes(name, func, inputs, outputs)
-        count = flop_registry.get(packet)
+        count = _flop_registry.get(packet)
         self.calls.append(
             OperatorCall(
                 name=name,
@@ -146,7 +145,7 @@ def _storage(tensor: Any) -> int:
 
 
 def _tensors(tree: Any) -> list[Any]:
-    return [each for each in tree_leaves(tree) if isinstance(each, torch.Tensor)]
+    return [each for each in _tree_leaves(tree) if isinstance(each, torch.Tensor)]
 
 
 def _size(tensor: Any) -> int:
@@ -159,7 +158,7 @@ def _size(tensor: Any) -> int:
 
 def _is_view(func: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     """Nothing is computed: the result is another look at the same memory."""
-    schema = getattr(func, "_schema", None)
+    schema = getattr(func, _SCHEMA, None)
     if schema is not None and schema.is_mutable:
         return False
     before = {_storage(each) for each in inputs}
@@ -194,4 +193,4 @@ def _attention_flops(name: str, inputs: list[Any]) -> float:
     query, key, value = (tuple(each.shape) for each in inputs[:3])
     if key[1] != query[1]:  # grouped heads: every query head has its share of the work
         key, value = ((each[0], query[1], *each[2:]) for each in (key, value))
-    return float(sdpa_flop_count(query, key, value))
+    return float(seam.sdpa_flop_count(query, key, value))

@@ -7,7 +7,7 @@ adds it up. `Snapshot` is the state at one moment: `report` draws it. A number t
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
 
@@ -15,12 +15,28 @@ from fuelline.schema.diagnosis.facts import PlaceFacts  # noqa: TC001 - msgspec 
 from fuelline.schema.run.recording import Blindspot, RunFacts  # noqa: TC001
 from fuelline.schema.run.samples import Row, State
 
-Record = tuple[int, int, int, int, int, int, int, int, int, int]
-"""The fields of `wire.RECORD`: start_ns, dur_ns, a, b, c, d, e, tid, flags, kind."""
-
 RunState = Literal["running", "ended", "lost", "elsewhere"]
 """lost: no process of it is left and nobody wrote down how it ended. elsewhere: it was started on
 another host, so that only what it writes can be seen, not whether it lives."""
+
+
+class LiveEvent(NamedTuple):
+    """What is followed of a record; the kinds are those of `wire.Kind`.
+
+    A tuple, because every record of a running job becomes one.
+    """
+
+    start_ns: int
+    dur_ns: int
+    owner: int
+    """The source of a WAIT or SOURCE_START, the stepper of a STEP; of others it says nothing."""
+    samples: int
+    """In the batch of a WAIT, -1 if that is not known; of others it says nothing."""
+    position: int
+    """In the epoch, of the batch of a WAIT: 0 is the first; of others it says nothing."""
+    tid: int
+    flags: int
+    kind: int
 
 
 class SourceWorker(Struct, frozen=True, kw_only=True):
@@ -45,10 +61,10 @@ class SpoolGrowth(Struct, frozen=True, kw_only=True):
     is_counted: bool
     """Whether all that was written before the first look has been counted, too."""
     rank: int | None = None
-    records: list[Record] = field(default_factory=list)
+    events: list[LiveEvent] = field(default_factory=list)
     """New ones, in the order of the file; the first look begins some seconds before its end."""
     past_steps: dict[int, int] = field(default_factory=dict)
-    """Steps before those records by stepper id; only what was counted since the last look."""
+    """Steps before those events by stepper id; only what was counted since the last look."""
     past_batches: int = 0
     workers: list[SourceWorker] = field(default_factory=list)
 

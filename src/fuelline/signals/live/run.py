@@ -84,9 +84,9 @@ class LiveRun:
 
     def _take_fetches(self, spool: SpoolGrowth) -> None:
         fetches = self._fetches.setdefault(spool.pid, deque())
-        for start_ns, dur_ns, _, _, _, _, _, _, _, kind in spool.records:
-            if kind == Kind.FETCH:
-                fetches.append((start_ns + dur_ns, dur_ns))
+        for event in spool.events:
+            if event.kind == Kind.FETCH:
+                fetches.append((event.start_ns + event.dur_ns, event.dur_ns))
 
     def _row(self, trainer: LiveTrainer, *, workers: bool) -> RankRow:
         return trainer.row(self._growth.now_ns, self._workers_of(trainer) if workers else [])

@@ -19,7 +19,7 @@ from fuelline.schema.wire import Flag, Kind, Phase
 from fuelline.signals.live.window import WINDOW_NS, Buckets
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.live import Record, SourceWorker, SpoolGrowth, WorkerRow
+    from fuelline.schema.diagnosis.live import LiveEvent, SourceWorker, SpoolGrowth, WorkerRow
 
 
 PARTS = ("input", "epoch start", "collectives", "compute", "loop", "validation", "checkpoint")
@@ -81,16 +81,16 @@ class LiveTrainer:
         self._batches.count += growth.past_batches
         for worker in growth.workers:
             self.workers[worker.source_id, worker.worker_id] = worker
-        for record in growth.records:
-            start_ns, dur_ns, _, _, _, _, _, tid, _, kind = record
+        for event in growth.events:
+            kind, is_own = event.kind, event.tid == self.tid
             if kind == _WAIT:
-                self._takes_batches[tid == self.tid] = True
-            if tid != self.tid:
+                self._takes_batches[is_own] = True
+            if not is_own:
                 continue
             if kind in _SEGMENTS:
-                self._take(record)
+                self._take(event)
             elif kind in _TOGETHER:
-                self._collectives.append((start_ns, start_ns + dur_ns))
+                self._collectives.append((event.start_ns, event.start_ns + event.dur_ns))
 
     @property
     def hides_waiting(self) -> bool:
@@ -125,22 +125,20 @@ class LiveTrainer:
         leader = find_leader(self._steps)
         return (self._batches, "batch") if leader is None else (leader, "train")
 
-    def _take(self, record: Record) -> None:
-        began_ns, dur_ns, owner, _, _, _, _, _, _, kind = (
-            record  # owner: a source or a stepper, by its kind
-        )
-        start_ns, end_ns = max(began_ns, self._reached_ns), began_ns + dur_ns
+    def _take(self, event: LiveEvent) -> None:
+        kind, end_ns = event.kind, event.start_ns + event.dur_ns
+        start_ns = max(event.start_ns, self._reached_ns)
         if kind == _STEP:
-            self._steps.setdefault(owner, StepPace()).add(end_ns)
+            self._steps.setdefault(event.owner, StepPace()).add(end_ns)
         if self._reached_ns:
             self._settle(kind)
             self._add_span(self._reached_ns, start_ns, self._gap_part(kind))
         if kind == _WAIT:
-            self._take_batch(record, start_ns, end_ns)
+            self._take_batch(event, start_ns, end_ns)
         elif kind == _PAUSE:
             self._add_span(start_ns, end_ns, "checkpoint")
         elif kind == _SOURCE_START:
-            part = "validation" if owner in self._evaluated else "epoch start"
+            part = "validation" if event.owner in self._evaluated else "epoch start"
             self._add_span(start_ns, end_ns, part)
         else:
             self._add_span(start_ns, end_ns, "compute")
@@ -160,17 +158,17 @@ class LiveTrainer:
                 start_ns = cut_ns[1]
         self._pieces.add_span(start_ns, end_ns, part)
 
-    def _take_batch(self, record: Record, start_ns: int, end_ns: int) -> None:
-        _, _, source_id, samples, _, _, position, _, flags, _ = record
+    def _take_batch(self, event: LiveEvent, start_ns: int, end_ns: int) -> None:
+        flags = event.flags
         if not flags & _FAILED:
             self._batches.add(end_ns)
-            self._pieces.add(end_ns, _SAMPLES, max(0, samples))
+            self._pieces.add(end_ns, _SAMPLES, max(0, event.samples))
         if not flags & _TRAINING and self._steps:
             self._unsure = (start_ns, end_ns)
-            self._evaluated.add(source_id)
+            self._evaluated.add(event.owner)
             self._after = "loop" if flags & _END else "validation"
             return
-        is_turn = position == 0 or flags & _END
+        is_turn = event.position == 0 or flags & _END
         self._pieces.add_span(start_ns, end_ns, "epoch start" if is_turn else "input")
         self._after = "loop" if flags & _END else "compute"
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fuelline.schema.diagnosis.live import RunGrowth, SpoolGrowth
+from fuelline.schema.diagnosis.live import LiveEvent, RunGrowth, SpoolGrowth
 from fuelline.schema.wire import Flag, Kind, Phase
 from tests.unit.ingest.remains import CREATED_NS, RUN
-
-if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.live import Record
 
 PID = 4711
 MS = 10**6
@@ -25,22 +22,30 @@ def event(
     start_ms: float,
     end_ms: float,
     *,
-    a: int = 1,
+    owner: int = 1,
     flags: int = Flag.TRAINING,
     tid: int = PID,
     position: int = 5,
     samples: int = 32,
-) -> Record:
-    """One record."""
-    dur_ns = int((end_ms - start_ms) * MS)
-    return (at(start_ms), dur_ns, a, samples, 0, 0, position, tid, int(flags), int(kind))
+) -> LiveEvent:
+    """One event."""
+    return LiveEvent(
+        start_ns=at(start_ms),
+        dur_ns=int((end_ms - start_ms) * MS),
+        owner=owner,
+        samples=samples,
+        position=position,
+        tid=tid,
+        flags=int(flags),
+        kind=int(kind),
+    )
 
 
-def spool(*records: Record, phase: Phase = Phase.COMPUTE, **more: Any) -> SpoolGrowth:
+def spool(*events: LiveEvent, phase: Phase = Phase.COMPUTE, **more: Any) -> SpoolGrowth:
     """What the process wrote."""
     usual = {"pid": PID, "trainer_tid": PID, "stopped_errno": 0, "is_alive": True}
     return SpoolGrowth(
-        **{**usual, "phase": int(phase), "is_counted": True, "records": list(records), **more}
+        **{**usual, "phase": int(phase), "is_counted": True, "events": list(events), **more}
     )
 
 
@@ -50,7 +55,7 @@ def growth(*spools: SpoolGrowth, now_ms: float = 1000, **more: Any) -> RunGrowth
     return RunGrowth(**{**usual, "now_ns": at(now_ms), "spools": list(spools), **more})
 
 
-def steps(count: int, *, length_ms: float = 100, wait_ms: float = 40) -> list[Record]:
+def steps(count: int, *, length_ms: float = 100, wait_ms: float = 40) -> list[LiveEvent]:
     """Steps that wait, run backward and step; 10 ms of loop stand between them."""
     rows = []
     for number in range(count):

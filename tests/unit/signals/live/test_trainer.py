@@ -1,4 +1,4 @@
-"""Where the last seconds of a training process went, record by record."""
+"""Where the last seconds of a training process went, event by event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fuelline.signals.live.trainer import LiveTrainer
 from tests.unit.signals.live.growths import PID, at, event, spool, steps
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.live import Record
+    from fuelline.schema.diagnosis.live import LiveEvent
 
 
 def shares(trainer: LiveTrainer, now_ms: float) -> dict[str, float]:
@@ -30,7 +30,7 @@ def test_only_the_last_ten_seconds_count() -> None:
     assert shares(LiveTrainer(spool(*busy)), 40_000) == {"compute": 1}
 
 
-def test_records_that_come_one_by_one_give_the_same_as_all_at_once() -> None:
+def test_events_that_come_one_by_one_give_the_same_as_all_at_once() -> None:
     rows = steps(30)
     trainer = LiveTrainer(spool())
     for row in rows:
@@ -77,7 +77,7 @@ def test_what_still_goes_on_has_the_part_of_its_phase(phase: Phase, part: str) -
     ],
 )
 def test_gaps_have_the_part_that_their_ends_tell(
-    rows: list[Record], expected_ms: dict[str, float]
+    rows: list[LiveEvent], expected_ms: dict[str, float]
 ) -> None:
     first = event(Kind.STEP, -1, 0)
     trainer = LiveTrainer(spool(first, *rows, phase=Phase.OUTSIDE))
@@ -89,8 +89,11 @@ def test_gaps_have_the_part_that_their_ends_tell(
 
 
 def test_a_batch_without_gradients_is_validation() -> None:
-    rows = [event(Kind.STEP, 0, 10), event(Kind.WAIT, 10, 60, a=2, flags=0)]
-    rows += [event(Kind.WAIT, 90, 110, a=2, flags=0), event(Kind.SOURCE_START, 110, 120, a=2)]
+    rows = [event(Kind.STEP, 0, 10), event(Kind.WAIT, 10, 60, owner=2, flags=0)]
+    rows += [
+        event(Kind.WAIT, 90, 110, owner=2, flags=0),
+        event(Kind.SOURCE_START, 110, 120, owner=2),
+    ]
     trainer = LiveTrainer(spool(*rows, phase=Phase.EVAL))
     assert shares(trainer, 120) == {"compute": 10 / 120, "validation": 110 / 120}
 
@@ -118,9 +121,9 @@ def test_steps_are_those_of_the_optimizer_that_leads() -> None:
     rows = []
     for number in range(40):
         start = number * 100
-        rows += [event(Kind.STEP, start, start + 10, a=1)]
-        rows += [event(Kind.STEP, start + 50, start + 60, a=2)]
-        rows += [event(Kind.STEP, start + 70, start + 71, a=3)] if number % 10 == 0 else []
+        rows += [event(Kind.STEP, start, start + 10, owner=1)]
+        rows += [event(Kind.STEP, start + 50, start + 60, owner=2)]
+        rows += [event(Kind.STEP, start + 70, start + 71, owner=3)] if number % 10 == 0 else []
     row = LiveTrainer(spool(*rows)).row(at(4000), [])
     assert (row.steps, row.step_kind) == (40, "train")
     assert row.step_mean_s == pytest.approx(0.1)

