@@ -48,23 +48,25 @@ def test_a_probe_that_is_ended_leaves_nothing_behind(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_probe_that_is_terminated_cleans_up(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fuelline", "probe", str(tmp_path), "--seconds", "60"]
+def start_probe(folder: Path) -> subprocess.Popen[bytes]:
+    """One that has begun to write."""
+    command = [sys.executable, "-m", "fuelline", "probe", str(folder), "--seconds", "60"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(tmp_path.glob(f"{PREFIX}*/large")):
+    while not list(folder.glob(f"{PREFIX}*/large")):
         assert process.poll() is None
         time.sleep(0.02)
+    return process
+
+
+def test_a_probe_that_is_terminated_cleans_up(tmp_path: Path) -> None:
+    process = start_probe(tmp_path)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 130
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_probe_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fuelline", "probe", str(tmp_path), "--seconds", "60"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(tmp_path.glob(f"{PREFIX}*/large")):
-        assert process.poll() is None
-        time.sleep(0.02)
+    process = start_probe(tmp_path)
     (left,) = tmp_path.iterdir()
     with prepare_place(tmp_path, SMALL, 0.1):
         assert left.exists()  # another probe's, and that one runs

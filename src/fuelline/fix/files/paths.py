@@ -27,7 +27,7 @@ from fuelline.fix.files.held_file import SIMPLE_MODES, open_held
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from fuelline.fix.files.local_cache import LocalCache
     from fuelline.fix.files.shards import Child
@@ -330,6 +330,8 @@ class PathLayer:
         return listdir
 
     def _scandir(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        from fuelline.fix.files.packed import PackedListing  # noqa: PLC0415 - there is a pack
+
         @wraps(plain)
         def scandir(path: Any = None) -> Any:
             children = self._children(path)
@@ -447,74 +449,6 @@ def _put(name: str, function: Any) -> None:
         if plain in able:
             able.add(function)
     setattr(os, name, function)
-
-
-class PackedListing:
-    """What `os.scandir` gives for a packed folder."""
-
-    def __init__(self, path: Any, children: list[Child]) -> None:
-        top = "." if path is None else os.fspath(path)
-        self._left: Iterator[PackedDirEntry] = iter(
-            [PackedDirEntry(top, child) for child in children]
-        )
-
-    def __iter__(self) -> PackedListing:
-        return self
-
-    def __next__(self) -> PackedDirEntry:
-        return next(self._left)
-
-    def __enter__(self) -> PackedListing:  # noqa: PYI034 - typing.Self is of 3.11
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """As the original's; there is nothing to free."""
-        self._left = iter(())
-
-
-class PackedDirEntry:
-    """One entry of it, as `os.DirEntry`."""
-
-    __slots__ = ("_status", "name", "path")
-
-    def __init__(self, top: Any, child: Child) -> None:
-        is_bytes = isinstance(top, bytes)
-        self.name = os.fsencode(child.name) if is_bytes else child.name
-        self.path = os.path.join(top, self.name)
-        self._status = child.status
-
-    def __fspath__(self) -> Any:
-        return self.path
-
-    def __repr__(self) -> str:
-        return f"<DirEntry {self.name!r}>"
-
-    def inode(self) -> int:
-        """A number that is its own within the pack."""
-        return self._status.st_ino
-
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Links were followed when the set was packed."""
-        return stat.S_ISDIR(self._status.st_mode)
-
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """As above."""
-        return stat.S_ISREG(self._status.st_mode)
-
-    def is_symlink(self) -> bool:
-        """Never: what a link pointed to stands in its place."""
-        return False
-
-    def is_junction(self) -> bool:
-        """Of another system."""
-        return False
-
-    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """Its status."""
-        return self._status
 
 
 # The originals, from before this layer was put in place.
