@@ -62,13 +62,13 @@ def diagnose(
     found = sorted([*_judge(facts), *foreign], key=_rank)
     findings = [_with_price(finding, price_usd_per_hour) for finding in found]
     hints = {finding.code for finding in foreign if finding.confidence == "low"}
-    weighed = [finding for finding in findings if finding.code not in hints]
+    candidates = [finding for finding in findings if finding.code not in hints]
     diagnosis = Diagnosis(
         fuelline_version=__version__,
         run=run,
-        verdict=_verdict(facts, weighed)
+        verdict=_verdict(facts, candidates)
         if facts.trace is None
-        else judge(facts.trace, weighed, _no_verdict),
+        else judge(facts.trace, candidates, _no_verdict),
         budget=facts.budget,
         findings=findings,
         steps=facts.steps,

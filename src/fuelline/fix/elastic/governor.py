@@ -129,7 +129,7 @@ class Governor:
         assert trial is not None
         trial.after.append(look.rate)
         trial.waits.append(look.starved)
-        verdict = _weigh(trial) if len(trial.after) >= LOOKS else None
+        verdict = _judge_trial(trial) if len(trial.after) >= LOOKS else None
         if verdict == "rolled back":
             return self._roll_back(trial)
         if verdict is not None:
@@ -251,7 +251,7 @@ class Governor:
         return SettingChange(active, window, "workers stood idle", is_trial=False)
 
 
-def _weigh(trial: RunningTrial) -> Verdict | None:
+def _judge_trial(trial: RunningTrial) -> Verdict | None:
     """What became of it; None as long as more looks may decide."""
     gain, (low, high) = compare_means(trial.before, trial.after)
     is_more = gain > 1 + GAIN

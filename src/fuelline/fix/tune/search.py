@@ -103,11 +103,11 @@ def choose(trials: Sequence[Trial], now: Sequence[Setting]) -> list[Setting]:
     rated = [(trial, _value(trial)) for trial in trials]
     best = max(value for _, value in rated)
     good = [trial for trial, value in rated if value >= best * (1 - AS_GOOD)]
-    cheapest = min(good, key=lambda trial: weigh(trial.settings, now))
+    cheapest = min(good, key=lambda trial: count_resources(trial.settings, now))
     return cheapest.settings
 
 
-def weigh(settings: Sequence[Setting], now: Sequence[Setting]) -> tuple[float, float]:
+def count_resources(settings: Sequence[Setting], now: Sequence[Setting]) -> tuple[float, float]:
     """Workers, then batches that wait in the queue."""
     value = {setting.knob: int(setting.value) for setting in now}
     value |= {setting.knob: int(setting.value) for setting in settings}
