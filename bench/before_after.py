@@ -112,8 +112,8 @@ def section(figures: dict[str, dict[str, list[float]]], trees: dict[str, Path]) 
     )
     return f"""## Before and after
 
-`python -m bench.before_after`, {results.machine()}. {revisions["before"]} and {revisions["after"]} in
-turns; medians, and the range of the turns.
+`python -m bench.before_after`, {results.machine()}. {revisions["before"]} and
+{revisions["after"]} in turns; medians, and the range of the turns.
 
 | figure | before | after |
 | --- | --- | --- |

@@ -56,7 +56,7 @@ def _watch_collections(guest: Guest, patches: Patches) -> None:
     what a handler raises in a callback of the collector is lost: a Ctrl-C that never ends the job.
     So only a compiled function may be called; `fuelline doctor` says whether there is one.
     """
-    notice = guest.spool.held.notice
+    notice = guest.spool.buffer.notice
     if notice is None:
         guest.report_blindspot(
             "garbage collections",
@@ -64,7 +64,7 @@ def _watch_collections(guest: Guest, patches: Patches) -> None:
             "telling how long garbage collections keep the training",
         )
         return
-    guest.spool.held.watch_collections(SHORTEST_COLLECTION_NS, tail(_GC))
+    guest.spool.buffer.watch_collections(SHORTEST_COLLECTION_NS, tail(_GC))
     gc.callbacks.append(notice)
     patches.on_undo(lambda: gc.callbacks.remove(notice))
 
