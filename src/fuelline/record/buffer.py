@@ -228,7 +228,8 @@ Quick: "Callable[..., Any] | None" = None
 """Compiled only: what is called in place of a function of the framework that has a quick hook.
 
 `Quick(hook, state, original, otherwise, write, tail, settings)` goes the quick way, which notes
-when and how long, if the state lets it, and else calls `otherwise`, which is the thorough way. It has
+when and how long, if the state lets it, and else calls `otherwise`, which is the thorough way. It
+has
 
 - `run(*args, **kwargs)`: any call, with a record that ends with `tail`;
 - `fetch(fetcher, indices)`: a batch is made in the trainer; no record while records are held, and
