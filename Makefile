@@ -24,7 +24,8 @@ test-quick: $(VENV)/.dev
 	@echo "Unit tests, rules, golden reports, contracts. Left to make test: what starts jobs, and most examples of properties."
 	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -q -n 2 -m "not integration" $(QUICK)
 
-# The quick tests and those of the observer, with the processes that they start; what only jobs with torch run is not covered.
+# Everything but tests/integration, and the observer's tests of it, with the processes that they start; what only jobs with
+# torch run is not covered.
 coverage: $(VENV)/.dev
 	$(BIN)/pytest -q -n 2 --cov --cov-report= -m "not interrupts" $(QUICK) $(OBSERVER)
 	$(BIN)/python tests/coverage_by_room.py
