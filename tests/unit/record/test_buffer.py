@@ -112,7 +112,7 @@ def test_the_page_of_the_phase_is_kept_until_another_is_shown(buffer: Any) -> No
 
 
 @needs_compiled
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.lists(st.tuples(*[INTEGER] * 5, st.integers(0, 2**62)), max_size=1500))
 def test_both_hold_the_same(given_records: list[tuple[int, ...]]) -> None:
     both = holding.PLAIN[0](), holding.RecordBuffer()
