@@ -1,4 +1,4 @@
-"""HO301 slow-handoff: batches are ready, but moving them from the workers to the trainer takes long.
+"""HO301 slow-handoff: batches are ready, but moving them from workers to the trainer takes long.
 
 What: training waits while batches are pickled by workers or unpickled by the trainer.
 Measured by: the trainer's own CPU time inside next(); idle workers beside a busy serialiser.
