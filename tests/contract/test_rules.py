@@ -22,6 +22,7 @@ FROZEN = {
     "PR204": "loop-transform",
     "PR205": "worker-lock",
     "HO301": "slow-handoff",
+    "HO302": "slow-collate",
     "TR301": "slow-copies",
     "TR311": "degraded-link",
     "CP401": "small-batches",

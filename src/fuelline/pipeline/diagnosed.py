@@ -28,7 +28,9 @@ def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
     from fuelline.pipeline.recorded import diagnose_recording, find_fixes  # noqa: PLC0415
 
     diagnosis, fixes = diagnose_recording(run_dir, price), summarise_fixes(find_fixes(run_dir))
-    settings = diagnosis.settings if fixes else []
+    # A cause that was found has its own remedies; without one these are all there is to say.
+    is_healthy = diagnosis.verdict.limit == "math"
+    settings = diagnosis.settings if fixes or is_healthy else []
     return msgspec.structs.replace(diagnosis, fixes=fixes, settings=settings)
 
 

@@ -30,6 +30,7 @@ from fuelline.signals import (
     why_no_steps,
 )
 from fuelline.signals.recorded.measure import measure
+from fuelline.store.probes import find_probe
 from fuelline.timeline.segments import cut_segments
 from fuelline.whatif import fit, value_remedies
 
@@ -68,7 +69,7 @@ def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
         devices = measure_devices(timeline).devices
         return cannot_tell(summary, blindspots, _why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(judged)
-    facts = measure(timeline, trainer, judged.segments, sync, count_ranks_beside(hosts, trainer))
+    facts = _measure(judged, trainer, judged.segments, sync)
     found = diagnose(facts, summary, blindspots, price)
     proposed = msgspec.structs.replace(found, settings=propose_settings(facts))
     return value_remedies(proposed, fit(facts))
@@ -96,9 +97,17 @@ def measure_run(run_dir: Path) -> Facts | Missing:
     judged = _open_judged(run_dir)
     if judged.trainer is None or judged.segments is None:
         return Missing(reason=_why_no_steps(judged.hosts, judged.trainer))
-    beside = count_ranks_beside(judged.hosts, judged.trainer)
-    sync = judged.comparison.facts
-    return measure(judged.timeline, judged.trainer, judged.segments, sync, beside)
+    return _measure(judged, judged.trainer, judged.segments, judged.comparison.facts)
+
+
+def _measure(judged: _Judged, trainer: Trainer, segments: StepSegments, sync: SyncFacts) -> Facts:
+    """What the recording shows, and what this host was probed for."""
+    beside = count_ranks_beside(judged.hosts, trainer)
+    facts = measure(judged.timeline, trainer, segments, sync, beside)
+    place = facts.input.place
+    host = judged.hosts[_host_of(judged.hosts, trainer)].run.host
+    probe = find_probe(host, place.path if place is not None else None)
+    return msgspec.structs.replace(facts, probe=probe)
 
 
 def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:

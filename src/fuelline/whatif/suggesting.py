@@ -15,6 +15,7 @@ from fuelline.schema.readings import Missing, Reading
 from fuelline.whatif.changes import MOST_STRETCH
 from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.model import find_limit, run
+from fuelline.whatif.valuing import WORTH_SHOWING
 from fuelline.whatif.wording import word_limit
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 GOOD_ENOUGH = 0.02
 """More workers must gain at least this much, or they are not worth their memory."""
 MOST_WORKERS = 64
-_WORTH_SHOWING = 1.02
 _MOST_SHOWN = 5
 
 
@@ -36,7 +36,7 @@ def suggest(fit: Fit, price_usd_per_hour: float | None = None) -> list[Forecast]
     helpful = [
         answer
         for answer in answers
-        if isinstance(answer.speedup, Reading) and answer.speedup.value >= _WORTH_SHOWING
+        if isinstance(answer.speedup, Reading) and answer.speedup.value >= WORTH_SHOWING
     ]
     return sorted(helpful, key=_gain, reverse=True)[:_MOST_SHOWN]
 
@@ -81,7 +81,7 @@ def _candidates(fit: Fit) -> list[WhatIf]:
     if pipe.workers and not pipe.persistent and "epoch start" in pipe.pauses:
         single.append(WhatIf(persistent=True))
     warm = forecast(fit, WhatIf(storage="warm")).speedup
-    if isinstance(warm, Missing) or warm.value < _WORTH_SHOWING:
+    if isinstance(warm, Missing) or warm.value < WORTH_SHOWING:
         return single
     there = replace(pipe, read_s=0.0, metadata_s=0.0, elasticity=0.0)
     return [*single, WhatIf(workers=find_least_workers(fit, there), storage="warm")]

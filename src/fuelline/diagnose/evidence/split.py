@@ -1,4 +1,4 @@
-"""How the wait for input divides among stages: read, prepare, handoff, and unknown.
+"""How the wait for input divides among stages: read, prepare, collate, handoff, and unknown.
 
 The trainer's own CPU time inside next() is hand-off (unpickling). The rest of the wait is charged
 to the threads that fetch, by what they did meanwhile. Small shares are folded into the largest one,
@@ -30,8 +30,10 @@ class InputSplit(Struct, frozen=True, kw_only=True):
     read: float = 0.0
     prepare: float = 0.0
     """decode and transform."""
+    collate: float = 0.0
+    """Joining samples into batches, where that is most of a fetch; `prepare` is 0 then."""
     handoff: float = 0.0
-    """collate, pickling, unpickling."""
+    """Pickling and unpickling."""
     unknown: float = 0.0
 
 
@@ -68,7 +70,7 @@ def _fetch_weights(facts: Facts) -> dict[str, float]:
     unknown = max(0.0, 1 - storage - prepare)
     collate = value_of(signals.collate_share) or 0.0
     if collate > _COLLATE_SHARE and prepare > storage:
-        return {"read": storage, "handoff": prepare, "unknown": unknown}
+        return {"read": storage, "collate": prepare, "unknown": unknown}
     return {"read": storage, "prepare": prepare, "unknown": unknown}
 
 

@@ -9,6 +9,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fuelline.report.diagnosis.devices import describe_devices
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
@@ -235,24 +237,24 @@ MOST_LOADERS = 5
 
 
 def describe_fixes(fixes: list[LoaderFixes], settings: list[Remedy]) -> list[Block]:
-    """A point for each loader and each setting left alone; nothing for a run without --fix."""
+    """A point for each loader and each setting left alone; settings alone without --fix."""
+    left = tuple(Item(each.setting, tuple(_setting_details(each))) for each in settings)
     if not fixes:
-        return []
+        return [Heading("Settings that may help"), Items(left)] if left else []
     shown = [each for each in fixes if each.fixes or each.notes][:MOST_LOADERS] or fixes[:1]
     is_alone = len({each.pid for each in fixes}) == 1
     items = [Item(_title(each, is_alone=is_alone), tuple(_list_trial(each))) for each in shown]
     if len(fixes) > len(shown):
         items.append(Item(f"{len(fixes) - len(shown)} more loaders: `diagnose --json` lists them"))
     blocks: list[Block] = [Heading("What --fix did"), Items(tuple(items))]
-    left = tuple(Item(each.setting, tuple(_setting_details(each))) for each in settings)
     if left:
         blocks += [Heading("Settings that --fix leaves to you"), Items(left)]
     return blocks
 
 
 def _setting_details(setting: Remedy) -> list[str]:
-    predicted = [f"predicted: {setting.gain_words}"] if setting.gain_words else []
-    return [setting.why, setting.risk or setting.cost, *predicted]
+    gain = _gain_details(msgspec.structs.replace(setting, cost=""))
+    return [setting.why, setting.risk or setting.cost, *gain]
 
 
 def _title(loader: LoaderFixes, *, is_alone: bool) -> str:

@@ -232,7 +232,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     fixes: list[LoaderFixes] = field(default_factory=list)
     """What `run --fix` did, loader by loader; empty without --fix."""
     settings: list[Remedy] = field(default_factory=list)
-    """Settings that would help and that --fix leaves to the user; empty without --fix."""
+    """Settings that would help and that --fix leaves to the user; without --fix those for a healthy
+    run, and empty for others, whose findings have remedies of their own."""
 
     def __repr__(self) -> str:
         verdict, count = self.verdict, len(self.findings)
