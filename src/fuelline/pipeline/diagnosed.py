@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fuelline import __version__
 from fuelline.ingest import is_trace
 from fuelline.schema.foreign import encode_json
 from fuelline.schema.names import encodable
+from fuelline.store.listing import SeenVerdict, keep_verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +20,27 @@ if TYPE_CHECKING:
 
 
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
-    """Read a run, compacting it on the way if it has ended, and diagnose it."""
+    """Read a run, compacting it on the way if it has ended, and diagnose it.
+
+    What an ended run came to is kept beside it, for `fuelline runs`.
+    """
+    diagnosis = _diagnose(run_dir, price)
+    if diagnosis.run.exit_code is not None:
+        verdict = diagnosis.verdict
+        seen = SeenVerdict(
+            words=diagnosis.title(),
+            code=verdict.code,
+            stage=verdict.stage,
+            limit=verdict.limit,
+            share_of_wall=verdict.share_of_wall,
+            samples_per_s=diagnosis.steps.samples_per_s,
+            fuelline_version=__version__,
+        )
+        keep_verdict(run_dir, seen)
+    return diagnosis
+
+
+def _diagnose(run_dir: Path, price: float | None) -> Diagnosis:
     # Each way loads only what it needs: an imported run is neither modelled nor fixed.
     if is_trace(run_dir):
         from fuelline.pipeline.imported import diagnose_trace  # noqa: PLC0415

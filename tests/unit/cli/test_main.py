@@ -298,12 +298,11 @@ def test_runs_lists_finished_unfinished_and_unreadable_ones(
     (broken / MANIFEST_FILE).write_text("{")
     recorded.with_name("not-a-run").mkdir()
     assert main(["runs"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == [RUN.run_id, "20260102-unfinished", broken.name]
-    assert "exit 0" in lines[0]
-    assert "60 s" in lines[0]
-    assert "unfinished" in lines[1].split("  ", 1)[1]
-    assert "unreadable" in lines[2]
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:4]]
+    took = {row[0]: " ".join(row[1:3]) for row in rows}
+    assert took[RUN.run_id].startswith("1 min")
+    assert took["20260102-unfinished"].startswith("unfinished")
+    assert took[broken.name].startswith("unreadable")
 
 
 def test_names_of_runs_are_shown_without_their_control_characters(

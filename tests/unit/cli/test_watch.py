@@ -11,9 +11,10 @@ import pytest
 
 from fuelline import pipeline
 from fuelline.cli import main
-from fuelline.cli.understand.runs import find_running
 from fuelline.ingest import compact_recording
 from fuelline.schema.run.recording import RUN_FILE
+from fuelline.store.listing import find_running
+from fuelline.store.runs import list_runs
 from tests.unit.ingest.remains import RUN, write_run
 from tests.unit.ingest.test_follow import HERE, trainer_header
 
@@ -80,14 +81,14 @@ def test_what_cannot_be_watched_is_said(
 
 
 def test_a_run_that_goes_on_is_preferred_to_a_newer_one_that_has_ended(store: Path) -> None:
-    assert find_running() is None
+    assert find_running(list_runs()) is None
     running = make_run(store, "20260101-a")
     make_run(store, "20260102-b", ended_ns=5, exit_code=0)
     make_run(store, "20260103-c", launcher_pid=2**22 + 1)
     make_run(store, "20260104-d", host="no-such-host")
     damaged = make_run(store, "20260105-e")
     (damaged / RUN_FILE).write_text("{")
-    assert find_running() == running
+    assert find_running(list_runs()) == running
 
 
 def test_a_watched_run_that_is_compacted_keeps_its_last_state(store: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fuelline.cli.frugal import save_memory, save_threads
 from fuelline.schema.errors import UsageError
 from fuelline.schema.names import clean
-from fuelline.store.runs import name_run, new_run_dir, runs_folder
+from fuelline.store.runs import name_run, new_run_dir, note_run, runs_folder
 
 if TYPE_CHECKING:
     import argparse
@@ -70,11 +70,13 @@ def act(options: argparse.Namespace) -> int:
             f"--jobs {options.jobs} is not a number of processes. Nothing was imported. Give 1 or "
             "more, or leave it out."
         )
-    run_dir = options.output or new_run_dir(options.trace[0].name.partition(".")[0])
+    name = options.trace[0].name.partition(".")[0]
+    run_dir = options.output or new_run_dir(name)
     with _Bar() as bar:
         pipeline.import_files(
             options.trace, run_dir, partial=options.partial, jobs=options.jobs, progress=bar
         )
+    note_run(run_dir, name)
     print(clean(f"Imported into {run_dir}"))
     print()
     print(clean(f"Next: fuelline diagnose {shlex.quote(name_run(run_dir))}"))

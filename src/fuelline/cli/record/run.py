@@ -22,7 +22,7 @@ from fuelline.record.launch import become, hold_signals, launch
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.mounts import is_slow_here
 from fuelline.schema.run.run_folder import ALLOWED, FIX_DIR, FIX_VARIABLE, PART_PREFIX
-from fuelline.store.runs import is_there, name_job, name_run, new_run_dir
+from fuelline.store.runs import is_there, name_job, name_run, new_run_dir, note_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,6 +160,8 @@ def act(options: argparse.Namespace) -> int:
             "Name a new folder with --run-dir, or leave it out."
         )
     fixing, extent = _fix_variables(options), find_extent()
+    if options.run_dir is not None and not options.node_rank:  # one note for all hosts
+        note_run(options.run_dir, name_job(options.job))
     shown: list[str] | None = [] if options.no_command else None
     problems: list[str] = []
 

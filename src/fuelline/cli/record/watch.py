@@ -10,8 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from fuelline.cli.record.keyboard import Keyboard, keep_terminal
-from fuelline.cli.understand.runs import find_running
-from fuelline.store.runs import find_run, name_run
+from fuelline.store.runs import find_run, list_runs, name_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +96,13 @@ def act(options: argparse.Namespace) -> int:
 
 
 def _choose(options: argparse.Namespace) -> Path:
-    return (find_running() if options.run is None else None) or find_run(options.run)
+    return (_find_running() if options.run is None else None) or find_run(options.run)
+
+
+def _find_running() -> Path | None:
+    from fuelline.store.listing import find_running  # noqa: PLC0415 - loads msgspec
+
+    return find_running(list_runs())
 
 
 def _die_of(number: int) -> int:
@@ -140,7 +145,7 @@ class _WatchSession:
 
     def _look(self) -> None:
         newer = (
-            find_running() if self._follows and self.snapshot.state in {"ended", "lost"} else None
+            _find_running() if self._follows and self.snapshot.state in {"ended", "lost"} else None
         )
         if newer is not None and newer != self.watch.run_dir:
             from fuelline import pipeline  # noqa: PLC0415
