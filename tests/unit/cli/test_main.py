@@ -55,7 +55,7 @@ def recorded(store: Path) -> Path:
         (["run", "--"], 2, "no job to run"),
         (["diagnose", "no-such-run"], 3, "neither a folder nor a recorded run"),
         (["diagnose"], 3, "No run was recorded yet"),
-        (["fly"], 2, "invalid choice"),
+        (["fly"], 2, "has no command 'fly'"),
         ([], 2, "fuelline run train.py"),
         (["diagnose", "x" * 300], 3, "neither a folder nor a recorded run"),
         (["run", "x" * 300], 3, "neither a script here nor a command"),

@@ -130,9 +130,10 @@ def add_price(parser: argparse.ArgumentParser) -> None:
         "--price",
         type=_price,
         metavar="USD",
-        help="price of one accelerator-hour in USD (default: none, so losses are shown in time "
-        "only)",
+        help="price of one accelerator-hour in USD (default: that of the configuration file; "
+        "without one, losses are shown in time only)",
     )
+    parser.set_defaults(priced=True)
 
 
 def _price(word: str) -> float:
