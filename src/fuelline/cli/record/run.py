@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import resource
+import shlex
 import shutil
 import signal
 import sys
@@ -335,18 +336,46 @@ def resolve_command(job: Sequence[str]) -> list[str]:
         return [_python(), *words]
     path = Path(words[0])
     is_file = is_there(path) and path.is_file()
-    if path.suffix == ".py" or (is_file and not os.access(path, os.X_OK)):
+    if path.suffix == ".py":
         if not is_file:
             raise InputError(
                 f"{path} does not exist. Nothing was started. Check the path from {Path.cwd()}."
             )
         return [_python(), *words]
+    if is_file and not os.access(path, os.X_OK):
+        return _read_script(path, words)
     if shutil.which(words[0]) is None:
         raise InputError(
             f"{words[0]} is neither a script here nor a command on PATH. Nothing was started. "
             "`fuelline run --help` shows the forms that work."
         )
     return words
+
+
+def _read_script(path: Path, words: list[str]) -> list[str]:
+    """Of a file that may not be executed: Python's if its first line says so, else refused."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(_SHEBANG_BYTES).decode("utf-8", "replace").strip()
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read ({error.strerror}). Nothing was started. Check its permissions."
+        ) from None
+    asked = first[2:].split() if first.startswith("#!") else []
+    name = next((Path(word).name for word in asked if Path(word).name not in ("env", "-S")), "")
+    if re.fullmatch(r"(?:python|pypy)[\d.]*", name):
+        return [_python(), *words]
+    runner = name or ("bash" if path.suffix == ".sh" else "python")
+    said = f"its first line asks for {name}" if name else "its first line names no program"
+    file_word = shlex.quote(words[0])
+    raise InputError(
+        f"{path} is not executable (it has no x bit), and {said}. Nothing was started. "
+        f"`chmod +x {file_word}` first, or `fuelline run {runner} {file_word}`."
+    )
+
+
+_SHEBANG_BYTES = 256
+"""Of a first line that the kernel looks at (BINPRM_BUF_SIZE)."""
 
 
 def _python() -> str:
