@@ -59,8 +59,14 @@ def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
     return encode_json(diagnose_run(run_dir, price))
 
 
-def show_report(run_dir: Path, *, name: str, price: float | None, stream: TextIO) -> None:
-    """The diagnosis for people; `name` is the word by which commands find the run."""
+def show_report(
+    run_dir: Path, *, name: str, price: float | None, stream: TextIO, python: str | None = None
+) -> None:
+    """The diagnosis for people; `name` is the word by which commands find the run.
+
+    `python` is what `fuelline run` starts scripts with: a job that is repeated need not name it.
+    """
     from fuelline.report import render_terminal, write_document  # noqa: PLC0415 - JSON needs none
 
-    render_terminal(write_document(diagnose_run(run_dir, price), encodable(name)), stream)
+    diagnosis = diagnose_run(run_dir, price)
+    render_terminal(write_document(diagnosis, encodable(name), python), stream)

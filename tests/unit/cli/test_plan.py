@@ -586,21 +586,21 @@ fp32_tflops = 0.05
 bf16_tflops = 0.05
 mem_gb = 256
 mem_gbps = 10
-source = "{source}"
+confidence = "{confidence}"
 """
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("confidence", "said"),
     [
-        ("fuelline roofline, 2026-04-12: a processor", "that `fuelline roofline` measured"),
-        ("my own", "your catalogue's figures"),
+        ("measured", "that `fuelline roofline` measured"),
+        ("yours", "your catalogue's figures"),
     ],
 )
 def test_a_plan_that_is_beyond_use_says_so_and_whose_figures_it_has(
-    capsys: Capture, tmp_path: Path, source: str, said: str
+    capsys: Capture, tmp_path: Path, confidence: str, said: str
 ) -> None:
-    (tmp_path / "mine.toml").write_text(SLOW.format(source=source))
+    (tmp_path / "mine.toml").write_text(SLOW.format(confidence=confidence))
     words = (
         "serve",
         "llama-3.1-70b",
@@ -622,7 +622,7 @@ def test_a_plan_that_only_fills_the_chip_names_the_limit_to_give(
     capsys: Capture, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.toml").write_text(
-        SLOW.format(source="my own").replace("mem_gbps = 10", "mem_gbps = 900")
+        SLOW.format(confidence="yours").replace("mem_gbps = 10", "mem_gbps = 900")
     )
     words = (
         "serve",

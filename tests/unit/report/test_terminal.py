@@ -126,7 +126,7 @@ def draw_on_screen(document: Document, columns: int, monkeypatch: pytest.MonkeyP
 
 def test_a_terminal_gets_colour_but_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     diagnosis = make_diagnoses()["starved"]
-    document = write_document(diagnosis, diagnosis.run.run_id)
+    document = write_document(diagnosis, diagnosis.run.run_id, "/usr/bin/python")
     output = draw_on_screen(document, 80, monkeypatch)
     assert "\x1b[" in output
     assert re.sub(r"\x1b\[[\d;]*m", "", output) == draw(diagnosis)

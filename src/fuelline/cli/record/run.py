@@ -9,7 +9,6 @@ import resource
 import shlex
 import shutil
 import signal
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from fuelline.cli.record.serving import add_serving, serve_files
 from fuelline.cli.saying import flush_streams, say
 from fuelline.fix.job_site import put_on_path
 from fuelline.record.headroom import LEAST_DESCRIPTORS, find_extent
-from fuelline.record.launch import become, hold_signals, launch
+from fuelline.record.launch import become, find_python, hold_signals, launch
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.mounts import is_slow_here
 from fuelline.schema.run.run_folder import ALLOWED, FIX_DIR, FIX_VARIABLE, PART_PREFIX
@@ -333,7 +332,7 @@ def resolve_command(job: Sequence[str]) -> list[str]:
     if not words:
         raise UsageError("There is no job to run. Try `fuelline run train.py`.")
     if words[0] == "-m":
-        return [_python(), *words]
+        return [find_python(), *words]
     path = Path(words[0])
     is_file = is_there(path) and path.is_file()
     if path.suffix == ".py":
@@ -341,7 +340,7 @@ def resolve_command(job: Sequence[str]) -> list[str]:
             raise InputError(
                 f"{path} does not exist. Nothing was started. Check the path from {Path.cwd()}."
             )
-        return [_python(), *words]
+        return [find_python(), *words]
     if is_file and not os.access(path, os.X_OK):
         return _read_script(path, words)
     if shutil.which(words[0]) is None:
@@ -364,7 +363,7 @@ def _read_script(path: Path, words: list[str]) -> list[str]:
     asked = first[2:].split() if first.startswith("#!") else []
     name = next((Path(word).name for word in asked if Path(word).name not in ("env", "-S")), "")
     if re.fullmatch(r"(?:python|pypy)[\d.]*", name):
-        return [_python(), *words]
+        return [find_python(), *words]
     runner = name or ("bash" if path.suffix == ".sh" else "python")
     said = f"its first line asks for {name}" if name else "its first line names no program"
     file_word = shlex.quote(words[0])
@@ -376,15 +375,6 @@ def _read_script(path: Path, words: list[str]) -> list[str]:
 
 _SHEBANG_BYTES = 256
 """Of a first line that the kernel looks at (BINPRM_BUF_SIZE)."""
-
-
-def _python() -> str:
-    """The python of the environment that is active in the user's shell, else our own."""
-    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        candidate = Path(os.environ.get(variable, "/nonexistent")) / "bin" / "python"
-        if is_there(candidate):
-            return str(candidate)
-    return sys.executable
 
 
 def _leave_like(outcome: JobOutcome) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.frugal import save_memory
 from fuelline.cli.record.run import add_price
+from fuelline.record.launch import find_python
 from fuelline.store.runs import RUN_HELP, find_run, name_run
 
 if TYPE_CHECKING:
@@ -37,5 +38,7 @@ def act(options: argparse.Namespace) -> int:
         sys.stdout.write(pipeline.diagnose_as_json(run_dir, price=options.price) + "\n")
     else:
         name = name_run(run_dir)
-        pipeline.show_report(run_dir, name=name, price=options.price, stream=sys.stdout)
+        pipeline.show_report(
+            run_dir, name=name, price=options.price, stream=sys.stdout, python=find_python()
+        )
     return 0

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from fuelline.plan.physics.constants import Constants, Matmul
 from fuelline.plan.physics.kernels import ACT_BYTES
 from fuelline.schema.plan.catalogue import read_own
-from fuelline.schema.plan.chips import GIBI, GIGA, MEASURED_BY, TERA, Chip
+from fuelline.schema.plan.chips import GIBI, GIGA, TERA, Chip
 from fuelline.schema.readings import value_of
 from fuelline.schema.units import percent
 
@@ -41,8 +41,8 @@ def make_chip(roofline: Roofline, name: str) -> Chip:
         fp16_tflops=_tera(peaks.get("fp16")),
         mem_gb=None if memory is None else memory / GIBI,
         mem_gbps=roofline.bandwidth / GIGA,
-        source=f"{MEASURED_BY}, {roofline.measured_on}: {roofline.name}, {roofline.framework}",
-        confidence="yours",
+        source=f"fuelline roofline, {roofline.measured_on}: {roofline.name}, {roofline.framework}",
+        confidence="measured",
         notes=_notes(roofline),
     )
 
