@@ -67,7 +67,7 @@ class _Stage:
         self.original = original
         self.missing = find_missing(PARTS)
         """Looked up while the loader's methods are torch's own, which use what is asked for."""
-        self.taken: tuple[Any, _Turns | _Job] | None = None
+        self.taken: tuple[Any, _Turns | _PlainJob] | None = None
         """The loader that was taken over, and what gives its loop batches."""
         self.is_over = False
         self.sites: dict[int, str] = {}
@@ -93,7 +93,7 @@ def install(plan_path: str) -> None:
             return stage.taken[1].begin()  # its next epoch, or a loop that was left early
         if stage.taken or not torch.is_grad_enabled() or get_worker_info() is not None:
             return stage.original(self)
-        kind = _Job if plan.get("is_natural") else _Turns
+        kind = _PlainJob if plan.get("is_natural") else _Turns
         stage.taken = (self, kind(stage, self))
         return stage.taken[1].begin()
 
@@ -109,7 +109,7 @@ def _caller() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-class _Job:
+class _PlainJob:
     """The job as it is, for some seconds: its own epochs, and its own end if that comes first."""
 
     def __init__(self, stage: _Stage, loader: Any) -> None:
@@ -144,7 +144,7 @@ class _Job:
 class _Epoch:
     """One epoch of the job as it is."""
 
-    def __init__(self, job: _Job, batches: Any) -> None:
+    def __init__(self, job: _PlainJob, batches: Any) -> None:
         self._job = job
         self._batches = batches
 
