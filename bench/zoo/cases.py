@@ -285,9 +285,8 @@ HANDOFF = [
         sentence="Four workers fill all cores with a collate function in pure Python.",
         job="objects",
         args="--collate slow --workers 4 --batch 16 --boxes 4000 --sample-ms 1",
-        truth=(("collate", "code"), ("handoff", "code")),
+        truth=(("collate", "code"),),
         without="--boxes 50",
-        why_two="collate is the last thing before the handoff, and some call the two one stage",
     ),
 ]
 

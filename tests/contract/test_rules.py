@@ -24,6 +24,7 @@ FROZEN = {
     "PR206": "blocked-workers",
     "PR207": "one-at-a-time",
     "HO301": "slow-handoff",
+    "HO302": "slow-collate",
     "TR301": "slow-copies",
     "TR311": "degraded-link",
     "CP401": "small-batches",

@@ -31,6 +31,7 @@ from fuelline.signals import (
 )
 from fuelline.signals.recorded.fixed import find_fixed
 from fuelline.signals.recorded.measure import measure
+from fuelline.store.probes import find_probe
 from fuelline.timeline.segments import cut_segments
 from fuelline.whatif import fit, value_remedies
 
@@ -106,12 +107,20 @@ def _measure_as_it_is(
     trainer, segments = judged.trainer, judged.segments
     assert trainer is not None
     assert segments is not None
-    beside = count_ranks_beside(judged.hosts, trainer)
     fixed = find_fixed(judged.timeline, trainer, segments, find_fixes(run_dir))
     if fixed is None:
-        return measure(judged.timeline, trainer, segments, sync, beside), None
-    facts = measure(judged.timeline, trainer, fixed.segments, sync, beside)
-    return fixed.adjust(facts), fixed.effect
+        return _measure(judged, trainer, segments, sync), None
+    return fixed.adjust(_measure(judged, trainer, fixed.segments, sync)), fixed.effect
+
+
+def _measure(judged: _Judged, trainer: Trainer, segments: StepSegments, sync: SyncFacts) -> Facts:
+    """What the recording shows, and what this host was probed for."""
+    beside = count_ranks_beside(judged.hosts, trainer)
+    facts = measure(judged.timeline, trainer, segments, sync, beside)
+    place = facts.input.place
+    host = judged.hosts[_host_of(judged.hosts, trainer)].run.host
+    probe = find_probe(host, place.path if place is not None else None)
+    return msgspec.structs.replace(facts, probe=probe)
 
 
 def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:

@@ -15,6 +15,7 @@ from fuelline.schema.readings import Missing, Reading
 from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.model import find_limit
 from fuelline.whatif.recommending import ask_for, find_least_workers, recommend
+from fuelline.whatif.valuing import WORTH_SHOWING
 from fuelline.whatif.wording import word_limit
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from fuelline.whatif.fitting import Fit
 
 
-_WORTH_SHOWING = 1.02
 _MOST_SHOWN = 5
 
 
@@ -38,7 +38,7 @@ def suggest(
     helpful = [
         answer
         for answer in answers
-        if isinstance(answer.speedup, Reading) and answer.speedup.value >= _WORTH_SHOWING
+        if isinstance(answer.speedup, Reading) and answer.speedup.value >= WORTH_SHOWING
     ]
     return sorted(helpful, key=_gain, reverse=True)[:_MOST_SHOWN]
 
@@ -59,7 +59,7 @@ def _candidates(fit: Fit) -> list[WhatIf]:
         *(WhatIf(rarer={part: 10.0}) for part in pipe.pauses if part != "epoch start"),
     ]
     warm = forecast(fit, WhatIf(storage="warm")).speedup
-    if isinstance(warm, Missing) or warm.value < _WORTH_SHOWING:
+    if isinstance(warm, Missing) or warm.value < WORTH_SHOWING:
         return single
     there = replace(pipe, read_s=0.0, metadata_s=0.0, elasticity=0.0)
     return [*single, WhatIf(workers=find_least_workers(fit, there), storage="warm")]

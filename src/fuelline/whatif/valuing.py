@@ -17,11 +17,16 @@ if TYPE_CHECKING:
     from fuelline.whatif.fitting import Fit
 
 
+WORTH_SHOWING = 1.03
+"""Times as fast: below it a remedy is not shown. The same job differs by more than that from run to
+run (RUN_ERROR), so nobody could see that it helped."""
+
+
 def value_remedies(diagnosis: Diagnosis, fit: Fit | Missing) -> Diagnosis:
     """Every remedy that the model has a word for, with its gain; the greatest gain first.
 
     Those of findings, and the settings that are proposed beside them. Where the model knows which
-    loader setting is best, no remedy names another.
+    loader setting is best, no remedy names another. What would gain next to nothing is left out.
     """
     found = recommend(fit)
     recommended = None if isinstance(found, Missing) else found
@@ -30,7 +35,7 @@ def value_remedies(diagnosis: Diagnosis, fit: Fit | Missing) -> Diagnosis:
         agreed = _agree(remedies, recommended)
         valued = [_with_gain(remedy, fit, diagnosis.price_usd_per_hour) for remedy in agreed]
         # Sorting is stable: what has no prediction keeps its order, behind what has one.
-        return sorted(valued, key=_rank)
+        return sorted(filter(_is_worth_showing, valued), key=_rank)
 
     findings = [
         msgspec.structs.replace(finding, remedies=value(finding.remedies))
@@ -85,6 +90,12 @@ def _as_recommended(remedy: Remedy, recommended: Recommendation) -> Remedy:
         at_most_speedup=None,
         question=ask_for(recommended),
     )
+
+
+def _is_worth_showing(remedy: Remedy) -> bool:
+    """By its prediction, else by what it can gain at most; what is no matter of speed stays."""
+    most = remedy.gain.value if isinstance(remedy.gain, Reading) else remedy.at_most_speedup
+    return most is None or most >= WORTH_SHOWING
 
 
 def _rank(remedy: Remedy) -> float:

@@ -7,6 +7,7 @@ from fuelline.fix.remedies import propose_settings
 from fuelline.report.diagnosis.writer import describe_fixes
 from fuelline.schema.diagnosis.findings import BudgetPart, Diagnosis, Remedy
 from fuelline.schema.diagnosis.fixes import LoaderFixes
+from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.readings import Missing, Reading
 from fuelline.whatif import fit, value_remedies
 from tests.rules.cases import RUN
@@ -60,3 +61,17 @@ def test_settings_with_the_greatest_gain_come_first() -> None:
 
 def test_without_a_model_the_reason_stands_in_its_place() -> None:
     assert find(valued(is_known=False), "persistent_workers").gain == Missing(reason="no loader")
+
+
+def test_a_remedy_that_would_gain_next_to_nothing_is_not_shown() -> None:
+    facts = replace(make_facts(batch=20, pauses={"epoch start": 4.0}), budget=PAUSES)
+    useless = Remedy(
+        setting="prefetch_factor=64",
+        why="",
+        applicability="safe",
+        question=WhatIf(prefetch=64),
+    )
+    bounded = replace(useless, question=None, at_most_speedup=1.029)
+    unbounded = replace(useless, question=None)
+    proposed = replace(diagnose(facts, RUN, [], 2.0), settings=[useless, bounded, unbounded])
+    assert value_remedies(proposed, fit(facts)).settings == [unbounded]

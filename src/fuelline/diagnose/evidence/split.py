@@ -1,4 +1,4 @@
-"""How the wait for input divides among stages: read, fetch, prepare, handoff, and unknown.
+"""How the wait for input divides among stages: read, fetch, prepare, collate, handoff, unknown.
 
 The trainer's own CPU time inside next() is hand-off (unpickling). The rest of the wait is charged
 to the threads that fetch, by what they did meanwhile. Small shares are folded into the largest one,
@@ -32,8 +32,10 @@ class InputSplit(Struct, frozen=True, kw_only=True):
     """Blocked, and not in reading."""
     prepare: float = 0.0
     """decode and transform."""
+    collate: float = 0.0
+    """Joining samples into batches, where that is most of a fetch; `prepare` is 0 then."""
     handoff: float = 0.0
-    """collate, pickling, unpickling."""
+    """Pickling and unpickling."""
     unknown: float = 0.0
 
 
@@ -70,7 +72,7 @@ def _fetch_weights(facts: Facts) -> dict[str, float]:
     unknown = max(0.0, 1 - storage - blocked - prepare)
     collate = value_of(signals.collate_share) or 0.0
     if collate > _COLLATE_SHARE and prepare > storage:
-        return {"read": storage, "fetch": blocked, "handoff": prepare, "unknown": unknown}
+        return {"read": storage, "fetch": blocked, "collate": prepare, "unknown": unknown}
     return {"read": storage, "fetch": blocked, "prepare": prepare, "unknown": unknown}
 
 

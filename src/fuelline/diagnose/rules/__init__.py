@@ -25,6 +25,7 @@ from fuelline.diagnose.rules.recorded.one_at_a_time import OneAtATime
 from fuelline.diagnose.rules.recorded.page_cache import PageCacheThrash
 from fuelline.diagnose.rules.recorded.rank_jitter import RankJitter
 from fuelline.diagnose.rules.recorded.sick_card import SickCard
+from fuelline.diagnose.rules.recorded.slow_collate import SlowCollate
 from fuelline.diagnose.rules.recorded.slow_copies import SlowCopies
 from fuelline.diagnose.rules.recorded.slow_function import SlowFunction
 from fuelline.diagnose.rules.recorded.slow_handoff import SlowHandoff
@@ -67,6 +68,7 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
     (OneAtATime(), BlockedWorkers()),
     (WorkerLock(), SlowFunction(), TooLittleCpu(), TooFewWorkers()),
     (LoopTransform(),),
+    (SlowCollate(),),
     (SlowHandoff(),),
     (DegradedLink(), SlowCopies()),
     (SickCard(),),

@@ -9,8 +9,11 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fuelline.report.diagnosis.devices import describe_devices
 from fuelline.report.diagnosis.forecasts import describe_recommended
+from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.readings import Missing
@@ -60,8 +63,15 @@ _WAITING_PARTS: tuple[Part, ...] = (
 )
 
 
-def write_document(diagnosis: Diagnosis, name: str | None = None) -> Document:
-    """The whole report; `name` is the word by which commands find the run (else its path)."""
+def write_document(
+    diagnosis: Diagnosis, name: str | None = None, python: str | None = None
+) -> Document:
+    """The whole report.
+
+    `name` is the word by which commands find the run (else its path); `python` is what `fuelline
+    run` starts scripts with.
+    """
+    next_command = propose_next(diagnosis, name or diagnosis.run.path, python)
     top = _verdict_finding(diagnosis)
     others = [finding for finding in diagnosis.findings if finding is not top]
     return Document(
@@ -79,7 +89,7 @@ def write_document(diagnosis: Diagnosis, name: str | None = None) -> Document:
             *_also_found(others),
             *_unseen(diagnosis),
             *_hourly_loss(diagnosis),
-            Statement(_next_command(name or diagnosis.run.path), is_whole=True),
+            Statement(f"Next: {next_command}", is_whole=True),
         )
     )
 
@@ -242,19 +252,16 @@ def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
     return [Statement(words)]
 
 
-def _next_command(name: str) -> str:
-    return f"Next: fuelline diagnose {shlex.quote(name)} --json"
-
-
 MOST_LOADERS = 5
 
 
 def describe_fixes(
     fixes: list[LoaderFixes], settings: list[Remedy], effect: BeforeAfter | None = None
 ) -> list[Block]:
-    """A point for each loader and each setting left alone; nothing for a run without --fix."""
+    """A point for each loader and each setting left alone; settings alone without --fix."""
+    left = tuple(Item(each.setting, tuple(_setting_details(each))) for each in settings)
     if not fixes:
-        return []
+        return [Heading("Settings that may help"), Items(left)] if left else []
     shown = [each for each in fixes if each.fixes or each.notes][:MOST_LOADERS] or fixes[:1]
     is_alone = len({each.pid for each in fixes}) == 1
     items = [Item(_title(each, is_alone=is_alone), tuple(_list_trial(each))) for each in shown]
@@ -264,7 +271,6 @@ def describe_fixes(
         words = f"before: {_describe_stretch(effect.before)}"
         items.insert(0, Item(words, (f"now: {_describe_stretch(effect.after)}",)))
     blocks: list[Block] = [Heading("What --fix did"), Items(tuple(items))]
-    left = tuple(Item(each.setting, tuple(_setting_details(each))) for each in settings)
     if left:
         blocks += [Heading("Settings that --fix leaves to you"), Items(left)]
     return blocks
@@ -281,8 +287,8 @@ def _describe_stretch(stretch: Stretch) -> str:
 
 
 def _setting_details(setting: Remedy) -> list[str]:
-    predicted = [f"predicted: {setting.gain_words}"] if setting.gain_words else []
-    return [setting.why, setting.risk or setting.cost, *predicted]
+    gain = _gain_details(msgspec.structs.replace(setting, cost=""))
+    return [setting.why, setting.risk or setting.cost, *gain]
 
 
 def _title(loader: LoaderFixes, *, is_alone: bool) -> str:

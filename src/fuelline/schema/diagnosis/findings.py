@@ -243,7 +243,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     fixes: list[LoaderFixes] = field(default_factory=list)
     """What `run --fix` did, loader by loader; empty without --fix."""
     settings: list[Remedy] = field(default_factory=list)
-    """Settings that would help and that --fix leaves to the user; empty without --fix."""
+    """Settings that would help and that --fix leaves to the user; without --fix those for a healthy
+    run, and empty for others, whose findings have remedies of their own."""
 
     fixed: BeforeAfter | None = None
     """What --fix made of the job; null without it, or if there is too little of either."""
@@ -255,10 +256,16 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         if verdict.code is None:
             said = f"cannot tell ({verdict.reason})"
         else:
-            title = next((each.name for each in self.findings if each.code == verdict.code), "")
             share = "" if verdict.share_of_wall is None else f" {percent(verdict.share_of_wall)}"
-            said = f"{verdict.code} {title.replace('-', ' ') or 'healthy'}{share}"
+            said = f"{self.title()}{share}"
         return f"<Diagnosis {said}; {count} finding{'' if count == 1 else 's'}>"
+
+    def title(self) -> str:
+        """`PR201 too few workers`, `CP400 healthy`, or `cannot tell`."""
+        code = self.verdict.code
+        names = (each.name for each in self.findings if each.code == code)
+        title = next(names, "healthy").replace("-", " ")
+        return f"{code} {title}" if code is not None else "cannot tell"
 
     def check(self) -> None:
         """Raise if the parts contradict each other."""

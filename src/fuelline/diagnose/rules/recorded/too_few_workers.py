@@ -18,6 +18,7 @@ from fuelline.diagnose.evidence.cpu import (
     name_crew,
     prepare_stage,
 )
+from fuelline.diagnose.evidence.decoding import decode_quicker
 from fuelline.diagnose.evidence.split import split_input
 from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.schema.readings import value_of
@@ -51,7 +52,7 @@ class TooFewWorkers:
             sentence=f"{percent(split.prepare)} of training time is spent waiting for data: "
             f"{name_crew(workers)} cannot {stage} samples fast enough{_room(facts)}.",
             evidence=cpu_evidence(facts),
-            remedies=[more_workers(facts)],
+            remedies=[more_workers(facts), *decode_quicker(facts)],
         )
 
 
