@@ -47,11 +47,16 @@ def _diagnose(run_dir: Path, price: float | None) -> Diagnosis:
 
         return diagnose_trace(run_dir, price)
     from fuelline.fix.tune.outcomes import summarise_fixes  # noqa: PLC0415
-    from fuelline.pipeline.recorded import diagnose_recording, find_fixes  # noqa: PLC0415
+    from fuelline.pipeline.recorded import (  # noqa: PLC0415
+        diagnose_recording,
+        find_fixes,
+        find_served,
+    )
 
     diagnosis, fixes = diagnose_recording(run_dir, price), summarise_fixes(find_fixes(run_dir))
     settings = diagnosis.settings if fixes else []
-    return msgspec.structs.replace(diagnosis, fixes=fixes, settings=settings)
+    served = find_served(run_dir)
+    return msgspec.structs.replace(diagnosis, fixes=fixes, settings=settings, served=served)
 
 
 def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:

@@ -1,7 +1,7 @@
 """The command line: one message on standard error, the right exit code, no traceback."""
 
-import errno
 import argparse
+import errno
 import importlib.util
 import json
 import os

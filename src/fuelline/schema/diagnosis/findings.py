@@ -206,6 +206,20 @@ class Collectives(Struct, frozen=True, kw_only=True):
     """Now, and with 2, 4 and 8 times as many ranks. Constant differences are not jitter."""
 
 
+class ServedFiles(Struct, frozen=True, kw_only=True):
+    """Files that the job opened and a pack or the cache answered for, counted in its processes."""
+
+    packed: int
+    """Read from a pack."""
+    hits: int
+    """Read from a local copy that was there. Low beside `copied`: the cache is still being filled,
+    or it is too small for the data set."""
+    copied: int
+    """Read from the slow mount, and copied."""
+    passed: int
+    """Read from the slow mount and not copied: too large, just changed, or no room."""
+
+
 class Diagnosis(Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -233,6 +247,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """What `run --fix` did, loader by loader; empty without --fix."""
     settings: list[Remedy] = field(default_factory=list)
     """Settings that would help and that --fix leaves to the user; empty without --fix."""
+    served: ServedFiles | None = None
+    """What `run --packed` and `--cache` served; null without them."""
 
     def __repr__(self) -> str:
         verdict, count = self.verdict, len(self.findings)
