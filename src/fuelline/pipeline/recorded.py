@@ -14,6 +14,7 @@ from fuelline.ingest import (
     compact_recording,
     find_parts,
     read_fixes,
+    read_served,
 )
 from fuelline.pipeline.summary import summarise
 from fuelline.schema.readings import Missing
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fuelline.schema.diagnosis.facts import Culprit, Facts, SyncFacts
-    from fuelline.schema.diagnosis.findings import Diagnosis
+    from fuelline.schema.diagnosis.findings import Diagnosis, ServedFiles
     from fuelline.schema.diagnosis.fixes import BeforeAfter, FixEvent
     from fuelline.schema.parts import StepPart
     from fuelline.schema.run.recording import Blindspot
@@ -90,6 +91,11 @@ def _why_no_steps(hosts: list[HostView], trainer: Trainer | None) -> str:
 def find_fixes(run_dir: Path) -> list[FixEvent]:
     """What `run --fix` did, on all hosts."""
     return [event for part in find_parts(run_dir) or [run_dir] for event in read_fixes(part)]
+
+
+def find_served(run_dir: Path) -> ServedFiles | None:
+    """What a pack and the cache served, on all hosts."""
+    return read_served(find_parts(run_dir) or [run_dir])
 
 
 def measure_run(run_dir: Path) -> Facts | Missing:
