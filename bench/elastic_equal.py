@@ -4,9 +4,9 @@ N randomised loaders (1,000), drawn by hypothesis: samplers, batch samplers, dat
 fail, or ask who they are, early breaks, persistent workers, no order; workers and prefetch changed
 in mid-epoch, workers killed by SIGKILL; batches from nothing to 1.6 MB, arrays, sparse and strided
 tensors, classes, batches that the loop keeps, workers without shared memory. Everything a loop can
-see must be the same, and so must the random streams of the main process. A loader forks 13 processes and mostly waits for them, so four
-shares run side by side, each with a seed of its own. 8 minutes on two quiet cores, 12 on
-busy ones. Exit 1 if any differs.
+see must be the same, and so must the random streams of the main process. A loader forks 13
+processes and mostly waits for them, so four shares run side by side, each with a seed of its own.
+15 minutes on two quiet cores, longer on busy ones. Exit 1 if any differs.
 """
 
 from __future__ import annotations

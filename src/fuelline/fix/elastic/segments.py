@@ -80,6 +80,7 @@ class _Mapping:
     """Undone when nobody has it. Python's own keeps a descriptor open, of which a job has few."""
 
     _unmap = _LIBC.munmap  # modules may be gone before the last batch
+
     def __init__(self, fd: int, size: int) -> None:
         access, how = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | mmap.MAP_POPULATE
         self.address = _LIBC.mmap(None, size, access, how, fd, 0)
@@ -357,7 +358,7 @@ def allocate_collated_in(pool: SegmentPool) -> None:
     original = torch.UntypedStorage._new_shared
     collating = seam.collate_tensor.__code__
 
-    def new_shared(cls: Any, size: int, *, device: Any = "cpu") -> Any:  # noqa: ARG001
+    def new_shared(cls: Any, size: int, *, device: Any = "cpu") -> Any:
         is_collated = sys._getframe(2).f_code is collating
         if is_collated and size and torch.device(device).type == "cpu":
             storage = pool.take(size)
