@@ -169,8 +169,8 @@ def _section(told: list[Any]) -> str:
 
 `python -m bench.elastic_cost`, {results.machine()}. A dataset that clones a tensor, as fast as
 batches come; medians of {TURNS} turns with the one loader and the other; CPU of all of a job's
-processes, per batch. Bar: at most {100 * BAR:.0f} % worse. Workers that are spawned, and batches that are made
-in the main process, are torch's own with and without.
+processes, per batch. Bar: at most {100 * BAR:.0f} % worse. Spawned workers are torch's own with
+and without; batches that are made in the main process are watched for an epoch.
 
 | batch | workers | plain, batches/s | elastic | | plain, CPU of workers + trainer | elastic | |
 | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -366,4 +366,4 @@ def allocate_collated_in(pool: SegmentPool) -> None:
                 return storage
         return original(size, device=device)
 
-    torch.UntypedStorage._new_shared = classmethod(new_shared)  # type: ignore[method-assign, assignment]
+    torch.UntypedStorage._new_shared = classmethod(new_shared)
