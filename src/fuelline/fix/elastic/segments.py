@@ -73,7 +73,7 @@ def _withhold_all() -> None:
         each.withhold()
 
 
-os.register_at_fork(before=_withhold_all)
+os.register_at_fork(before=_withhold_all, after_in_parent=_withhold_all)  # threads go on
 
 
 class _Mapping:
