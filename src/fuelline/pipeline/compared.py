@@ -96,10 +96,11 @@ def _sample(run_dir: Path, label: str) -> RunSamples:
             )
         return sample_trace(survey, diagnose_survey(survey, run_dir), label)
     diagnosis = diagnose_run(run_dir)
-    segments = segment_judged(run_dir)
-    if segments is None:
+    judged = segment_judged(run_dir)
+    if judged is None:
         raise InputError(
             f"{label} has no steps: {diagnosis.verdict.sentence} Nothing was compared. Record at "
             "least two steps."
         )
-    return sample_recording(segments, diagnosis, label)
+    segments, work = judged
+    return sample_recording(segments, diagnosis, label, work)

@@ -30,12 +30,14 @@ from fuelline.signals import (
     why_no_steps,
 )
 from fuelline.signals.recorded.measure import measure
+from fuelline.signals.recorded.work import measure_work
 from fuelline.timeline.segments import cut_segments
 from fuelline.whatif import fit, value_remedies
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fuelline.schema.diagnosis.comparison import RunWork
     from fuelline.schema.diagnosis.facts import Culprit, Facts, SyncFacts
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.schema.diagnosis.fixes import FixEvent
@@ -182,9 +184,12 @@ def _explain(judged: _Judged, culprit: Culprit) -> Culprit:
     return find_reason(sums, culprit)
 
 
-def segment_judged(run_dir: Path) -> StepSegments | None:
-    """The segments of the rank that the diagnosis judges."""
-    return _open_judged(run_dir).segments
+def segment_judged(run_dir: Path) -> tuple[StepSegments, RunWork] | None:
+    """The segments of the rank that the diagnosis judges, and what a step costs it in CPU time."""
+    judged = _open_judged(run_dir)
+    if judged.trainer is None or judged.segments is None:
+        return None
+    return judged.segments, measure_work(judged.timeline, judged.trainer, judged.segments)
 
 
 def compact_run(run_dir: Path) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fuelline.timeline.segments import Span, StepSegments
 
 
+_ALL_THREADS = pl.lit(value=True)
 _FEW_READINGS = 4
 """Fewer have no middle: the mean is all that can be said."""
 
@@ -119,13 +120,14 @@ def thread_growth(timeline: Timeline, span: Span, tid: int) -> tuple[float, floa
     return float(oncpu) * timeline.kept_frac, float(queued) * timeline.kept_frac
 
 
-def queued_growth(timeline: Timeline, span: Span) -> float | None:
-    """Nanoseconds that all threads of the job waited for a core; None if no clock was read twice.
+def queued_growth(timeline: Timeline, span: Span, where: pl.Expr = _ALL_THREADS) -> float | None:
+    """Nanoseconds that threads of the job waited for a core; None if no clock was read twice.
 
     Each thread's growth between its own readings stands for the window.
     """
     clocks = (
         _clocks(timeline, span)
+        .filter(where)
         .group_by("pid", "tid")
         .agg(
             grown=pl.col("runq_ns").max() - pl.col("runq_ns").min(),
