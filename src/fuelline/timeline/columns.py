@@ -83,7 +83,10 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "cpu_clock_ns": "CPU time of the thread so far; null or 0 where it was not read",
         },
     ),
-    "pauses": ("The training loop stands still.", {"pause_kind": "`checkpoint`"}),
+    "pauses": (
+        "The training loop stands still.",
+        {"pause_kind": "`checkpoint`, `validation`; null if it is of another kind"},
+    ),
     "syncs": (
         "The host waits for the device.",
         {
@@ -126,7 +129,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "What threads were doing when the observer looked, added up over a window.",
         {
             "window_ns": "start of the window, of one second",
-            "phase": "of the training loop: 1 waits for a batch, 2 computes, 6 pauses; null: none",
+            "phase": "of the training loop: 1 waits for a batch, 2 computes, 6 saves; null: none",
             "state": "`running`, `fault`, `read`, `write`, `metadata`, `lock`, `sleep`, ...",
             "syscall": "system call that the thread was blocked in; empty: in none",
         },

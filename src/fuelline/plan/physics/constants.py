@@ -55,7 +55,7 @@ class Matmul(Struct, frozen=True, kw_only=True):
     """Measured: as `by_rows`, of products that give more values than they take."""
     narrow_by_rows: tuple[tuple[float, float], ...] = ()
 
-    def reach_at(self, rows: float, widening: float | None = None) -> float:
+    def peak_share_at(self, rows: float, widening: float | None = None) -> float:
         """Straight in logarithms between measured numbers of rows; as at the ends beyond.
 
         `widening`: values that a product gives for each that it takes.

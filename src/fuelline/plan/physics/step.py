@@ -209,7 +209,7 @@ def _add(tally: Tally, setup: Setup, op: Operator, entry: Matmul, unit: str) -> 
         else:
             tally.cache += op.count * move_s
         return
-    seconds = op.flops / (entry.reach_at(op.rows or 1.0, _widening(op)) * peak)
+    seconds = op.flops / (entry.peak_share_at(op.rows or 1.0, _widening(op)) * peak)
     move_s = (op.weight_bytes + op.moved_bytes) / (entry.memory_share * setup.bandwidth)
     if move_s > MOSTLY * seconds:
         tally.weights += op.count * max(seconds, move_s)
