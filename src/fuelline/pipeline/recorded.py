@@ -28,6 +28,7 @@ from fuelline.signals import (
     sum_parts,
     view_host,
     why_no_steps,
+    with_waiting,
 )
 from fuelline.signals.recorded.measure import measure
 from fuelline.signals.recorded.work import measure_work
@@ -56,8 +57,13 @@ MOST_COMPARED = 4
 """Ranks beside a late one whose steps are looked into: what it does differently shows by then."""
 
 
-def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
-    """Read a recorded run, compacting it on the way if it has ended, and diagnose it."""
+def diagnose_recording(
+    run_dir: Path, price: float | None, waiting: float | None = None
+) -> Diagnosis:
+    """Read a recorded run, compacting it on the way if it has ended, and diagnose it.
+
+    `waiting`: the share that a loop of ours waited for batches, if it was one and has measured it.
+    """
     judged = _open_judged(run_dir)
     hosts, trainer, timeline = judged.hosts, judged.trainer, judged.timeline
     summary = summarise(hosts[0].run, run_dir)
@@ -71,6 +77,8 @@ def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
         return cannot_tell(summary, blindspots, _why_no_steps(hosts, trainer), price, devices)
     sync = _explain_lateness(judged)
     facts = measure(timeline, trainer, judged.segments, sync, count_ranks_beside(hosts, trainer))
+    if waiting is not None:
+        facts = with_waiting(facts, waiting)
     found = diagnose(facts, summary, blindspots, price)
     proposed = msgspec.structs.replace(found, settings=propose_settings(facts))
     return value_remedies(proposed, fit(facts))
