@@ -1,9 +1,9 @@
 """A training of known work, for comparisons: `python -m bench.compare_job KIND [--extra N]`.
 
-Work is counted, not timed: `--extra N` adds N units of busy work to every step (to every sample of
-kind `input`), however fast the machine is at that moment. Kinds: compute (the trainer computes, one
-thread), threads (the same on all cores, as is the default), input (the trainer waits for one worker
-that computes), epochs (short epochs whose workers start anew; `--persistent` keeps them).
+Work is counted, not timed: `--extra N` adds N units of busy work to every step (for kind `input` to
+its samples), however fast the machine is. Kinds: compute (the trainer computes), input
+(the trainer waits for one worker that computes), epochs (short epochs whose workers start anew;
+`--persistent` keeps them).
 """
 
 from __future__ import annotations
@@ -17,27 +17,28 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 BATCH = 16
-SHAPES = {"compute": (6, 100), "threads": (6, 100), "input": (5, 100), "epochs": (11, 17)}
+SHAPES = {"compute": (6, 100), "input": (4, 100), "epochs": (11, 17)}
 """Epochs, and steps in each."""
-SAMPLE_UNITS = {"input": 10, "epochs": 2}
-WIDTH = {"compute": 640, "threads": 640}
+BATCH_UNITS = {"input": 160, "epochs": 32}
+WIDTH = {"compute": 640}
 
 
 class Samples(Dataset[Any]):
-    def __init__(self, count: int, units: int) -> None:
+    def __init__(self, count: int, batch_units: int) -> None:
         self.count = count
-        self.units = units
+        self.batch_units = batch_units
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> Any:
-        work(self.units)
+        place = index % BATCH
+        work(self.batch_units * (place + 1) // BATCH - self.batch_units * place // BATCH)
         return torch.full((256,), float(index % 7))
 
 
 def work(units: int) -> None:
-    """Occupy a core: some 50 us a unit, half of it in Python and half in a library."""
+    """Occupy a core: some 70 us a unit, half of it in Python and half in a library."""
     block = np.full((32, 32), 1.5)
     value = 0
     for _ in range(units):
@@ -61,9 +62,8 @@ def train(options: argparse.Namespace) -> None:
     """All epochs."""
     kind, extra = options.kind, options.extra
     epochs, steps = SHAPES[kind]
-    if kind != "threads":
-        torch.set_num_threads(1)
-    units = SAMPLE_UNITS.get(kind, 0) + (extra if kind == "input" else 0)
+    torch.set_num_threads(1)
+    units = BATCH_UNITS.get(kind, 0) + (extra if kind == "input" else 0)
     loader = DataLoader(
         Samples(steps * BATCH, units),
         batch_size=BATCH,
