@@ -45,6 +45,8 @@ _EDGE_ERROR = 0.6
 Where neighbours disturb only some steps the edge is sharp and stays where it is; where they disturb
 all of them, as those do that use the memory of a job that needs it, it is neither. Over 29 runs of
 two jobs on two cores with 4 to 25 processes on them: 0.39 to 0.56 (bench/compare_power.py)."""
+_CPU_DEVIATIONS = 2.576
+"""Of a normal distribution to 99 %: the errors of an edge have longer tails than that has."""
 _FEW_STEPS = 50
 """Fewer have no lower tenth to speak of."""
 _EDGE_VARIANCE = 0.25
@@ -176,7 +178,7 @@ def _step_change(name: str, before: RunSamples, after: RunSamples, rare: list[st
     for part in rare:
         spreads += _rare_spreads(part, before, after)
     one, other = fmean(before.steps), fmean(after.steps)
-    half = _half_width(spreads, _repetition(one, other, _REPEATED_FRAC))
+    half = _half_width(spreads, _between_runs(before, after, one, other))
     hosts = [_hosts_part(run) for run in (before, after)]
     return _judged(name, one, other, half, one, down=hosts[1], up=hosts[0])
 
@@ -188,12 +190,15 @@ def _without(run: RunSamples, rare: list[str]) -> list[float]:
 
 
 def _hosts_part(run: RunSamples) -> float:
-    """What the machine may have added to a step: waiting for others' cores, and slower cores."""
+    """What the machine may have added to a step: waiting for others' cores, and slower cores.
+
+    Steps differ in their work as well, so that without neighbours no CPU time is put down to them.
+    """
     if run.work is None:
         return 0.0
     work = run.work
     slower = _excess(work.trainer_cpu) + work.felt_frac * _excess(work.fetch_cpu)
-    return min(work.queued + slower, fmean(run.steps))
+    return min(work.queued + work.disturbed_frac * slower, fmean(run.steps))
 
 
 def _hosts_share(run: RunSamples) -> float:
@@ -232,7 +237,7 @@ def _cpu_change(before: RunSamples, after: RunSamples) -> Change | None:
     ]
     errors = [weight * _edge_error(values) for *pair, weight in known for values in pair]
     repeated = _repetition(*least, _CPU_REPEATED_FRAC)
-    half = DEVIATIONS[95] * math.sqrt(sum(error**2 for error in errors) + repeated)
+    half = _CPU_DEVIATIONS * math.sqrt(sum(error**2 for error in errors) + repeated)
     undisturbed = max(fmean(before.steps) - _hosts_part(before), least[0])
     return _judged("cpu", least[0], least[1], half, undisturbed)
 
@@ -241,6 +246,30 @@ def _edge_error(values: list[float]) -> float:
     """Standard error of the lower tenth, from how sharp the lower edge is."""
     low, high = (_quantile(values, share) for share in _EDGE)
     return _EDGE_ERROR * (high - low)
+
+
+def _between_runs(before: RunSamples, after: RunSamples, one: float, other: float) -> float:
+    """Variance of a difference that is there without any: of repetitions, and of the cores' speed.
+
+    Where the least CPU time of a step is blurred within a run, cores were slowed down by something
+    that need not show in any counter, such as another virtual machine, and differ between runs.
+    """
+    pairs = ((before, one), (after, other))
+    speeds = sum((_speed_error(run) * value) ** 2 for run, value in pairs)
+    return (
+        _repetition(one, other, _REPEATED_FRAC) + speeds * (_CPU_DEVIATIONS / DEVIATIONS[95]) ** 2
+    )
+
+
+def _speed_error(run: RunSamples) -> float:
+    """Of a step: standard error of its CPU time from run to run, as a share of its length."""
+    work, length = run.work, fmean(run.steps)
+    if work is None or len(work.trainer_cpu) < _FEW_STEPS or not length:
+        return 0.0
+    error = _edge_error(work.trainer_cpu) ** 2
+    if len(work.fetch_cpu) >= _FEW_STEPS:
+        error += (work.felt_frac * _edge_error(work.fetch_cpu)) ** 2
+    return min(1.0, math.sqrt(error) / length)
 
 
 def _repetition(one: float, other: float, frac: float) -> float:
@@ -252,8 +281,8 @@ def _rare_change(part: str, before: RunSamples, after: RunSamples) -> RareChange
     times = [run.rare.get(part, []) for run in (before, after)]
     means = [fmean(each) if each else None for each in times]
     totals = [sum(each) / len(run.steps) for each, run in zip(times, (before, after), strict=True)]
-    repeated = _repetition(*totals, _REPEATED_FRAC)
-    half = _half_width(list(_rare_spreads(part, before, after)), repeated)
+    repeated = _between_runs(before, after, *totals)
+    half = _half_width(_rare_spreads(part, before, after), repeated)
     up, down = (
         total * _hosts_share(run) for total, run in zip(totals, (before, after), strict=True)
     )
@@ -316,7 +345,7 @@ def _changes(
             else [_spread_of_mean(first), _spread_of_mean(second)]
         )
         means = fmean(first), fmean(second)
-        half = _half_width(spreads, _repetition(*means, _REPEATED_FRAC))
+        half = _half_width(spreads, _between_runs(before, after, *means))
         up, down = (mean * share for mean, share in zip(means, hosts, strict=True))
         found.append(_judged(name, *means, half, usual, down=down, up=up))
     return sorted(found, key=lambda change: (-abs(change.change), change.name))

@@ -46,7 +46,7 @@ def test_more_cpu_time_is_said_with_the_length_that_could_not_tell() -> None:
     after = run(step_s=0.03, work=RunWork(trainer_cpu=[0.012] * 200, queued=0.03))
     comparison = compare_samples(before, after, threshold=0.05)
     text = words(comparison)
-    assert "Steps take 2.0 ms more CPU time, 20 % of a step: 10.0 ms -> 12.0 ms" in text
+    assert "Steps take 2 ms more CPU time, 20 % of a step: 10.0 ms -> 12.0 ms" in text
     assert "Their length, 10.1 ms -> 30.3 ms per step" in text
     assert "over the limit of 5 %" in text
     assert repr(comparison) == "<RunComparison run -> run: step slower by 20 %>"

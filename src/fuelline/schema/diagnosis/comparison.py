@@ -29,6 +29,8 @@ class RunWork(Struct, frozen=True, kw_only=True):
     """CPU time that workers spent on the batches of a step: one value per batch that was timed."""
     felt_frac: float = 0.0
     """Of the time of a fetch: how much the trainer waits longer for each second more of it."""
+    disturbed_frac: float = 0.0
+    """Of the time, at most: a process outside the job was running."""
     queued: float = 0.0
     """A step: threads of the job stood ready to run, and processes outside it had the cores."""
 

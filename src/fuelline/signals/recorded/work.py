@@ -32,11 +32,17 @@ def measure_work(timeline: Timeline, trainer: Trainer, segments: StepSegments) -
     )
     timed = fetches.filter(pl.col("cpu_ns") >= 0)
     a_step = fetches.height / steps
+    others_ns = growth(timeline, segments, "others.cpu_ns") or 0.0
+    own_ns = process_growth(timeline, segments, "cpu_ns") or 0.0
+    queued_ns = _queued_ns(timeline, trainer, segments)
+    # The job itself takes cores, too.
+    queued_ns *= others_ns / (others_ns + own_ns) if others_ns > 0 else 0.0
     return RunWork(
         trainer_cpu=_trainer_cpu(timeline, trainer, segments),
         fetch_cpu=(timed["cpu_ns"] * a_step / 1e9).to_list(),
         felt_frac=_felt_frac(segments, fetches),
-        queued=_queued_ns(timeline, trainer, segments) / segments.wall_ns * _mean_step_s(segments),
+        disturbed_frac=min(1.0, others_ns / segments.wall_ns),
+        queued=queued_ns / segments.wall_ns * _mean_step_s(segments),
     )
 
 
@@ -67,14 +73,11 @@ def _felt_frac(segments: StepSegments, fetches: pl.DataFrame) -> float:
 
 
 def _queued_ns(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> float:
-    """Of the window: waiting for a core, as far as others rather than the job had them.
+    """Of the window: waiting for a core.
 
     That of the trainer's process and, as workers wait side by side, that of the mean worker.
     """
     is_trainer = pl.col("pid") == trainer.pid
-    queued = queued_growth(timeline, segments, is_trainer) or 0.0
+    own = queued_growth(timeline, segments, is_trainer) or 0.0
     beside = queued_growth(timeline, segments, ~is_trainer) or 0.0
-    queued += beside / max(1, trainer.workers)
-    others = growth(timeline, segments, "others.cpu_ns") or 0.0
-    own = process_growth(timeline, segments, "cpu_ns") or 0.0
-    return queued * others / (others + own) if others > 0 else 0.0
+    return own + beside / max(1, trainer.workers)
