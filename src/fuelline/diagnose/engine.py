@@ -312,7 +312,7 @@ def _healthy(facts: Facts) -> Verdict:
 
 
 _INPUT_PARTS: tuple[StepPart, ...] = ("input", "epoch start")
-_INPUT_STAGES = ("read", "decode", "transform", "collate", "handoff")
+_INPUT_STAGES = ("read", "fetch", "decode", "transform", "collate", "handoff")
 _COMPUTE_PARTS: tuple[StepPart, ...] = ("forward", "backward", "optimizer", "transfer", "sync")
 _QUEUED = 0.5
 """A rank lacks cores if waiting for one explains at least half of its delay."""

@@ -86,6 +86,28 @@ class StepSegments(Span):
         pieces = self.pieces.with_columns(pl.col("start_ns", "end_ns") + shift_ns)
         return replace(moved, pieces=pieces)  # type: ignore[return-value, call-arg]
 
+    def between(self, start_ns: int, end_ns: int) -> StepSegments | None:
+        """The steps that lie inside this stretch; None if there are not two."""
+        inside = self.boundaries.filter((self.boundaries >= start_ns) & (self.boundaries <= end_ns))
+        if inside.len() < 2:
+            return None
+        first_ns = int(inside[0])
+        last_ns = min(end_ns, self.end_ns) if end_ns >= self.end_ns else int(inside[-1])
+        pieces = (
+            self.pieces.filter((pl.col("end_ns") > first_ns) & (pl.col("start_ns") < last_ns))
+            .with_columns(
+                pl.col("start_ns").clip(first_ns, None), pl.col("end_ns").clip(None, last_ns)
+            )
+            .drop("step")
+        )
+        return replace(
+            self,
+            start_ns=first_ns,
+            end_ns=last_ns,
+            boundaries=inside,
+            pieces=_number_steps(pieces, inside),
+        )
+
 
 def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
     """The window alone, for a tenth of the price of its segments; None as for `cut_segments`."""

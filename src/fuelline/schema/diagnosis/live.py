@@ -193,3 +193,5 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """Of several hosts, the first."""
     devices: list[DeviceRow] = field(default_factory=list)
     blindspots: list[Blindspot] = field(default_factory=list)
+    verdict: str = ""
+    """Of the last diagnosis of what was recorded so far; empty until there is one."""
