@@ -144,7 +144,9 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     title = f"Where the time went: {duration(window.seconds)}, {number(steps.count)} {kind}"
     if steps.mean is not None and steps.p95 is not None:
         title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
-    bars = tuple(_bar(part, steps.count) for part in diagnosis.budget if part.share >= 0.001)
+    # A ledger goes by the devices' time, which begins and ends elsewhere than the host's steps.
+    parted = 0 if diagnosis.trace is not None else steps.count
+    bars = tuple(_bar(part, parted) for part in diagnosis.budget if part.share >= 0.001)
     before = f"Not counted: {duration(window.before_seconds)} before the end of the first step"
     note = f"{before}, {duration(window.after_seconds)} after the last."
     if diagnosis.trace is not None:

@@ -143,6 +143,8 @@ class StepStats(Struct, frozen=True, kw_only=True):
 
     count: int
     mean: float | None = None
+    """Of a recorded run: the window over its steps, so that the parts of the budget add up to it;
+    of an imported one: from a step's start to the next."""
     p50: float | None = None
     p95: float | None = None
     kind: Literal["train", "batch"] = "train"
