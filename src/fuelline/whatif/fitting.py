@@ -30,6 +30,9 @@ two shared cores take 0.4 to 0.8 ms and 0.9 to 1.5 ms. Used where no worker was 
 START_S = 0.09
 """To fork one worker of a job that has imported torch, measured with a prototype of the elastic
 loader; used where none was started inside the recording."""
+_SURE = 0.6
+"""Half of the elasticity's 95 % interval, at most: what is less sure tells latency from bandwidth,
+but not how much more workers would gain."""
 _AT_LIMIT = 0.8
 """As in IN102: token buckets pulse."""
 _BUSY = 0.9
@@ -190,8 +193,9 @@ def _elasticity(facts: Facts) -> float | None:
         return 1.0
     if at_least(storage.device_busy, _BUSY) and at_least(storage.device_queue, _QUEUED):
         return 1.0
-    if isinstance(storage.saturation, Reading):
-        return min(1.0, max(0.0, storage.saturation.value))
+    seen = storage.saturation
+    if isinstance(seen, Reading) and (seen.high is None or seen.high - seen.value <= _SURE):
+        return min(1.0, max(0.0, seen.value))
     return None
 
 

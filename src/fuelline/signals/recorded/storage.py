@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 _ENOUGH_FETCHES = 20
-_ENOUGH_SPREAD = 0.1
-"""Standard deviation of ln(fetches in progress): below it the number never really changed."""
-_SURE_ERROR = 0.3
+_ENOUGH_SPREAD = 0.01
+"""Standard deviation of ln(fetches in progress): below it the number never really changed. The few
+fetches at the beginning and end of an epoch are enough to be seen in it; what they prove is a
+matter of the slope's error."""
+_SURE_ERROR = 0.5
+"""Of the elasticity: with a larger one 0 and 1 are less than two errors apart."""
 _OPERATION_BYTES = 64 * 1024
 """A large read reaches the device as operations of about this size; used to bound the job's own
 operations from above, and so the others' from below."""
