@@ -13,9 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "fuelline", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
-)
+for profile, examples in (("fuelline", 60), ("quick", 20)):  # the latter is `make test-quick`
+    settings.register_profile(
+        profile,
+        deadline=None,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fuelline"))
 
 
@@ -49,6 +53,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "home"
     monkeypatch.setenv("FUELLINE_HOME", str(home))
     return home
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nobodys_configuration(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Defaults that whoever runs the tests has set must not count."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
 
 
 @pytest.fixture(autouse=True)

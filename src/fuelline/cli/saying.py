@@ -18,7 +18,8 @@ from fuelline.schema.names import clean
 if TYPE_CHECKING:
     from typing import TextIO
 
-WIDEST = 80
+WIDEST = 100
+"""As the report's text: beyond this the eye loses the next line."""
 
 
 def say(words: str) -> None:

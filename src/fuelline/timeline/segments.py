@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.wire import Flag, Kind
+from fuelline.schema.wire import PART_OF_PAUSE, Flag, Kind
 from fuelline.timeline.events import has_succeeded, thread_events
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ _PART_OF_KIND: dict[Kind, StepPart] = {
     Kind.BACKWARD: "backward",
     Kind.STEP: "optimizer",
     Kind.SYNC: "sync",
-    Kind.PAUSE: "checkpoint",
     Kind.GC: "garbage collection",
     Kind.ZOOM: "profiler",
 }
-_LASTING = [Kind.WAIT, Kind.COLLECTIVE, *(kind for kind in _PART_OF_KIND if kind != Kind.GC)]
+_LASTING = [
+    *(Kind.WAIT, Kind.COLLECTIVE, Kind.PAUSE),
+    *(kind for kind in _PART_OF_KIND if kind != Kind.GC),
+]
 """What ends the window: what is collected when the interpreter ends is no part of the training."""
 _MODE_AFTER: dict[Kind, StepPart] = {Kind.BACKWARD: "optimizer", Kind.STEP: "loop"}
 """What the thread does after an event, until the next one says otherwise."""
@@ -208,6 +210,12 @@ def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
         .then(pl.lit("input"))
         .when(is_wait | ((kind == Kind.SOURCE_START) & ~training))
         .then(pl.lit("validation"))
+        .when(kind == Kind.PAUSE)
+        .then(
+            pl.col("pause_kind").replace_strict(
+                PART_OF_PAUSE, default="unexplained", return_dtype=pl.String
+            )
+        )
         .otherwise(kind.replace_strict(_PART_OF_KIND, default=None, return_dtype=pl.String))
     )
     mode = (

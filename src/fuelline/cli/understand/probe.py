@@ -129,7 +129,7 @@ def act(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(encode_json(probe) + "\n")
     else:
-        from fuelline.report.diagnosis.ceilings import write_probe  # noqa: PLC0415 - rich, after the work
+        from fuelline.report.diagnosis.feeding import write_probe  # noqa: PLC0415 - rich, after the work
         from fuelline.report.renderers.terminal import render_terminal  # noqa: PLC0415 - as above
 
         render_terminal(write_probe(probe), sys.stdout)

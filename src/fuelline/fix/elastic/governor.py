@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from fuelline.fix.elastic.observation import RunningTrial, SettingChange
-from fuelline.schema.student import find_t
+from fuelline.schema.student import compare_means
 
 if TYPE_CHECKING:
     from fuelline.fix.elastic.observation import Observation, TurnLimits, Verdict
@@ -129,7 +129,7 @@ class Governor:
         assert trial is not None
         trial.after.append(look.rate)
         trial.waits.append(look.starved)
-        verdict = _weigh(trial) if len(trial.after) >= LOOKS else None
+        verdict = _judge_trial(trial) if len(trial.after) >= LOOKS else None
         if verdict == "rolled back":
             return self._roll_back(trial)
         if verdict is not None:
@@ -251,13 +251,13 @@ class Governor:
         return SettingChange(active, window, "workers stood idle", is_trial=False)
 
 
-def _weigh(trial: RunningTrial) -> Verdict | None:
+def _judge_trial(trial: RunningTrial) -> Verdict | None:
     """What became of it; None as long as more looks may decide."""
-    gain, doubt = _compare(trial.before, trial.after)
+    gain, (low, high) = compare_means(trial.before, trial.after)
     is_more = gain > 1 + GAIN
-    if is_more and gain - doubt > 1:
+    if is_more and low > 1:
         return "kept"
-    if gain + doubt < 1:
+    if high < 1:
         return "rolled back"
     if len(trial.after) < 2 * LOOKS:
         return None  # confirmed before it is taken back
@@ -272,17 +272,6 @@ def _has_saved(trial: RunningTrial) -> bool:
     """Whether the wait fell to less than half, and by what counts."""
     now = statistics.fmean(trial.waits)
     return now < trial.waited / 2 and trial.waited - now > SAVED
-
-
-def _compare(before: list[float], after: list[float]) -> tuple[float, float]:
-    """Ratio of means, and half of its 95 % interval."""
-    old, new = statistics.fmean(before), statistics.fmean(after)
-    errors = [
-        statistics.stdev(rates) / math.sqrt(len(rates)) / statistics.fmean(rates)
-        for rates in (before, after)
-    ]
-    freedom = len(before) + len(after) - 2
-    return new / old, find_t(freedom) * math.hypot(*errors) * new / old
 
 
 SURE = 0.9

@@ -7,14 +7,12 @@ fewest workers win, then the shortest queue.
 
 from __future__ import annotations
 
-import math
-import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fuelline.schema.diagnosis.trials import Setting, Trial
 from fuelline.schema.readings import Missing, Reading
-from fuelline.schema.student import find_t
+from fuelline.schema.student import compare_means
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,24 +86,16 @@ def find_speedup(base: MeasuredSetting, measured: MeasuredSetting) -> Signal:
         return Missing(reason=measured.problem)
     if len(base.blocks) < 2 or len(measured.blocks) < 2:
         return Missing(reason="too few batches in a turn to judge")
-    before, after = statistics.fmean(base.blocks), statistics.fmean(measured.blocks)
-    error = math.hypot(_error(base.blocks) / before, _error(measured.blocks) / after)
-    freedom = len(base.blocks) + len(measured.blocks) - 2
-    half = find_t(freedom) * error
-    value = after / before
+    value, (low, high) = compare_means(base.blocks, measured.blocks)
     return Reading(
         value=value,
         unit="x",
-        low=value * math.exp(-half),
-        high=value * math.exp(half),
+        low=low,
+        high=high,
         level=95,
         count=len(measured.blocks),
         origin="turns on the running job",
     )
-
-
-def _error(blocks: tuple[float, ...]) -> float:
-    return statistics.stdev(blocks) / math.sqrt(len(blocks))
 
 
 def choose(trials: Sequence[Trial], now: Sequence[Setting]) -> list[Setting]:
@@ -113,11 +103,11 @@ def choose(trials: Sequence[Trial], now: Sequence[Setting]) -> list[Setting]:
     rated = [(trial, _value(trial)) for trial in trials]
     best = max(value for _, value in rated)
     good = [trial for trial, value in rated if value >= best * (1 - AS_GOOD)]
-    cheapest = min(good, key=lambda trial: weigh(trial.settings, now))
+    cheapest = min(good, key=lambda trial: count_resources(trial.settings, now))
     return cheapest.settings
 
 
-def weigh(settings: Sequence[Setting], now: Sequence[Setting]) -> tuple[float, float]:
+def count_resources(settings: Sequence[Setting], now: Sequence[Setting]) -> tuple[float, float]:
     """Workers, then batches that wait in the queue."""
     value = {setting.knob: int(setting.value) for setting in now}
     value |= {setting.knob: int(setting.value) for setting in settings}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.report.diagnosis.devices import describe_devices
+from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.readings import Missing
@@ -59,8 +60,15 @@ _WAITING_PARTS: tuple[Part, ...] = (
 )
 
 
-def write_document(diagnosis: Diagnosis, name: str | None = None) -> Document:
-    """The whole report; `name` is the word by which commands find the run (else its path)."""
+def write_document(
+    diagnosis: Diagnosis, name: str | None = None, python: str | None = None
+) -> Document:
+    """The whole report.
+
+    `name` is the word by which commands find the run (else its path); `python` is what `fuelline
+    run` starts scripts with.
+    """
+    next_command = propose_next(diagnosis, name or diagnosis.run.path, python)
     top = _verdict_finding(diagnosis)
     others = [finding for finding in diagnosis.findings if finding is not top]
     return Document(
@@ -77,7 +85,7 @@ def write_document(diagnosis: Diagnosis, name: str | None = None) -> Document:
             *_also_found(others),
             *_unseen(diagnosis),
             *_hourly_loss(diagnosis),
-            Statement(_next_command(name or diagnosis.run.path), is_whole=True),
+            Statement(f"Next: {next_command}", is_whole=True),
         )
     )
 
@@ -227,10 +235,6 @@ def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
     hourly = losses[0] / diagnosis.window.seconds * 3600
     words = f"At {price:g} USD per hour this costs {hourly:.2f} USD per hour and accelerator."
     return [Statement(words)]
-
-
-def _next_command(name: str) -> str:
-    return f"Next: fuelline diagnose {shlex.quote(name)} --json"
 
 
 MOST_LOADERS = 5

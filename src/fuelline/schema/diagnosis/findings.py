@@ -240,10 +240,16 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
         if verdict.code is None:
             said = f"cannot tell ({verdict.reason})"
         else:
-            title = next((each.name for each in self.findings if each.code == verdict.code), "")
             share = "" if verdict.share_of_wall is None else f" {percent(verdict.share_of_wall)}"
-            said = f"{verdict.code} {title.replace('-', ' ') or 'healthy'}{share}"
+            said = f"{self.title()}{share}"
         return f"<Diagnosis {said}; {count} finding{'' if count == 1 else 's'}>"
+
+    def title(self) -> str:
+        """`PR201 too few workers`, `CP400 healthy`, or `cannot tell`."""
+        code = self.verdict.code
+        names = (each.name for each in self.findings if each.code == code)
+        title = next(names, "healthy").replace("-", " ")
+        return f"{code} {title}" if code is not None else "cannot tell"
 
     def check(self) -> None:
         """Raise if the parts contradict each other."""

@@ -42,6 +42,7 @@ def test_the_part_is_named_before_a_worker_is_started(
     assert str(refused.value).startswith(said)
 
 
+@pytest.mark.integration
 def test_this_torch_has_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken, result = take(tmp_path, monkeypatch)
     assert taken > trials.BLOCKS
