@@ -21,6 +21,7 @@ FROZEN = {
     "PR203": "slow-function",
     "PR204": "loop-transform",
     "PR205": "worker-lock",
+    "PR208": "memory-bound",
     "HO301": "slow-handoff",
     "HO302": "slow-collate",
     "TR301": "slow-copies",
