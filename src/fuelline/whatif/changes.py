@@ -128,11 +128,24 @@ def _loader(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | N
     changed = replace(pipe, workers=workers, prefetch=prefetch, persistent=persistent)
     changed = replace(changed, pauses=_restarts(pipe, changed))
     assumptions = _memory(fit, workers - pipe.workers)
+    crowding = _crowding(fit, pipe, workers)
+    if crowding != 1:
+        changed = replace(changed, cpu_s=pipe.cpu_s * crowding)
+        assumptions.append("workers that run at once slow each other down, as they were seen to")
     if workers and not pipe.workers:
         # What next() did beside the fetch is the workers' then, too.
         changed = replace(changed, surplus_s=0.0)
         assumptions.append("handing a batch over costs what it did in our test jobs")
     return Changed(changed, assumptions)
+
+
+def _crowding(fit: Fit, pipe: Pipeline, workers: int) -> float:
+    """CPU time of a fetch with that many workers over what it is, where they share the memory."""
+    growth = fit.facts.input.cpu_growth
+    if not isinstance(growth, Reading) or growth.value <= 0 or (growth.low or 0.0) <= 0:
+        return 1.0
+    now, then = (max(1.0, min(count, pipe.cores)) for count in (pipe.workers, workers))
+    return float((then / now) ** min(1.0, growth.value))
 
 
 def _restarts(old: Pipeline, new: Pipeline) -> dict[StepPart, float]:
