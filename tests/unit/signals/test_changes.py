@@ -139,3 +139,10 @@ def test_another_command_is_noted_unless_one_of_them_is_not_known() -> None:
 @given(_SECONDS, _SECONDS)
 def test_parts_always_sum_to_the_step(one: list[float], other: list[float]) -> None:
     compare_samples(run(one, one), run(other, other)).check()
+
+
+def test_a_comparison_shows_itself_by_what_happened_to_the_step() -> None:
+    before = run(noisy(0.01, seed=1), noisy(0.1, seed=2))
+    longer = compare_samples(before, run(noisy(0.06, seed=3), noisy(0.1, seed=4)))
+    assert repr(longer).startswith("<RunComparison run -> run: step slower by 4")
+    assert repr(compare_samples(before, before)) == "<RunComparison run -> run: step same>"
