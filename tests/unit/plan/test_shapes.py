@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 
@@ -9,7 +11,9 @@ from fuelline.plan.models.shapes import check_shape, why_uneven
 from fuelline.schema.plan.chips import find_chip
 from fuelline.schema.plan.models import Model, name_model
 from fuelline.schema.plan.precision import parse_precision
-from fuelline.schema.plan.answers import Dimension
+
+if TYPE_CHECKING:
+    from fuelline.schema.plan.answers import Dimension
 
 BF16 = parse_precision("bf16")
 SOUND = name_model("llama-3.1-8b")
