@@ -55,6 +55,12 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
+@pytest.fixture(autouse=True, scope="session")
+def nobodys_configuration(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Defaults that whoever runs the tests has set must not count."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+
+
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
     """`fuelline run` ends with signals held back; here it is called in a process that goes on."""

@@ -27,8 +27,10 @@ FOREIGN = {
         "Input type",
         "Concrete Inputs",
     ),  # keys in Kineto's JSON
-    "ingest/kineto/reader.py": ("Input data was truncated",),  # msgspec gives no other sign of it
-    "ingest/kineto/refusals.py": ("trailing characters (byte ",),  # likewise
+    "ingest/kineto/reader.py": (  # msgspec gives no other sign of either
+        "Input data was truncated",
+        "trailing characters (byte ",
+    ),
     "ingest/kineto/shapes.py": ("signed char",),  # a type of C, as PyTorch names it
     "ingest/recording/folder.py": (  # what version 0.1.0 wrote
         "hook loader wait",

@@ -76,7 +76,7 @@ def _rung(name: RungName, share: float | None) -> Rung:
 def draw(diagnosis: Diagnosis) -> str:
     """The report as it goes to a pipe."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n")
-    render_terminal(write_document(diagnosis, diagnosis.run.run_id), stream)
+    render_terminal(write_document(diagnosis, diagnosis.run.run_id, "/usr/bin/python"), stream)
     stream.seek(0)
     return stream.read()
 

@@ -10,7 +10,7 @@ from fuelline import pipeline
 from fuelline.api.run import Run
 from fuelline.schema.errors import UsageError
 from fuelline.schema.mistakes import tell_plainly
-from fuelline.store.runs import find_run, name_run, new_run_dir
+from fuelline.store.runs import find_run, name_run, new_run_dir, note_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.forecasts import Forecast
 
 AnyRun = Run | str | os.PathLike[str] | None
-"""A Run, its folder, its id, the unique beginning of its id, or None for the last run."""
+"""A Run, its folder, its id, the unique beginning of its id, the name of its job, or None for the
+run that was started last."""
 
 
 @tell_plainly
 def load(run: str | os.PathLike[str] | None = None) -> Run:
-    """A run by its folder, its id or the beginning of its id; the last one without a word.
+    """A run by its folder, its id or its job's name; the one started last without a word.
 
     Raises:
         NotARecordingError: there is no such run.
@@ -70,6 +71,7 @@ def import_traces(
     name = files[0].name.partition(".")[0]
     run_dir = new_run_dir(name) if output is None else Path(output)
     pipeline.import_files(files, run_dir, partial=partial, jobs=jobs)
+    note_run(run_dir, name)
     return Run(run_dir)
 
 

@@ -13,7 +13,7 @@ from fuelline.api.run import Run
 from fuelline.record.inside import ProcessRecording, check_alone
 from fuelline.schema.errors import UsageError
 from fuelline.schema.mistakes import tell_plainly
-from fuelline.store.runs import is_there, new_run_dir
+from fuelline.store.runs import is_there, new_run_dir, note_run
 
 if TYPE_CHECKING:
     import os
@@ -57,6 +57,7 @@ class _Recording(AbstractContextManager[Run]):
         problem = inside.start()
         if problem is None:
             self._inside = inside
+            note_run(run_dir, self._name or _name_process())
         else:
             _warn(
                 f"not recorded: {problem}. The block runs anyway. fuelline.record(DIR) "

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import signal
 import sys
-from typing import TYPE_CHECKING
 
 from fuelline.cli.bounded import NO_MEMORY, read_apart
-from fuelline.cli.parser import build_parser, separate_job
+from fuelline.cli.parser import build_parser, parse
 from fuelline.cli.saying import flush_streams, open_streams, say
 from fuelline.schema.errors import FuellineError, InputError, RefusedError, UsageError
-
-if TYPE_CHECKING:
-    import argparse
+from fuelline.store.config import read_config
 
 __all__ = ["main"]
 
@@ -21,16 +19,17 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit codes are those of `schema.errors`."""
     open_streams()
     words = sys.argv[1:] if argv is None else argv
-    parser = build_parser(words)
     if not words:
-        parser.print_help(sys.stderr)
+        build_parser().print_help(sys.stderr)
         return UsageError.exit_code
-    options = parser.parse_args(separate_job(words, parser))
+    options = argparse.Namespace(debug="--debug" in words)
     try:
+        options = parse(words)
+        fill_defaults(options)
         code = _act(options, apart=argv is None)
         sys.stdout.flush()  # here, where a reader that has left is not taken for a failure
     except FuellineError as error:
-        if options.debug:
+        if options.debug and not isinstance(error, UsageError):
             raise
         say(str(error))
         code = error.exit_code
@@ -49,6 +48,14 @@ def main(argv: list[str] | None = None) -> int:
         code = NO_MEMORY if isinstance(error, MemoryError) else _report_unforeseen(error)
     flush_streams()
     return code
+
+
+def fill_defaults(options: argparse.Namespace) -> None:
+    """From the user's configuration, where the command line says nothing."""
+    if "priced" in options and options.price is None:
+        options.price = read_config().price
+    if "no_cache" in options and options.cache is None and not options.no_cache:
+        options.cache = read_config().cache
 
 
 def _act(options: argparse.Namespace, *, apart: bool) -> int:

@@ -18,7 +18,8 @@ from fuelline.schema.names import clean
 if TYPE_CHECKING:
     from typing import TextIO
 
-WIDEST = 80
+WIDEST = 100
+"""As the report's text: beyond this the eye loses the next line."""
 
 
 def say(words: str) -> None:
@@ -33,6 +34,35 @@ def say(words: str) -> None:
         print(text, file=sys.stderr, flush=True)
     except OSError:
         sys.stderr = _nowhere()  # Python would fail with code 120 over what is left in the old one
+
+
+class ProgressLine:
+    """How far something is: one line that is written over on a terminal, else a line each time."""
+
+    def __init__(self) -> None:
+        self._is_open = False
+
+    def show(self, words: str) -> None:
+        """In place of what was shown before."""
+        if not sys.stderr.isatty():
+            say(words)
+            return
+        width = shutil.get_terminal_size().columns
+        self._write(f"\r\033[K{f'fuelline: {clean(words)}'[: width - 1]}")
+        self._is_open = True
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self._is_open:
+            self._write("\r\033[K")
+            self._is_open = False
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            sys.stderr = _nowhere()
 
 
 def open_streams() -> None:

@@ -21,7 +21,8 @@ from fuelline.ingest.outsiders import list_lost
 from fuelline.ingest.recording.folder import write_file
 from fuelline.ingest.trace_run import SourceWriter, WrittenPart, part_stem
 from fuelline.schema.errors import InputError
-from fuelline.schema.files import make_draft_folder
+from fuelline.schema.files import make_draft_folder, make_folder
+from fuelline.schema.names import encodable
 from fuelline.schema.redaction import redact
 from fuelline.schema.run.recording import MANIFEST_FILE, Manifest
 from fuelline.schema.run.trace import Quality, TraceFacts
@@ -100,22 +101,119 @@ def import_trace(
     partial: bool = False,
     jobs: int | None = None,
     advance: Callable[[int], None] = lambda _: None,
-) -> None:
-    """Make `run_dir` from these files, or raise and leave nothing behind."""
+    splits: bool = False,
+) -> list[Path]:
+    """Make `run_dir` from these files, or raise and leave nothing behind.
+
+    Files that do not overlap in time are no ranks of one job: they become runs of their own beside
+    `run_dir`, the earliest first, if it `splits`; otherwise they are refused.
+    """
+    _refuse_existing(run_dir)
+    draft = Path(make_draft_folder(run_dir.parent, run_dir.name))
+    try:
+        results = _read_all(sources, draft, partial=partial, jobs=jobs, advance=advance)
+        groups = _split(results)
+        if len(groups) > 1 and not splits:
+            raise InputError(
+                f"{_tell_apart(groups)} Nothing was imported. Import each job's files by "
+                "themselves."
+            )
+        folders = [_with_number(run_dir, number) for number in range(1, len(groups) + 1)]
+        for group, folder in zip(groups, folders, strict=True):
+            _refuse_existing(folder)
+            _finish(group, draft, folder, run)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folders
+
+
+def _refuse_existing(run_dir: Path) -> None:
     if run_dir.exists():
         raise InputError(
             f"{run_dir} already exists. Nothing was imported. Choose another folder with -o, or "
             "remove it first."
         )
-    draft = Path(make_draft_folder(run_dir.parent, run_dir.name))
-    try:
-        results = _read_all(sources, draft, partial=partial, jobs=jobs, advance=advance)
-        manifest = _redacted(msgspec.to_builtins(_settle(results, draft, run)))
-        data = msgspec.json.format(msgspec.json.encode(manifest))
-        write_file(draft / MANIFEST_FILE, data)
-        draft.replace(run_dir)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _with_number(run_dir: Path, number: int) -> Path:
+    return run_dir if number == 1 else run_dir.with_name(f"{run_dir.name}-{number}")
+
+
+def _finish(group: list[_Read], draft: Path, folder: Path, run: RunFacts) -> None:
+    """Make a run of what files gave: below the draft first, so that it appears whole."""
+    whole = draft / "whole"
+    make_folder(whole)
+    run = msgspec.structs.replace(run, run_id=encodable(folder.name))
+    manifest = _redacted(msgspec.to_builtins(_settle(group, draft, whole, run)))
+    write_file(whole / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(manifest)))
+    whole.replace(folder)
+
+
+_WALL_NS = 10**18
+"""On a wall clock this was 2001; clocks that begin with a host or a program are below it."""
+_SKEW_NS = 60 * 10**9
+"""Between hosts: NTP keeps them within a second, so a minute apart is another time."""
+
+
+@dataclass(frozen=True)
+class _Window:
+    """When what is in a file happened."""
+
+    read: _Read
+    first_ns: int
+    last_ns: int
+    host: str
+
+    @property
+    def is_on_wall_clock(self) -> bool:
+        return self.first_ns > _WALL_NS
+
+
+def _split(results: list[_Read]) -> list[list[_Read]]:
+    """Files that overlap in time together, the earliest first; all, if clocks cannot be compared.
+
+    Times of a clock that began with the host can be compared on that host only.
+    """
+    windows = [window for read in results if (window := _find_window(read)) is not None]
+    hosts = {window.host for window in windows}
+    is_one_host = len(hosts) == 1 and hosts != {""}
+    if len(windows) < len(results) or not (
+        is_one_host or all(window.is_on_wall_clock for window in windows)
+    ):
+        return [results]
+    slack_ns = 0 if is_one_host else _SKEW_NS
+    groups: list[list[_Window]] = []
+    last_ns = 0
+    for window in sorted(windows, key=lambda window: window.first_ns):
+        if groups and window.first_ns <= last_ns + slack_ns:
+            groups[-1].append(window)
+        else:
+            groups.append([window])
+            last_ns = window.last_ns
+        last_ns = max(last_ns, window.last_ns)
+    order = {id(read): place for place, read in enumerate(results)}
+    return [
+        sorted((window.read for window in group), key=lambda read: order[id(read)])
+        for group in groups
+    ]
+
+
+def _find_window(read: _Read) -> _Window | None:
+    """None where a file does not say when."""
+    ranks = read.imported.ranks
+    if not read.bounds_ns or len({rank.origin_ns for rank in ranks}) != 1:
+        return None
+    origin_ns = ranks[0].origin_ns
+    first_ns, last_ns = min(read.bounds_ns) + origin_ns, max(read.bounds_ns) + origin_ns
+    return _Window(read, first_ns, last_ns, ranks[0].host)
+
+
+def _tell_apart(groups: list[list[_Read]]) -> str:
+    files = sum(len(group) for group in groups)
+    return (
+        f"These {files} files are of {len(groups)} different times that do not overlap, so they "
+        "are not ranks of one job."
+    )
 
 
 def _redacted(value: Any) -> Any:
@@ -228,8 +326,8 @@ def _read_one(
     return _Read(result, writer.parts, writer.bounds_ns)
 
 
-def _settle(results: list[_Read], draft: Path, run: RunFacts) -> Manifest:
-    """Give every rank its number, every part its name, and write down what there is."""
+def _settle(results: list[_Read], draft: Path, whole: Path, run: RunFacts) -> Manifest:
+    """Give every rank its number, every part its name in `whole`, and write down what there is."""
     claimed = [rank for read in results for rank in read.imported.ranks]
     clash = len({rank.rank for rank in claimed}) < len(claimed)
     ranks: list[RankFacts] = []
@@ -245,7 +343,7 @@ def _settle(results: list[_Read], draft: Path, run: RunFacts) -> Manifest:
             final = {old.rank: new.rank for old, new in zip(result.ranks, own, strict=True)}
         for part in parts:
             stem = part_stem(part.table, final[part.rank], part.number)
-            (draft / part.draft_name).rename(draft / f"{stem}.parquet")
+            (draft / part.draft_name).rename(whole / f"{stem}.parquet")
             tables[stem] = part.facts
         ranks += own
         sources.append(msgspec.structs.replace(result.source, ranks=[each.rank for each in own]))

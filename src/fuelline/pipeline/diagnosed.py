@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fuelline import __version__
 from fuelline.ingest import is_trace
 from fuelline.schema.foreign import encode_json
 from fuelline.schema.names import encodable
+from fuelline.store.listing import SeenVerdict, keep_verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,18 +20,43 @@ if TYPE_CHECKING:
 
 
 def diagnose_run(run_dir: Path, price: float | None = None) -> Diagnosis:
-    """Read a run, compacting it on the way if it has ended, and diagnose it."""
+    """Read a run, compacting it on the way if it has ended, and diagnose it.
+
+    What an ended run came to is kept beside it, for `fuelline runs`.
+    """
+    diagnosis = _diagnose(run_dir, price)
+    if diagnosis.run.exit_code is not None:
+        verdict = diagnosis.verdict
+        seen = SeenVerdict(
+            words=diagnosis.title(),
+            code=verdict.code,
+            stage=verdict.stage,
+            limit=verdict.limit,
+            share_of_wall=verdict.share_of_wall,
+            samples_per_s=diagnosis.steps.samples_per_s,
+            fuelline_version=__version__,
+        )
+        keep_verdict(run_dir, seen)
+    return diagnosis
+
+
+def _diagnose(run_dir: Path, price: float | None) -> Diagnosis:
     # Each way loads only what it needs: an imported run is neither modelled nor fixed.
     if is_trace(run_dir):
         from fuelline.pipeline.imported import diagnose_trace  # noqa: PLC0415
 
         return diagnose_trace(run_dir, price)
-    from fuelline.fix.tune.outcomes import summarise_fixes  # noqa: PLC0415
+    from fuelline.fix.tune.outcomes import adopt_measured, summarise_fixes  # noqa: PLC0415
     from fuelline.pipeline.recorded import diagnose_recording, find_fixes  # noqa: PLC0415
 
     diagnosis, fixes = diagnose_recording(run_dir, price), summarise_fixes(find_fixes(run_dir))
-    settings = diagnosis.settings if fixes else []
-    return msgspec.structs.replace(diagnosis, fixes=fixes, settings=settings)
+    # A cause that was found has its own remedies; without one these are all there is to say.
+    is_healthy = diagnosis.verdict.limit == "math"
+    settings = diagnosis.settings if fixes or is_healthy else []
+    recommended = adopt_measured(diagnosis.recommended, diagnosis.fixed, fixes)
+    return msgspec.structs.replace(
+        diagnosis, fixes=fixes, settings=settings, recommended=recommended
+    )
 
 
 def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
@@ -37,8 +64,14 @@ def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:
     return encode_json(diagnose_run(run_dir, price))
 
 
-def show_report(run_dir: Path, *, name: str, price: float | None, stream: TextIO) -> None:
-    """The diagnosis for people; `name` is the word by which commands find the run."""
+def show_report(
+    run_dir: Path, *, name: str, price: float | None, stream: TextIO, python: str | None = None
+) -> None:
+    """The diagnosis for people; `name` is the word by which commands find the run.
+
+    `python` is what `fuelline run` starts scripts with: a job that is repeated need not name it.
+    """
     from fuelline.report import render_terminal, write_document  # noqa: PLC0415 - JSON needs none
 
-    render_terminal(write_document(diagnose_run(run_dir, price), encodable(name)), stream)
+    diagnosis = diagnose_run(run_dir, price)
+    render_terminal(write_document(diagnosis, encodable(name), python), stream)

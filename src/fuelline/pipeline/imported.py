@@ -59,8 +59,12 @@ def import_files(
     partial: bool,
     jobs: int | None,
     progress: Progress | None = None,
-) -> None:
-    """Make a run of profilers' files: all of it or, on any error, nothing."""
+    splits: bool = False,
+) -> list[Path]:
+    """Make a run of profilers' files: all of it or, on any error, nothing.
+
+    Files of different times are runs of their own if it `splits`, and refused otherwise.
+    """
     sources = find_sources(paths)
     watched = progress or _NoProgress()
     watched.expect(sum(path.stat().st_size for path in sources))
@@ -73,7 +77,15 @@ def import_files(
         exit_code=0,
         fuelline_version=__version__,
     )
-    import_trace(sources, run_dir, run, partial=partial, jobs=jobs, advance=watched.advance)
+    return import_trace(
+        sources,
+        run_dir,
+        run,
+        partial=partial,
+        jobs=jobs,
+        advance=watched.advance,
+        splits=splits,
+    )
 
 
 def diagnose_trace(run_dir: Path, price: float | None) -> Diagnosis:

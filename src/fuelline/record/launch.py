@@ -271,6 +271,15 @@ def _not_started(command: list[str], error: OSError) -> InputError:
     )
 
 
+def find_python() -> str:
+    """What scripts are started with: the python of the user's active environment, else our own."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        candidate = os.path.join(os.environ.get(variable, "/nonexistent"), "bin", "python")  # noqa: PTH118
+        if os.path.exists(candidate):  # noqa: PTH110 - `Path.exists` may raise
+            return candidate
+    return sys.executable
+
+
 def own_python(module: str, words: list[str]) -> list[str]:
     """A command that calls `main` of one of our modules with these words.
 

@@ -63,6 +63,9 @@ class Table:
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    gives_way: int | None = None
+    """The column that is cut, and no other, if names in others will be copied; by default the
+    widest one of words is."""
 
 
 @dataclass(frozen=True)

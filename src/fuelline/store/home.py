@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.schema.errors import RefusedError
 from fuelline.schema.files import is_own_file, is_own_folder, list_below, open_below
+from fuelline.store.config import read_config
 from fuelline.store.own_folder import NotOursError, check_above
 
 if TYPE_CHECKING:
@@ -18,13 +19,15 @@ HOME_VARIABLE = "FUELLINE_HOME"
 
 
 def home_folder() -> Path:
-    """`$FUELLINE_HOME`, or the user's data folder; RefusedError if others may have planted it.
+    """`$FUELLINE_HOME`, `store` of the user's configuration, or the user's data folder.
+
+    RefusedError if others may have planted it.
 
     What is above a folder that the user named for us is the user's own choice; a home folder or a
     data folder that happens to be where everybody can write (`HOME=/tmp`) was named for no such
     thing.
     """
-    named = os.environ.get(HOME_VARIABLE)
+    named = os.environ.get(HOME_VARIABLE) or read_config().store
     data = os.environ.get("XDG_DATA_HOME")
     try:
         if named:

@@ -6,17 +6,22 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fuelline.schema.errors import NotARecordingError, RefusedError
 from fuelline.schema.files import is_below, list_below
 from fuelline.schema.redaction import redact
 from fuelline.schema.run.run_folder import MANIFEST_FILE, PART_PREFIX, RUN_FILE
+from fuelline.store.elsewhere import list_elsewhere, note_elsewhere
 from fuelline.store.home import HOME_VARIABLE, home_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+RUN_HELP = (
+    "a run's folder or id, or a job's name for its newest run (default: the run started last)"
+)
+"""What `find_run` takes, as help says it."""
 _INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|(?:ba|da|z|k|fi)?sh")
 """What is followed by a script."""
 _WRAPPER = re.compile(
@@ -50,6 +55,7 @@ _LAUNCHING_MODULES = (
     "accelerate.commands.launch",
 )
 """Modules that are followed by the script that counts."""
+_ID = re.compile(r"\d{8}-\d{6}-(?P<job>.+?)-\d+(?:-\d+)?")
 
 
 def is_there(path: Path) -> bool:
@@ -75,9 +81,24 @@ def undo_folder() -> Path:
 
 def new_run_dir(what: str) -> Path:
     """A fresh folder name that sorts by time and says what ran: `20260412-093015-train-4711`."""
-    name = re.sub(r"[^A-Za-z0-9_.]+", "_", redact(what))[:40].strip("_.") or "run"
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    return runs_folder() / f"{stamp}-{name}-{os.getpid()}"
+    return runs_folder() / f"{stamp}-{_shorten(redact(what)) or 'run'}-{os.getpid()}"
+
+
+def _shorten(what: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.]+", "_", what)[:40].strip("_.")
+
+
+def note_run(run_dir: Path, what: str) -> None:
+    """Let commands find a run outside the store: by `what` ran, and as the last one.
+
+    Not if there is no store: whoever records elsewhere has the folder's path.
+    """
+    try:
+        if not _is_in_store(run_dir):
+            note_elsewhere(new_run_dir(what).name, run_dir)
+    except (RefusedError, OSError):  # no store, or no room in it
+        return
 
 
 def name_job(job: Sequence[str]) -> str:
@@ -120,11 +141,38 @@ def _find_module(program: str, words: Sequence[str]) -> str | None:
     return found["module"].removesuffix(".__main__") if is_name else ""
 
 
+class KnownRun(NamedTuple):
+    """A run that commands find without its path."""
+
+    path: Path
+    run_id: str
+    """`20260412-093015-train-4711`: of its folder, or of the note about it."""
+
+    @property
+    def job(self) -> str:
+        """What ran, as the id says; the whole id if it is none of ours."""
+        found = _ID.fullmatch(self.run_id)
+        return found["job"] if found is not None else self.run_id
+
+
+def list_known() -> list[KnownRun]:
+    """Runs of the store and noted ones elsewhere, in the order in which they were started."""
+    from fuelline.store.listing import find_start_ns  # noqa: PLC0415 - loads msgspec
+
+    in_store = [KnownRun(path, path.name) for path in _list_store()]
+    elsewhere = [KnownRun(*each) for each in list_elsewhere() if is_run(each[0])]
+    return sorted([*in_store, *elsewhere], key=lambda run: (find_start_ns(run.path), run.path.name))
+
+
 def list_runs() -> list[Path]:
-    """All runs in the store, oldest first."""
+    """The folders of all known runs, the first that was started first."""
+    return [run.path for run in list_known()]
+
+
+def _list_store() -> list[Path]:
     folder = runs_folder()
     try:
-        return sorted(path for path in folder.iterdir() if _is_run(path))
+        return [path for path in folder.iterdir() if is_run(path)]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -136,7 +184,11 @@ def list_runs() -> list[Path]:
 
 
 def find_run(word: str | None) -> Path:
-    """A folder, a run id or a unique beginning of one; the last run without a word."""
+    """The run that a word means; the one that was started last without a word.
+
+    A folder that is a run, a file, an id, a job's name (of its runs the newest), or a beginning
+    that only one id has. A folder of data may well be called as the job is: it is no run.
+    """
     if word is None:
         runs = list_runs()
         if runs:
@@ -146,15 +198,43 @@ def find_run(word: str | None) -> Path:
             "`fuelline run train.py` records one, `fuelline demo` shows one."
         )
     path = Path(word)
-    if is_there(path):
+    if is_there(path) and (is_run(path.resolve()) or (path.is_file() and path.suffix != ".py")):
         return path
-    matches = [run for run in list_runs() if run.name.startswith(word)]
+    matches = _match(word)
     if len(matches) == 1:
-        return matches[0]
+        return matches[0].path
+    if not matches and is_there(path):
+        return path  # whoever reads it says what it is instead
     what = f"fits {len(matches)} runs" if matches else "is neither a folder nor a recorded run"
     raise NotARecordingError(
         f"{word!r} {what}. Nothing was read. `fuelline runs` lists the runs there are."
     )
+
+
+def find_stored(word: str) -> KnownRun:
+    """The one known run that a word means; not the newest of several, as for what is deleted."""
+    path = Path(word).absolute()
+    runs = list_known()
+    job = _shorten(word)
+    found = (
+        [run for run in runs if run.run_id == word or run.path.absolute() == path]
+        or [run for run in runs if run.job == job]
+        or [run for run in runs if run.run_id.startswith(word)]
+    )
+    if len(found) == 1:
+        return found[0]
+    what = f"fits {len(found)} runs" if found else "is no run that was recorded here"
+    raise NotARecordingError(
+        f"{word!r} {what}. Nothing was deleted. `fuelline runs` lists the ids of all runs."
+    )
+
+
+def _match(word: str) -> list[KnownRun]:
+    """The run that is meant, or those that may be."""
+    runs = list_known()
+    job = _shorten(Path(word).stem if word.endswith(".py") else word)
+    exact = [run for run in runs if run.run_id == word] or [run for run in runs if run.job == job]
+    return exact[-1:] or [run for run in runs if run.run_id.startswith(word)]
 
 
 def name_run(path: Path) -> str:
@@ -179,7 +259,8 @@ def _is_in_store(path: Path) -> bool:
         return False
 
 
-def _is_run(path: Path) -> bool:
+def is_run(path: Path) -> bool:
+    """Whether a folder, which is no link, has what every run has."""
     try:
         names = list_below(path.parent, path.name)
     except OSError:  # no folder, a link, or not ours to enter

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import fuelline
 from fuelline import pipeline
 from fuelline.cli import main
 from fuelline.schema.diagnosis.comparison import RunComparison
+from fuelline.schema.errors import InputError
 from tests.unit.ingest.foreign.reading import TRACES, real
 from tests.unit.ingest.remains import training_records, write_run
 from tests.unit.report.test_perfetto import check_nesting
@@ -70,6 +72,66 @@ def _event(cat: str, name: str, ts: int, dur: int, tid: int, **args: object) -> 
         "dur": dur,
         "args": args,
     }
+
+
+def kineto_at(path: Path, start_s: int, host: str = "") -> Path:
+    """The same steps, on a wall clock."""
+    kineto(path)
+    content = json.loads(path.read_text())
+    for event in content["traceEvents"]:
+        event["ts"] += start_s * 1_000_000
+    path.write_text(json.dumps({**content, "hostname": host} if host else content))
+    return path
+
+
+NOW_S = 1_776_000_000
+
+
+def test_files_of_different_times_are_runs_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times_s = {"late": NOW_S + 7200, "first": NOW_S, "same": NOW_S}
+    files = [str(kineto_at(tmp_path / f"{name}.json", at)) for name, at in times_s.items()]
+    assert main(["import", *files, "-o", str(tmp_path / "run")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "not ranks of one job: they are 2 runs" in said
+    assert f"fuelline compare {tmp_path}/run {tmp_path}/run-2" in said
+    manifests = [
+        json.loads((tmp_path / run / "manifest.json").read_text()) for run in ("run", "run-2")
+    ]
+    assert [len(each["trace"]["ranks"]) for each in manifests] == [2, 1]
+    assert [each["run"]["run_id"] for each in manifests] == ["run", "run-2"]
+
+
+def test_files_of_hosts_whose_clocks_differ_a_little_are_one_job(tmp_path: Path) -> None:
+    files = [str(kineto_at(tmp_path / f"{at}.json", NOW_S + at)) for at in (0, 20)]
+    assert main(["import", *files, "-o", str(tmp_path / "run")]) == 0
+    assert not (tmp_path / "run-2").exists()
+
+
+def test_files_on_clocks_that_cannot_be_compared_are_one_job(tmp_path: Path) -> None:
+    files = [str(kineto_at(tmp_path / f"{at}.json", at)) for at in (1000, 900_000)]
+    assert main(["import", *files, "-o", str(tmp_path / "run")]) == 0
+    assert not (tmp_path / "run-2").exists()
+
+
+def test_the_api_refuses_files_of_different_times(tmp_path: Path) -> None:
+    files = [kineto_at(tmp_path / f"{at}.json", NOW_S + at) for at in (0, 7200)]
+    with pytest.raises(InputError, match="not ranks of one job"):
+        fuelline.import_traces(files, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_import_is_diagnosed_at_once_unless_a_script_asks_for_it_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = str(kineto(tmp_path / "a.json"))
+    assert main(["import", trace, "-o", str(tmp_path / "one")]) == 0
+    assert "Where the time went" in capsys.readouterr().out
+    assert main(["import", trace, "-o", str(tmp_path / "two"), "--no-diagnose"]) == 0
+    out = capsys.readouterr().out
+    assert "Where the time went" not in out
+    assert out.endswith(f"Next: fuelline diagnose {tmp_path}/two\n")
 
 
 def imported(folder: Path, name: str, **shape: int) -> Path:

@@ -548,3 +548,91 @@ def test_an_unknown_host_bus_is_named_as_an_assumption(capsys: Capture) -> None:
     assert "assumed: a host bus" in unknown
     assert "assumed: a host bus" not in known
     assert "limit: host bus" in known
+
+
+@pytest.mark.parametrize(
+    ("order", "key"),
+    [("usd", "usd_per_mtoken"), ("floor", "floor_s"), ("joules", "joule_per_token")],
+)
+def test_chips_are_sorted_and_cut(capsys: Capture, order: str, key: str) -> None:
+    found = answer(capsys, "chips", "llama-3.1-8b", "--sort", order, "--top", "5")
+    fit = [line for line in found["lines"] if not line["why_not"]]
+    assert len(fit) == 5
+    values = [line[key] for line in fit]
+    assert values == sorted(values)
+    assert found["left_out"] > 0
+    _, out, _ = run(capsys, "chips", "llama-3.1-8b", "--sort", order, "--top", "5")
+    assert f"{found['left_out']} more fit" in out
+
+
+def test_chips_are_sorted_by_rate_by_default(capsys: Capture) -> None:
+    lines = answer(capsys, "chips", "llama-3.1-8b")["lines"]
+    rates = [line["tokens_per_s_per_chip"]["value"] for line in lines if not line["why_not"]]
+    assert rates == sorted(rates, reverse=True)
+
+
+@pytest.mark.parametrize("words", [("--top", "0"), ("--sort", "floor", "--for", "train")])
+def test_an_order_that_makes_no_sense_is_refused(capsys: Capture, words: tuple[str, ...]) -> None:
+    code, _, err = run(capsys, "chips", "llama-3.1-8b", *words)
+    assert code == 2
+    assert "Nothing was planned" in err
+
+
+SLOW = """
+[[chip]]
+name = "laptop"
+kind = "cpu"
+fp32_tflops = 0.05
+bf16_tflops = 0.05
+mem_gb = 256
+mem_gbps = 10
+confidence = "{confidence}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("confidence", "said"),
+    [
+        ("measured", "that `fuelline roofline` measured"),
+        ("yours", "your catalogue's figures"),
+    ],
+)
+def test_a_plan_that_is_beyond_use_says_so_and_whose_figures_it_has(
+    capsys: Capture, tmp_path: Path, confidence: str, said: str
+) -> None:
+    (tmp_path / "mine.toml").write_text(SLOW.format(confidence=confidence))
+    words = (
+        "serve",
+        "llama-3.1-70b",
+        "--chip",
+        "laptop",
+        "--catalogue",
+        str(tmp_path / "mine.toml"),
+    )
+    _, out, _ = run(capsys, *words)
+    plain = " ".join(out.split())
+    assert "beyond use" in plain
+    assert "No setting changes that" in plain
+    assert "--sort floor" in plain
+    assert said in plain
+    assert "data sheet" not in plain
+
+
+def test_a_plan_that_only_fills_the_chip_names_the_limit_to_give(
+    capsys: Capture, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.toml").write_text(
+        SLOW.format(confidence="yours").replace("mem_gbps = 10", "mem_gbps = 900")
+    )
+    words = (
+        "serve",
+        "llama-3.1-8b",
+        "--chip",
+        "laptop",
+        "--catalogue",
+        str(tmp_path / "mine.toml"),
+    )
+    plain = " ".join(run(capsys, *words)[1].split())
+    assert "beyond use" in plain
+    assert "--slo tpot=200ms" in plain
+    assert "beyond use" not in run(capsys, *SERVE)[1]

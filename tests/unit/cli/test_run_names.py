@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fuelline.cli.record.run import resolve_command
+from fuelline.schema.errors import InputError
 from fuelline.store.runs import name_job, new_run_dir
 
 
@@ -63,3 +65,35 @@ def test_a_token_in_a_scripts_own_name_does_not_name_the_run(store: Path) -> Non
 def test_a_run_without_a_usable_name_has_one_all_the_same(store: Path) -> None:
     assert "-run-" in new_run_dir("../..").name
     assert "-run-" in new_run_dir("").name
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "instead"),
+    [
+        ("start.sh", "#!/bin/bash\necho", "fuelline run bash ./start.sh"),
+        ("start.sh", "echo", "fuelline run bash ./start.sh"),
+        ("start", "#!/usr/bin/env -S perl -w", "fuelline run perl ./start"),
+        ("with space", "", "fuelline run python './with space'"),
+    ],
+)
+def test_a_script_without_its_x_bit_is_not_given_to_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str, instead: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match="no x bit") as refused:
+        resolve_command([f"./{name}"])
+    assert instead in str(refused.value)
+    assert "chmod +x" in str(refused.value)
+    assert "Nothing was started" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "first", ["#!/usr/bin/env python3", "#!/usr/bin/python", "#! /opt/pypy3 -u"]
+)
+def test_a_script_whose_first_line_asks_for_python_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train").write_text(f"{first}\nprint()")
+    assert resolve_command(["./train", "x"])[1:] == ["./train", "x"]

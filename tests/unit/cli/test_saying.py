@@ -14,18 +14,21 @@ class Terminal(io.StringIO):
         return True
 
 
-def said(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def said(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch, columns: int = 120) -> list[str]:
     monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", str(columns))
     say(WORDS)
     return stream.getvalue().splitlines()
 
 
-def test_a_terminal_gets_whole_words_within_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = said(Terminal(), monkeypatch)
+@pytest.mark.parametrize(("columns", "widest"), [(60, 60), (80, 80), (300, 100)])
+def test_a_terminal_gets_whole_words_within_its_columns(
+    monkeypatch: pytest.MonkeyPatch, columns: int, widest: int
+) -> None:
+    lines = said(Terminal(), monkeypatch, columns)
     assert len(lines) > 1
     assert " ".join(lines) == f"fuelline: {WORDS}"
-    assert all(len(line) <= 80 or " " not in line for line in lines)
+    assert all(len(line) <= widest or " " not in line for line in lines)
 
 
 def test_a_pipe_gets_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,11 @@ import pytest
 
 from fuelline import pipeline
 from fuelline.cli import main
-from fuelline.cli.understand.runs import find_running
+from fuelline.cli.record import so_far
 from fuelline.ingest import compact_recording
 from fuelline.schema.run.recording import RUN_FILE
+from fuelline.store.listing import find_running
+from fuelline.store.runs import list_runs
 from tests.unit.ingest.remains import RUN, write_run
 from tests.unit.ingest.test_follow import HERE, trainer_header
 
@@ -80,14 +82,14 @@ def test_what_cannot_be_watched_is_said(
 
 
 def test_a_run_that_goes_on_is_preferred_to_a_newer_one_that_has_ended(store: Path) -> None:
-    assert find_running() is None
+    assert find_running(list_runs()) is None
     running = make_run(store, "20260101-a")
     make_run(store, "20260102-b", ended_ns=5, exit_code=0)
     make_run(store, "20260103-c", launcher_pid=2**22 + 1)
     make_run(store, "20260104-d", host="no-such-host")
     damaged = make_run(store, "20260105-e")
     (damaged / RUN_FILE).write_text("{")
-    assert find_running() == running
+    assert find_running(list_runs()) == running
 
 
 def test_a_watched_run_that_is_compacted_keeps_its_last_state(store: Path) -> None:
@@ -134,3 +136,29 @@ def test_a_run_over_several_hosts_shows_the_ranks_of_all_that_have_joined(
     assert [row.steps for row in shown.ranks] == [8, 8]
     assert (shown.run.run_id, shown.state) == ("first", "running")
     assert [spot.what for spot in shown.blindspots] == ["wchan"]
+
+
+def test_the_verdict_so_far_is_that_of_the_diagnosis(capsys: Capture, store: Path) -> None:
+    run = make_run(store, "20260101-running")
+    assert main(["watch"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    sentence = pipeline.diagnose_run(run).verdict.sentence
+    assert "Verdict so far: " in shown
+    assert sentence[:60] in shown
+
+
+def test_a_verdict_is_asked_for_again_only_after_a_rest(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    now = [100.0]
+    monkeypatch.setattr(so_far.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(so_far.VerdictSoFar, "_ask", lambda self: asked.append(now[0]))
+    verdict = so_far.VerdictSoFar(store)
+    verdict._due_s = 130.0
+    for now[0] in (100.0, 129.0, 131.0):
+        verdict.follow(store, is_over=False)
+    assert asked == [131.0]
+    verdict._due_s = 1000.0
+    verdict.follow(store / "another", is_over=False)
+    assert asked == [131.0, 131.0]

@@ -25,6 +25,7 @@ from fuelline.schema.errors import (
 from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE, SPOOL_DIR, RunFacts
 from fuelline.schema.run.samples import JOURNAL_NAME
 from fuelline.schema.wire import Kind
+from fuelline.store.listing import VERDICT_FILE
 from fuelline.timeline import Timeline
 from tests.unit.ingest.remains import (
     CREATED_NS,
@@ -286,6 +287,7 @@ def test_damaged_raw_files_are_named_and_kept_and_give_the_same_answer_again(
     first = pipeline.diagnose_run(run)
     assert any(said in f"{spot.what}: {spot.why}" for spot in first.blindspots)
     assert "loaded" not in (first.verdict.reason or "")
+    (run / VERDICT_FILE).unlink()  # for the list of runs; all else stays as it was
     assert snapshot(run) == before
     assert pipeline.diagnose_run(run) == first
 

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from fuelline.report.diagnosis.writer import write_document
-from fuelline.report.document import Bar, Bars, Document, Heading, Item, Items, Statement
+from fuelline.report.document import (
+    Bar,
+    Bars,
+    Document,
+    Heading,
+    Item,
+    Items,
+    Statement,
+    Table,
+)
 from fuelline.report.renderers.terminal import WIDTH, render_terminal
 from fuelline.schema.names import clean
 from tests.golden.freeze import draw, make_diagnoses
@@ -99,22 +108,54 @@ def test_output_to_a_pipe_has_no_colour(monkeypatch: pytest.MonkeyPatch) -> None
         assert "\x1b" not in draw(diagnosis)
 
 
-def test_a_terminal_gets_colour_but_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def draw_on_screen(document: Document, columns: int, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.delenv("NO_COLOR", raising=False)
-
-    class Terminal(io.StringIO):
-        encoding = "utf-8"
-
-        def isatty(self) -> bool:
-            return True
-
     stream = Terminal()
+    render_terminal(document, stream)
+    return stream.getvalue()
+
+
+def test_a_terminal_gets_colour_but_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     diagnosis = make_diagnoses()["starved"]
-    render_terminal(write_document(diagnosis, diagnosis.run.run_id), stream)
-    assert "\x1b[" in stream.getvalue()
-    assert re.sub(r"\x1b\[[\d;]*m", "", stream.getvalue()) == draw(diagnosis)
+    document = write_document(diagnosis, diagnosis.run.run_id, "/usr/bin/python")
+    output = draw_on_screen(document, 80, monkeypatch)
+    assert "\x1b[" in output
+    assert re.sub(r"\x1b\[[\d;]*m", "", output) == draw(diagnosis)
+
+
+@pytest.mark.parametrize(
+    ("columns", "text", "table"), [(60, 60, 60), (120, 100, 120), (300, 100, 160)]
+)
+def test_a_wide_terminal_is_used_as_far_as_it_reads_well(
+    monkeypatch: pytest.MonkeyPatch, columns: int, text: int, table: int
+) -> None:
+    words = " ".join(["word"] * 100)
+    cells = (("name", "what"), (("a", "x" * 400),))
+    output = draw_on_screen(
+        Document((Statement(words), Table(*cells), Bars((Bar("part", 0.5, "1 s"),)))),
+        columns,
+        monkeypatch,
+    )
+    lines = re.sub(r"\x1b\[[\d;]*m", "", output).splitlines()
+    assert text - 5 < max(len(line) for line in lines if "word" in line) <= text
+    assert max(len(line) for line in lines if "xx" in line) == table
+    assert max(len(line) for line in lines if "part" in line) <= columns
+
+
+def test_a_table_can_say_which_column_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(("run", "verdict"), (("a" * 70, "too few workers"),), gives_way=1)
+    output = draw_on_screen(Document((table,)), 80, monkeypatch)
+    assert "a" * 70 in output
+    assert "too f…" in output
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])

@@ -3,10 +3,12 @@
 import re
 
 import msgspec
+import pytest
 
 from fuelline.report.diagnosis.writer import write_document
 from fuelline.report.document import Bars, Document, Heading, Items, Statement
 from fuelline.schema.diagnosis.findings import Diagnosis
+from fuelline.schema.diagnosis.forecasts import WhatIf
 from tests.golden.freeze import make_diagnoses
 
 replace = msgspec.structs.replace
@@ -62,18 +64,64 @@ def test_money_is_an_hourly_loss_at_the_stated_price() -> None:
 
 def test_the_report_ends_with_the_next_command() -> None:
     for diagnosis in make_diagnoses().values():
-        assert statements(write_document(diagnosis))[-1].endswith("--json")
+        last = statements(write_document(diagnosis, "20260412-train"))[-1]
+        assert last.startswith("Next: fuelline ")
+        assert "--json" not in last
 
 
-def test_the_next_command_names_the_run_by_its_shortest_word() -> None:
-    last = statements(write_document(starved(), "20260412-train"))[-1]
-    assert last == "Next: fuelline diagnose 20260412-train --json"
+def next_of(diagnosis: Diagnosis, command: list[str] | None = None, **run: object) -> str:
+    words = diagnosis.run.command if command is None else command
+    asked = replace(diagnosis, run=replace(diagnosis.run, command=words, **run))
+    document = write_document(asked, "20260412-train", "/venv/bin/python")
+    return statements(document)[-1].removeprefix("Next: ")
+
+
+def with_question(**asked: object) -> Diagnosis:
+    """The starved job, with a remedy that means this to the pipeline model."""
+    diagnosis = starved()
+    finding = diagnosis.findings[0]
+    remedy = replace(finding.remedies[0], question=WhatIf(**asked))
+    return replace(diagnosis, findings=[replace(finding, remedies=[remedy])])
+
+
+@pytest.mark.parametrize(
+    ("command", "typed"),
+    [
+        (["/venv/bin/python", "train.py", "--epochs", "2"], "train.py --epochs 2"),
+        (["/venv/bin/python", "-m", "pkg.train"], "-m pkg.train"),
+        (["/other/python", "train.py"], "/other/python train.py"),
+        (
+            ["torchrun", "--nproc-per-node", "2", "my job.py"],
+            "torchrun --nproc-per-node 2 'my job.py'",
+        ),
+        (["/venv/bin/python", "train.py", "--token", "***"], "train.py --token '***'"),
+        (["/venv/bin/python", "train.py", "; rm -rf ~"], "train.py '; rm -rf ~'"),
+        (["/venv/bin/python", "train.py", "x" * 400], "..."),
+        ([], "..."),
+    ],
+)
+def test_a_job_that_fix_can_help_is_repeated_as_it_is_typed(command: list[str], typed: str) -> None:
+    for asked in ({"workers": 4}, {"prefetch": 4}):
+        assert next_of(with_question(**asked), command) == f"fuelline run --fix {typed}"
+
+
+def test_a_job_on_several_hosts_is_not_repeated_for_one() -> None:
+    assert next_of(with_question(workers=4), run_id="node-0000") == "fuelline run --fix ..."
+
+
+def test_the_next_step_follows_what_was_found() -> None:
+    assert next_of(with_question(storage="nvme")) == "fuelline whatif 20260412-train"
+    assert next_of(make_diagnoses()["healthy"]) == "fuelline whatif 20260412-train --chip 2x"
+    imported = ["fuelline", "import", "rank0.json"]
+    assert next_of(starved(), imported) == "fuelline run train.py"
+    nothing = replace(starved().verdict, code=None, reason="too few steps")
+    assert next_of(replace(starved(), verdict=nothing)) == "fuelline doctor"
 
 
 def test_a_path_with_spaces_can_be_pasted() -> None:
-    diagnosis = starved()
+    diagnosis = make_diagnoses()["healthy"]
     spaced = replace(diagnosis, run=replace(diagnosis.run, path="/my runs/one"))
-    assert "'/my runs/one' --json" in statements(write_document(spaced))[-1]
+    assert "'/my runs/one'" in statements(write_document(spaced))[-1]
 
 
 def test_how_a_job_ended_is_said_unless_it_ended_well() -> None:

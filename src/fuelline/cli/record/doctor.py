@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -45,7 +47,7 @@ def _wrap(label: str, words: str) -> str:
     indent = " " * len(label)
     return fill(
         clean(words),
-        WIDEST,
+        min(WIDEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80,
         initial_indent=label,
         subsequent_indent=indent,
         break_long_words=False,

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.cli.frugal import save_memory, save_threads
+from fuelline.cli.record.run import add_price
 from fuelline.schema.errors import UsageError
 from fuelline.schema.names import clean
-from fuelline.store.runs import name_run, new_run_dir, runs_folder
+from fuelline.store.runs import name_run, new_run_dir, note_run, runs_folder
 
 if TYPE_CHECKING:
     import argparse
@@ -30,7 +31,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="import traces of other profilers: Kineto (.json, .gz, .zst) and others",
         description="Make a run from traces of other profilers: one file, several ranks' files, "
         "or a folder of them. The format is detected from the content, not the name.",
-        epilog="`fuelline diagnose RUN` then shows what the devices waited for.",
+        epilog="The diagnosis follows at once; `fuelline diagnose` shows it again.",
     )
     parser.add_argument(
         "trace", nargs="+", type=Path, help="files or folders of one job (no default)"
@@ -49,6 +50,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="processes, each reading one file at a time; each one beyond two may take 200 MB more "
         "(default: two)",
     )
+    parser.add_argument(
+        "--no-diagnose",
+        action="store_true",
+        help="only import, for scripts (default: also show the diagnosis)",
+    )
+    add_price(parser)
     parser.set_defaults(
         act=act,
         reads=lambda options: options.trace,
@@ -70,15 +77,38 @@ def act(options: argparse.Namespace) -> int:
             f"--jobs {options.jobs} is not a number of processes. Nothing was imported. Give 1 or "
             "more, or leave it out."
         )
-    run_dir = options.output or new_run_dir(options.trace[0].name.partition(".")[0])
+    name = options.trace[0].name.partition(".")[0]
+    run_dir = options.output or new_run_dir(name)
     with _Bar() as bar:
-        pipeline.import_files(
-            options.trace, run_dir, partial=options.partial, jobs=options.jobs, progress=bar
+        made = pipeline.import_files(
+            options.trace,
+            run_dir,
+            partial=options.partial,
+            jobs=options.jobs,
+            progress=bar,
+            splits=True,
         )
-    print(clean(f"Imported into {run_dir}"))
-    print()
-    print(clean(f"Next: fuelline diagnose {shlex.quote(name_run(run_dir))}"))
+    for each in made:
+        note_run(each, name)
+        print(clean(f"Imported into {each}"), flush=True)
+    if len(made) > 1:
+        _tell_apart(made)
+    elif options.no_diagnose:
+        print(clean(f"\nNext: fuelline diagnose {shlex.quote(name_run(run_dir))}"))
+    else:
+        word = name_run(run_dir)
+        pipeline.show_report(run_dir, name=word, price=options.price, stream=sys.stdout)
     return 0
+
+
+def _tell_apart(made: list[Path]) -> None:
+    """Of files that are several jobs, or several times of one."""
+    words = [shlex.quote(name_run(each)) for each in made]
+    print(
+        f"\nThe files do not overlap in time, so they are not ranks of one job: they are\n"
+        f"{len(made)} runs, the earliest first."
+    )
+    print(clean(f"\nNext: fuelline compare {words[0]} {words[-1]}"))
 
 
 class _Bar:

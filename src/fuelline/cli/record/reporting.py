@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.saying import flush_streams, open_streams, say
 from fuelline.record.headroom import MemoryRoom
-from fuelline.record.launch import PASSED_ON, end_process, own_python, step_back
+from fuelline.record.launch import PASSED_ON, end_process, find_python, own_python, step_back
 
 if TYPE_CHECKING:
     from fuelline.record.launch import Mask
@@ -195,7 +195,9 @@ def report(run_dir: Path, name: str, price: float | None) -> int:
     try:
         from fuelline import pipeline  # noqa: PLC0415 - loaded while the job ran
 
-        pipeline.show_report(run_dir, name=name, price=price, stream=sys.stderr)
+        pipeline.show_report(
+            run_dir, name=name, price=price, stream=sys.stderr, python=find_python()
+        )
     except KeyboardInterrupt:
         return _INTERRUPTED
     except MemoryError:

@@ -6,9 +6,9 @@ import argparse
 import os
 import re
 import resource
+import shlex
 import shutil
 import signal
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ from fuelline.cli.record.serving import add_serving, serve_files
 from fuelline.cli.saying import flush_streams, say
 from fuelline.fix.job_site import put_on_path
 from fuelline.record.headroom import LEAST_DESCRIPTORS, find_extent
-from fuelline.record.launch import become, hold_signals, launch
+from fuelline.record.launch import become, find_python, hold_signals, launch
 from fuelline.schema.errors import InputError, RefusedError, UsageError
 from fuelline.schema.mounts import is_slow_here
 from fuelline.schema.run.run_folder import ALLOWED, FIX_DIR, FIX_VARIABLE, PART_PREFIX
-from fuelline.store.runs import is_there, name_job, name_run, new_run_dir
+from fuelline.store.runs import is_there, name_job, name_run, new_run_dir, note_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,9 +130,10 @@ def add_price(parser: argparse.ArgumentParser) -> None:
         "--price",
         type=_price,
         metavar="USD",
-        help="price of one accelerator-hour in USD (default: none, so losses are shown in time "
-        "only)",
+        help="price of one accelerator-hour in USD (default: that of the configuration file; "
+        "without one, losses are shown in time only)",
     )
+    parser.set_defaults(priced=True)
 
 
 def _price(word: str) -> float:
@@ -160,6 +161,8 @@ def act(options: argparse.Namespace) -> int:
             "Name a new folder with --run-dir, or leave it out."
         )
     fixing, extent = _fix_variables(options), find_extent()
+    if options.run_dir is not None and not options.node_rank:  # one note for all hosts
+        note_run(options.run_dir, name_job(options.job))
     shown: list[str] | None = [] if options.no_command else None
     problems: list[str] = []
 
@@ -329,15 +332,17 @@ def resolve_command(job: Sequence[str]) -> list[str]:
     if not words:
         raise UsageError("There is no job to run. Try `fuelline run train.py`.")
     if words[0] == "-m":
-        return [_python(), *words]
+        return [find_python(), *words]
     path = Path(words[0])
     is_file = is_there(path) and path.is_file()
-    if path.suffix == ".py" or (is_file and not os.access(path, os.X_OK)):
+    if path.suffix == ".py":
         if not is_file:
             raise InputError(
                 f"{path} does not exist. Nothing was started. Check the path from {Path.cwd()}."
             )
-        return [_python(), *words]
+        return [find_python(), *words]
+    if is_file and not os.access(path, os.X_OK):
+        return _read_script(path, words)
     if shutil.which(words[0]) is None:
         raise InputError(
             f"{words[0]} is neither a script here nor a command on PATH. Nothing was started. "
@@ -346,13 +351,30 @@ def resolve_command(job: Sequence[str]) -> list[str]:
     return words
 
 
-def _python() -> str:
-    """The python of the environment that is active in the user's shell, else our own."""
-    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        candidate = Path(os.environ.get(variable, "/nonexistent")) / "bin" / "python"
-        if is_there(candidate):
-            return str(candidate)
-    return sys.executable
+def _read_script(path: Path, words: list[str]) -> list[str]:
+    """Of a file that may not be executed: Python's if its first line says so, else refused."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(_SHEBANG_BYTES).decode("utf-8", "replace").strip()
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read ({error.strerror}). Nothing was started. Check its permissions."
+        ) from None
+    asked = first[2:].split() if first.startswith("#!") else []
+    name = next((Path(word).name for word in asked if Path(word).name not in ("env", "-S")), "")
+    if re.fullmatch(r"(?:python|pypy)[\d.]*", name):
+        return [find_python(), *words]
+    runner = name or ("bash" if path.suffix == ".sh" else "python")
+    said = f"its first line asks for {name}" if name else "its first line names no program"
+    file_word = shlex.quote(words[0])
+    raise InputError(
+        f"{path} is not executable (it has no x bit), and {said}. Nothing was started. "
+        f"`chmod +x {file_word}` first, or `fuelline run {runner} {file_word}`."
+    )
+
+
+_SHEBANG_BYTES = 256
+"""Of a first line that the kernel looks at (BINPRM_BUF_SIZE)."""
 
 
 def _leave_like(outcome: JobOutcome) -> int:

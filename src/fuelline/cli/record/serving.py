@@ -42,7 +42,13 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         "--cache",
         type=Path,
         metavar="DIR",
-        help="keep copies of files from network and FUSE mounts here (default: no cache)",
+        help="keep copies of files from network and FUSE mounts here (default: that of the "
+        "configuration file, else no cache)",
+    )
+    parser.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="no cache, whatever the configuration file says (default: off)",
     )
     parser.add_argument(
         "--cache-shared",

@@ -9,9 +9,11 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fuelline.cli.record.keyboard import Keyboard, keep_terminal
-from fuelline.cli.understand.runs import find_running
-from fuelline.store.runs import find_run, name_run
+from fuelline.cli.record.so_far import VerdictSoFar
+from fuelline.store.runs import find_run, list_runs, name_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,19 +87,32 @@ def act(options: argparse.Namespace) -> int:
     watch = pipeline.RunWatch(run_dir)
     view = View(workers=options.workers)
     if not options.once and sys.stdin.isatty() and sys.stdout.isatty():
-        session = _WatchSession(watch, view, options.interval, follows=options.run is None)
-        left_by = session.run()
+        with VerdictSoFar(run_dir) as verdict:
+            follows = options.run is None
+            session = _WatchSession(watch, view, verdict, options.interval, follows=follows)
+            left_by = session.run()
         if left_by not in {None, signal.SIGINT}:  # Ctrl-C is a key like the others
             return _die_of(left_by)
         print_snapshot(session.snapshot, view, sys.stdout, name_run(session.watch.run_dir))
         return 0
-    watch.look_at_all()
-    print_snapshot(watch.snapshot(workers=view.workers), view, sys.stdout, name_run(run_dir))
+    with VerdictSoFar(run_dir) as verdict:
+        verdict.follow(run_dir, is_over=False)
+        watch.look_at_all()
+        verdict.wait()
+    snapshot = watch.snapshot(workers=view.workers)
+    snapshot = msgspec.structs.replace(snapshot, verdict=verdict.words)
+    print_snapshot(snapshot, view, sys.stdout, name_run(run_dir))
     return 0
 
 
 def _choose(options: argparse.Namespace) -> Path:
-    return (find_running() if options.run is None else None) or find_run(options.run)
+    return (_find_running() if options.run is None else None) or find_run(options.run)
+
+
+def _find_running() -> Path | None:
+    from fuelline.store.listing import find_running  # noqa: PLC0415 - loads msgspec
+
+    return find_running(list_runs())
 
 
 def _die_of(number: int) -> int:
@@ -110,12 +125,21 @@ def _die_of(number: int) -> int:
 class _WatchSession:
     """One person at one terminal."""
 
-    def __init__(self, watch: RunWatch, view: View, interval_s: float, *, follows: bool) -> None:
+    def __init__(
+        self,
+        watch: RunWatch,
+        view: View,
+        verdict: VerdictSoFar,
+        interval_s: float,
+        *,
+        follows: bool,
+    ) -> None:
         from fuelline.report import Painter  # noqa: PLC0415
 
         self.watch = watch
         self.snapshot: Snapshot = watch.snapshot(workers=view.workers)
         self._view = view
+        self._verdict = verdict
         self._interval_s = interval_s
         self._follows = follows
         """Whether to go on with the next run when this one has ended."""
@@ -140,7 +164,7 @@ class _WatchSession:
 
     def _look(self) -> None:
         newer = (
-            find_running() if self._follows and self.snapshot.state in {"ended", "lost"} else None
+            _find_running() if self._follows and self.snapshot.state in {"ended", "lost"} else None
         )
         if newer is not None and newer != self.watch.run_dir:
             from fuelline import pipeline  # noqa: PLC0415
@@ -151,7 +175,10 @@ class _WatchSession:
             self._show()
 
     def _show(self) -> None:
-        self.snapshot = self.watch.snapshot(workers=self._view.workers)
+        snapshot = self.watch.snapshot(workers=self._view.workers)
+        is_over = snapshot.state in {"ended", "lost"}
+        self._verdict.follow(self.watch.run_dir, is_over=is_over)
+        self.snapshot = msgspec.structs.replace(snapshot, verdict=self._verdict.words)
 
     def _obey(self, key: str | None) -> None:
         view = self._view

@@ -23,7 +23,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "imported.",
         epilog="Exit code 1 if a step got longer by more than --threshold, beyond the noise.",
     )
-    parser.add_argument("before", help="a run's folder or id, or a trace file (no default)")
+    parser.add_argument("before", help="a run's folder, id or name, or a trace file (no default)")
     parser.add_argument("after", help="another one (no default)")
     parser.add_argument(
         "--threshold",

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from fuelline.cli.frugal import save_memory
 from fuelline.cli.record.run import add_price
-from fuelline.store.runs import find_run, name_run
+from fuelline.record.launch import find_python
+from fuelline.store.runs import RUN_HELP, find_run, name_run
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +22,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         description="Say what the training in a recorded run waited for.",
         epilog="The JSON is versioned and described in docs/json.md.",
     )
-    parser.add_argument("run", nargs="?", help="a run's folder or id (default: the last run)")
+    parser.add_argument("run", nargs="?", help=RUN_HELP)
     parser.add_argument("--json", action="store_true", help="print JSON (default: a report)")
     add_price(parser)
     parser.set_defaults(act=act, reads=lambda options: [find_run(options.run)])
@@ -37,5 +38,7 @@ def act(options: argparse.Namespace) -> int:
         sys.stdout.write(pipeline.diagnose_as_json(run_dir, price=options.price) + "\n")
     else:
         name = name_run(run_dir)
-        pipeline.show_report(run_dir, name=name, price=options.price, stream=sys.stdout)
+        pipeline.show_report(
+            run_dir, name=name, price=options.price, stream=sys.stdout, python=find_python()
+        )
     return 0

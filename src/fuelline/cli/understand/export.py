@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fuelline.schema.names import clean
-from fuelline.store.runs import find_run
+from fuelline.store.runs import RUN_HELP, find_run
 
 if TYPE_CHECKING:
     import argparse
@@ -22,7 +22,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "time went, states, waits and findings get tracks of their own.",
         epilog="A file whose name ends with .gz is compressed; Perfetto opens both.",
     )
-    parser.add_argument("run", nargs="?", help="a run's folder or id (default: the last run)")
+    parser.add_argument("run", nargs="?", help=RUN_HELP)
     parser.add_argument(
         "--perfetto", type=Path, required=True, metavar="FILE", help="file to write (no default)"
     )

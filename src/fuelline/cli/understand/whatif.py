@@ -14,7 +14,7 @@ from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.parts import PAUSES, Pause
 from fuelline.schema.plan.catalogue import nearest
 from fuelline.schema.plan.chips import find_chip, list_chips
-from fuelline.store.runs import find_run, name_run
+from fuelline.store.runs import RUN_HELP, find_run, name_run
 
 _EPILOG = """\
 examples:
@@ -41,7 +41,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("run", nargs="?", help="a run's folder or id (default: the last run)")
+    parser.add_argument("run", nargs="?", help=RUN_HELP)
     _add_loader(parser)
     _add_machine(parser)
     parser.add_argument("--json", action="store_true", help="print JSON (default: sentences)")

@@ -42,7 +42,7 @@ def make_chip(roofline: Roofline, name: str) -> Chip:
         mem_gb=None if memory is None else memory / GIBI,
         mem_gbps=roofline.bandwidth / GIGA,
         source=f"fuelline roofline, {roofline.measured_on}: {roofline.name}, {roofline.framework}",
-        confidence="yours",
+        confidence="measured",
         notes=_notes(roofline),
     )
 

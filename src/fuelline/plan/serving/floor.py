@@ -74,6 +74,7 @@ def find_floor(replica: Deployment, context: float, measured: float | None = Non
         pulled = replica.host_share * (active.common / spread.tp + active.chosen / spread_over)
         seconds = max(seconds, pulled / (host_gbps(replica.chip) * GIGA))
     return Floor(
+        origin=replica.chip.origin,
         seconds=seconds,
         tokens_per_s=1 / seconds,
         weight_bytes=active.total,

@@ -14,13 +14,14 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from fuelline.report.live.columns import COLUMNS, UNKNOWN, columns_for, sort_rows
 from fuelline.report.live.workers import worker_line, worker_title
-from fuelline.report.renderers.terminal import shown
+from fuelline.report.renderers.terminal import WIDEST_TEXT, shown
 from fuelline.schema.units import duration, number, percent, rate, size
 
 if TYPE_CHECKING:
@@ -142,7 +143,21 @@ def _head(snapshot: Snapshot, paper: Canvas) -> list[Text]:
         paper.line(_cores(snapshot.host)),
         paper.line(_traffic(snapshot.host)),
         *(paper.line(words) for words in device_lines(snapshot.devices, paper.width)),
+        *_verdict(snapshot, paper),
     ]
+
+
+_MOST_VERDICT_LINES = 3
+
+
+def _verdict(snapshot: Snapshot, paper: Canvas) -> list[Text]:
+    """What the diagnosis would say now, set apart from the figures of the last seconds."""
+    if not snapshot.verdict:
+        return []
+    when = "Verdict" if snapshot.state in {"ended", "lost"} else "Verdict so far"
+    words = shown(f"{when}: {snapshot.verdict}", plain=paper.plain)
+    lines = wrap(words, max(20, min(paper.width, WIDEST_TEXT)), break_long_words=False)
+    return [paper.line(""), *(paper.line(line, "bold") for line in lines[:_MOST_VERDICT_LINES])]
 
 
 def _state(snapshot: Snapshot) -> str:

@@ -18,26 +18,28 @@ _RATE_HEAD = ("chip", f"MFU % ({PLAN_LEVEL} %)", f"tok/s/chip ({PLAN_LEVEL} %)",
 _COST_HEAD = ("chip", f"$/Mtok ({PLAN_LEVEL} %)", f"J/tok ({PLAN_LEVEL} %)")
 
 
+ORDERS = {"rate": "rate", "usd": "cost", "floor": "floor", "joules": "energy"}
+
+
 def write_chips(answer: ChipsAnswer) -> Document:
-    """All chips, those that fit by their rate, the others with the reason."""
+    """The chips that fit in the order of the answer, the others with the reason."""
     fit = [line for line in answer.lines if not line.why_not]
     others = [line for line in answer.lines if line.why_not]
-    fit.sort(
-        key=lambda line: -(line.tokens_per_s_per_chip.value if line.tokens_per_s_per_chip else 0)
-    )
     why = f", {answer.precision_note}" if answer.precision_note else ""
     blocks: list[Block] = [
         Statement(f"{answer.model} ({answer.precision}{why}) on the chips in the catalogue.")
     ]
     if fit:
         write = _write_serving if answer.purpose == "serve" else _write_training
-        blocks += write(fit, answer.precision)
+        blocks += write(fit, answer)
         floor = (
             "floor: time per token from memory bandwidth alone. "
             if answer.purpose == "serve"
             else ""
         )
         blocks.append(Statement(floor + _legend(fit, answer.precision)))
+        if answer.left_out:
+            blocks.append(Statement(f"{answer.left_out} more fit; without --top they are listed."))
     if others:
         reasons: dict[str, list[str]] = {}
         for line in others:
@@ -49,18 +51,20 @@ def write_chips(answer: ChipsAnswer) -> Document:
     return Document(tuple(blocks))
 
 
-def _write_serving(fit: list[ChipLine], precision: str) -> list[Block]:
+def _write_serving(fit: list[ChipLine], answer: ChipsAnswer) -> list[Block]:
+    precision, order = answer.precision, ORDERS[answer.sorted_by]
     return [
         Heading(f"One user, on the fewest chips that hold the model ({PLAN_LEVEL} % intervals)"),
         Table(_USER_HEAD, tuple(_user_cells(line, precision) for line in fit)),
-        Heading(f"At full load, by rate ({PLAN_LEVEL} % intervals)"),
+        Heading(f"At full load, by {order} ({PLAN_LEVEL} % intervals)"),
         Table(_LOAD_HEAD, tuple(_load_cells(line, precision) for line in fit)),
     ]
 
 
-def _write_training(fit: list[ChipLine], precision: str) -> list[Block]:
+def _write_training(fit: list[ChipLine], answer: ChipsAnswer) -> list[Block]:
+    precision, order = answer.precision, ORDERS[answer.sorted_by]
     return [
-        Heading(f"{fit[0].chips} chips each, the best layout found, by rate"),
+        Heading(f"{fit[0].chips} chips each, the best layout found, by {order}"),
         Table(_RATE_HEAD, tuple(_rate_cells(line, precision) for line in fit)),
         Heading("What a token costs"),
         Table(_COST_HEAD, tuple(_cost_cells(line, precision) for line in fit)),

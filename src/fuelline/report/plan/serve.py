@@ -39,6 +39,7 @@ def write_serving(answer: ServeAnswer, *, explain: bool) -> Document:
     blocks: list[Block] = [
         Statement(_title(answer)),
         Statement(_verdict(answer, best), _limit(best), alarm=not best.meets or best.short),
+        *_beyond_use(answer, best),
         Heading(f"What it reaches ({PLAN_LEVEL} % intervals)"),
         Items(tuple(_reaches(best))),
         Heading("The floor"),
@@ -110,6 +111,40 @@ def _enough(answer: ServeAnswer, best: ServeOption) -> str:
     return ""
 
 
+_READING_S = 0.2
+"""A token for a reader: 238 words a minute (Brysbaert 2019, doi 10.1016/j.jml.2019.104047) at 0.75
+words a token, as the makers of tokenizers state, are 5.3 tokens a second."""
+_BEYOND_USE = 5
+"""Times as slow as that, nobody waits for an answer."""
+
+
+def _beyond_use(answer: ServeAnswer, best: ServeOption) -> list[Block]:
+    """Of a plan without limits whose tokens come too slowly: that it is no plan, why, and a way."""
+    token_s, floor = best.tpot_s.value, answer.floor
+    if answer.tpot_limit_s is not None or token_s < _BEYOND_USE * _READING_S:
+        return []
+    reader = f"a reader takes in about {1 / _READING_S:.0f} a second"
+    words = f"A token takes {duration(token_s)}, which is beyond use for people: {reader}."
+    if floor.seconds < _READING_S:
+        return [
+            Statement(
+                f"{words} No limit was given, so the plan fills the chip for the most tokens/s: "
+                f"{count(best.sequences, 'sequence')} at once. One user alone could get a token in "
+                f"{duration(floor.seconds)} at best. Next: --slo tpot=200ms, or a smaller --batch.",
+                alarm=True,
+            )
+        ]
+    return [
+        Statement(
+            f"{words} No setting changes that: one user alone waits {duration(floor.seconds)} for "
+            "a token, because that is how long reading the weights takes. A smaller model, fewer "
+            "bits (--precision int4) or a chip with faster memory would help: `fuelline plan "
+            f"chips {answer.model} --sort floor --top 10`.",
+            alarm=True,
+        )
+    ]
+
+
 def _limit(best: ServeOption) -> str:
     return f"limit: {best.tpot_s.limit}"
 
@@ -147,6 +182,13 @@ def _critical(best: ServeOption) -> str:
     )
 
 
+_ORIGINS = {
+    "data sheet": "the data sheet",
+    "measured": "the bandwidth that `fuelline roofline` measured",
+    "catalogue": "your catalogue's figures",
+}
+
+
 def _floor(floor: Floor, best: ServeOption) -> str:
     apart = floor.expert_bytes > 0 and floor.expert_chips != floor.chips
     experts = (
@@ -161,7 +203,8 @@ def _floor(floor: Floor, best: ServeOption) -> str:
         f"{size(floor.weight_bytes)} of weights{experts} and {size(floor.cache_bytes)} of cache "
         "are read for each token, at "
         f"{size(floor.bandwidth_bytes_per_s)}/s{bus} on {floor.chips} "
-        f"chip{'s' if floor.chips > 1 else ''}. A bound from the data sheet, not an estimate."
+        f"chip{'s' if floor.chips > 1 else ''}. A bound from {_ORIGINS[floor.origin]}, not an "
+        "estimate."
     )
     if floor.measured_share is None:
         return words

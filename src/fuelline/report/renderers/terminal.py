@@ -1,4 +1,4 @@
-"""The report on a terminal, at most 80 columns; plain and stable when it goes to a pipe.
+"""The report on a terminal, as wide as reads well; plain, stable and 80 columns wide in a pipe.
 
 Names from a recording are untrusted: control characters are shown as escapes, markup as text.
 
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 
 WIDTH = 80
+"""Of what goes to a pipe."""
+WIDEST_TEXT = 100
+"""Beyond this the eye loses the next line; tables and bars may be wider."""
+WIDEST_TABLE = 160
 _BAR_WIDTH = 32
 _LABEL_WIDTH = 18
 _LEAST_BAR = 8
@@ -54,10 +58,11 @@ def render_terminal(document: Document, stream: TextIO) -> None:
     console = Page(
         file=stream, width=None if stream.isatty() else WIDTH, highlight=False, emoji=False
     )
-    console.width = min(console.width, WIDTH)
+    width = min(console.width, WIDEST_TABLE)
+    console.width = min(console.width, WIDEST_TEXT)
     plain = not speaks_unicode(stream)
     for block in document.blocks:
-        _draw(console, block, plain=plain)
+        _draw(console, block, width, plain=plain)
 
 
 def speaks_unicode(stream: TextIO) -> bool:
@@ -68,21 +73,24 @@ def speaks_unicode(stream: TextIO) -> bool:
         return False
 
 
-def _draw(console: Console, block: Block, *, plain: bool) -> None:
+def _draw(console: Console, block: Block, width: int, *, plain: bool) -> None:
+    """`width` is that of tables and bars; the console has that of text."""
     if isinstance(block, Heading):
         console.print()
         _print(console, block.text, "bold", plain=plain)
     elif isinstance(block, Statement):
         _draw_statement(console, block, plain=plain)
     elif isinstance(block, Bars):
-        label_width, bar_width = _bar_widths(block, plain=plain)
+        label_width, bar_width = _bar_widths(block, width, plain=plain)
         for bar in block.bars:
-            console.print(_bar_line(bar, label_width, bar_width, plain=plain))
+            line = _bar_line(bar, label_width, bar_width, plain=plain)
+            line.truncate(width)
+            console.print(line, soft_wrap=True)
     elif isinstance(block, Table):
-        _draw_table(console, block, plain=plain)
+        _draw_table(console, block, width, plain=plain)
     elif isinstance(block, Chart):
         for line in draw_chart(block, plain=plain):
-            console.print(Text(shown(line, plain=plain)[:WIDTH]), soft_wrap=True)
+            console.print(Text(shown(line, plain=plain)[:width]), soft_wrap=True)
     else:
         _draw_items(console, block, plain=plain)
 
@@ -98,13 +106,14 @@ def _draw_statement(console: Console, block: Statement, *, plain: bool) -> None:
         _print(console, block.label, "dim", plain=plain)
 
 
-def _bar_widths(block: Bars, *, plain: bool) -> tuple[int, int]:
+def _bar_widths(block: Bars, width: int, *, plain: bool) -> tuple[int, int]:
     """Of labels and bars: bars give way to long words at either side, all of one block alike."""
     labels = [len(shown(bar.label, plain=plain)) for bar in block.bars]
     details = [len(shown(bar.detail, plain=plain)) for bar in block.bars]
     label = max(_LABEL_WIDTH, *labels, 0)
-    left = WIDTH - _BAR_FRAME - label - max(details, default=0)
-    return label, max(_LEAST_BAR, min(_BAR_WIDTH + _LABEL_WIDTH - label, left))
+    left = width - _BAR_FRAME - label - max(details, default=0)
+    wanted = _BAR_WIDTH + max(0, min(width, WIDEST_TEXT) - WIDTH)
+    return label, max(_LEAST_BAR, min(wanted + _LABEL_WIDTH - label, left))
 
 
 def _bar_line(bar: Bar, label_width: int, width: int, *, plain: bool) -> Text:
@@ -117,15 +126,16 @@ def _bar_line(bar: Bar, label_width: int, width: int, *, plain: bool) -> Text:
     line.append(full * filled, style)
     line.append(empty * (width - filled), "dim")
     line.append(f" {100 * bar.share:5.1f} %  {shown(bar.detail, plain=plain)}".rstrip())
-    line.truncate(WIDTH)
     return line
 
 
-def _draw_table(console: Console, block: Table, *, plain: bool) -> None:
+def _draw_table(console: Console, block: Table, width: int, *, plain: bool) -> None:
     rows = tuple(tuple(shown(cell, plain=plain) for cell in row) for row in block.rows)
-    lines = draw_table(Table(block.header, rows), WIDTH, "..." if plain else "…")
+    table = Table(block.header, rows, block.gives_way)
+    lines = draw_table(table, width, "..." if plain else "…")
     for position, line in enumerate(lines):
-        console.print(Text(line[:WIDTH], "dim" if position == 0 else ""), soft_wrap=True)
+        shortened = line if table.gives_way is not None else line[:width]
+        console.print(Text(shortened, "dim" if position == 0 else ""), soft_wrap=True)
 
 
 def _draw_items(console: Console, block: Items, *, plain: bool) -> None:
@@ -178,7 +188,8 @@ def draw_table(table: Table, width: int, ellipsis: str) -> list[str]:
     words = [each for each in range(len(widths)) if not right[each] and not spans[each]]
     if over > 0 and words:
         widest = max(words, key=lambda column: widths[column])
-        widths[widest] = max(widths[widest] - over, _LEAST)
+        cut = widest if table.gives_way is None else table.gives_way
+        widths[cut] = min(widths[cut], max(widths[cut] - over, _LEAST))
     return [_line(row, widths, right, ellipsis) for row in rows]
 
 

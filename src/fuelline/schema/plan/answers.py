@@ -6,7 +6,7 @@ bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -39,6 +39,8 @@ class Floor(Struct, frozen=True, kw_only=True):
     """Of `weight_bytes`: the experts that a token is routed to."""
     expert_chips: int = 0
     """That read those at the same time: each expert is on one chip where they are spread."""
+    origin: Literal["data sheet", "measured", "catalogue"] = "data sheet"
+    """Of the bandwidth: the maker's sheet, `fuelline roofline` here, or a user's entry."""
 
 
 class ExpertLoad(Struct, frozen=True, kw_only=True):
@@ -210,6 +212,10 @@ class ChipsAnswer(Struct, frozen=True, kw_only=True):
     lines: tuple[ChipLine, ...]
     schema_version: int = PLAN_VERSION
     precision_note: str = ""
+    sorted_by: Literal["rate", "usd", "floor", "joules"] = "rate"
+    """What the lines are sorted by, the best first; chips that do not fit come last."""
+    left_out: int = 0
+    """Chips that would fit and are not among the lines, because of `--top`."""
 
 
 class TrainMemory(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ has its own name and is not its big sister. The figures are in `catalogue/chips.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -26,6 +26,12 @@ _LOWEST, _HIGHEST = 1e-6, 1e9
 """Of a user's figures: far outside what is built, and inside what can be computed with."""
 _LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """One lane, one direction, after line coding (PCI-SIG base specifications 1.0 to 6.0)."""
+
+
+_ORIGINS: dict[str, Literal["measured", "catalogue"]] = {
+    "yours": "catalogue",
+    "measured": "measured",
+}
 
 
 class Chip(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=False):
@@ -64,10 +70,16 @@ class Chip(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=Fal
     price_source: str = ""
     source: str = ""
     confidence: str = "yours"
-    """`found`, `mixed`, `recalled`: of our figures; `yours` for a user's entry."""
+    """`found`, `mixed`, `recalled`: of our figures; `yours` for a user's entry, `measured`
+    for a device that `fuelline roofline` measured."""
     notes: str = ""
     host_gbps: float | None = None
     """To the host's memory, per direction, by its bus' specification. None: not known."""
+
+    @property
+    def origin(self) -> Literal["data sheet", "measured", "catalogue"]:
+        """Where its rates are from: a maker's sheet, `fuelline roofline`, or a user's own entry."""
+        return _ORIGINS.get(self.confidence, "data sheet")
 
     def peak_flops(self, math: str) -> float | None:
         """Dense operations per second in `bf16`, `fp16`, `fp8`, `fp4`, `int8` or `fp32`."""
