@@ -9,6 +9,9 @@ QUICK := tests/unit tests/rules tests/golden tests/contract
 OBSERVER := $(addprefix tests/integration/test_,job_tree.py nvidia.py observer.py thread_states.py)
 PYTHONS ?= 3.10 3.12 3.13
 
+# Tests start hundreds of processes: each would compile the package anew where the environment forbids to keep bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-quick coverage pythons frameworks check format docs zoo bench dist clean
 
 demo: $(VENV)/.demo
@@ -18,10 +21,11 @@ test: $(VENV)/.dev
 	$(BIN)/pytest -q -n 2
 
 test-quick: $(VENV)/.dev
-	@echo "Unit tests, rules, golden reports, contracts. Not among them: tests/integration, which starts jobs (make test)."
-	$(BIN)/pytest -q -n 2 $(QUICK)
+	@echo "Unit tests, rules, golden reports, contracts. Left to make test: what starts jobs, and most examples of properties."
+	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -q -n 2 -m "not integration" $(QUICK)
 
-# The quick tests and those of the observer, with the processes that they start; what only jobs with torch run is not covered.
+# Everything but tests/integration, and the observer's tests of it, with the processes that they start; what only jobs with
+# torch run is not covered.
 coverage: $(VENV)/.dev
 	$(BIN)/pytest -q -n 2 --cov --cov-report= -m "not interrupts" $(QUICK) $(OBSERVER)
 	$(BIN)/python tests/coverage_by_room.py

@@ -49,6 +49,7 @@ OWN_SECTION = (
     "fix_gain",
     "elastic_cost",
     "tune_gain",
+    "one_answer",
     "loaders_peers",
     "fuzz_importers",
     "hostile",

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.stubs import nvml
 
-from fuelline.record.journal import Writer
+from fuelline.record.observer import JournalWriter
 from fuelline.record.samplers.devices.sampler import Devices
 from fuelline.schema.run.samples import DeviceSample
 
@@ -47,7 +47,7 @@ def main(seconds: float = 20.0) -> dict[str, float]:
 
 def measure(folder: Path, seconds: float) -> dict[str, float]:
     """Sample, write the journal once a second, and weigh this process after it has started."""
-    devices, journal = Devices(), Writer(folder / "journal")
+    devices, journal = Devices(), JournalWriter(folder / "journal")
     listed = "".join(f"{index} {os.getpid()}\n" for index in range(GPUS))
     (folder / "processes").write_text(listed)
     devices.job_pids = frozenset({os.getpid()})

@@ -13,9 +13,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "fuelline", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
-)
+for profile, examples in (("fuelline", 60), ("quick", 20)):  # the latter is `make test-quick`
+    settings.register_profile(
+        profile,
+        deadline=None,
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fuelline"))
 
 

@@ -45,6 +45,7 @@ def ask(hook: ModuleType) -> tuple[dict[str, Any], list[str]]:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+@pytest.mark.integration
 def test_with_a_compiler_the_wheel_is_one_of_this_platform(hook: ModuleType) -> None:
     build_data, warned = ask(hook)
     assert warned == []
@@ -58,6 +59,7 @@ def test_with_a_compiler_the_wheel_is_one_of_this_platform(hook: ModuleType) -> 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no glibc here")
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+@pytest.mark.integration
 def test_a_published_wheel_runs_on_every_glibc_that_its_tag_will_name(hook: ModuleType) -> None:
     """`make dist` takes the tag from these very names; a newer one would shut old systems out."""
     for part in hook.PARTS:

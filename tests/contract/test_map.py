@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.source import parse
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "fuelline"
 DOCUMENTS = ("ARCHITECTURE.md", "CONTRIBUTING.md")
@@ -87,7 +89,7 @@ def _defines(path: str, name: str) -> bool:
 @cache
 def _names(place: Path) -> frozenset[str]:
     """What a module defines at its top, and what its classes define, with their name before it."""
-    return frozenset(_list_names(ast.parse(place.read_text(encoding="utf-8")).body))
+    return frozenset(_list_names(parse(place).body))
 
 
 def _list_names(body: list[ast.stmt]) -> list[str]:

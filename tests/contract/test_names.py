@@ -3,22 +3,13 @@
 import ast
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-import fuelline
+from tests.contract.source import FILES, SOURCE, parse
 
-SOURCE = Path(fuelline.__file__).parent
 BANNED = ("Manager", "Helper", "Handler", "Processor", "Data", "Info", "Util", "Utils")
 HEAVY = ("polars", "msgspec", "rich", "torch", "numpy")
-
-
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-FILES = sorted(SOURCE.rglob("*.py"))
 
 
 def test_no_class_has_a_name_that_says_nothing() -> None:

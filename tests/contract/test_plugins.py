@@ -73,6 +73,7 @@ def test_the_names_that_plugins_use_are_the_frozen_ones() -> None:
     assert set(fuelline.plugins.__all__) == FROZEN
 
 
+@pytest.mark.integration
 def test_an_installed_rule_and_importer_are_used(example: Path, home: Path) -> None:
     done = call(example, home, "diagnose", "a-run", "--json")
     answer = json.loads(done.stdout)
@@ -93,6 +94,7 @@ def test_an_installed_rule_and_importer_are_used(example: Path, home: Path) -> N
     assert "EX101" in lines[2]
 
 
+@pytest.mark.integration
 def test_without_it_neither_is_known(home: Path) -> None:
     answer = json.loads(call(home / "none", home, "diagnose", "a-run", "--json").stdout)
     assert "EX101" not in [finding["code"] for finding in answer["findings"]]
@@ -120,6 +122,7 @@ FAILING = {
 
 
 @pytest.mark.parametrize("how", FAILING)
+@pytest.mark.integration
 def test_a_rule_that_fails_is_a_blindspot_and_the_others_speak(home: Path, how: str) -> None:
     module, why = FAILING[how]
     announce(home / "bad", "badrule", module, "[fuelline.rules]\nbad = badrule:Rule\n")
@@ -145,6 +148,7 @@ class Importer:
 """
 
 
+@pytest.mark.integration
 def test_an_importer_that_fails_is_told_and_nothing_crashes(home: Path) -> None:
     points = "[fuelline.importers]\nodd = oddlog:Importer\n"
     (home / "trace.log").write_text("odd\n")
@@ -169,6 +173,7 @@ def test_an_importer_that_fails_is_told_and_nothing_crashes(home: Path) -> None:
     assert "plug-in" in [each["code"] for each in answer["quality"]]
 
 
+@pytest.mark.integration
 def test_nothing_is_loaded_from_the_folder_that_one_stands_in(home: Path) -> None:
     announce(home, "planted", "open('loaded', 'w')", "[fuelline.rules]\nbad = planted:Rule\n")
     assert call(home / "none", home, "diagnose", "a-run").returncode == 0

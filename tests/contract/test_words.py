@@ -8,13 +8,16 @@ programs' files, listed below by what they are.
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+import functools
+from typing import TYPE_CHECKING
 
 import pytest
 
-import fuelline
+from tests.contract.source import FILES, SOURCE, parse
 
-SOURCE = Path(fuelline.__file__).parent
+if TYPE_CHECKING:
+    from pathlib import Path
+
 SEARCHES = {"startswith", "endswith", "removeprefix", "removesuffix", "find", "rfind", "index"}
 SEARCHES |= {"count", "partition", "rpartition", "split", "rsplit", "pop"}
 
@@ -24,8 +27,10 @@ FOREIGN = {
         "Input type",
         "Concrete Inputs",
     ),  # keys in Kineto's JSON
-    "ingest/kineto/reader.py": ("Input data was truncated",),  # msgspec gives no other sign of it
-    "ingest/kineto/refusals.py": ("trailing characters (byte ",),  # likewise
+    "ingest/kineto/reader.py": (  # msgspec gives no other sign of either
+        "Input data was truncated",
+        "trailing characters (byte ",
+    ),
     "ingest/kineto/shapes.py": ("signed char",),  # a type of C, as PyTorch names it
     "ingest/recording/folder.py": (  # what version 0.1.0 wrote
         "hook loader wait",
@@ -52,9 +57,9 @@ def texts_in(node: ast.AST) -> list[str]:
 class Module:
     """A file with the texts that its constants stand for."""
 
-    def __init__(self, path: Path, text: str) -> None:
+    def __init__(self, path: Path, tree: ast.Module) -> None:
         self.path = path
-        self.tree = ast.parse(text)
+        self.tree = tree
         self.name = ".".join(("fuelline", *path.relative_to(SOURCE).with_suffix("").parts))
         self.constants: dict[str, ast.expr] = {}
         self.imports: dict[str, tuple[str, str]] = {}
@@ -69,27 +74,30 @@ class Module:
                     self.imports[alias.asname or alias.name] = (node.module, alias.name)
 
 
-MODULES = {
-    module.name: module
-    for path in sorted(SOURCE.rglob("*.py"))
-    for module in (Module(path, path.read_text(encoding="utf-8")),)
-}
-CODES = {
-    text
-    for module in MODULES.values()
-    for node in ast.walk(module.tree)
-    if isinstance(node, ast.Subscript)
-    and isinstance(node.value, ast.Name)
-    and node.value.id == "Literal"
-    for text in texts_in(node.slice)
-}
+@functools.cache
+def read_modules() -> dict[str, Module]:
+    """Every file of ours by its name in imports."""
+    return {module.name: module for path in FILES for module in (Module(path, parse(path)),)}
+
+
+def read_codes() -> set[str]:
+    """Members of all `Literal`s."""
+    return {
+        text
+        for module in read_modules().values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "Literal"
+        for text in texts_in(node.slice)
+    }
 
 
 def said_by(node: ast.expr, module: Module) -> list[str]:
     """Texts that an operand stands for: itself, a group of them, a constant, keys of a mapping."""
     if isinstance(node, ast.Name):
         where, name = module.imports.get(node.id, (module.name, node.id))
-        owner = module if where == module.name else MODULES.get(where)
+        owner = module if where == module.name else read_modules().get(where)
         value = owner.constants.get(name) if owner is not None else None
         return said_by(value, owner) if owner is not None and value is not None else []
     if isinstance(node, ast.Dict):
@@ -121,10 +129,11 @@ def branched_on(node: ast.AST, module: Module) -> list[str]:
 def find_words() -> dict[str, dict[str, int]]:
     """File to text to line, for all words that something is decided by."""
     found: dict[str, dict[str, int]] = {}
-    for module in MODULES.values():
+    codes = read_codes()
+    for module in read_modules().values():
         for node in ast.walk(module.tree):
             for text in branched_on(node, module):
-                if " " in text.strip() and text not in CODES:
+                if " " in text.strip() and text not in codes:
                     name = str(module.path.relative_to(SOURCE))
                     found.setdefault(name, {})[text] = getattr(node, "lineno", 0)
     return found
@@ -156,5 +165,5 @@ def test_nothing_branches_on_english() -> None:
 )
 def test_the_next_one_is_found(line: str) -> None:
     before = "PREFIX = 'the spool '\nKINDS = ('one kind', 'other')\nWORDS = {'one kind': 1}\n"
-    module = Module(SOURCE / "new.py", before + line)
+    module = Module(SOURCE / "new.py", ast.parse(before + line))
     assert any(" " in text for node in ast.walk(module.tree) for text in branched_on(node, module))

@@ -288,7 +288,7 @@ if not os.fork():
 spool = Spool(sys.argv[1])
 for line in sys.stdin:
     spool.set_trainer(os.getpid())
-    spool.held.phase = int(line)
+    spool.buffer.phase = int(line)
 """
 
 

@@ -14,9 +14,11 @@ _ALLOCATION = "narenas:1,dirty_decay_ms:100,muzzy_decay_ms:0,retain:false"
 """Without retain:false the addresses of freed memory are kept, and count as data to the kernel.
 Names as in http://jemalloc.net/jemalloc.3.html#tuning; where polars has another allocator, nobody
 reads them."""
-_GLIBC = {-3: 128 * 1024, -8: 1}
+_GLIBC = {-3: 1024 * 1024, -8: 1}
 """M_MMAP_THRESHOLD and M_ARENA_MAX of mallopt(3): by itself the threshold grows to 32 MB, and what
-is smaller stays with the process when it was freed, 90 MB of a run that was just compacted."""
+is smaller stays with the process when it was freed, 90 MB of a run that was just compacted. It
+stays above the pieces that a trace is read in: at 128 kB each of them was mapped anew, which made
+an import a third slower (bench/before_after.py)."""
 _MOST_THREADS = 4
 
 

@@ -16,7 +16,6 @@ from fuelline import __version__
 from fuelline.diagnose.evidence.network import unnamed_share
 from fuelline.diagnose.evidence.split import split_input
 from fuelline.diagnose.evidence.traces import judge
-from fuelline.diagnose.outsiders import ask_plugins
 from fuelline.diagnose.rule import LISTED_SHARE, VERDICT_SHARE
 from fuelline.diagnose.rules import RULE_GROUPS, RULES
 from fuelline.schema.diagnosis.findings import (
@@ -29,15 +28,17 @@ from fuelline.schema.diagnosis.findings import (
 )
 from fuelline.schema.readings import Missing, at_least, value_of
 from fuelline.schema.units import duration, percent
+from fuelline.store.entry_points import load_plugins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fuelline.schema.diagnosis.devices import DeviceFacts
     from fuelline.schema.diagnosis.facts import Culprit, Facts
-    from fuelline.schema.diagnosis.findings import Finding, Limit, RunSummary, Stage
+    from fuelline.schema.diagnosis.findings import Limit, RunSummary, Stage
     from fuelline.schema.parts import StepPart
     from fuelline.schema.run.recording import Blindspot
+    from fuelline.store.entry_points import Plugin
 
 
 HEALTHY_CODE = "CP400"
@@ -57,17 +58,17 @@ def diagnose(
 ) -> Diagnosis:
     """Facts in, Diagnosis out."""
     facts = _explain_culprits(facts)
-    foreign, unheard = ask_plugins(facts, {rule.code for rule in RULES} | {HEALTHY_CODE})
+    foreign, unheard = _ask_plugins(facts, {rule.code for rule in RULES} | {HEALTHY_CODE})
     found = sorted([*_judge(facts), *foreign], key=_rank)
     findings = [_with_price(finding, price_usd_per_hour) for finding in found]
     hints = {finding.code for finding in foreign if finding.confidence == "low"}
-    weighed = [finding for finding in findings if finding.code not in hints]
+    candidates = [finding for finding in findings if finding.code not in hints]
     diagnosis = Diagnosis(
         fuelline_version=__version__,
         run=run,
-        verdict=_verdict(facts, weighed)
+        verdict=_verdict(facts, candidates)
         if facts.trace is None
-        else judge(facts.trace, weighed, _no_verdict),
+        else judge(facts.trace, candidates, _no_verdict),
         budget=facts.budget,
         findings=findings,
         steps=facts.steps,
@@ -92,6 +93,40 @@ def _judge(facts: Facts) -> list[Finding]:
         is not None
     ]
     return sorted(found, key=_rank)
+
+
+def _ask_plugins(facts: Facts, taken: set[str]) -> tuple[list[Finding], list[Blindspot]]:
+    """What rules of other packages find, and which of them could not be heard.
+
+    Each is asked by itself and never believed blindly. One that fails, takes a code of ours or
+    answers with anything but a possible Finding is a Blindspot; the diagnosis goes on without it.
+    """
+    installed = load_plugins("fuelline.rules")
+    findings: list[Finding] = []
+    problems = list(installed.problems)
+    for plugin in installed.plugins:
+        try:
+            finding = _ask_plugin(plugin, facts, taken)
+        except Exception as error:  # noqa: BLE001 - somebody else's code: reported, no crash
+            problems.append(plugin.excuse(error))
+            continue
+        taken = taken | {plugin.made.code}
+        findings += [] if finding is None else [finding]
+    return findings, problems
+
+
+def _ask_plugin(plugin: Plugin, facts: Facts, taken: set[str]) -> Finding | None:
+    code = plugin.made.code
+    if code in taken:
+        raise ValueError(f"the code {code} is another rule's")
+    finding = plugin.made.check(facts)
+    if finding is None:
+        return None
+    if not isinstance(finding, Finding):
+        raise TypeError(f"{code} answered with {type(finding).__name__}, which is not a Finding")
+    if finding.code != code or not 0 <= finding.lost_share <= 1:
+        raise ValueError(f"{code} found {finding.code} with a loss of {finding.lost_share:g}")
+    return finding
 
 
 def _rank(finding: Finding) -> tuple[float, str]:
@@ -262,7 +297,7 @@ def _healthy(facts: Facts) -> Verdict:
 
 
 _INPUT_PARTS: tuple[StepPart, ...] = ("input", "epoch start")
-_INPUT_STAGES = ("read", "decode", "transform", "collate", "handoff")
+_INPUT_STAGES = ("read", "fetch", "decode", "transform", "collate", "handoff")
 _COMPUTE_PARTS: tuple[StepPart, ...] = ("forward", "backward", "optimizer", "transfer", "sync")
 _QUEUED = 0.5
 """A rank lacks cores if waiting for one explains at least half of its delay."""

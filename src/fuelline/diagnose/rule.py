@@ -25,6 +25,10 @@ VERDICT_SHARE = 0.10
 """A loss must reach this to be the verdict: MLPerf Storage calls a device fed at 90 %."""
 
 
+ENOUGH_SAMPLES = 30
+"""Stack samples that name a line: with fewer, a share of 50 % may be anything from 32 to 68 %, and
+one hot moment of the job looks like all of it."""
+
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib(64)?/python3")
 
 
@@ -76,9 +80,19 @@ def found(
         sentence=sentence,
         lost_seconds=share * facts.window.seconds,
         lost_share=share,
-        confidence=confidence,
+        confidence="medium" if confidence == "high" and _is_thin(evidence) else confidence,
         evidence=evidence,
         remedies=[_bounded(remedy, share) for remedy in remedies],
+    )
+
+
+def _is_thin(evidence: list[Evidence]) -> bool:
+    """Whether a line of code is named by a handful of samples."""
+    return any(
+        each.line is not None
+        and isinstance(each.signal, Reading)
+        and (each.signal.count or 0) < ENOUGH_SAMPLES
+        for each in evidence
     )
 
 
@@ -113,7 +127,7 @@ def place_fact(place: PlaceFacts | None) -> list[Evidence]:
 
 
 def line_fact(lines: list[HotLine], words: str) -> list[Evidence]:
-    """The function of user code that samples hit most, and its hottest line."""
+    """The function of user code that samples hit most, its hottest line, and how many there are."""
     users = [line for line in lines if not _LIBRARY.search(line.line)]
     if not users:
         return []
@@ -122,8 +136,10 @@ def line_fact(lines: list[HotLine], words: str) -> list[Evidence]:
         by_function[line.function] = by_function.get(line.function, 0.0) + line.share
     function = max(by_function, key=lambda name: by_function[name])
     top = next(line for line in users if line.function == function)
-    what = f"{percent(by_function[function])} of {words} are in {function}"
-    return [Evidence(what=what, line=top.line, source=top.source)]
+    share, samples = by_function[function], round(top.samples / top.share)
+    what = f"{percent(share)} of {samples} {words} are in {function}"
+    reading = Reading(value=share, unit="frac", count=samples, origin="stacks")
+    return [Evidence(what=what, signal=reading, line=top.line, source=top.source)]
 
 
 def risk_of_workers(loader: LoaderFacts | None, workers: int) -> str:

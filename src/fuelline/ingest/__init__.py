@@ -6,8 +6,12 @@ from fuelline.schema.lazily import load_lazily
 
 if TYPE_CHECKING:
     from fuelline.ingest.imports import find_sources, import_trace
-    from fuelline.ingest.recording.fixes import read_fixes
-    from fuelline.ingest.recording.folder import compact_recording, load_recording, read_recording
+    from fuelline.ingest.recording.folder import (
+        compact_recording,
+        load_recording,
+        read_fixes,
+        read_recording,
+    )
     from fuelline.ingest.recording.follow import RunTail
     from fuelline.ingest.recording.hosts import Hosts, find_parts
     from fuelline.ingest.recording.last import read_last
@@ -42,7 +46,7 @@ __getattr__ = load_lazily(
         "is_trace": "trace_run",
         "load_recording": "recording.folder",
         "load_trace": "trace_run",
-        "read_fixes": "recording.fixes",
+        "read_fixes": "recording.folder",
         "read_served": "recording.served",
         "read_last": "recording.last",
         "read_recording": "recording.folder",

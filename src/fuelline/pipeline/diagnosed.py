@@ -46,7 +46,7 @@ def _diagnose(run_dir: Path, price: float | None) -> Diagnosis:
         from fuelline.pipeline.imported import diagnose_trace  # noqa: PLC0415
 
         return diagnose_trace(run_dir, price)
-    from fuelline.fix.tune.outcomes import summarise_fixes  # noqa: PLC0415
+    from fuelline.fix.tune.outcomes import adopt_measured, summarise_fixes  # noqa: PLC0415
     from fuelline.pipeline.recorded import (  # noqa: PLC0415
         diagnose_recording,
         find_fixes,
@@ -54,9 +54,17 @@ def _diagnose(run_dir: Path, price: float | None) -> Diagnosis:
     )
 
     diagnosis, fixes = diagnose_recording(run_dir, price), summarise_fixes(find_fixes(run_dir))
-    settings = diagnosis.settings if fixes else []
-    served = find_served(run_dir)
-    return msgspec.structs.replace(diagnosis, fixes=fixes, settings=settings, served=served)
+    # A cause that was found has its own remedies; without one these are all there is to say.
+    is_healthy = diagnosis.verdict.limit == "math"
+    settings = diagnosis.settings if fixes or is_healthy else []
+    recommended = adopt_measured(diagnosis.recommended, diagnosis.fixed, fixes)
+    return msgspec.structs.replace(
+        diagnosis,
+        fixes=fixes,
+        settings=settings,
+        recommended=recommended,
+        served=find_served(run_dir),
+    )
 
 
 def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:

@@ -30,7 +30,9 @@ from fuelline.signals import (
     view_host,
     why_no_steps,
 )
+from fuelline.signals.recorded.fixed import find_fixed
 from fuelline.signals.recorded.measure import measure
+from fuelline.store.probes import find_probe
 from fuelline.timeline.segments import cut_segments
 from fuelline.whatif import fit, value_remedies
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
     from fuelline.schema.diagnosis.facts import Culprit, Facts, SyncFacts
     from fuelline.schema.diagnosis.findings import Diagnosis, ServedFiles
-    from fuelline.schema.diagnosis.fixes import FixEvent
+    from fuelline.schema.diagnosis.fixes import BeforeAfter, FixEvent
     from fuelline.schema.parts import StepPart
     from fuelline.schema.run.recording import Blindspot
     from fuelline.signals import Comparison, HostView
@@ -68,10 +70,9 @@ def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
     if trainer is None or judged.segments is None:
         devices = measure_devices(timeline).devices
         return cannot_tell(summary, blindspots, _why_no_steps(hosts, trainer), price, devices)
-    sync = _explain_lateness(judged)
-    facts = measure(timeline, trainer, judged.segments, sync, count_ranks_beside(hosts, trainer))
+    facts, effect = _measure_as_it_is(judged, run_dir, _explain_lateness(judged))
     found = diagnose(facts, summary, blindspots, price)
-    proposed = msgspec.structs.replace(found, settings=propose_settings(facts))
+    proposed = msgspec.structs.replace(found, settings=propose_settings(facts), fixed=effect)
     return value_remedies(proposed, fit(facts))
 
 
@@ -102,9 +103,30 @@ def measure_run(run_dir: Path) -> Facts | Missing:
     judged = _open_judged(run_dir)
     if judged.trainer is None or judged.segments is None:
         return Missing(reason=_why_no_steps(judged.hosts, judged.trainer))
-    beside = count_ranks_beside(judged.hosts, judged.trainer)
-    sync = judged.comparison.facts
-    return measure(judged.timeline, judged.trainer, judged.segments, sync, beside)
+    return _measure_as_it_is(judged, run_dir, judged.comparison.facts)[0]
+
+
+def _measure_as_it_is(
+    judged: _Judged, run_dir: Path, sync: SyncFacts
+) -> tuple[Facts, BeforeAfter | None]:
+    """The judged rank's facts; after --fix those of the job as it is now, and what it was."""
+    trainer, segments = judged.trainer, judged.segments
+    assert trainer is not None
+    assert segments is not None
+    fixed = find_fixed(judged.timeline, trainer, segments, find_fixes(run_dir))
+    if fixed is None:
+        return _measure(judged, trainer, segments, sync), None
+    return fixed.adjust(_measure(judged, trainer, fixed.segments, sync)), fixed.effect
+
+
+def _measure(judged: _Judged, trainer: Trainer, segments: StepSegments, sync: SyncFacts) -> Facts:
+    """What the recording shows, and what this host was probed for."""
+    beside = count_ranks_beside(judged.hosts, trainer)
+    facts = measure(judged.timeline, trainer, segments, sync, beside)
+    place = facts.input.place
+    host = judged.hosts[_host_of(judged.hosts, trainer)].run.host
+    probe = find_probe(host, place.path if place is not None else None)
+    return msgspec.structs.replace(facts, probe=probe)
 
 
 def _join_blindspots(hosts: list[HostView]) -> list[Blindspot]:

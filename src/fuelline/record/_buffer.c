@@ -61,7 +61,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    RecordBuffer *held;
+    RecordBuffer *buffer;
     long long quick_calls;
     char is_inside;
 } QuickCalls;
@@ -73,7 +73,7 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
-    QuickCalls *lap;
+    QuickCalls *state;
     PyObject *hook, *original, *otherwise, *write;
     int64_t tail;
     PyObject *note, *yielded, *outstanding, *is_training, *look; /* of `take` only */
@@ -340,21 +340,21 @@ static PyType_Spec buffer_spec = {
 
 static PyObject *calls_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *held;
+    PyObject *buffer;
     QuickCalls *self;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "O!", buffer_type, &held)) return NULL;
+    if (!PyArg_ParseTuple(args, "O!", buffer_type, &buffer)) return NULL;
     self = new_object(type);
     if (self) {
-        Py_INCREF(held);
-        self->held = (RecordBuffer *)held;
+        Py_INCREF(buffer);
+        self->buffer = (RecordBuffer *)buffer;
     }
     return (PyObject *)self;
 }
 
 static void calls_dealloc(QuickCalls *self)
 {
-    Py_XDECREF((PyObject *)self->held);
+    Py_XDECREF((PyObject *)self->buffer);
     free_object(self);
 }
 
@@ -397,21 +397,21 @@ static int quick_set_take(Quick *self, PyObject *settings)
 
 static PyObject *quick_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    PyObject *hook, *lap, *original, *otherwise, *write, *settings = Py_None;
+    PyObject *hook, *state, *original, *otherwise, *write, *settings = Py_None;
     long long tail;
     Quick *self;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "OO!OOOL|O", &hook, calls_type, &lap, &original, &otherwise, &write,
+    if (!PyArg_ParseTuple(args, "OO!OOOL|O", &hook, calls_type, &state, &original, &otherwise, &write,
                           &tail, &settings))
         return NULL;
     self = new_object(type);
     if (!self) return NULL;
-    Py_INCREF(lap);
+    Py_INCREF(state);
     Py_INCREF(hook);
     Py_INCREF(original);
     Py_INCREF(otherwise);
     Py_INCREF(write);
-    self->lap = (QuickCalls *)lap;
+    self->state = (QuickCalls *)state;
     self->hook = hook;
     self->original = original;
     self->otherwise = otherwise;
@@ -426,7 +426,7 @@ static PyObject *quick_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static void quick_dealloc(Quick *self)
 {
-    Py_XDECREF((PyObject *)self->lap);
+    Py_XDECREF((PyObject *)self->state);
     Py_XDECREF(self->hook);
     Py_XDECREF(self->original);
     Py_XDECREF(self->otherwise);
@@ -439,25 +439,25 @@ static void quick_dealloc(Quick *self)
     free_object(self);
 }
 
-static int may_be_quick(QuickCalls *lap)
+static int may_be_quick(QuickCalls *state)
 {
-    return lap->quick_calls > 0 && !lap->is_inside && own_tid() == lap->held->tid;
+    return state->quick_calls > 0 && !state->is_inside && own_tid() == state->buffer->tid;
 }
 
-static void begin(QuickCalls *lap, Call *call)
+static void begin(QuickCalls *state, Call *call)
 {
-    lap->quick_calls--;
-    lap->is_inside = 1;
-    call->tid = lap->held->tid;
+    state->quick_calls--;
+    state->is_inside = 1;
+    call->tid = state->buffer->tid;
     call->start = now_ns();
 }
 
 /* Whether the thread is still the trainer. */
-static int end(QuickCalls *lap, Call *call)
+static int end(QuickCalls *state, Call *call)
 {
     call->end = now_ns();
-    if (call->tid != lap->held->tid) return 0;
-    lap->is_inside = 0;
+    if (call->tid != state->buffer->tid) return 0;
+    state->is_inside = 0;
     return 1;
 }
 
@@ -524,7 +524,7 @@ static int answer(Quick *self)
 static PyObject *finish(Quick *self, PyObject *result, const Call *call, const int64_t *fields,
                         int64_t tail)
 {
-    int is_time = add(self->lap->held, call->start, call->end, fields, tail | call->tid);
+    int is_time = add(self->state->buffer, call->start, call->end, fields, tail | call->tid);
     if (is_time > 0) {
         PyObject *done = PyObject_CallNoArgs(self->write);
         Py_XDECREF(done);
@@ -542,10 +542,10 @@ static PyObject *quick_run(Quick *self, PyObject *args, PyObject *kwargs)
     static const int64_t fields[FIELDS] = {[BACKWARD_CPU_NS] = NOT_MEASURED};
     PyObject *result, *error;
     Call call;
-    if (!may_be_quick(self->lap)) return PyObject_Call(self->otherwise, args, kwargs);
-    begin(self->lap, &call);
+    if (!may_be_quick(self->state)) return PyObject_Call(self->otherwise, args, kwargs);
+    begin(self->state, &call);
     result = PyObject_Call(self->original, args, kwargs);
-    end(self->lap, &call);
+    end(self->state, &call);
     if (result) return finish(self, result, &call, fields, self->tail);
     error = catch_error();
     /* BackwardTicket: nodes, cpu_ns (0: not measured), start_ns */
@@ -554,17 +554,17 @@ static PyObject *quick_run(Quick *self, PyObject *args, PyObject *kwargs)
 
 static PyObject *quick_fetch(Quick *self, PyObject *const *given, Py_ssize_t count)
 {
-    RecordBuffer *held = self->lap->held;
+    RecordBuffer *buffer = self->state->buffer;
     PyObject *batch;
     Call call;
     if (!is_as_many(count, 2)) return NULL;
-    if (!held->write_at || !may_be_quick(self->lap))
+    if (!buffer->write_at || !may_be_quick(self->state))
         return PyObject_CallFunctionObjArgs(self->otherwise, given[0], given[1], NULL);
-    held->fetched = 0;
-    begin(self->lap, &call);
+    buffer->fetched = 0;
+    begin(self->state, &call);
     batch = PyObject_CallFunctionObjArgs(self->original, given[0], given[1], NULL);
-    if (end(self->lap, &call) && batch && PyList_CheckExact(given[1]))
-        held->fetched = PyList_Size(given[1]);
+    if (end(self->state, &call) && batch && PyList_CheckExact(given[1]))
+        buffer->fetched = PyList_Size(given[1]);
     return batch;
 }
 
@@ -586,7 +586,7 @@ static int weigh(Quick *self, PyObject *own, PyObject *note, PyObject *batch, in
     int is_right;
     fields[WAIT_SIZE_BYTES] = NOT_MEASURED;
     if (enough == -1 && PyErr_Occurred()) return -1;
-    if (integer_in(own, self->outstanding, self->lap->held->fetched) >= enough) {
+    if (integer_in(own, self->outstanding, self->state->buffer->fetched) >= enough) {
         fields[WAIT_SAMPLES] = PyLong_AsLongLong(usual);
         return PyErr_Occurred() ? -1 : 0;
     }
@@ -612,10 +612,10 @@ static PyObject *take_quickly(Quick *self, PyObject *iterator, PyObject *own, Py
     if (PyErr_Occurred())
         return answer(self) ? NULL : PyObject_CallFunctionObjArgs(self->otherwise, iterator, NULL);
     fields[WAIT_POSITION] = integer_in(own, self->yielded, 0);
-    *self->lap->held->phase = phases->before;
-    begin(self->lap, &call);
+    *self->state->buffer->phase = phases->before;
+    begin(self->state, &call);
     batch = PyObject_CallFunctionObjArgs(self->original, iterator, NULL);
-    if (end(self->lap, &call)) *self->lap->held->phase = phases->after;
+    if (end(self->state, &call)) *self->state->buffer->phase = phases->after;
     if (!batch) {
         error = catch_error();
         /* TakeTicket: ident, iterator, note, is_training, position, cpu_ns (0: not measured),
@@ -635,7 +635,7 @@ static PyObject *take_quickly(Quick *self, PyObject *iterator, PyObject *own, Py
 static PyObject *quick_take(Quick *self, PyObject *iterator)
 {
     PyObject *own = NULL, *note = NULL, *batch;
-    if (self->note && may_be_quick(self->lap)) {
+    if (self->note && may_be_quick(self->state)) {
         own = PyObject_GenericGetDict(iterator, NULL);
         note = own ? PyDict_GetItemWithError(own, self->note) : NULL;
         if (!note) PyErr_Clear();

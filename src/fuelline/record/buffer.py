@@ -127,8 +127,8 @@ class QuickCalls:
 
     __slots__ = ("is_inside", "quick_calls")
 
-    def __init__(self, held: RecordBuffer) -> None:
-        del held  # the compiled one has to know it
+    def __init__(self, buffer: RecordBuffer) -> None:
+        del buffer  # the compiled one has to know it
         self.quick_calls = 0
         """How many more calls may be quick; 0 also while the hook is off."""
         self.is_inside = False
@@ -227,8 +227,9 @@ PLAIN = RecordBuffer, QuickCalls, None, spill
 Quick: "Callable[..., Any] | None" = None
 """Compiled only: what is called in place of a function of the framework that has a quick hook.
 
-`Quick(hook, lap, original, otherwise, write, tail, settings)` goes the quick way, which notes when
-and how long, if the lap lets it, and else calls `otherwise`, which is the thorough way. It has
+`Quick(hook, state, original, otherwise, write, tail, settings)` goes the quick way, which notes
+when and how long, if the state lets it, and else calls `otherwise`, which is the thorough way. It
+has
 
 - `run(*args, **kwargs)`: any call, with a record that ends with `tail`;
 - `fetch(fetcher, indices)`: a batch is made in the trainer; no record while records are held, and

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
-from fuelline.record import buffer as held
+from fuelline.record import buffer
 from fuelline.record.device_capabilities import find_accelerators
 from fuelline.record.samplers.cgroup import V2, ControlGroup, find_groups
 from fuelline.record.samplers.limits import read_limits
@@ -284,15 +284,15 @@ def find_torch() -> Capability:
 
 def find_compiled_hooks() -> Capability:
     """Whether the hooks have their compiled half."""
-    is_left_out = bool(os.environ.get(held.LEFT_OUT))
+    is_left_out = bool(os.environ.get(buffer.LEFT_OUT))
     absent = f"{'left out' if is_left_out else 'not built'}; hooks are all in Python"
     how = "install gcc and Python's headers, then reinstall fuelline"
     return Capability(
         name="compiled hooks",
-        ok=held.is_compiled(),
-        detail="built into this package" if held.is_compiled() else absent,
+        ok=buffer.is_compiled(),
+        detail="built into this package" if buffer.is_compiled() else absent,
         enables="a step is recorded for a tenth of the cost, and garbage collections are seen",
-        how_to_enable=f"unset {held.LEFT_OUT}" if is_left_out else how,
+        how_to_enable=f"unset {buffer.LEFT_OUT}" if is_left_out else how,
     )
 
 

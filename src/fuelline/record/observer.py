@@ -15,11 +15,10 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fuelline.record.headroom import MemoryRoom
-from fuelline.record.journal import Writer
 from fuelline.record.pace import FAILURES_TO_GIVE_UP, ShareGovernor, Task, run_guarded
 from fuelline.record.samplers.blocked import Resolver
 from fuelline.record.samplers.cgroup import ControlGroup, GroupCounters, find_groups
@@ -36,7 +35,9 @@ from fuelline.record.samplers.procfs import find_text
 from fuelline.record.samplers.stacks import Stacks, find_py_spy
 from fuelline.record.samplers.threads import ThreadStates, is_python
 from fuelline.record.samplers.tree import Process, Tree
-from fuelline.schema.run.samples import JOURNAL_NAME, Blind, HostSample, Limits
+from fuelline.schema.files import open_own
+from fuelline.schema.run.journal import encode_frame
+from fuelline.schema.run.samples import JOURNAL_NAME, Blind, HostSample, Limits, Row
 
 MS = 1_000_000
 S = 1000 * MS
@@ -47,6 +48,8 @@ CGROUP_EVERY_S = 2
 """Reading memory.stat makes the kernel add up all cores' counters."""
 STACKS_WITHOUT_TRAINER_NS = 8 * S
 """A job that shows no training for this long still gets its stacks taken."""
+MAX_FRAME_ROWS = 4096
+"""Of one frame of the journal."""
 
 
 class Observer:
@@ -55,7 +58,7 @@ class Observer:
     def __init__(self, run_dir: Path, root_pid: int) -> None:
         self._started_ns = time.monotonic_ns()
         self._root_pid = root_pid
-        self._journal = Writer(run_dir / JOURNAL_NAME)
+        self._journal = JournalWriter(run_dir / JOURNAL_NAME)
         self._mounts = MountTable()
         self._places = Places()
         self._tree = Tree(root_pid, _raise_descriptor_limit(), own_pid=os.getpid())
@@ -283,6 +286,59 @@ def _raise_descriptor_limit() -> int:
     if wanted > soft:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return max(wanted, soft)
+
+
+class JournalWriter:
+    """Appends rows to the journal, about once a second as one frame; the disk never makes it raise.
+
+    What must stay true: the file is always a sequence of whole frames, but for a kill in the middle
+    of a write. A full disk loses rows, never the file: a half-written frame is cut off again, the
+    loss is counted, and writing goes on when there is room.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = open_own(path, os.O_WRONLY | os.O_APPEND)
+        self._size_bytes = os.fstat(self._fd).st_size
+        self._rows: list[Row] = []
+        self._lost = 0
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Keep rows for the next frame."""
+        self._rows.extend(rows)
+
+    def flush(self) -> None:
+        """Append what was gathered."""
+        if self._lost and self._append([_lost_rows(self._lost)]):
+            self._lost = 0
+        rows, self._rows = self._rows, []
+        for start in range(0, len(rows), MAX_FRAME_ROWS):
+            batch = rows[start : start + MAX_FRAME_ROWS]
+            if not self._append(batch):
+                self._lost += len(batch)
+
+    def close(self) -> None:
+        """Append what was gathered and let go of the file."""
+        self.flush()
+        os.close(self._fd)
+
+    def _append(self, rows: list[Row]) -> bool:
+        frame = encode_frame(rows)
+        try:
+            if os.write(self._fd, frame) == len(frame):
+                self._size_bytes += len(frame)
+                return True
+            os.ftruncate(self._fd, self._size_bytes)
+        except OSError:
+            return False
+        return False
+
+
+def _lost_rows(lost_rows: int) -> Blind:
+    return Blind(
+        f"{lost_rows} rows of the observer",
+        "the disk was full or could not be written",
+        "what threads and host did in those seconds",
+    )
 
 
 class Alarm:

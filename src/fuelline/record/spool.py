@@ -70,15 +70,15 @@ class Spool:
     __slots__ = (
         "__weakref__", "_cap_bytes", "_dropped", "_end", "_faults", "_folder", "_is_writing",
         "_late", "_live_fd", "_stopped", "_text_id", "_thread", "_trainer", "_unheld",
-        "_write_at", "_writing", "_wrote_at", "held", "path",
+        "_write_at", "_writing", "_wrote_at", "buffer", "path",
     )  # fmt: skip
 
     def __init__(self, folder: str, cap_bytes: int = wire.CAP_BYTES) -> None:
         self._folder = folder
         self._cap_bytes = cap_bytes
-        self.held = RecordBuffer()
+        self.buffer = RecordBuffer()
         self._start()
-        self.held.born_ns = 0
+        self.buffer.born_ns = 0
         start = weakref.WeakMethod(self._start)
         os.register_at_fork(after_in_child=lambda: (alive := start()) and alive())
         finish = weakref.WeakMethod(self.write_buffered)
@@ -98,7 +98,7 @@ class Spool:
         self._text_id = itertools.count(1).__next__
         self._trainer = self._dropped = self._faults = self._live_fd = self._stopped = 0
         self._thread = _ThreadIds()
-        self.held.reset()
+        self.buffer.reset()
         self._write_at = self._wrote_at = 0
         self._unheld = UNHELD
 
@@ -120,11 +120,11 @@ class Spool:
         late.append(_pack_record(start_ns, dur_ns, a, b, c, d, e, tid, flags, kind))
         if start_ns + dur_ns >= self._write_at or not start_ns or len(late) >= HOLD_RECORDS:
             # Before there is a trainer, collections may be held; afterwards only it takes them.
-            self._write(b"" if self.held.trainer else self.held.take())
+            self._write(b"" if self.buffer.trainer else self.buffer.take())
 
     def write_buffered(self) -> None:
         """Write all that is held."""
-        self._write(self.held.take())
+        self._write(self.buffer.take())
 
     def text(self, value: str) -> int:
         """Keep a text in chunks and return the id by which other records name it."""
@@ -178,7 +178,7 @@ class Spool:
         self._unheld -= 1
         is_quick = apart_ns < QUICK_NS and self._unheld < 0
         hold_ns = min(HOLD_NS, HOLD_RECORDS * apart_ns)
-        self._write_at = self.held.write_at = now_ns + hold_ns if is_quick else 0
+        self._write_at = self.buffer.write_at = now_ns + hold_ns if is_quick else 0
 
     def _write_all(self, records: bytes) -> None:
         size = len(records)
@@ -263,7 +263,7 @@ class Spool:
             if refusal.errno is None:
                 raise  # as in `_open`
             return 0
-        self.held.show(page[wire.PHASE_OFFSET :][:1])
+        self.buffer.show(page[wire.PHASE_OFFSET :][:1])
         return fd + 1
 
 

@@ -1,9 +1,8 @@
 """One document tree, many renderers. Diagnosis in, words out; a running job has a screen."""
 
 from fuelline.report.diagnosis.comparison import write_comparison
-from fuelline.report.diagnosis.feeding import write_feed
+from fuelline.report.diagnosis.feeding import write_feed, write_tuning
 from fuelline.report.diagnosis.forecasts import write_forecasts
-from fuelline.report.diagnosis.tuning import write_tuning
 from fuelline.report.diagnosis.writer import write_document
 from fuelline.report.live.lines import View
 from fuelline.report.live.screen import Painter, print_snapshot

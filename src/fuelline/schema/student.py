@@ -1,11 +1,17 @@
 """Student's t: how many standard errors an interval reaches to either side of a mean.
 
+Also here: the ratio of two means with such an interval, by which trials are judged and reported.
 Standard library only: the loader inside the job judges its trials by it, too.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+import statistics
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Level = Literal[80, 90, 95]
 """Of an interval, in percent: how often it is to hold the true value."""
@@ -25,3 +31,20 @@ def find_t(degrees: float, level: Literal[90, 95] = 95) -> float:
     """For this many degrees of freedom; between two entries the lower, wider one counts."""
     known = [each for each in _TWO_SIDED if each <= degrees]
     return _TWO_SIDED[max(known, default=1)][level == 95]
+
+
+def compare_means(
+    before: Sequence[float], after: Sequence[float]
+) -> tuple[float, tuple[float, float]]:
+    """How many times as much the mean of `after` is, with its 95 % interval; two values each.
+
+    As wide to either side in logarithms: a ratio of rates is above 0, and the other way round it is
+    as uncertain.
+    """
+    errors = [
+        statistics.stdev(rates) / math.sqrt(len(rates)) / statistics.fmean(rates)
+        for rates in (before, after)
+    ]
+    factor = math.exp(find_t(len(before) + len(after) - 2) * math.hypot(*errors))
+    ratio = statistics.fmean(after) / statistics.fmean(before)
+    return ratio, (ratio / factor, ratio * factor)

@@ -11,9 +11,15 @@ that nobody can shorten (a sealed memfd; a mapped file that is cut short kills w
 open in the trainer under the number that the header names, for the observer to look at.
 """
 
+from __future__ import annotations
+
 import os
 import struct
 from enum import IntEnum, IntFlag
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fuelline.schema.parts import StepPart
 
 MAGIC = b"FUELSPL1"
 VERSION = 2
@@ -133,6 +139,17 @@ class PauseKind(IntEnum):
     """What the loop stands still for."""
 
     CHECKPOINT = 0
+    VALIDATION = (
+        1  # a framework's own call; a loop that evaluates batch by batch shows by its WAITs
+    )
+
+
+PART_OF_PAUSE: dict[PauseKind, StepPart] = {
+    PauseKind.CHECKPOINT: "checkpoint",
+    PauseKind.VALIDATION: "validation",
+}
+"""Where the time of a pause goes. What a newer hook writes and is not known here is no checkpoint:
+it stays unexplained."""
 
 
 class Collective(IntEnum):
@@ -170,7 +187,7 @@ class Phase(IntEnum):
     OUTSIDE = 0  # before the first batch, or after the last of an epoch
     WAIT = 1  # for a batch to train with
     COMPUTE = 2  # between two batches; the records say when it was in backward, and so on
-    PAUSE = 6
+    CHECKPOINT = 6
     EVAL_WAIT = 7  # for a batch to evaluate with: gradients are disabled
     EVAL = 8  # between such a batch and the next hook
     SOURCE_START = 9  # a source is made ready

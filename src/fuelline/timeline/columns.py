@@ -79,7 +79,10 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "A step has ended.",
         {"stepper_id": "number of who steps (an optimizer), from 1", "step_kind": "`train`"},
     ),
-    "pauses": ("The training loop stands still.", {"pause_kind": "`checkpoint`"}),
+    "pauses": (
+        "The training loop stands still.",
+        {"pause_kind": "`checkpoint`, `validation`; null if it is of another kind"},
+    ),
     "syncs": (
         "The host waits for the device.",
         {
@@ -122,7 +125,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "What threads were doing when the observer looked, added up over a window.",
         {
             "window_ns": "start of the window, of one second",
-            "phase": "of the training loop: 1 waits for a batch, 2 computes, 6 pauses; null: none",
+            "phase": "of the training loop: 1 waits for a batch, 2 computes, 6 saves; null: none",
             "state": "`running`, `fault`, `read`, `write`, `metadata`, `lock`, `sleep`, ...",
             "syscall": "system call that the thread was blocked in; empty: in none",
         },

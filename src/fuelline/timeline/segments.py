@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.wire import Flag, Kind
+from fuelline.schema.wire import PART_OF_PAUSE, Flag, Kind
 from fuelline.timeline.events import has_succeeded, thread_events
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ _PART_OF_KIND: dict[Kind, StepPart] = {
     Kind.BACKWARD: "backward",
     Kind.STEP: "optimizer",
     Kind.SYNC: "sync",
-    Kind.PAUSE: "checkpoint",
     Kind.GC: "garbage collection",
     Kind.ZOOM: "profiler",
 }
-_LASTING = [Kind.WAIT, Kind.COLLECTIVE, *(kind for kind in _PART_OF_KIND if kind != Kind.GC)]
+_LASTING = [
+    *(Kind.WAIT, Kind.COLLECTIVE, Kind.PAUSE),
+    *(kind for kind in _PART_OF_KIND if kind != Kind.GC),
+]
 """What ends the window: what is collected when the interpreter ends is no part of the training."""
 _MODE_AFTER: dict[Kind, StepPart] = {Kind.BACKWARD: "optimizer", Kind.STEP: "loop"}
 """What the thread does after an event, until the next one says otherwise."""
@@ -83,6 +85,28 @@ class StepSegments(Span):
         moved = super().shifted(shift_ns)
         pieces = self.pieces.with_columns(pl.col("start_ns", "end_ns") + shift_ns)
         return replace(moved, pieces=pieces)  # type: ignore[return-value, call-arg]
+
+    def between(self, start_ns: int, end_ns: int) -> StepSegments | None:
+        """The steps that lie inside this stretch; None if there are not two."""
+        inside = self.boundaries.filter((self.boundaries >= start_ns) & (self.boundaries <= end_ns))
+        if inside.len() < 2:
+            return None
+        first_ns = int(inside[0])
+        last_ns = min(end_ns, self.end_ns) if end_ns >= self.end_ns else int(inside[-1])
+        pieces = (
+            self.pieces.filter((pl.col("end_ns") > first_ns) & (pl.col("start_ns") < last_ns))
+            .with_columns(
+                pl.col("start_ns").clip(first_ns, None), pl.col("end_ns").clip(None, last_ns)
+            )
+            .drop("step")
+        )
+        return replace(
+            self,
+            start_ns=first_ns,
+            end_ns=last_ns,
+            boundaries=inside,
+            pieces=_number_steps(pieces, inside),
+        )
 
 
 def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
@@ -208,6 +232,12 @@ def _named(events: pl.DataFrame, trainer: Trainer) -> pl.DataFrame:
         .then(pl.lit("input"))
         .when(is_wait | ((kind == Kind.SOURCE_START) & ~training))
         .then(pl.lit("validation"))
+        .when(kind == Kind.PAUSE)
+        .then(
+            pl.col("pause_kind").replace_strict(
+                PART_OF_PAUSE, default="unexplained", return_dtype=pl.String
+            )
+        )
         .otherwise(kind.replace_strict(_PART_OF_KIND, default=None, return_dtype=pl.String))
     )
     mode = (

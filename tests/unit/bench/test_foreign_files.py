@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
 
+import pytest
 from bench import foreign_files
 from bench.foreign_files import Case, Place, try_case
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_what_a_command_deletes_overwrites_or_writes_through_is_found(
@@ -29,6 +26,7 @@ def test_what_a_command_deletes_overwrites_or_writes_through_is_found(
     assert found.has_traceback
 
 
+@pytest.mark.integration
 def test_a_command_that_refuses_leaves_everything() -> None:
     found = try_case(Case("run", ("run", "--cache", "{mine}", "true")))
     assert (found.code, found.changed, found.has_traceback) == (4, (), False)

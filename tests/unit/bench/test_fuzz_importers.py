@@ -12,7 +12,12 @@ from fuelline.ingest import formats
 if TYPE_CHECKING:
     from pathlib import Path
 
-SEEDS = {kind: [fuzz_importers._made(kind)] for kind in fuzz_importers.SOURCES}
+Seeds = dict[str, list[bytes]]
+
+
+@pytest.fixture(scope="module")
+def seeds() -> Seeds:
+    return {kind: [fuzz_importers._made(kind)] for kind in fuzz_importers.SOURCES}
 
 
 class Broken:
@@ -29,24 +34,24 @@ class Broken:
 
 
 def test_an_exception_that_is_not_ours_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: Seeds
 ) -> None:
     monkeypatch.setattr(formats, "IMPORTERS", (Broken(),))
-    said = fuzz_importers.try_case("kineto", 1, SEEDS, tmp_path)
+    said = fuzz_importers.try_case("kineto", 1, seeds, tmp_path)
     assert said is not None
     assert "ZeroDivisionError: by mistake" in said
 
 
-def test_a_case_is_the_same_whenever_it_is_made() -> None:
+def test_a_case_is_the_same_whenever_it_is_made(seeds: Seeds) -> None:
     for kind in fuzz_importers.SOURCES:
-        first = fuzz_importers.make_case(kind, 7, SEEDS)
-        assert first == fuzz_importers.make_case(kind, 7, SEEDS)
-        assert first[0] != fuzz_importers.make_case(kind, 8, SEEDS)[0]
+        first = fuzz_importers.make_case(kind, 7, seeds)
+        assert first == fuzz_importers.make_case(kind, 7, seeds)
+        assert first[0] != fuzz_importers.make_case(kind, 8, seeds)[0]
 
 
 @pytest.mark.parametrize("kind", fuzz_importers.SOURCES)
-def test_sound_importers_are_found_nothing_on(kind: str, tmp_path: Path) -> None:
+def test_sound_importers_are_found_nothing_on(kind: str, tmp_path: Path, seeds: Seeds) -> None:
     for seed in range(5):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        assert fuzz_importers.try_case(kind, seed, SEEDS, folder) is None
+        assert fuzz_importers.try_case(kind, seed, seeds, folder) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 from dataclasses import replace
@@ -17,13 +18,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CLEAN = Result(0, "step 0 a\nstep 1 b\ndone\n", "", {"result": "b"}, [])
-CASES = [draw(seed) for seed in range(10_000)]
+
+
+@functools.cache
+def drawn() -> list[Case]:
+    return [draw(seed) for seed in range(10_000)]
 
 
 def a_case(fault: str, mode: str | None = None, **told: object) -> Case:
     return next(
         case
-        for case in CASES
+        for case in drawn()
         if case.fault == fault
         and mode in (None, case.mode)
         and told.items() <= {**case.told, **case.outside}.items()
@@ -31,9 +36,9 @@ def a_case(fault: str, mode: str | None = None, **told: object) -> Case:
 
 
 def test_a_seed_gives_the_same_case_again_and_all_are_tried() -> None:
-    assert CASES[7] == draw(7)
-    assert {case.fault for case in CASES} == set(FAULTS)
-    assert {case.mode for case in CASES} == set(MODES)
+    assert drawn()[7] == draw(7)
+    assert {case.fault for case in drawn()} == set(FAULTS)
+    assert {case.mode for case in drawn()} == set(MODES)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ def test_a_killed_worker_is_missed_where_the_plain_job_misses_it() -> None:
 
 
 def test_only_killed_workers_and_ranks_that_end_are_races() -> None:
-    for case in CASES:
+    for case in drawn():
         is_ranks = case.told["kind"] == "ranks"
         faults = {"ending", "kill worker", "kill beside", "signal from outside"}
         if is_race(case):
@@ -249,6 +254,6 @@ def test_the_section_names_the_commit() -> None:
 def test_one_file_is_larger_than_all_limits_of_file_size(tmp_path: Path) -> None:
     write_files(tmp_path / "data")
     sizes = sorted(path.stat().st_size for path in (tmp_path / "data").iterdir())
-    limits = [case.limit[1] for case in CASES if case.limit[0] == "-f"]
+    limits = [case.limit[1] for case in drawn() if case.limit[0] == "-f"]
     assert sizes[-2] < 1024 * max(limits) < sizes[-1] == LARGE_BYTES
-    assert {"cache", "packed"} <= {c.mode for c in CASES if c.fault == "file size"}
+    assert {"cache", "packed"} <= {c.mode for c in drawn() if c.fault == "file size"}

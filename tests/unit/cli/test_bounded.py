@@ -21,6 +21,8 @@ from fuelline.cli.bounded import EACH_BYTES, MEMORY_VARIABLE, MOST_BYTES, _find_
 from fuelline.store.home import HOME_VARIABLE
 from tests.unit.ingest.remains import write_run
 
+pytestmark = pytest.mark.integration
+
 
 def fuelline(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

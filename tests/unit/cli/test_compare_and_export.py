@@ -263,6 +263,7 @@ def test_an_export_that_cannot_be_written_leaves_nothing(tmp_path: Path, capsys:
     assert "cannot be written" in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_the_real_pair_differs_by_its_data_wait(tmp_path: Path, capsys: Capture) -> None:
     for workers in (0, 4):
         source = real(f"kineto/tb_resnet50/num_workers_{workers}.json.gz")
@@ -277,6 +278,7 @@ def test_the_real_pair_differs_by_its_data_wait(tmp_path: Path, capsys: Capture)
     assert all(change["judgement"] == "same" for change in answer["kernels"])
 
 
+@pytest.mark.integration
 def test_the_real_control_and_test_differ_in_chip_and_compute(
     tmp_path: Path, capsys: Capture
 ) -> None:
@@ -299,6 +301,7 @@ def test_the_real_control_and_test_differ_in_chip_and_compute(
     assert "V100" in answer["notes"][0]
 
 
+@pytest.mark.integration
 def test_a_real_trace_keeps_its_ledger_through_export(tmp_path: Path, capsys: Capture) -> None:
     if not TRACES.exists():
         pytest.skip(f"no real traces at {TRACES}")

@@ -37,6 +37,7 @@ def test_a_file_that_parsers_give_up_on_is_refused_in_words(
     assert path in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_a_file_that_takes_too_much_memory_is_stopped_with_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "given"
     path.write_text("id,model,hardware,metric,value\n" + ",,,,\n" * 4_000_000)

@@ -490,6 +490,7 @@ def test_the_demo_without_torch_says_what_to_install(
     assert "pip install torch" in message
 
 
+@pytest.mark.integration
 def test_the_number_of_a_task_is_found_where_its_launcher_put_it(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
 ) -> None:

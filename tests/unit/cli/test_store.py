@@ -294,6 +294,7 @@ PLANTED = [
 
 @pytest.mark.parametrize("plant", PLANTED)
 @pytest.mark.parametrize("variable", ["HOME", "XDG_DATA_HOME"])
+@pytest.mark.integration
 def test_a_store_that_others_may_have_planted_is_refused_and_the_job_runs(
     tmp_path: Path, plant: Callable[[Path], None], variable: str
 ) -> None:

@@ -79,7 +79,7 @@ def test_the_header_tells_the_trainer_and_where_its_phase_is(spool: Spool) -> No
     assert look is not None
     assert look.header.trainer_tid == 77
     page = wire.open_live(os.getpid(), look.header.live_fd - 1)
-    for phase in (wire.Phase.PAUSE, wire.Phase.WAIT):
+    for phase in (wire.Phase.CHECKPOINT, wire.Phase.WAIT):
         spool.held.phase = int(phase)
         assert os.pread(page, 1, wire.PHASE_OFFSET)[0] == phase
     os.close(page)
@@ -243,6 +243,7 @@ def test_an_event_has_its_fields_by_name(tmp_path: Path) -> None:
             dur_ns=2,
             owner=3,
             samples=4,
+            pause_kind=5,
             position=7,
             tid=8,
             flags=Flag.TRAINING,

@@ -159,7 +159,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
         read_rows(tmp_path / "absent.csv")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(
     st.fixed_dictionaries(
         {

@@ -199,7 +199,8 @@ JUNK: st.SearchStrategy[Any] = st.recursive(
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=5 * settings().max_examples,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(changes=st.dictionaries(NAMES, JUNK, max_size=4))
 def test_no_config_makes_it_fall_over(tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -68,19 +68,19 @@ def test_names_with_quotes_survive_the_file(tmp_path: Path) -> None:
 
 def test_products_take_what_their_number_of_rows_was_measured_at() -> None:
     entry = make_matmuls(roofline(), "here")[0]
-    assert entry.reach_at(1) == pytest.approx(0.1)
-    assert entry.reach_at(4) == pytest.approx(0.2)  # halfway between 1 and 16 in logarithms
-    assert entry.reach_at(16) == pytest.approx(0.4)
-    assert entry.reach_at(5000) == pytest.approx(1.0)
-    assert entry.reach_at(0.5) == pytest.approx(0.1)
+    assert entry.peak_share_at(1) == pytest.approx(0.1)
+    assert entry.peak_share_at(4) == pytest.approx(0.2)  # halfway between 1 and 16 in logarithms
+    assert entry.peak_share_at(16) == pytest.approx(0.4)
+    assert entry.peak_share_at(5000) == pytest.approx(1.0)
+    assert entry.peak_share_at(0.5) == pytest.approx(0.1)
 
 
 def test_products_that_widen_take_their_own_curve_where_it_was_measured() -> None:
     entry = make_matmuls(roofline(), "here")[0]
-    assert entry.reach_at(16, widening=4) == entry.reach_at(16)
+    assert entry.peak_share_at(16, widening=4) == entry.peak_share_at(16)
     apart = replace(entry, wide_by_rows=((1.0, 0.05), (16.0, 0.3)), narrow_by_rows=((1.0, 0.2),))
-    assert apart.reach_at(16, widening=4) == pytest.approx(0.3)
-    assert apart.reach_at(16, widening=1) == pytest.approx(0.2)
+    assert apart.peak_share_at(16, widening=4) == pytest.approx(0.3)
+    assert apart.peak_share_at(16, widening=1) == pytest.approx(0.2)
 
 
 def test_half_precision_without_a_unit_is_predicted_slower() -> None:

@@ -16,6 +16,8 @@ from fuelline.probe.network_server import open_listener, serve
 from fuelline.schema.errors import InputError, RefusedError
 from fuelline.schema.readings import Reading
 
+pytestmark = pytest.mark.integration
+
 KEY = "a token of the tests"
 
 

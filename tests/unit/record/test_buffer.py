@@ -27,15 +27,15 @@ needs_compiled = pytest.mark.skipif(not holding.is_compiled(), reason="built wit
 
 
 @pytest.fixture(params=["plain", pytest.param("compiled", marks=needs_compiled)])
-def held(request: pytest.FixtureRequest) -> Any:
+def buffer(request: pytest.FixtureRequest) -> Any:
     """A holder whose trainer is this thread."""
-    held = holding.PLAIN[0]() if request.param == "plain" else holding.RecordBuffer()
-    held.trainer, held.tid = threading.get_ident(), TID
-    return held
+    buffer = holding.PLAIN[0]() if request.param == "plain" else holding.RecordBuffer()
+    buffer.trainer, buffer.tid = threading.get_ident(), TID
+    return buffer
 
 
-def records(held: Any) -> list[tuple[int, ...]]:
-    return list(RECORD.iter_unpack(held.take()))
+def records(buffer: Any) -> list[tuple[int, ...]]:
+    return list(RECORD.iter_unpack(buffer.take()))
 
 
 def run_apart(action: Callable[[], Any]) -> Any:
@@ -50,104 +50,104 @@ class Thing:
     """Something that has a number."""
 
 
-def test_a_mark_has_the_number_of_its_thing_and_is_of_the_trainer(held: Any) -> None:
+def test_a_mark_has_the_number_of_its_thing_and_is_of_the_trainer(buffer: Any) -> None:
     known, unknown = Thing(), Thing()
     entries = {id(known): (weakref.ref(known), 5), id(unknown): (weakref.ref(known), 6)}
-    held.write_at = 2**62
-    assert held.mark(entries, known, 9 << 48) is False
-    assert held.mark(entries, unknown, 9 << 48) is None  # the id of one that died before
-    assert held.mark({}, known, 9 << 48) is None
-    assert run_apart(lambda: held.mark(entries, known, 9 << 48)) is None
-    ((start, dur, *fields, tail),) = records(held)
+    buffer.write_at = 2**62
+    assert buffer.mark(entries, known, 9 << 48) is False
+    assert buffer.mark(entries, unknown, 9 << 48) is None  # the id of one that died before
+    assert buffer.mark({}, known, 9 << 48) is None
+    assert run_apart(lambda: buffer.mark(entries, known, 9 << 48)) is None
+    ((start, dur, *fields, tail),) = records(buffer)
     assert start > 0
     assert (dur, fields, tail) == (0, [5, 0, 0, 0, 0], 9 << 48 | TID)
 
 
-def test_it_is_time_to_write_from_a_moment_on(held: Any) -> None:
-    held.write_at = 100
-    assert [held.keep(0, end, 0, 0, 0, 0, 0, 0) for end in (99, 100, 101)] == [False, True, True]
+def test_it_is_time_to_write_from_a_moment_on(buffer: Any) -> None:
+    buffer.write_at = 100
+    assert [buffer.keep(0, end, 0, 0, 0, 0, 0, 0) for end in (99, 100, 101)] == [False, True, True]
 
 
 @pytest.mark.parametrize("bad", [None, "x", 1.5, 2**63])
-def test_what_is_no_integer_is_refused_and_leaves_nothing(held: Any, bad: Any) -> None:
+def test_what_is_no_integer_is_refused_and_leaves_nothing(buffer: Any, bad: Any) -> None:
     def keep_and_take() -> None:
-        held.keep(1, 2, 1, bad, 3, 4, 5, 6)
-        held.take()  # the plain one notices only now
+        buffer.keep(1, 2, 1, bad, 3, 4, 5, 6)
+        buffer.take()  # the plain one notices only now
 
     with pytest.raises((TypeError, OverflowError)):
         keep_and_take()
-    assert records(held) == []
+    assert records(buffer) == []
 
 
 @needs_compiled
 def test_a_number_that_runs_code_may_hold_records_itself() -> None:
-    held = holding.RecordBuffer()
+    buffer = holding.RecordBuffer()
 
     class Sly:
         def __index__(self) -> int:
             for _ in range(2000):  # so that room has to be made
-                held.keep(1, 2, 0, 0, 0, 0, 0, 0)
+                buffer.keep(1, 2, 0, 0, 0, 0, 0, 0)
             return 4
 
-    held.keep(5, 6, Sly(), 0, 0, 0, 0, 0)  # type: ignore[arg-type]
-    kept = records(held)
+    buffer.keep(5, 6, Sly(), 0, 0, 0, 0, 0)  # type: ignore[arg-type]
+    kept = records(buffer)
     assert len(kept) == 2001
     assert kept[-1][:3] == (5, 1, 4)
 
 
-def test_phases_are_one_byte(held: Any) -> None:
+def test_phases_are_one_byte(buffer: Any) -> None:
     for bad in (-1, 256):
         with pytest.raises(ValueError, match=r"is no phase|invalid value"):
-            held.phase = bad
-    assert held.phase == 0
+            buffer.phase = bad
+    assert buffer.phase == 0
 
 
-def test_the_page_of_the_phase_is_kept_until_another_is_shown(held: Any) -> None:
-    held.show(memoryview(bytearray(1)))
+def test_the_page_of_the_phase_is_kept_until_another_is_shown(buffer: Any) -> None:
+    buffer.show(memoryview(bytearray(1)))
     gc.collect()
-    held.phase = 5
-    assert held.phase == 5
-    held.reset()
-    assert (held.phase, held.trainer, held.tid) == (0, 0, 0)
+    buffer.phase = 5
+    assert buffer.phase == 5
+    buffer.reset()
+    assert (buffer.phase, buffer.trainer, buffer.tid) == (0, 0, 0)
 
 
 @needs_compiled
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.lists(st.tuples(*[INTEGER] * 5, st.integers(0, 2**62)), max_size=1500))
 def test_both_hold_the_same(given_records: list[tuple[int, ...]]) -> None:
     both = holding.PLAIN[0](), holding.RecordBuffer()
-    for held in both:
-        held.tid = 12345
+    for buffer in both:
+        buffer.tid = 12345
         for number, fields in enumerate(given_records):
-            held.keep(number, number + 3, *fields)
+            buffer.keep(number, number + 3, *fields)
     assert both[0].take() == both[1].take()
 
 
-def test_a_forked_child_leaves_what_began_before_it_to_its_parent(held: Any) -> None:
+def test_a_forked_child_leaves_what_began_before_it_to_its_parent(buffer: Any) -> None:
     start_ns = time.monotonic_ns()
-    held.reset()  # as in a child
-    assert not held.keep(start_ns, start_ns + 1, 1, 2, 3, 4, 5, 0)
-    assert records(held) == []
-    held.keep(held.born_ns, held.born_ns + 1, 1, 2, 3, 4, 5, 0)
-    assert len(records(held)) == 1
+    buffer.reset()  # as in a child
+    assert not buffer.keep(start_ns, start_ns + 1, 1, 2, 3, 4, 5, 0)
+    assert records(buffer) == []
+    buffer.keep(buffer.born_ns, buffer.born_ns + 1, 1, 2, 3, 4, 5, 0)
+    assert len(records(buffer)) == 1
 
 
 class Hooked:
     """A hook with ten quick calls, and what became of all calls."""
 
     def __init__(self, original: Callable[..., Any], settings: Any = None) -> None:
-        self.held = holding.RecordBuffer()
-        self.held.trainer, self.held.tid = threading.get_ident(), TID
-        self.held.write_at = 2**62
-        self.lap = holding.QuickCalls(self.held)
-        self.lap.quick_calls = 10
+        self.buffer = holding.RecordBuffer()
+        self.buffer.trainer, self.buffer.tid = threading.get_ident(), TID
+        self.buffer.write_at = 2**62
+        self.state = holding.QuickCalls(self.buffer)
+        self.state.quick_calls = 10
         self.closed: list[Any] = []
         self.faults: list[BaseException] = []
         self.later: BaseException
         self.written = 0
         assert holding.Quick is not None
         write, tail = self.write, 9 << 48
-        self.quick = holding.Quick(self, self.lap, original, self.go_on, write, tail, settings)
+        self.quick = holding.Quick(self, self.state, original, self.go_on, write, tail, settings)
 
     def go_on(self, *_: Any, **__: Any) -> str:
         return "thorough"
@@ -170,14 +170,14 @@ def test_a_quick_call_passes_all_on_and_leaves_its_record() -> None:
     seen: list[Any] = []
 
     def original(*args: Any, **kwargs: Any) -> str:
-        seen.append((args, kwargs, hook.lap.is_inside, hook.quick.run("inner")))
+        seen.append((args, kwargs, hook.state.is_inside, hook.quick.run("inner")))
         return "result"
 
     hook = Hooked(original)
     assert hook.quick.run(1, 2, three=3) == "result"
     assert seen == [((1, 2), {"three": 3}, True, "thorough")]
-    assert (hook.lap.is_inside, hook.lap.quick_calls, hook.written) == (False, 9, 0)
-    ((start, dur, *fields, tail),) = records(hook.held)
+    assert (hook.state.is_inside, hook.state.quick_calls, hook.written) == (False, 9, 0)
+    ((start, dur, *fields, tail),) = records(hook.buffer)
     assert start > 0
     assert dur > 0
     assert (fields, tail) == ([0, -1, 0, 0, 0], 9 << 48 | TID)
@@ -187,15 +187,15 @@ def test_a_quick_call_passes_all_on_and_leaves_its_record() -> None:
 def test_calls_that_may_not_be_quick_are_thorough() -> None:
     hook = Hooked(lambda *_: "quick")
     assert run_apart(hook.quick.run) == "thorough"
-    hook.lap.is_inside = True
+    hook.state.is_inside = True
     assert hook.quick.run() == hook.quick.fetch(1, [2]) == hook.quick.take(hook) == "thorough"
-    hook.lap.is_inside, hook.lap.quick_calls = False, 0
+    hook.state.is_inside, hook.state.quick_calls = False, 0
     assert hook.quick.run() == hook.quick.fetch(1, [2]) == "thorough"
-    hook.lap.quick_calls, hook.held.write_at = 10, 0
+    hook.state.quick_calls, hook.buffer.write_at = 10, 0
     assert hook.quick.fetch(1, [2]) == "thorough"  # which has a record
-    hook.held.reset()
+    hook.buffer.reset()
     assert hook.quick.run() == "thorough"
-    assert records(hook.held) == []
+    assert records(hook.buffer) == []
 
 
 @needs_compiled
@@ -213,9 +213,9 @@ def test_what_a_call_raises_is_told_to_the_hook_and_raised(error: BaseException)
     assert start_ns > 0
     with pytest.raises(type(error)):
         hook.quick.fetch(1, [2])
-    assert not hook.lap.is_inside
-    assert hook.held.fetched == 0
-    assert (records(hook.held), hook.faults) == ([], [])
+    assert not hook.state.is_inside
+    assert hook.buffer.fetched == 0
+    assert (records(hook.buffer), hook.faults) == ([], [])
 
 
 @needs_compiled
@@ -239,47 +239,47 @@ def test_a_fault_in_writing_is_answered_for_and_the_result_given() -> None:
             raise self.fault
 
     hook = Failing(lambda: "result")
-    hook.held.write_at = 1
+    hook.buffer.write_at = 1
     assert hook.quick.run() == "result"
     assert [type(fault) for fault in hook.faults] == [OSError]
     hook.fault = KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt):
         hook.quick.run()
-    assert not hook.lap.is_inside
+    assert not hook.state.is_inside
 
 
 @needs_compiled
 def test_a_thread_that_is_no_longer_the_trainer_changes_nothing_when_it_returns() -> None:
     def original() -> None:
-        hook.held.trainer, hook.held.tid, hook.held.phase = 1, 1, 3
-        hook.lap.is_inside = True  # the new trainer's
+        hook.buffer.trainer, hook.buffer.tid, hook.buffer.phase = 1, 1, 3
+        hook.state.is_inside = True  # the new trainer's
 
     hook = Hooked(original)
     hook.quick.run()
-    assert hook.lap.is_inside
-    assert hook.held.phase == 3
-    ((*_, tail),) = records(hook.held)
+    assert hook.state.is_inside
+    assert hook.buffer.phase == 3
+    ((*_, tail),) = records(hook.buffer)
     assert tail == 9 << 48 | TID
 
 
 @needs_compiled
 def test_a_call_in_which_the_process_forked_leaves_no_record() -> None:
     def original() -> None:
-        hook.held.reset()  # as in a child
+        hook.buffer.reset()  # as in a child
 
     hook = Hooked(original)
     hook.quick.run()
-    assert records(hook.held) == []
+    assert records(hook.buffer) == []
 
 
 @needs_compiled
 def test_a_quick_fetch_leaves_how_many_indices_it_was_given() -> None:
     hook = Hooked(lambda _fetcher, indices: indices)
     assert hook.quick.fetch(None, [1, 2, 3]) == [1, 2, 3]
-    assert hook.held.fetched == 3
+    assert hook.buffer.fetched == 3
     hook.quick.fetch(None, iter([1]))
-    assert hook.held.fetched == 0
-    assert records(hook.held) == []
+    assert hook.buffer.fetched == 0
+    assert records(hook.buffer) == []
 
 
 class Batches:
@@ -346,7 +346,7 @@ def test_the_compiled_part_lists_the_names_of_each_tuple(ticket: Any) -> None:
 def test_a_batch_is_looked_at_unless_its_size_is_certain(iterator: Any, told: Any) -> None:
     hook = Hooked(lambda _: "batch", watching(is_training=True))
     assert hook.quick.take(iterator) == "batch"
-    ((*_, loader, samples, size_bytes, cpu, position, tail),) = records(hook.held)
+    ((*_, loader, samples, size_bytes, cpu, position, tail),) = records(hook.buffer)
     assert (samples, size_bytes) == told
     assert (loader, cpu, position, tail) == (11, -1, 6, 3 << 48 | TID)
 
@@ -354,8 +354,8 @@ def test_a_batch_is_looked_at_unless_its_size_is_certain(iterator: Any, told: An
 @needs_compiled
 @pytest.mark.parametrize(("is_training", "phases"), [(True, [1, 2]), (False, [4, 5])])
 def test_the_phase_is_told_in_and_after_the_wait(is_training: bool, phases: list[int]) -> None:
-    hook = Hooked(lambda _: hook.held.phase, watching(is_training=is_training))
-    assert [hook.quick.take(Batches((1, 1, 0))), hook.held.phase] == phases
+    hook = Hooked(lambda _: hook.buffer.phase, watching(is_training=is_training))
+    assert [hook.quick.take(Batches((1, 1, 0))), hook.buffer.phase] == phases
 
 
 @needs_compiled
@@ -363,7 +363,7 @@ def test_an_iterator_that_is_not_known_yet_is_looked_at_thoroughly() -> None:
     hook = Hooked(lambda _: "batch", watching(is_training=True))
     for iterator in (Batches(None), Batches((1, 2)), object(), iter([])):
         assert hook.quick.take(iterator) == "thorough"
-    assert hook.lap.quick_calls == 10
+    assert hook.state.quick_calls == 10
 
 
 @needs_compiled
@@ -379,7 +379,7 @@ def test_a_batch_that_cannot_be_looked_at_is_given_all_the_same() -> None:
     looked = [KeyboardInterrupt()]
     with pytest.raises(KeyboardInterrupt):
         hook.quick.take(iterator)
-    assert (hook.lap.is_inside, records(hook.held)) == (False, [])
+    assert (hook.state.is_inside, records(hook.buffer)) == (False, [])
 
 
 @needs_compiled
@@ -390,7 +390,7 @@ def test_a_loader_that_counts_strangely_gives_its_batches(name: str, odd: Any) -
     iterator = Batches((11, 16, 4))
     vars(iterator)[name] = odd
     assert hook.quick.take(iterator) == "batch"
-    assert len(records(hook.held)) == 1
+    assert len(records(hook.buffer)) == 1
     assert hook.faults == []
 
 
@@ -442,7 +442,7 @@ def test_a_context_that_a_handler_s_error_has_is_kept_and_none_goes_in_circles()
 @needs_compiled
 def test_a_thread_with_the_identifier_of_one_that_ended_is_not_the_trainer() -> None:
     hook = Hooked(lambda: "quick")
-    hook.held.tid = 1
+    hook.buffer.tid = 1
     assert hook.quick.run() == "thorough"
 
 
@@ -486,7 +486,7 @@ def test_nothing_is_kept_alive_or_let_go_too_often() -> None:
 
     failing: Iterator[bool] = iter([False, True] * looks * 3)
     hook = Hooked(original, watching(is_training=True))
-    hook.lap.quick_calls = looks * 6
+    hook.state.quick_calls = looks * 6
     iterator, note = Batches((11, 500, 4), _tasks_outstanding=9), (11, 500, 4)
     vars(iterator)["note"] = note
     before = [sys.getrefcount(each) for each in (thing, iterator, note, original, vars(iterator))]

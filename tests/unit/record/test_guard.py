@@ -82,8 +82,8 @@ def test_what_fails_in_the_compiled_part_is_a_fault_of_ours(
     hooked: Installation, tmp_path: Path
 ) -> None:
     train()
-    for lap in hooked.guest.laps:
-        lap.quick_calls = 100
+    for state in hooked.guest.hook_states:
+        state.quick_calls = 100
     loader = DataLoader(torch.randn(2, 1))
     batches = iter(loader)
     vars(batches)[NOTE] = 1, 2**64, 0  # a batch size that no record has room for
@@ -127,6 +127,7 @@ torch.save(torch.zeros(1), io.BytesIO())
 """
 
 
+@pytest.mark.integration
 def test_a_job_with_all_its_descriptors_in_use_saves_as_ever(tmp_path: Path) -> None:
     command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable, "-c", NO_DESCRIPTOR]
     ended = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False)
@@ -266,7 +267,7 @@ def is_interrupted(number: int, job: Callable[[], None]) -> bool:
 def marks_of(guest: Guest) -> list[object]:
     """Whatever says that a thread is in the midst of something."""
     marks: list[object] = [*guest.waiting, *guest.fetching, *guest.backward]
-    return marks + [lap for lap in guest.laps if lap.is_inside]
+    return marks + [state for state in guest.hook_states if state.is_inside]
 
 
 @pytest.mark.parametrize("path", ["thorough", "quick", "without a record"])
@@ -277,9 +278,9 @@ def test_hooks_record_again_wherever_they_were_interrupted(
     train()
 
     def job() -> None:
-        for lap in guest.laps:
-            lap.quick_calls = 0 if path == "thorough" else 100
-        guest.spool.held.write_at = 2**62 if path == "without a record" else 0
+        for state in guest.hook_states:
+            state.quick_calls = 0 if path == "thorough" else 100
+        guest.spool.buffer.write_at = 2**62 if path == "without a record" else 0
         train(1)
 
     while is_reached:

@@ -183,7 +183,7 @@ def phases_of(hooked: Installation, tmp_path: Path) -> list[Phase]:
     live, seen = hooked.guest.spool, []
 
     def note(*_: Any) -> None:
-        seen.append(Phase(live.held.phase))
+        seen.append(Phase(live.buffer.phase))
 
     class Rows:
         def __len__(self) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fuelline.record.journal import MAX_FRAME_ROWS, Writer
+from fuelline.record.observer import MAX_FRAME_ROWS, JournalWriter
 from fuelline.schema.run.journal import decode_frames
 from fuelline.schema.run.samples import Blind, Row
 
@@ -20,7 +20,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def test_rows_are_on_disk_after_a_flush_without_a_close(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "j")
+    writer = JournalWriter(tmp_path / "j")
     writer.add([ROW])
     assert read_rows(tmp_path / "j") == []
     writer.flush()
@@ -30,21 +30,21 @@ def test_rows_are_on_disk_after_a_flush_without_a_close(tmp_path: Path) -> None:
 
 def test_a_second_writer_goes_on_where_the_first_one_ended(tmp_path: Path) -> None:
     for _ in range(2):
-        writer = Writer(tmp_path / "j")
+        writer = JournalWriter(tmp_path / "j")
         writer.add([ROW])
         writer.close()
     assert read_rows(tmp_path / "j") == [ROW, ROW]
 
 
 def test_many_rows_are_split_into_frames_of_a_readable_size(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "j")
+    writer = JournalWriter(tmp_path / "j")
     writer.add([ROW] * (2 * MAX_FRAME_ROWS + 1))
     writer.close()
     assert len(read_rows(tmp_path / "j")) == 2 * MAX_FRAME_ROWS + 1
 
 
 def test_a_full_disk_is_survived_in_silence() -> None:
-    writer = Writer(Path("/dev/full"))
+    writer = JournalWriter(Path("/dev/full"))
     writer.add([ROW])
     writer.flush()
     writer.add([ROW])
@@ -54,7 +54,7 @@ def test_a_full_disk_is_survived_in_silence() -> None:
 def test_what_a_full_disk_swallowed_is_told_once_there_is_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = Writer(tmp_path / "j")
+    writer = JournalWriter(tmp_path / "j")
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", refuse)
         writer.add([ROW, ROW])
@@ -70,7 +70,7 @@ def test_what_a_full_disk_swallowed_is_told_once_there_is_room_again(
 def test_a_half_written_frame_is_cut_off_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = Writer(tmp_path / "j")
+    writer = JournalWriter(tmp_path / "j")
     writer.add([ROW])
     writer.flush()
     whole = os.write

@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 
-from fuelline.report.diagnosis.ceilings import write_probe
-from fuelline.report.diagnosis.feeding import write_feed
+from fuelline.report.diagnosis.feeding import write_feed, write_probe
 from fuelline.report.document import Document
 from fuelline.report.renderers.markdown import render_markdown
 from fuelline.schema.diagnosis.ceilings import Ceiling, Probe

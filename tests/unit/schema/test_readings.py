@@ -1,15 +1,13 @@
 """An interval says how often it is to hold the value, and only like is combined with like."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
-import fuelline
 from fuelline.schema.readings import Reading, common_level
 from fuelline.schema.student import Level
+from tests.contract.source import FILES, SOURCE, parse
 
-SOURCE = Path(fuelline.__file__).parent
 HAVE_INTERVALS = {"Reading", "Estimate", "Change", "JitterForecast"}
 
 
@@ -31,8 +29,8 @@ def test_intervals_of_different_levels_are_not_combined() -> None:
 def test_whoever_makes_an_interval_says_its_level() -> None:
     silent = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
-        for path in sorted(SOURCE.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for path in FILES
+        for node in ast.walk(parse(path))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id in HAVE_INTERVALS

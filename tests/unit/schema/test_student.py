@@ -2,7 +2,7 @@
 
 import pytest
 
-from fuelline.schema.student import Level, find_t
+from fuelline.schema.student import Level, compare_means, find_t
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,11 @@ def test_intervals_become_narrower_with_more_freedom_and_wider_with_their_level(
     values = [find_t(degrees) for degrees in range(1, 200)]
     assert values == sorted(values, reverse=True)
     assert all(find_t(degrees, 90) < find_t(degrees, 95) for degrees in range(1, 200))
+
+
+def test_a_ratio_of_means_is_as_uncertain_the_other_way_round() -> None:
+    ratio, (low, high) = compare_means([10.0, 11.0, 9.0], [20.0, 23.0, 17.0])
+    turned, (turned_low, turned_high) = compare_means([20.0, 23.0, 17.0], [10.0, 11.0, 9.0])
+    assert ratio == pytest.approx(2.0)
+    assert (1 / turned, 1 / turned_high, 1 / turned_low) == pytest.approx((ratio, low, high))
+    assert 0 < low < ratio < high

@@ -82,7 +82,7 @@ def test_intersect_subtract_and_merge_all_are_those_of_sets(one: Pairs, other: P
 
 
 @given(pairs, st.lists(pairs, max_size=4))
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_partition_gives_each_moment_to_the_first_layer(whole: Pairs, layers: list[Pairs]) -> None:
     found = partition(merge(frame(whole)), [merge(frame(layer)) for layer in layers])
     said = {at: layer for start, end, layer in found.iter_rows() for at in range(start, end)}

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fuelline.schema.parts import STEP_PARTS
-from fuelline.schema.wire import Flag, Kind
+from fuelline.schema.wire import PART_OF_PAUSE, Flag, Kind, PauseKind
 from fuelline.timeline.segments import StepSegments, cut_segments, find_span
 from tests.unit.builders import (
     MS,
@@ -282,6 +282,29 @@ def test_a_checkpoint_and_its_copies_are_one_tile() -> None:
     spent = spent_ms(segments)
     assert (spent["checkpoint"], spent["loop"]) == (200, 3)
     assert "sync" not in spent
+
+
+@pytest.mark.parametrize(
+    ("pause_kind", "part"),
+    [
+        (PauseKind.CHECKPOINT, "checkpoint"),
+        (PauseKind.VALIDATION, "validation"),
+        (99, "unexplained"),
+        (300, "unexplained"),
+    ],
+)
+def test_a_pause_is_called_by_its_kind_and_one_that_nobody_knows_is_no_checkpoint(
+    pause_kind: int, part: str
+) -> None:
+    lane = Lane().step().gap(1).add(Kind.PAUSE, 200, -1, 0, int(pause_kind)).gap(2).step()
+    _, segments = judge(make_timeline(lane))
+    spent = spent_ms(segments)
+    assert (spent[part], spent["loop"]) == (200, 3)
+    assert {"checkpoint", "validation", "unexplained"} & set(spent) == {part}
+
+
+def test_every_kind_of_pause_has_its_part() -> None:
+    assert set(PART_OF_PAUSE) == set(PauseKind)
 
 
 def test_a_copy_between_batch_and_forward_is_transfer() -> None:

@@ -253,7 +253,7 @@ def test_suggestions_are_ranked_and_worth_something() -> None:
 times = st.floats(0.5, 200)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings().max_examples // 4)
 @given(
     workers=st.integers(1, 12),
     cpu=times,

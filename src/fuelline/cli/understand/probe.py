@@ -30,10 +30,11 @@ from fuelline.probe.storage import THREADS
 from fuelline.record.samplers.mounts import parse_mountinfo
 from fuelline.schema.diagnosis.ceilings import Ceiling, Probe
 from fuelline.schema.diagnosis.storages import StorageKind
-from fuelline.schema.errors import UsageError
+from fuelline.schema.errors import RefusedError, UsageError
 from fuelline.schema.foreign import encode_json
 from fuelline.schema.names import encodable
 from fuelline.schema.readings import Missing, Reading, value_of
+from fuelline.store.probes import keep_probe
 
 DEFAULT_BYTES = 256 << 20
 DEFAULT_S = 2.0
@@ -124,14 +125,23 @@ def act(options: argparse.Namespace) -> int:
         if options.serve is not None:
             return _serve(*options.serve)
         probe = _measure(options)
+    _keep(probe)
     if options.json:
         sys.stdout.write(encode_json(probe) + "\n")
     else:
-        from fuelline.report.diagnosis.ceilings import write_probe  # noqa: PLC0415 - rich, after the work
+        from fuelline.report.diagnosis.feeding import write_probe  # noqa: PLC0415 - rich, after the work
         from fuelline.report.renderers.terminal import render_terminal  # noqa: PLC0415 - as above
 
         render_terminal(write_probe(probe), sys.stdout)
     return 0
+
+
+def _keep(probe: Probe) -> None:
+    """For later diagnoses; a store that cannot be used costs them the figures, not this command."""
+    try:
+        keep_probe(probe)
+    except (OSError, RefusedError) as error:
+        say(f"Not kept for later diagnoses: {error}")
 
 
 def _serve(host: str, port: int) -> int:

@@ -1,4 +1,4 @@
-"""How the wait for input divides among stages: read, prepare, handoff, and unknown.
+"""How the wait for input divides among stages: read, fetch, prepare, collate, handoff, unknown.
 
 The trainer's own CPU time inside next() is hand-off (unpickling). The rest of the wait is charged
 to the threads that fetch, by what they did meanwhile. Small shares are folded into the largest one,
@@ -28,10 +28,14 @@ class InputSplit(Struct, frozen=True, kw_only=True):
     """Shares of the window lost to each stage of input; they sum to the exposed wait."""
 
     read: float = 0.0
+    fetch: float = 0.0
+    """Blocked, and not in reading."""
     prepare: float = 0.0
     """decode and transform."""
+    collate: float = 0.0
+    """Joining samples into batches, where that is most of a fetch; `prepare` is 0 then."""
     handoff: float = 0.0
-    """collate, pickling, unpickling."""
+    """Pickling and unpickling."""
     unknown: float = 0.0
 
 
@@ -63,13 +67,13 @@ def _fetch_weights(facts: Facts) -> dict[str, float]:
         return {"unknown": 1.0}
     queue, rest = _lock_queue(facts)
     storage = queue + rest * (read + metadata)
-    asleep = value_of(signals.sleep_share) or 0.0
-    prepare = rest * (cpu + queued + asleep + _at_memory_locks(facts))
-    unknown = max(0.0, 1 - storage - prepare)
+    blocked = rest * (value_of(signals.blocked_share) or 0.0)
+    prepare = rest * (cpu + queued + _at_memory_locks(facts))
+    unknown = max(0.0, 1 - storage - blocked - prepare)
     collate = value_of(signals.collate_share) or 0.0
     if collate > _COLLATE_SHARE and prepare > storage:
-        return {"read": storage, "handoff": prepare, "unknown": unknown}
-    return {"read": storage, "prepare": prepare, "unknown": unknown}
+        return {"read": storage, "fetch": blocked, "collate": prepare, "unknown": unknown}
+    return {"read": storage, "fetch": blocked, "prepare": prepare, "unknown": unknown}
 
 
 def memory_queue(facts: Facts) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuelline.diagnose.rules.recorded.blocked_workers import BlockedWorkers
 from fuelline.diagnose.rules.recorded.checkpoint_pause import CheckpointPause
 from fuelline.diagnose.rules.recorded.code_in_step import CodeInStep
 from fuelline.diagnose.rules.recorded.collection_pause import CollectionPause
@@ -20,9 +21,11 @@ from fuelline.diagnose.rules.recorded.loop_transform import LoopTransform
 from fuelline.diagnose.rules.recorded.network_bandwidth import NetworkBandwidth
 from fuelline.diagnose.rules.recorded.network_jitter import NetworkJitter
 from fuelline.diagnose.rules.recorded.network_latency import NetworkLatency
+from fuelline.diagnose.rules.recorded.one_at_a_time import OneAtATime
 from fuelline.diagnose.rules.recorded.page_cache import PageCacheThrash
 from fuelline.diagnose.rules.recorded.rank_jitter import RankJitter
 from fuelline.diagnose.rules.recorded.sick_card import SickCard
+from fuelline.diagnose.rules.recorded.slow_collate import SlowCollate
 from fuelline.diagnose.rules.recorded.slow_copies import SlowCopies
 from fuelline.diagnose.rules.recorded.slow_function import SlowFunction
 from fuelline.diagnose.rules.recorded.slow_handoff import SlowHandoff
@@ -62,8 +65,10 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
         SmallFiles(),
         SlowReads(),
     ),
+    (OneAtATime(), BlockedWorkers()),
     (WorkerLock(), SlowFunction(), TooLittleCpu(), TooFewWorkers()),
     (LoopTransform(),),
+    (SlowCollate(),),
     (SlowHandoff(),),
     (DegradedLink(), SlowCopies()),
     (SickCard(),),

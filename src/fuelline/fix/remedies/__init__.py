@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.fix.remedies import (
-    decoding,
     descriptors,
     non_blocking,
+    optimizer,
     persistent,
     pinning,
     prefetch,
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["propose_settings"]
 
-_ALL = (decoding, descriptors, non_blocking, persistent, pinning, prefetch, readahead, threads)
+_ALL = (descriptors, non_blocking, optimizer, persistent, pinning, prefetch, readahead, threads)
 
 
 def propose_settings(facts: Facts) -> list[Remedy]:

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 MUCH = 0.5
 """Of the time in copies: below that most of them do not wait already."""
+COPIES = 0.03
+"""Of the window, in copies: even without them a job gains no more than that."""
 
 
 def propose(facts: Facts) -> Remedy | None:
     """Fires where copies wait."""
     blocking = value_of(facts.transfer.blocking_share)
-    if blocking is None or blocking < MUCH:
+    if blocking is None or blocking < MUCH or facts.exposed_share_of("transfer") < COPIES:
         return None
     return Remedy(
         setting="batch.to(device, non_blocking=True), with pin_memory=True in the DataLoader",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.schema.diagnosis.findings import Remedy
-from fuelline.schema.readings import value_of
+from fuelline.schema.readings import at_least, value_of
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
@@ -18,6 +18,9 @@ MUCH = 0.3
 SMALL_BYTES = 128 * 1024
 """The kernel's default read-ahead: pieces below it are what a longer one would join."""
 
+WAITS = 0.03
+"""Of the window, waiting for input: even without it a job gains no more than that."""
+
 
 def propose(facts: Facts) -> Remedy | None:
     """Fires where fetches are blocked in small reads of a block device."""
@@ -25,7 +28,7 @@ def propose(facts: Facts) -> Remedy | None:
     place = facts.input.place
     if blocked is None or piece is None or place is None or not place.device.startswith("/dev/"):
         return None
-    if blocked < MUCH or piece >= SMALL_BYTES:
+    if blocked < MUCH or piece >= SMALL_BYTES or not at_least(facts.input.exposed_share, WAITS):
         return None
     return Remedy(
         setting=f"blockdev --setra 4096 {place.device}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fuelline.schema.diagnosis.findings import Remedy
-from fuelline.schema.readings import value_of
+from fuelline.schema.readings import at_least, value_of
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
@@ -18,6 +18,9 @@ MUCH = 0.25
 """Of fetching, ready to run without a core: as in fix.governor."""
 OTHERS = 0.25
 """Of the cores, busy with processes outside the job: then those are the reason."""
+
+WAITS = 0.03
+"""Of the window, waiting for input: even without it a job gains no more than that."""
 
 
 def propose(facts: Facts) -> Remedy | None:
@@ -29,6 +32,8 @@ def propose(facts: Facts) -> Remedy | None:
     if not loader.num_workers or loader.num_workers * facts.cores.ranks > cores:
         return None
     if (value_of(facts.cores.others) or 0.0) > OTHERS * cores:
+        return None
+    if not at_least(facts.input.exposed_share, WAITS):
         return None
     workers = "one worker" if loader.num_workers == 1 else f"{loader.num_workers} workers"
     waits = "waits" if loader.num_workers == 1 else "wait"

@@ -8,22 +8,27 @@ fewest workers win, then the shortest queue.
 from __future__ import annotations
 
 import math
-import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fuelline.schema.diagnosis.trials import Setting, Trial
 from fuelline.schema.readings import Missing, Reading
-from fuelline.schema.student import find_t
+from fuelline.schema.student import compare_means
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fuelline.schema.diagnosis.trials import TrialVerdict
+    from fuelline.schema.diagnosis.trials import Recommendation, TrialVerdict
     from fuelline.schema.readings import Signal
 
-AS_GOOD = 0.02
-"""Within this of the best a setting does as well: the same job differs by that from run to run."""
+AS_GOOD = 0.03
+"""Within this of the best a setting does as well: the same job differs by that from run to run. The
+same as in the pipeline model's recommendation."""
+POSSIBLE = 1.3
+"""A gain this many times above what the laws allow is no gain but a mistake: three times what jobs
+differ by from run to run (7 %) and by how many cores are busy (8 %), together."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Seed:
 
     settings: tuple[Setting, ...]
     predicted: Signal
+    most: float = math.inf
+    """What cores and workers allow at best, by the operational laws."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +61,25 @@ def tune(
 
 
 def _judge(seed: Seed, base: MeasuredSetting, measured: MeasuredSetting) -> Trial:
-    speedup = (
-        find_speedup(base, measured)
-        if seed.settings
-        else Reading(value=1.0, unit="x", origin="itself")
-    )
+    speedup: Signal = Reading(value=1.0, unit="x", origin="itself")
+    if seed.settings:
+        speedup = _possible(find_speedup(base, measured), seed.most)
     return Trial(
         settings=list(seed.settings),
         predicted=seed.predicted,
         batches_per_s=list(measured.turns),
         speedup=speedup,
         verdict=judge(speedup),
+    )
+
+
+def _possible(speedup: Signal, most: float) -> Signal:
+    """What was measured, unless no machine could have done it."""
+    if isinstance(speedup, Missing) or speedup.value <= POSSIBLE * most:
+        return speedup
+    return Missing(
+        reason=f"{speedup.value:.2f}x is more than workers and cores allow ({most:.2f}x), so that "
+        "something else changed between the turns"
     )
 
 
@@ -88,24 +103,16 @@ def find_speedup(base: MeasuredSetting, measured: MeasuredSetting) -> Signal:
         return Missing(reason=measured.problem)
     if len(base.blocks) < 2 or len(measured.blocks) < 2:
         return Missing(reason="too few batches in a turn to judge")
-    before, after = statistics.fmean(base.blocks), statistics.fmean(measured.blocks)
-    error = math.hypot(_error(base.blocks) / before, _error(measured.blocks) / after)
-    freedom = len(base.blocks) + len(measured.blocks) - 2
-    half = find_t(freedom) * error
-    value = after / before
+    value, (low, high) = compare_means(base.blocks, measured.blocks)
     return Reading(
         value=value,
         unit="x",
-        low=value * math.exp(-half),
-        high=value * math.exp(half),
+        low=low,
+        high=high,
         level=95,
         count=len(measured.blocks),
         origin="turns on the running job",
     )
-
-
-def _error(blocks: tuple[float, ...]) -> float:
-    return statistics.stdev(blocks) / math.sqrt(len(blocks))
 
 
 def choose(trials: Sequence[Trial], now: Sequence[Setting]) -> list[Setting]:
@@ -113,11 +120,11 @@ def choose(trials: Sequence[Trial], now: Sequence[Setting]) -> list[Setting]:
     rated = [(trial, _value(trial)) for trial in trials]
     best = max(value for _, value in rated)
     good = [trial for trial, value in rated if value >= best * (1 - AS_GOOD)]
-    cheapest = min(good, key=lambda trial: weigh(trial.settings, now))
+    cheapest = min(good, key=lambda trial: count_resources(trial.settings, now))
     return cheapest.settings
 
 
-def weigh(settings: Sequence[Setting], now: Sequence[Setting]) -> tuple[float, float]:
+def count_resources(settings: Sequence[Setting], now: Sequence[Setting]) -> tuple[float, float]:
     """Workers, then batches that wait in the queue."""
     value = {setting.knob: int(setting.value) for setting in now}
     value |= {setting.knob: int(setting.value) for setting in settings}
@@ -132,13 +139,53 @@ def _value(trial: Trial) -> float:
     return 1.0 if trial.verdict == "cannot tell" else trial.speedup.value
 
 
+TOO_NOISY = (
+    "No trial could be told from chance: this machine is too noisy now. More rounds (--rounds 5), "
+    "longer turns (--seconds 10), or a machine that nobody else uses would help."
+)
+
+
+def is_too_noisy(trials: Sequence[Trial]) -> bool:
+    """Whether trials were measured and none of them says anything."""
+    tried = [trial for trial in trials if trial.settings]
+    measured = [trial for trial in tried if isinstance(trial.speedup, Reading)]
+    return bool(measured) and all(trial.verdict == "cannot tell" for trial in tried)
+
+
+def confirm(
+    trials: Sequence[Trial], chosen: Sequence[Setting], predicted: Recommendation | None
+) -> Recommendation | None:
+    """What tuning recommends: what was measured, or the model's word where nothing could be."""
+    if predicted is None or is_too_noisy(trials):
+        return predicted
+    trial = next(each for each in trials if each.settings == list(chosen))
+    if list(chosen) == predicted.settings:
+        words = f"the trials confirm what the model recommends: {predicted.why}"
+    else:
+        words = "the fewest workers that do as well as the best that was tried, their start counted"
+    workers = next((int(each.value) for each in chosen if each.knob == "num_workers"), None)
+    return msgspec.structs.replace(
+        predicted,
+        settings=list(chosen),
+        workers=predicted.workers if workers is None else workers,
+        speedup=trial.speedup,
+        is_measured=True,
+        why=words if chosen else "no setting that was tried is better",
+    )
+
+
 def explain(trials: Sequence[Trial], chosen: Sequence[Setting]) -> list[str]:
     """Each step in a sentence."""
     said = [_sentence(trial) for trial in trials if trial.settings]
+    if is_too_noisy(trials):
+        return [*said, TOO_NOISY]
     if not chosen:
         return [*said, "No setting that was tried is better: the job's own settings stay."]
     words = ", ".join(setting.text() for setting in chosen)
-    return [*said, f"Chosen: {words}: the fewest workers that do as well as the best."]
+    return [
+        *said,
+        f"Chosen: {words}: the fewest workers that do as well as the best, their start counted.",
+    ]
 
 
 def _sentence(trial: Trial) -> str:

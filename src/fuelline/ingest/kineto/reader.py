@@ -4,8 +4,8 @@ Each piece is read, bent into columns and forgotten, by the compiled scanner whe
 by readers in Python where there is none or where it gives up; both make the same tables. What a
 file says about itself may stand before or behind its events.
 
-Also here: what a Kineto file says about itself: rank, world, chips, what the profiler was asked
-for.
+Also here: what a Kineto file says about itself (rank, world, chips, what the profiler was asked
+for), and why a file is not imported and where in it, in words for a user.
 """
 
 from __future__ import annotations
@@ -21,19 +21,12 @@ from fuelline.ingest.kineto.decode import Decoder
 from fuelline.ingest.kineto.events import mend
 from fuelline.ingest.kineto.numbers import OddNumberError
 from fuelline.ingest.kineto.pairs import Pairs
-from fuelline.ingest.kineto.refusals import (
-    TRUNCATED,
-    find_trailing,
-    refuse_empty,
-    refuse_malformed,
-    refuse_nested,
-    refuse_number,
-)
 from fuelline.ingest.kineto.scan import find_scan
 from fuelline.ingest.kineto.scan_state import ScanState
 from fuelline.ingest.kineto.split import Piece, Splitter, find_last_event_end
 from fuelline.ingest.kineto.tables import TraceTables
-from fuelline.ingest.unpack import TruncatedError, read_blocks
+from fuelline.ingest.unpack import TruncatedError, read_blocks, say_byte
+from fuelline.schema.errors import InputError
 from fuelline.schema.run.trace import ChipFacts, Quality, RankFacts, SourceFacts
 
 if TYPE_CHECKING:
@@ -54,6 +47,10 @@ those of Kineto."""
 
 _PLANE = re.compile(rb'"name"\s*:\s*"/device:[A-Z]+:\d+')
 """The name of a process in XProf's Chrome traces (xla/tsl/profiler/utils/xplane_schema.h)."""
+
+_TRUNCATED = "Input data was truncated"
+"""What msgspec says when the text ends too early."""
+_TRAILING = "trailing characters (byte "
 
 
 class Kineto:
@@ -125,7 +122,7 @@ class _TraceReading:
             self._keep_rest()
         self._finish()
         if not self.events:
-            raise refuse_empty(self.path, self.splitter.end)
+            raise _refuse_empty(self.path, self.splitter.end)
         return self._imported(header | footer)
 
     def _read_events(self) -> dict[str, Any]:
@@ -164,14 +161,14 @@ class _TraceReading:
         try:
             events = self._decode(piece)
         except msgspec.DecodeError as error:
-            end = find_trailing(error)
+            end = _find_trailing(error)
             if end is not None:
                 inside = Piece(piece.text[: end - 2].rstrip()[:-1], piece.start)
                 self._keep(self._decode_or_fail(inside), inside)
                 return len(inside.text)
             again = self.splitter.recut(piece)
             if again is None:
-                raise refuse_malformed(self.path, piece.start, error) from None
+                raise _refuse_malformed(self.path, piece.start, error) from None
             piece = again
             events = self._decode_or_fail(piece)
         self._keep(events, piece)
@@ -189,11 +186,11 @@ class _TraceReading:
         try:
             self._try(b"[" + rest.text, rest)
         except msgspec.DecodeError as error:
-            end = find_trailing(error)
+            end = _find_trailing(error)
             if end is None:
-                if str(error) == TRUNCATED:
+                if str(error) == _TRUNCATED:
                     return None
-                raise refuse_malformed(self.path, rest.start, error) from None
+                raise _refuse_malformed(self.path, rest.start, error) from None
             return len(rest.text[: end - 2].rstrip())
         return len(rest.text.rstrip())
 
@@ -220,7 +217,7 @@ class _TraceReading:
         try:
             return self._decode(piece)
         except msgspec.DecodeError as error:
-            raise refuse_malformed(self.path, piece.start, error) from None
+            raise _refuse_malformed(self.path, piece.start, error) from None
 
     def _decode(self, piece: Piece) -> Batch:
         """By the scanner if there is one and it takes the piece."""
@@ -237,15 +234,15 @@ class _TraceReading:
             text = mend(text)
         except msgspec.DecodeError as error:
             mended = mend(text)
-            if mended == text or find_trailing(error) is not None or str(error) == TRUNCATED:
+            if mended == text or _find_trailing(error) is not None or str(error) == _TRUNCATED:
                 raise
             text = mended
         except RecursionError:
-            raise refuse_nested(self.path, piece.start) from None
+            raise _refuse_nested(self.path, piece.start) from None
         try:
             return self.decoder.decode(text)
         except RecursionError:
-            raise refuse_nested(self.path, piece.start) from None
+            raise _refuse_nested(self.path, piece.start) from None
 
     def _keep(self, batch: Batch, piece: Piece) -> None:
         self.end = piece.start + len(piece.text)
@@ -254,13 +251,13 @@ class _TraceReading:
             self.pairs.complete(batch, self.end)
             self.tables.add(batch, piece)
         except OddNumberError as odd:
-            raise refuse_number(self.path, self.tables.since, self.end, odd) from None
+            raise _refuse_number(self.path, self.tables.since, self.end, odd) from None
 
     def _finish(self) -> None:
         try:
             self.tables.finish()
         except OddNumberError as odd:
-            raise refuse_number(self.path, self.tables.since, self.end, odd) from None
+            raise _refuse_number(self.path, self.tables.since, self.end, odd) from None
 
     def _as_object(self, tail: bytes) -> bytes:
         text = tail.strip()
@@ -276,9 +273,9 @@ class _TraceReading:
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return msgspec.json.decode(mend(text), type=dict[str, Any])
         except (msgspec.DecodeError, RecursionError) as error:
-            if str(error) == TRUNCATED:
+            if str(error) == _TRUNCATED:
                 raise self.splitter.cut_short() from None
-            raise refuse_malformed(self.path, start, error) from None
+            raise _refuse_malformed(self.path, start, error) from None
 
     def _imported(self, said: dict[str, Any]) -> Imported:
         facts = describe(said, self.rank, self.path.name)
@@ -307,6 +304,50 @@ class _TraceReading:
                     forbids="durations of single events where the profiler's clocks disagree",
                 )
             )
+
+
+def _find_trailing(error: Exception) -> int | None:
+    """Where the decoder found more than the array, counted from 1; None if that is not it."""
+    return _find_byte(error) if _TRAILING in str(error) else None
+
+
+def _refuse_malformed(path: Path, start: int, error: Exception) -> InputError:
+    """What begins at this byte is no JSON, or none of a trace."""
+    place = start + max(0, _find_byte(error) - 1)
+    return InputError(
+        f"{path}: not a trace at {say_byte(path, place)} ({error}). Nothing was imported. Copy "
+        "the file again, or record it again."
+    )
+
+
+def _refuse_nested(path: Path, start: int) -> InputError:
+    """Brackets within brackets."""
+    return InputError(
+        f"{path}: something after {say_byte(path, start)} is nested too deeply for a trace. "
+        "Nothing was imported. Record the trace again."
+    )
+
+
+def _refuse_number(path: Path, start: int, end: int, odd: Exception) -> InputError:
+    """A time that is none."""
+    return InputError(
+        f"{path}: an event between byte {start} and {say_byte(path, end)} cannot be read: {odd}. "
+        "Nothing was imported. Record the trace again, or repair that event."
+    )
+
+
+def _refuse_empty(path: Path, end: int) -> InputError:
+    """No event at all."""
+    return InputError(
+        f"{path} was read to its end at {say_byte(path, end)} and holds no event. Nothing was "
+        "imported. Record it again, with the profiler's activities switched on."
+    )
+
+
+def _find_byte(error: Exception) -> int:
+    _, _, after = str(error).partition("(byte ")
+    digits = after.partition(")")[0]
+    return int(digits) if digits.isdecimal() else 0
 
 
 _SETTINGS = ("record_shapes", "with_stack", "with_flops", "with_modules", "profile_memory")

@@ -26,6 +26,7 @@ from fuelline.ingest.parquet import DAMAGE, SUFFIX, brief, read_table
 from fuelline.ingest.recording.gather import UncompactedRun, find_last_write, gather
 from fuelline.ingest.recording.thinning import BoundedTable, state_joined
 from fuelline.schema import wire
+from fuelline.schema.diagnosis.fixes import FIX_DIR, FixEvent
 from fuelline.schema.errors import DamagedRecordingError, NewerRecordingError, NotARecordingError
 from fuelline.schema.files import (
     is_below,
@@ -402,3 +403,36 @@ def _timeline(run: RunFacts, remains: UncompactedRun) -> Timeline:
         devices=tuple(remains.devices),
         excerpts=remains.excerpts,
     )
+
+
+_FIX_FILE = re.compile(r"(\d{1,10})\.jsonl")
+_MOST_FIX_BYTES = 64 * 1024 * 1024
+"""A change takes a second and 500 bytes: more than a day of them."""
+
+
+def read_fixes(run_dir: Path) -> list[FixEvent]:
+    """What the elastic loader wrote while the job ran, each process's events in their order.
+
+    None for a run without --fix. The files are JSON lines, the last of which may be torn.
+    """
+    try:
+        names = list_below(run_dir, FIX_DIR)
+    except OSError:
+        return []
+    events = []
+    for name in names:
+        found = _FIX_FILE.fullmatch(name)
+        for line in _read_fix_file(run_dir, name).splitlines() if found else ():
+            try:
+                event = decode_json(line, FixEvent)
+            except msgspec.DecodeError:
+                continue  # cut off when the disk was full
+            events.append(msgspec.structs.replace(event, pid=int(found[1]) if found else 0))
+    return events
+
+
+def _read_fix_file(run_dir: Path, name: str) -> bytes:
+    try:
+        return read_below(run_dir, f"{FIX_DIR}/{name}", _MOST_FIX_BYTES)
+    except OSError:
+        return b""

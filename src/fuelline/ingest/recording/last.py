@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fuelline.timeline import Timeline
 
 LAST_NS = 15 * 10**9
-_EVENT = {"owner": "a", "samples": "b", "position": "e"}
+_EVENT = {"owner": "a", "samples": "b", "pause_kind": "c", "position": "e"}
 """Fields of a `LiveEvent` that are called otherwise in the table."""
 _TRAINING = (Kind.WAIT, Kind.BACKWARD, Kind.STEP)
 

@@ -47,8 +47,8 @@ _KIND_AT = _SIZE - 2
 """Low byte of a record's kind; the high byte is 0 in all that we write."""
 _FLAGS_AT = _SIZE - 4
 _FIELD_A_AT = 16
-_EVENT = struct.Struct("<QQqq16xqIHH")
-"""`wire.RECORD` without what a `LiveEvent` does not have: c and d."""
+_EVENT = struct.Struct("<QQqqq8xqIHH")
+"""`wire.RECORD` without what a `LiveEvent` does not have: d."""
 _name_fields = partial(tuple.__new__, LiveEvent)
 """As `LiveEvent._make`, in a third of the time."""
 _KINDS = frozenset(int(kind) for kind in Kind)
@@ -152,7 +152,7 @@ class SpoolTail:
 
     def _take(self, body: bytes, kinds: bytes, look: SpoolRead) -> None:
         for fields in _EVENT.iter_unpack(body):
-            start_ns, dur_ns, _, _, _, _, _, kind = fields
+            start_ns, dur_ns, _, _, _, _, _, _, kind = fields
             if kind in _EVENTS and dur_ns <= LONGEST_NS and start_ns > 0:
                 look.events.append(_name_fields(fields))
             elif kind not in _TIMELESS:

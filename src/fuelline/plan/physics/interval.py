@@ -50,7 +50,7 @@ def group_doubt(groups: Sequence[str], constants: Constants) -> float:
     return math.sqrt(sum(frac**2 for frac in fracs))
 
 
-def reach(doubt_frac: float) -> float:
+def interval_ratio(doubt_frac: float) -> float:
     """How many times as much as the value the upper end of its interval is."""
     return math.exp(DEVIATIONS[PLAN_LEVEL] * doubt_frac)
 
@@ -71,7 +71,7 @@ def estimate(
         + group_doubt(groups, constants) ** 2
         + len(assumptions) * ASSUMED_FRAC**2
     )
-    ratio = reach(doubt)
+    ratio = interval_ratio(doubt)
     return Estimate(
         value=middle,
         low=middle / ratio,

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fuelline.plan.physics.constants import Matmul
-    from fuelline.plan.physics.kernels import Operator
     from fuelline.plan.physics.setup import Setup
     from fuelline.plan.physics.work import StepWork
 
@@ -209,7 +208,7 @@ def _add(tally: Tally, setup: Setup, op: Operator, entry: Matmul, unit: str) -> 
         else:
             tally.cache += op.count * move_s
         return
-    seconds = op.flops / (entry.reach_at(op.rows or 1.0, _widening(op)) * peak)
+    seconds = op.flops / (entry.peak_share_at(op.rows or 1.0, _widening(op)) * peak)
     move_s = (op.weight_bytes + op.moved_bytes) / (entry.memory_share * setup.bandwidth)
     if move_s > MOSTLY * seconds:
         tally.weights += op.count * max(seconds, move_s)

@@ -24,7 +24,7 @@ from fuelline.plan.physics.interval import (
     TTFT,
     as_sure_as,
     estimate,
-    reach,
+    interval_ratio,
 )
 from fuelline.plan.physics.kernels import ACT_BYTES
 from fuelline.plan.physics.memory import cache_bytes, weight_bytes
@@ -94,7 +94,7 @@ def _critical_range(replica: Deployment, sequences: float) -> Estimate:
     both = Tally()
     both.math = both.weights = 1.0
     doubts = (term.doubt_frac for term in both.terms(replica.doubt_frac))
-    ratio = reach(math.hypot(*doubts))
+    ratio = interval_ratio(math.hypot(*doubts))
     return Estimate(
         value=sequences,
         low=sequences / ratio,

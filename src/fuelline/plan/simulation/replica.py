@@ -179,10 +179,14 @@ class _Replica:
 
     def _make_room(self) -> None:
         """Every decoding sequence needs one more token; the youngest give way."""
-        while len(self.decoding) > 1 and self.free < len(self.decoding):
-            youngest = self._youngest()
-            self._leave(youngest)
-            youngest.todo, youngest.past = youngest.past, 0
+        while self.decoding and self.running > 1 and self.free < len(self.decoding):
+            if len(self.decoding) > 1:
+                youngest = self._youngest()
+                self._leave(youngest)
+            else:
+                youngest = self.reading.pop()
+                self.promised -= youngest.size
+            youngest.todo, youngest.past = youngest.size, 0
             youngest.preempted += 1
             self.waiting.appendleft(youngest)
 

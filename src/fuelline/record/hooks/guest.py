@@ -4,8 +4,8 @@ All hooks share one `Guest`. It decides which thread is the trainer, whose phase
 the observer. A forked child starts afresh: it inherits the hooks, but neither the spool nor the
 state of a thread that was half-way through a hook when it forked.
 
-The hooks on the way of every step look into `Spool.held` themselves: the training has just emptied
-the caches, and then calling a function costs more than what it does.
+The hooks on the way of every step look into `Spool.buffer` themselves: the training has just
+emptied the caches, and then calling a function costs more than what it does.
 """
 
 import itertools
@@ -69,7 +69,7 @@ class Guest:
     ) -> None:
         self.spool = spool
         self.framework = framework
-        self._held = spool.held
+        self._buffer = spool.buffer
         self._introduce = introduce
         self._fork_actions: list[Callable[[], None]] = []
         self.waiting: set[int] = set()
@@ -78,7 +78,7 @@ class Guest:
         """Threads in a fetcher; whatever loaders a dataset uses itself are part of its fetch."""
         self.backward: set[int] = set()
         """Threads in backward."""
-        self.laps: list[QuickCalls] = []
+        self.hook_states: list[QuickCalls] = []
         """Of the quick hooks: a new trainer is inside none of them."""
         self.build: Any = None
         """The hook on `iter(loader)`, for loaders that come with other libraries."""
@@ -104,25 +104,25 @@ class Guest:
         self._blindspots: set[str] = set()
         for state in (self.waiting, self.fetching, self.backward):
             state.clear()
-        for lap in self.laps:
-            lap.is_inside = False
+        for state in self.hook_states:
+            state.is_inside = False
         for action in self._fork_actions:
             action()
 
     @property
     def trainer(self) -> int:
         """The thread whose phase is published; 0 before there is one."""
-        return self._held.trainer
+        return self._buffer.trainer
 
     def appoint(self) -> None:
         """Make the current thread the trainer."""
-        held = self._held
-        is_first = not held.trainer
-        held.trainer, held.tid = get_ident(), get_native_id()
-        self.spool.set_trainer(held.tid)
-        held.phase = _OUTSIDE  # the phase of a trainer before it says nothing of this one
-        for lap in self.laps:
-            lap.is_inside = False
+        buffer = self._buffer
+        is_first = not buffer.trainer
+        buffer.trainer, buffer.tid = get_ident(), get_native_id()
+        self.spool.set_trainer(buffer.tid)
+        buffer.phase = _OUTSIDE  # the phase of a trainer before it says nothing of this one
+        for state in self.hook_states:
+            state.is_inside = False
         if is_first and self._introduce is not None:
             self._introduce()
 
@@ -130,7 +130,7 @@ class Guest:
         """Whether a thread is the trainer, and not one that got its identifier after it ended."""
         if ident != self.trainer:
             return False
-        if get_native_id() != self._held.tid:
+        if get_native_id() != self._buffer.tid:
             self.appoint()
         return True
 
@@ -144,7 +144,7 @@ class Guest:
         """Enter a phase and return the one before; None if this thread is not the trainer."""
         if get_ident() != self.trainer:
             return None
-        before, self._held.phase = self._held.phase, phase
+        before, self._buffer.phase = self._buffer.phase, phase
         return before
 
     def append(  # noqa: PLR0917 - the fields of a record
@@ -164,12 +164,12 @@ class Guest:
         A call that began before this process was forked is its parent's; a note of no time has a
         start of 0.
         """
-        held = self._held
-        if 0 < start_ns < held.born_ns:
+        buffer = self._buffer
+        if 0 < start_ns < buffer.born_ns:
             return
-        if not start_ns or get_ident() != held.trainer:
+        if not start_ns or get_ident() != buffer.trainer:
             self.spool.append(kind, start_ns, dur_ns, a, b, c, d, e, flags)
-        elif held.keep(start_ns, start_ns + dur_ns, a, b, c, d, e, tail(kind, flags)):
+        elif buffer.keep(start_ns, start_ns + dur_ns, a, b, c, d, e, tail(kind, flags)):
             self.spool.write_buffered()
 
     def report_blindspot(self, what: str, why: str, forbids: str, code: str = "") -> None:

@@ -136,11 +136,11 @@ class QuickHook(Hook):
 
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
-        self.lap = QuickCalls(guest.spool.held)
+        self.state = QuickCalls(guest.spool.buffer)
         self.calls = 0
         """All calls until the next thorough one."""
         self._run = 0
-        guest.laps.append(self.lap)
+        guest.hook_states.append(self.state)
 
     def quicken(
         self,
@@ -153,24 +153,24 @@ class QuickHook(Hook):
         if Quick is None:
             return None
         write = self.guest.spool.write_buffered
-        return Quick(self, self.lap, original, thorough, write, tail, settings)
+        return Quick(self, self.state, original, thorough, write, tail, settings)
 
     def leave(self, ident: int) -> None:
         """Note that a thread is in no call any more."""
         if ident == self.guest.trainer:
-            self.lap.is_inside = False
+            self.state.is_inside = False
 
     def start_run(self) -> None:
         """Let some quick calls follow, the more the longer the training has run."""
-        more = 1 + (self._run // RUN_GROWTH if self.guest.spool.held.write_at else 0)
+        more = 1 + (self._run // RUN_GROWTH if self.guest.spool.buffer.write_at else 0)
         self._run = min(self._run + more, LONGEST_RUN)
-        self.lap.quick_calls = self._run
+        self.state.quick_calls = self._run
         self.calls += 1 if Quick is None else 1 + self._run
 
     def switch_off(self) -> None:
         """Stop, the quick path included."""
         super().switch_off()
-        self.lap.quick_calls = 0
+        self.state.quick_calls = 0
 
 
 def _find_place(fault: BaseException, framework: Framework) -> str | None:

@@ -1,4 +1,8 @@
-"""Feed in, Document out: how fast the input pipeline is, which chips it can feed, its limit."""
+"""What `feed`, `probe` and `tune` measured by themselves, without a recording, as Documents.
+
+How fast the input pipeline is, which chips it can feed and what limits it; a machine's ceilings;
+which settings were tried and chosen, and why.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,14 @@ from typing import TYPE_CHECKING
 from fuelline.report.diagnosis.writer import label_of
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.diagnosis.workloads import WORKLOADS, find_workload
+from fuelline.schema.names import clean
 from fuelline.schema.readings import Missing, Reading, Signal
-from fuelline.schema.units import duration, number, percent
+from fuelline.schema.units import duration, number, percent, rate
 
 if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.ceilings import Ceiling, Probe
     from fuelline.schema.diagnosis.feeding import FedChip, Feed, SeenLoader
+    from fuelline.schema.diagnosis.trials import Tuning
 
 
 def write_feed(feed: Feed) -> Document:
@@ -89,11 +96,11 @@ def _chips(feed: Feed) -> list[Block]:
     return [Heading(f"Chips that train {workload.name} ({workload.what})"), Items(items)]
 
 
-def _fed(chip: FedChip, rate: Signal) -> str:
+def _fed(chip: FedChip, found: Signal) -> str:
     need = f"{chip.chip} takes {number(chip.needs_samples_per_s)} samples/s ({chip.basis})"
     if chip.count:
         return f"{need}: enough for {chip.count} of them"
-    share = rate.value / chip.needs_samples_per_s if isinstance(rate, Reading) else 0.0
+    share = found.value / chip.needs_samples_per_s if isinstance(found, Reading) else 0.0
     return f"{need}: not enough, it would be busy {percent(share)} of the time"
 
 
@@ -138,3 +145,80 @@ def _next_command(feed: Feed) -> str:
         names = ", ".join(each.name for each in WORKLOADS)
         return f"Next: fuelline feed --step 45ms SCRIPT, or --workload NAME ({names})"
     return "Next: fuelline run SCRIPT records the training itself"
+
+
+_TITLES = {
+    "storage": "Storage",
+    "metadata": "Small files and metadata",
+    "memory": "Memory",
+    "cores": "Cores",
+    "decode": "Decoding",
+    "network": "Network",
+    "device": "Host to device",
+}
+
+
+def write_probe(probe: Probe) -> Document:
+    """A machine's ceilings, group by group."""
+    blocks: list[Block] = [
+        Statement(f"{probe.host}: {probe.path} on {probe.mount} ({probe.fstype})")
+    ]
+    for group, title in _TITLES.items():
+        items = tuple(Item(_ceiling(each)) for each in probe.ceilings if each.group == group)
+        if items:
+            blocks += [Heading(title), Items(items)]
+    blocks.append(Statement(f"Took {duration(probe.seconds)}; nothing was left behind."))
+    blocks.append(Statement("Next: fuelline probe --json; fuelline feed SCRIPT"))
+    return Document(tuple(blocks))
+
+
+def _ceiling(ceiling: Ceiling) -> str:
+    signal = ceiling.signal
+    if isinstance(signal, Missing):
+        return f"{ceiling.what}: not measured, {signal.reason}"
+    return f"{ceiling.what}: {_amount(signal, signal.value)}{_doubt(signal)}{_difference(ceiling)}"
+
+
+def _difference(ceiling: Ceiling) -> str:
+    mean, most = ceiling.mean_difference, ceiling.most_difference
+    if mean is None or most is None:
+        return ""
+    if not most:
+        return "; the same pixels"
+    return f"; pixels differ by {mean:.2g} of 255 on average, {most:.0f} at most"
+
+
+def _doubt(signal: Reading) -> str:
+    if signal.low is None or signal.high is None:
+        return ""
+    return f" ({_amount(signal, signal.low)} to {_amount(signal, signal.high)})"
+
+
+def _amount(signal: Reading, value: float) -> str:
+    if signal.unit == "bytes/s":
+        return rate(value)
+    if signal.unit == "s":
+        return duration(value)
+    if signal.unit == "count/s":
+        return f"{number(value)}/s"
+    return number(value)
+
+
+_WRITTEN = "What --apply changes:"
+_UNWRITTEN = "Next: `fuelline tune --apply ...` applies this patch; `fuelline undo` reverts it:"
+
+
+def write_tuning(tuning: Tuning, *, is_written: bool = False) -> Document:
+    """What was tried and chosen, and why; the patch follows below it, unchanged.
+
+    `is_written` if it is applied at once.
+    """
+    blocks: list[Block] = [
+        Items(tuple(Item(clean(step)) for step in tuning.steps)),
+        Statement(f"{tuning.trial_seconds:.0f} s of trials."),
+    ]
+    if tuning.patch:
+        blocks.append(Statement(_WRITTEN if is_written else _UNWRITTEN))
+    elif tuning.chosen:
+        blocks.append(Statement(f"Next: change the script by hand: {tuning.paste}"))
+    return Document(tuple(blocks))

@@ -9,7 +9,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fuelline.report.diagnosis.devices import describe_devices
+from fuelline.report.diagnosis.forecasts import describe_recommended
 from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
@@ -26,11 +29,13 @@ if TYPE_CHECKING:
         ServedFiles,
         Verdict,
     )
-    from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
+    from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, Stretch
     from fuelline.schema.parts import Part
 
 
 _MOST_EVIDENCE = 8
+_WORTH_SHOWING = 1.03
+"""A smaller gain is within what the same job differs by from run to run."""
 _HEALTHY_LIMIT = "math"
 _HEALTHY_TITLE = "healthy"
 PART_WORDS = {
@@ -76,12 +81,13 @@ def write_document(
             *_verdict(diagnosis),
             *describe_quality(diagnosis),
             *_budget(diagnosis),
-            *describe_fixes(diagnosis.fixes, diagnosis.settings),
+            *describe_fixes(diagnosis.fixes, diagnosis.settings, diagnosis.fixed),
             *_served(diagnosis.served),
             *describe_devices(diagnosis),
             *describe_trace(diagnosis),
             *(_evidence(top) if top is not None else ()),
             *(_remedies(top) if top is not None else ()),
+            *_recommended(diagnosis, top),
             *_also_found(others),
             *_unseen(diagnosis),
             *_hourly_loss(diagnosis),
@@ -180,6 +186,17 @@ def _remedies(finding: Finding) -> list[Block]:
     return [Heading("What to try next"), Items(items, numbered=True)] if items else []
 
 
+def _recommended(diagnosis: Diagnosis, top: Finding | None) -> list[Block]:
+    """The recommended loader setting, where no remedy of the verdict names it already."""
+    recommended = diagnosis.recommended
+    if recommended is None or isinstance(recommended.speedup, Missing):
+        return []
+    named = [] if top is None else [remedy.setting for remedy in top.remedies]
+    if recommended.speedup.value < _WORTH_SHOWING or recommended.text() in named:
+        return []
+    return describe_recommended(recommended)
+
+
 def _remedy_details(remedy: Remedy) -> list[str]:
     words = {
         "safe": "safe: same samples, same order, same numbers",
@@ -258,25 +275,40 @@ def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
 MOST_LOADERS = 5
 
 
-def describe_fixes(fixes: list[LoaderFixes], settings: list[Remedy]) -> list[Block]:
-    """A point for each loader and each setting left alone; nothing for a run without --fix."""
+def describe_fixes(
+    fixes: list[LoaderFixes], settings: list[Remedy], effect: BeforeAfter | None = None
+) -> list[Block]:
+    """A point for each loader and each setting left alone; settings alone without --fix."""
+    left = tuple(Item(each.setting, tuple(_setting_details(each))) for each in settings)
     if not fixes:
-        return []
+        return [Heading("Settings that may help"), Items(left)] if left else []
     shown = [each for each in fixes if each.fixes or each.notes][:MOST_LOADERS] or fixes[:1]
     is_alone = len({each.pid for each in fixes}) == 1
     items = [Item(_title(each, is_alone=is_alone), tuple(_list_trial(each))) for each in shown]
     if len(fixes) > len(shown):
         items.append(Item(f"{len(fixes) - len(shown)} more loaders: `diagnose --json` lists them"))
+    if effect is not None:
+        words = f"before: {_describe_stretch(effect.before)}"
+        items.insert(0, Item(words, (f"now: {_describe_stretch(effect.after)}",)))
     blocks: list[Block] = [Heading("What --fix did"), Items(tuple(items))]
-    left = tuple(Item(each.setting, tuple(_setting_details(each))) for each in settings)
     if left:
         blocks += [Heading("Settings that --fix leaves to you"), Items(left)]
     return blocks
 
 
+def _describe_stretch(stretch: Stretch) -> str:
+    """`139 ms per step, 115 samples/s, 65 % of it waiting for data, 1 worker`."""
+    parts = [] if stretch.step_seconds is None else [f"{duration(stretch.step_seconds)} per step"]
+    if stretch.samples_per_s is not None:
+        parts.append(f"{number(stretch.samples_per_s)} samples/s")
+    parts.append(f"{percent(stretch.wait_share)} of the time waiting for data")
+    parts.append("1 worker" if stretch.workers == 1 else f"{stretch.workers} workers")
+    return ", ".join(parts)
+
+
 def _setting_details(setting: Remedy) -> list[str]:
-    predicted = [f"predicted: {setting.gain_words}"] if setting.gain_words else []
-    return [setting.why, setting.risk or setting.cost, *predicted]
+    gain = _gain_details(msgspec.structs.replace(setting, cost=""))
+    return [setting.why, setting.risk or setting.cost, *gain]
 
 
 def _title(loader: LoaderFixes, *, is_alone: bool) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.report.perfetto.track import Instants, Spans, Values
-from fuelline.schema.wire import Kind
+from fuelline.schema.wire import Kind, PauseKind
 from fuelline.timeline import events
 from fuelline.timeline.segments import cut_segments
 
@@ -28,10 +28,10 @@ _NAMES = {
     Kind.WAIT: "wait for a batch",
     Kind.SOURCE_START: "iter",
     Kind.STEP: "optimizer",
-    Kind.PAUSE: "save",
     Kind.SYNC: "synchronise",
 }
 """How events are called where it is not by their kind."""
+_PAUSE_NAMES = {PauseKind.CHECKPOINT: "save", PauseKind.VALIDATION: "validation"}
 _NOTES = (Kind.TEXT, Kind.SOURCE, Kind.BLINDSPOT, Kind.PROCESS, Kind.RANK, Kind.WORKER, Kind.FLOPS)
 _DETAILS = {
     "samples": ((Kind.WAIT, "samples"), (Kind.FETCH, "samples")),
@@ -118,9 +118,12 @@ def _draw_events(timeline: Timeline, pid: int, process: str, shift_ns: int) -> I
         frame = own.select(
             "start_ns",
             (pl.col("start_ns") + pl.col("dur_ns")).alias("end_ns"),
-            pl.col("kind")
-            .replace_strict(names, default="other", return_dtype=pl.String)
-            .alias("name"),
+            pl.coalesce(
+                events.pick(Kind.PAUSE, "pause_kind").replace_strict(
+                    _PAUSE_NAMES, default=None, return_dtype=pl.String
+                ),
+                pl.col("kind").replace_strict(names, default="other", return_dtype=pl.String),
+            ).alias("name"),
             *_detail_columns(),
         )
         yield Spans(process=process, name=f"thread {tid}", frame=_shifted(frame, shift_ns))

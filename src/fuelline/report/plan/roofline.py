@@ -16,7 +16,6 @@ from fuelline.report.document import (
     Statement,
     Table,
 )
-from fuelline.report.plan.disturbed import warn_of_device, warn_of_roof
 from fuelline.schema.readings import Reading, Signal, value_of
 from fuelline.schema.units import duration, even, number, percent, rate, short, size
 
@@ -27,6 +26,8 @@ MOST_SHOWN = 12
 """Operators in the table; --json has all."""
 _LEFT, _RIGHT = 1 / 16, 64
 """How far a roof is drawn left and right of its ridges."""
+_MOST_ROUNDS = 200
+"""That the command takes."""
 
 
 def write_device(roofline: Roofline, saved: str = "") -> Document:
@@ -34,7 +35,7 @@ def write_device(roofline: Roofline, saved: str = "") -> Document:
     known = [each for each in roofline.math if isinstance(each.flops_per_s, Reading)]
     blocks: list[Block] = [
         Statement(_device(roofline)),
-        *warn_of_device(roofline, saved),
+        *_warn_of_device(roofline, saved),
         Heading(_rounds(roofline)),
         Items(tuple(_ceilings(roofline))),
         Heading("Products by their rows, weights from memory (GFLOP/s)"),
@@ -43,6 +44,42 @@ def write_device(roofline: Roofline, saved: str = "") -> Document:
     ]
     blocks.append(Statement(_next(saved)))
     return Document(tuple(blocks))
+
+
+def _warn_of_device(roofline: Roofline, saved: str) -> list[Block]:
+    """That something else ran meanwhile, how far off, and what to do; nothing if it was quiet."""
+    found: list[Block] = []
+    if roofline.disturbed:
+        kept = " It is saved anyway." if saved else ""
+        found.append(
+            Statement(
+                f"Measured under load: {_spread(roofline)}, so the ceilings may be too low.{kept} "
+                f"Close other programs and measure again: `{_again(roofline, saved)}`",
+                alarm=True,
+            )
+        )
+    if roofline.notes:
+        found.append(Items(tuple(Item(note) for note in roofline.notes)))
+    return found
+
+
+def _warn_of_roof(roofline: Roofline) -> list[Block]:
+    """The same beside a model's operators."""
+    if not roofline.disturbed:
+        return []
+    again = "`fuelline roofline --save NAME`, then this with --on NAME"
+    words = f"The roof was measured under load: {_spread(roofline)}. On a quiet machine: {again}."
+    return [Statement(words, alarm=True)]
+
+
+def _spread(roofline: Roofline) -> str:
+    return f"rounds of the same probe differ by {percent(roofline.spread_frac or 0.0)}"
+
+
+def _again(roofline: Roofline, saved: str) -> str:
+    rounds = min(3 * roofline.rounds, _MOST_ROUNDS)
+    name = f" --save {saved}" if saved else ""
+    return f"fuelline roofline --rounds {rounds}{name}"
 
 
 def _rounds(roofline: Roofline) -> str:
@@ -168,7 +205,7 @@ def write_points(found: ModelPoints, top: int = MOST_SHOWN) -> Document:
         Heading("What to change"),
         Items(tuple(Item(text) for text in _advice(found))),
     ]
-    blocks += warn_of_roof(found.roofline)
+    blocks += _warn_of_roof(found.roofline)
     if found.notes or found.roofline.notes:
         notes = (*found.notes, *found.roofline.notes)
         blocks += [Heading("Mind"), Items(tuple(Item(f"{note}.") for note in notes))]

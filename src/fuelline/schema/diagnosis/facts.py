@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from fuelline.schema.diagnosis.ceilings import Probe  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.diagnosis.demands import DemandFacts
 from fuelline.schema.diagnosis.devices import DeviceFacts  # noqa: TC001
 from fuelline.schema.diagnosis.findings import (  # noqa: TC001
@@ -51,7 +52,11 @@ class HotLine(Struct, frozen=True, kw_only=True):
     own: bool
     """True if the sample was in this line itself, not in a library that it called."""
     stage: str
-    """decode, transform or collate for a worker's line; read if it reads a file; loop, sync."""
+    """decode, transform or collate for a worker's line; read if it reads a file; service if it
+    waits at a socket for something else; sleep; loop, sync."""
+    in_loop: bool = False
+    """True if its function also calls the model or backward: the line may move, the function may
+    not."""
 
 
 class InputFacts(Struct, frozen=True, kw_only=True):
@@ -76,6 +81,12 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     """Of fetching: blocked in open, stat and the like. High means many small files."""
     sleep_share: Signal = _NOT_MEASURED
     """Of fetching: in a deliberate sleep."""
+    blocked_share: Signal = _NOT_MEASURED
+    """Of fetching: blocked, but neither in reading nor at a lock: asleep, at a service's socket,
+    waiting for another process. High: more fetches at once help, cores do not."""
+    blocked_growth: Signal = _NOT_MEASURED
+    """How a fetch's blocked time grows with fetches in progress: 0 not at all, so that more workers
+    bring more; 1 in proportion, as where they are served one at a time."""
     lock_share: Signal = _NOT_MEASURED
     """Of fetching: waiting for a lock."""
     idle_share: Signal = _NOT_MEASURED
@@ -172,6 +183,9 @@ class ComputeFacts(Struct, frozen=True, kw_only=True):
     """Of the window: the trainer was ready to run and had no core."""
     passes_per_batch: Signal = _NOT_MEASURED
     """Backward passes for a batch of the loader. Many: the loop cuts it into pieces."""
+    optimizer_kernel: str = ""
+    """The function of torch that stack samples show in the optimizer's step, such as
+    `_single_tensor_adam`; empty if none does."""
 
 
 class TransferFacts(Struct, frozen=True, kw_only=True):
@@ -332,6 +346,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Of an imported trace that names stages and replicas; None for all others."""
     demands: DemandFacts = field(default_factory=DemandFacts)
     """What one batch asks of each resource; the pipeline model is fitted from these."""
+    probe: Probe | None = None
+    """What `fuelline probe` measured on the same host, of a folder that the job reads; None if it
+    was never asked there."""
 
     def share_of(self, part: Part) -> float:
         """Share of the window that went to one part of the budget."""

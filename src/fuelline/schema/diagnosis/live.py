@@ -32,6 +32,8 @@ class LiveEvent(NamedTuple):
     """The source of a WAIT or SOURCE_START, the stepper of a STEP; of others it says nothing."""
     samples: int
     """In the batch of a WAIT, -1 if that is not known; of others it says nothing."""
+    pause_kind: int
+    """Of a PAUSE, as of `wire.PauseKind`; of others it says nothing."""
     position: int
     """In the epoch, of the batch of a WAIT: 0 is the first; of others it says nothing."""
     tid: int

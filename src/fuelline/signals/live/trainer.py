@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from fuelline.schema.diagnosis.live import RankRow, Share
-from fuelline.schema.wire import Flag, Kind, Phase
+from fuelline.schema.wire import PART_OF_PAUSE, Flag, Kind, Phase
 from fuelline.signals.live.window import WINDOW_NS, Buckets
 
 if TYPE_CHECKING:
@@ -27,11 +27,12 @@ _PART_OF_PHASE = {
     Phase.OUTSIDE: "loop",
     Phase.WAIT: "input",
     Phase.COMPUTE: "compute",
-    Phase.PAUSE: "checkpoint",
+    Phase.CHECKPOINT: "checkpoint",
     Phase.EVAL_WAIT: "validation",
     Phase.EVAL: "validation",
     Phase.SOURCE_START: "epoch start",
 }
+_PART_OF_PAUSE = {int(kind): part for kind, part in PART_OF_PAUSE.items()}
 _PHASE_WORDS = {**_PART_OF_PHASE, Phase.OUTSIDE: "outside"}
 # Plain ints: every record comes by here, and arithmetic on enums takes ten times as long.
 _WAIT, _SOURCE_START, _PAUSE = int(Kind.WAIT), int(Kind.SOURCE_START), int(Kind.PAUSE)
@@ -136,7 +137,7 @@ class LiveTrainer:
         if kind == _WAIT:
             self._take_batch(event, start_ns, end_ns)
         elif kind == _PAUSE:
-            self._add_span(start_ns, end_ns, "checkpoint")
+            self._add_span(start_ns, end_ns, _PART_OF_PAUSE.get(event.pause_kind, "loop"))
         elif kind == _SOURCE_START:
             part = "validation" if event.owner in self._evaluated else "epoch start"
             self._add_span(start_ns, end_ns, part)

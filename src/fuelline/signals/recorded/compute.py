@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -10,6 +12,7 @@ from fuelline.schema.diagnosis.facts import ComputeFacts
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.signals.recorded.budget import device_wait_frac, step_table, training_batches
 from fuelline.signals.recorded.counters import thread_growth, usual
+from fuelline.signals.recorded.stack_samples import find_stacks
 from fuelline.signals.statistics import ratio, total
 from fuelline.timeline import events
 
@@ -33,6 +36,10 @@ _USUALLY = 0.5
 """A median of the loop's time below this much of its mean: a few loops are much longer."""
 _LARGE_WAIT = 0.2
 """Of compute: with less waiting for the device the host's own steps show nearly all of it."""
+
+
+_UPDATES = re.compile(r"_(single_tensor|multi_tensor|fused)_")
+"""Functions in which torch's optimizers update the weights."""
 
 
 def measure_compute(
@@ -69,7 +76,18 @@ def measure_compute(
         batch_samples=_batch_samples(timeline, trainer, segments),
         core_wait_share=_core_wait_share(timeline, trainer, segments),
         passes_per_batch=_passes_per_batch(timeline, trainer, segments),
+        optimizer_kernel=_optimizer_kernel(timeline, trainer, segments),
     )
+
+
+def _optimizer_kernel(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> str:
+    """The way of updating the weights that most stack samples of the optimizer show."""
+    hits: Counter[str] = Counter()
+    for frames, count in find_stacks(timeline, segments, (trainer.pid,), tid=trainer.tid):
+        for frame in frames:
+            if "/torch/optim/" in frame.file and _UPDATES.match(frame.function):
+                hits[frame.function] += count
+    return hits.most_common(1)[0][0] if hits else ""
 
 
 def _core_wait_share(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> Signal:

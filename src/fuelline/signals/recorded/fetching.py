@@ -9,7 +9,13 @@ import polars as pl
 from fuelline.schema.diagnosis.facts import InputFacts, PlaceFacts
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.signals.recorded.budget import find_failed_hook, measure_wait, training_batches
-from fuelline.signals.recorded.fetches import BUSY_STATES, STORAGE_STATES
+from fuelline.signals.recorded.fetches import (
+    BLOCKED_STATES,
+    BUSY_STATES,
+    STORAGE_STATES,
+    fetch_table,
+    measure_growth,
+)
 from fuelline.signals.statistics import proportion, ratio, total
 from fuelline.timeline import events
 from fuelline.timeline.intervals import covered_ns, merge, total_ns
@@ -57,6 +63,7 @@ def measure_input(
         exposed_share=unseen or queue_wait or measure_wait(segments, hidden_frac),
         wait_share=unseen or queue_wait or measure_wait(segments),
         **shares,
+        blocked_growth=measure_growth(fetch_table(timeline, trainer), "samples"),
         collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
         pickle_share=_pickle_share(timeline, trainer, segments, batches),
         unpickle_share=_unpickle_share(trainer, batches),
@@ -142,7 +149,17 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
     `running` covers having a core and waiting for one; the fetches' own CPU and run-queue clocks,
     which are exact, separate the two.
     """
-    names = ("cpu", "core_wait", "read", "metadata", "sleep", "lock", "file_lock", "idle")
+    names = [
+        "cpu",
+        "core_wait",
+        "read",
+        "metadata",
+        "sleep",
+        "blocked",
+        "lock",
+        "file_lock",
+        "idle",
+    ]
     counts = dict(fetches.states.group_by("state").agg(pl.col("count").sum()).iter_rows())
     seen = sum(counts.values())
     busy = seen - counts.get("pipe", 0)
@@ -160,6 +177,11 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
         "read_share": proportion(reading, busy, f"{origin}: read, fault, socket"),
         "metadata_share": proportion(counts.get("metadata", 0), busy, f"{origin}: metadata"),
         "sleep_share": proportion(counts.get("sleep", 0), busy, f"{origin}: sleep"),
+        "blocked_share": proportion(
+            sum(counts.get(state, 0) for state in BLOCKED_STATES),
+            busy,
+            f"{origin}: sleep, service, another process",
+        ),
         "lock_share": proportion(counts.get("lock", 0), busy, f"{origin}: lock"),
         "file_lock_share": proportion(
             int(_at_file_locks(fetches.states)["count"].sum()), busy, f"{origin}: lock of a file"

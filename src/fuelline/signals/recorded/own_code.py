@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
+from msgspec import structs
 
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.signals.recorded.stack_samples import (
@@ -122,7 +123,11 @@ def find_own_code(timeline: Timeline, trainer: Trainer, segments: StepSegments) 
         if spot is not None:
             stage = "transform" if comes_before(frames, model) else "loop"
             hits[spot._replace(stage=stage)] += count
-    lines = tuple(rank_lines(hits, timeline.source_lines))
+    step = {(frame.function, frame.file) for frame in (*(model or ()), *(backward or ()))}
+    lines = tuple(
+        structs.replace(line, in_loop=(line.function, line.line.rpartition(":")[0]) in step)
+        for line in rank_lines(hits, timeline.source_lines)
+    )
     return OwnCode(min(1.0, share / forward), lines)
 
 

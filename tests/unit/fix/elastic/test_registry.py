@@ -48,6 +48,7 @@ def take(registry: LoaderRegistry, loader: Any) -> tuple[list[int], int]:
     return [int(batch) for batch in iterator], count
 
 
+@pytest.mark.integration
 def test_a_loader_that_never_waits_gets_spare_workers_twice_and_then_no_more(
     registry: LoaderRegistry,
 ) -> None:
@@ -57,6 +58,7 @@ def test_a_loader_that_never_waits_gets_spare_workers_twice_and_then_no_more(
     assert counts[2:] == [1, 1]
 
 
+@pytest.mark.integration
 def test_a_new_loader_for_each_epoch_is_known_by_its_dataset_or_its_kind(
     registry: LoaderRegistry, tmp_path: Path
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_loader_whose_settings_change_is_left_to_torch(registry: LoaderRegistr
     assert registry._choose(loader) is None
 
 
+@pytest.mark.integration
 def test_if_ours_cannot_be_built_torchs_is_with_the_same_seed(
     registry: LoaderRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, dataloader
 
 from fuelline.fix.elastic import entry, seam
 from fuelline.fix.tune.outcomes import summarise_fixes
-from fuelline.ingest.recording.fixes import read_fixes
+from fuelline.ingest.recording.folder import read_fixes
 from fuelline.schema.seams import find_missing
 
 SOURCES = Path(entry.__file__).parent

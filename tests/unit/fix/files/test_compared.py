@@ -165,6 +165,7 @@ def test_a_damaged_large_file_starts_nothing(
     assert not records.exists()
 
 
+@pytest.mark.integration
 def test_a_file_is_compared_before_the_first_job_and_by_no_process_again(
     target: Path, records: Path, readings: list[Entry], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,6 +183,7 @@ def test_a_file_is_compared_before_the_first_job_and_by_no_process_again(
 
 
 @pytest.mark.parametrize("words", [[], ["--check"]])
+@pytest.mark.integration
 def test_what_pack_read_need_not_be_read_before_the_job(
     source: Path, tmp_path: Path, store: Path, readings: list[Entry], words: list[str]
 ) -> None:
@@ -195,6 +197,7 @@ def test_what_pack_read_need_not_be_read_before_the_job(
     assert readings == []
 
 
+@pytest.mark.integration
 def test_what_an_interrupted_pack_left_is_compared_when_it_is_taken_over(
     source: Path, tmp_path: Path, store: Path, readings: list[Entry]
 ) -> None:
@@ -351,6 +354,7 @@ def test_a_record_that_anything_is_wrong_with_counts_as_none(
 
 
 @pytest.mark.parametrize("where", ["/proc/none/home", "/dev/null/home", "/sys/home"])
+@pytest.mark.integration
 def test_where_nothing_can_be_recorded_the_job_compares_by_itself(
     target: Path,
     where: str,
@@ -493,6 +497,7 @@ def test_the_type_of_a_file_system_is_that_of_the_open_file() -> None:
     os.close(writer)
 
 
+@pytest.mark.integration
 def test_a_long_comparison_tells_how_far_it_is(
     target: Path, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

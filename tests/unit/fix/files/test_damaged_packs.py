@@ -237,6 +237,7 @@ def test_what_there_is_no_memory_for_is_read_from_the_source(
 
 
 @pytest.mark.parametrize("state", ["none", "closed", "full"])
+@pytest.mark.integration
 def test_a_damaged_pack_is_left_for_the_source_also_without_standard_error(
     source: Path, target: Path, state: str
 ) -> None:
@@ -252,6 +253,7 @@ def test_a_damaged_pack_is_left_for_the_source_also_without_standard_error(
     assert done.stdout == FILES["a/one"]
 
 
+@pytest.mark.integration
 def test_a_flipped_bit_in_a_shard_never_reaches_the_job(source: Path, target: Path) -> None:
     shard = bytearray((target / "shard-00000").read_bytes())
     at = shard.index(b"one")

@@ -246,6 +246,7 @@ def test_copies_that_were_not_synced_before_a_power_cut_are_not_trusted(
         assert copies(folder) == []
 
 
+@pytest.mark.integration
 def test_a_job_sees_the_same_through_the_cache_twice(tmp_path: Path, folder: Path) -> None:
     root = tmp_path / "mount" / "tree"
     plant(root)

@@ -56,6 +56,7 @@ def test_every_byte_comes_back(tmp_path: Path, target: Path) -> None:
     assert check_pack(tmp_path / "source", target, quiet) == []
 
 
+@pytest.mark.integration
 def test_a_job_sees_the_same_through_a_pack_when_the_source_is_gone(
     source: Path, target: Path
 ) -> None:
@@ -240,6 +241,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.integration
 def test_forked_and_spawned_processes_and_threads_read_it(
     tmp_path: Path, source: Path, target: Path
 ) -> None:

@@ -15,6 +15,8 @@ from fuelline.fix.files.changed_paths import ChangedPaths
 from fuelline.fix.files.local_cache import RACY_S
 from fuelline.fix.job_site import PATHS_VARIABLE, SITE_DIR
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:

@@ -244,6 +244,7 @@ def test_a_key_that_others_can_read_is_refused(source: Path, folder: Path) -> No
         open_it(folder, source)
 
 
+@pytest.mark.integration
 def test_a_job_sees_the_same_through_the_cache_twice(tmp_path: Path, folder: Path) -> None:
     root = tmp_path / "mount" / "tree"
     plant(root)

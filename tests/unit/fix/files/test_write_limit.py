@@ -16,6 +16,8 @@ from fuelline.fix.job_site import PATHS_VARIABLE, SITE_DIR
 from fuelline.schema import files
 from fuelline.schema.files import write_all
 
+pytestmark = pytest.mark.integration
+
 CONTENT = bytes(range(256)) * 400
 JOB = """
 import os, resource, signal, sys, time

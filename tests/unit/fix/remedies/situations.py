@@ -39,12 +39,16 @@ def blocked_in_reads(piece_bytes: float, device: str = "/dev/sda1") -> Facts:
         **{name: getattr(PLACE, name) for name in PLACE.__struct_fields__} | {"device": device}
     )
     return facts(
-        input=InputFacts(read_share=reading(0.6), place=place),
+        input=InputFacts(exposed_share=reading(0.5), read_share=reading(0.6), place=place),
         storage=StorageFacts(bytes_per_call=reading(piece_bytes)),
     )
 
 
-def copies(pageable: float = 0.0, blocking: float = 0.0) -> Facts:
+def copies(pageable: float = 0.0, blocking: float = 0.0, share: float = 0.2) -> Facts:
     return facts(
-        transfer=TransferFacts(pageable_share=reading(pageable), blocking_share=reading(blocking))
+        budget=[
+            BudgetPart(part="forward", seconds=10.0 * (1 - share), share=1 - share),
+            BudgetPart(part="transfer", seconds=10.0 * share, share=share),
+        ],
+        transfer=TransferFacts(pageable_share=reading(pageable), blocking_share=reading(blocking)),
     )

@@ -12,4 +12,5 @@ def test_copies_that_wait_are_named_and_never_applied() -> None:
 
 def test_without_waiting_copies_or_knowledge_of_them_nothing_is_said() -> None:
     assert non_blocking.propose(copies(blocking=0.1)) is None
+    assert non_blocking.propose(copies(blocking=0.9, share=0.01)) is None
     assert non_blocking.propose(facts()) is None

@@ -6,9 +6,11 @@ from fuelline.schema.diagnosis.facts import Facts, InputFacts
 from tests.unit.fix.remedies.situations import facts, reading
 
 
-def uneven(*, wait: float = 0.2, busy: float = 0.5, spread: float = 1.0) -> Facts:
+def uneven(
+    *, wait: float = 0.2, busy: float = 0.5, spread: float = 1.0, queued: float = 0.0
+) -> Facts:
     return facts(
-        input=InputFacts(wait_share=reading(wait)),
+        input=InputFacts(wait_share=reading(wait), core_wait_share=reading(queued)),
         demands=DemandFacts(busy_frac=reading(busy), fetch_spread=reading(spread)),
     )
 
@@ -22,3 +24,7 @@ def test_uneven_fetches_ask_for_a_longer_queue() -> None:
 def test_busy_workers_even_fetches_and_a_fed_training_do_not() -> None:
     for quiet in (uneven(busy=0.95), uneven(spread=0.1), uneven(wait=0.0), facts()):
         assert prefetch.propose(quiet) is None
+
+
+def test_fetches_that_wait_for_a_core_are_uneven_for_that_reason() -> None:
+    assert prefetch.propose(uneven(queued=0.73)) is None

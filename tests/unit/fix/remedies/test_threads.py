@@ -8,7 +8,7 @@ from tests.unit.fix.remedies.situations import facts, reading
 def crowded(cores: float, queued: float, others: float = 0.0, ranks: int = 1) -> Facts:
     return facts(
         cores=CoreFacts(allowed=reading(cores), others=reading(others), ranks=ranks),
-        input=InputFacts(core_wait_share=reading(queued)),
+        input=InputFacts(exposed_share=reading(0.3), core_wait_share=reading(queued)),
     )
 
 

@@ -14,6 +14,8 @@ from tests.unit.ingest.foreign.reading import RUN, real
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.integration
+
 
 def diagnosed(name: str, tmp_path: Path) -> dict[str, Any]:
     path = real(name)

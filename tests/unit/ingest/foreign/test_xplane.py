@@ -154,6 +154,7 @@ def test_other_files_are_not_taken_for_it(head: bytes) -> None:
 @pytest.mark.parametrize(
     "name", ["tracelens_mi300_jax_gemm.xplane.pb", "xprof_GPU-multi-worker.xplane.pb"]
 )
+@pytest.mark.integration
 def test_totals_of_real_files_are_those_of_a_naive_walk(name: str) -> None:
     path = real(f"xplane/{name}")
     result = read(XPlane(), path)
@@ -187,6 +188,7 @@ def _spans(thread: dict[int, list[int | bytes]]) -> list[tuple[int, int]]:
     return spans
 
 
+@pytest.mark.integration
 def test_a_real_trace_says_which_devices_it_does_not_know() -> None:
     result = read(XPlane(), real("xplane/xprof_GPU-multi-worker.xplane.pb"))
     assert result.imported is not None

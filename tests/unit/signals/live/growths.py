@@ -27,6 +27,7 @@ def event(
     tid: int = PID,
     position: int = 5,
     samples: int = 32,
+    pause_kind: int = 0,
 ) -> LiveEvent:
     """One event."""
     return LiveEvent(
@@ -34,6 +35,7 @@ def event(
         dur_ns=int((end_ms - start_ms) * MS),
         owner=owner,
         samples=samples,
+        pause_kind=pause_kind,
         position=position,
         tid=tid,
         flags=int(flags),

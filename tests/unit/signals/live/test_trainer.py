@@ -42,7 +42,7 @@ def test_events_that_come_one_by_one_give_the_same_as_all_at_once() -> None:
     ("phase", "part"),
     [
         (Phase.WAIT, "input"),
-        (Phase.PAUSE, "checkpoint"),
+        (Phase.CHECKPOINT, "checkpoint"),
         (Phase.COMPUTE, "compute"),
         (Phase.EVAL, "validation"),
         (Phase.SOURCE_START, "epoch start"),
@@ -61,6 +61,8 @@ def test_what_still_goes_on_has_the_part_of_its_phase(phase: Phase, part: str) -
     [
         ([event(Kind.SOURCE_START, 10, 60)], {"loop": 10, "epoch start": 50}),
         ([event(Kind.PAUSE, 10, 110)], {"loop": 10, "checkpoint": 100}),
+        ([event(Kind.PAUSE, 10, 110, pause_kind=1)], {"loop": 10, "validation": 100}),
+        ([event(Kind.PAUSE, 10, 110, pause_kind=99)], {"loop": 110}),
         ([event(Kind.WAIT, 10, 110)], {"loop": 10, "input": 100}),
         ([event(Kind.WAIT, 10, 110, position=0)], {"loop": 10, "epoch start": 100}),
         ([event(Kind.WAIT, 10, 110, flags=3)], {"loop": 10, "epoch start": 100}),

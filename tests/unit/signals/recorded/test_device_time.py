@@ -77,7 +77,7 @@ def test_a_backlog_at_the_wait_is_divided_among_its_batches() -> None:
     assert told.seconds.value == pytest.approx(0.030, rel=0.03)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     device_ms=st.floats(8, 80),
     every=st.integers(7, 30),

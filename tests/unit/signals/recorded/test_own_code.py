@@ -45,6 +45,15 @@ def test_code_before_the_model_is_a_transform_and_leaves_the_forward_pass() -> N
     assert [(line.function, line.stage) for line in facts.step_lines] == [("tokenise", "transform")]
 
 
+def test_a_line_of_the_function_that_trains_is_told_from_a_function_that_it_calls() -> None:
+    inline = ("main (/job/train.py:21)",)
+    facts = judged({NEXT: 10, TOKENS: 20, inline: 30, MODEL: 10, BACKWARD: 30})
+    assert [(line.function, line.in_loop) for line in facts.step_lines] == [
+        ("main", True),
+        ("tokenise", False),
+    ]
+
+
 def test_code_after_the_model_is_the_loops_own() -> None:
     facts = judged({NEXT: 10, METRICS: 30, MODEL: 30, BACKWARD: 30})
     assert facts.share_of("own code") == pytest.approx(0.3, abs=0.01)

@@ -218,7 +218,7 @@ FAMILIES = ("gemm", "ncclDevKernel_AllReduce", "copy")
 
 
 @given(spans, spans, st.randoms(use_true_random=False))
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 2)
 def test_a_ledger_counts_every_moment_once(
     kernels: list[tuple[int, int]], calls: list[tuple[int, int]], rng: random.Random
 ) -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fuelline.signals.traced.survey import Survey
 from fuelline.timeline.collectives import KEY
 
+pytestmark = pytest.mark.integration
+
 if not REAL.is_dir():
     pytest.skip(f"the published traces are not in {REAL}", allow_module_level=True)
 

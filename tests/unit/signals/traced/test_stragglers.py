@@ -122,6 +122,7 @@ def test_microbatches_of_different_work_are_told_by_their_correlation(tmp_path: 
 
 
 @pytest.mark.parametrize(("name", "cause"), [("AR", "slow worker"), ("ST", "uneven stages")])
+@pytest.mark.integration
 def test_labelled_traces_get_their_cause_and_their_slowdown(name: str, cause: str) -> None:
     found = measure_stragglers(
         read(StragglerTraces(), real(f"straggler/trace-{name}.parquet")).trace

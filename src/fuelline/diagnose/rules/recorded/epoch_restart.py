@@ -4,7 +4,7 @@ What: time to build the loader's iterator, to get the first batch of an epoch an
 one, from the second epoch on. The very first epoch's start is outside the window.
 Why: without persistent workers every epoch starts new processes, which import and open everything
 again.
-Fix: persistent_workers=True; longer epochs.
+Fix: persistent_workers=True; longer epochs where workers are kept already, or there are none.
 """
 
 from __future__ import annotations
@@ -52,13 +52,18 @@ class EpochRestart:
 
 
 def _remedies(workers: int | None, *, persistent: bool) -> list[Remedy]:
-    keep = Remedy(
-        setting="DataLoader(..., persistent_workers=True)",
-        why="workers, and the files they have opened, then live through all epochs",
-        applicability="unsafe",
-        risk="workers keep their memory, and their copy of the dataset no longer sees set_epoch()",
-        question=WhatIf(persistent=True),
-    )
+    """Longer epochs change the code of the job, and are not proposed while one word may do."""
+    if workers and not persistent:
+        return [
+            Remedy(
+                setting="DataLoader(..., persistent_workers=True)",
+                why="workers, and the files they have opened, then live through all epochs",
+                applicability="unsafe",
+                risk="workers keep their memory, and their copy of the dataset no longer sees "
+                "set_epoch()",
+                question=WhatIf(persistent=True),
+            )
+        ]
     longer = Remedy(
         setting="longer epochs: repeat the data set 10 times inside the sampler",
         why="the queue of batches runs empty at the end of every epoch",
@@ -66,4 +71,4 @@ def _remedies(workers: int | None, *, persistent: bool) -> list[Remedy]:
         risk="whatever the code does once per epoch happens less often",
         question=WhatIf(rarer={"epoch start": 10.0}),
     )
-    return [keep, longer] if workers and not persistent else [longer]
+    return [longer]

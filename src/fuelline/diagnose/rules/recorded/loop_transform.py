@@ -20,7 +20,7 @@ from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.facts import Facts, HotLine
     from fuelline.schema.diagnosis.findings import Finding
 
 
@@ -38,13 +38,13 @@ class LoopTransform:
         share = facts.exposed_share_of("own code") * sum(line.share for line in lines)
         if share < LISTED_SHARE:
             return None
-        function = f"{lines[0].function}()" if lines[0].function != "<module>" else "your own code"
+        code = _name(lines[0])
         return found(
             self,
             facts,
             share,
             sentence=f"The training process itself spends {percent(share)} of the time in "
-            f"{function}, between getting a batch and calling the model; no new work is launched "
+            f"{code}, between getting a batch and calling the model; no new work is launched "
             "meanwhile.",
             evidence=[
                 Evidence(
@@ -54,7 +54,7 @@ class LoopTransform:
             ],
             remedies=[
                 Remedy(
-                    setting=f"move {function} into __getitem__ or collate_fn, with num_workers > 0",
+                    setting=f"move {code} into __getitem__ or collate_fn, with num_workers > 0",
                     why="loader workers then do it in parallel and ahead of time",
                     applicability="display",
                     risk="the loader then delivers what it returns, so the loop must expect that",
@@ -62,3 +62,10 @@ class LoopTransform:
             ],
             confidence="medium",
         )
+
+
+def _name(line: HotLine) -> str:
+    """`tokenise()`; a line by its place where its function is the training loop itself."""
+    if line.in_loop or line.function == "<module>":
+        return f"your own code at {line.line}"
+    return f"{line.function}()"

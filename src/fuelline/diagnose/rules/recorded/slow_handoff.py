@@ -1,24 +1,23 @@
-"""HO301 slow-handoff: samples are ready, but joining them into batches and moving these takes long.
+"""HO301 slow-handoff: batches are ready, but moving them from workers to the trainer takes long.
 
-What: training waits while samples are collated, pickled by workers, or unpickled by the trainer.
-Measured by: the trainer's own CPU time inside next(); idle workers beside a busy serialiser; more
-than half of a fetch spent in collate.
+What: training waits while batches are pickled by workers or unpickled by the trainer.
+Measured by: the trainer's own CPU time inside next(); idle workers beside a busy serialiser.
 Why: batches of many small Python objects are pickled one by one; tensors travel as handles, each of
 which has its price too.
+Not the same as: a slow collate function (HO302), which works before a batch is ready.
 Fix: return tensors or arrays, not nested lists and dicts; where hardly anything is pickled, use
-fewer tensors or larger batches; collate in fewer, larger copies.
+fewer tensors or larger batches.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.cpu import cores_are_short, more_workers
-from fuelline.diagnose.evidence.split import IDLE_SHARE, split_input
+from fuelline.diagnose.evidence.split import split_input
 from fuelline.diagnose.rule import FETCH_SAMPLES, LISTED_SHARE, fact, found, line_fact
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
-from fuelline.schema.readings import at_least, value_of
+from fuelline.schema.readings import value_of
 from fuelline.schema.units import percent, size
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class SlowHandoff:
     limit: Final = "code"
 
     def check(self, facts: Facts) -> Finding | None:
-        """Fires when collate or serialisation dominates the wait."""
+        """Fires when serialisation dominates the wait."""
         split = split_input(facts)
         if split is None or split.handoff < LISTED_SHARE:
             return None
@@ -63,9 +62,6 @@ class SlowHandoff:
                     facts.input.pickle_share,
                 ),
                 *fact(
-                    lambda v: f"collating takes {percent(v)} of a fetch", facts.input.collate_share
-                ),
-                *fact(
                     lambda v: f"the workers are idle {percent(v)} of that time",
                     facts.input.idle_share,
                 ),
@@ -77,17 +73,7 @@ class SlowHandoff:
         )
 
 
-def _collates(facts: Facts) -> bool:
-    """Workers that idle while the trainer waits do not keep it waiting by collating."""
-    if at_least(facts.input.idle_share, IDLE_SHARE):
-        return False
-    unpickle = value_of(facts.input.unpickle_share) or 0.0
-    return (value_of(facts.input.collate_share) or 0.0) > max(unpickle, 0.5)
-
-
 def _action(facts: Facts) -> str:
-    if _collates(facts):
-        return "samples to be joined into batches (collate)"
     if (value_of(facts.input.unpickle_share) or 0.0) > 0.3:
         return "batches that are ready but still being unpickled by the trainer"
     if (value_of(facts.input.pickle_share) or 0.0) > 0.5:
@@ -96,8 +82,6 @@ def _action(facts: Facts) -> str:
 
 
 def _remedies(facts: Facts) -> list[Remedy]:
-    if _collates(facts):
-        return [_collate_quicker(facts), *_collate_elsewhere(facts)]
     pickled = value_of(facts.input.pickled_bytes)
     is_of_tensors = pickled is not None and pickled < FEW_OBJECTS_BYTES
     remedy = _fewer_tensors() if is_of_tensors else _no_objects(facts.loader)
@@ -138,27 +122,3 @@ def _hand_over_less_often(batch: int) -> Remedy:
         risk="a different batch size trains differently; the learning rate may have to follow",
         question=WhatIf(batch_size=2 * batch),
     )
-
-
-def _collate_quicker(facts: Facts) -> Remedy:
-    return Remedy(
-        setting=_quicker_collate(facts.loader.collate if facts.loader is not None else None),
-        why="most of a fetch goes into joining samples, not into making them; the gain shown is "
-        "for half the time",
-        applicability="display",
-        question=WhatIf(transform_factor=2.0),
-    )
-
-
-def _collate_elsewhere(facts: Facts) -> list[Remedy]:
-    """Workers collate, so more of them collate in parallel if there are cores."""
-    return [more_workers(facts)] if cores_are_short(facts) is False else []
-
-
-def _quicker_collate(name: str | None) -> str:
-    if name == "default":
-        return (
-            "have the data set return whole batches (`__getitems__` and collate_fn=lambda b: b), "
-            "so that torch need not join samples one by one"
-        )
-    return f"speed up {name or 'collate_fn'}: allocate the batch once and copy each sample into it"

@@ -88,8 +88,7 @@ class SmallBatches:
                     question=WhatIf(batch_size=int(4 * batch)) if batch else None,
                 ),
                 Remedy(
-                    setting="model = torch.compile(model); optimizer with fused=True or "
-                    "foreach=True",
+                    setting="model = torch.compile(model); optimizer with fused=True",
                     why="fewer, larger operators cost less to launch",
                     applicability="unsafe",
                     risk="results may differ in the last bits",

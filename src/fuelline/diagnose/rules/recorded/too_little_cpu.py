@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.evidence.cpu import THROTTLED, cores_are_short, cpu_evidence, prepare_stage
+from fuelline.diagnose.evidence.decoding import decode_quicker
 from fuelline.diagnose.evidence.split import split_input
 from fuelline.diagnose.rule import LISTED_SHARE, fact, found
 from fuelline.schema.diagnosis.findings import Remedy
@@ -63,17 +64,20 @@ class TooLittleCpu:
                     cost="cores that others may want",
                     question=WhatIf(cores=_more_cores(facts)),
                 ),
-                Remedy(
-                    setting="decode smaller or pre-processed samples, or move augmentation to the "
-                    "accelerator",
-                    why="less CPU time per sample gives more samples from the same cores; the gain "
-                    "shown is for half the time",
-                    applicability="unsafe",
-                    risk="different pre-processing may change the numbers",
-                    question=WhatIf(transform_factor=2.0),
-                ),
+                *(decode_quicker(facts) or [_prepare_less()]),
             ],
         )
+
+
+def _prepare_less() -> Remedy:
+    return Remedy(
+        setting="decode smaller or pre-processed samples, or move augmentation to the accelerator",
+        why="less CPU time per sample gives more samples from the same cores; the gain shown is "
+        "for half the time",
+        applicability="unsafe",
+        risk="different pre-processing may change the numbers",
+        question=WhatIf(transform_factor=2.0),
+    )
 
 
 def _more_cores(facts: Facts) -> float:

@@ -115,7 +115,7 @@ def _keep(  # noqa: PLR0917 - the fields of a record
     if get_ident() != guest.trainer:
         guest.append(kind, start_ns, dur_ns, *fields, flags)
         return
-    if guest.spool.held.keep(start_ns, start_ns + dur_ns, *fields, tail(kind, flags)):
+    if guest.spool.buffer.keep(start_ns, start_ns + dur_ns, *fields, tail(kind, flags)):
         guest.spool.write_buffered()
 
 
@@ -211,7 +211,7 @@ class Handles(Hook):
         Calls that are not asynchronous wait as well, inside of torch: nothing is open then.
         """
         is_open, guest, spool = self.open, self.guest, self.guest.spool
-        held, keep = spool.held, spool.held.keep
+        buffer, keep = spool.buffer, spool.buffer.keep
 
         @functools.wraps(original)
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -228,7 +228,7 @@ class Handles(Hook):
                 raise
             now_ns = monotonic_ns()
             try:
-                if get_ident() != held.trainer:
+                if get_ident() != buffer.trainer:
                     guest.append(_WAIT, start_ns, now_ns - start_ns, *fields)
                 else:
                     kind, size_bytes, number, count, size = fields
@@ -287,7 +287,7 @@ class CollectiveCall(Hook):
     ) -> Callable[..., Any]:
         """The callable to put in the original's place."""
         guest, spool, is_open, kind = self.guest, self.guest.spool, self._handles.open, self._kind
-        held, keep = spool.held, spool.held.keep
+        buffer, keep = spool.buffer, spool.buffer.keep
         data_name, data_at, group_at = self._place
         names = vars(c10d)
 
@@ -329,7 +329,7 @@ class CollectiveCall(Hook):
                     if len(is_open) >= KEPT_HANDLES:
                         del is_open[next(iter(is_open))]
                     is_open[id(result)] = (kind, size_bytes, number, count, size)
-                if get_ident() != held.trainer:
+                if get_ident() != buffer.trainer:
                     guest.append(
                         _COLLECTIVE, start_ns, now_ns - start_ns,
                         kind, size_bytes, number, count, size, flags,

@@ -172,7 +172,7 @@ class Build(Hook):
         """Note the start, unless a dataset uses a loader itself."""
         guest, ident = self.guest, get_ident()
         is_inner = ident in guest.waiting or ident in guest.fetching
-        if ident == guest.trainer and guest.spool.held.phase in _IN_NEXT:
+        if ident == guest.trainer and guest.spool.buffer.phase in _IN_NEXT:
             is_inner = True
         if is_inner or get_worker_info() is not None:
             return None
@@ -238,7 +238,7 @@ class Take(QuickHook):
         if ident in guest.waiting or ident in guest.fetching:
             return None
         if guest.is_trainer(ident):
-            if self.lap.is_inside:
+            if self.state.is_inside:
                 return None
             self.start_run()
         elif not self._is_first():
@@ -249,7 +249,7 @@ class Take(QuickHook):
         guest.enter(_WAIT if is_training else _EVAL_WAIT)
         guest.waiting.add(ident)
         if ident == guest.trainer:
-            self.lap.is_inside = True
+            self.state.is_inside = True
         return TakeTicket(
             ident, iterator, note, is_training, position, thread_time_ns(), monotonic_ns()
         )

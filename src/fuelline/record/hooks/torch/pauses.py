@@ -28,7 +28,7 @@ SHORTEST_COLLECTION_NS = 1_000_000
 """Young collections take microseconds and come a hundred times a second; nobody waits for those."""
 
 _PAUSE_KIND, _SYNC, _GC = int(Kind.PAUSE), int(Kind.SYNC), int(Kind.GC)
-_PAUSE, _OUTSIDE = int(Phase.PAUSE), int(Phase.OUTSIDE)
+_SAVING, _OUTSIDE = int(Phase.CHECKPOINT), int(Phase.OUTSIDE)
 _CHECKPOINT = int(PauseKind.CHECKPOINT)
 _ERROR = int(Flag.ERROR)
 _UNKNOWN_BYTES = -1
@@ -56,7 +56,7 @@ def _watch_collections(guest: Guest, patches: Patches) -> None:
     what a handler raises in a callback of the collector is lost: a Ctrl-C that never ends the job.
     So only a compiled function may be called; `fuelline doctor` says whether there is one.
     """
-    notice = guest.spool.held.notice
+    notice = guest.spool.buffer.notice
     if notice is None:
         guest.report_blindspot(
             "garbage collections",
@@ -64,7 +64,7 @@ def _watch_collections(guest: Guest, patches: Patches) -> None:
             "telling how long garbage collections keep the training",
         )
         return
-    guest.spool.held.watch_collections(SHORTEST_COLLECTION_NS, tail(_GC))
+    guest.spool.buffer.watch_collections(SHORTEST_COLLECTION_NS, tail(_GC))
     gc.callbacks.append(notice)
     patches.on_undo(lambda: gc.callbacks.remove(notice))
 
@@ -83,7 +83,7 @@ class Save(Hook):
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the start."""
         target = args[1] if len(args) > 1 else kwargs.get(self._keyword)
-        before = self.guest.enter(_PAUSE)
+        before = self.guest.enter(_SAVING)
         return target, _position(target), before, monotonic_ns()
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:

@@ -89,7 +89,7 @@ class Backward(QuickHook):
             nodes = count_nodes(args[0] if args else kwargs.get("tensors"))
         guest.backward.add(ident)
         if ident == guest.trainer:
-            self.lap.is_inside = True
+            self.state.is_inside = True
         return BackwardTicket(nodes, thread_time_ns(), monotonic_ns())
 
     def _is_inner(self, ident: int) -> bool:
@@ -97,7 +97,7 @@ class Backward(QuickHook):
         guest = self.guest
         if ident in guest.backward or _running_backward() != -1:
             return True
-        return self.lap.is_inside and ident == guest.trainer
+        return self.state.is_inside and ident == guest.trainer
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record it."""
@@ -132,7 +132,7 @@ class OptimizerStep(Hook):
 
     def make_after(self) -> Callable[[Any, Any, Any], None]:
         """What torch is to call after each step that did not raise."""
-        guest, mark, entries = self.guest, self.guest.spool.held.mark, self._optimizers.entries
+        guest, mark, entries = self.guest, self.guest.spool.buffer.mark, self._optimizers.entries
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_tracing() or not self.is_on:

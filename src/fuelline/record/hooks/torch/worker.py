@@ -99,12 +99,12 @@ class Fetch(QuickHook):
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the thread's counters, unless this fetch is part of another one."""
         guest, ident = self.guest, get_ident()
-        if ident in guest.fetching or (self.lap.is_inside and ident == guest.trainer):
+        if ident in guest.fetching or (self.state.is_inside and ident == guest.trainer):
             return None
-        held, lap = guest.spool.held, self.lap
-        held.fetched = 0
-        if ident == guest.trainer and held.write_at and lap.quick_calls > 0:
-            lap.quick_calls -= 1  # the compiled part, if there is one, has spared it already
+        buffer, state = guest.spool.buffer, self.state
+        buffer.fetched = 0
+        if ident == guest.trainer and buffer.write_at and state.quick_calls > 0:
+            state.quick_calls -= 1  # the compiled part, if there is one, has spared it already
             return None
         worker = get_worker_info()
         if worker is not None:
@@ -123,7 +123,7 @@ class Fetch(QuickHook):
         guest.fetching.add(ident)
         if ident == guest.trainer:
             self.start_run()
-            self.lap.is_inside = True
+            self.state.is_inside = True
         before = guest.lane.clock.start()
         worker_id = -1 if worker is None else worker.id
         return worker_id, collate, before, thread_time_ns(), monotonic_ns()
