@@ -224,9 +224,14 @@ def _elasticity(facts: Facts) -> float | None:
     if at_least(storage.device_busy, _BUSY) and at_least(storage.device_queue, _QUEUED):
         return 1.0
     seen = storage.saturation
-    if isinstance(seen, Reading) and (seen.high is None or seen.high - seen.value <= _SURE):
-        return min(1.0, max(0.0, seen.value))
-    return None
+    return min(1.0, max(0.0, seen.value)) if isinstance(seen, Reading) and is_sure(seen) else None
+
+
+def is_sure(growth: Signal) -> bool:
+    """Whether it was seen, well enough to count on, how fetches slow each other down."""
+    return isinstance(growth, Reading) and (
+        growth.high is None or growth.high - growth.value <= _SURE
+    )
 
 
 def _with_rivals(pipe: Pipeline, facts: Facts) -> Pipeline:

@@ -141,7 +141,6 @@ def test_parts_always_sum_to_the_step(one: list[float], other: list[float]) -> N
     compare_samples(run(one, one), run(other, other)).check()
 
 
-<<<<<<< HEAD
 def epochs(first_s: float, seed: int, count: int = 11, steps: int = 17) -> RunSamples:
     """Short epochs, whose first batch is waited for by this many seconds, give or take a tenth."""
     chance = random.Random(seed)
@@ -231,10 +230,10 @@ def test_steps_of_twice_the_batch_are_compared_for_equal_work() -> None:
     comparison = compare_samples(before, after)
     assert comparison.judgement == "same"
     assert any("32 samples before and 64 after" in note for note in comparison.notes)
-=======
+
+
 def test_a_comparison_shows_itself_by_what_happened_to_the_step() -> None:
     before = run(noisy(0.01, seed=1), noisy(0.1, seed=2))
     longer = compare_samples(before, run(noisy(0.06, seed=3), noisy(0.1, seed=4)))
     assert repr(longer).startswith("<RunComparison run -> run: step slower by 4")
     assert repr(compare_samples(before, before)) == "<RunComparison run -> run: step same>"
->>>>>>> refs/heads/tests
