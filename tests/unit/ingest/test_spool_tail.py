@@ -80,7 +80,7 @@ def test_the_header_tells_the_trainer_and_where_its_phase_is(spool: Spool) -> No
     assert look.header.trainer_tid == 77
     page = wire.open_live(os.getpid(), look.header.live_fd - 1)
     for phase in (wire.Phase.CHECKPOINT, wire.Phase.WAIT):
-        spool.held.phase = int(phase)
+        spool.buffer.phase = int(phase)
         assert os.pread(page, 1, wire.PHASE_OFFSET)[0] == phase
     os.close(page)
 

@@ -66,12 +66,12 @@ def test_a_mark_has_the_number_of_its_thing_and_is_of_the_trainer(buffer: Any) -
     assert cpu_clock_ns > 0
 
 
-def test_the_cpu_clock_is_not_read_at_every_mark_of_quick_steps(held: Any) -> None:
+def test_the_cpu_clock_is_not_read_at_every_mark_of_quick_steps(buffer: Any) -> None:
     known = Thing()
-    held.write_at = 2**62
+    buffer.write_at = 2**62
     for _ in range(3):
-        held.mark({id(known): (weakref.ref(known), 5)}, known, 9 << 48)
-    marks = records(held)
+        buffer.mark({id(known): (weakref.ref(known), 5)}, known, 9 << 48)
+    marks = records(buffer)
     for (before, *_), (after, _, _, _, clock_ns, *_) in pairwise(marks):
         assert clock_ns == -1 or after - before >= holding.CPU_CLOCK_EVERY_NS
 

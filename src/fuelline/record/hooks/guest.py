@@ -104,8 +104,8 @@ class Guest:
         self._blindspots: set[str] = set()
         for state in (self.waiting, self.fetching, self.backward):
             state.clear()
-        for state in self.hook_states:
-            state.is_inside = False
+        for calls in self.hook_states:
+            calls.is_inside = False
         for action in self._fork_actions:
             action()
 
@@ -121,8 +121,8 @@ class Guest:
         buffer.trainer, buffer.tid = get_ident(), get_native_id()
         self.spool.set_trainer(buffer.tid)
         buffer.phase = _OUTSIDE  # the phase of a trainer before it says nothing of this one
-        for state in self.hook_states:
-            state.is_inside = False
+        for calls in self.hook_states:
+            calls.is_inside = False
         if is_first and self._introduce is not None:
             self._introduce()
 
