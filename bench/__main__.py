@@ -67,6 +67,7 @@ OWN_SECTION = (
     "two_users",
     "foreign_files",
     "oom_group",
+    "compare_power",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

@@ -58,6 +58,15 @@ READ = [
         truth=(("read", "bandwidth"),),
     ),
     Case(
+        name="read-bandwidth-serial",
+        sentence="JPEGs on a mount that serves one request at a time, 8 ms each; four workers.",
+        job="images",
+        data="images",
+        args="--workers 4 --batch 8 --sample-ms 3",
+        fault=SlowMount(read_ms=8, serial=True),
+        truth=(("read", "bandwidth"),),
+    ),
+    Case(
         name="read-latency-images",
         sentence="JPEGs on a mount where every read takes 8 ms longer; two workers.",
         job="images",
@@ -305,6 +314,15 @@ COMPUTE = [
         data="tokens",
         args="--workers 2 --persistent --batch 4 --count 102 --fixed-ms 40 --sample-ms 0.2",
         truth=(("compute", "launch"),),
+    ),
+    Case(
+        name="launch-one-sample",
+        sentence="Batches of one sample of 4 kB: each is a message, a launch and no work.",
+        job="tokens",
+        data="tokens",
+        args="--workers 2 --persistent --batch 1 --fixed-ms 0.3 --sample-ms 0.03",
+        truth=(("compute", "launch"),),
+        without="--batch 64",
     ),
 ]
 

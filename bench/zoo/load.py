@@ -22,16 +22,32 @@ while True:
     time.sleep(0.05)
 """
 
+A_CORE_IN_TURNS = """
+import time
+while True:
+    until = time.monotonic() + 3
+    while time.monotonic() < until: pass
+    time.sleep(1)
+"""
+
 LOADS = ("none", "one-core", "io")
 """In this order, one for each repetition."""
+NEIGHBOUR = "neighbour"
+"""For what is to hold beside others who want as much; a fault of its own to a verdict."""
 
 
 @contextlib.contextmanager
 def background(load: str) -> Iterator[None]:
-    """Nothing; a polite process that wants half a core; or one that reads 5 MB/s elsewhere."""
+    """Nothing, or one more process.
+
+    one-core: polite, wants half a core; io: reads 5 MB/s elsewhere; neighbour: an equal that wants
+    a whole core for three of four seconds.
+    """
     with contextlib.ExitStack() as stack:
         if load == "one-core":
             stack.enter_context(processes.python(["-c", HALF_A_CORE]))
+        elif load == NEIGHBOUR:
+            stack.enter_context(processes.python(["-c", A_CORE_IN_TURNS]))
         elif load == "io":
             file = make_data.make("packed", DATA / "packed", COUNTS["packed"]) / "records.bin"
             reader = ["-m", "bench.zoo.faults.reader", str(file), "1", str(1 << 18), "20"]

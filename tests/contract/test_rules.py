@@ -23,6 +23,7 @@ FROZEN = {
     "PR205": "worker-lock",
     "PR206": "blocked-workers",
     "PR207": "one-at-a-time",
+    "PR208": "memory-bound",
     "HO301": "slow-handoff",
     "HO302": "slow-collate",
     "TR301": "slow-copies",

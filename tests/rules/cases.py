@@ -24,6 +24,7 @@ import msgspec
 import pytest
 
 from fuelline.diagnose.rules import RULES
+from fuelline.schema.diagnosis.ceilings import Probe
 from fuelline.schema.diagnosis.devices import DeviceFacts
 from fuelline.schema.diagnosis.facts import (
     ComputeFacts,
@@ -99,6 +100,7 @@ def build_facts(case: dict[str, Any]) -> Facts:
         sync=_sync(plain["sync"]),
         stragglers=_struct(StragglerFacts, plain["stragglers"]),
         trace=_trace(plain["trace"]),
+        probe=_struct(Probe, plain["probe"]),
     )
 
 

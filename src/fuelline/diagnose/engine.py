@@ -27,7 +27,7 @@ from fuelline.schema.diagnosis.findings import (
     Verdict,
 )
 from fuelline.schema.readings import Missing, at_least, value_of
-from fuelline.schema.units import duration, percent
+from fuelline.schema.units import duration, number, percent
 from fuelline.store.entry_points import load_plugins
 
 if TYPE_CHECKING:
@@ -275,9 +275,24 @@ def _why_unknown(facts: Facts, share: float) -> str:
     )
     because = "; ".join(sorted(missing)) or fallback
     return (
-        f"{percent(share)} of the time is not accounted for: {because}. `fuelline doctor` shows "
-        "what can be measured on this machine."
+        f"the cause of {percent(share)} of the time is not known{_where_unknown(facts)}: "
+        f"{because}. `fuelline doctor` shows what can be measured on this machine."
     )
+
+
+def _where_unknown(facts: Facts) -> str:
+    """What the trainer does meanwhile, as the budget has it, where one part is most of that."""
+    shares = {part: facts.share_of(part) for part in _UNKNOWN_PARTS}
+    most = max(shares, key=lambda part: shares[part])
+    words = _UNKNOWN_PARTS[most]
+    return f" ({words}: {percent(shares[most])})" if words and shares[most] > 0 else ""
+
+
+_UNKNOWN_PARTS: dict[StepPart, str] = {
+    "input": "training waits for input",
+    "collectives": "ranks wait for each other and exchange data",
+    "unexplained": "",
+}
 
 
 def _healthy(facts: Facts) -> Verdict:
@@ -292,7 +307,23 @@ def _healthy(facts: Facts) -> Verdict:
         share_of_wall=compute,
         sentence=f"Healthy: input does not hold training up. {percent(compute)} of the time goes "
         f"to the steps themselves, {percent(waiting)} to waiting for input"
-        f"{aside if hidden >= LISTED_SHARE else ''}.",
+        f"{aside if hidden >= LISTED_SHARE else ''}.{_batch_remark(facts)}",
+    )
+
+
+_FEW_SAMPLES = 4
+"""In a batch: on most devices a few more take hardly longer."""
+
+
+def _batch_remark(facts: Facts) -> str:
+    """What a healthy step does not show: whether its time is for its samples, or for any batch."""
+    batch = value_of(facts.compute.batch_samples)
+    if batch is None or batch > _FEW_SAMPLES or not isinstance(facts.compute.fixed_share, Missing):
+        return ""
+    samples = "1 sample" if batch == 1 else f"{number(batch)} samples"
+    return (
+        f" Whether a step with more than {samples} would take longer was not seen, because "
+        f"{facts.compute.fixed_share.reason}."
     )
 
 

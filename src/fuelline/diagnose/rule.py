@@ -70,8 +70,12 @@ def found(
     remedies: list[Remedy],
     stage: Stage | None = None,
     confidence: Literal["high", "medium", "low"] = "high",
+    saved_share: float | None = None,
 ) -> Finding:
-    """A finding of a rule that costs `share` of the window; money is added by the engine."""
+    """A finding of a rule that costs `share` of the window; money is added by the engine.
+
+    `saved_share` is what its remedies may save, where that may be more than is known to be lost.
+    """
     return Finding(
         code=rule.code,
         name=rule.name,
@@ -82,7 +86,7 @@ def found(
         lost_share=share,
         confidence="medium" if confidence == "high" and _is_thin(evidence) else confidence,
         evidence=evidence,
-        remedies=[_bounded(remedy, share) for remedy in remedies],
+        remedies=[_bounded(remedy, saved_share or share) for remedy in remedies],
     )
 
 
@@ -161,6 +165,16 @@ def gain_of_workers(loader: LoaderFacts | None, workers: int) -> float | None:
     if loader is None or loader.num_workers is None:
         return None
     return workers / loader.num_workers if loader.num_workers else workers + 1.0
+
+
+def fewer_tensors() -> Remedy:
+    """For batches whose handles are the price of handing them over."""
+    return Remedy(
+        setting="join the fields of a sample into fewer tensors, and take them apart in the loop",
+        why="each tensor is handed over by its own handle, which costs the same for any size",
+        applicability="unsafe",
+        risk="the training loop must accept the new layout",
+    )
 
 
 def where(place: PlaceFacts | None) -> str:

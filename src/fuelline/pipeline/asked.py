@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fuelline.pipeline.diagnosed import diagnose_run
-from fuelline.pipeline.recorded import measure_run
+from fuelline.pipeline.recorded import diagnose_recording, measure_run
 from fuelline.report import (
     render_terminal,
     write_feed,
@@ -69,9 +68,9 @@ def show_forecasts(
 
 def judge_feed(run_dir: Path, accounts: list[FeedAccount], request: FeedRequest) -> Feed:
     """What a driven loader can give, whom that would feed, and what keeps it from giving more."""
-    diagnosis = diagnose_run(run_dir)
     emulated = request.step_seconds is not None or request.samples_per_s is not None
     rates = measure_feed(accounts, emulated=emulated)
+    diagnosis = diagnose_recording(run_dir, None, rates.waiting)
     return answer_feed(accounts, rates, request, diagnosis)
 
 

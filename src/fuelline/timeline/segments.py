@@ -115,7 +115,7 @@ def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
     boundaries = _boundaries(events, trainer)
     if boundaries.len() < 2:
         return None
-    start_ns, end_ns = int(boundaries[0]), _find_end(events)
+    start_ns, end_ns = int(boundaries[0]), _find_end(events, boundaries)
     if end_ns <= start_ns:
         return None
     return Span(
@@ -127,10 +127,11 @@ def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
     )
 
 
-def _find_end(events: pl.DataFrame) -> int:
-    """When the last event that lasts was over; 0 if none does, as in records made up by others."""
+def _find_end(events: pl.DataFrame, boundaries: pl.Series) -> int:
+    """When the last event that lasts was over, and not before the last step."""
     ends_ns = events.filter(pl.col("kind").is_in(_LASTING))["end_ns"]
-    return int(ends_ns.max()) if ends_ns.len() else 0  # type: ignore[arg-type]
+    last_ns = int(ends_ns.max()) if ends_ns.len() else 0  # type: ignore[arg-type]
+    return max(last_ns, int(boundaries[-1]))
 
 
 def cut_segments(timeline: Timeline, trainer: Trainer) -> StepSegments | None:
@@ -144,7 +145,7 @@ def cut_segments(timeline: Timeline, trainer: Trainer) -> StepSegments | None:
         _with_gaps(_outermost(_named(_after_closures(events), trainer))),
         events.filter(pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])),
     )
-    end_ns = _find_end(pieces)
+    end_ns = _find_end(pieces, boundaries)
     if end_ns <= start_ns:
         return None
     inside = (

@@ -10,7 +10,7 @@ from fuelline.schema.diagnosis.storages import LOCAL, PACKED, STORAGE_KINDS, Sto
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.units import number, size
 from fuelline.whatif.chip_ratio import compare_chips
-from fuelline.whatif.fitting import MOST_OTHERS
+from fuelline.whatif.fitting import MOST_OTHERS, is_sure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,11 +128,24 @@ def _loader(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | N
     changed = replace(pipe, workers=workers, prefetch=prefetch, persistent=persistent)
     changed = replace(changed, pauses=_restarts(pipe, changed))
     assumptions = _memory(fit, workers - pipe.workers)
+    crowding = _crowding(fit, pipe, workers)
+    if crowding != 1:
+        changed = replace(changed, cpu_s=pipe.cpu_s * crowding)
+        assumptions.append("workers that run at once slow each other down, as they were seen to")
     if workers and not pipe.workers:
         # What next() did beside the fetch is the workers' then, too.
         changed = replace(changed, surplus_s=0.0)
         assumptions.append("handing a batch over costs what it did in our test jobs")
     return Changed(changed, assumptions)
+
+
+def _crowding(fit: Fit, pipe: Pipeline, workers: int) -> float:
+    """CPU time of a fetch with that many workers over what it is, where they share the memory."""
+    growth = fit.facts.input.cpu_growth
+    if not isinstance(growth, Reading) or growth.value <= 0 or (growth.low or 0.0) <= 0:
+        return 1.0
+    now, then = (max(1.0, min(count, pipe.cores)) for count in (pipe.workers, workers))
+    return float((then / now) ** min(1.0, growth.value))
 
 
 def _restarts(old: Pipeline, new: Pipeline) -> dict[StepPart, float]:
@@ -288,7 +301,7 @@ def waits_unseen(fit: Fit, pipe: Pipeline) -> bool:
     asleep = value_of(fit.facts.demands.sleep_frac) or 0.0
     # Of all blocked time; what is blocked elsewhere without being asleep waits for somebody.
     somebody_s = pipe.idle_s - min(pipe.idle_s, asleep * (pipe.idle_s + pipe.storage_s))
-    known = isinstance(fit.facts.input.blocked_growth, Reading)
+    known = is_sure(fit.facts.input.blocked_growth)
     return reading or (somebody_s > _MUCH_WAITED * pipe.fetch_s and not known)
 
 

@@ -31,6 +31,9 @@ START_S = 0.04
 """To start one more worker and to end it again: 37 ms each for 16 workers and 49 ms for 32 on two
 cores, where each forks in 12 ms and then sets itself up on a core that others want, too. The least
 that is counted, because a few workers set themselves up beside each other."""
+_SURE = 0.6
+"""Half of the elasticity's 95 % interval, at most: what is less sure tells latency from bandwidth,
+but not how much more workers would gain."""
 _AT_LIMIT = 0.8
 """As in IN102: token buckets pulse."""
 _BUSY = 0.9
@@ -220,9 +223,15 @@ def _elasticity(facts: Facts) -> float | None:
         return 1.0
     if at_least(storage.device_busy, _BUSY) and at_least(storage.device_queue, _QUEUED):
         return 1.0
-    if isinstance(storage.saturation, Reading):
-        return min(1.0, max(0.0, storage.saturation.value))
-    return None
+    seen = storage.saturation
+    return min(1.0, max(0.0, seen.value)) if isinstance(seen, Reading) and is_sure(seen) else None
+
+
+def is_sure(growth: Signal) -> bool:
+    """Whether it was seen, well enough to count on, how fetches slow each other down."""
+    return isinstance(growth, Reading) and (
+        growth.high is None or growth.high - growth.value <= _SURE
+    )
 
 
 def _with_rivals(pipe: Pipeline, facts: Facts) -> Pipeline:

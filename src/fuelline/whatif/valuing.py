@@ -22,6 +22,10 @@ WORTH_SHOWING = 1.03
 run (RUN_ERROR), so nobody could see that it helped."""
 
 
+_NEAR_ONE = 1.1
+"""Below it two digits would read "1x", which is no gain."""
+
+
 def value_remedies(diagnosis: Diagnosis, fit: Fit | Missing) -> Diagnosis:
     """Every remedy that the model has a word for, with its gain; the greatest gain first.
 
@@ -119,4 +123,5 @@ def word_gain(answer: Forecast) -> str:
     speedup = answer.speedup
     if isinstance(speedup, Missing) or speedup.low is None or speedup.high is None:
         return ""
-    return f"{speedup.value:.2g}x ({speedup.low:.2g}-{speedup.high:.2g}), then {answer.limit_words}"
+    value = f"{speedup.value:.3g}" if speedup.value < _NEAR_ONE else f"{speedup.value:.2g}"
+    return f"{value}x ({speedup.low:.2g}-{speedup.high:.2g}), then {answer.limit_words}"

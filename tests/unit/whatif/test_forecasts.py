@@ -313,3 +313,15 @@ def test_a_rate_is_the_speedup_of_the_recorded_one() -> None:
     assert run(replace(job.pipe, workers=2)).batch_s == pytest.approx(
         16 / told.samples_per_s.value, rel=1e-3
     )
+
+
+@pytest.mark.parametrize(("growth", "gained"), [(0.0, 1.9), (0.5, 1.4), (1.0, 1.0)])
+def test_workers_that_share_the_memory_gain_as_much_less(growth: float, gained: float) -> None:
+    facts = make_facts(**DECODING)
+    seen = Reading(value=growth, unit="frac", low=growth - 0.1, high=growth + 0.1)
+    shared = msgspec.structs.replace(
+        facts, input=msgspec.structs.replace(facts.input, cpu_growth=seen)
+    )
+    job = fit(shared)
+    assert isinstance(job, Fit)
+    assert gain(job, workers=2) == pytest.approx(gained, abs=0.1)

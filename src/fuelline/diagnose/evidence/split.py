@@ -20,6 +20,15 @@ _FOLDED_SHARE = 0.2
 """A stage with less than a fifth of the wait is not a cause of its own."""
 IDLE_SHARE = 0.6
 """Workers that are idle this much while the trainer waits are not what it waits for."""
+SMALL_BYTES = 1 << 20
+"""Copied into shared memory within half a millisecond: what is left is the price of a message."""
+FEW_OBJECTS_BYTES = 1 << 14
+"""Pickled, a batch of that size holds a thousand objects at most, which take a tenth of a
+millisecond: the rest is the tensors' handles."""
+_MESSAGE_S = 0.010
+"""A batch of a few tensors takes 1.3 to 2.3 ms from worker to trainer (`whatif/fitting.py`), and on
+crowded cores each of its two wake-ups may wait for another process's time slice of 3 to 4 ms. What
+takes longer is no mere message."""
 _COLLATE_SHARE = 0.5
 """Collate is the stage if it takes more than half of a fetch."""
 
@@ -60,7 +69,8 @@ def _fetch_weights(facts: Facts) -> dict[str, float]:
     """What the fetching threads did while the trainer waited, by stage."""
     signals = facts.input
     if (value_of(signals.idle_share) or 0.0) >= IDLE_SHARE:
-        return {"handoff": 1.0} if _serialises(facts) else {"unknown": 1.0}
+        is_handed = _serialises(facts) or is_message(facts)
+        return {"handoff": 1.0} if is_handed else {"unknown": 1.0}
     cpu, queued = value_of(signals.cpu_share), value_of(signals.core_wait_share)
     read, metadata = value_of(signals.read_share), value_of(signals.metadata_share)
     if cpu is None or queued is None or read is None or metadata is None:
@@ -74,6 +84,16 @@ def _fetch_weights(facts: Facts) -> dict[str, float]:
     if collate > _COLLATE_SHARE and prepare > storage:
         return {"read": storage, "fetch": blocked, "collate": prepare, "unknown": unknown}
     return {"read": storage, "fetch": blocked, "prepare": prepare, "unknown": unknown}
+
+
+def is_message(facts: Facts) -> bool:
+    """Whether handing a batch over costs the same for any size: it is small, and of few objects."""
+    sent, pickled = value_of(facts.input.batch_bytes), value_of(facts.input.pickled_bytes)
+    wait = value_of(facts.input.wait_share)
+    if sent is None or pickled is None or wait is None or facts.steps.mean is None:
+        return False
+    is_small = sent <= SMALL_BYTES and pickled < FEW_OBJECTS_BYTES
+    return is_small and wait * facts.steps.mean <= _MESSAGE_S
 
 
 def memory_queue(facts: Facts) -> float:

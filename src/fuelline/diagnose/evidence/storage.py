@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from fuelline.diagnose.rule import (
@@ -14,7 +15,7 @@ from fuelline.diagnose.rule import (
 )
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
-from fuelline.schema.readings import at_least
+from fuelline.schema.readings import Reading, at_least
 from fuelline.schema.units import amount, duration, percent, rate
 
 if TYPE_CHECKING:
@@ -44,6 +45,51 @@ def read_evidence(facts: Facts) -> list[Evidence]:
         *fact(lambda v: f"{duration(v)} blocked per read call", facts.storage.request_seconds),
         *(fact(lambda v: f"{rate(v)} read by the loader", speed) if at_least(speed, 1.0) else []),
         *line_fact(facts.fetch_lines, FETCH_SAMPLES),
+    ]
+
+
+def scaling_is_seen(facts: Facts) -> bool:
+    """Whether the run shows that requests wait for each other in proportion, or that they do not.
+
+    The elasticity is near 0 for latency and near 1 for bandwidth; an interval that holds both tells
+    nothing.
+    """
+    seen = facts.storage.saturation
+    if not isinstance(seen, Reading):
+        return False
+    low, high = (seen.value if end is None else end for end in (seen.low, seen.high))
+    return low > 0 or high < 1
+
+
+def most_at_once(facts: Facts) -> float | None:
+    """Requests at a time that fill the storage, as `probe` measured; None if it is not known.
+
+    Infinity if as many as it tried did not.
+    """
+    kind = facts.probe.storage if facts.probe is not None else None
+    if kind is None:
+        return None
+    return math.inf if kind.requests_at_once is None else float(kind.requests_at_once)
+
+
+def ask_storage(facts: Facts) -> list[Remedy]:
+    """The commands that tell latency from bandwidth."""
+    place = facts.input.place
+    probe = f"fuelline probe {place.mount if place is not None and place.mount else 'DATA_DIR'}"
+    return [
+        Remedy(
+            setting=f"{probe}, then diagnose this run again",
+            why="it measures whether more requests at once bring more data from there; if they do "
+            "not, more workers are of no use",
+            applicability="display",
+            cost="half a minute of reading and writing there",
+        ),
+        Remedy(
+            setting="fuelline run --fix",
+            why="it tries more workers while the job runs, and takes them back if nothing is "
+            "gained",
+            applicability="display",
+        ),
     ]
 
 

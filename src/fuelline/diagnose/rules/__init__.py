@@ -18,6 +18,7 @@ from fuelline.diagnose.rules.recorded.file_lock import FileLock
 from fuelline.diagnose.rules.recorded.host_sync import HostSync
 from fuelline.diagnose.rules.recorded.loop_pause import LoopPause
 from fuelline.diagnose.rules.recorded.loop_transform import LoopTransform
+from fuelline.diagnose.rules.recorded.memory_bound import MemoryBound
 from fuelline.diagnose.rules.recorded.network_bandwidth import NetworkBandwidth
 from fuelline.diagnose.rules.recorded.network_jitter import NetworkJitter
 from fuelline.diagnose.rules.recorded.network_latency import NetworkLatency
@@ -66,7 +67,7 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
         SlowReads(),
     ),
     (OneAtATime(), BlockedWorkers()),
-    (WorkerLock(), SlowFunction(), TooLittleCpu(), TooFewWorkers()),
+    (WorkerLock(), MemoryBound(), SlowFunction(), TooLittleCpu(), TooFewWorkers()),
     (LoopTransform(),),
     (SlowCollate(),),
     (SlowHandoff(),),

@@ -152,7 +152,7 @@ def _is_plain(batch: Any, depth: int = 4) -> bool:
     """Whether a batch goes through a pipe and comes out the same."""
     kind = type(batch)
     if kind is torch.Tensor:
-        return batch.device.type == "cpu" and not batch.requires_grad and not batch.is_pinned()
+        return batch.is_cpu and not batch.requires_grad and not batch.is_pinned()
     if kind in {list, tuple}:
         return depth > 0 and all(_is_plain(part, depth - 1) for part in batch)
     if kind is dict:

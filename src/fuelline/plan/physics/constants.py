@@ -23,6 +23,7 @@ class Matmul(Struct, frozen=True, kw_only=True):
     math: str
     launch_us: float
     memory_share: float
+    """Of the sheet's memory bandwidth, when weights are streamed: what limits decoding."""
     math_share: float
     """Of the sheet's rate, for long sums."""
     chips: tuple[str, ...] = ()
@@ -150,7 +151,8 @@ class Shares(Struct, frozen=True, kw_only=True):
     unpacked_share: float = 0.85
     """Math of products whose 4-bit weights are unpacked by the same kernel, against plain ones."""
     lockstep_share: float = 0.2
-    """Attention replicas that share experts step together: one that prefills holds up all."""
+    """Replicas that share experts, and the batches of a pipeline, step together: one that prefills
+    holds up all."""
     grouped_share: float = 0.8
     """Math that many small expert products reach against one large product."""
     eager_moves: float = 2.2

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from fuelline.plan.physics.constants import Matmul
-    from fuelline.plan.physics.kernels import Operator
     from fuelline.plan.physics.setup import Setup
     from fuelline.plan.physics.work import StepWork
 

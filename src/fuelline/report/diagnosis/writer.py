@@ -17,7 +17,7 @@ from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.readings import Missing
-from fuelline.schema.units import duration, number, percent
+from fuelline.schema.units import count, duration, number, percent
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import (
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Evidence,
         Finding,
         Remedy,
+        ServedFiles,
         Verdict,
     )
     from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, Stretch
@@ -81,6 +82,7 @@ def write_document(
             *describe_quality(diagnosis),
             *_budget(diagnosis),
             *describe_fixes(diagnosis.fixes, diagnosis.settings, diagnosis.fixed),
+            *_served(diagnosis.served),
             *describe_devices(diagnosis),
             *describe_trace(diagnosis),
             *(_evidence(top) if top is not None else ()),
@@ -142,7 +144,9 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     title = f"Where the time went: {duration(window.seconds)}, {number(steps.count)} {kind}"
     if steps.mean is not None and steps.p95 is not None:
         title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
-    bars = tuple(_bar(part, steps.count) for part in diagnosis.budget if part.share >= 0.001)
+    # A ledger goes by the devices' time, which begins and ends elsewhere than the host's steps.
+    parted = 0 if diagnosis.trace is not None else steps.count
+    bars = tuple(_bar(part, parted) for part in diagnosis.budget if part.share >= 0.001)
     before = f"Not counted: {duration(window.before_seconds)} before the end of the first step"
     note = f"{before}, {duration(window.after_seconds)} after the last."
     if diagnosis.trace is not None:
@@ -242,6 +246,24 @@ def _unseen(diagnosis: Diagnosis) -> list[Block]:
     return [Heading("What could not be seen"), Items(items)] if items else []
 
 
+def _served(served: ServedFiles | None) -> list[Block]:
+    """Files that did not come from where the job thinks."""
+    if served is None:
+        return []
+    items = []
+    if served.packed:
+        items.append(Item(f"{count(served.packed, 'file')} read from the pack"))
+    opened = served.hits + served.copied + served.passed
+    if opened:
+        words = f"{percent(served.hits / opened)} of {count(opened, 'file')} read from the cache"
+        more = [f"{count(served.copied, 'file')} copied into it"] if served.copied else []
+        if served.passed:
+            why = "too large, just changed, or no room"
+            more.append(f"{count(served.passed, 'file')} left to the slow mount: {why}")
+        items.append(Item(words, tuple(more)))
+    return [Heading("Packed and cached files"), Items(tuple(items))] if items else []
+
+
 def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
     losses = [finding.lost_usd for finding in diagnosis.findings if finding.lost_usd is not None]
     price = diagnosis.price_usd_per_hour
@@ -299,8 +321,7 @@ def _title(loader: LoaderFixes, *, is_alone: bool) -> str:
     now = loader.workers_at_end
     own = "1 worker" if loader.workers == 1 else f"{loader.workers} workers"
     end = f", {now} at the end" if now is not None else ""
-    count = len(loader.fixes)
-    changes = "1 change" if count == 1 else f"{count} changes"
+    changes = count(len(loader.fixes), "change")
     return f"{name}: {changes}, {len(kept)} kept (the job asked for {own}{end})"
 
 

@@ -112,6 +112,9 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     """Of fetching: in a queue at a lock of a file, within `lock_share`: workers take turns."""
     lock_place: PlaceFacts | None = None
     """The file whose lock is waited for most."""
+    cpu_growth: Signal = _NOT_MEASURED
+    """How CPU time per sample grows with the fetches that run at once: 0 not at all, so more
+    workers bring more; 1 in proportion, so they do not. They share memory, caches or cores."""
 
 
 class StorageFacts(Struct, frozen=True, kw_only=True):

@@ -216,8 +216,10 @@ def _fixed_share(steps: pl.DataFrame, batches: pl.DataFrame, waiting: float) -> 
     """
     joined = steps.join(batches, on="step")
     usual_size = joined["samples"].median() if joined.height else None
-    if not isinstance(usual_size, (int, float)) or usual_size <= 1:
+    if not isinstance(usual_size, (int, float)) or usual_size < 1:
         return Missing(reason="no batch sizes to compare")
+    if usual_size == 1:
+        return Missing(reason="all batches had one sample")
     smaller = joined.filter(pl.col("samples") <= _SMALLER * usual_size)
     usual = joined.filter((pl.col("samples") - usual_size).abs() <= 0.05 * usual_size)
     if _waits_now_and_then(steps, waiting):

@@ -32,9 +32,12 @@ _MOSTLY_LOCKED = 0.5
 _CERTAINLY_INSIDE = 0.2
 """Of all looks: fewer than this that the clocks do not confirm as idle are chance."""
 _ENOUGH_FETCHES = 20
-_ENOUGH_SPREAD = 0.1
-"""Standard deviation of ln(fetches in progress): below it the number never really changed."""
-_SURE_ERROR = 0.3
+_ENOUGH_SPREAD = 0.01
+"""Standard deviation of ln(fetches in progress): below it the number never really changed. The few
+fetches at the beginning and end of an epoch are enough to be seen in it; what they prove is a
+matter of the slope's error."""
+_SURE_ERROR = 0.5
+"""Of the elasticity: with a larger one 0 and 1 are less than two errors apart."""
 
 
 @dataclass(frozen=True)

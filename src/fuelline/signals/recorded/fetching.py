@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from fuelline.schema.diagnosis.facts import InputFacts, PlaceFacts
-from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.readings import Missing, Reading, Signal, at_least
 from fuelline.signals.recorded.budget import find_failed_hook, measure_wait, training_batches
 from fuelline.signals.recorded.fetches import (
     BLOCKED_STATES,
@@ -16,9 +17,9 @@ from fuelline.signals.recorded.fetches import (
     fetch_table,
     measure_growth,
 )
-from fuelline.signals.statistics import proportion, ratio, total
+from fuelline.signals.statistics import proportion, ratio, slope, total
 from fuelline.timeline import events
-from fuelline.timeline.intervals import covered_ns, merge, total_ns
+from fuelline.timeline.intervals import covered_ns, mean_overlap, merge, total_ns
 
 if TYPE_CHECKING:
     from fuelline.signals.recorded.fetches import Fetches
@@ -36,6 +37,13 @@ _KEPT_UP = 0.8
 _SETS_NO_PACE = 0.5
 _PICKLING = 0.25
 """Of the wait: with less of it in pickling, that is not what the trainer waits for either."""
+_ENOUGH_FETCHES = 20
+_ALWAYS_BUSY = 0.8
+"""Of the workers' time: with more, their number in progress changes when epochs begin and end, and
+hardly because some fetches are slow."""
+_SURE_ERROR = 0.25
+"""Of the elasticity of CPU time: 0 and 1 are then four errors apart. Stricter than for storage,
+since samples differ in their work more than in the time of a read."""
 _BLOCKED_FRAC = 0.2
 """Fetches that are blocked for less compute, whatever they may be blocked in."""
 
@@ -81,6 +89,46 @@ def measure_input(
             fetches.states.filter(pl.col("state").is_in([*STORAGE_STATES, "metadata"])),
         ),
         lock_place=_top_place(timeline, _at_file_locks(fetches.states)),
+        cpu_growth=_cpu_growth(timeline, trainer, segments, fetches),
+    )
+
+
+def _cpu_growth(
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, fetches: Fetches
+) -> Signal:
+    """Elasticity of CPU time per sample against the fetches that can run at once, over all epochs.
+
+    Workers start one by one and the last ones of an epoch are alone: that is the experiment. CPU
+    time does not count waiting for a core, so what grows is the work's own time: it waits for
+    memory, or shares a cache or a core's units. More fetches than cores do not run at once.
+
+    Only where workers are always busy: those that idle in between overlap more while they are slow,
+    whatever the reason.
+    """
+    busy = measure_busy(timeline, trainer, segments, fetches)
+    if not at_least(busy, _ALWAYS_BUSY):
+        return Missing(reason="the workers were not busy all the time")
+    limits = timeline.limits_within(segments.start_ns, segments.end_ns)
+    rows = fetch_table(timeline, trainer)
+    known = rows.filter((pl.col("cpu_ns") > 0) & (pl.col("samples") > 0) & (pl.col("dur_ns") > 0))
+    if known.height < _ENOUGH_FETCHES or limits is None:
+        return Missing(reason=f"only {known.height} fetches were timed, or the cores not counted")
+    overlap = mean_overlap(known["start_ns"], known["start_ns"] + known["dur_ns"])
+    crowd = overlap.clip(None, float(limits.cpus_allowed)).log(math.e)
+    fitted = slope(crowd, (known["cpu_ns"] / known["samples"]).log(math.e))
+    if fitted is None:
+        return Missing(reason="the number of fetches in progress never changed")
+    value, error = fitted
+    if error > _SURE_ERROR:
+        return Missing(reason="fetches scatter too much to see an effect of their number")
+    return Reading(
+        value=value,
+        unit="frac",
+        low=value - 2 * error,
+        high=value + 2 * error,
+        level=95,
+        count=known.height,
+        origin="fetch.cpu elasticity",
     )
 
 

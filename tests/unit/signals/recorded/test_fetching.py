@@ -2,7 +2,8 @@
 
 import pytest
 
-from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.run.samples import Limits
 from fuelline.schema.wire import Kind, Phase
 from fuelline.signals.recorded.fetches import fetch_table
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, judge, make_timeline
@@ -303,3 +304,40 @@ def test_workers_in_reserve_that_never_fetch_are_not_idle_workers() -> None:
     found = input_of([seen("running", 100), *parked], lanes)
     assert values(found, "idle") == pytest.approx([0.0])
     assert found.fetchers.value == pytest.approx(1.0)
+
+
+def crowded_job(growth: float, *, rest_ms: float = 0.0) -> list[Lane]:
+    """Four workers of which only the first works on at the end: `growth` 1 slows all in turn."""
+    workers = [Lane(200 + number) for number in range(4)]
+    trainer = Lane()
+    for number, lane in enumerate(workers):
+        trainer.worker(lane.pid, number=number)
+    for _ in range(40):
+        trainer.step(wait=60, forward=10, backward=20, opt=10)
+    for lane in workers:
+        for turn in range(24):
+            cpu_ms = 160 * (1 + 0.1 * (turn % 3))
+            lane.fetch(cpu_ms, clocks_ms=(cpu_ms, 0, 0)).gap(rest_ms)
+    for _ in range(6):
+        alone_ms = 160 / 4**growth
+        workers[0].fetch(alone_ms, clocks_ms=(alone_ms, 0, 0))
+    return [trainer, *workers]
+
+
+def growth_of(lanes: list[Lane]) -> Signal:
+    limits = Limits(START_NS, 8, 8, None, None, {})
+    return input_of([seen("run", 100)], lanes, facts={"limits": (limits,)}).cpu_growth
+
+
+@pytest.mark.parametrize("growth", [0, 1])
+def test_cpu_time_that_grows_with_the_workers_at_once_shows_at_the_end_of_an_epoch(
+    growth: int,
+) -> None:
+    found = growth_of(crowded_job(growth))
+    assert isinstance(found, Reading)
+    assert found.value == pytest.approx(growth, abs=0.1)
+    found.check()
+
+
+def test_workers_that_idle_in_between_overlap_more_while_they_are_slow_so_nothing_is_said() -> None:
+    assert isinstance(growth_of(crowded_job(1, rest_ms=400)), Missing)

@@ -3,7 +3,7 @@
 import pytest
 
 from fuelline.schema.diagnosis.facts import StorageFacts
-from fuelline.schema.readings import Missing
+from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.run.samples import Limits
 from fuelline.schema.wire import Phase
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, make_timeline
@@ -68,6 +68,19 @@ def test_saturation_is_missing_when_the_number_in_flight_never_changes() -> None
     saturation = storage_of(trainer_with(200, 201), *lanes).saturation
     assert isinstance(saturation, Missing)
     assert "never changed" in saturation.reason
+
+
+@pytest.mark.parametrize("growth", [0, 1])
+def test_workers_that_are_alone_at_the_end_of_an_epoch_are_enough_to_see_it(growth: int) -> None:
+    workers = [Lane(200 + number) for number in range(4)]
+    for lane in workers:
+        for turn in range(20):
+            reading(lane, 40 * 4**growth * (1 + 0.1 * (turn % 3)))
+    for _ in range(2):
+        reading(workers[0], 40)
+    saturation = storage_of(trainer_with(200, 201, 202, 203), *workers).saturation
+    assert isinstance(saturation, Reading)
+    assert saturation.value == pytest.approx(growth, abs=0.1)
 
 
 def test_saturation_needs_fetches_that_read() -> None:

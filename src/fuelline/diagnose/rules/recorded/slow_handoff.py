@@ -4,7 +4,8 @@ What: training waits while batches are pickled by workers or unpickled by the tr
 Measured by: the trainer's own CPU time inside next(); idle workers beside a busy serialiser.
 Why: batches of many small Python objects are pickled one by one; tensors travel as handles, each of
 which has its price too.
-Not the same as: a slow collate function (HO302), which works before a batch is ready.
+Not the same as: a slow collate function (HO302), which works before a batch is ready; batches so
+small that the message alone is the price (CP401).
 Fix: return tensors or arrays, not nested lists and dicts; where hardly anything is pickled, use
 fewer tensors or larger batches.
 """
@@ -13,8 +14,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.split import split_input
-from fuelline.diagnose.rule import FETCH_SAMPLES, LISTED_SHARE, fact, found, line_fact
+from fuelline.diagnose.evidence.split import FEW_OBJECTS_BYTES, SMALL_BYTES, is_message, split_input
+from fuelline.diagnose.rule import (
+    FETCH_SAMPLES,
+    LISTED_SHARE,
+    fact,
+    fewer_tensors,
+    found,
+    line_fact,
+)
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.readings import value_of
@@ -24,13 +32,6 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
     from fuelline.schema.diagnosis.findings import Finding
     from fuelline.schema.run.recording import LoaderFacts
-
-
-SMALL_BYTES = 1 << 20
-"""Copied into shared memory within half a millisecond: what is left is the price of a message."""
-FEW_OBJECTS_BYTES = 1 << 14
-"""Pickled, a batch of that size holds a thousand objects at most, which take a tenth of a
-millisecond: the rest is the tensors' handles."""
 
 
 class SlowHandoff:
@@ -44,7 +45,7 @@ class SlowHandoff:
     def check(self, facts: Facts) -> Finding | None:
         """Fires when serialisation dominates the wait."""
         split = split_input(facts)
-        if split is None or split.handoff < LISTED_SHARE:
+        if split is None or split.handoff < LISTED_SHARE or is_message(facts):
             return None
         return found(
             self,
@@ -84,7 +85,7 @@ def _action(facts: Facts) -> str:
 def _remedies(facts: Facts) -> list[Remedy]:
     pickled = value_of(facts.input.pickled_bytes)
     is_of_tensors = pickled is not None and pickled < FEW_OBJECTS_BYTES
-    remedy = _fewer_tensors() if is_of_tensors else _no_objects(facts.loader)
+    remedy = fewer_tensors() if is_of_tensors else _no_objects(facts.loader)
     batch = facts.loader.batch_size if facts.loader is not None else None
     size_bytes = value_of(facts.input.batch_bytes)
     if not batch or size_bytes is None or size_bytes > SMALL_BYTES:
@@ -102,15 +103,6 @@ def _no_objects(loader: LoaderFacts | None) -> Remedy:
         applicability="unsafe",
         risk="the training loop must accept the new layout",
         question=WhatIf(handoff_factor=10.0),
-    )
-
-
-def _fewer_tensors() -> Remedy:
-    return Remedy(
-        setting="join the fields of a sample into fewer tensors, and take them apart in the loop",
-        why="each tensor is handed over by its own handle, which costs the same for any size",
-        applicability="unsafe",
-        risk="the training loop must accept the new layout",
     )
 
 

@@ -7,8 +7,9 @@ More requests at once bring more bytes.
 Not the same as: bandwidth (IN102), which shows as saturation and limits; small files (IN105), where
 other calls block; other users (IN103) and a squeezed page cache (IN104), which have counters of
 their own.
-Known problem: if all workers are always busy, the number in flight never changes and saturation
-cannot be measured; then this rule answers with medium confidence. The kernel does not count bytes
+Known problem: if several requests are always in flight and their number hardly changes, the run may
+not show whether they wait for each other. Then the answer is "latency or bandwidth" with medium
+confidence, and the remedies are the commands that would tell. The kernel does not count bytes
 that come through sockets, so a full link to an object store looks like a slow one.
 """
 
@@ -17,14 +18,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.evidence.split import split_input
-from fuelline.diagnose.evidence.storage import more_in_flight, nearer_data, read_evidence
+from fuelline.diagnose.evidence.storage import (
+    ask_storage,
+    more_in_flight,
+    most_at_once,
+    nearer_data,
+    read_evidence,
+    scaling_is_seen,
+)
 from fuelline.diagnose.rule import LISTED_SHARE, found, where
-from fuelline.schema.readings import Missing, value_of
+from fuelline.schema.readings import at_least, value_of
 from fuelline.schema.units import duration, number, percent
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
     from fuelline.schema.diagnosis.findings import Finding
+
+
+_SEVERAL = 1.5
+"""Requests in flight: with fewer each is mostly alone, and its time is the storage's own."""
 
 
 class SlowReads:
@@ -46,8 +58,11 @@ class SlowReads:
             split.read,
             sentence=_sentence(facts, split.read),
             evidence=read_evidence(facts),
-            remedies=[more_in_flight(facts), nearer_data(facts.input.place)],
-            confidence="medium" if isinstance(facts.storage.saturation, Missing) else "high",
+            remedies=[
+                *(ask_storage(facts) if _is_open(facts) else [more_in_flight(facts)]),
+                nearer_data(facts.input.place),
+            ],
+            confidence="high" if scaling_is_seen(facts) else "medium",
         )
 
 
@@ -56,7 +71,15 @@ def _sentence(facts: Facts, share: float) -> str:
     detail = ""
     if flight is not None and each is not None:
         detail = f": {number(flight)} in flight, {duration(each)} each"
+    doubt = " Latency or bandwidth: the run does not show which." if _is_open(facts) else ""
     return (
         f"{percent(share)} of training time is spent waiting for reads from "
-        f"{where(facts.input.place)}{detail}."
+        f"{where(facts.input.place)}{detail}.{doubt}"
     )
+
+
+def _is_open(facts: Facts) -> bool:
+    """Several requests are in flight, and neither the run nor a probe shows if they queue."""
+    if not at_least(facts.storage.in_flight, _SEVERAL):
+        return False
+    return not scaling_is_seen(facts) and most_at_once(facts) is None

@@ -1,14 +1,19 @@
 """CP401 small-batches: a step costs nearly the same whatever the batch size.
 
-What: most of the compute time is fixed cost per step: launching operators one by one and updating
-the weights, not work per sample.
+What: costs that are fixed per batch, wherever they show up: launching operators one by one and
+updating the weights, and handing a batch over from a worker when it is so small that the message
+alone is the price. Not work per sample.
 Measured by one of: batches of different sizes (the last one of an epoch) that take nearly the same
 time; or a trainer thread that is on a core all the time with so many operators that the framework's
 own cost per operator and the optimizer explain the step.
+A hand-over counts if a batch has at most 1 MB, of which next to nothing is pickled, and takes a
+message's time: workers idle meanwhile, or the trainer opens the message.
 Thresholds: fixed cost of at least half of the step, because then twice the batch gives a third more
 samples per second. Sizes are compared only up to 32 samples per step: beyond that a constant cost
 is more likely the model's own (weights to read, a long sequence) than too small a batch.
-Known problem: on CUDA the device's own timeline is better evidence.
+Known problem: on CUDA the device's own timeline is better evidence. Where all batches have the same
+size and operators do not explain the step, it is not known whether the step itself would take
+longer with a larger batch; then only the hand-over is counted, and the report says so.
 Fix: a larger batch, a fused optimizer, torch.compile or CUDA graphs.
 """
 
@@ -16,11 +21,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.rule import LISTED_SHARE, fact, found
-from fuelline.schema.diagnosis.findings import Remedy
+from fuelline.diagnose.evidence.split import is_message, split_input
+from fuelline.diagnose.rule import LISTED_SHARE, fact, fewer_tensors, found, speedup_if_gone
+from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
-from fuelline.schema.readings import at_least, value_of
-from fuelline.schema.units import duration, number, percent
+from fuelline.schema.readings import Missing, at_least, value_of
+from fuelline.schema.units import duration, number, percent, size
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import ComputeFacts, Facts
@@ -29,6 +35,10 @@ if TYPE_CHECKING:
 _MOSTLY_FIXED = 0.5
 _HOST_BOUND = 0.8
 _SMALL_BATCH = 32
+_LARGER = 4.0
+"""Times as many samples in the batch that is proposed; all of the gain if a step cost the same."""
+_HANDLE_BYTES = 350
+"""Of a tensor in a pickled batch: torch 2.13 takes 345 bytes for a batch of one tensor."""
 _PIECES = 4
 """Backward passes for a batch, from which on it is taken to be cut: two or three may be as many
 losses of the same samples."""
@@ -43,58 +53,106 @@ class SmallBatches:
     limit: Final = "launch"
 
     def check(self, facts: Facts) -> Finding | None:
-        """Fires when fixed cost dominates compute."""
-        fixed = _fixed_share(facts.compute)
-        compute = value_of(facts.compute.compute_share)
-        if fixed is None or compute is None or fixed * compute < LISTED_SHARE:
+        """Fires when fixed cost dominates compute, or the wait for input."""
+        compute = value_of(facts.compute.compute_share) or 0.0
+        fixed, messages = _fixed_share(facts.compute), _message_share(facts)
+        share = (fixed or 0.0) * compute + messages
+        if share < LISTED_SHARE:
             return None
         batch = _samples_of_a_pass(facts.compute)
-        size = f" of {number(batch)}" if batch is not None else ""
+        samples = f" of {number(batch)}" if batch is not None else ""
         return found(
             self,
             facts,
-            fixed * compute,
-            sentence=f"{percent(fixed * compute)} of the time goes to fixed costs per step: the "
-            f"batch{size} is too small.",
-            evidence=[
-                *fact(
-                    lambda v: f"{percent(v)} of a step would remain with an empty batch",
-                    facts.compute.fixed_share,
-                ),
-                *fact(
-                    lambda v: f"{percent(v)} of a step is operator overhead and the optimizer",
-                    facts.compute.dispatch_share,
-                ),
-                *fact(
-                    lambda v: f"{number(v)} operators in a backward pass", facts.compute.graph_nodes
-                ),
-                *fact(
-                    lambda v: f"{duration(v)} per operator, forward and backward",
-                    facts.compute.node_seconds,
-                ),
-                *fact(
-                    lambda v: f"the host computes during {percent(v)} of the backward pass",
-                    facts.compute.host_cpu_share,
-                ),
-            ],
+            share,
+            sentence=f"{percent(share)} of the time goes to fixed costs per "
+            f"{'batch' if messages else 'step'}: the batch{samples} is too small.",
+            evidence=[*_handing_evidence(facts, messages), *_step_evidence(facts, fixed)],
             remedies=[
-                Remedy(
-                    setting=f"batch_size={int(4 * batch)}" if batch else "a larger batch_size",
-                    why="more samples then share the fixed cost",
-                    applicability="unsafe",
-                    risk="training behaves differently with another batch size; scale the "
-                    "learning rate",
-                    cost="more memory on the accelerator",
-                    question=WhatIf(batch_size=int(4 * batch)) if batch else None,
-                ),
-                Remedy(
-                    setting="model = torch.compile(model); optimizer with fused=True",
-                    why="fewer, larger operators cost less to launch",
-                    applicability="unsafe",
-                    risk="results may differ in the last bits",
-                ),
+                _larger_batch(batch),
+                *(_launch_less(fixed * compute) if fixed is not None else ()),
+                *(_hand_over_less(facts) if messages else ()),
             ],
+            # Nobody knows how much of the rest is fixed, so a larger batch may save more than this.
+            saved_share=None if fixed is not None else messages + compute,
         )
+
+
+def _message_share(facts: Facts) -> float:
+    """Of the window: training waits for batches that are nothing but messages."""
+    split = split_input(facts)
+    return split.handoff if split is not None and is_message(facts) else 0.0
+
+
+def _larger_batch(batch: float | None) -> Remedy:
+    return Remedy(
+        setting=f"batch_size={int(_LARGER * batch)}" if batch else "a larger batch_size",
+        why="more samples then share the fixed cost",
+        applicability="unsafe",
+        risk="training behaves differently with another batch size; scale the learning rate",
+        at_most_speedup=_LARGER,
+        cost="more memory on the accelerator",
+        question=WhatIf(batch_size=int(_LARGER * batch)) if batch else None,
+    )
+
+
+def _launch_less(share: float) -> list[Remedy]:
+    return [
+        Remedy(
+            setting="model = torch.compile(model); optimizer with fused=True",
+            why="fewer, larger operators cost less to launch",
+            applicability="unsafe",
+            risk="results may differ in the last bits",
+            at_most_speedup=speedup_if_gone(share),
+        )
+    ]
+
+
+def _hand_over_less(facts: Facts) -> list[Remedy]:
+    """Where a message has the handles of several tensors."""
+    several = at_least(facts.input.pickled_bytes, 2 * _HANDLE_BYTES)
+    return [fewer_tensors()] if several else []
+
+
+def _handing_evidence(facts: Facts, messages: float) -> list[Evidence]:
+    """How small a batch is, and that nobody prepares samples while it is waited for."""
+    if not messages:
+        return []
+    return [
+        *fact(lambda v: f"a batch holds {size(v)} of tensors", facts.input.batch_bytes),
+        *fact(lambda v: f"{duration(v)} to fetch one batch", facts.input.fetch_seconds),
+        *fact(
+            lambda v: f"the workers are idle {percent(v)} of the time that training waits",
+            facts.input.idle_share,
+        ),
+        *fact(
+            lambda v: f"the training process spends {percent(v)} of the wait unpickling",
+            facts.input.unpickle_share,
+        ),
+    ]
+
+
+def _step_evidence(facts: Facts, fixed: float | None) -> list[Evidence]:
+    compute = facts.compute
+    unknown = "whether the step itself would take longer with a larger batch was not seen: "
+    reason = compute.fixed_share.reason if isinstance(compute.fixed_share, Missing) else ""
+    return [
+        *([Evidence(what=unknown + reason)] if fixed is None and reason else []),
+        *fact(
+            lambda v: f"{percent(v)} of a step would remain with an empty batch",
+            compute.fixed_share,
+        ),
+        *fact(
+            lambda v: f"{percent(v)} of a step is operator overhead and the optimizer",
+            compute.dispatch_share,
+        ),
+        *fact(lambda v: f"{number(v)} operators in a backward pass", compute.graph_nodes),
+        *fact(lambda v: f"{duration(v)} per operator, forward and backward", compute.node_seconds),
+        *fact(
+            lambda v: f"the host computes during {percent(min(v, 1.0))} of the backward pass",
+            compute.host_cpu_share,
+        ),
+    ]
 
 
 def _samples_of_a_pass(compute: ComputeFacts) -> float | None:

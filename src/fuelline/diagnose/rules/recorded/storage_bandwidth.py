@@ -4,8 +4,10 @@ What: fetches are blocked in reads, and more requests in flight would not bring 
 Measured by one of: the job's cgroup limits its reads and the rate is at that limit (>= 80 %,
 because token buckets pulse); the block device is busy >= 90 % of the time with two requests or more
 at a time; the blocked time per byte grows with the number of fetches in progress (elasticity >=
-0.5, half way between "not at all" and "in proportion"). Limits on operations per second count as
-bandwidth: more requests do not bring more either.
+0.5, half way between "not at all" and "in proportion"), as it shows where workers start one by one,
+or the last ones of an epoch are alone; or, where the run does not show that, `fuelline probe` found
+that fewer requests at once than the job has fill the storage. Limits on operations per second count
+as bandwidth: more requests do not bring more either.
 Fix: fewer bytes (smaller or better compressed files, no needless reading), a faster or local disk,
 a cache.
 """
@@ -15,12 +17,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.evidence.split import split_input
-from fuelline.diagnose.evidence.storage import nearer_data, read_evidence
+from fuelline.diagnose.evidence.storage import (
+    most_at_once,
+    nearer_data,
+    read_evidence,
+    scaling_is_seen,
+)
 from fuelline.diagnose.rule import LISTED_SHARE, fact, found, where
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.readings import Reading, at_least, value_of
-from fuelline.schema.units import percent, rate
+from fuelline.schema.units import amount, percent, rate
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
@@ -47,7 +54,7 @@ class StorageBandwidth:
         proof = _proof(facts)
         if split is None or split.read < LISTED_SHARE or not proof:
             return None
-        moved = value_of(facts.storage.disk_bytes_per_s) or value_of(facts.storage.read_bytes_per_s)
+        moved = _delivered(facts)
         speed = f"delivers {rate(moved)} and no more" if moved else "delivers all it can"
         return found(
             self,
@@ -72,6 +79,15 @@ class StorageBandwidth:
         )
 
 
+def _delivered(facts: Facts) -> float | None:
+    """Bytes per second from the storage; the kernel does not count those that come through FUSE."""
+    storage, place = facts.storage, facts.input.place
+    ways = [storage.disk_bytes_per_s, storage.read_bytes_per_s]
+    if place is not None and place.fstype.startswith("fuse"):
+        ways.reverse()
+    return next((moved for way in ways if (moved := value_of(way))), None)
+
+
 def _proof(facts: Facts) -> list[Evidence]:
     storage = facts.storage
     proof = []
@@ -88,7 +104,18 @@ def _proof(facts: Facts) -> list[Evidence]:
             lambda v: f"blocked time per byte grows with fetches in progress (elasticity {v:.2f})",
             storage.saturation,
         )
+    if not proof and not scaling_is_seen(facts):
+        proof += _probed(facts)
     return proof
+
+
+def _probed(facts: Facts) -> list[Evidence]:
+    """What a probe of the same storage found, if that is fewer requests than the job has."""
+    most = most_at_once(facts)
+    if most is None or not at_least(facts.storage.in_flight, most):
+        return []
+    requests = amount(most, "request", "requests")
+    return [Evidence(what=f"`fuelline probe` found that {requests} at a time fill it")]
 
 
 def _surely_grows(saturation: Signal) -> bool:
