@@ -164,7 +164,7 @@ def _section(kept: dict[str, Any]) -> str:
     words = (
         f"`python -m bench.one_answer` ({results.machine()}): number of workers that each command "
         "recommends, and the best of a grid of whole jobs, the start of workers included (`p`: "
-        f"they stay). Same and right: {good} of {len(kept)}.\n"
+        f"they stay). Same and right: {good} of {len(kept)} jobs that were run, of {len(JOBS)}.\n"
     )
     return "\n".join(("## One recommendation\n", words, head, "|---" * 9 + "|", *rows))
 
