@@ -49,6 +49,7 @@ OWN_SECTION = (
     "fix_gain",
     "elastic_cost",
     "tune_gain",
+    "one_answer",
     "loaders_peers",
     "fuzz_importers",
     "hostile",
@@ -66,6 +67,7 @@ OWN_SECTION = (
     "two_users",
     "foreign_files",
     "oom_group",
+    "compare_power",
 )
 NAMES = (*PLAIN, *OWN_SECTION, "zoo")
 

@@ -1,19 +1,25 @@
 """One randomised loader, iterated plainly and elastically; both must give the same to the bit.
 
 A case is a loader's settings, a dataset of a kind, and a script: at which batch how many workers
-become active, how many batches are under way, and which worker is killed. What is compared: the
-batches, their order, errors, and the random streams of the main process afterwards.
+become active, how many batches are under way, which worker is killed, how many batches the loop
+keeps, and how often there is no memory for them. What is compared: the batches, their order, what
+the kept ones are at the end, errors, and the random streams of the main process afterwards.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
+import itertools
 import os
 import pickle
 import random
 import signal
 import warnings
+from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,7 +42,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SAMPLERS = ("in order", "shuffled", "weighted", "subset", "distributed", "own", "own batches")
-KINDS = ("plain", "nested", "text", "drawing", "asking", "failing")
+KINDS = (
+    *("plain", "nested", "text", "drawing", "asking", "failing"),
+    *("wide", "ragged", "arrays", "objects"),
+)
+WIDTHS = (0, 1, 100, 1_000, 8_000, 16_000, 100_000)
+"""Of rows, in numbers of four bytes: from none to what takes a hundred pages."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,12 @@ class Case:
     """Batch, active workers, batches under way."""
     kills: tuple[int, ...] = ()
     """Before these batches the worker that has most to do is killed."""
+    width: int = 6
+    """Numbers of a row, for kinds that have rows of any size."""
+    kept: int = 0
+    """Batches that the loop keeps, the last ones; they are looked at again when they go."""
+    refusals: int = 0
+    """Every so manieth time a worker asks for shared memory there is none; 0 for never."""
 
 
 def draw_case(draw: random.Random) -> Case:
@@ -103,6 +120,9 @@ def draw_case(draw: random.Random) -> Case:
         seed=draw.randint(0, 999),
         resizes=tuple(resizes),
         kills=tuple(kills),
+        width=draw.choice(WIDTHS),
+        kept=draw.choice((0, 0, 1, 5, 1000)),
+        refusals=draw.choice((0, 0, 0, 1, 3)),
     )
 
 
@@ -118,6 +138,9 @@ class Rows(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         row = torch.arange(6, dtype=torch.float32) * index
         kind = self.case.kind
+        if kind in {"wide", "ragged", "arrays", "objects"}:
+            width = index * self.case.width // self.case.size if kind == "ragged" else None
+            return _any_row(kind, index, self.case.width if width is None else width)
         if kind == "nested":
             return {"row": row, "pair": (index, [torch.tensor(index), row.double()])}
         if kind == "text":
@@ -130,6 +153,45 @@ class Rows(Dataset[Any]):
         if kind == "failing" and index % 13 == 7:
             raise KeyError(f"no row {index}")
         return row, index
+
+
+class Pair(NamedTuple):
+    """A batch of a class of the user's own."""
+
+    row: Any
+    label: int
+
+
+class Holder:
+    """Another one, which is nobody's container."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+
+
+def _any_row(kind: str, index: int, width: int) -> Any:
+    row = torch.arange(width, dtype=torch.float32) + index
+    if kind == "arrays":
+        return row.numpy(), np.float64(index)
+    return Pair(row, index) if kind == "wide" else row
+
+
+def collate_any(rows: list[Any]) -> Any:
+    """The user's own, of kinds that torch's cannot make a batch of, or not the same."""
+    if isinstance(rows[0], torch.Tensor):
+        longest = max(row.numel() for row in rows)
+        padded = [torch.nn.functional.pad(row, (0, longest - row.numel())) for row in rows]
+        made = torch.utils.data.default_collate(padded)
+        return Holder([made, *_odd_tensors(made, rows[0])])
+    return np.stack([row for row, _ in rows]), "text" * len(rows)
+
+
+def _odd_tensors(made: torch.Tensor, row: torch.Tensor) -> list[Any]:
+    """Views of a batch's memory, and tensors that are more than their memory."""
+    whole = [made[:1], made.T, made.expand(2, *made.shape), torch.empty(0, 3)]
+    small = torch.ones(3) * made.numel()
+    sparse = [small.to_sparse(), small.reshape(1, 3).to_sparse_csr()]
+    return [*whole, torch.nn.Parameter(small), *sparse, row[::2], {"half": made.half()}]
 
 
 class Halving(Sampler[int]):
@@ -163,12 +225,14 @@ class Result:
     batches: list[bytes] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     streams: bytes = b""
+    spoilt: int = 0
+    """Kept batches that changed."""
 
     def comparable(self, *, in_order: bool) -> tuple[Any, ...]:
         """The order of batches and errors counts only where the loader promises one."""
         if in_order:
-            return self.batches, self.errors, self.streams
-        return sorted(self.batches), sorted(self.errors), self.streams
+            return self.batches, self.errors, self.streams, self.spoilt
+        return sorted(self.batches), sorted(self.errors), self.streams, self.spoilt
 
 
 class Scripted(LoaderController):
@@ -217,6 +281,9 @@ def make_loader(case: Case) -> Any:
         options["drop_last"] = False
     if case.own_collate and case.batch_size is not None:
         options["collate_fn"] = collate
+    if case.kind in {"ragged", "objects"} or (case.kind == "arrays" and case.own_collate):
+        is_batched = case.batch_size is not None or "batch_sampler" in options
+        options["collate_fn"] = collate_any if is_batched else None
     return DataLoader(
         rows,
         num_workers=case.workers,
@@ -245,7 +312,7 @@ def iterate(case: Case, *, elastic: bool) -> Result:
     random.seed(case.seed)
     np.random.seed(case.seed)
     result, controller = Result(), Scripted(case)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _refusing(case.refusals):
         warnings.simplefilter("ignore")  # torch finds many workers for this machine
         loader = make_loader(case)
         for epoch in range(case.epochs):
@@ -257,6 +324,23 @@ def iterate(case: Case, *, elastic: bool) -> Result:
     if elastic and loader._iterator is not None:
         loader._iterator._shutdown_workers()
     return result
+
+
+@contextlib.contextmanager
+def _refusing(often: int) -> Any:
+    """Have workers find no memory, as in a full container: they are forked with this."""
+    original, asked = os.posix_fallocate, itertools.count(1)
+
+    def refuse(fd: int, offset: int, size: int) -> None:
+        if often and next(asked) % often == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        original(fd, offset, size)
+
+    os.posix_fallocate = refuse
+    try:
+        yield
+    finally:
+        os.posix_fallocate = original
 
 
 def _iterator(loader: Any, controller: LoaderController) -> Any:
@@ -271,24 +355,40 @@ def _iterator(loader: Any, controller: LoaderController) -> Any:
 
 
 def _drain(case: Case, iterator: Any, result: Result, *, is_last: bool) -> None:
+    kept: deque[tuple[Any, bytes]] = deque()
     for number in range(10 * case.size + 10):
         if number == case.break_at and not is_last:
-            return
+            break
         try:
             batch = next(iterator)
         except StopIteration:
-            return
+            break
         except KeyError as error:
             lines = str(error).replace("\\n", "\n").splitlines()
             result.errors.append(lines[-1])
             continue
         result.batches.append(_as_bytes(batch))
         torch.rand(1)
+        kept.append((batch, result.batches[-1]))
+        del batch
+        if len(kept) > case.kept:
+            result.spoilt += _is_spoilt(*kept.popleft())
+    result.spoilt += sum(_is_spoilt(*each) for each in kept)
+
+
+def _is_spoilt(batch: Any, was: bytes) -> bool:
+    """Whether a batch is no more what it was when it came."""
+    return _as_bytes(batch) != was
 
 
 def _as_bytes(batch: Any) -> bytes:
     if isinstance(batch, torch.Tensor):
-        return repr((batch.dtype, tuple(batch.shape), batch.numpy().tobytes())).encode()
+        return _tensor_as_bytes(batch)
+    if isinstance(batch, np.ndarray):
+        content = hashlib.sha1(batch.tobytes()).digest()
+        return repr((batch.dtype, batch.shape, batch.flags.writeable, content)).encode()
+    if isinstance(batch, Holder):
+        return b"Holder" + _as_bytes(batch.parts)
     if isinstance(batch, dict):
         return b"|".join(name.encode() + _as_bytes(part) for name, part in sorted(batch.items()))
     if isinstance(batch, (list, tuple)):
@@ -297,10 +397,21 @@ def _as_bytes(batch: Any) -> bytes:
     return repr(batch).encode()
 
 
+def _tensor_as_bytes(tensor: torch.Tensor) -> bytes:
+    """All that it is, the memory behind it included."""
+    own: tuple[Any, ...] = (type(tensor), tensor.dtype, tensor.layout, tensor.requires_grad)
+    if tensor.layout == torch.strided:
+        storage = tensor.untyped_storage()
+        own += (tensor.stride(), tensor.storage_offset(), storage.nbytes())
+    dense = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
+    content = hashlib.sha1(dense.contiguous().numpy().tobytes()).digest()
+    return repr((*own, tuple(tensor.shape), content)).encode()
+
+
 def differs(case: Case) -> str:
     """What is not the same; empty if all is."""
     plain, elastic = iterate(case, elastic=False), iterate(case, elastic=True)
     left = plain.comparable(in_order=case.in_order)
     right = elastic.comparable(in_order=case.in_order)
-    names = ("batches", "errors", "random streams of the main process")
+    names = ("batches", "errors", "random streams of the main process", "kept batches")
     return ", ".join(name for name, one, two in zip(names, left, right, strict=True) if one != two)

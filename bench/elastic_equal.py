@@ -2,10 +2,11 @@
 
 N randomised loaders (1,000), drawn by hypothesis: samplers, batch samplers, datasets that draw,
 fail, or ask who they are, early breaks, persistent workers, no order; workers and prefetch changed
-in mid-epoch, workers killed by SIGKILL. Everything a loop can see must be the same, and so must the
-random streams of the main process. A loader forks 13 processes and mostly waits for them, so four
-shares run side by side, each with a seed of its own. 8 minutes on two quiet cores, 12 on
-busy ones. Exit 1 if any differs.
+in mid-epoch, workers killed by SIGKILL; batches from nothing to 1.6 MB, arrays, sparse and strided
+tensors, classes, batches that the loop keeps, workers without shared memory. Everything a loop can
+see must be the same, and so must the random streams of the main process. A loader forks 13
+processes and mostly waits for them, so four shares run side by side, each with a seed of its own.
+15 minutes on two quiet cores, longer on busy ones. Exit 1 if any differs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from bench.elastic_case import Case, differs, draw_case
 
 COUNT = 1000
 SHARES = 4
-NAMES = ("configurations", "with workers changed in mid-epoch", "with workers killed", "different")
+NAMES = (
+    *("configurations", "with workers changed in mid-epoch", "with workers killed"),
+    *("with batches kept", "without shared memory now and then", "different"),
+)
 
 
 def measure(count: int = COUNT) -> dict[str, int]:
@@ -67,7 +71,10 @@ def measure_share(seed: int, count: int) -> Counter[str]:
 
 
 def _count(case: Case, problem: str) -> dict[str, int]:
-    told = (True, bool(case.resizes), bool(case.kills), bool(problem))
+    told = (
+        *(True, bool(case.resizes), bool(case.kills)),
+        *(bool(case.kept), bool(case.refusals), bool(problem)),
+    )
     return dict(zip(NAMES, map(int, told), strict=True))
 
 
@@ -82,8 +89,8 @@ def _section(found: dict[str, int]) -> str:
     rows = "\n".join(f"| {name} | {value:,} |" for name, value in found.items())
     return f"""## The elastic loader's batches against the plain one's
 
-`python -m bench.elastic_equal`, {results.machine()}. Batches, order, errors and the main process's
-random streams are compared. Bar: none of 1,000 differs.
+`python -m bench.elastic_equal`, {results.machine()}. Batches, order, errors, batches that the loop
+keeps and the main process's random streams are compared. Bar: none of 1,000 differs.
 
 | | count |
 | --- | --- |

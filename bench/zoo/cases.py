@@ -253,6 +253,33 @@ PREPARE = [
     ),
 ]
 
+FETCH = [
+    Case(
+        name="fetch-parallelism-sleep",
+        sentence="A client sleeps 8 ms for each sample, to keep to a rate; one worker.",
+        job="service",
+        args="--way sleep --workers 1 --batch 8 --sample-ms 2",
+        without="--workers 8",
+        truth=(("fetch", "parallelism"),),
+    ),
+    Case(
+        name="fetch-parallelism-service",
+        sentence="A service answers each request after 12 ms, however many there are; two workers.",
+        job="service",
+        args="--way together --answer-ms 12 --workers 2 --batch 8 --sample-ms 2",
+        without="--workers 12",
+        truth=(("fetch", "parallelism"),),
+    ),
+    Case(
+        name="fetch-latency-service",
+        sentence="A service answers one request after the other, 6 ms each; four workers.",
+        job="service",
+        args="--way serial --answer-ms 6 --workers 4 --batch 8 --sample-ms 2",
+        without="--way together",
+        truth=(("fetch", "latency"),),
+    ),
+]
+
 HANDOFF = [
     Case(
         name="handoff-code-objects",
@@ -405,4 +432,4 @@ CONTROLS = [
     ),
 ]
 
-CASES: list[Case] = [*READ, *PREPARE, *HANDOFF, *COMPUTE, *PAUSE, *CONTROLS, *RANK_CASES]
+CASES: list[Case] = [*READ, *FETCH, *PREPARE, *HANDOFF, *COMPUTE, *PAUSE, *CONTROLS, *RANK_CASES]

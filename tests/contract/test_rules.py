@@ -21,6 +21,8 @@ FROZEN = {
     "PR203": "slow-function",
     "PR204": "loop-transform",
     "PR205": "worker-lock",
+    "PR206": "blocked-workers",
+    "PR207": "one-at-a-time",
     "PR208": "memory-bound",
     "HO301": "slow-handoff",
     "HO302": "slow-collate",

@@ -1,10 +1,14 @@
 """The elastic iterator gives what torch's own gives, to the bit, whatever befalls its workers."""
 
+import gc
 import os
 import pickle
 import queue
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,8 +55,14 @@ def test_any_loader_gives_the_same_batches(draw: Any) -> None:
         changed(sampler="own", resizes=((5, 4, 4),)),
         changed(in_order=False, resizes=((5, 4, 8),), kills=(7,)),
         changed(batch_size=None, break_at=1, persistent=True, epochs=3),
+        changed(kind="wide", width=100_000, kept=5, kills=(6,), resizes=((3, 4, 8),)),
+        changed(kind="wide", width=16_000, kept=1000, persistent=True),
+        changed(kind="wide", width=16_000, refusals=2),
+        changed(kind="ragged", width=50_000, kept=5, refusals=3),
+        changed(kind="objects", width=1_000, kept=1000),
+        changed(kind="arrays", width=16_000, own_collate=True, kept=5, kills=(3,)),
     ],
-    ids=lambda case: f"{case.kind}-{case.sampler}-{len(case.resizes)}-{len(case.kills)}",
+    ids=lambda case: f"{case.kind}-{case.width}-{len(case.resizes)}-{len(case.kills)}",
 )
 def test_what_must_be_the_same_is(case: Case) -> None:
     assert not differs(case)
@@ -159,6 +169,39 @@ def test_a_batch_that_cannot_be_pickled_is_an_error_at_its_place() -> None:
     with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
         next(iterator)
     assert next(iterator) == [7]
+
+
+def test_batches_that_dev_shm_has_no_room_for_arrive() -> None:
+    """Torch's own worker dies there of a bus error."""
+    job = "from tests.integration.test_elastic_iterator import iterate_wide; iterate_wide()"
+    mount = "mount -t tmpfs -o size=256k none /dev/shm 2>/dev/null || exit 77"
+    command = ["unshare", "-m", "sh", "-c", f'{mount}; exec "$0" -W ignore -c "$1"']
+    done = subprocess.run([*command, sys.executable, job], check=False)
+    if done.returncode == 77:
+        pytest.skip("may not mount here")
+    assert done.returncode == 0
+
+
+def iterate_wide() -> None:
+    """In a process that has next to no /dev/shm."""
+    case = changed(kind="wide", width=100_000, epochs=1)
+    batches = list(build(make_loader(case), Scripted(case)))
+    assert sorted(int(batch.row[0, 0]) for batch in batches) != [0] * 20
+    assert {tuple(batch.row.shape) for batch in batches} == {(2, 100_000)}
+
+
+def test_a_killed_worker_s_batches_stay_and_its_memory_goes_with_them() -> None:
+    case = changed(kind="wide", width=100_000, epochs=1)
+    iterator = build(make_loader(case), Scripted(case))
+    kept = [next(iterator) for _ in range(3)]
+    were = [batch.row.clone() for batch in kept]
+    os.kill(iterator._workers[0].pid, signal.SIGKILL)
+    rest = list(iterator)
+    assert len(rest) == 17
+    assert all(torch.equal(batch.row, row) for batch, row in zip(kept, were, strict=True))
+    del iterator, kept, rest
+    gc.collect()
+    assert "memfd:fuelline-batch" not in Path("/proc/self/maps").read_text()
 
 
 def test_indices_may_be_tensors() -> None:

@@ -36,6 +36,35 @@ def say(words: str) -> None:
         sys.stderr = _nowhere()  # Python would fail with code 120 over what is left in the old one
 
 
+class ProgressLine:
+    """How far something is: one line that is written over on a terminal, else a line each time."""
+
+    def __init__(self) -> None:
+        self._is_open = False
+
+    def show(self, words: str) -> None:
+        """In place of what was shown before."""
+        if not sys.stderr.isatty():
+            say(words)
+            return
+        width = shutil.get_terminal_size().columns
+        self._write(f"\r\033[K{f'fuelline: {clean(words)}'[: width - 1]}")
+        self._is_open = True
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self._is_open:
+            self._write("\r\033[K")
+            self._is_open = False
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            sys.stderr = _nowhere()
+
+
 def open_streams() -> None:
     """Where a stream was closed (`2>&-`) Python has None; what we write there goes nowhere.
 

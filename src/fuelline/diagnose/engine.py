@@ -275,9 +275,24 @@ def _why_unknown(facts: Facts, share: float) -> str:
     )
     because = "; ".join(sorted(missing)) or fallback
     return (
-        f"{percent(share)} of the time is not accounted for: {because}. `fuelline doctor` shows "
-        "what can be measured on this machine."
+        f"the cause of {percent(share)} of the time is not known{_where_unknown(facts)}: "
+        f"{because}. `fuelline doctor` shows what can be measured on this machine."
     )
+
+
+def _where_unknown(facts: Facts) -> str:
+    """What the trainer does meanwhile, as the budget has it, where one part is most of that."""
+    shares = {part: facts.share_of(part) for part in _UNKNOWN_PARTS}
+    most = max(shares, key=lambda part: shares[part])
+    words = _UNKNOWN_PARTS[most]
+    return f" ({words}: {percent(shares[most])})" if words and shares[most] > 0 else ""
+
+
+_UNKNOWN_PARTS: dict[StepPart, str] = {
+    "input": "training waits for input",
+    "collectives": "ranks wait for each other and exchange data",
+    "unexplained": "",
+}
 
 
 def _healthy(facts: Facts) -> Verdict:
@@ -313,7 +328,7 @@ def _batch_remark(facts: Facts) -> str:
 
 
 _INPUT_PARTS: tuple[StepPart, ...] = ("input", "epoch start")
-_INPUT_STAGES = ("read", "decode", "transform", "collate", "handoff")
+_INPUT_STAGES = ("read", "fetch", "decode", "transform", "collate", "handoff")
 _COMPUTE_PARTS: tuple[StepPart, ...] = ("forward", "backward", "optimizer", "transfer", "sync")
 _QUEUED = 0.5
 """A rank lacks cores if waiting for one explains at least half of its delay."""

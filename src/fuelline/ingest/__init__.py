@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fuelline.ingest.recording.follow import RunTail
     from fuelline.ingest.recording.hosts import Hosts, find_parts
     from fuelline.ingest.recording.last import read_last
+    from fuelline.ingest.recording.served import read_served
     from fuelline.ingest.trace_run import is_trace, load_trace
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "read_fixes",
     "read_last",
     "read_recording",
+    "read_served",
 ]
 
 __getattr__ = load_lazily(
@@ -45,6 +47,7 @@ __getattr__ = load_lazily(
         "load_recording": "recording.folder",
         "load_trace": "trace_run",
         "read_fixes": "recording.folder",
+        "read_served": "recording.served",
         "read_last": "recording.last",
         "read_recording": "recording.folder",
     },

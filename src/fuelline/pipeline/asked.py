@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fuelline.pipeline.diagnosed import diagnose_run
-from fuelline.pipeline.recorded import measure_run
+import msgspec
+
+from fuelline.pipeline.recorded import diagnose_recording, measure_run
 from fuelline.report import (
     render_terminal,
     write_feed,
@@ -19,7 +20,7 @@ from fuelline.signals import (
     answer_feed,
     measure_feed,
 )
-from fuelline.whatif import answer, fit, seed_settings
+from fuelline.whatif import answer, fit, recommend, seed_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
     from fuelline.schema.diagnosis.feeding import Feed, FeedAccount, FeedRequest
     from fuelline.schema.diagnosis.forecasts import ForecastReport, WhatIf
-    from fuelline.schema.diagnosis.trials import Setting, Tuning
-    from fuelline.schema.readings import Signal
+    from fuelline.schema.diagnosis.trials import Recommendation, Tuning
+    from fuelline.whatif import TrialSeed
 
 
 def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> ForecastReport:
@@ -38,10 +39,18 @@ def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> Fore
     return answer(fitted, question, price)
 
 
-def seed_run(run_dir: Path, cores: float) -> list[tuple[tuple[Setting, ...], Signal]]:
-    """Loader settings worth a trial, with what the model of a recording predicts for them."""
+def seed_run(
+    run_dir: Path, cores: float, *, is_whole_job: bool
+) -> tuple[list[TrialSeed], Recommendation | None]:
+    """Loader settings worth a trial, and the one that the model of a recording recommends."""
     facts = measure_run(run_dir)
-    return seed_settings(facts if isinstance(facts, Missing) else fit(facts), cores)
+    if isinstance(facts, Missing):
+        return seed_settings(facts, cores), None
+    demands = msgspec.structs.replace(facts.demands, is_whole_job=is_whole_job)
+    fitted = fit(msgspec.structs.replace(facts, demands=demands))
+    recommended = recommend(fitted)
+    known = None if isinstance(recommended, Missing) else recommended
+    return seed_settings(fitted, cores), known
 
 
 def ask_as_json(run_dir: Path, question: WhatIf, price: float | None = None) -> str:
@@ -59,9 +68,9 @@ def show_forecasts(
 
 def judge_feed(run_dir: Path, accounts: list[FeedAccount], request: FeedRequest) -> Feed:
     """What a driven loader can give, whom that would feed, and what keeps it from giving more."""
-    diagnosis = diagnose_run(run_dir)
     emulated = request.step_seconds is not None or request.samples_per_s is not None
     rates = measure_feed(accounts, emulated=emulated)
+    diagnosis = diagnose_recording(run_dir, None, rates.waiting)
     return answer_feed(accounts, rates, request, diagnosis)
 
 

@@ -82,10 +82,10 @@ def _compare(
             "trainer's time, an imported ledger the device's, so their parts are not the same "
             "things. Nothing was compared. Compare two of a kind."
         )
-    return compare_samples(_sample(*before), _sample(*after), threshold)
+    return compare_samples(sample_run(*before), sample_run(*after), threshold)
 
 
-def _sample(run_dir: Path, label: str) -> RunSamples:
+def sample_run(run_dir: Path, label: str) -> RunSamples:
     """A run step by step."""
     if is_trace(run_dir):
         survey = survey_trace(load_trace(run_dir))
@@ -96,10 +96,11 @@ def _sample(run_dir: Path, label: str) -> RunSamples:
             )
         return sample_trace(survey, diagnose_survey(survey, run_dir), label)
     diagnosis = diagnose_run(run_dir)
-    segments = segment_judged(run_dir)
-    if segments is None:
+    judged = segment_judged(run_dir)
+    if judged is None:
         raise InputError(
             f"{label} has no steps: {diagnosis.verdict.sentence} Nothing was compared. Record at "
             "least two steps."
         )
-    return sample_recording(segments, diagnosis, label)
+    segments, work = judged
+    return sample_recording(segments, diagnosis, label, work)

@@ -46,14 +46,23 @@ def _diagnose(run_dir: Path, price: float | None) -> Diagnosis:
         from fuelline.pipeline.imported import diagnose_trace  # noqa: PLC0415
 
         return diagnose_trace(run_dir, price)
-    from fuelline.fix.tune.outcomes import summarise_fixes  # noqa: PLC0415
-    from fuelline.pipeline.recorded import diagnose_recording, find_fixes  # noqa: PLC0415
+    from fuelline.fix.tune.outcomes import adopt_measured, summarise_fixes  # noqa: PLC0415
+    from fuelline.pipeline.recorded import (  # noqa: PLC0415
+        diagnose_recording,
+        find_fixes,
+        find_served,
+    )
 
     diagnosis, fixes = diagnose_recording(run_dir, price), summarise_fixes(find_fixes(run_dir))
     # A cause that was found has its own remedies; without one these are all there is to say.
     is_healthy = diagnosis.verdict.limit == "math"
-    settings = diagnosis.settings if fixes or is_healthy else []
-    return msgspec.structs.replace(diagnosis, fixes=fixes, settings=settings)
+    return msgspec.structs.replace(
+        diagnosis,
+        fixes=fixes,
+        settings=diagnosis.settings if fixes or is_healthy else [],
+        recommended=adopt_measured(diagnosis.recommended, diagnosis.fixed, fixes),
+        served=find_served(run_dir),
+    )
 
 
 def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:

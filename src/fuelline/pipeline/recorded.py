@@ -14,6 +14,7 @@ from fuelline.ingest import (
     compact_recording,
     find_parts,
     read_fixes,
+    read_served,
 )
 from fuelline.pipeline.summary import summarise
 from fuelline.schema.readings import Missing
@@ -28,8 +29,11 @@ from fuelline.signals import (
     sum_parts,
     view_host,
     why_no_steps,
+    with_waiting,
 )
+from fuelline.signals.recorded.fixed import find_fixed
 from fuelline.signals.recorded.measure import measure
+from fuelline.signals.recorded.work import measure_work
 from fuelline.store.probes import find_probe
 from fuelline.timeline.segments import cut_segments
 from fuelline.whatif import fit, value_remedies
@@ -37,9 +41,10 @@ from fuelline.whatif import fit, value_remedies
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fuelline.schema.diagnosis.comparison import RunWork
     from fuelline.schema.diagnosis.facts import Culprit, Facts, SyncFacts
-    from fuelline.schema.diagnosis.findings import Diagnosis
-    from fuelline.schema.diagnosis.fixes import FixEvent
+    from fuelline.schema.diagnosis.findings import Diagnosis, ServedFiles
+    from fuelline.schema.diagnosis.fixes import BeforeAfter, FixEvent
     from fuelline.schema.parts import StepPart
     from fuelline.schema.run.recording import Blindspot
     from fuelline.signals import Comparison, HostView
@@ -55,8 +60,13 @@ MOST_COMPARED = 4
 """Ranks beside a late one whose steps are looked into: what it does differently shows by then."""
 
 
-def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
-    """Read a recorded run, compacting it on the way if it has ended, and diagnose it."""
+def diagnose_recording(
+    run_dir: Path, price: float | None, waiting: float | None = None
+) -> Diagnosis:
+    """Read a recorded run, compacting it on the way if it has ended, and diagnose it.
+
+    `waiting`: the share that a loop of ours waited for batches, if it was one and has measured it.
+    """
     judged = _open_judged(run_dir)
     hosts, trainer, timeline = judged.hosts, judged.trainer, judged.timeline
     summary = summarise(hosts[0].run, run_dir)
@@ -68,10 +78,11 @@ def diagnose_recording(run_dir: Path, price: float | None) -> Diagnosis:
     if trainer is None or judged.segments is None:
         devices = measure_devices(timeline).devices
         return cannot_tell(summary, blindspots, _why_no_steps(hosts, trainer), price, devices)
-    sync = _explain_lateness(judged)
-    facts = _measure(judged, trainer, judged.segments, sync)
+    facts, effect = _measure_as_it_is(judged, run_dir, _explain_lateness(judged))
+    if waiting is not None:
+        facts = with_waiting(facts, waiting)
     found = diagnose(facts, summary, blindspots, price)
-    proposed = msgspec.structs.replace(found, settings=propose_settings(facts))
+    proposed = msgspec.structs.replace(found, settings=propose_settings(facts), fixed=effect)
     return value_remedies(proposed, fit(facts))
 
 
@@ -92,12 +103,30 @@ def find_fixes(run_dir: Path) -> list[FixEvent]:
     return [event for part in find_parts(run_dir) or [run_dir] for event in read_fixes(part)]
 
 
+def find_served(run_dir: Path) -> ServedFiles | None:
+    """What a pack and the cache served, on all hosts."""
+    return read_served(find_parts(run_dir) or [run_dir])
+
+
 def measure_run(run_dir: Path) -> Facts | Missing:
     """The facts of the rank that a diagnosis would judge, or why there are none."""
     judged = _open_judged(run_dir)
     if judged.trainer is None or judged.segments is None:
         return Missing(reason=_why_no_steps(judged.hosts, judged.trainer))
-    return _measure(judged, judged.trainer, judged.segments, judged.comparison.facts)
+    return _measure_as_it_is(judged, run_dir, judged.comparison.facts)[0]
+
+
+def _measure_as_it_is(
+    judged: _Judged, run_dir: Path, sync: SyncFacts
+) -> tuple[Facts, BeforeAfter | None]:
+    """The judged rank's facts; after --fix those of the job as it is now, and what it was."""
+    trainer, segments = judged.trainer, judged.segments
+    assert trainer is not None
+    assert segments is not None
+    fixed = find_fixed(judged.timeline, trainer, segments, find_fixes(run_dir))
+    if fixed is None:
+        return _measure(judged, trainer, segments, sync), None
+    return fixed.adjust(_measure(judged, trainer, fixed.segments, sync)), fixed.effect
 
 
 def _measure(judged: _Judged, trainer: Trainer, segments: StepSegments, sync: SyncFacts) -> Facts:
@@ -191,9 +220,12 @@ def _explain(judged: _Judged, culprit: Culprit) -> Culprit:
     return find_reason(sums, culprit)
 
 
-def segment_judged(run_dir: Path) -> StepSegments | None:
-    """The segments of the rank that the diagnosis judges."""
-    return _open_judged(run_dir).segments
+def segment_judged(run_dir: Path) -> tuple[StepSegments, RunWork] | None:
+    """The segments of the rank that the diagnosis judges, and what a step costs it in CPU time."""
+    judged = _open_judged(run_dir)
+    if judged.trainer is None or judged.segments is None:
+        return None
+    return judged.segments, measure_work(judged.timeline, judged.trainer, judged.segments)
 
 
 def compact_run(run_dir: Path) -> None:

@@ -20,17 +20,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LAYOUT = 5 }; /* of what Python and this file say to each other; see buffer.py */
+enum { LAYOUT = 6 }; /* of what Python and this file say to each other; see buffer.py */
 enum { START, LENGTH, FIELDS_AT, FIELDS = 5, TAIL = FIELDS_AT + FIELDS, WORDS }; /* of a record */
 
 /* Names below are shared with Python, in this order (tests/unit/record/test_buffer.py): the fields of a
    record as timeline/events.py has them for its kind, and the tuples of buffer.py. */
 enum wait_field { WAIT_SOURCE_ID, WAIT_SAMPLES, WAIT_SIZE_BYTES, WAIT_CPU_NS, WAIT_POSITION };
 enum backward_field { BACKWARD_GRAPH_NODES, BACKWARD_CPU_NS };
-enum step_field { STEP_STEPPER_ID };
+enum step_field { STEP_STEPPER_ID, STEP_STEP_KIND, STEP_CPU_CLOCK_NS };
 enum gc_field { GC_GENERATION, GC_COLLECTED, GC_FIELDS };
 enum iterator_note { NOTE_SOURCE_ID, NOTE_BATCH_SIZE, NOTE_ENOUGH, NOTE_FIELDS };
 enum { NOT_MEASURED = -1 };
+enum { CPU_CLOCK_EVERY_NS = 2000000 }; /* buffer.py has the same */
 
 /* Python 3.10 has these, and 3.11 made them part of the stable ABI as they were: PEP 3118 and
    https://docs.python.org/3/whatsnew/3.11.html#c-api-changes */
@@ -50,7 +51,7 @@ PyAPI_FUNC(void) PyBuffer_Release(Py_buffer *);
 typedef struct {
     PyObject_HEAD
     unsigned long trainer;
-    long long tid, write_at, fetched, born_ns;
+    long long tid, write_at, fetched, born_ns, clock_read_ns;
     unsigned char *phase;
     size_t count, room; /* words */
     int64_t *words;
@@ -106,11 +107,24 @@ static void free_object(void *self)
     Py_DECREF(type);
 }
 
-static int64_t now_ns(void)
+static int64_t read_clock(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    clock_gettime(clock, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int64_t now_ns(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+/* The thread's CPU time so far: a call of the kernel, so not at every step of a quick job. */
+static int64_t cpu_clock_ns(RecordBuffer *self, int64_t now)
+{
+    if (now - self->clock_read_ns < CPU_CLOCK_EVERY_NS) return NOT_MEASURED;
+    self->clock_read_ns = now;
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static void hide_phase(RecordBuffer *self)
@@ -124,7 +138,7 @@ static PyObject *buffer_reset(RecordBuffer *self, PyObject *unused)
     (void)unused;
     known_tid = 0; /* this may be a forked child */
     self->trainer = 0;
-    self->tid = self->write_at = self->fetched = 0;
+    self->tid = self->write_at = self->fetched = self->clock_read_ns = 0;
     self->count = 0;
     self->unseen = 0;
     self->born_ns = now_ns();
@@ -246,6 +260,7 @@ static PyObject *buffer_mark(RecordBuffer *self, PyObject *const *given, Py_ssiz
         fields[STEP_STEPPER_ID] = PyLong_AsLongLong(PyTuple_GetItem(entry, NUMBER));
     if (PyErr_Occurred()) return NULL;
     if (!fields[STEP_STEPPER_ID]) Py_RETURN_NONE;
+    fields[STEP_CPU_CLOCK_NS] = cpu_clock_ns(self, now);
     return as_bool(add(self, now, now, fields, tail | self->tid));
 }
 

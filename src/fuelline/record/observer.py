@@ -174,7 +174,7 @@ class Observer:
                 self._check_limits(time.monotonic_ns())
             yield from self._cgroup.read(groups)
             yield from self._links.read(each.pid for each in self._list_trainers())
-            yield "core.spin_ns", time_spin()
+        yield "core.spin_ns", time_spin()
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         yield "observer.cpu_ns", time.process_time_ns()
         yield "observer.stacks_cpu_ns", int((usage.ru_utime + usage.ru_stime) * S)

@@ -6,7 +6,7 @@ from fuelline.schema.lazily import load_lazily
 
 if TYPE_CHECKING:
     from fuelline.signals.devices.devices import measure_devices
-    from fuelline.signals.feeding import answer_feed, measure_feed
+    from fuelline.signals.feeding import answer_feed, measure_feed, with_waiting
     from fuelline.signals.ranks.hosts import (
         HostView,
         align_hosts,
@@ -30,6 +30,7 @@ __all__ = [
     "sum_parts",
     "view_host",
     "why_no_steps",
+    "with_waiting",
 ]
 
 __getattr__ = load_lazily(
@@ -48,5 +49,6 @@ __getattr__ = load_lazily(
         "sum_parts": "ranks.lateness",
         "view_host": "ranks.hosts",
         "why_no_steps": "ranks.unseen",
+        "with_waiting": "feeding",
     },
 )

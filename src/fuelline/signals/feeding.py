@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fuelline import __version__
 from fuelline.schema.diagnosis.feeding import FedChip, Feed
@@ -16,6 +17,7 @@ from fuelline.signals.statistics import ratio
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fuelline.schema.diagnosis.facts import Facts
     from fuelline.schema.diagnosis.feeding import FeedAccount, FeedRequest
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.schema.diagnosis.workloads import Workload
@@ -30,6 +32,12 @@ class FedRates(Struct, frozen=True, kw_only=True):
     utilisation: Signal
     batch_seconds: Signal
 
+    @property
+    def waiting(self) -> float | None:
+        """Of the time of the emulated accelerator; None without one."""
+        busy = value_of(self.utilisation)
+        return None if busy is None else 1 - busy
+
 
 def measure_feed(accounts: Sequence[FeedAccount], *, emulated: bool) -> FedRates:
     """Rates of processes that ran in parallel add up; utilisation is their mean."""
@@ -43,6 +51,31 @@ def measure_feed(accounts: Sequence[FeedAccount], *, emulated: bool) -> FedRates
         utilisation=_join(busy, 1 / len(busy)) if emulated else none,
         batch_seconds=_join(paces, 1 / len(paces)),
     )
+
+
+_WAITS = ("input", "epoch start")
+
+
+def with_waiting(facts: Facts, share: float) -> Facts:
+    """The facts of a fed loader with the share of waiting that the feed itself has measured.
+
+    The recording also holds the batches until the queue had settled, which do not count. An
+    emulated accelerator has no queue of its own, so that no wait is hidden.
+    """
+    recorded = sum(part.share for part in facts.budget if part.part in _WAITS)
+    if not 0 < recorded < 1:
+        return facts
+    scales = {True: share / recorded, False: (1 - share) / (1 - recorded)}
+    budget = [
+        replace(part, share=part.share * scale, seconds=part.share * scale * facts.window.seconds)
+        for part in facts.budget
+        for scale in (scales[part.part in _WAITS],)
+    ]
+    scaled = replace(facts, budget=budget, hidden_frac={})
+    waited = Reading(value=scaled.share_of("input"), unit="frac", origin=_ORIGIN)
+    is_known = isinstance(facts.input.exposed_share, Reading)
+    known = replace(facts.input, exposed_share=waited, wait_share=waited)
+    return replace(scaled, input=known if is_known else facts.input)
 
 
 def _table(account: FeedAccount) -> pl.DataFrame:

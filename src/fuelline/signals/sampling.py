@@ -10,7 +10,9 @@ from fuelline.schema.diagnosis.comparison import RunSamples
 from fuelline.timeline.intervals import covered_ns, merge
 
 if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.comparison import RunWork
     from fuelline.schema.diagnosis.findings import Diagnosis
+    from fuelline.schema.parts import StepPart
     from fuelline.signals.traced import Survey
     from fuelline.signals.traced.ledger import Account
     from fuelline.signals.traced.steps import TracedSteps
@@ -23,7 +25,20 @@ _FEWEST = 2
 """Steps that are kept in any case: noise needs two."""
 
 
-def sample_recording(segments: StepSegments, diagnosis: Diagnosis, label: str) -> RunSamples:
+_RARE_PARTS: tuple[StepPart, ...] = (
+    "epoch start",
+    "checkpoint",
+    "validation",
+    "garbage collection",
+    "profiler",
+)
+_RARE = 0.25
+"""Of the steps: what comes in more of them is a part of a usual step."""
+
+
+def sample_recording(
+    segments: StepSegments, diagnosis: Diagnosis, label: str, work: RunWork | None = None
+) -> RunSamples:
     """Steps of a recorded run from boundary to boundary; what follows the last is left out."""
     ends = segments.boundaries
     spans = pl.DataFrame({"start_ns": ends[:-1], "end_ns": ends[1:]})
@@ -37,12 +52,30 @@ def sample_recording(segments: StepSegments, diagnosis: Diagnosis, label: str) -
         steps=_seconds(spans),
         is_stepped=True,
         parts=parts,
+        rare=_rare(parts, spans.height),
+        work=work,
+        samples=_samples_a_step(diagnosis),
         devices=[device.name for device in diagnosis.devices],
         ranks=max(1, diagnosis.collectives.ranks),
         command=diagnosis.run.command,
         verdict=diagnosis.verdict.code or "",
         sentence=diagnosis.verdict.sentence,
     )
+
+
+def _rare(parts: dict[str, list[float]], steps: int) -> dict[str, list[float]]:
+    """Seconds of each time that a rare part came; two in one step count as one."""
+    found = {
+        part: [seconds for seconds in parts.get(part, []) if seconds > 0] for part in _RARE_PARTS
+    }
+    return {part: times for part, times in found.items() if 0 < len(times) <= _RARE * steps}
+
+
+def _samples_a_step(diagnosis: Diagnosis) -> float | None:
+    rate, window = diagnosis.steps.samples_per_s, diagnosis.window
+    if not rate or window is None or not diagnosis.steps.count:
+        return None
+    return rate * window.seconds / diagnosis.steps.count
 
 
 def sample_trace(survey: Survey, diagnosis: Diagnosis, label: str) -> RunSamples:

@@ -10,7 +10,9 @@ The command line counts before the environment, and the environment before the f
 from __future__ import annotations
 
 import os
+import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -77,16 +79,14 @@ def _load(path: Path) -> bytes | None:
 
 def _decode(path: Path, content: bytes) -> Mapping[str, object]:
     # Only where there is a file: a job that is started need not wait for a reader of TOML.
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        from tomllib import TOMLDecodeError, loads  # noqa: PLC0415
-    except ModuleNotFoundError:  # before Python 3.11
-        from tomli import TOMLDecodeError, loads  # noqa: PLC0415
-    try:
-        return loads(content.decode())
-    except (TOMLDecodeError, ValueError, RecursionError) as error:
+        entries: dict[str, object] = toml.loads(content.decode())
+    except (ValueError, RecursionError) as error:  # of TOML and of UTF-8
         raise UsageError(
             f"{path} is no TOML ({error}). Nothing was done. Correct it, or move it away."
         ) from None
+    return entries
 
 
 def _check(path: Path, entries: Mapping[str, object]) -> Config:

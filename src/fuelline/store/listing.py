@@ -45,7 +45,7 @@ _IMPORT = re.compile(rb'\[\s*"fuelline",\s*"import"')
 
 _OF_A_RUN = re.compile(
     rf"run\.json|manifest\.json|{re.escape(VERDICT_FILE)}|observer\.(?:log|journal)|\w[\w-]*\.parquet"
-    rf"|zoom-\d+\.json\.gz|spool|fix|{PART_PREFIX}\d+|\..+\.[0-9a-f]{{12}}"
+    rf"|zoom-\d+\.json\.gz|spool|fix|served|{PART_PREFIX}\d+|\..+\.[0-9a-f]{{12}}"
 )
 """What recording, importing, compacting and diagnosing write into a run's folder; the last are
 drafts of those."""

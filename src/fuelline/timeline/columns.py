@@ -77,7 +77,11 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "step_ends": (
         "A step has ended.",
-        {"stepper_id": "number of who steps (an optimizer), from 1", "step_kind": "`train`"},
+        {
+            "stepper_id": "number of who steps (an optimizer), from 1",
+            "step_kind": "`train`",
+            "cpu_clock_ns": "CPU time of the thread so far; null or 0 where it was not read",
+        },
     ),
     "pauses": (
         "The training loop stands still.",

@@ -43,7 +43,7 @@ _FIELDS: Mapping[Kind, Mapping[str, str]] = {
     Kind.PIN: {"size_bytes": "a"},
     Kind.COPY: {"size_bytes": "a", "device": "b"},
     Kind.BACKWARD: {"graph_nodes": "a", "cpu_ns": "b"},
-    Kind.STEP: {"stepper_id": "a", "step_kind": "b"},
+    Kind.STEP: {"stepper_id": "a", "step_kind": "b", "cpu_clock_ns": "c"},
     Kind.PAUSE: {"size_bytes": "a", "pause_kind": "c"},
     Kind.SYNC: {"device": "a"},
     Kind.GC: {"generation": "a", "collected": "b"},
@@ -162,7 +162,10 @@ def backward_passes(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
 
 
 def step_ends(timeline: Timeline, where: pl.Expr) -> pl.DataFrame:
-    """Ends of steps: `stepper_id` is who steps, such as an optimizer; `step_kind`: a `StepKind`."""
+    """Ends of steps: `stepper_id` is who steps, such as an optimizer; `step_kind`: a `StepKind`.
+
+    `cpu_clock_ns`: the thread's CPU time so far; 0 or less where that was not read.
+    """
     return _of(timeline, Kind.STEP, where)
 
 

@@ -86,6 +86,28 @@ class StepSegments(Span):
         pieces = self.pieces.with_columns(pl.col("start_ns", "end_ns") + shift_ns)
         return replace(moved, pieces=pieces)  # type: ignore[return-value, call-arg]
 
+    def between(self, start_ns: int, end_ns: int) -> StepSegments | None:
+        """The steps that lie inside this stretch; None if there are not two."""
+        inside = self.boundaries.filter((self.boundaries >= start_ns) & (self.boundaries <= end_ns))
+        if inside.len() < 2:
+            return None
+        first_ns = int(inside[0])
+        last_ns = min(end_ns, self.end_ns) if end_ns >= self.end_ns else int(inside[-1])
+        pieces = (
+            self.pieces.filter((pl.col("end_ns") > first_ns) & (pl.col("start_ns") < last_ns))
+            .with_columns(
+                pl.col("start_ns").clip(first_ns, None), pl.col("end_ns").clip(None, last_ns)
+            )
+            .drop("step")
+        )
+        return replace(
+            self,
+            start_ns=first_ns,
+            end_ns=last_ns,
+            boundaries=inside,
+            pieces=_number_steps(pieces, inside),
+        )
+
 
 def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
     """The window alone, for a tenth of the price of its segments; None as for `cut_segments`."""
@@ -93,7 +115,7 @@ def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
     boundaries = _boundaries(events, trainer)
     if boundaries.len() < 2:
         return None
-    start_ns, end_ns = int(boundaries[0]), _find_end(events)
+    start_ns, end_ns = int(boundaries[0]), _find_end(events, boundaries)
     if end_ns <= start_ns:
         return None
     return Span(
@@ -105,10 +127,11 @@ def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
     )
 
 
-def _find_end(events: pl.DataFrame) -> int:
-    """When the last event that lasts was over; 0 if none does, as in records made up by others."""
+def _find_end(events: pl.DataFrame, boundaries: pl.Series) -> int:
+    """When the last event that lasts was over, and not before the last step."""
     ends_ns = events.filter(pl.col("kind").is_in(_LASTING))["end_ns"]
-    return int(ends_ns.max()) if ends_ns.len() else 0  # type: ignore[arg-type]
+    last_ns = int(ends_ns.max()) if ends_ns.len() else 0  # type: ignore[arg-type]
+    return max(last_ns, int(boundaries[-1]))
 
 
 def cut_segments(timeline: Timeline, trainer: Trainer) -> StepSegments | None:
@@ -122,7 +145,7 @@ def cut_segments(timeline: Timeline, trainer: Trainer) -> StepSegments | None:
         _with_gaps(_outermost(_named(_after_closures(events), trainer))),
         events.filter(pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])),
     )
-    end_ns = _find_end(pieces)
+    end_ns = _find_end(pieces, boundaries)
     if end_ns <= start_ns:
         return None
     inside = (

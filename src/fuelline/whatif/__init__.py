@@ -2,16 +2,19 @@
 
 from fuelline.whatif.fitting import Fit, fit
 from fuelline.whatif.forecasting import forecast
-from fuelline.whatif.seeding import seed_settings
-from fuelline.whatif.suggesting import answer, find_least_workers, suggest
+from fuelline.whatif.recommending import find_least_workers, recommend
+from fuelline.whatif.seeding import TrialSeed, seed_settings
+from fuelline.whatif.suggesting import answer, suggest
 from fuelline.whatif.valuing import value_remedies
 
 __all__ = [
     "Fit",
+    "TrialSeed",
     "answer",
     "find_least_workers",
     "fit",
     "forecast",
+    "recommend",
     "seed_settings",
     "suggest",
     "value_remedies",

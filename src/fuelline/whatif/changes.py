@@ -26,6 +26,8 @@ on the zoo's short epochs (healthy-short-epochs) beside the fetch itself."""
 PINNED_GAIN = 0.5
 """Copies from pinned memory take about half the time of pageable ones (M. Harris, "How to Optimize
 Data Transfers in CUDA C/C++", NVIDIA 2012: 2.2 to 2.5 times the rate)."""
+_MUCH_WAITED = 0.2
+"""Of a fetch: waits below it do not decide how many workers pay."""
 MOST_STRETCH = 4.0
 """So many times as many requests in flight at most, where their number was not seen to vary."""
 
@@ -290,14 +292,27 @@ def _ranks(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | No
     return Changed(replace(pipe, ranks=question.ranks), words)
 
 
+def waits_unseen(fit: Fit, pipe: Pipeline) -> bool:
+    """Whether fetches wait for something that was never seen with another number of them.
+
+    A sleep takes as long however many sleep; storage and services may not take more at once.
+    """
+    reading = pipe.storage_s > _MUCH_WAITED * pipe.fetch_s and not fit.seen_scaling
+    asleep = value_of(fit.facts.demands.sleep_frac) or 0.0
+    # Of all blocked time; what is blocked elsewhere without being asleep waits for somebody.
+    somebody_s = pipe.idle_s - min(pipe.idle_s, asleep * (pipe.idle_s + pipe.storage_s))
+    known = isinstance(fit.facts.input.blocked_growth, Reading)
+    return reading or (somebody_s > _MUCH_WAITED * pipe.fetch_s and not known)
+
+
 def _too_far(fit: Fit, pipe: Pipeline) -> Missing | None:
-    """Storage that was never seen under another load may not take many times as many requests."""
+    """What was never seen under another load may not take many times as many requests."""
     old, new = max(1, fit.pipe.workers) * fit.pipe.ranks, pipe.workers * pipe.ranks
-    waits = pipe.storage_s > 0.2 * pipe.fetch_s
-    if fit.seen_scaling or not waits or new <= MOST_STRETCH * old:
+    if not waits_unseen(fit, pipe) or new <= MOST_STRETCH * old:
         return None
+    waited = "the storage" if pipe.storage_s > pipe.idle_s else "what workers wait for"
     return Missing(
-        reason=f"whether the storage takes {number(new / old)} times as many requests at once was "
+        reason=f"whether {waited} takes {number(new / old)} times as many requests at once was "
         "not seen: the number in flight never changed. Ask for at most "
         f"{number(MOST_STRETCH * max(1, fit.pipe.workers))} workers"
     )

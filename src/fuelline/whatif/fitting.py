@@ -27,9 +27,10 @@ HANDOFF_S = 0.5e-3
 TAKE_S = 1.0e-3
 """A batch of a few tensors through shared memory, worker's and trainer's side: the zoo's jobs on
 two shared cores take 0.4 to 0.8 ms and 0.9 to 1.5 ms. Used where no worker was recorded."""
-START_S = 0.09
-"""To fork one worker of a job that has imported torch, measured with a prototype of the elastic
-loader; used where none was started inside the recording."""
+START_S = 0.04
+"""To start one more worker and to end it again: 37 ms each for 16 workers and 49 ms for 32 on two
+cores, where each forks in 12 ms and then sets itself up on a core that others want, too. The least
+that is counted, because a few workers set themselves up beside each other."""
 _SURE = 0.6
 """Half of the elasticity's 95 % interval, at most: what is less sure tells latency from bandwidth,
 but not how much more workers would gain."""
@@ -46,6 +47,8 @@ MOST_OTHERS = 0.95
 _LEAST_ERROR = 0.02
 _MOST_SLACK = 1.5
 """A remainder beyond this is no remainder: the model does not fit, and that is said."""
+_MOSTLY_ASLEEP = 0.8
+"""Of the blocked time."""
 _BISECTIONS = 30
 _MOST_RIVALS = 64.0
 _MOST_SPREAD = 1.5
@@ -134,6 +137,8 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
     others = min(MOST_OTHERS, value_of(facts.storage.others_share) or 0.0) if elasticity else 0.0
     rivals = in_flight * others / (1 - others)
     alone = (in_flight + rivals) ** -elasticity
+    idle_s = blocked * max(0.0, 1 - (read_frac or 0.0) - (metadata_frac or 0.0))
+    queueing = _queueing(facts)
     beside = demands.device_mode == "beside"
     epochs = demands.pause_counts.get("epoch start", 0)
     pipe = Pipeline(
@@ -143,7 +148,7 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
         cpu_s=_value(demands.fetch_cpu_seconds),
         read_s=alone * blocked * (read_frac or 0.0),
         metadata_s=alone * blocked * (metadata_frac or 0.0),
-        idle_s=blocked * max(0.0, 1 - (read_frac or 0.0) - (metadata_frac or 0.0)),
+        idle_s=idle_s * in_flight**-queueing,
         handoff_s=value_of(demands.handoff_seconds) or HANDOFF_S,
         take_s=value_of(demands.take_seconds) or TAKE_S,
         host_s=_value(demands.host_seconds),
@@ -158,14 +163,39 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
         cores=max(0.05, _value(facts.cores.allowed)),
         rivals=0.0,
         elasticity=elasticity,
+        idle_elasticity=queueing,
         storage_rivals=rivals,
         pauses={part: s for part, s in demands.pause_seconds.items() if s > 0},
         epoch_batches=demands.batches / epochs if epochs else math.inf,
         persistent=bool(loader.persistent_workers),
-        start_s=value_of(demands.start_seconds) or START_S,
+        start_s=max(START_S, value_of(demands.start_seconds) or 0.0),
         ranks=ranks,
     )
-    return pipe, _errors(facts, pipe)
+    return _with_helpers(pipe, facts), _errors(facts, pipe)
+
+
+def _queueing(facts: Facts) -> float:
+    """How blocked fetches slow each other down, where that was seen; a sleep never does."""
+    growth = facts.input.blocked_growth
+    asleep = value_of(facts.demands.sleep_frac) or 0.0
+    if not isinstance(growth, Reading) or asleep > _MOSTLY_ASLEEP:
+        return 0.0
+    is_sure = growth.low is None or growth.low > 0
+    return min(1.0, max(0.0, growth.value)) if is_sure else 0.0
+
+
+def _with_helpers(pipe: Pipeline, facts: Facts) -> Pipeline:
+    """Fetches that wait for another process of theirs: what that computes needs a core as well.
+
+    Processes that live for moments are not seen one by one. So all that cores are busy with beyond
+    the known is taken for theirs, at most for as long as fetches wait for them.
+    """
+    waited_s = pipe.idle_s * (value_of(facts.demands.process_frac) or 0.0)
+    busy = (value_of(facts.cores.used) or 0.0) + (value_of(facts.cores.others) or 0.0)
+    known_s = pipe.cpu_s + pipe.host_cpu_s + pipe.handoff_s + pipe.take_s
+    beyond_s = busy * _value(facts.demands.batch_seconds) / pipe.ranks - known_s
+    helpers_s = min(waited_s, max(0.0, beyond_s))
+    return replace(pipe, cpu_s=pipe.cpu_s + helpers_s, idle_s=pipe.idle_s - helpers_s)
 
 
 def _errors(facts: Facts, pipe: Pipeline) -> dict[str, float]:

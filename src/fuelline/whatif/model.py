@@ -28,7 +28,7 @@ from fuelline.whatif.network import Station, throughput
 if TYPE_CHECKING:
     from fuelline.schema.parts import StepPart
 
-Limit = Literal["device", "host", "workers", "cores", "storage", "pauses"]
+Limit = Literal["device", "host", "workers", "cores", "storage", "service", "pauses"]
 
 ROUNDS = 4
 """The trainer's own share of the cores follows from the rate and the other way round; it settles to
@@ -51,7 +51,7 @@ class Pipeline:
     """Blocked in reads with one fetch in progress and nobody else; likewise metadata."""
     metadata_s: float
     idle_s: float
-    """Blocked elsewhere: locks, sleeping."""
+    """Blocked elsewhere: locks, sleeping, a service; with one fetch in progress."""
     handoff_s: float
     take_s: float
     host_s: float
@@ -71,6 +71,8 @@ class Pipeline:
     """Threads outside the job that always want a core, as the job's own waiting for one shows."""
     elasticity: float
     """How blocked time grows with fetches in progress: 0 not at all, 1 in proportion."""
+    idle_elasticity: float = 0.0
+    """The same of what is blocked elsewhere: 1 for a service that serves one at a time."""
     storage_rivals: float = 0.0
     """Requests outside the job that are always in flight beside its own. Each request gets an equal
     share of a storage that is full: more workers take some of what the others have."""
@@ -173,6 +175,9 @@ def find_bounds(pipe: Pipeline) -> dict[Limit, float]:
         else pipe.fetch_s + pipe.host_s,
         "cores": pipe.ranks * _core_seconds(pipe) / pipe.cores,
         "storage": storage_s if pipe.elasticity > 0 or math.isfinite(pipe.storage_most) else 0.0,
+        "service": pipe.idle_s * pipe.ranks / service_speed(pipe, total)
+        if pipe.idle_elasticity > 0
+        else 0.0,
         "pauses": pipe.pause_felt * sum(pipe.pauses.values()),
     }
     return bounds
@@ -195,11 +200,15 @@ def supply(pipe: Pipeline, rate: float) -> float:
     trainer_load = min(1.0, rate * (pipe.host_cpu_s + pipe.take_s))
     produced = 0.0
     for _ in range(ROUNDS):
-        stations = (
+        stations: tuple[Station, ...] = (
             Station(pipe.cpu_s + pipe.handoff_s, partial(_core_speed, pipe, trainer_load)),
             Station(pipe.storage_s, partial(storage_speed, pipe)),
         )
-        produced = throughput(pipe.workers * pipe.ranks, pipe.idle_s, stations) / pipe.ranks
+        delay_s = pipe.idle_s
+        if pipe.idle_elasticity > 0:
+            delay_s = 0.0
+            stations += (Station(pipe.idle_s, partial(service_speed, pipe)),)
+        produced = throughput(pipe.workers * pipe.ranks, delay_s, stations) / pipe.ranks
         trainer_load = min(1.0, min(rate, produced) * (pipe.host_cpu_s + pipe.take_s))
     return pipe.slack / produced
 
@@ -210,6 +219,11 @@ def storage_speed(pipe: Pipeline, count: float) -> float:
         return 0.0
     speed = count * math.pow(count + pipe.storage_rivals, -pipe.elasticity)
     return min(speed, max(1.0, pipe.storage_most))
+
+
+def service_speed(pipe: Pipeline, count: float) -> float:
+    """What `count` fetches get that wait for something else than storage, where one gets 1."""
+    return math.pow(count, 1 - pipe.idle_elasticity) if count else 0.0
 
 
 def is_saturated(pipe: Pipeline) -> bool:
@@ -255,6 +269,7 @@ def _doubled(pipe: Pipeline) -> dict[Limit, Pipeline]:
         "device": replace(pipe, device_s=pipe.device_s / 2, host_s=pipe.host_s - within_s),
         "host": replace(pipe, host_s=(pipe.host_s + 2 * within_s) / 2, take_s=pipe.take_s / 2),
         "storage": replace(pipe, read_s=pipe.read_s / 2, metadata_s=pipe.metadata_s / 2),
+        **({"service": replace(pipe, idle_s=pipe.idle_s / 2)} if pipe.idle_elasticity else {}),
         "cores": replace(pipe, cores=2 * pipe.cores),
         "workers": replace(pipe, workers=2 * max(1, pipe.workers)),
     }

@@ -5,60 +5,42 @@ Also here: one question to a recording, or none: then the questions that would h
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fuelline import __version__
 from fuelline.schema.diagnosis.forecasts import ForecastReport, WhatIf
+from fuelline.schema.diagnosis.trials import Recommendation
 from fuelline.schema.readings import Missing, Reading
-from fuelline.whatif.changes import MOST_STRETCH
 from fuelline.whatif.forecasting import forecast
-from fuelline.whatif.model import find_limit, run
+from fuelline.whatif.model import find_limit
+from fuelline.whatif.recommending import ask_for, find_least_workers, recommend
 from fuelline.whatif.valuing import WORTH_SHOWING
 from fuelline.whatif.wording import word_limit
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.forecasts import Forecast
     from fuelline.whatif.fitting import Fit
-    from fuelline.whatif.model import Pipeline
 
 
-GOOD_ENOUGH = 0.02
-"""More workers must gain at least this much, or they are not worth their memory."""
-MOST_WORKERS = 64
 _MOST_SHOWN = 5
 
 
-def suggest(fit: Fit, price_usd_per_hour: float | None = None) -> list[Forecast]:
-    """The questions with the largest gains, best first."""
-    answers = [forecast(fit, question, price_usd_per_hour) for question in _candidates(fit)]
+def suggest(
+    fit: Fit, price_usd_per_hour: float | None = None, recommended: Recommendation | None = None
+) -> list[Forecast]:
+    """The questions with the largest gains, best first; the recommended setting is one of them."""
+    if recommended is None:
+        found = recommend(fit)
+        recommended = found if isinstance(found, Recommendation) else Recommendation()
+    questions = [ask_for(recommended), *_candidates(fit)]
+    answers = [forecast(fit, each, price_usd_per_hour) for each in questions if not each.is_empty()]
     helpful = [
         answer
         for answer in answers
         if isinstance(answer.speedup, Reading) and answer.speedup.value >= WORTH_SHOWING
     ]
     return sorted(helpful, key=_gain, reverse=True)[:_MOST_SHOWN]
-
-
-def find_least_workers(fit: Fit, pipe: Pipeline | None = None) -> int:
-    """The fewest workers that do as well as any number would, within `GOOD_ENOUGH`.
-
-    Cores bound it: beyond one that computes for each core workers only queue, or take cores from
-    others. Blocked workers need no core, but storage that was never seen under another load bounds
-    them, too.
-    """
-    pipe = pipe or fit.pipe
-    computing = pipe.cpu_s / pipe.fetch_s if pipe.fetch_s else 1.0
-    most = min(MOST_WORKERS, math.ceil(pipe.cores / pipe.ranks / max(computing, 0.01)))
-    if pipe.storage_s > 0.2 * pipe.fetch_s and not fit.seen_scaling:
-        most = min(most, int(MOST_STRETCH * max(1, fit.pipe.workers)))
-    times = {
-        workers: run(replace(pipe, workers=workers, surplus_s=0.0)).batch_s
-        for workers in range(most + 1)
-    }
-    best = min(times.values())
-    return next(count for count, time_s in times.items() if time_s <= best * (1 + GOOD_ENOUGH))
 
 
 def _gain(answer: Forecast) -> float:
@@ -68,8 +50,6 @@ def _gain(answer: Forecast) -> float:
 def _candidates(fit: Fit) -> list[WhatIf]:
     pipe = fit.pipe
     single = [
-        WhatIf(workers=find_least_workers(fit)),
-        WhatIf(prefetch=2 * pipe.prefetch),
         WhatIf(storage="warm"),
         WhatIf(storage="nvme"),
         WhatIf(storage="packed"),
@@ -78,8 +58,6 @@ def _candidates(fit: Fit) -> list[WhatIf]:
         WhatIf(chip_factor=2.0),
         *(WhatIf(rarer={part: 10.0}) for part in pipe.pauses if part != "epoch start"),
     ]
-    if pipe.workers and not pipe.persistent and "epoch start" in pipe.pauses:
-        single.append(WhatIf(persistent=True))
     warm = forecast(fit, WhatIf(storage="warm")).speedup
     if isinstance(warm, Missing) or warm.value < WORTH_SHOWING:
         return single
@@ -98,14 +76,17 @@ def answer(
             price_usd_per_hour=price_usd_per_hour,
         )
     limit = find_limit(fit.pipe)
+    recommended = recommend(fit)
+    known = None if isinstance(recommended, Missing) else recommended
     return ForecastReport(
         fuelline_version=__version__,
         samples_per_s=fit.pipe.batch_samples / fit.batch_s,
         limit=limit,
         limit_words=word_limit(limit, fit.pipe),
         fit_error=fit.misfit,
-        forecasts=suggest(fit, price_usd_per_hour)
+        forecasts=suggest(fit, price_usd_per_hour, known)
         if question.is_empty()
         else [forecast(fit, question, price_usd_per_hour)],
         price_usd_per_hour=price_usd_per_hour,
+        recommended=known,
     )

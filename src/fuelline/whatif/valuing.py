@@ -8,10 +8,12 @@ import msgspec
 
 from fuelline.schema.readings import Missing, Reading
 from fuelline.whatif.forecasting import forecast
+from fuelline.whatif.recommending import ask_for, recommend
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.findings import Diagnosis, Remedy
-    from fuelline.schema.diagnosis.forecasts import Forecast
+    from fuelline.schema.diagnosis.findings import Diagnosis, Finding, Remedy
+    from fuelline.schema.diagnosis.forecasts import Forecast, WhatIf
+    from fuelline.schema.diagnosis.trials import Recommendation
     from fuelline.whatif.fitting import Fit
 
 
@@ -27,12 +29,15 @@ _NEAR_ONE = 1.1
 def value_remedies(diagnosis: Diagnosis, fit: Fit | Missing) -> Diagnosis:
     """Every remedy that the model has a word for, with its gain; the greatest gain first.
 
-    Those of findings, and the settings that are proposed beside them. What would gain next to
-    nothing is left out.
+    Those of findings, and the settings that are proposed beside them. Where the model knows which
+    loader setting is best, no remedy names another. What would gain next to nothing is left out.
     """
+    found = recommend(fit)
+    recommended = None if isinstance(found, Missing) else found
 
     def value(remedies: list[Remedy]) -> list[Remedy]:
-        valued = [_with_gain(remedy, fit, diagnosis.price_usd_per_hour) for remedy in remedies]
+        agreed = _agree(remedies, recommended)
+        valued = [_with_gain(remedy, fit, diagnosis.price_usd_per_hour) for remedy in agreed]
         # Sorting is stable: what has no prediction keeps its order, behind what has one.
         return sorted(filter(_is_worth_showing, valued), key=_rank)
 
@@ -40,7 +45,55 @@ def value_remedies(diagnosis: Diagnosis, fit: Fit | Missing) -> Diagnosis:
         msgspec.structs.replace(finding, remedies=value(finding.remedies))
         for finding in diagnosis.findings
     ]
-    return msgspec.structs.replace(diagnosis, findings=findings, settings=value(diagnosis.settings))
+    return msgspec.structs.replace(
+        diagnosis,
+        findings=findings,
+        settings=value(_unnamed(diagnosis.settings, findings, recommended)),
+        recommended=recommended,
+    )
+
+
+def _agree(remedies: list[Remedy], recommended: Recommendation | None) -> list[Remedy]:
+    """Remedies that set the loader become the recommended setting, once; or go, without one."""
+    if recommended is None:
+        return remedies
+    agreed: list[Remedy] = []
+    is_named = False
+    for remedy in remedies:
+        if remedy.question is None or not _sets_loader(remedy.question):
+            agreed.append(remedy)
+        elif recommended.settings and not is_named:
+            is_named = True
+            agreed.append(_as_recommended(remedy, recommended))
+    return agreed
+
+
+def _unnamed(
+    settings: list[Remedy], findings: list[Finding], recommended: Recommendation | None
+) -> list[Remedy]:
+    """Settings beside the findings, without those of the loader that a finding names already."""
+    text = "" if recommended is None else recommended.text()
+    is_named = any(text == remedy.setting for found in findings for remedy in found.remedies)
+    if not is_named:
+        return settings
+    return [each for each in settings if each.question is None or not _sets_loader(each.question)]
+
+
+def _sets_loader(question: WhatIf) -> bool:
+    """Whether it is about workers, their queue or their stay, and about nothing else."""
+    rest = msgspec.structs.replace(question, workers=None, prefetch=None, persistent=None)
+    return rest.is_empty() and not question.is_empty()
+
+
+def _as_recommended(remedy: Remedy, recommended: Recommendation) -> Remedy:
+    return msgspec.structs.replace(
+        remedy,
+        setting=recommended.text(),
+        why=recommended.why,
+        cost=recommended.cost,
+        at_most_speedup=None,
+        question=ask_for(recommended),
+    )
 
 
 def _is_worth_showing(remedy: Remedy) -> bool:

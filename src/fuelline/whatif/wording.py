@@ -94,6 +94,7 @@ def word_limit(limit: Limit, pipe: Pipeline) -> str:
         "workers": "the number of workers",
         "cores": "cores",
         "storage": "storage bandwidth" if is_full else "storage latency",
+        "service": "what the workers wait for",
         "pauses": "pauses of the loop",
     }
     return words[limit]

@@ -1,5 +1,6 @@
 """The command line: one message on standard error, the right exit code, no traceback."""
 
+import argparse
 import errno
 import importlib.util
 import json
@@ -18,6 +19,7 @@ from fuelline.record import capabilities
 from fuelline.record.launch import JobOutcome
 from fuelline.schema.run.capabilities import Capability
 from fuelline.schema.run.recording import MANIFEST_FILE, RUN_FILE
+from fuelline.store.listing import SeenVerdict, keep_verdict
 from fuelline.store.runs import find_run, name_run, runs_folder
 from tests.unit.ingest.remains import RUN, snapshot, write_run
 
@@ -439,6 +441,44 @@ def test_the_demo_runs_the_job_of_the_package(monkeypatch: pytest.MonkeyPatch) -
     (script,) = started_by(monkeypatch, ["demo"])[1:]
     assert Path(script).name == "starved.py"
     assert Path(script).is_file()
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        ((100.0, 180.0), "1.80x as fast"),
+        ((100.0, 90.0), "No gain"),
+        ((100.0, None), "not recorded"),
+    ],
+)
+def test_the_demo_ends_with_before_and_after(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+    rates: tuple[float | None, ...],
+    said: str,
+) -> None:
+    left, options = list(rates), []
+
+    def record(chosen: argparse.Namespace) -> int:
+        rate = left.pop(0)
+        options.append(chosen.fix)
+        if rate is not None:
+            chosen.run_dir.mkdir(parents=True, mode=0o700)
+            facts = dict.fromkeys(("code", "stage", "limit", "share_of_wall"))
+            keep_verdict(
+                chosen.run_dir,
+                SeenVerdict(words="", samples_per_s=rate, fuelline_version="", **facts),
+            )
+        return 0
+
+    monkeypatch.setattr(run, "act", record)
+    assert main(["demo"]) == 0
+    assert options == [False, True]
+    out = capsys.readouterr().out
+    assert "$ fuelline run --fix starved.py" in out
+    assert said in out
 
 
 def test_the_demo_without_torch_says_what_to_install(

@@ -64,11 +64,12 @@ def test_workers_that_wait_for_one_another_are_preparing() -> None:
     assert split.prepare == pytest.approx(0.61)
 
 
-def test_a_deliberate_sleep_is_preparing() -> None:
+def test_a_deliberate_sleep_is_no_preparing() -> None:
     split = split_of(
-        cpu_share=0.1, core_wait_share=0, read_share=0, metadata_share=0, sleep_share=0.9
+        cpu_share=0.1, core_wait_share=0, read_share=0, metadata_share=0, blocked_share=0.9
     )
-    assert split.prepare == pytest.approx(0.61)
+    assert split.fetch == pytest.approx(0.61)
+    assert split.prepare == 0
 
 
 def test_waiting_for_a_core_is_preparing() -> None:

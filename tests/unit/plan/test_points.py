@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from fuelline.plan.roofline.points import OperatorWork, place
+from fuelline.report.plan.roofline import write_points
+from fuelline.report.renderers.markdown import render_markdown
+from fuelline.schema.plan.roofline import ModelPoints
 from fuelline.schema.readings import Reading
 from tests.unit.plan.rooflines import roofline
 
@@ -60,3 +64,25 @@ def test_what_has_no_weights_turns_at_no_batch() -> None:
 
 def test_without_a_common_batch_there_is_no_advice_about_it() -> None:
     assert place(work(2e6, 4e6, 0), roofline(), 1.0, None).batch_to_turn is None
+
+
+def test_an_operator_faster_than_its_roof_is_explained_and_not_a_share_above_the_whole() -> None:
+    point = place(work(1e9, 1e9, 0), roofline(), 1.0, 1)
+    fast = replace(point, seconds=Reading(value=point.roof_s / 2.26, unit="s"), share=1.0)
+    found = ModelPoints(
+        target="model.py:build",
+        inputs="1x8",
+        roofline=roofline(),
+        points=(fast,),
+        total_s=Reading(value=1.0, unit="s"),
+        flops=1e9,
+        moved_bytes=1e9,
+        params=1,
+        batch=1,
+        traced_s=fast.seconds.value,
+    )
+    text = render_markdown(write_points(found))
+    assert "226" not in text
+    assert "above: faster than the roof as it was measured." in text
+    assert "memory-bound: its tensors are still in a cache" in text
+    assert "operators are faster than that" in text

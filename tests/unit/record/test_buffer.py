@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,19 @@ def test_a_mark_has_the_number_of_its_thing_and_is_of_the_trainer(buffer: Any) -
     assert run_apart(lambda: buffer.mark(entries, known, 9 << 48)) is None
     ((start, dur, *fields, tail),) = records(buffer)
     assert start > 0
-    assert (dur, fields, tail) == (0, [5, 0, 0, 0, 0], 9 << 48 | TID)
+    number, kind, cpu_clock_ns, *rest = fields
+    assert (dur, number, kind, rest, tail) == (0, 5, 0, [0, 0], 9 << 48 | TID)
+    assert cpu_clock_ns > 0
+
+
+def test_the_cpu_clock_is_not_read_at_every_mark_of_quick_steps(held: Any) -> None:
+    known = Thing()
+    held.write_at = 2**62
+    for _ in range(3):
+        held.mark({id(known): (weakref.ref(known), 5)}, known, 9 << 48)
+    marks = records(held)
+    for (before, *_), (after, _, _, _, clock_ns, *_) in pairwise(marks):
+        assert clock_ns == -1 or after - before >= holding.CPU_CLOCK_EVERY_NS
 
 
 def test_it_is_time_to_write_from_a_moment_on(buffer: Any) -> None:
@@ -310,7 +323,7 @@ COMPILED = (ROOT / "src/fuelline/record/_buffer.c").read_text(encoding="utf-8")
     [
         ("wait_field", list(_FIELDS[Kind.WAIT])),
         ("backward_field", list(_FIELDS[Kind.BACKWARD])),
-        ("step_field", list(_FIELDS[Kind.STEP])[:1]),
+        ("step_field", list(_FIELDS[Kind.STEP])),
         ("gc_field", [*_FIELDS[Kind.GC], "fields"]),
         ("iterator_note", [*holding.IteratorNote._fields, "fields"]),
     ],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuelline.schema.diagnosis.comparison import RunComparison, RunSamples
+from fuelline.schema.diagnosis.comparison import RunComparison, RunSamples, RunWork
 from fuelline.signals.changes import compare_samples
 
 
@@ -139,3 +139,94 @@ def test_another_command_is_noted_unless_one_of_them_is_not_known() -> None:
 @given(_SECONDS, _SECONDS)
 def test_parts_always_sum_to_the_step(one: list[float], other: list[float]) -> None:
     compare_samples(run(one, one), run(other, other)).check()
+
+
+def epochs(first_s: float, seed: int, count: int = 11, steps: int = 17) -> RunSamples:
+    """Short epochs, whose first batch is waited for by this many seconds, give or take a tenth."""
+    chance = random.Random(seed)
+    starts = [
+        chance.gauss(first_s, 0.1 * first_s) if place % steps == 0 and place else 0.0
+        for place in range(count * steps)
+    ]
+    usual = noisy(0.01, count * steps, seed=seed + 1)
+    return msgspec.structs.replace(
+        run(usual, usual),
+        steps=[2 * one + other for one, other in zip(usual, starts, strict=True)],
+        parts={"input": usual, "forward": usual, "epoch start": starts},
+        rare={"epoch start": [each for each in starts if each]},
+    )
+
+
+def test_workers_that_stay_are_seen_though_only_the_first_step_of_an_epoch_gains() -> None:
+    comparison = compare_samples(epochs(0.9, seed=1), epochs(0.02, seed=3))
+    assert comparison.judgement == comparison.step.judgement == "faster"
+    (start,) = comparison.rare
+    assert (start.name, start.count_before, start.count_after) == ("epoch start", 10, 10)
+    assert start.before == pytest.approx(0.9, rel=0.1)
+    assert start.judgement == "faster"
+    assert part(comparison, "input").judgement == "same"
+
+
+def test_the_same_short_epochs_twice_are_the_same() -> None:
+    verdicts = [
+        compare_samples(epochs(0.9, seed), epochs(0.9, seed + 500)).judgement
+        for seed in range(0, 200, 2)
+    ]
+    assert verdicts.count("same") == len(verdicts)
+
+
+def test_one_occurrence_more_because_of_where_the_window_begins_is_no_change() -> None:
+    before, after = epochs(0.9, seed=1, count=2), epochs(0.9, seed=3, count=3)
+    comparison = compare_samples(before, after)
+    assert (comparison.rare[0].count_before, comparison.rare[0].count_after) == (1, 2)
+    assert comparison.judgement == "same"
+
+
+def busy(cpu_s: float, seed: int, *, queued: float = 0.0, wall_s: float = 0.0) -> RunSamples:
+    """Steps of known work that neighbours draw out: to `wall_s`, and a fifth of them in CPU."""
+    chance = random.Random(seed)
+    cpu = [cpu_s * (1 + abs(chance.gauss(0, 0.2))) for _ in range(200)]
+    lengths = [each + queued + wall_s * chance.random() for each in cpu]
+    return msgspec.structs.replace(
+        run([0.0] * 200, lengths),
+        work=RunWork(trainer_cpu=cpu, queued=queued + wall_s / 2),
+    )
+
+
+def test_a_run_beside_busy_neighbours_is_not_called_slower() -> None:
+    comparison = compare_samples(busy(0.01, 1), busy(0.01, 2, queued=0.02, wall_s=0.01))
+    assert comparison.step.share is not None
+    assert comparison.step.share > 1
+    assert comparison.judgement == "same"
+
+
+def test_more_work_is_seen_by_its_cpu_time_where_neighbours_hide_it() -> None:
+    before, after = busy(0.01, 1, queued=0.02, wall_s=0.01), busy(0.011, 2, queued=0.01)
+    comparison = compare_samples(before, after, threshold=0.05)
+    assert comparison.step.change < 0
+    assert (comparison.judgement, comparison.judged_by) == ("slower", "cpu")
+    assert comparison.judged.share == pytest.approx(0.1, abs=0.04)
+    assert comparison.is_over
+    assert not compare_samples(before, after, threshold=0.5).is_over
+
+
+def test_cpu_time_that_the_length_of_steps_speaks_against_is_hidden_behind_something() -> None:
+    def waiting(cpu_s: float, seed: int) -> RunSamples:
+        """Steps as long as a device takes, whatever the host does meanwhile."""
+        return msgspec.structs.replace(
+            run([0.0] * 200, noisy(0.1, 200, 0.001, seed)),
+            work=RunWork(trainer_cpu=noisy(cpu_s, 200, 0.01, seed)),
+        )
+
+    comparison = compare_samples(waiting(0.02, 1), waiting(0.05, 2))
+    assert comparison.cpu is not None
+    assert comparison.cpu.judgement == "slower"
+    assert comparison.judgement == "same"
+
+
+def test_steps_of_twice_the_batch_are_compared_for_equal_work() -> None:
+    before = msgspec.structs.replace(run(noisy(0.01), noisy(0.1)), samples=32.0)
+    after = msgspec.structs.replace(run(noisy(0.02, seed=5), noisy(0.2, seed=6)), samples=64.0)
+    comparison = compare_samples(before, after)
+    assert comparison.judgement == "same"
+    assert any("32 samples before and 64 after" in note for note in comparison.notes)

@@ -113,6 +113,18 @@ def test_an_event_across_the_start_of_the_window_counts_from_there() -> None:
     assert spent_ms(segments)["sync"] == 8
 
 
+def test_the_window_does_not_end_before_its_last_step() -> None:
+    """A mark at the end of a step has no length, and vanishes where collectives are cut out."""
+    lane = Lane().step(opt=0)
+    lane.add(Kind.COLLECTIVE, 0.002, 1, 8, 1, 0, 2).gap(13_000).optimizer(0)
+    trainer, segments = judge(timeline := make_timeline(lane))
+    assert segments.end_ns == segments.boundaries[-1] == lane.now_ns
+    check_cover(segments)
+    span = find_span(timeline, trainer)
+    assert span is not None
+    assert span.end_ns == segments.end_ns
+
+
 def test_one_step_is_not_enough_for_a_window() -> None:
     timeline = make_timeline(Lane().step())
     trainer = first_trainer(timeline)

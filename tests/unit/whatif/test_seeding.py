@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fuelline.schema.diagnosis.trials import Recommendation
 from fuelline.schema.readings import Missing
-from fuelline.whatif import fit, seed_settings
+from fuelline.whatif import fit, recommend, seed_settings
 from tests.unit.whatif.jobs import make_facts, ms
 
 DECODING = {"batch": 21.5, "workers": 1, "cpu": 20.0, "device": 10.0}
@@ -11,16 +12,23 @@ DECODING = {"batch": 21.5, "workers": 1, "cpu": 20.0, "device": 10.0}
 
 def tried(**job) -> list[dict[str, int]]:
     seeds = seed_settings(fit(make_facts(**job)), 8.0)
-    return [{each.knob: each.value for each in settings} for settings, _ in seeds]
+    return [{each.knob: each.value for each in seed.settings} for seed in seeds]
 
 
-def test_what_the_model_finds_is_tried_first_and_then_its_neighbours() -> None:
+def test_what_is_recommended_is_tried_first_and_then_a_spread_around_it() -> None:
+    found = fit(make_facts(**DECODING))
+    recommended = recommend(found)
+    assert isinstance(recommended, Recommendation)
     first, *others = tried(**DECODING)
-    best = first["num_workers"]
-    assert best > 1
-    assert {"num_workers": best + 1} in others
-    assert {"num_workers": 2 * best} in others
-    assert {"num_workers": best, "prefetch_factor": 4} in others
+    assert first == {each.knob: each.value for each in recommended.settings}
+    assert first["num_workers"] > 1
+    assert any(each["num_workers"] > first["num_workers"] for each in others)
+    assert all(each["num_workers"] in (2, 4, 8, 16) for each in others)
+
+
+def test_a_trial_knows_what_workers_and_cores_allow() -> None:
+    seeds = seed_settings(fit(make_facts(batch=21.5, workers=1, cpu=20.0, cores=2.0)), 2.0)
+    assert all(seed.most < 2.5 for seed in seeds)
 
 
 def test_the_job_itself_is_not_tried_against_itself() -> None:
@@ -39,7 +47,7 @@ def test_pinning_is_tried_where_copies_to_a_device_were_seen() -> None:
 
 def test_without_a_model_a_ladder_also_finds_workers_that_only_wait() -> None:
     unknown = Missing(reason="no steps")
-    counts = [settings[0].value for settings, _ in seed_settings(unknown, 2.0)]
+    counts = [seed.settings[0].value for seed in seed_settings(unknown, 2.0)]
     assert counts == [1, 2, 4, 8]
-    many = [settings[0].value for settings, _ in seed_settings(unknown, 64.0)]
+    many = [seed.settings[0].value for seed in seed_settings(unknown, 64.0)]
     assert many == [32, 64, 128]

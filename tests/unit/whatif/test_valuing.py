@@ -19,10 +19,12 @@ PAUSES = [
 ]
 
 
-def valued(*, is_known: bool = True) -> Diagnosis:
-    """A job that starts its workers anew every ten batches."""
+def valued(*, is_known: bool = True, is_found: bool = False) -> Diagnosis:
+    """A job that starts its workers anew every ten batches; `is_found` with the finding of it."""
     facts = replace(make_facts(batch=20, pauses={"epoch start": 4.0}), budget=PAUSES)
-    proposed = replace(diagnose(facts, RUN, [], 2.0), settings=propose_settings(facts))
+    found = diagnose(facts, RUN, [], 2.0)
+    findings = found.findings if is_found else []
+    proposed = replace(found, settings=propose_settings(facts), findings=findings)
     return value_remedies(proposed, fit(facts) if is_known else Missing(reason="no loader"))
 
 
@@ -35,6 +37,15 @@ def test_a_setting_that_is_proposed_has_the_gain_that_the_model_predicts() -> No
     assert isinstance(persistent.gain, Reading)
     assert persistent.gain.value > 1
     assert persistent.worth_usd_per_day is not None
+
+
+def test_remedies_name_the_recommended_setting_and_no_other_and_that_once() -> None:
+    diagnosis = valued(is_found=True)
+    assert diagnosis.recommended is not None
+    shown = [each.setting for found in diagnosis.findings for each in found.remedies]
+    shown += [each.setting for each in diagnosis.settings]
+    about_workers = [each for each in shown if each.startswith("DataLoader(")]
+    assert about_workers == [diagnosis.recommended.text()]
 
 
 def test_the_report_shows_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,14 +19,18 @@ from fuelline.schema.diagnosis.trials import Setting
 from fuelline.schema.errors import InputError, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-BASELINE_S = 10.0
+BASELINE_S = 13.0
 """Training that is recorded for the model: three waits for the device at a loss read every 25 steps
-of 130 ms."""
+of 130 ms. Twice that where epochs are short, to see the end of a job that has few of them: what
+starting workers costs is weighed against its length."""
 START_S = 1.6
 """Of a turn: workers start, and its queue becomes level. With the job and four settings, two rounds
 of three seconds and the recording, no more than 60 s are spent on trials."""
+LOOK_S = 0.25
+"""From one look at the trial's progress to the next."""
+_INTERRUPTED = (-signal.SIGINT, 128 + signal.SIGINT)
 _KNOBS = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 
 
@@ -36,6 +41,10 @@ class Turns:
     settings: Sequence[tuple[Setting, ...]]
     seconds: float
     rounds: int
+    job_batches: int | None = None
+    """Of the whole job, if its end is known."""
+    is_natural: bool = False
+    """The job as it is, epochs and all, instead of turns."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,12 @@ class Baseline:
         """Of training."""
         return self.report.seconds
 
+    @property
+    def job_batches(self) -> int | None:
+        """Of the whole job, if it came to its end meanwhile."""
+        batches = self.report.account.get("job_batches")
+        return None if batches is None else int(batches)
+
 
 def _measured(rows: list[dict[str, Any]]) -> MeasuredSetting:
     blocks = tuple(rate for row in rows for rate in row["rates"])
@@ -97,7 +112,7 @@ def _measured(rows: list[dict[str, Any]]) -> MeasuredSetting:
 def record_baseline(command: list[str], folder: Path) -> Baseline:
     """Run the script as it is for some seconds of training, recorded."""
     run_dir = folder / "run"
-    plan = _plan(folder / "baseline.json", Turns([()], BASELINE_S, 1))
+    plan = _plan(folder / "baseline.json", Turns([()], BASELINE_S, 1, is_natural=True))
     # Standard output is for the answer, so the job's own goes the other way.
     outcome = launch(command, run_dir, more=_environment(plan), stdout=sys.stderr.fileno())
     if outcome.problem is not None:
@@ -108,16 +123,44 @@ def record_baseline(command: list[str], folder: Path) -> Baseline:
     return Baseline(run_dir, _read(folder / "baseline.json", outcome.returncode))
 
 
-def run_turns(command: list[str], folder: Path, turns: Turns) -> Report:
-    """Run the script once more, with these settings in turns."""
+def run_turns(
+    command: list[str], folder: Path, turns: Turns, tell: Callable[[int, int], None]
+) -> Report:
+    """Run the script once more, with these settings in turns; `tell` hears of round and turn."""
     result = folder / "trials.json"
     environment = {**os.environ, **_environment(_plan(result, turns))}
     try:
-        done = subprocess.run(command, env=environment, stdout=sys.stderr.fileno(), check=False)
+        with subprocess.Popen(command, env=environment, stdout=sys.stderr.fileno()) as process:
+            returncode = _await(process, Path(f"{result}.progress"), tell)
     except KeyboardInterrupt:
         end_orphans()  # it may be one that `subprocess` had not yet got hold of
         raise
-    return _read(result, done.returncode)
+    return _read(result, returncode)
+
+
+def _await(
+    process: subprocess.Popen[bytes], progress: Path, tell: Callable[[int, int], None]
+) -> int:
+    told = None
+    while True:
+        try:
+            return process.wait(LOOK_S)
+        except subprocess.TimeoutExpired:
+            now = _read_progress(progress)
+        except KeyboardInterrupt:
+            process.kill()
+            raise
+        if now is not None and now != told:
+            told = now
+            tell(*now)
+
+
+def _read_progress(path: Path) -> tuple[int, int] | None:
+    """Round and turn that are under way, as the trial wrote them."""
+    if not path.exists():
+        return None
+    found = json.loads(path.read_bytes())
+    return int(found["round"]), int(found["turn"])
 
 
 def _environment(plan: Path) -> dict[str, str]:
@@ -126,6 +169,8 @@ def _environment(plan: Path) -> dict[str, str]:
 
 def _read(result: Path, returncode: int) -> Report:
     """The trial's account; a script that never came to its loader has none."""
+    if returncode in _INTERRUPTED:
+        raise KeyboardInterrupt
     if not result.exists():
         ending = f"exit code {returncode}" if returncode >= 0 else f"signal {-returncode}"
         raise InputError(
@@ -153,6 +198,8 @@ def _plan(result: Path, turns: Turns) -> Path:
         "seconds": turns.seconds,
         "rounds": turns.rounds,
         "budget_s": turns.rounds * len(turns.settings) * (turns.seconds + START_S),
+        "job_batches": turns.job_batches,
+        "is_natural": turns.is_natural,
         "turns": [{each.knob: each.value for each in settings} for settings in turns.settings],
     }
     path = result.with_suffix(".plan")

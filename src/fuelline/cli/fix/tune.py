@@ -14,9 +14,9 @@ from fuelline import __version__
 from fuelline.cli.fix.trial_runs import Report, Turns, record_baseline, run_turns
 from fuelline.cli.record.endings import clean_up_on_signals
 from fuelline.cli.record.run import resolve_command
-from fuelline.cli.saying import say
+from fuelline.cli.saying import ProgressLine, say
 from fuelline.fix.tune.patching import NoPatch, Patch, make_patch
-from fuelline.fix.tune.search import Seed, choose, explain, tune
+from fuelline.fix.tune.search import Seed, choose, confirm, explain, tune
 from fuelline.fix.tune.undoing import apply_change
 from fuelline.schema.diagnosis.trials import Setting, Tuning
 from fuelline.schema.errors import InputError
@@ -34,9 +34,9 @@ examples:
   fuelline tune train.py --data /data    try settings and print a patch
   fuelline tune --apply train.py         and apply it; `fuelline undo` reverts
 
-The script runs twice, for less than a minute of training: once unchanged and
-recorded, for the pipeline model; once with the settings that the model finds
-promising, in turns inside its own loop. It is ended by SystemExit, so anything
+The script runs twice, for about a minute of training: once unchanged and
+recorded, for the pipeline model; once with the recommended setting and some
+around it, in turns inside its own loop. It is ended by SystemExit, so anything
 it writes before that stays. The script is not changed without --apply; if the
 patch cannot be written then, the exit code is 3.
 """
@@ -112,6 +112,8 @@ class _TuneSession:
         self._said: list[str] = []
         self._trial_s = 0.0
         self._report: Report | None = None
+        self._job_batches: int | None = None
+        self._progress = ProgressLine()
 
     def tune(self) -> tuple[Tuning, Patch | NoPatch]:
         """The whole of it."""
@@ -121,10 +123,15 @@ class _TuneSession:
         baseline = record_baseline(self._command, self._folder)
         self._trial_s += baseline.seconds
         cores = float(len(os.sched_getaffinity(0)))
-        seeds = [Seed(*seed) for seed in pipeline.seed_run(baseline.run_dir, cores)]
+        self._job_batches = baseline.job_batches
+        found, predicted = pipeline.seed_run(
+            baseline.run_dir, cores, is_whole_job=baseline.job_batches is not None
+        )
+        seeds = [Seed(each.settings, each.predicted, each.most) for each in found]
         turns = self._options.rounds * (len(seeds) + 1)
         say(f"Trying {len(seeds)} settings against it, {turns} turns in all ...")
         trials = tune(seeds, self._measure)
+        self._progress.end()
         report = self._report or baseline.report
         now = report.settings()
         chosen = choose(trials, now)
@@ -139,11 +146,21 @@ class _TuneSession:
             patch=patch.diff() if isinstance(patch, Patch) else "",
             paste=f"DataLoader(..., {', '.join(each.text() for each in chosen)})" if chosen else "",
             script=report.script(),
+            recommended=confirm(trials, chosen, predicted),
         ), patch
 
     def _measure(self, settings: Sequence[tuple[Setting, ...]]) -> list[MeasuredSetting]:
-        turns = Turns(settings, self._options.seconds, self._options.rounds)
-        self._report = run_turns(self._command, self._folder, turns)
+        rounds = self._options.rounds
+        turns = Turns(settings, self._options.seconds, rounds, self._job_batches)
+
+        def tell(number: int, position: int) -> None:
+            words = ", ".join(each.text() for each in settings[position]) or "as it is"
+            place = number * len(settings) + position + 1
+            if number % 2:
+                place = (number + 1) * len(settings) - position
+            self._progress.show(f"turn {place} of {rounds * len(settings)}: {words}")
+
+        self._report = run_turns(self._command, self._folder, turns, tell)
         self._trial_s += self._report.seconds
         return self._report.measured(len(settings))
 

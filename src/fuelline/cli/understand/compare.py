@@ -21,7 +21,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         description="Show what changed from one run to another (steps, parts of their time, "
         "classes of kernels) and whether that is more than noise. Both runs recorded, or both "
         "imported.",
-        epilog="Exit code 1 if a step got longer by more than --threshold, beyond the noise.",
+        epilog="Exit code 1 if the job got slower by more than --threshold, beyond the noise.",
     )
     parser.add_argument("before", help="a run's folder, id or name, or a trace file (no default)")
     parser.add_argument("after", help="another one (no default)")
@@ -29,7 +29,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--threshold",
         type=_percent,
         metavar="PERCENT",
-        help="exit 1 if steps are longer by more than this (default: never)",
+        help="exit 1 if it is slower by more than this, beyond the noise (default: never)",
     )
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print JSON (default: a report)")

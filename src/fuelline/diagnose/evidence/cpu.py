@@ -39,8 +39,8 @@ def cores_are_short(facts: Facts) -> bool | None:
 
     With more workers the fetches could at best fill the allowed cores: the gain is the allowed
     cores over those that the fetches in progress want (sleeping or blocked ones want none). With a
-    core for each of them they would no longer wait in the run queue: the gain is (cpu + slept +
-    queued) / (cpu + slept). A quota that stops the job settles it, and so do idle cores.
+    core for each of them they would no longer wait in the run queue: the gain is (cpu + blocked +
+    queued) / (cpu + blocked). A quota that stops the job settles it, and so do idle cores.
     """
     cpu, queued = value_of(facts.input.cpu_share), value_of(facts.input.core_wait_share)
     fetchers, allowed = value_of(facts.input.fetchers), value_of(facts.cores.allowed)
@@ -52,7 +52,7 @@ def cores_are_short(facts: Facts) -> bool | None:
     if _has_idle_cores(facts):
         return False
     gain_from_workers = allowed / max(_HARDLY_ONE, fetchers * (cpu + queued))
-    needed = cpu + (value_of(facts.input.sleep_share) or 0.0)
+    needed = cpu + (value_of(facts.input.blocked_share) or 0.0)
     gain_from_cores = (needed + queued) / needed if needed > 0 else 1.0
     return gain_from_cores >= gain_from_workers
 
@@ -139,6 +139,15 @@ def more_workers(facts: Facts) -> Remedy:
         cost=_more_processes(best - workers),
         question=WhatIf(workers=best, persistent=True),
     )
+
+
+def name_crew(workers: int | None) -> str:
+    """Who prepares samples."""
+    if workers is None:
+        return "the loader"
+    if workers == 0:
+        return "the training process itself"
+    return "one loader worker" if workers == 1 else f"{workers} loader workers"
 
 
 def _allowed(cores: int) -> str:

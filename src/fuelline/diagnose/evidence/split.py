@@ -1,4 +1,4 @@
-"""How the wait for input divides among stages: read, prepare, collate, handoff, and unknown.
+"""How the wait for input divides among stages: read, fetch, prepare, collate, handoff, unknown.
 
 The trainer's own CPU time inside next() is hand-off (unpickling). The rest of the wait is charged
 to the threads that fetch, by what they did meanwhile. Small shares are folded into the largest one,
@@ -37,6 +37,8 @@ class InputSplit(Struct, frozen=True, kw_only=True):
     """Shares of the window lost to each stage of input; they sum to the exposed wait."""
 
     read: float = 0.0
+    fetch: float = 0.0
+    """Blocked, and not in reading."""
     prepare: float = 0.0
     """decode and transform."""
     collate: float = 0.0
@@ -75,13 +77,13 @@ def _fetch_weights(facts: Facts) -> dict[str, float]:
         return {"unknown": 1.0}
     queue, rest = _lock_queue(facts)
     storage = queue + rest * (read + metadata)
-    asleep = value_of(signals.sleep_share) or 0.0
-    prepare = rest * (cpu + queued + asleep + _at_memory_locks(facts))
-    unknown = max(0.0, 1 - storage - prepare)
+    blocked = rest * (value_of(signals.blocked_share) or 0.0)
+    prepare = rest * (cpu + queued + _at_memory_locks(facts))
+    unknown = max(0.0, 1 - storage - blocked - prepare)
     collate = value_of(signals.collate_share) or 0.0
     if collate > _COLLATE_SHARE and prepare > storage:
-        return {"read": storage, "collate": prepare, "unknown": unknown}
-    return {"read": storage, "prepare": prepare, "unknown": unknown}
+        return {"read": storage, "fetch": blocked, "collate": prepare, "unknown": unknown}
+    return {"read": storage, "fetch": blocked, "prepare": prepare, "unknown": unknown}
 
 
 def is_message(facts: Facts) -> bool:

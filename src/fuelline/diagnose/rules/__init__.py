@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuelline.diagnose.rules.recorded.blocked_workers import BlockedWorkers
 from fuelline.diagnose.rules.recorded.checkpoint_pause import CheckpointPause
 from fuelline.diagnose.rules.recorded.code_in_step import CodeInStep
 from fuelline.diagnose.rules.recorded.collection_pause import CollectionPause
@@ -21,6 +22,7 @@ from fuelline.diagnose.rules.recorded.memory_bound import MemoryBound
 from fuelline.diagnose.rules.recorded.network_bandwidth import NetworkBandwidth
 from fuelline.diagnose.rules.recorded.network_jitter import NetworkJitter
 from fuelline.diagnose.rules.recorded.network_latency import NetworkLatency
+from fuelline.diagnose.rules.recorded.one_at_a_time import OneAtATime
 from fuelline.diagnose.rules.recorded.page_cache import PageCacheThrash
 from fuelline.diagnose.rules.recorded.rank_jitter import RankJitter
 from fuelline.diagnose.rules.recorded.sick_card import SickCard
@@ -64,6 +66,7 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
         SmallFiles(),
         SlowReads(),
     ),
+    (OneAtATime(), BlockedWorkers()),
     (WorkerLock(), MemoryBound(), SlowFunction(), TooLittleCpu(), TooFewWorkers()),
     (LoopTransform(),),
     (SlowCollate(),),

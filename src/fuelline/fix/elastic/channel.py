@@ -4,7 +4,8 @@ Torch's queues hand each message to a thread, and each tensor's descriptor is fe
 connection with a handshake. Here a message is sent by whoever has it, its descriptors with it, in
 one system call: nothing is locked, so a process that is killed takes nothing along. What the socket
 has no room for is left to a thread, which is started when that happens first: `send` never waits.
-Order is kept. Standard library only.
+Order is kept. A worker's batches, and messages that are too long for a packet, are in shared memory
+that is used again (segments): a packet says where. Standard library only.
 
 Also here: raises the process's soft limit of open files when it comes near; the hard one is not
 touched.
@@ -16,10 +17,12 @@ from __future__ import annotations
 
 import array
 import errno
+import io
 import os
 import resource
 import select
 import socket
+import struct
 import threading
 from collections import deque
 from multiprocessing import context
@@ -27,10 +30,10 @@ from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 
-__all__ = ["SocketChannel"]
+__all__ = ["SocketChannel", "find_receiver"]
 
 FRAGMENT_BYTES = 32_768
 """A packet must be smaller than the socket's buffer, which is 208 kB unless the host says less."""
@@ -38,13 +41,15 @@ MOST_DESCRIPTORS = 250
 """In one packet; the kernel takes 253 (SCM_MAX_FD, unix(7))."""
 RETRY_S = 0.01
 _CONTROL_BYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
-_LAST, _MORE = b"\0", b"\1"
+_LAST, _MORE, _STORED = b"\0", b"\1", b"\2"
+_PLACE = struct.Struct("<IQ?")
+"""Of a stored message: the segment's number, bytes, and whether its descriptor is the last one."""
 _LATER = {errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM}
 """No room now: for more descriptors of this user under way than the sender's own limit of open
 files (unix(7)), or in the kernel's memory. A send that may wait does not wait for these."""
 _FULL = {errno.EAGAIN, *_LATER}
 _Packet = tuple[bytes, Any, list[int]]
-"""Whether it is the last one of its message, content, and descriptors, which it owns."""
+"""What it is of its message, content, and descriptors, which it owns."""
 _loading = threading.local()
 
 
@@ -54,6 +59,10 @@ class SocketChannel:
     def __init__(self, end: socket.socket | None = None) -> None:
         if end is not None:
             self._end = end
+        self.pool: Any = None
+        """What this end sends batches in (`SegmentPool`); None for an end that sends none."""
+        self.table: Any = None
+        """Where the other end's are found (`SegmentTable`)."""
         self._backlog: _Backlog | None = None
         self._poll: select.poll | None = None
         self._buffer = bytearray()
@@ -73,7 +82,7 @@ class SocketChannel:
 
     def put(self, message: Any) -> None:
         """Send, as a queue does; no error if the other end is gone, as with a queue."""
-        packets = _pack(message)
+        packets = _pack(message, self.pool)
         if self._backlog is None or not self._backlog.unsent:
             while packets and self._send(packets[0]):
                 _close(packets.popleft()[2])
@@ -105,13 +114,26 @@ class SocketChannel:
         while not self._take_packet():
             pass
         descriptors, self._descriptors = self._descriptors, []
+        content = memoryview(self._buffer)[1 : self._size]
         try:
             if not self._parts:
-                return _load(memoryview(self._buffer)[1 : self._size], descriptors)
-            self._parts.append(bytes(memoryview(self._buffer)[1 : self._size]))
-            return _load(b"".join(self._parts), descriptors)
+                return self._load(content, descriptors)
+            self._parts.append(bytes(content))
+            return self._load(b"".join(self._parts), descriptors)
         finally:
             self._parts = []
+
+    def _load(self, content: Any, descriptors: list[int]) -> Any:
+        """The message; what it did not take of its descriptors is closed."""
+        _loading.descriptors, _loading.table = descriptors, self.table
+        try:
+            if self._buffer[0] == _STORED[0]:
+                number, size, is_new = _PLACE.unpack(content)
+                content = self.table.open(number, descriptors.pop() if is_new else None, size)
+            return ForkingPickler.loads(content)
+        finally:
+            _loading.descriptors, _loading.table = [], None
+            _close(fd for fd in descriptors if fd >= 0)
 
     def _take_packet(self) -> bool:
         """Whether it is the last one of its message."""
@@ -133,7 +155,7 @@ class SocketChannel:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         if not self._size:
             raise EOFError
-        if self._buffer[0] == _LAST[0]:
+        if self._buffer[0] != _MORE[0]:
             return True
         self._parts.append(bytes(memoryview(self._buffer)[1 : self._size]))
         return False
@@ -144,6 +166,8 @@ class SocketChannel:
     def close(self) -> None:
         """As a queue does."""
         self._end.close()
+        if self.table is not None:
+            self.table.close()
 
 
 class _Backlog:
@@ -228,21 +252,47 @@ class _DescriptorSlot:
         return fd
 
 
-def _pack(message: Any) -> deque[_Packet]:
+def find_receiver() -> Any:
+    """Where the segments of the message that is being loaded are found; pickle's functions ask."""
+    return _loading.table
+
+
+def _pack(message: Any, pool: Any = None) -> deque[_Packet]:
     """In packets: most messages are one."""
-    enclosed = _Enclosed()
+    enclosed, is_packed = _Enclosed(), False
     context.set_spawning_popen(enclosed)  # type: ignore[arg-type]
     try:
-        content = ForkingPickler.dumps(message)
+        content = _dump(message, {} if pool is None else pool.reducers)
+        packets = _cut(content, enclosed.descriptors, pool)
+        is_packed = True
     except BaseException:
         _close(enclosed.descriptors)
         raise
     finally:
         context.set_spawning_popen(None)
-    fds = enclosed.descriptors
+        if pool is not None:
+            pool.end_message(is_packed=is_packed)
+    return packets
+
+
+def _dump(message: Any, reducers: Mapping[type, Callable[[Any], Any]]) -> memoryview:
+    content = io.BytesIO()
+    pickler = ForkingPickler(content)
+    pickler.dispatch_table.update(reducers)
+    pickler.dump(message)
+    return content.getbuffer()
+
+
+def _cut(content: memoryview, fds: list[int], pool: Any) -> deque[_Packet]:
     if len(content) <= FRAGMENT_BYTES and len(fds) <= MOST_DESCRIPTORS:
         return deque([(_LAST, content, fds)])
-    return _split(bytes(content), fds)
+    place = pool.store(content) if pool is not None and len(fds) < MOST_DESCRIPTORS else None
+    if place is None:
+        return _split(bytes(content), fds)
+    number, fd = place
+    if fd >= 0:
+        fds.append(os.dup(fd))
+    return deque([(_STORED, _PLACE.pack(number, len(content), fd >= 0), fds)])
 
 
 def _split(content: bytes, fds: list[int]) -> deque[_Packet]:
@@ -254,16 +304,6 @@ def _split(content: bytes, fds: list[int]) -> deque[_Packet]:
         mark = _LAST if number == count - 1 else _MORE
         packets.append((mark, content[at : at + FRAGMENT_BYTES], own))
     return packets
-
-
-def _load(content: Any, descriptors: list[int]) -> Any:
-    """The message; what it did not take of its descriptors is closed."""
-    _loading.descriptors = descriptors
-    try:
-        return ForkingPickler.loads(content)
-    finally:
-        _loading.descriptors = []
-        _close(fd for fd in descriptors if fd >= 0)
 
 
 def _close(descriptors: Iterable[int]) -> None:

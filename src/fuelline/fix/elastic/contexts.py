@@ -17,6 +17,7 @@ from typing import Any
 from fuelline.fix.elastic.channel import SocketChannel
 from fuelline.fix.elastic.mailboxes import Inbox, Outbox, SharedFlag, Slots, WorkerStart
 from fuelline.fix.elastic.result_queue import ResultQueue
+from fuelline.fix.elastic.segments import SegmentTable
 
 __all__ = ["Context"]
 
@@ -59,8 +60,12 @@ class Context:
         if self._made == self._regular:
             self._start_spares(target, args)
         worker = self._make(target, args, worker_id, is_spare=False)
-        self.results.add(worker_id, inspect.signature(target).bind(*args).arguments["index_queue"])
+        self._listen(worker_id, inspect.signature(target).bind(*args).arguments["index_queue"])
         return worker
+
+    def _listen(self, worker_id: int, near: SocketChannel) -> None:
+        near.table = SegmentTable()
+        self.results.add(worker_id, near)
 
     def _start_spares(self, target: Any, args: tuple[Any, ...]) -> None:
         for number in range(self._spare):
@@ -76,7 +81,7 @@ class Context:
                 return
             finally:
                 self._let_go()
-            self.results.add(self._regular + number, near)
+            self._listen(self._regular + number, near)
             self.spares.append((near, worker))
 
     def _make(self, target: Any, args: tuple[Any, ...], worker_id: int, *, is_spare: bool) -> Any:

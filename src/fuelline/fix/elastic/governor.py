@@ -75,6 +75,9 @@ class Governor:
     _next_pause: int = FIRST_PAUSE
     _failed: set[tuple[int, int]] = field(default_factory=set)
     _idle: int = 0
+    wanted: int = 0
+    """Workers that would keep up and that cores and memory have room for, when last starved; may be
+    more than were started, which the next epoch can change."""
     blocked_by: str = ""
     """Why a starved job is left as it is; empty if it is not."""
 
@@ -168,7 +171,9 @@ class Governor:
         if (look.queued or 0.0) > 2 * QUEUED and self.active > math.ceil(self.limits.cores):
             return self._thin_out(look)
         needed = self._needed(look) if busy >= BUSY else self.active + 1
-        target = min(needed, self._affordable(look), self.limits.most, look.room)
+        affordable = min(self._affordable(look), look.room)
+        self.wanted = min(needed, affordable)
+        target = min(self.wanted, 4 * self.active, self.limits.most)
         if target <= self.active:
             self.blocked_by = self._name_bound(look) if busy >= BUSY else NOT_THE_LIMIT
             return None
@@ -180,7 +185,8 @@ class Governor:
             self.blocked_by = NOT_THE_LIMIT
             return None
         self.blocked_by = ""
-        predicted = predict_speedup(look, target, self.limits.cores)
+        before = statistics.fmean(self._rates[-2 * LOOKS :])
+        predicted = predict_speedup(look, target, self.limits.cores, before)
         return SettingChange(target, window, self._why_more(look, busy), predicted)
 
     def _why_more(self, look: Observation, busy: float) -> str:
@@ -201,10 +207,10 @@ class Governor:
         return SettingChange(fewer, self.window, why)
 
     def _needed(self, look: Observation) -> int:
-        """Workers that would keep up with the trainer; four times as many at most at a time."""
+        """Workers that would keep up with the trainer."""
         own_s = (look.seconds - look.wait_s) / look.batches
         needed = math.ceil(HEADROOM * look.service_s / own_s) if own_s > 0 else self.limits.most
-        return min(max(needed, self.active + 1), 4 * self.active)
+        return max(needed, self.active + 1)
 
     def _affordable(self, look: Observation) -> int:
         """Workers that the cores have room for: as long as they get a core when they want one."""
@@ -215,7 +221,8 @@ class Governor:
 
     def _name_bound(self, look: Observation) -> str:
         if self.limits.most <= self.active:
-            return f"no more than {self.limits.most} workers were started"
+            wanted = f", and {self.wanted} would keep up" if self.wanted > self.active else ""
+            return f"no more than {self.limits.most} workers were started{wanted}"
         if look.room <= self.active:
             return "memory has no room for another worker"
         return "no core is free for another worker"
@@ -279,8 +286,13 @@ SURE = 0.9
 each wake-up waits a little."""
 
 
-def predict_speedup(look: Observation, target: int, cores: float) -> float:
-    """Of the job with this many workers, against now; 1 at least."""
+def predict_speedup(
+    look: Observation, target: int, cores: float, rate: float | None = None
+) -> float:
+    """Of the job with this many workers, against now; 1 at least.
+
+    `rate` is what the trial will be compared with, if not the rate of this stretch alone.
+    """
     batches, fetches = max(1, look.batches), max(1, look.fetches)
     own_s = (look.seconds - look.wait_s) / batches
     fetch_cpu_s = look.cpu_s / fetches
@@ -289,9 +301,11 @@ def predict_speedup(look: Observation, target: int, cores: float) -> float:
     share = min(1.0, cores / max(wanted + strangers, 1e-9))
     service_s = look.service_s + fetch_cpu_s * (1 / share - 1)
     cpu_s = fetch_cpu_s + look.own_cpu_s / batches
-    ours = cores * wanted / (wanted + strangers) if wanted + strangers > cores else cores
-    slowest_s = max(own_s, service_s / target, cpu_s / max(ours, 1e-9), 1e-9)
-    return max(1.0, 1 / (look.rate * slowest_s))
+    # Who wants little gets it: a stranger has no more of a core than any of ours may have.
+    running = target + min(1.0, look.own_cpu_s / look.seconds)
+    ours = max(cores - strangers, cores * running / (running + strangers))
+    slowest_s = max(own_s, service_s / target, cpu_s / max(min(cores, ours), 1e-9), 1e-9)
+    return max(1.0, 1 / ((rate or look.rate) * slowest_s))
 
 
 def _count_strangers(look: Observation, cores: float) -> float:

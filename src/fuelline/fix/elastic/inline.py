@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from time import monotonic_ns
+from time import monotonic_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,7 +40,7 @@ class InlineController:
         self._has_workers = False
         self.why_not = ""
         self._attributes = _attributes(loader.dataset)
-        self._total_ns = self._wait_ns = self._batches = 0
+        self._total_ns = self._wait_ns = self._cpu_ns = self._batches = 0
         self._rates: list[float] = []
         self._stretch = [0, 0]
         self._last_ns = 0
@@ -50,8 +50,10 @@ class InlineController:
         """Whether the next epoch has workers."""
         return self._has_workers and not self.controller.is_withdrawn
 
-    def count(self, began_ns: int, ended_ns: int, batch: Any, *, is_changed: bool) -> None:
-        """A batch was made in the main process."""
+    def count(
+        self, began_ns: int, ended_ns: int, batch: Any, *, cpu_ns: int, is_changed: bool
+    ) -> None:
+        """A batch was made in the main process, in `cpu_ns` on a core."""
         if is_changed and not self.why_not:
             self.why_not = "its dataset draws random numbers or counts in the main process"
         if not _is_plain(batch) and not self.why_not:
@@ -61,6 +63,7 @@ class InlineController:
             return
         self._total_ns += ended_ns - last_ns
         self._wait_ns += ended_ns - began_ns
+        self._cpu_ns += cpu_ns
         self._batches += 1
         self._stretch = [self._stretch[0] + 1, self._stretch[1] + ended_ns - last_ns]
         if self._stretch[1] >= STRETCH_NS:
@@ -84,7 +87,9 @@ class InlineController:
         own_ns = (self._total_ns - self._wait_ns) / self._batches
         fetch_ns = self._wait_ns / self._batches
         needed = math.ceil(HEADROOM * fetch_ns / max(own_ns, 1))
-        count = max(1, min(needed, math.ceil(governor.limits.cores), governor.limits.most))
+        computing = max(0.01, self._cpu_ns / max(1, self._wait_ns))
+        room = math.ceil(governor.limits.cores / computing)  # those that wait need no core
+        count = max(1, min(needed, room, governor.limits.most))
         window = min(2 * count, governor.limits.most_window)
         why = f"batches were made in the main process, {round(100 * starved)} % of its time"
         predicted = (own_ns + fetch_ns) / max(own_ns, fetch_ns / count)
@@ -120,12 +125,14 @@ class _SingleProcessDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
             return self._fl_end(super()._next_data)
         began_ns = monotonic_ns()
         index = self._fl_end(self._next_index)
+        cpu_ns = thread_time_ns()
         watcher.begin()
         batch = self._dataset_fetcher.fetch(index)
         is_changed = watcher.end(monotonic_ns() - began_ns)
         if self._pin_memory:
             batch = seam.pin_memory(batch, self._pin_memory_device)
-        controller.count(began_ns, monotonic_ns(), batch, is_changed=is_changed)
+        cpu_ns = thread_time_ns() - cpu_ns
+        controller.count(began_ns, monotonic_ns(), batch, cpu_ns=cpu_ns, is_changed=is_changed)
         return batch
 
     def _fl_end(self, action: Any) -> Any:
@@ -145,7 +152,7 @@ def _is_plain(batch: Any, depth: int = 4) -> bool:
     """Whether a batch goes through a pipe and comes out the same."""
     kind = type(batch)
     if kind is torch.Tensor:
-        return batch.device.type == "cpu" and not batch.requires_grad and not batch.is_pinned()
+        return batch.is_cpu and not batch.requires_grad and not batch.is_pinned()
     if kind in {list, tuple}:
         return depth > 0 and all(_is_plain(part, depth - 1) for part in batch)
     if kind is dict:

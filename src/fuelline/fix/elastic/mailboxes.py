@@ -24,6 +24,7 @@ from torch.utils.data import get_worker_info
 
 from fuelline.fix.elastic import seam
 from fuelline.fix.elastic.purity import PurityCheck
+from fuelline.fix.elastic.segments import SegmentPool, allocate_collated_in
 
 if TYPE_CHECKING:
     from fuelline.fix.elastic.channel import SocketChannel
@@ -182,6 +183,8 @@ class Inbox:
             except EOFError:  # nothing will come: torch's loop asks whether the trainer lives
                 select.select([], [], [], timeout_s)
                 break
+        if self._line.pool is not None:
+            self._line.pool.rest()
         raise queue.Empty
 
     def _settle_in(self) -> None:
@@ -226,6 +229,8 @@ class Outbox:
         """Begin to watch, in the worker."""
         self._slots, self._worker_id = slots, worker_id
         self._watcher = PurityCheck(dataset)
+        self._line.pool = SegmentPool()
+        allocate_collated_in(self._line.pool)
 
     def begin(self) -> None:
         """A task has arrived."""

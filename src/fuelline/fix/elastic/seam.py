@@ -28,9 +28,11 @@ PARTS: Mapping[str, str] = {
     "MapDataPipe": f"{_DATALOADER}:MapDataPipe",
     "ResumeIteration": f"{_UTILS}.worker:_ResumeIteration",
     "WorkersIterator": f"{_DATALOADER}:_MultiProcessingDataLoaderIter",
+    "collate_tensor": f"{_UTILS}.collate:collate_tensor_fn",
     "check_workers": f"{_UTILS}.signal_handling:_error_if_any_worker_fails",
     "forget_workers": f"{_UTILS}.signal_handling:_remove_worker_pids",
     "note_workers": f"{_UTILS}.signal_handling:_set_worker_pids",
+    "reduce_storage": "torch.multiprocessing.reductions:reduce_storage",
     "pin_memory": f"{_UTILS}.pin_memory:pin_memory",
     "worker": f"{_UTILS}.worker",
 }
@@ -54,6 +56,7 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
         *("_tasks_outstanding", "_worker_pids_set", "_workers", "_workers_num_tasks"),
         "_workers_status",
     ),
+    "torch:UntypedStorage.": ("_new_shared",),
     f"{_UTILS}.worker:": ("_worker_info",),
     f"{_UTILS}.worker:_worker_loop#": ("data_queue", "index_queue", "init_fn", "worker_id"),
 }

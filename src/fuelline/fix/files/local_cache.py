@@ -29,8 +29,11 @@ from time import sleep  # noqa: TID251 - for some milliseconds, while another pr
 from typing import TYPE_CHECKING
 
 from fuelline.schema.files import enter_below, is_own, is_own_file, is_too_long
+from fuelline.schema.run.run_folder import COPIED, HITS, PASSED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fuelline.fix.files.shards import Child
 
 __all__ = ["Ledger", "LocalCache", "make_room"]
@@ -58,6 +61,10 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _CHUNK = 1 << 20
 
 
+def _count_nothing(_what: int) -> None:
+    """Nobody wants to know."""
+
+
 class LocalCache:
     """A server of paths below slow mounts."""
 
@@ -73,6 +80,8 @@ class LocalCache:
         self._run_began_ns = run_began_ns
         self._numbers = itertools.count()
         self._idle_until = 0.0
+        self.tally: Callable[[int], object] = _count_nothing
+        """Told of each file, as HITS, COPIED or PASSED."""
 
     def read(self, path: str) -> bytes | None:
         """A copy is a file like any other."""
@@ -90,14 +99,20 @@ class LocalCache:
         """A descriptor of a copy that is as good as the source; None: read the source."""
         try:
             status = _stat(path)
-            if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= self._most_bytes:
+            if not stat.S_ISREG(status.st_mode) or not status.st_size:
+                return None
+            if status.st_size > self._most_bytes:
+                self.tally(PASSED)
                 return None
             name = self._name(path, status)
-            descriptor = self._find(name, status.st_size)
-            if descriptor is None and self._may_write(status):
-                descriptor = self._fetch(path, status, name)
+            descriptor, came = self._find(name, status.st_size), HITS
+            if descriptor is None:
+                came = COPIED
+                if self._may_write(status):
+                    descriptor = self._fetch(path, status, name)
         except OSError:
             return None  # the original will say what is wrong, if anything is
+        self.tally(PASSED if descriptor is None else came)
         return descriptor
 
     def _name(self, path: str, status: os.stat_result) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fuelline.fix.files.shards import Child, Entry, Pack
 from fuelline.fix.messages import say
+from fuelline.schema.run.run_folder import PACKED
 from fuelline.schema.shards import LARGE_BYTES
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class PackServer:
         if source is not None:
             self._pack.device = source.st_dev
         self._is_reported = False
+        self.tally: Callable[[int], object] | None = None
+        """Told of each file that was read from the pack, as PACKED."""
 
     def _find(self, path: str) -> Entry | None:
         return self._ask(path, lambda: self._pack.find(path[len(self.root) + 1 :]))
@@ -63,13 +66,18 @@ class PackServer:
             "--check` lists them."
         )
 
+    def _counted(self, answer: _Answer | None) -> _Answer | None:
+        if answer is not None and self.tally is not None:
+            self.tally(PACKED)
+        return answer
+
     def open(self, path: str) -> int | None:
         """The content of a packed file."""
         entry = self._find(path)
         if entry is None:
             return None
         if not stat.S_ISDIR(entry.mode):
-            return self._ask(path, lambda: self._pack.open(entry))
+            return self._counted(self._ask(path, lambda: self._pack.open(entry)))
         if _is_there(path):
             return None  # a real folder can be opened, to be synchronised or walked through
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -79,7 +87,7 @@ class PackServer:
         entry = self._find(path)
         if entry is None or stat.S_ISDIR(entry.mode) or entry.size >= LARGE_BYTES:
             return None
-        return self._ask(path, lambda: self._pack.read(entry))
+        return self._counted(self._ask(path, lambda: self._pack.read(entry)))
 
     def status(self, path: str) -> os.stat_result | None:
         """As it was when it was packed.

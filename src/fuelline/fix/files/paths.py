@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fuelline.fix.files.changed_paths import ChangedPaths
 from fuelline.fix.files.held_file import SIMPLE_MODES, open_held
+from fuelline.fix.files.served_counts import ServedCounts
 
 if TYPE_CHECKING:
     import contextlib
@@ -77,12 +78,13 @@ CHANGING: dict[str, tuple[tuple[str, str], ...]] = {
 that it is relative to."""
 
 
-def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None:
+def install(plan: str, watch: Callable[[str, Callable[[], None]], None], run_dir: str) -> None:
     """Serve what the plan says: {"packed": [folder, ...], "compared": {...}, "cache": {...}}.
 
-    `watch` runs an action once a module has been imported.
+    `watch` runs an action once a module has been imported; what is served is counted in `run_dir`.
     """
     wanted = json.loads(plan)
+    tally = ServedCounts(run_dir).add
     servers: list[tuple[str, PathServer]] = []
     if wanted.get("packed"):
         from fuelline.fix.files.compared import ComparedFiles  # noqa: PLC0415 - if needed
@@ -90,10 +92,13 @@ def install(plan: str, watch: Callable[[str, Callable[[], None]], None]) -> None
 
         compared = ComparedFiles(**wanted.get("compared", {}))
         packs = [PackServer(folder, compared) for folder in wanted["packed"]]
+        for pack in packs:
+            pack.tally = tally
         servers += [(pack.root, pack) for pack in packs]
     has_pack = bool(servers)
     if wanted.get("cache"):
         cache = _open_cache(wanted["cache"])
+        cache.tally = tally
         servers += [(root, cache) for root in cache.roots]
     layer = PathLayer(servers)
     layer.replace_opening()

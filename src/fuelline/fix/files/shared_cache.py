@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from fuelline.fix.files.held_file import hold_in_memory
 from fuelline.fix.files.local_cache import OBJECT, TOUCH_S, LocalCache
 from fuelline.schema.files import enter_below, is_own, open_below, read_below, write_all
+from fuelline.schema.run.run_folder import COPIED, HITS, PASSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,12 +84,15 @@ class SharedCache(LocalCache):
             name = os.path.basename(self._name(path, status))
             found = self._find_copy(name, status.st_size)
             if found is not None and self._is_vouched(name, found):
+                self.tally(HITS)
                 return found
-            if name in self._in_the_way or not self._may_write(status):
-                return None
-            return self._keep(path, status, name, found)
+            kept = None
+            if name not in self._in_the_way and self._may_write(status):
+                kept = self._keep(path, status, name, found)
         except (OSError, MemoryError):
             return None  # the original will say what is wrong, if anything is
+        self.tally(PASSED if kept is None else COPIED)
+        return kept
 
     def _find_copy(self, name: str, size_bytes: int) -> bytes | None:
         try:

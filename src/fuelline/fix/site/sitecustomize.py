@@ -90,7 +90,7 @@ def _serve_paths(plan: str, watch: object, run_dir: str) -> None:
 
     watcher = watch.Watcher(run_dir, PART)  # type: ignore[attr-defined]
     sys.meta_path.insert(0, watcher)
-    install(plan, watcher.watch)
+    install(plan, watcher.watch, run_dir)
 
 
 def _feed(plan: str, watch: object) -> None:

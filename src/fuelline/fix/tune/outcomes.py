@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fuelline.fix.tune.search import MeasuredSetting, find_speedup, judge
 from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
 from fuelline.schema.diagnosis.trials import Setting, Trial
@@ -12,7 +14,8 @@ from fuelline.schema.readings import Missing, Reading
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fuelline.schema.diagnosis.fixes import FixEvent
+    from fuelline.schema.diagnosis.fixes import BeforeAfter, FixEvent
+    from fuelline.schema.diagnosis.trials import Recommendation
     from fuelline.schema.readings import Signal
 
 _NO_LAW = Missing(reason="the operational laws make no prediction for a longer queue")
@@ -34,6 +37,37 @@ def summarise_fixes(events: Sequence[FixEvent]) -> list[LoaderFixes]:
             note = f"Left alone: {event.why}."
             loaders.append(LoaderFixes(loader=name, pid=event.pid, workers=0, notes=[note]))
     return loaders
+
+
+def adopt_measured(
+    recommended: Recommendation | None, effect: BeforeAfter | None, fixes: Sequence[LoaderFixes]
+) -> Recommendation | None:
+    """What --fix found and kept outranks what the model predicts; it is what to write down.
+
+    The model speaks of the job as it is now. Where it knows of nothing better, the script gets
+    what the job ended with, and the gain is the one that was measured.
+    """
+    if recommended is None or effect is None or recommended.settings:
+        return recommended
+    before, after = effect.before, effect.after
+    changed = next((each for each in fixes if any(f.outcome == "kept" for f in each.fixes)), None)
+    if changed is None or before.workers == after.workers:
+        return recommended
+    speedup: Signal = Missing(reason="there was too little of the job before the first change")
+    if before.step_seconds and after.step_seconds:
+        speedup = Reading(
+            value=before.step_seconds / after.step_seconds,
+            unit="x",
+            origin="steps before and after --fix",
+        )
+    return msgspec.structs.replace(
+        recommended,
+        settings=[Setting(knob="num_workers", value=after.workers)],
+        workers=after.workers,
+        speedup=speedup,
+        is_measured=True,
+        why="--fix found it while the job ran, and a script that asks for it has it from the start",
+    )
 
 
 def _summarise(served: FixEvent, events: Sequence[FixEvent]) -> LoaderFixes:

@@ -7,8 +7,11 @@ fewest workers win, then the shortest queue.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from fuelline.schema.diagnosis.trials import Setting, Trial
 from fuelline.schema.readings import Missing, Reading
@@ -17,11 +20,15 @@ from fuelline.schema.student import compare_means
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fuelline.schema.diagnosis.trials import TrialVerdict
+    from fuelline.schema.diagnosis.trials import Recommendation, TrialVerdict
     from fuelline.schema.readings import Signal
 
-AS_GOOD = 0.02
-"""Within this of the best a setting does as well: the same job differs by that from run to run."""
+AS_GOOD = 0.03
+"""Within this of the best a setting does as well: the same job differs by that from run to run. The
+same as in the pipeline model's recommendation."""
+POSSIBLE = 1.3
+"""A gain this many times above what the laws allow is no gain but a mistake: three times what jobs
+differ by from run to run (7 %) and by how many cores are busy (8 %), together."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,8 @@ class Seed:
 
     settings: tuple[Setting, ...]
     predicted: Signal
+    most: float = math.inf
+    """What cores and workers allow at best, by the operational laws."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +61,25 @@ def tune(
 
 
 def _judge(seed: Seed, base: MeasuredSetting, measured: MeasuredSetting) -> Trial:
-    speedup = (
-        find_speedup(base, measured)
-        if seed.settings
-        else Reading(value=1.0, unit="x", origin="itself")
-    )
+    speedup: Signal = Reading(value=1.0, unit="x", origin="itself")
+    if seed.settings:
+        speedup = _possible(find_speedup(base, measured), seed.most)
     return Trial(
         settings=list(seed.settings),
         predicted=seed.predicted,
         batches_per_s=list(measured.turns),
         speedup=speedup,
         verdict=judge(speedup),
+    )
+
+
+def _possible(speedup: Signal, most: float) -> Signal:
+    """What was measured, unless no machine could have done it."""
+    if isinstance(speedup, Missing) or speedup.value <= POSSIBLE * most:
+        return speedup
+    return Missing(
+        reason=f"{speedup.value:.2f}x is more than workers and cores allow ({most:.2f}x), so that "
+        "something else changed between the turns"
     )
 
 
@@ -122,13 +139,53 @@ def _value(trial: Trial) -> float:
     return 1.0 if trial.verdict == "cannot tell" else trial.speedup.value
 
 
+TOO_NOISY = (
+    "No trial could be told from chance: this machine is too noisy now. More rounds (--rounds 5), "
+    "longer turns (--seconds 10), or a machine that nobody else uses would help."
+)
+
+
+def is_too_noisy(trials: Sequence[Trial]) -> bool:
+    """Whether trials were measured and none of them says anything."""
+    tried = [trial for trial in trials if trial.settings]
+    measured = [trial for trial in tried if isinstance(trial.speedup, Reading)]
+    return bool(measured) and all(trial.verdict == "cannot tell" for trial in tried)
+
+
+def confirm(
+    trials: Sequence[Trial], chosen: Sequence[Setting], predicted: Recommendation | None
+) -> Recommendation | None:
+    """What tuning recommends: what was measured, or the model's word where nothing could be."""
+    if predicted is None or is_too_noisy(trials):
+        return predicted
+    trial = next(each for each in trials if each.settings == list(chosen))
+    if list(chosen) == predicted.settings:
+        words = f"the trials confirm what the model recommends: {predicted.why}"
+    else:
+        words = "the fewest workers that do as well as the best that was tried, their start counted"
+    workers = next((int(each.value) for each in chosen if each.knob == "num_workers"), None)
+    return msgspec.structs.replace(
+        predicted,
+        settings=list(chosen),
+        workers=predicted.workers if workers is None else workers,
+        speedup=trial.speedup,
+        is_measured=True,
+        why=words if chosen else "no setting that was tried is better",
+    )
+
+
 def explain(trials: Sequence[Trial], chosen: Sequence[Setting]) -> list[str]:
     """Each step in a sentence."""
     said = [_sentence(trial) for trial in trials if trial.settings]
+    if is_too_noisy(trials):
+        return [*said, TOO_NOISY]
     if not chosen:
         return [*said, "No setting that was tried is better: the job's own settings stay."]
     words = ", ".join(setting.text() for setting in chosen)
-    return [*said, f"Chosen: {words}: the fewest workers that do as well as the best."]
+    return [
+        *said,
+        f"Chosen: {words}: the fewest workers that do as well as the best, their start counted.",
+    ]
 
 
 def _sentence(trial: Trial) -> str:

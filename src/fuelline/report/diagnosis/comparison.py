@@ -24,6 +24,7 @@ def write_comparison(comparison: RunComparison) -> Document:
             Statement(_sides(comparison)),
             Statement(_sentence(comparison), _limit(comparison), alarm=comparison.is_over),
             *_table(f"Where a {comparison.unit} went", comparison.parts, comparison),
+            *_rare(comparison),
             *_table("Kernels by class, all streams added up", comparison.kernels, comparison),
             *_verdicts(comparison),
             *_notes(comparison),
@@ -41,13 +42,14 @@ def _sides(comparison: RunComparison) -> str:
 
 
 def _sentence(comparison: RunComparison) -> str:
-    step = comparison.step
-    lengths = f"{duration(step.before)} -> {duration(step.after)}"
-    unit = comparison.unit
+    step, unit = comparison.step, comparison.unit
+    lengths = f"{_lengths(step)} per {unit}{_totals(comparison)}"
+    if comparison.judged_by == "cpu" and comparison.cpu is not None:
+        return _by_cpu(comparison, comparison.cpu, lengths)
     if step.judgement == "same":
-        return f"No change beyond the noise: {lengths} per {unit}{_doubt(step)}."
+        return f"No change beyond the noise: {lengths}. {_unseen(comparison)}"
     if not step.change:
-        return f"No change: {lengths} per {unit}{_doubt(step)}."
+        return f"No change: {lengths}{_doubt(step)}."
     word = "longer" if step.change > 0 else "shorter"
     what = "Steps are" if unit == "step" else "The run is"
     share = percent(abs(step.share)) if step.share is not None else "much"
@@ -58,13 +60,64 @@ def _sentence(comparison: RunComparison) -> str:
         if most
         else ""
     )
-    return f"{what} {share} {word}: {lengths} per {unit}{_doubt(step)}.{cause}"
+    return f"{what} {share} {word}: {lengths}{_doubt(step)}.{cause}"
 
 
-def _doubt(step: Change) -> str:
+def _by_cpu(comparison: RunComparison, cpu: Change, lengths: str) -> str:
+    word = "more" if cpu.change > 0 else "less"
+    share = "" if cpu.share is None else f", {percent(abs(cpu.share))} of a step"
+    return (
+        f"Steps take {duration(abs(cpu.change))} {word} CPU time{share}: {_lengths(cpu)} when "
+        f"disturbed least{_doubt(cpu)}. Their length, {lengths}, cannot tell"
+        f"{_neighbours(comparison)}."
+    )
+
+
+def _lengths(change: Change) -> str:
+    return f"{duration(change.before)} -> {duration(change.after)}"
+
+
+def _totals(comparison: RunComparison) -> str:
+    """For equal work: as many steps."""
+    before, after = comparison.before, comparison.after
+    if not before.steps or before.steps != after.steps:
+        return ""
+    return f" ({duration(before.total)} -> {duration(after.total)} for {before.steps} steps)"
+
+
+def _unseen(comparison: RunComparison) -> str:
+    """What a change may still be, and why no less."""
+    step = comparison.step
     if step.low is None or step.high is None:
+        return ""
+    span = f"{_signed(step.low)} to {_signed(step.high)}"
+    return f"The job itself may have changed by {span}{_neighbours(comparison)}."
+
+
+_NOTICEABLE_WAIT = 0.02
+"""Of a step: less than one run differs from the next by."""
+
+
+def _neighbours(comparison: RunComparison) -> str:
+    """How long other processes kept the job from running, if they did."""
+    sides = (comparison.before, comparison.after)
+    if not any((side.queued or 0.0) > _NOTICEABLE_WAIT * side.seconds for side in sides):
+        return ""
+    queued = ", ".join(
+        f"{duration(side.queued or 0.0)} {when}"
+        for side, when in zip(sides, ("before", "after"), strict=True)
+    )
+    return f": per {comparison.unit} its threads waited for cores that others had ({queued})"
+
+
+def _doubt(change: Change) -> str:
+    """The interval of the change; `+- 5 ms` if it is as wide to both sides."""
+    if change.low is None or change.high is None:
         return ", noise unknown"
-    return f" (+- {duration((step.high - step.low) / 2)})"
+    down, up = change.change - change.low, change.high - change.change
+    if abs(down - up) <= 0.1 * max(down, up):
+        return f" (+- {duration(max(down, up))})"
+    return f" ({change.level} %: {_signed(change.low)} to {_signed(change.high)})"
 
 
 def _limit(comparison: RunComparison) -> str:
@@ -92,6 +145,25 @@ def _table(title: str, changes: list[Change], comparison: RunComparison) -> list
     return [Heading(title), Table(header, rows)] if rows else []
 
 
+def _rare(comparison: RunComparison) -> list[Block]:
+    rows = tuple(
+        (
+            PART_WORDS.get(each.name, each.name),
+            _times(each.count_before, each.before),
+            _times(each.count_after, each.after),
+            _signed(each.change),
+            _WORDS[each.judgement],
+        )
+        for each in comparison.rare
+    )
+    header = ("part", "before", "after", f"change per {comparison.unit}", "")
+    return [Heading("Once in many steps"), Table(header, rows)] if rows else []
+
+
+def _times(count: int, seconds: float | None) -> str:
+    return "none" if seconds is None else f"{count} x {duration(seconds)}"
+
+
 def _verdicts(comparison: RunComparison) -> list[Block]:
     before, after = comparison.before, comparison.after
     items = (Item(f"before: {before.sentence}"), Item(f"after: {after.sentence}"))
@@ -110,8 +182,8 @@ def _meaning(comparison: RunComparison) -> str:
             "several steps of each."
         )
     return (
-        "more, less: beyond the spread between steps (95 %). On a shared machine the same job also "
-        "differs by a few percent from run to run; that is not included."
+        "more, less: beyond what the same job differs by from run to run, and beyond what other "
+        "processes may have added (95 %)."
     )
 
 

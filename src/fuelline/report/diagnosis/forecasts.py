@@ -11,6 +11,7 @@ from fuelline.schema.units import number, percent
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.forecasts import Forecast, ForecastReport
+    from fuelline.schema.diagnosis.trials import Recommendation
     from fuelline.schema.readings import Reading
 
 _POOR_FIT = 0.15
@@ -24,7 +25,7 @@ def write_forecasts(report: ForecastReport, run: str) -> Document:
     `run` is the word by which commands find it.
     """
     asked = len(report.forecasts) == 1
-    blocks: list[Block] = [*_now(report)]
+    blocks: list[Block] = [*_now(report), *describe_recommended(report.recommended)]
     if not report.forecasts:
         blocks.append(Statement("The model knows of no change that would make this job faster."))
     elif asked:
@@ -34,6 +35,18 @@ def write_forecasts(report: ForecastReport, run: str) -> Document:
         blocks += [Heading("What would help most"), Items(items, numbered=True)]
     blocks.append(Statement(_next(report, run), is_whole=True))
     return Document(tuple(blocks))
+
+
+def describe_recommended(recommended: Recommendation | None) -> list[Block]:
+    """The one setting that every command recommends, and why; nothing if there is none."""
+    if recommended is None:
+        return []
+    if not recommended.settings:
+        return [Statement(f"Recommended: leave the loader as it is; {recommended.why}.")]
+    gain = recommended.speedup
+    kind = "measured" if recommended.is_measured else "predicted"
+    words = "" if isinstance(gain, Missing) else f": {_range(gain)} {kind}"
+    return [Statement(f"Recommended: {recommended.text()}{words}; {recommended.why}.")]
 
 
 def sentence(answer: Forecast) -> str:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from fuelline.report.diagnosis.devices import describe_devices
+from fuelline.report.diagnosis.forecasts import describe_recommended
 from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.readings import Missing
-from fuelline.schema.units import duration, number
+from fuelline.schema.units import count, duration, number, percent
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import (
@@ -25,13 +26,16 @@ if TYPE_CHECKING:
         Evidence,
         Finding,
         Remedy,
+        ServedFiles,
         Verdict,
     )
-    from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
+    from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, Stretch
     from fuelline.schema.parts import Part
 
 
 _MOST_EVIDENCE = 8
+_WORTH_SHOWING = 1.03
+"""A smaller gain is within what the same job differs by from run to run."""
 _HEALTHY_LIMIT = "math"
 _HEALTHY_TITLE = "healthy"
 PART_WORDS = {
@@ -77,11 +81,13 @@ def write_document(
             *_verdict(diagnosis),
             *describe_quality(diagnosis),
             *_budget(diagnosis),
-            *describe_fixes(diagnosis.fixes, diagnosis.settings),
+            *describe_fixes(diagnosis.fixes, diagnosis.settings, diagnosis.fixed),
+            *_served(diagnosis.served),
             *describe_devices(diagnosis),
             *describe_trace(diagnosis),
             *(_evidence(top) if top is not None else ()),
             *(_remedies(top) if top is not None else ()),
+            *_recommended(diagnosis, top),
             *_also_found(others),
             *_unseen(diagnosis),
             *_hourly_loss(diagnosis),
@@ -138,7 +144,9 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     title = f"Where the time went: {duration(window.seconds)}, {number(steps.count)} {kind}"
     if steps.mean is not None and steps.p95 is not None:
         title += f", mean {duration(steps.mean)}, p95 {duration(steps.p95)}"
-    bars = tuple(_bar(part, steps.count) for part in diagnosis.budget if part.share >= 0.001)
+    # A ledger goes by the devices' time, which begins and ends elsewhere than the host's steps.
+    parted = 0 if diagnosis.trace is not None else steps.count
+    bars = tuple(_bar(part, parted) for part in diagnosis.budget if part.share >= 0.001)
     before = f"Not counted: {duration(window.before_seconds)} before the end of the first step"
     note = f"{before}, {duration(window.after_seconds)} after the last."
     if diagnosis.trace is not None:
@@ -178,6 +186,17 @@ def _remedies(finding: Finding) -> list[Block]:
         Item(remedy.setting, tuple(_remedy_details(remedy))) for remedy in finding.remedies
     )
     return [Heading("What to try next"), Items(items, numbered=True)] if items else []
+
+
+def _recommended(diagnosis: Diagnosis, top: Finding | None) -> list[Block]:
+    """The recommended loader setting, where no remedy of the verdict names it already."""
+    recommended = diagnosis.recommended
+    if recommended is None or isinstance(recommended.speedup, Missing):
+        return []
+    named = [] if top is None else [remedy.setting for remedy in top.remedies]
+    if recommended.speedup.value < _WORTH_SHOWING or recommended.text() in named:
+        return []
+    return describe_recommended(recommended)
 
 
 def _remedy_details(remedy: Remedy) -> list[str]:
@@ -227,6 +246,24 @@ def _unseen(diagnosis: Diagnosis) -> list[Block]:
     return [Heading("What could not be seen"), Items(items)] if items else []
 
 
+def _served(served: ServedFiles | None) -> list[Block]:
+    """Files that did not come from where the job thinks."""
+    if served is None:
+        return []
+    items = []
+    if served.packed:
+        items.append(Item(f"{count(served.packed, 'file')} read from the pack"))
+    opened = served.hits + served.copied + served.passed
+    if opened:
+        words = f"{percent(served.hits / opened)} of {count(opened, 'file')} read from the cache"
+        more = [f"{count(served.copied, 'file')} copied into it"] if served.copied else []
+        if served.passed:
+            why = "too large, just changed, or no room"
+            more.append(f"{count(served.passed, 'file')} left to the slow mount: {why}")
+        items.append(Item(words, tuple(more)))
+    return [Heading("Packed and cached files"), Items(tuple(items))] if items else []
+
+
 def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
     losses = [finding.lost_usd for finding in diagnosis.findings if finding.lost_usd is not None]
     price = diagnosis.price_usd_per_hour
@@ -240,7 +277,9 @@ def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
 MOST_LOADERS = 5
 
 
-def describe_fixes(fixes: list[LoaderFixes], settings: list[Remedy]) -> list[Block]:
+def describe_fixes(
+    fixes: list[LoaderFixes], settings: list[Remedy], effect: BeforeAfter | None = None
+) -> list[Block]:
     """A point for each loader and each setting left alone; settings alone without --fix."""
     left = tuple(Item(each.setting, tuple(_setting_details(each))) for each in settings)
     if not fixes:
@@ -250,10 +289,23 @@ def describe_fixes(fixes: list[LoaderFixes], settings: list[Remedy]) -> list[Blo
     items = [Item(_title(each, is_alone=is_alone), tuple(_list_trial(each))) for each in shown]
     if len(fixes) > len(shown):
         items.append(Item(f"{len(fixes) - len(shown)} more loaders: `diagnose --json` lists them"))
+    if effect is not None:
+        words = f"before: {_describe_stretch(effect.before)}"
+        items.insert(0, Item(words, (f"now: {_describe_stretch(effect.after)}",)))
     blocks: list[Block] = [Heading("What --fix did"), Items(tuple(items))]
     if left:
         blocks += [Heading("Settings that --fix leaves to you"), Items(left)]
     return blocks
+
+
+def _describe_stretch(stretch: Stretch) -> str:
+    """`139 ms per step, 115 samples/s, 65 % of it waiting for data, 1 worker`."""
+    parts = [] if stretch.step_seconds is None else [f"{duration(stretch.step_seconds)} per step"]
+    if stretch.samples_per_s is not None:
+        parts.append(f"{number(stretch.samples_per_s)} samples/s")
+    parts.append(f"{percent(stretch.wait_share)} of the time waiting for data")
+    parts.append("1 worker" if stretch.workers == 1 else f"{stretch.workers} workers")
+    return ", ".join(parts)
 
 
 def _setting_details(setting: Remedy) -> list[str]:
@@ -269,8 +321,7 @@ def _title(loader: LoaderFixes, *, is_alone: bool) -> str:
     now = loader.workers_at_end
     own = "1 worker" if loader.workers == 1 else f"{loader.workers} workers"
     end = f", {now} at the end" if now is not None else ""
-    count = len(loader.fixes)
-    changes = "1 change" if count == 1 else f"{count} changes"
+    changes = count(len(loader.fixes), "change")
     return f"{name}: {changes}, {len(kept)} kept (the job asked for {own}{end})"
 
 

@@ -201,6 +201,7 @@ def write_points(found: ModelPoints, top: int = MOST_SHOWN) -> Document:
         Statement(_verdict(found), _distance(found)),
         Heading("Operators, slowest first"),
         _points_table(found, top),
+        *_explain_above(found, top),
         *([chart] if (chart := chart_points(found)).series else []),
         Heading("What to change"),
         Items(tuple(Item(text) for text in _advice(found))),
@@ -245,8 +246,27 @@ def _verdict(found: ModelPoints) -> str:
 def _distance(found: ModelPoints) -> str:
     roof = sum(point.roof_s for point in found.points)
     reached = roof / found.traced_s if found.traced_s else 0.0
-    share = percent(min(reached, 1.0))
-    return f"the roof allows {duration(roof)} per pass; operators reach {share} of it"
+    words = f"reach {percent(reached)} of it" if reached <= 1 else "are faster than that"
+    return f"the roof allows {duration(roof)} per pass; operators {words}"
+
+
+_ABOVE = "above"
+
+
+def _explain_above(found: ModelPoints, top: int) -> list[Block]:
+    """Nothing is faster than the hardware: why an operator may be faster than its roof."""
+    above = [point for point in found.points[:top] if point.reached_share > 1]
+    if not above:
+        return []
+    reasons = {
+        "memory": "its tensors are still in a cache, and the roof is that of memory",
+        "math": "its product suits the device better than those that were probed, or the clock was "
+        "higher",
+        "launch": "its launch takes less than that of the operators that were probed",
+    }
+    bounds = dict.fromkeys(point.bound for point in above)
+    items = tuple(Item(f"{bound}-bound: {reasons[bound]}") for bound in bounds)
+    return [Statement("above: faster than the roof as it was measured."), Items(items)]
 
 
 def _points_table(found: ModelPoints, top: int) -> Table:
@@ -267,7 +287,7 @@ def _line(point: OperatorPoint) -> tuple[str, ...]:
         percent(point.share),
         "-" if intensity is None else short(intensity),
         point.bound,
-        percent(min(point.reached_share, 9.99)),
+        percent(point.reached_share) if point.reached_share <= 1 else _ABOVE,
         "-" if turn is None else f"{math.ceil(turn):,}",
     )
 

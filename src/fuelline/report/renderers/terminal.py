@@ -83,9 +83,9 @@ def _draw(console: Console, block: Block, width: int, *, plain: bool) -> None:
     elif isinstance(block, Bars):
         label_width, bar_width = _bar_widths(block, width, plain=plain)
         for bar in block.bars:
-            line = _bar_line(bar, label_width, bar_width, plain=plain)
-            line.truncate(width)
-            console.print(line, soft_wrap=True)
+            drawn = _bar_line(bar, label_width, bar_width, plain=plain)
+            drawn.truncate(width)
+            console.print(drawn, soft_wrap=True)
     elif isinstance(block, Table):
         _draw_table(console, block, width, plain=plain)
     elif isinstance(block, Chart):

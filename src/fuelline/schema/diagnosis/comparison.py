@@ -20,6 +20,21 @@ Judgement = Literal["slower", "faster", "same", "cannot tell"]
 tell: there is no second step to separate noise from change."""
 
 
+class RunWork(Struct, frozen=True, kw_only=True):
+    """What a step costs in CPU time, and what other processes made it wait, in seconds."""
+
+    trainer_cpu: list[float] = field(default_factory=list)
+    """CPU time of the trainer thread for a step: one value per stretch of one or a few steps."""
+    fetch_cpu: list[float] = field(default_factory=list)
+    """CPU time that workers spent on the batches of a step: one value per batch that was timed."""
+    felt_frac: float = 0.0
+    """Of the time of a fetch: how much the trainer waits longer for each second more of it."""
+    disturbed_frac: float = 0.0
+    """Of the time, at most: a process outside the job was running."""
+    queued: float = 0.0
+    """A step: threads of the job stood ready to run, and processes outside it had the cores."""
+
+
 class RunSamples(Struct, frozen=True, kw_only=True):
     """One run, step by step, in seconds: what a comparison is made of."""
 
@@ -41,6 +56,13 @@ class RunSamples(Struct, frozen=True, kw_only=True):
     sentence: str = ""
     left_out: int = 0
     """Steps at the ends that were recorded only in part."""
+    rare: dict[str, list[float]] = field(default_factory=dict)
+    """Part that comes once in many steps (an epoch's start, a checkpoint) to the seconds of each
+    time; the same seconds are in `parts`."""
+    work: RunWork | None = None
+    """Of a recorded run that was watched; None otherwise."""
+    samples: float | None = None
+    """A step; None if not known."""
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -61,6 +83,24 @@ class Change(Struct, frozen=True, kw_only=True):
     """Of that interval, in percent."""
 
 
+class RareChange(Struct, frozen=True, kw_only=True):
+    """What comes once in many steps, in seconds each time."""
+
+    name: str
+    count_before: int
+    count_after: int
+    before: float | None
+    """Mean of one time; null if there was none."""
+    after: float | None
+    change: float
+    """A step: what the total changed by, from number and length together."""
+    judgement: Judgement
+    """Of that change."""
+    low: float | None = None
+    high: float | None = None
+    level: Level | None = None
+
+
 class ComparedRun(Struct, frozen=True, kw_only=True):
     """One side."""
 
@@ -71,6 +111,10 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
     """Mean step, or the whole run."""
     verdict: str
     sentence: str
+    total: float = 0.0
+    """All of its steps, or the whole run."""
+    queued: float | None = None
+    """A step: waited for a core that a process outside the job had; null if not seen."""
 
 
 class RunComparison(Struct, frozen=True, kw_only=True):
@@ -91,13 +135,24 @@ class RunComparison(Struct, frozen=True, kw_only=True):
     """Share by which a step may be longer, if one was given."""
     is_over: bool = False
     """Whether it is longer by more than that, beyond the noise: exit code 1."""
+    judgement: Judgement = "cannot tell"
+    """Of the whole: that of the step, or of its CPU time where neighbours hide the former."""
+    judged_by: Literal["step", "cpu"] = "step"
+    rare: list[RareChange] = field(default_factory=list)
+    """What comes once in many steps; it is in `parts` as well, spread over them."""
+    cpu: Change | None = None
+    """CPU time of a step when it was disturbed least; null if it was not seen in both runs."""
 
     def __repr__(self) -> str:
-        step = self.step
-        share = "" if step.share is None else f" by {percent(abs(step.share))}"
-        changed = step.judgement if step.judgement in ("same", "cannot tell") else ""
-        said = changed or f"{step.judgement}{share}"
+        share = self.judged.share
+        changed = self.judgement if self.judgement in ("same", "cannot tell") else ""
+        said = changed or self.judgement + ("" if share is None else f" by {percent(abs(share))}")
         return f"<RunComparison {self.before.label} -> {self.after.label}: {self.unit} {said}>"
+
+    @property
+    def judged(self) -> Change:
+        """What the judgement is about: the step's length, or its CPU time."""
+        return self.cpu if self.cpu is not None and self.judged_by == "cpu" else self.step
 
     def check(self) -> None:
         """Raise if the parts contradict the whole."""

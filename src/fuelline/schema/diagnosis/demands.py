@@ -35,6 +35,10 @@ class DemandFacts(Struct, frozen=True, kw_only=True):
     """Of the blocked time: in reads, page faults and on sockets."""
     metadata_frac: Signal = _NOT_MEASURED
     """Of the blocked time: in open, stat and the like."""
+    sleep_frac: Signal = _NOT_MEASURED
+    """Of the blocked time: asleep, which no number of others makes longer."""
+    process_frac: Signal = _NOT_MEASURED
+    """Of the blocked time: waiting for another process, which may need a core."""
     fetch_spread: Signal = _NOT_MEASURED
     """Standard deviation over mean of a fetch. High: the queue runs dry now and then."""
     read_calls: Signal = _NOT_MEASURED
@@ -68,6 +72,8 @@ class DemandFacts(Struct, frozen=True, kw_only=True):
     """How many of each there were in the window."""
     batches: int = 0
     """Training batches in the window."""
+    is_whole_job: bool = True
+    """Whether the recording ends with the job: what it does once then counts for all batches."""
     start_seconds: Signal = _NOT_MEASURED
     """To start one worker, where the loader was built inside the run."""
     runnable: Signal = _NOT_MEASURED

@@ -52,7 +52,8 @@ class HotLine(Struct, frozen=True, kw_only=True):
     own: bool
     """True if the sample was in this line itself, not in a library that it called."""
     stage: str
-    """decode, transform or collate for a worker's line; read if it reads a file; loop, sync."""
+    """decode, transform or collate for a worker's line; read if it reads a file; service if it
+    waits at a socket for something else; sleep; loop, sync."""
     in_loop: bool = False
     """True if its function also calls the model or backward: the line may move, the function may
     not."""
@@ -80,6 +81,12 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     """Of fetching: blocked in open, stat and the like. High means many small files."""
     sleep_share: Signal = _NOT_MEASURED
     """Of fetching: in a deliberate sleep."""
+    blocked_share: Signal = _NOT_MEASURED
+    """Of fetching: blocked, but neither in reading nor at a lock: asleep, at a service's socket,
+    waiting for another process. High: more fetches at once help, cores do not."""
+    blocked_growth: Signal = _NOT_MEASURED
+    """How a fetch's blocked time grows with fetches in progress: 0 not at all, so that more workers
+    bring more; 1 in proportion, as where they are served one at a time."""
     lock_share: Signal = _NOT_MEASURED
     """Of fetching: waiting for a lock."""
     idle_share: Signal = _NOT_MEASURED

@@ -11,9 +11,9 @@ from typing import Literal
 from msgspec import Struct, field
 
 from fuelline.schema.diagnosis.devices import DeviceFacts  # noqa: TC001 - likewise
-from fuelline.schema.diagnosis.fixes import LoaderFixes  # noqa: TC001 - likewise
+from fuelline.schema.diagnosis.fixes import BeforeAfter, LoaderFixes  # noqa: TC001 - likewise
 from fuelline.schema.diagnosis.forecasts import WhatIf  # noqa: TC001 - likewise
-from fuelline.schema.diagnosis.trials import Applicability  # noqa: TC001 - likewise
+from fuelline.schema.diagnosis.trials import Applicability, Recommendation  # noqa: TC001 - likewise
 from fuelline.schema.parts import Activity, IdleCause, Part, StepPart  # noqa: TC001 - likewise
 from fuelline.schema.readings import Signal  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.run.recording import Blindspot  # noqa: TC001
@@ -24,9 +24,20 @@ from fuelline.schema.units import percent
 DIAGNOSIS_VERSION = 1
 
 Stage = Literal[
-    "read", "decode", "transform", "collate", "handoff", "transfer", "compute", "sync", "pause"
+    "read",
+    "fetch",
+    "decode",
+    "transform",
+    "collate",
+    "handoff",
+    "transfer",
+    "compute",
+    "sync",
+    "pause",
 ]
-"""The station of the assembly line that the accelerator waits for; compute if it does not wait."""
+"""The station of the assembly line that the accelerator waits for; compute if it does not wait.
+fetch: whoever prepares samples is blocked, though not in reading: asleep, or waiting for a service
+or for another process."""
 
 Limit = Literal[
     "bandwidth",
@@ -132,6 +143,8 @@ class StepStats(Struct, frozen=True, kw_only=True):
 
     count: int
     mean: float | None = None
+    """Of a recorded run: the window over its steps, so that the parts of the budget add up to it;
+    of an imported one: from a step's start to the next."""
     p50: float | None = None
     p95: float | None = None
     kind: Literal["train", "batch"] = "train"
@@ -206,6 +219,20 @@ class Collectives(Struct, frozen=True, kw_only=True):
     """Now, and with 2, 4 and 8 times as many ranks. Constant differences are not jitter."""
 
 
+class ServedFiles(Struct, frozen=True, kw_only=True):
+    """Files that the job opened and a pack or the cache answered for, counted in its processes."""
+
+    packed: int
+    """Read from a pack."""
+    hits: int
+    """Read from a local copy that was there. Low beside `copied`: the cache is still being filled,
+    or it is too small for the data set."""
+    copied: int
+    """Read from the slow mount, and copied."""
+    passed: int
+    """Read from the slow mount and not copied: too large, just changed, or no room."""
+
+
 class Diagnosis(Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -234,6 +261,12 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     settings: list[Remedy] = field(default_factory=list)
     """Settings that would help and that --fix leaves to the user; without --fix those for a healthy
     run, and empty for others, whose findings have remedies of their own."""
+    fixed: BeforeAfter | None = None
+    """What --fix made of the job; null without it, or if there is too little of either."""
+    recommended: Recommendation | None = None
+    """The one loader setting for this job; null if it has no loader that the model explains."""
+    served: ServedFiles | None = None
+    """What `run --packed` and `--cache` served; null without them."""
 
     def __repr__(self) -> str:
         verdict, count = self.verdict, len(self.findings)

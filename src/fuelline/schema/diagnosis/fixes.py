@@ -62,6 +62,26 @@ class Fix(Struct, frozen=True, kw_only=True):
     """kept: faster, and the interval says so. cannot tell: kept or undecided when the job ended."""
 
 
+class Stretch(Struct, frozen=True, kw_only=True):
+    """How the job went for a while."""
+
+    seconds: float
+    step_seconds: float | None
+    """Mean."""
+    wait_share: float
+    """Of its time: waiting for input, at the start of epochs as well."""
+    workers: int
+    """Active, of the loader that feeds the steps."""
+    samples_per_s: float | None = None
+
+
+class BeforeAfter(Struct, frozen=True, kw_only=True):
+    """The job before the first change of --fix, and as it is since the last one."""
+
+    before: Stretch
+    after: Stretch
+
+
 class LoaderFixes(Struct, frozen=True, kw_only=True):
     """One loader of one process."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from fuelline.schema.diagnosis.storages import StorageKind  # noqa: TC001 - msgspec resolves it at run time
+from fuelline.schema.diagnosis.trials import Recommendation  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.parts import StepPart  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.readings import Missing, Signal
 
@@ -57,7 +58,7 @@ class Bound(Struct, frozen=True, kw_only=True):
     """One operational law: this resource alone allows no more than that."""
 
     limit: str
-    """device, host, workers, cores, storage or pauses."""
+    """device, host, workers, cores, storage, service or pauses."""
     speedup: float
     """Against the recording, if nothing else were in the way."""
 
@@ -109,3 +110,5 @@ class ForecastReport(Struct, frozen=True, kw_only=True):
     forecasts: list[Forecast] = field(default_factory=list)
     """The question first; without one, those that would help most."""
     price_usd_per_hour: float | None = None
+    recommended: Recommendation | None = None
+    """The loader setting for this job, as in its diagnosis; null if the model does not fit."""

@@ -75,6 +75,28 @@ class Setting(Struct, frozen=True, kw_only=True):
         return f"{self.knob}={self.value}"
 
 
+class Recommendation(Struct, frozen=True, kw_only=True):
+    """The one loader setting that is recommended for a job: the same in every command's answer."""
+
+    settings: list[Setting] = field(default_factory=list)
+    """What to write into the DataLoader call, where it differs; empty: leave it as it is."""
+    workers: int = 0
+    """Then, whether it differs or not."""
+    speedup: Signal = _NOT_MEASURED
+    """Of the job, against itself as it is."""
+    is_measured: bool = False
+    """Whether `speedup` is from a trial on the job; otherwise the pipeline model predicts it."""
+    limit_words: str = ""
+    """What limits the job then."""
+    why: str = ""
+    cost: str = ""
+
+    def text(self) -> str:
+        """`DataLoader(..., num_workers=8)`; empty if nothing need change."""
+        words = ", ".join(setting.text() for setting in self.settings)
+        return f"DataLoader(..., {words})" if words else ""
+
+
 class Trial(Struct, frozen=True, kw_only=True):
     """Settings that were tried on the running job."""
 
@@ -108,3 +130,5 @@ class Tuning(Struct, frozen=True, kw_only=True):
     paste: str = ""
     """The settings to write by hand."""
     script: str = ""
+    recommended: Recommendation | None = None
+    """What the trials confirm: `chosen` with its gain and reason; null if nothing could be said."""

@@ -9,6 +9,12 @@ PART_PREFIX = "node-"
 SPOOL_DIR = "spool"
 FIX_DIR = "fix"
 """One file of JSON lines for each process whose loaders `--fix` served."""
+SERVED_DIR = "served"
+"""One small file for each process that got files from a pack or the cache."""
+SERVED = ("packed", "hits", "copied", "passed")
+"""What is counted there: files read from a pack; from a copy in the cache; from the source, which
+then had a copy; from the source alone."""
+PACKED, HITS, COPIED, PASSED = range(4)
 FIX_VARIABLE = "FUELLINE_FIX"
 """Environment variable of a job under --fix: `safe`, and what else is allowed, with commas."""
 ALLOWED = ("random", "order")

@@ -112,14 +112,18 @@ def measure_window(timeline: Timeline, segments: StepSegments) -> Window:
 
 
 def measure_steps(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> StepStats:
-    """Step times from boundary to boundary; the window's first boundary only starts the clock."""
+    """Step times from boundary to boundary; the window's first boundary only starts the clock.
+
+    Their mean is that of the window, what follows the last step included, as in the budget.
+    """
     seconds = segments.boundaries.diff().drop_nulls() / 1e9
+    count = round(seconds.len() / segments.kept_frac)
     samples = training_batches(timeline, trainer).filter(
         pl.col("end_ns").is_between(segments.start_ns, segments.end_ns)
     )
     return StepStats(
-        count=round(seconds.len() / segments.kept_frac),
-        mean=_number(seconds.mean()),
+        count=count,
+        mean=segments.run_ns / 1e9 / count,
         p50=_number(seconds.median()),
         p95=_number(seconds.quantile(0.95, "linear")),
         kind=trainer.step_kind,

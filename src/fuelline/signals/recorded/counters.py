@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fuelline.timeline.segments import Span, StepSegments
 
 
+_ALL_THREADS = pl.lit(value=True)
 _FEW_READINGS = 4
 """Fewer have no middle: the mean is all that can be said."""
 
@@ -91,19 +92,59 @@ def usual(timeline: Timeline, span: Span, name: str) -> float | None:
 def process_growth(timeline: Timeline, span: Span, column: str) -> float | None:
     """How much a counter grew over the window in all processes; None if the kernel refused it.
 
-    A process that was first seen inside the window had its counters at zero when it began; one that
-    lived shorter than a sample is not seen. The growth until the last sample stands for the window.
+    Between two samples it grows evenly: a sample a second before the window is not the window's. A
+    process that was first seen inside it had its counters at zero when it began; one that lived
+    shorter than a sample is not seen. The growth until the last sample stands for the window.
     """
-    rows = timeline.table("processes").filter(
-        (pl.col("at_ns") <= span.end_ns) & (pl.col(column) >= 0)
-    )
-    last_ns = rows["at_ns"].max()
-    if not isinstance(last_ns, int) or last_ns <= span.start_ns:
+    rows = timeline.table("processes").filter(pl.col(column) >= 0)
+    first_ns, last_ns = rows["at_ns"].min(), rows["at_ns"].max()
+    if not isinstance(first_ns, int) or not isinstance(last_ns, int):
         return None
-    before = pl.col(column).filter(pl.col("at_ns") <= span.start_ns).last().fill_null(0)
-    grown = rows.sort("at_ns").group_by("pid").agg((pl.col(column).last() - before).alias("grown"))
-    of_window = float(grown["grown"].sum()) * timeline.kept_frac
-    return of_window * span.wall_ns / (last_ns - span.start_ns)
+    if last_ns <= span.start_ns or first_ns >= span.end_ns:
+        return None
+    until_ns = min(last_ns, span.end_ns)
+    grown = (
+        _counters_at(rows, column, (span.start_ns, until_ns))
+        .group_by("pid")
+        .agg(pl.col(column).last() - pl.col(column).first())
+    )
+    of_window = float(grown[column].sum()) * timeline.kept_frac
+    return of_window * span.wall_ns / (until_ns - span.start_ns)
+
+
+def _counters_at(rows: pl.DataFrame, column: str, times_ns: tuple[int, int]) -> pl.DataFrame:
+    """The counter of each pid at both times: zero before its first sample."""
+    known = _with_unchanged(
+        rows.sort("at_ns").select("pid", "at_ns", pl.col(column).cast(pl.Float64).alias("value"))
+    )
+    asked = known.select(pl.col("pid").unique()).join(
+        pl.DataFrame({"at_ns": times_ns}, schema={"at_ns": pl.Int64}), how="cross"
+    )
+    both = pl.concat(
+        [
+            known.with_columns(is_asked=pl.lit(value=False)),
+            asked.with_columns(value=pl.lit(None, pl.Float64), is_asked=pl.lit(value=True)),
+        ]
+    ).sort("pid", "at_ns", "is_asked")
+    filled = pl.col("value").interpolate_by("at_ns").forward_fill().fill_null(0.0).over("pid")
+    return both.select("pid", filled.alias(column), "is_asked").filter("is_asked")
+
+
+def _with_unchanged(rows: pl.DataFrame) -> pl.DataFrame:
+    """With the last look before each sample: what was not written down then had not changed."""
+    looks = (
+        rows.select("at_ns").unique().sort("at_ns").with_columns(look_ns=pl.col("at_ns").shift(1))
+    )
+    unchanged = (
+        rows.join(looks, on="at_ns")
+        .sort("at_ns")
+        .with_columns(
+            value=pl.col("value").shift(1).over("pid"), own_ns=pl.col("at_ns").shift(1).over("pid")
+        )
+        .filter(pl.col("look_ns") > pl.col("own_ns"))
+        .select("pid", at_ns="look_ns", value="value")
+    )
+    return pl.concat([rows, unchanged])
 
 
 def thread_growth(timeline: Timeline, span: Span, tid: int) -> tuple[float, float] | None:
@@ -119,13 +160,14 @@ def thread_growth(timeline: Timeline, span: Span, tid: int) -> tuple[float, floa
     return float(oncpu) * timeline.kept_frac, float(queued) * timeline.kept_frac
 
 
-def queued_growth(timeline: Timeline, span: Span) -> float | None:
-    """Nanoseconds that all threads of the job waited for a core; None if no clock was read twice.
+def queued_growth(timeline: Timeline, span: Span, where: pl.Expr = _ALL_THREADS) -> float | None:
+    """Nanoseconds that threads of the job waited for a core; None if no clock was read twice.
 
     Each thread's growth between its own readings stands for the window.
     """
     clocks = (
         _clocks(timeline, span)
+        .filter(where)
         .group_by("pid", "tid")
         .agg(
             grown=pl.col("runq_ns").max() - pl.col("runq_ns").min(),
@@ -149,7 +191,7 @@ _UNSEEN = Missing(reason="the observer left no counters for the window")
 def measure_cores(timeline: Timeline, segments: StepSegments, ranks: int) -> CoreFacts:
     """Cores allowed, used, idle and taken by others, on average over the window."""
     limits = timeline.limits_within(segments.start_ns, segments.end_ns)
-    used = _job_cores(timeline, segments)
+    used = _job_cores(timeline, segments, None if limits is None else float(limits.host_cpus))
     wall_ns = segments.wall_ns
     busy = growth(timeline, segments, "cpu.busy_ns")
     idle = growth(timeline, segments, "cpu.idle_ns")
@@ -172,11 +214,15 @@ def measure_cores(timeline: Timeline, segments: StepSegments, ranks: int) -> Cor
     )
 
 
-def _job_cores(timeline: Timeline, segments: StepSegments) -> Signal:
+def _job_cores(timeline: Timeline, segments: StepSegments, host_cores: float | None) -> Signal:
+    """Never more than there are: counters go by ticks of 10 ms, and a short window has few."""
     cpu_ns = process_growth(timeline, segments, "cpu_ns")
     if cpu_ns is None:
         return _UNSEEN
-    return total(cpu_ns / segments.wall_ns, "cores", "processes.cpu_ns")
+    cores = cpu_ns / segments.wall_ns
+    if host_cores is not None:
+        cores = min(cores, host_cores)
+    return total(cores, "cores", "processes.cpu_ns")
 
 
 def _others(used: Signal, busy_ns: float | None, wall_ns: int) -> Signal:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _FEW_BATCHES = 5
 _HARDLY_BLOCKED = 0.05
 """Of a fetch: blocked time below this needs no cause."""
+_BLOCKED_FRACS = ("read_frac", "metadata_frac", "sleep_frac", "process_frac")
 _USUAL = 0.98
 _FEW_SAMPLES = 20
 """As for every decomposition by samples: a second of them."""
@@ -70,6 +71,7 @@ def measure_demands(
     )
     return DemandFacts(
         batches=_in_run(taken.height, segments),
+        is_whole_job=timeline.run.exit_code == 0,
         batch_seconds=_mean(taken["end_ns"].diff().drop_nulls(), "next to next"),
         **_fetching(fetches),
         **_handing_over(timeline, trainer, segments, fetches, taken),
@@ -118,17 +120,21 @@ def _blocked_by(states: pl.DataFrame, blocked_frac: float) -> dict[str, Any]:
     """Of the blocked samples of fetching threads: in reads, and in metadata calls."""
     if blocked_frac < _HARDLY_BLOCKED:
         none = total(0.0, "frac", "fetches hardly block")
-        return {"read_frac": none, "metadata_frac": none}
+        return dict.fromkeys(_BLOCKED_FRACS, none)
     blocked = states.filter(~pl.col("state").is_in(["running", "pipe"]))
     counts = dict(blocked.group_by("state").agg(pl.col("count").sum()).iter_rows())
     seen = sum(counts.values())
     if seen < _FEW_SAMPLES * blocked_frac:
         reason = Missing(reason=f"only {seen} samples of blocked fetching threads")
-        return {"read_frac": reason, "metadata_frac": reason}
+        return dict.fromkeys(_BLOCKED_FRACS, reason)
     reading = sum(counts.get(state, 0) for state in STORAGE_STATES)
     return {
         "read_frac": total(reading / seen, "frac", "states: read, fault, socket", seen),
         "metadata_frac": total(counts.get("metadata", 0) / seen, "frac", "states: metadata", seen),
+        "sleep_frac": total(counts.get("sleep", 0) / seen, "frac", "states: sleep", seen),
+        "process_frac": total(
+            counts.get("other", 0) / seen, "frac", "states: another process", seen
+        ),
     }
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.readings import Missing, Signal
+from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.wire import Phase
 from fuelline.signals.recorded.budget import training_batches
-from fuelline.signals.statistics import total
+from fuelline.signals.statistics import slope, total
 from fuelline.timeline import events
+from fuelline.timeline.intervals import covered_ns, mean_overlap, merge, total_ns
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import HotLine
@@ -20,9 +22,21 @@ if TYPE_CHECKING:
     from fuelline.timeline.trainer import Trainer
 
 STORAGE_STATES = ("read", "fault", "socket")
-BUSY_STATES = (*STORAGE_STATES, "running", "metadata", "lock", "sleep", "write", "other")
+SERVICE = "service"
+"""At a socket, in a line that reads no file."""
+BLOCKED_STATES = ("sleep", SERVICE, "other")
+"""Blocked, and neither reading nor at a lock."""
+BUSY_STATES = (*STORAGE_STATES, *BLOCKED_STATES, "running", "metadata", "lock", "write")
 """All but `pipe`, in which a worker waits for something to do."""
 _MOSTLY_LOCKED = 0.5
+_CERTAINLY_INSIDE = 0.2
+"""Of all looks: fewer than this that the clocks do not confirm as idle are chance."""
+_ENOUGH_FETCHES = 20
+_ENOUGH_SPREAD = 0.01
+"""Standard deviation of ln(fetches in progress): below it the number never really changed. The few
+fetches at the beginning and end of an epoch are enough to be seen in it; what they prove is a
+matter of the slope's error."""
+_SURE_ERROR = 0.3
 
 
 @dataclass(frozen=True)
@@ -76,13 +90,20 @@ def collect_fetches(
         else waiting
     )
     looks = int(fetching["count"].sum())
+    threads = max(1, min(trainer.workers, len(workers)))
     fetching = _behind_locks(states, fetching)
+    batches = training_batches(timeline, trainer).filter(
+        pl.col("end_ns").is_between(segments.start_ns, segments.end_ns)
+    )
+    fetching = _apart_from_idle(fetching, rows, batches, threads)
     if _sleeps_in_reads(lines):
         fetching = fetching.with_columns(pl.col("state").replace("sleep", "read"))
+    if _share_of(lines, "service") > _share_of(lines, "read"):
+        fetching = fetching.with_columns(pl.col("state").replace("socket", SERVICE))
     return Fetches(
         rows=rows,
         states=fetching,
-        threads=max(1, min(trainer.workers, len(workers))),
+        threads=threads,
         looks=looks,
     )
 
@@ -118,10 +139,83 @@ def _behind_locks(states: pl.DataFrame, fetching: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([working, helpers]) if helpers.height else fetching
 
 
+def _apart_from_idle(
+    fetching: pl.DataFrame, rows: pl.DataFrame, batches: pl.DataFrame, threads: int
+) -> pl.DataFrame:
+    """A thread at a pipe has nothing to do, or is inside a fetch and waits for another process.
+
+    The fetches' own clocks say for how long there was none in progress: looks at pipes beyond that
+    were inside of one.
+    """
+    at_pipe = pl.col("state") == "pipe"
+    looks = int(fetching["count"].sum())
+    pipes = int(fetching.filter(at_pipe)["count"].sum())
+    waits = merge(batches.select("start_ns", "end_ns"))
+    room_ns = threads * total_ns(waits)
+    if not pipes or not room_ns or not rows.height:
+        return fetching
+    spans = rows.select("start_ns", end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+    idle = 1 - min(1.0, float(covered_ns(spans, waits).sum()) / room_ns)
+    inside = pipes - idle * looks
+    if inside < _CERTAINLY_INSIDE * looks:
+        return fetching
+    scaled = fetching.filter(at_pipe).with_columns(
+        state=pl.lit("other"),
+        count=(pl.col("count") * (inside / pipes)).round().cast(fetching.schema["count"]),
+    )
+    left = fetching.with_columns(
+        count=pl.when(at_pipe)
+        .then((pl.col("count") * (1 - inside / pipes)).round())
+        .otherwise(pl.col("count"))
+        .cast(fetching.schema["count"])
+    )
+    return pl.concat([left, scaled.select(left.columns)])
+
+
+def measure_growth(rows: pl.DataFrame, per: str, sure_error: float = _SURE_ERROR) -> Signal:
+    """Elasticity of a fetch's blocked time per unit of work against fetches in progress.
+
+    Epochs begin and end with fewer fetches in progress, and fetches of other lengths leave gaps:
+    that is the experiment, and it costs nothing. 0: a request takes as long whoever else asks. 1:
+    it takes its turn.
+    """
+    known = rows.filter((pl.col(per) > 0) & (pl.col("dur_ns") > 0))
+    blocked = (known["dur_ns"] - known["cpu_ns"] - known["runq_ns"].clip(0, None)).clip(1, None)
+    return fit_growth(known, blocked / known[per], sure_error)
+
+
+def fit_growth(
+    rows: pl.DataFrame, cost: pl.Series, sure_error: float, most: float | None = None
+) -> Signal:
+    """Elasticity of a cost against the fetches in progress, of which at most `most` count."""
+    if rows.height < _ENOUGH_FETCHES:
+        return Missing(reason=f"only {rows.height} fetches show it")
+    overlap = mean_overlap(rows["start_ns"], rows["start_ns"] + rows["dur_ns"])
+    crowd = overlap.clip(None, most).log(math.e)
+    if float(crowd.std() or 0.0) < _ENOUGH_SPREAD:  # type: ignore[arg-type]
+        return Missing(reason="the number of fetches in progress never changed")
+    fitted = slope(crowd, cost.log(math.e))
+    if fitted is None or fitted[1] > sure_error:
+        return Missing(reason="fetch times scatter too much to see an effect of their number")
+    value, error = fitted
+    return Reading(
+        value=value,
+        unit="frac",
+        low=value - 2 * error,
+        high=value + 2 * error,
+        level=95,
+        count=rows.height,
+        origin="fetch elasticity",
+    )
+
+
 def _sleeps_in_reads(lines: list[HotLine]) -> bool:
     """Sleeping threads are at lines that read files, not at lines that call sleep()."""
-    reads = sum(line.share for line in lines if line.stage in ("read", "decode"))
-    return reads > sum(line.share for line in lines if line.stage == "sleep")
+    return _share_of(lines, "read", "decode") > _share_of(lines, "sleep")
+
+
+def _share_of(lines: list[HotLine], *stages: str) -> float:
+    return sum(line.share for line in lines if line.stage in stages)
 
 
 def fetch_table(timeline: Timeline, trainer: Trainer) -> pl.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -10,10 +9,17 @@ import polars as pl
 from fuelline.schema.diagnosis.facts import InputFacts, PlaceFacts
 from fuelline.schema.readings import Missing, Reading, Signal, at_least
 from fuelline.signals.recorded.budget import find_failed_hook, measure_wait, training_batches
-from fuelline.signals.recorded.fetches import BUSY_STATES, STORAGE_STATES, fetch_table
-from fuelline.signals.statistics import proportion, ratio, slope, total
+from fuelline.signals.recorded.fetches import (
+    BLOCKED_STATES,
+    BUSY_STATES,
+    STORAGE_STATES,
+    fetch_table,
+    fit_growth,
+    measure_growth,
+)
+from fuelline.signals.statistics import proportion, ratio, total
 from fuelline.timeline import events
-from fuelline.timeline.intervals import covered_ns, mean_overlap, merge, total_ns
+from fuelline.timeline.intervals import covered_ns, merge, total_ns
 
 if TYPE_CHECKING:
     from fuelline.signals.recorded.fetches import Fetches
@@ -31,7 +37,6 @@ _KEPT_UP = 0.8
 _SETS_NO_PACE = 0.5
 _PICKLING = 0.25
 """Of the wait: with less of it in pickling, that is not what the trainer waits for either."""
-_ENOUGH_FETCHES = 20
 _ALWAYS_BUSY = 0.8
 """Of the workers' time: with more, their number in progress changes when epochs begin and end, and
 hardly because some fetches are slow."""
@@ -65,6 +70,7 @@ def measure_input(
         exposed_share=unseen or queue_wait or measure_wait(segments, hidden_frac),
         wait_share=unseen or queue_wait or measure_wait(segments),
         **shares,
+        blocked_growth=measure_growth(fetch_table(timeline, trainer), "samples"),
         collate_share=ratio(rows["collate_ns"], wall, "frac", "fetch.collate over fetches"),
         pickle_share=_pickle_share(timeline, trainer, segments, batches),
         unpickle_share=_unpickle_share(trainer, batches),
@@ -104,25 +110,10 @@ def _cpu_growth(
     limits = timeline.limits_within(segments.start_ns, segments.end_ns)
     rows = fetch_table(timeline, trainer)
     known = rows.filter((pl.col("cpu_ns") > 0) & (pl.col("samples") > 0) & (pl.col("dur_ns") > 0))
-    if known.height < _ENOUGH_FETCHES or limits is None:
-        return Missing(reason=f"only {known.height} fetches were timed, or the cores not counted")
-    overlap = mean_overlap(known["start_ns"], known["start_ns"] + known["dur_ns"])
-    crowd = overlap.clip(None, float(limits.cpus_allowed)).log(math.e)
-    fitted = slope(crowd, (known["cpu_ns"] / known["samples"]).log(math.e))
-    if fitted is None:
-        return Missing(reason="the number of fetches in progress never changed")
-    value, error = fitted
-    if error > _SURE_ERROR:
-        return Missing(reason="fetches scatter too much to see an effect of their number")
-    return Reading(
-        value=value,
-        unit="frac",
-        low=value - 2 * error,
-        high=value + 2 * error,
-        level=95,
-        count=known.height,
-        origin="fetch.cpu elasticity",
-    )
+    if limits is None:
+        return Missing(reason="the cores were not counted")
+    cost = known["cpu_ns"] / known["samples"]
+    return fit_growth(known, cost, _SURE_ERROR, most=float(limits.cpus_allowed))
 
 
 def keeps_up(
@@ -190,7 +181,17 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
     `running` covers having a core and waiting for one; the fetches' own CPU and run-queue clocks,
     which are exact, separate the two.
     """
-    names = ("cpu", "core_wait", "read", "metadata", "sleep", "lock", "file_lock", "idle")
+    names = [
+        "cpu",
+        "core_wait",
+        "read",
+        "metadata",
+        "sleep",
+        "blocked",
+        "lock",
+        "file_lock",
+        "idle",
+    ]
     counts = dict(fetches.states.group_by("state").agg(pl.col("count").sum()).iter_rows())
     seen = sum(counts.values())
     busy = seen - counts.get("pipe", 0)
@@ -208,6 +209,11 @@ def _state_shares(fetches: Fetches, batches: pl.DataFrame) -> dict[str, Signal]:
         "read_share": proportion(reading, busy, f"{origin}: read, fault, socket"),
         "metadata_share": proportion(counts.get("metadata", 0), busy, f"{origin}: metadata"),
         "sleep_share": proportion(counts.get("sleep", 0), busy, f"{origin}: sleep"),
+        "blocked_share": proportion(
+            sum(counts.get(state, 0) for state in BLOCKED_STATES),
+            busy,
+            f"{origin}: sleep, service, another process",
+        ),
         "lock_share": proportion(counts.get("lock", 0), busy, f"{origin}: lock"),
         "file_lock_share": proportion(
             int(_at_file_locks(fetches.states)["count"].sum()), busy, f"{origin}: lock of a file"

@@ -50,6 +50,12 @@ _READER_TEXT = re.compile(
     r"\bopen\(|\.read(into|line|lines|all)?\(|\bread_|np\.load\(|memmap|torch\.load\(|\.get_object\("
 )
 _SLEEP_TEXT = re.compile(r"\bsleep\(")
+_SOCKET_FILE = re.compile(r"/(socket|ssl)\.py$")
+_SOCKET_TEXT = re.compile(r"\.recv\w*\(")
+_STORE_FILE = re.compile(
+    r"/(http/client\.py$|urllib3/|requests/|botocore/|aiohttp/|httpx/|fsspec/|s3fs/|gcsfs/)"
+)
+"""Clients that fetch files: what they wait for on a socket is a read."""
 
 
 def find_fetch_lines(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> list[HotLine]:
@@ -93,10 +99,20 @@ def _fetch_stage(frames: list[Frame], text: str) -> str:
         return "collate"
     if any(_DECODER_FILE.search(frame.file) for frame in frames):
         return "decode"
+    if _calls_service(frames, text):
+        return "service"
     for stage, words in (("sleep", _SLEEP_TEXT), ("decode", _DECODER_TEXT), ("read", _READER_TEXT)):
         if words.search(text):
             return stage
     return "transform"
+
+
+def _calls_service(frames: list[Frame], text: str) -> bool:
+    """At a socket, for something that is not a file."""
+    if any(_STORE_FILE.search(frame.file) for frame in frames) or _READER_TEXT.search(text):
+        return False
+    is_there = bool(frames) and bool(_SOCKET_FILE.search(frames[-1].file))
+    return is_there or bool(_SOCKET_TEXT.search(text))
 
 
 def _is_timed_collate(frame: Frame) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,22 +11,21 @@ from fuelline.schema.diagnosis.facts import PlaceFacts, StorageFacts
 from fuelline.schema.readings import Missing, Reading, Signal, at_least
 from fuelline.schema.units import number, rate
 from fuelline.signals.recorded.counters import growth, latest, process_growth, usual_rate
-from fuelline.signals.recorded.fetches import STORAGE_STATES, Fetches, fetch_table
-from fuelline.signals.statistics import slope, total
-from fuelline.timeline.intervals import mean_overlap
+from fuelline.signals.recorded.fetches import (
+    STORAGE_STATES,
+    Fetches,
+    fetch_table,
+    measure_growth,
+)
+from fuelline.signals.statistics import total
 
 if TYPE_CHECKING:
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
-_ENOUGH_FETCHES = 20
-_ENOUGH_SPREAD = 0.01
-"""Standard deviation of ln(fetches in progress): below it the number never really changed. The few
-fetches at the beginning and end of an epoch are enough to be seen in it; what they prove is a
-matter of the slope's error."""
 _SURE_ERROR = 0.5
-"""Of the elasticity: with a larger one 0 and 1 are less than two errors apart."""
+"""Of the saturation: with a larger one 0 and 1 are less than two errors apart."""
 _OPERATION_BYTES = 64 * 1024
 """A large read reaches the device as operations of about this size; used to bound the job's own
 operations from above, and so the others' from below."""
@@ -63,7 +61,9 @@ def measure_storage(
         in_flight=in_flight,
         **_per_read(rows, reads, seconds),
         disk_bytes_per_s=_disk_rate(timeline, segments),
-        saturation=_saturation(fetch_table(timeline, trainer)),
+        saturation=measure_growth(
+            fetch_table(timeline, trainer), "rchar_bytes", sure_error=_SURE_ERROR
+        ),
         limit_use=limit_use,
         limit_text=limit_text,
         device_busy=_device_busy(timeline, segments, place),
@@ -114,39 +114,6 @@ def _disk_rate(timeline: Timeline, segments: StepSegments) -> Signal:
     if read is None:
         return Missing(reason="the kernel gave no I/O counters of the job's processes")
     return total(read / (segments.wall_ns / 1e9), "bytes/s", "processes.disk_read_bytes")
-
-
-def _saturation(rows: pl.DataFrame) -> Signal:
-    """Elasticity of blocked time per byte against fetches in progress, over the whole run.
-
-    Epochs begin and end with fewer fetches in progress, and fetches of other lengths leave gaps:
-    that is the experiment, and it costs nothing. 0: a request takes as long whoever else asks. 1:
-    it takes its turn.
-    """
-    known = rows.filter((pl.col("rchar_bytes") > 0) & (pl.col("dur_ns") > 0)).with_columns(
-        blocked=(pl.col("dur_ns") - pl.col("cpu_ns") - pl.col("runq_ns").clip(0, None)).clip(
-            1, None
-        )
-    )
-    if known.height < _ENOUGH_FETCHES:
-        return Missing(reason=f"only {known.height} fetches read anything")
-    overlap = mean_overlap(known["start_ns"], known["start_ns"] + known["dur_ns"])
-    crowd = overlap.log(math.e)
-    if float(crowd.std() or 0.0) < _ENOUGH_SPREAD:  # type: ignore[arg-type]
-        return Missing(reason="the number of fetches in progress never changed")
-    fitted = slope(crowd, (known["blocked"] / known["rchar_bytes"]).log(math.e))
-    if fitted is None or fitted[1] > _SURE_ERROR:
-        return Missing(reason="fetch times scatter too much to see an effect of their number")
-    value, error = fitted
-    return Reading(
-        value=value,
-        unit="frac",
-        low=value - 2 * error,
-        high=value + 2 * error,
-        level=95,
-        count=known.height,
-        origin="fetch elasticity",
-    )
 
 
 def _limit_use(

@@ -189,3 +189,22 @@ def test_where_a_longer_queue_is_not_allowed_uneven_fetches_get_a_worker_more() 
     full = Governor(limits, 4, 4)
     assert hear_all(full, *[look(starved=0.1, busy=0.6, active=4)] * LOOKS) is None
     assert "not the limit" in full.blocked_by
+
+
+def test_workers_beyond_those_that_were_started_are_wanted_for_the_next_epoch() -> None:
+    """Eight workers that sleep 98 % of the time, where thirty would keep up."""
+    governor = Governor(replace(LIMITS, cores=2.0), 8, 16)
+    hear_all(governor, *[look(starved=0.7, active=8, cpu=0.02)] * LOOKS)
+    assert governor.wanted > 8
+    assert f"{governor.wanted} would keep up" in governor.blocked_by
+
+
+def test_a_prediction_is_made_against_the_rate_that_the_trial_is_compared_with() -> None:
+    governor = Governor(LIMITS, 2, 4)
+    change = hear_all(governor, look(40.0), look(40.0), look(80.0))
+    assert change is not None
+    assert change.predicted is not None
+    steady = hear_all(Governor(LIMITS, 2, 4), *[look(80.0)] * LOOKS)
+    assert steady is not None
+    assert steady.predicted is not None
+    assert change.predicted > steady.predicted

@@ -35,3 +35,8 @@ def test_workers_that_wait_for_storage_need_no_core_of_a_stranger() -> None:
 
 def test_nothing_is_faster_than_the_trainer() -> None:
     assert predict_speedup(replace(ALONE, wait_s=0.5), 8, cores=64.0) == pytest.approx(2.0)
+
+
+def test_strangers_on_every_core_do_not_stop_workers_that_hardly_need_one() -> None:
+    asleep = replace(ALONE, cpu_s=0.02, own_cpu_s=0.05, others=2.0)
+    assert predict_speedup(asleep, 4, cores=2.0) > 3.5

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from fuelline.fix.tune.search import MeasuredSetting, Seed, choose, explain, judge, tune
-from fuelline.schema.diagnosis.trials import Setting
+from fuelline.fix.tune.search import MeasuredSetting, Seed, choose, confirm, explain, judge, tune
+from fuelline.schema.diagnosis.trials import Recommendation, Setting
 from fuelline.schema.readings import Missing, Reading
 
 if TYPE_CHECKING:
@@ -93,3 +93,34 @@ def test_a_verdict_is_no_more_certain_than_its_interval(
     value: float, low: float, high: float, verdict: str
 ) -> None:
     assert judge(Reading(value=value, unit="x", low=low, high=high, level=95)) == verdict
+
+
+def test_a_gain_that_no_machine_could_bring_is_refused() -> None:
+    most = Seed((Setting(knob="num_workers", value=2),), Missing(reason="none"), most=2.0)
+    trials = tune([most], machine({1: 40, 2: 220}))
+    assert isinstance(trials[1].speedup, Missing)
+    assert "more than workers and cores allow" in trials[1].speedup.reason
+    assert choose(trials, NOW) == []
+
+
+def test_trials_that_chance_explains_say_so_and_what_would_help() -> None:
+    def measure(settings: Sequence[tuple[Setting, ...]]) -> list[MeasuredSetting]:
+        return [MeasuredSetting((20.0, 60.0, 35.0)), MeasuredSetting((25.0, 70.0, 50.0))]
+
+    trials = tune(seeds(4), measure)
+    said = explain(trials, choose(trials, NOW))
+    assert "too noisy" in said[-1]
+    assert "--rounds" in said[-1]
+
+
+def test_what_was_measured_outranks_what_was_predicted() -> None:
+    predicted = Recommendation(
+        settings=[Setting(knob="num_workers", value=8)], workers=8, why="they wait"
+    )
+    trials = tune(seeds(2, 8), machine({1: 40, 2: 80, 8: 80}))
+    chosen = choose(trials, NOW)
+    found = confirm(trials, chosen, predicted)
+    assert found is not None
+    assert [each.text() for each in found.settings] == ["num_workers=2"]
+    assert found.is_measured
+    assert found.workers == 2

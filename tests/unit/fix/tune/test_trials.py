@@ -48,4 +48,28 @@ def test_this_torch_has_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert taken > trials.BLOCKS
     (turn,) = _read(result, 0).account["turns"]
     assert turn["problem"] is None
-    assert len(turn["rates"]) == trials.BLOCKS
+    assert len(turn["rates"]) >= 2
+
+
+def test_short_epochs_are_timed_whole_so_that_starting_workers_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, result = take(tmp_path, monkeypatch)
+    (turn,) = _read(result, 0).account["turns"]
+    # Six batches of one number each take no time: what an epoch takes is the start of its worker.
+    assert max(turn["rates"]) < 6 / 0.002
+
+
+def test_only_batches_that_were_asked_for_after_the_turn_had_settled_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter([0.0, 0.1, 0.2, 1.0, *(1.0 + 0.01 * tick for tick in range(1, 40))])
+    monkeypatch.setattr(trials, "monotonic", lambda: next(clock))
+    epoch = trials._TimedEpoch(DataLoader(range(6), num_workers=2))  # type: ignore[arg-type]
+    for _ in range(3 + 4):  # the third comes after it has settled; four were under way then
+        epoch.take()
+    assert not epoch.is_measured(0.01)
+    for _ in range(20):
+        epoch.take()
+    assert epoch.is_measured(0.1)
+    assert epoch.rates() == pytest.approx([100.0] * trials.BLOCKS)

@@ -99,6 +99,17 @@ def test_the_growth_until_the_last_sample_stands_for_the_window() -> None:
     assert grown_s([process(s, 1, s * S) for s in (1, 3, 6)]) == pytest.approx(10)
 
 
+def test_a_sample_just_after_the_window_began_does_not_stand_for_a_second_of_it() -> None:
+    """The window begins at 1 s: a core was busy all the time, and not ten of them."""
+    assert grown_s([process(s, 1, s * S) for s in (0.1, 1.1)]) == pytest.approx(10)
+
+
+def test_what_was_used_before_a_process_fell_idle_is_not_of_the_window() -> None:
+    beat = [process(s, 2, 0) for s in (0, 1, 2, 3, 4, 5, 11)]
+    quiet = [process(0, 1, 0), process(5, 1, 1 * S), process(11, 1, 1 * S)]
+    assert grown_s([*beat, *quiet]) == pytest.approx(1)
+
+
 def test_samples_from_before_or_after_the_window_alone_say_nothing() -> None:
     for seconds in ((0, 0.5), (20, 21)):
         rows = [process(s, 1, s * S) for s in seconds]

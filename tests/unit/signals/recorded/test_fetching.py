@@ -53,7 +53,8 @@ def test_states_become_shares_of_the_time_that_threads_were_busy() -> None:
             seen("sleep", 6),
             seen("lock", 4),
             seen("pipe", 100),
-        ]
+        ],
+        starved_job(ms=20, clocks_ms=(10, 5, 0)),
     )
     assert values(found, "read", "metadata", "sleep", "lock") == pytest.approx(
         [0.4, 0.1, 0.06, 0.04]
@@ -134,6 +135,17 @@ def test_without_workers_the_trainer_fetches_itself() -> None:
     assert isinstance(found.unpickle_share, Missing)
 
 
+def test_a_worker_at_a_pipe_inside_a_fetch_waits_for_another_process() -> None:
+    found = input_of([seen("pipe", 80), seen("running", 20)])  # its fetches take 90 of 100 ms
+    assert values(found, "idle")[0] < 0.2
+    assert values(found, "blocked")[0] > 0.6
+
+
+def test_sleeping_and_waiting_for_a_process_is_blocked_and_not_reading() -> None:
+    found = input_of([seen("sleep", 50), seen("other", 30), seen("running", 20)])
+    assert values(found, "blocked", "read", "sleep") == pytest.approx([0.8, 0.0, 0.5])
+
+
 def stack(*frames: str, count: int = 10) -> tuple:
     fetch = "fetch (/x/site-packages/torch/utils/data/_utils/fetch.py:54)"
     return (START_NS, START_NS + 10**12, WORKER, WORKER, [fetch, *frames], count)
@@ -173,7 +185,7 @@ def test_fetchers_are_the_workers_that_do_not_wait_for_work() -> None:
         seen("running", 25, pid=201),
         seen("pipe", 25, pid=201),
     ]
-    found = input_of(states, starved_job(workers=(200, 201)))
+    found = input_of(states, starved_job(workers=(200, 201), ms=20))
     assert found.fetchers.value == pytest.approx(1.5)
 
 
@@ -184,7 +196,7 @@ def test_fetchers_are_all_counted_though_only_some_are_looked_at_in_a_round() ->
         seen("pipe", 100, pid=TRAINER),
         *(seen("running" if pid % 4 else "pipe", 25, pid=pid) for pid in workers),
     ]
-    assert input_of(states, starved_job(workers)).fetchers.value == pytest.approx(12)
+    assert input_of(states, starved_job(workers, ms=20)).fetchers.value == pytest.approx(12)
 
 
 def test_workers_that_a_new_epoch_replaces_are_not_counted_twice() -> None:

@@ -69,7 +69,7 @@ def time_batch(images: PackedImages) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=250)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--step-ms", type=float, help="default: half of what a batch takes")
     options = parser.parse_args()
     torch.set_num_threads(1)  # the accelerator does the work, not the host's cores

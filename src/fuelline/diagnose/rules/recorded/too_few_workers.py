@@ -15,6 +15,7 @@ from fuelline.diagnose.evidence.cpu import (
     cores_are_short,
     cpu_evidence,
     more_workers,
+    name_crew,
     prepare_stage,
 )
 from fuelline.diagnose.evidence.decoding import decode_quicker
@@ -49,18 +50,10 @@ class TooFewWorkers:
             split.prepare,
             stage=stage,
             sentence=f"{percent(split.prepare)} of training time is spent waiting for data: "
-            f"{_crew(workers)} cannot {stage} samples fast enough{_room(facts)}.",
+            f"{name_crew(workers)} cannot {stage} samples fast enough{_room(facts)}.",
             evidence=cpu_evidence(facts),
             remedies=[more_workers(facts), *decode_quicker(facts)],
         )
-
-
-def _crew(workers: int | None) -> str:
-    if workers is None:
-        return "the loader"
-    if workers == 0:
-        return "the training process itself"
-    return "one loader worker" if workers == 1 else f"{workers} loader workers"
 
 
 def _room(facts: Facts) -> str:

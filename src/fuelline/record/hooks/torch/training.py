@@ -143,7 +143,7 @@ class OptimizerStep(Hook):
                     guest.spool.write_buffered()
                 elif is_time is None:
                     number = self._optimizers.find(optimizer) or self._optimizers.add(optimizer)
-                    guest.append(_STEP_KIND, monotonic_ns(), 0, number)
+                    guest.append(_STEP_KIND, monotonic_ns(), 0, number, 0, -1)
             except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
 

@@ -1,0 +1,120 @@
+"""The job as `run --fix` left it: since when, with which settings, and how it was before.
+
+Events of --fix in, the stretch of steps that a diagnosis should judge out. A report that spoke of
+the whole run would speak of a job that is no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import polars as pl
+
+from fuelline.schema.diagnosis.fixes import BeforeAfter, Stretch
+from fuelline.signals.recorded.budget import measure_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.fixes import FixEvent
+    from fuelline.timeline import Timeline
+    from fuelline.timeline.segments import StepSegments
+    from fuelline.timeline.trainer import Trainer
+
+_ENOUGH_STEPS = 20
+_ENOUGH_NS = 2 * 10**9
+"""A second of samples of threads is the least that a decomposition takes, and half of the time
+training may not wait."""
+_WAITS = ("input", "epoch start")
+
+
+@dataclass(frozen=True)
+class FixedJob:
+    """The stretch to judge, and what changed."""
+
+    segments: StepSegments
+    workers: int
+    prefetch: int | None
+    effect: BeforeAfter | None
+
+    def adjust(self, facts: Facts) -> Facts:
+        """Facts of the stretch, with the settings that held in it and not those of the script."""
+        if facts.loader is None:
+            return facts
+        loader = msgspec.structs.replace(
+            facts.loader, num_workers=self.workers, prefetch_factor=self.prefetch
+        )
+        return msgspec.structs.replace(facts, loader=loader)
+
+
+def find_fixed(
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, events: Sequence[FixEvent]
+) -> FixedJob | None:
+    """None for a job in which --fix changed nothing, or too late to judge."""
+    mine = _of_training(trainer, events)
+    changes = [event for event in mine if event.event == "change"]
+    kept = [event for event in mine if event.event == "trial" and event.verdict == "kept"]
+    if not changes:
+        return None
+    settled = _find_settled(segments, changes, kept)
+    if settled is None:
+        return None
+    last, stretch = settled
+    served = next((event for event in mine if event.event == "served"), changes[0])
+    before = segments.between(segments.start_ns, changes[0].at_ns)
+    effect = None
+    if before is not None:
+        effect = BeforeAfter(
+            before=_describe(timeline, trainer, before, served.workers),
+            after=_describe(timeline, trainer, stretch, last.active),
+        )
+    depth = max(1, round(last.window / last.active)) if last.active else None
+    return FixedJob(stretch, last.active, depth, effect)
+
+
+def _of_training(trainer: Trainer, events: Sequence[FixEvent]) -> list[FixEvent]:
+    """Events of the loader that the trainer took most batches from."""
+    own = [event for event in events if event.pid == trainer.pid]
+    ends = [event for event in own if event.event == "end" and event.batches]
+    changed = [event.loader for event in own if event.event == "change"]
+    if not changed:
+        return []
+    busiest = max(ends, key=lambda event: event.batches or 0).loader if ends else changed[0]
+    return [event for event in own if busiest in (event.loader, event.number)]
+
+
+def _find_settled(
+    segments: StepSegments, changes: list[FixEvent], kept: list[FixEvent]
+) -> tuple[FixEvent, StepSegments] | None:
+    """The last change after which there is enough, or the last that was kept."""
+    holding = [
+        change
+        for change in changes
+        if any((each.active, each.window) == (change.active, change.window) for each in kept)
+    ]
+    for change in [changes[-1], *reversed(holding)]:
+        later = [each.at_ns for each in changes if each.at_ns > change.at_ns]
+        stretch = segments.between(change.at_ns, min(later, default=segments.end_ns))
+        if stretch is None or stretch.wall_ns < _ENOUGH_NS:
+            continue
+        if stretch.boundaries.len() > _ENOUGH_STEPS:
+            return change, stretch
+    return None
+
+
+def _describe(
+    timeline: Timeline, trainer: Trainer, segments: StepSegments, workers: int
+) -> Stretch:
+    steps = measure_steps(timeline, trainer, segments)
+    waited = segments.pieces.filter(pl.col("part").is_in(_WAITS))
+    waited_ns = float((waited["end_ns"] - waited["start_ns"]).sum())
+    return Stretch(
+        seconds=segments.wall_ns / 1e9,
+        step_seconds=steps.mean,
+        wait_share=waited_ns / segments.wall_ns,
+        workers=workers,
+        samples_per_s=steps.samples_per_s,
+    )

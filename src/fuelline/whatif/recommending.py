@@ -1,0 +1,231 @@
+"""The one recommended loader setting of a recording: how many workers, and how they are kept.
+
+`run`, `whatif`, `tune` and the page all show what is computed here. Of the settings that the
+pipeline model predicts to finish the whole job within `AS_GOOD` of the best, it is the one with the
+fewest workers. The start of workers is part of the whole job: at every epoch, or once if they stay.
+Cores bound workers that compute, because the model gives them no more than there are; workers that
+are blocked are bounded by memory, by what their start costs, and by what was seen to scale.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.diagnosis.trials import Recommendation, Setting
+from fuelline.schema.readings import Missing, Reading, value_of
+from fuelline.schema.units import number, percent, size
+from fuelline.whatif.changes import MOST_STRETCH, change, waits_unseen
+from fuelline.whatif.forecasting import forecast
+from fuelline.whatif.model import run
+
+if TYPE_CHECKING:
+    from fuelline.whatif.fitting import Fit
+    from fuelline.whatif.model import Pipeline
+
+AS_GOOD = 0.03
+"""Of the job's time: what gains less is not worth a process. The same job differs by more than this
+from run to run (bench/RESULTS.md, healthy controls)."""
+MOST_WORKERS = 128
+"""Nobody starts more on one host for one loader; the model is asked up to here."""
+DENSE = 16
+"""Every number of workers up to this one is asked for, then those an eighth apart."""
+_SPARE_MEMORY = 0.8
+"""Of the memory that is free: the rest is for batches under way and for the job to grow."""
+_WASTED = 2
+"""Fewer workers than the job has are recommended only where it has so many times too many: a
+prediction may err by a few per cent, and idle workers cost memory alone."""
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """A number of workers, and whether they stay from epoch to epoch."""
+
+    workers: int
+    persistent: bool
+    prefetch: int
+
+
+def recommend(fit: Fit | Missing) -> Recommendation | Missing:
+    """The setting for this job, or why the model cannot say."""
+    if isinstance(fit, Missing):
+        return fit
+    pipe = fit.pipe
+    chosen = _choose(fit)
+    settings = _differences(fit, chosen)
+    question = WhatIf(
+        workers=chosen.workers if chosen.workers != pipe.workers else None,
+        prefetch=chosen.prefetch if chosen.prefetch != pipe.prefetch else None,
+        persistent=True if chosen.persistent and not pipe.persistent else None,
+    )
+    answer = forecast(fit, question)
+    return Recommendation(
+        settings=settings,
+        workers=chosen.workers,
+        speedup=answer.speedup
+        if settings
+        else Reading(value=1.0, unit="x", origin="the job as it is"),
+        limit_words=answer.limit_words,
+        why=_why(fit, chosen),
+        cost=_cost(fit, chosen),
+    )
+
+
+def ask_for(recommended: Recommendation) -> WhatIf:
+    """The question whose answer the recommendation is."""
+    value = {setting.knob: int(setting.value) for setting in recommended.settings}
+    return WhatIf(
+        workers=value.get("num_workers"),
+        prefetch=value.get("prefetch_factor"),
+        persistent=True if value.get("persistent_workers") else None,
+    )
+
+
+def find_least_workers(fit: Fit, pipe: Pipeline | None = None) -> int:
+    """The fewest workers that do as well as any number would, once they run."""
+    pipe = pipe or fit.pipe
+    times = {
+        workers: run(replace(pipe, workers=workers, surplus_s=0.0)).batch_s
+        for workers in _ladder(_most_workers(fit, pipe)[0])
+    }
+    best = min(times.values())
+    return next(count for count, time_s in times.items() if time_s <= best * (1 + AS_GOOD))
+
+
+def find_most_workers(fit: Fit) -> int:
+    """How many the recording allows to speak of: by cores, memory, and what was seen to scale."""
+    return _most_workers(fit, fit.pipe)[0]
+
+
+def _choose(fit: Fit) -> _Choice:
+    pipe = fit.pipe
+    most, _ = _most_workers(fit, pipe)
+    now = _Choice(pipe.workers, pipe.persistent, pipe.prefetch)
+    ways = [pipe.persistent] if pipe.persistent or not _has_epochs(fit) else [False, True]
+    choices = [
+        _Choice(workers, stays and workers > 0, pipe.prefetch)
+        for workers in _ladder(max(most, pipe.workers))
+        for stays in ways
+    ]
+    asked = {choice: _whole_job(fit, choice) for choice in choices}
+    times = {choice: time_s for choice, time_s in asked.items() if time_s is not None}
+    if not times:
+        return now
+    best = min(times.values())
+    good = [choice for choice, time_s in times.items() if time_s <= best * (1 + AS_GOOD)]
+    chosen = min(good, key=lambda choice: (choice.workers, choice.persistent))
+    if now in good and now.workers <= _WASTED * max(1, chosen.workers):
+        chosen = now
+    return _deepened(fit, chosen)
+
+
+def _deepened(fit: Fit, choice: _Choice) -> _Choice:
+    """With a longer queue, where fetches differ so much that it runs dry."""
+    deeper = replace(choice, prefetch=2 * choice.prefetch)
+    now_s, then_s = _whole_job(fit, choice), _whole_job(fit, deeper)
+    if now_s is None or then_s is None or now_s < then_s * (1 + AS_GOOD):
+        return choice
+    return deeper
+
+
+def _ladder(most: int) -> list[int]:
+    counts = list(range(min(most, DENSE) + 1))
+    while counts[-1] < most:
+        counts.append(min(most, math.ceil(counts[-1] * 1.125)))
+    return counts
+
+
+def _whole_job(fit: Fit, choice: _Choice) -> float | None:
+    """Seconds of the job for each of its batches; with the first start, where its end is known."""
+    question = WhatIf(
+        workers=choice.workers, persistent=choice.persistent, prefetch=choice.prefetch
+    )
+    changed = change(fit, question)
+    if isinstance(changed, Missing):
+        return None
+    demands = fit.facts.demands
+    starts = 1 / max(1, demands.batches) if demands.is_whole_job else 0.0
+    return run(changed.pipe).batch_s + choice.workers * fit.pipe.start_s * starts
+
+
+def _has_epochs(fit: Fit) -> bool:
+    return "epoch start" in fit.pipe.pauses and math.isfinite(fit.pipe.epoch_batches)
+
+
+def _most_workers(fit: Fit, pipe: Pipeline) -> tuple[int, str]:
+    """How many may be asked for, and what says so."""
+    computing = pipe.cpu_s / pipe.fetch_s if pipe.fetch_s else 1.0
+    cores = math.ceil(pipe.cores / pipe.ranks / max(computing, 1 / MOST_WORKERS)) + 1
+    bounds = [(MOST_WORKERS, ""), (cores, f"the job may use {number(pipe.cores)} cores")]
+    each = value_of(fit.facts.demands.worker_bytes)
+    free = value_of(fit.facts.demands.free_bytes)
+    if each and free is not None:
+        room = pipe.workers + int(_SPARE_MEMORY * free / each / pipe.ranks)
+        bounds.append((max(1, room), f"{size(free)} of memory are free, {size(each)} a worker"))
+    if math.isfinite(pipe.epoch_batches):
+        each_epoch = max(1, math.ceil(pipe.epoch_batches))
+        bounds.append((each_epoch, f"an epoch has {each_epoch} batches"))
+    if waits_unseen(fit, pipe):
+        seen = int(MOST_STRETCH * max(1, fit.pipe.workers))
+        bounds.append((seen, "whether more at once are served as well was not seen"))
+    return min(bounds, key=lambda bound: bound[0])
+
+
+def _differences(fit: Fit, chosen: _Choice) -> list[Setting]:
+    """What to write, where it is not what the job has."""
+    pipe, settings = fit.pipe, []
+    if chosen.workers != pipe.workers:
+        settings.append(Setting(knob="num_workers", value=chosen.workers))
+    if chosen.workers and chosen.prefetch != pipe.prefetch:
+        settings.append(Setting(knob="prefetch_factor", value=chosen.prefetch))
+    if chosen.persistent and not pipe.persistent:
+        settings.append(Setting(knob="persistent_workers", value=True))
+    return settings
+
+
+def _why(fit: Fit, chosen: _Choice) -> str:
+    pipe = fit.pipe
+    more = chosen.workers > pipe.workers
+    words = []
+    if more:
+        words.append(f"{_count(chosen.workers)} keep up as well as any number would")
+        words.append(_of_what(fit, chosen))
+    elif chosen.workers < pipe.workers:
+        words.append(f"{_count(chosen.workers)} do as well as {pipe.workers}")
+    if chosen.prefetch != pipe.prefetch:
+        words.append("fetches differ in length, and a longer queue evens that out")
+    if chosen.persistent and not pipe.persistent:
+        share = pipe.pauses.get("epoch start", 0.0) / fit.batch_s
+        words.append(f"starting epochs takes {percent(share)} of the time now")
+    return "; ".join(words) or "no other number of workers would be faster"
+
+
+def _of_what(fit: Fit, chosen: _Choice) -> str:
+    """What bounds their number: cores for those that compute, something else for the others."""
+    pipe = fit.pipe
+    most, bound = _most_workers(fit, pipe)
+    if chosen.workers >= most and bound:
+        return bound
+    computing = pipe.cpu_s / pipe.fetch_s if pipe.fetch_s else 1.0
+    if computing < _MOSTLY:
+        return f"they compute {percent(computing)} of their time, so cores are not their limit"
+    return f"the job may use {number(pipe.cores)} core{'' if pipe.cores == 1 else 's'}"
+
+
+_MOSTLY = 0.5
+"""Of a fetch, on a core: below it most of the workers need none at any moment."""
+
+
+def _cost(fit: Fit, chosen: _Choice) -> str:
+    more = chosen.workers - fit.pipe.workers
+    if more <= 0:
+        return "workers keep their memory between epochs" if chosen.persistent else ""
+    each = value_of(fit.facts.demands.worker_bytes)
+    memory = f", up to {size(more * each)} of memory" if each else " with their own memory"
+    return f"{more} more process{'' if more == 1 else 'es'}{memory}"
+
+
+def _count(workers: int) -> str:
+    return "1 worker" if workers == 1 else f"{workers} workers"

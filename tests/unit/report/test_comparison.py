@@ -1,0 +1,58 @@
+"""Two runs as they are shown: the time for equal work, what is rare, and what cannot be told."""
+
+import msgspec
+
+from fuelline.report.diagnosis.comparison import write_comparison
+from fuelline.report.renderers.markdown import render_markdown
+from fuelline.schema.diagnosis.comparison import RunComparison, RunSamples, RunWork
+from fuelline.signals.changes import compare_samples
+
+
+def run(*, starts_s: float = 0.0, step_s: float = 0.01, work: RunWork | None = None) -> RunSamples:
+    """200 steps in epochs of twenty, hardly noisy."""
+    usual = [step_s * (1 + 0.01 * (place % 3)) for place in range(200)]
+    starts = [starts_s if place % 20 == 19 else 0.0 for place in range(200)]
+    return RunSamples(
+        label="run",
+        kind="recorded",
+        steps=[one + other for one, other in zip(usual, starts, strict=True)],
+        is_stepped=True,
+        parts={"forward": usual, "epoch start": starts},
+        rare={"epoch start": [starts_s] * 10} if starts_s else {},
+        work=work,
+    )
+
+
+def words(comparison: RunComparison) -> str:
+    return " ".join(render_markdown(write_comparison(comparison)).replace("\\", "").split())
+
+
+def test_totals_are_shown_for_as_many_steps_and_rare_parts_by_their_occurrences() -> None:
+    text = words(compare_samples(run(starts_s=0.9), run(starts_s=0.02)))
+    assert "Steps are 80 % shorter" in text
+    assert "for 200 steps)" in text
+    assert "| epoch start | 10 x 900 ms | 10 x 20.0 ms | -44.0 ms | less |" in text
+
+
+def test_a_change_that_neighbours_may_have_made_is_given_as_a_range_with_their_part() -> None:
+    quiet, busy = RunWork(trainer_cpu=[0.01] * 200), RunWork(trainer_cpu=[0.01] * 200, queued=0.03)
+    text = words(compare_samples(run(work=quiet), run(step_s=0.03, work=busy)))
+    assert "No change beyond the noise: 10.1 ms -> 30.3 ms per step" in text
+    assert "waited for cores that others had (0 s before, 30.0 ms after)" in text
+
+
+def test_more_cpu_time_is_said_with_the_length_that_could_not_tell() -> None:
+    before = run(work=RunWork(trainer_cpu=[0.010] * 200))
+    after = run(step_s=0.03, work=RunWork(trainer_cpu=[0.012] * 200, queued=0.03))
+    comparison = compare_samples(before, after, threshold=0.05)
+    text = words(comparison)
+    assert "Steps take 2 ms more CPU time, 20 % of a step: 10.0 ms -> 12.0 ms" in text
+    assert "Their length, 10.1 ms -> 30.3 ms per step" in text
+    assert "over the limit of 5 %" in text
+    assert repr(comparison) == "<RunComparison run -> run: step slower by 20 %>"
+
+
+def test_without_an_interval_nothing_is_made_up() -> None:
+    one = msgspec.structs.replace(run(), steps=[0.1], parts={"forward": [0.1]})
+    other = msgspec.structs.replace(one, steps=[0.2], parts={"forward": [0.2]})
+    assert "noise unknown" in words(compare_samples(one, other))

@@ -1,0 +1,70 @@
+"""After --fix a report speaks of the job as it is then, and says how it was before."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuelline.schema.diagnosis.fixes import FixEvent
+from fuelline.signals.recorded.fixed import find_fixed
+from tests.unit.builders import MS, START_NS, TRAINER, Lane, judge, make_timeline
+
+AT_NS = START_NS + 5_000 * MS
+"""When the setting changes: after 50 steps of 100 ms, 60 of them waiting."""
+SERVED = FixEvent(event="served", pid=TRAINER, number=1, loader="DataLoader of x", workers=1)
+CHANGE = FixEvent(event="change", pid=TRAINER, loader=1, active=4, window=8, at_ns=AT_NS)
+KEPT = FixEvent(event="trial", pid=TRAINER, loader=1, active=4, window=8, verdict="kept")
+
+
+def job(after: int = 100):
+    """50 slow steps, then fast ones of 40 ms that hardly wait."""
+    lane = Lane().worker(200)
+    for _ in range(50):
+        lane.step(wait=60, forward=10, backward=20, opt=10)
+    for _ in range(after):
+        lane.step(wait=1, forward=9, backward=20, opt=10)
+    timeline = make_timeline(lane)
+    return timeline, *judge(timeline)
+
+
+def test_the_stretch_since_the_last_change_is_judged_with_its_settings() -> None:
+    fixed = find_fixed(*job(), [SERVED, CHANGE, KEPT])
+    assert fixed is not None
+    assert (fixed.workers, fixed.prefetch) == (4, 2)
+    assert fixed.segments.start_ns >= AT_NS
+    assert fixed.segments.pieces["step"].min() == 0
+
+
+def test_before_and_after_are_told_by_step_time_wait_and_workers() -> None:
+    fixed = find_fixed(*job(), [SERVED, CHANGE, KEPT])
+    assert fixed is not None
+    assert fixed.effect is not None
+    before, after = fixed.effect.before, fixed.effect.after
+    assert (before.workers, after.workers) == (1, 4)
+    assert before.step_seconds == pytest.approx(0.1, rel=0.02)
+    assert after.step_seconds == pytest.approx(0.04, rel=0.02)
+    assert before.wait_share == pytest.approx(0.6, abs=0.02)
+    assert after.wait_share < 0.05
+
+
+def test_a_change_just_before_the_end_leaves_the_one_that_was_kept_to_be_judged() -> None:
+    late = FixEvent(
+        event="change", pid=TRAINER, loader=1, active=8, window=16, at_ns=AT_NS + 3900 * MS
+    )
+    fixed = find_fixed(*job(), [SERVED, CHANGE, KEPT, late])
+    assert fixed is not None
+    assert fixed.workers == 4
+    assert fixed.segments.end_ns <= late.at_ns
+
+
+def test_a_job_without_changes_or_with_too_little_after_them_is_judged_whole() -> None:
+    assert find_fixed(*job(), []) is None
+    assert find_fixed(*job(), [SERVED]) is None
+    assert find_fixed(*job(after=10), [SERVED, CHANGE, KEPT]) is None
+
+
+def test_parts_of_the_stretch_sum_to_the_whole() -> None:
+    _, _, segments = job()
+    stretch = segments.between(AT_NS, segments.end_ns)
+    assert stretch is not None
+    spent = (stretch.pieces["end_ns"] - stretch.pieces["start_ns"]).sum()
+    assert spent == stretch.wall_ns

@@ -1,0 +1,103 @@
+"""The one recommended setting: the fewest workers that finish the whole job as soon as any."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.diagnosis.trials import Recommendation
+from fuelline.schema.readings import Missing, Reading
+from fuelline.whatif import answer, fit, recommend, seed_settings
+from fuelline.whatif.recommending import ask_for
+from tests.unit.whatif.jobs import make_facts, plain
+
+ASLEEP = {"batch": 130.0, "workers": 1, "cpu": 2.0, "blocked": 126.0, "device": 8.0, "cores": 2.0}
+"""One worker that sleeps 126 ms for each batch; the device takes 8."""
+
+
+def asleep(**more):
+    demands = {"sleep_frac": plain(1.0), "read_frac": plain(0.0), "metadata_frac": plain(0.0)}
+    return make_facts(**{**ASLEEP, **more, "demands": {**demands, **more.pop("demands", {})}})
+
+
+def recommended(facts) -> Recommendation:
+    found = recommend(fit(facts))
+    assert isinstance(found, Recommendation), found
+    return found
+
+
+def test_cores_are_no_cap_for_workers_that_sleep() -> None:
+    found = recommended(asleep())
+    assert 14 <= found.workers <= 20  # 130 / 8 = 16
+    assert "cores are not their limit" in found.why
+
+
+def test_cores_are_the_cap_for_workers_that_compute() -> None:
+    found = recommended(make_facts(batch=130.0, workers=1, cpu=128.0, device=8.0, cores=2.0))
+    assert found.workers <= 3
+
+
+def test_one_recommendation_is_what_whatif_suggests_and_what_tune_tries_first() -> None:
+    fitted = fit(asleep())
+    found = recommend(fitted)
+    assert isinstance(found, Recommendation)
+    report = answer(fitted, WhatIf())
+    assert report.recommended == found
+    assert ask_for(found) in [each.question for each in report.forecasts]
+    assert list(seed_settings(fitted, 2.0)[0].settings) == found.settings
+
+
+def test_starting_workers_is_weighed_against_the_length_of_the_job() -> None:
+    long_job = recommended(asleep(demands={"batches": 100_000}))
+    short_job = recommended(asleep(demands={"batches": 20}))
+    assert short_job.workers < long_job.workers
+
+
+def test_an_epoch_needs_no_more_workers_than_it_has_batches() -> None:
+    demands = {"pause_seconds": {"epoch start": 0.03}, "pause_counts": {"epoch start": 100}}
+    found = recommended(asleep(demands={**demands, "batches": 500}))
+    assert found.workers <= 5
+
+
+def test_memory_bounds_the_number_of_workers() -> None:
+    demands = {"worker_bytes": plain(1e9), "free_bytes": plain(4e9)}
+    found = recommended(asleep(demands=demands))
+    assert found.workers <= 4
+    assert "memory" in found.why
+
+
+def test_what_was_never_seen_to_scale_is_stretched_four_times_at_most() -> None:
+    found = recommended(asleep(demands={"sleep_frac": plain(0.0)}))
+    assert found.workers <= 4
+
+
+def test_a_service_that_serves_one_at_a_time_gets_no_more_workers() -> None:
+    facts = asleep(
+        batch=130.0,
+        workers=4,
+        blocked=516.0,
+        demands={"sleep_frac": plain(0.0)},
+    )
+    turns = msgspec.structs.replace(facts.input, blocked_growth=plain(1.0))
+    assert recommended(facts).workers > 4
+    assert recommended(msgspec.structs.replace(facts, input=turns)).workers <= 4
+
+
+def test_a_fed_job_is_left_as_it_is() -> None:
+    found = recommended(make_facts(batch=10.5, workers=2, cpu=4.0, device=10.0))
+    assert found.settings == []
+    assert isinstance(found.speedup, Reading)
+    assert found.text() == ""
+
+
+def test_without_a_model_nothing_is_recommended() -> None:
+    assert isinstance(recommend(Missing(reason="no steps")), Missing)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 8])
+def test_following_the_recommendation_leaves_nothing_to_recommend(workers: int) -> None:
+    """What is recommended for a job does not depend on the setting that it was recorded with."""
+    batch = max(8.5, 128.0 / max(1, workers)) if workers else 137.0
+    found = recommended(asleep(batch=batch, workers=workers))
+    assert 12 <= found.workers <= 20
