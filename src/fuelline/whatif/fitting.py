@@ -34,6 +34,8 @@ that is counted, because a few workers set themselves up beside each other."""
 _SURE = 0.6
 """Half of the elasticity's 95 % interval, at most: what is less sure tells latency from bandwidth,
 but not how much more workers would gain."""
+_SATURATED = 0.5
+"""As in IN102: half way between "not at all" and "in proportion"."""
 _AT_LIMIT = 0.8
 """As in IN102: token buckets pulse."""
 _BUSY = 0.9
@@ -224,8 +226,14 @@ def _elasticity(facts: Facts) -> float | None:
     if at_least(storage.device_busy, _BUSY) and at_least(storage.device_queue, _QUEUED):
         return 1.0
     seen = storage.saturation
-    if isinstance(seen, Reading) and (seen.high is None or seen.high - seen.value <= _SURE):
-        return min(1.0, max(0.0, seen.value))
+    if isinstance(seen, Reading):
+        is_exact = seen.high is None or seen.high - seen.value <= _SURE
+        is_full = seen.value >= _SATURATED and (seen.low is None or seen.low > 0)
+        if is_exact or is_full:
+            return min(1.0, max(0.0, seen.value))
+    kind = facts.probe.storage if facts.probe is not None else None
+    if kind is not None and kind.requests_at_once is not None:
+        return 1.0 if at_least(storage.in_flight, kind.requests_at_once) else None
     return None
 
 
