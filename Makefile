@@ -6,7 +6,8 @@ DIST := .venv-dist
 BIN := $(VENV)/bin
 
 QUICK := tests/unit tests/rules tests/golden tests/contract
-OBSERVER := $(addprefix tests/integration/test_,job_tree.py nvidia.py observer.py thread_states.py)
+COVERED := $(QUICK) $(addprefix tests/integration/test_,feed.py job_tree.py launch.py nvidia.py observer.py probe.py \
+  record_inside.py reporting.py thread_states.py watch.py)
 PYTHONS ?= 3.10 3.12 3.13
 
 # Tests start hundreds of processes: each would compile the package anew where the environment forbids to keep bytecode.
@@ -24,10 +25,10 @@ test-quick: $(VENV)/.dev
 	@echo "Unit tests, rules, golden reports, contracts. Left to make test: what starts jobs, and most examples of properties."
 	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -q -n 2 -m "not integration" $(QUICK)
 
-# Everything but tests/integration, and the observer's tests of it, with the processes that they start; what only jobs with
-# torch run is not covered.
+# With the processes that tests start, torch jobs among them. The rest of tests/integration compares jobs with and without the
+# recorder, or looks at their time, which coverage.py within them would change.
 coverage: $(VENV)/.dev
-	$(BIN)/pytest -q -n 2 --cov --cov-report= -m "not interrupts" $(QUICK) $(OBSERVER)
+	$(BIN)/pytest -q -n 2 --cov --cov-report= -m "not bare" $(COVERED)
 	$(BIN)/python tests/coverage_by_room.py
 
 # A wheel, as it is published: one build has to serve every Python.

@@ -389,6 +389,7 @@ def test_a_command_that_cannot_be_started_leaves_no_run_behind(launcher: Launche
 
 
 @pytest.mark.parametrize("limit", ["-n 24", "-v 300000", "-v 120000", "-f 64"])
+@pytest.mark.bare
 def test_a_job_under_a_limit_ends_as_without_us(launcher: Launcher, limit: str) -> None:
     job = launcher.script("print('trained'); raise SystemExit(5)")
     command = f"ulimit {limit}; exec {' '.join(launcher.command('--run-dir', 'rec', job))}"
@@ -439,6 +440,7 @@ def memory_group(launcher: Launcher) -> Iterator[Path]:
 @pytest.mark.root
 @pytest.mark.parametrize("mib", [40, 80, 230])
 @pytest.mark.parametrize("end", ["raise SystemExit(5)", "import os; os.kill(os.getpid(), 15)"])
+@pytest.mark.bare
 def test_a_report_for_which_there_is_no_memory_leaves_the_exit_code(
     launcher: Launcher, memory_group: Path, mib: int, end: str
 ) -> None:

@@ -75,6 +75,7 @@ def break_report(
         ("os.kill(os.getpid(), 2)", "it was interrupted"),
     ],
 )
+@pytest.mark.bare
 def test_whatever_the_report_dies_of_the_exit_code_is_the_jobs(
     capfd: Capture, monkeypatch: pytest.MonkeyPatch, no_job: Path, act: str, said: str
 ) -> None:

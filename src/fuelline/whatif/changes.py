@@ -10,7 +10,7 @@ from fuelline.schema.diagnosis.storages import LOCAL, PACKED, STORAGE_KINDS, Sto
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.units import number, size
 from fuelline.whatif.chip_ratio import compare_chips
-from fuelline.whatif.fitting import MOST_OTHERS
+from fuelline.whatif.fitting import MOST_OTHERS, is_sure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -301,7 +301,7 @@ def waits_unseen(fit: Fit, pipe: Pipeline) -> bool:
     asleep = value_of(fit.facts.demands.sleep_frac) or 0.0
     # Of all blocked time; what is blocked elsewhere without being asleep waits for somebody.
     somebody_s = pipe.idle_s - min(pipe.idle_s, asleep * (pipe.idle_s + pipe.storage_s))
-    known = isinstance(fit.facts.input.blocked_growth, Reading)
+    known = is_sure(fit.facts.input.blocked_growth)
     return reading or (somebody_s > _MUCH_WAITED * pipe.fetch_s and not known)
 
 

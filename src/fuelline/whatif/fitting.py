@@ -226,15 +226,24 @@ def _elasticity(facts: Facts) -> float | None:
     if at_least(storage.device_busy, _BUSY) and at_least(storage.device_queue, _QUEUED):
         return 1.0
     seen = storage.saturation
-    if isinstance(seen, Reading):
-        is_exact = seen.high is None or seen.high - seen.value <= _SURE
-        is_full = seen.value >= _SATURATED and (seen.low is None or seen.low > 0)
-        if is_exact or is_full:
-            return min(1.0, max(0.0, seen.value))
+    if isinstance(seen, Reading) and (is_sure(seen) or _is_full(seen)):
+        return min(1.0, max(0.0, seen.value))
     kind = facts.probe.storage if facts.probe is not None else None
     if kind is not None and kind.requests_at_once is not None:
         return 1.0 if at_least(storage.in_flight, kind.requests_at_once) else None
     return None
+
+
+def _is_full(growth: Reading) -> bool:
+    """As in IN102: requests surely slow each other down, be it not known by how much."""
+    return growth.value >= _SATURATED and (growth.low is None or growth.low > 0)
+
+
+def is_sure(growth: Signal) -> bool:
+    """Whether it was seen, well enough to count on, how fetches slow each other down."""
+    return isinstance(growth, Reading) and (
+        growth.high is None or growth.high - growth.value <= _SURE
+    )
 
 
 def _with_rivals(pipe: Pipeline, facts: Facts) -> Pipeline:

@@ -7,8 +7,10 @@ import msgspec
 import pytest
 
 from fuelline.diagnose import cannot_tell, diagnose
-from fuelline.schema.diagnosis.findings import Diagnosis
-from fuelline.schema.readings import Reading
+from fuelline.schema.diagnosis.facts import Culprit, Facts
+from fuelline.schema.diagnosis.findings import Diagnosis, LateRank
+from fuelline.schema.parts import StepPart
+from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.run.recording import Blindspot
 from tests.rules.cases import RUN, build_facts
 
@@ -246,3 +248,53 @@ def test_a_diagnosis_that_contradicts_itself_is_refused() -> None:
     for diagnosis in wrong:
         with pytest.raises(ValueError, match=r"sum to 1|negative|either"):
             diagnosis.check()
+
+
+def explained(part: StepPart, own: Facts | None, excess_seconds: float = 10.0) -> LateRank:
+    """A late rank as the diagnosis of a job of four gives it."""
+    culprit = Culprit(
+        rank=2,
+        late_count=100,
+        of=120,
+        caused_wait_seconds=30.0,
+        share_of_waiting=Missing(reason="not needed here"),
+        part=part,
+        excess_seconds=excess_seconds,
+        own=own,
+    )
+    job = build_facts({"base": "healthy", "facts": {}})
+    sync = msgspec.structs.replace(job.sync, ranks=4, culprits=[culprit])
+    found = diagnose(msgspec.structs.replace(job, sync=sync), RUN, [], None)
+    assert found.collectives is not None
+    (late,) = found.collectives.culprits
+    return late
+
+
+def test_a_rank_that_waits_for_input_has_the_cause_that_its_own_facts_show() -> None:
+    late = explained("input", build_facts({"base": "reading", "facts": {}}))
+    assert late.stage == "read"
+    assert late.because.startswith("its wait for input takes 100 ms longer each time: ")
+    unknown = explained("input", build_facts({"base": "healthy", "facts": {}}))
+    assert (unknown.stage, unknown.limit) == (None, None)
+    assert unknown.because.endswith("longer each time")
+
+
+def test_a_rank_that_computes_longer_lacks_cores_only_if_it_waits_for_them_half_as_long() -> None:
+    def limit(waits_s: float) -> str | None:
+        own = build_facts({"base": "healthy", "facts": {}})
+        waited = Reading(value=waits_s / own.window.seconds, unit="frac")
+        compute = msgspec.structs.replace(own.compute, core_wait_share=waited)
+        late = explained("backward", msgspec.structs.replace(own, compute=compute))
+        assert late.stage == "compute"
+        return late.limit
+
+    assert (limit(6.0), limit(4.0)) == ("cores", "code")
+
+
+def test_a_rank_that_is_late_elsewhere_or_unseen_has_no_invented_cause() -> None:
+    own = build_facts({"base": "healthy", "facts": {}})
+    assert (explained("checkpoint", own).stage, explained("checkpoint", own).limit) == (
+        "pause",
+        "code",
+    )
+    assert explained("forward", None).stage is None

@@ -127,6 +127,7 @@ torch.save(torch.zeros(1), io.BytesIO())
 """
 
 
+@pytest.mark.bare
 @pytest.mark.integration
 def test_a_job_with_all_its_descriptors_in_use_saves_as_ever(tmp_path: Path) -> None:
     command = ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable, "-c", NO_DESCRIPTOR]

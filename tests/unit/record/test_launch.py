@@ -70,6 +70,7 @@ def test_what_the_launcher_writes_is_what_readers_know(tmp_path: Path, kind: str
     assert msgspec.convert(facts | {"blindspots": [spot]}, Facts).blindspots[0].what
 
 
+@pytest.mark.bare
 def test_the_process_that_holds_the_exit_code_loads_nothing_heavy() -> None:
     heavy = ["msgspec", "polars", "rich", "inspect", "dataclasses", "socket", "hashlib", "ctypes"]
     code = "import sys; from fuelline.cli.parser import build_parser; build_parser(['run']); "

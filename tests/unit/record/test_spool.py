@@ -251,7 +251,7 @@ def test_records_that_would_wait_for_ever_are_counted(
     assert len(left.records) + left.dropped == 10_001
 
 
-@pytest.mark.interrupts
+@pytest.mark.bare
 def test_an_interrupt_at_any_moment_stops_nothing(tmp_path: Path) -> None:
     """Handlers of signals raise in the midst of writing; afterwards records are kept as before."""
     spool, left, is_inside = Spool(f"{tmp_path}/spool"), 200, False

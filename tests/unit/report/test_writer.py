@@ -9,6 +9,7 @@ from fuelline.report.diagnosis.writer import write_document
 from fuelline.report.document import Bars, Document, Heading, Items, Statement
 from fuelline.schema.diagnosis.findings import Diagnosis
 from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.diagnosis.trials import Recommendation, Setting
 from tests.golden.freeze import make_diagnoses
 
 replace = msgspec.structs.replace
@@ -107,6 +108,13 @@ def test_a_job_that_fix_can_help_is_repeated_as_it_is_typed(command: list[str], 
 
 def test_a_job_on_several_hosts_is_not_repeated_for_one() -> None:
     assert next_of(with_question(workers=4), run_id="node-0000") == "fuelline run --fix ..."
+
+
+def test_fix_is_not_proposed_where_the_loader_is_as_recommended() -> None:
+    best = replace(with_question(workers=4), recommended=Recommendation(workers=2))
+    assert next_of(best) == "fuelline whatif 20260412-train"
+    more = Recommendation(workers=4, settings=[Setting(knob="num_workers", value=4)])
+    assert next_of(replace(best, recommended=more)).startswith("fuelline run --fix ")
 
 
 def test_the_next_step_follows_what_was_found() -> None:

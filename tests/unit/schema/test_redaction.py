@@ -245,6 +245,8 @@ def test_what_was_json_stays_json() -> None:
         ("token = tokenizer.decode(x)", "token = tokenizer.decode(x)"),
         ("f(x, token=token, key=len)", "f(x, token=token, key=len)"),
         ('batch["key"] = "image"', 'batch["key"] = "image"'),
+        ('mode = "train"; token = "tulip"', 'mode = "train"; token = "***"'),
+        ('password = ""', 'password = ""'),
     ],
 )
 def test_of_source_code_only_literals_are_hidden(line: str, shown: str) -> None:

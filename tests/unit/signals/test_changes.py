@@ -230,3 +230,10 @@ def test_steps_of_twice_the_batch_are_compared_for_equal_work() -> None:
     comparison = compare_samples(before, after)
     assert comparison.judgement == "same"
     assert any("32 samples before and 64 after" in note for note in comparison.notes)
+
+
+def test_a_comparison_shows_itself_by_what_happened_to_the_step() -> None:
+    before = run(noisy(0.01, seed=1), noisy(0.1, seed=2))
+    longer = compare_samples(before, run(noisy(0.06, seed=3), noisy(0.1, seed=4)))
+    assert repr(longer).startswith("<RunComparison run -> run: step slower by 4")
+    assert repr(compare_samples(before, before)) == "<RunComparison run -> run: step same>"

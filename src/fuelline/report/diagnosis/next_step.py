@@ -39,7 +39,7 @@ def _against(diagnosis: Diagnosis, run: str, python: str | None) -> str:
     ]
     if not remedies:
         return f"fuelline whatif {run} --chip 2x"  # healthy: would a faster chip be fed?
-    if not diagnosis.fixes and any(map(_is_for_fix, remedies)):
+    if not diagnosis.fixes and _can_fix(diagnosis, remedies):
         return f"fuelline run --fix {_repeat(diagnosis.run, python)}"
     if any(remedy.question is not None for remedy in remedies):
         return f"fuelline whatif {run}"
@@ -54,6 +54,20 @@ def _after_import(diagnosis: Diagnosis, run: str) -> str:
     if diagnosis.trace is not None and diagnosis.trace.ledgers:
         return f"fuelline export {run} --perfetto timeline.json"
     return "fuelline run train.py"  # counters show that a device waits; its job, for what
+
+
+_BESIDE_THE_LOADER = ("transfer", "compute", "sync", "pause")
+"""Stages that training does not wait for its loader in."""
+
+
+def _can_fix(diagnosis: Diagnosis, remedies: list[Remedy]) -> bool:
+    """Whether the recommended setting, or a remedy where there is none, is one that --fix tries."""
+    if diagnosis.verdict.stage in _BESIDE_THE_LOADER:
+        return False
+    if diagnosis.recommended is None:
+        return any(map(_is_for_fix, remedies))
+    knobs = {setting.knob for setting in diagnosis.recommended.settings}
+    return not knobs.isdisjoint(("num_workers", "prefetch_factor"))
 
 
 def _is_for_fix(remedy: Remedy) -> bool:

@@ -216,7 +216,11 @@ def _pausing(
     mine = events.source_starts(timeline, pl.col("pid") == trainer.pid)
     of_training = mine.filter(pl.col("source_id").is_in(trainer.train_sources))
     built = of_training.select(pl.max_horizontal("dur_ns", "whole_ns")).to_series()
-    if timeline.excerpts is not None and "epoch start" in spent:
+    again = of_training.filter(pl.col("start_ns").is_between(segments.start_ns, segments.end_ns))
+    if "epoch start" in spent and not again.height:
+        # The end of the only epoch: nothing began again, and no setting of workers changes that.
+        spent["epoch start"] = (spent["epoch start"][0], 0)
+    elif timeline.excerpts is not None and "epoch start" in spent:
         # Excerpts have every start of an epoch, though little of the time that it took.
         spent["epoch start"] = (spent["epoch start"][0], built.len())
     return {

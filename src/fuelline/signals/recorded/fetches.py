@@ -36,7 +36,8 @@ _ENOUGH_SPREAD = 0.01
 """Standard deviation of ln(fetches in progress): below it the number never really changed. The few
 fetches at the beginning and end of an epoch are enough to be seen in it; what they prove is a
 matter of the slope's error."""
-_SURE_ERROR = 0.3
+_SURE_ERROR = 0.5
+"""Of the elasticity: with a larger one 0 and 1 are less than two errors apart."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def _apart_from_idle(
     return pl.concat([left, scaled.select(left.columns)])
 
 
-def measure_growth(rows: pl.DataFrame, per: str, sure_error: float = _SURE_ERROR) -> Signal:
+def measure_growth(rows: pl.DataFrame, per: str) -> Signal:
     """Elasticity of a fetch's blocked time per unit of work against fetches in progress.
 
     Epochs begin and end with fewer fetches in progress, and fetches of other lengths leave gaps:
@@ -181,7 +182,7 @@ def measure_growth(rows: pl.DataFrame, per: str, sure_error: float = _SURE_ERROR
     """
     known = rows.filter((pl.col(per) > 0) & (pl.col("dur_ns") > 0))
     blocked = (known["dur_ns"] - known["cpu_ns"] - known["runq_ns"].clip(0, None)).clip(1, None)
-    return fit_growth(known, blocked / known[per], sure_error)
+    return fit_growth(known, blocked / known[per], _SURE_ERROR)
 
 
 def fit_growth(

@@ -127,9 +127,8 @@ def _most_idle(demands: DemandFacts, segments: StepSegments, *, is_queued: bool)
     too.
     """
     each = demands.device_seconds
-    if demands.device_mode != "beside" or demands.is_device_counted:
-        return 1.0
-    if not isinstance(each, Reading) or each.low is None:
+    is_seen = demands.device_mode == "beside" and not demands.is_device_counted
+    if not is_seen or not isinstance(each, Reading) or each.low is None:
         return 1.0
     seconds = each.value if is_queued else each.low
     return max(0.0, 1 - demands.batches * seconds * 1e9 / segments.run_ns)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
-_SURE_ERROR = 0.5
-"""Of the saturation: with a larger one 0 and 1 are less than two errors apart."""
 _OPERATION_BYTES = 64 * 1024
 """A large read reaches the device as operations of about this size; used to bound the job's own
 operations from above, and so the others' from below."""
@@ -61,9 +59,7 @@ def measure_storage(
         in_flight=in_flight,
         **_per_read(rows, reads, seconds),
         disk_bytes_per_s=_disk_rate(timeline, segments),
-        saturation=measure_growth(
-            fetch_table(timeline, trainer), "rchar_bytes", sure_error=_SURE_ERROR
-        ),
+        saturation=measure_growth(fetch_table(timeline, trainer), "rchar_bytes"),
         limit_use=limit_use,
         limit_text=limit_text,
         device_busy=_device_busy(timeline, segments, place),

@@ -53,6 +53,7 @@ def run(
 
 
 @pytest.mark.parametrize("limit_bytes", [0, 4096, len(CONTENT) - 1, len(CONTENT)])
+@pytest.mark.bare
 def test_a_packed_file_is_whole(source: Path, tmp_path: Path, limit_bytes: int) -> None:
     packing.pack(source, tmp_path / "pack", lambda _done, _of: None)
     done = run(source, {"packed": [str(tmp_path / "pack")], "cache": None}, limit_bytes)
@@ -60,6 +61,7 @@ def test_a_packed_file_is_whole(source: Path, tmp_path: Path, limit_bytes: int) 
     assert ("ulimit -f" in done.stderr) == (limit_bytes < len(CONTENT))
 
 
+@pytest.mark.bare
 def test_a_packed_file_without_its_original_is_an_error(source: Path, tmp_path: Path) -> None:
     packing.pack(source, tmp_path / "pack", lambda _done, _of: None)
     (source / "file").unlink()
@@ -69,6 +71,7 @@ def test_a_packed_file_without_its_original_is_an_error(source: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("limit_bytes", [0, 4096])
+@pytest.mark.bare
 def test_a_cached_file_is_whole(source: Path, tmp_path: Path, limit_bytes: int) -> None:
     with open_cache(tmp_path / "cache", 64 << 20):
         plan = {"folder": str(tmp_path / "cache"), "budget_bytes": 64 << 20, "roots": [str(source)]}

@@ -236,3 +236,19 @@ def test_a_collective_of_time_that_is_counted_already_counts_no_more() -> None:
     ]
     found = shares(LiveTrainer(spool(*rows, phase=Phase.COMPUTE)), 100)
     assert found == {"input": 0.4, "compute": 0.6}
+
+
+def test_events_that_take_no_time_of_the_thread_leave_its_parts_as_they_are() -> None:
+    rows = steps(30)
+    collection = event(Kind.GC, 1500, 1510)
+    trainer = LiveTrainer(spool(*rows, collection))
+    assert trainer.row(at(3000), []) == LiveTrainer(spool(*rows)).row(at(3000), [])
+
+
+def test_the_pace_is_that_of_the_last_ten_seconds() -> None:
+    """Twenty slow steps of a second, then quick ones for more than ten seconds."""
+    slow = [event(Kind.STEP, 1000 * number, 1000 * number + 900) for number in range(20)]
+    quick = [event(Kind.STEP, 20_000 + 100 * n, 20_000 + 100 * n + 90) for n in range(150)]
+    row = LiveTrainer(spool(*slow, *quick)).row(at(34_990), [])
+    assert row.steps_per_s == pytest.approx(10, rel=0.02)
+    assert row.steps == 170

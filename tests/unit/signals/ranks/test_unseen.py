@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from fuelline.signals import HostView, align_hosts, find_unseen, view_host
+from fuelline.signals import HostView, align_hosts, find_unseen, view_host, why_no_steps
 from fuelline.timeline.clocks import Offset
-from tests.unit.builders import Lane, make_timeline
+from tests.unit.builders import TRAINER, Lane, make_timeline
 from tests.unit.signals.ranks.test_hosts import two_hosts
 from tests.unit.timeline.test_collectives import rank_facts
 
@@ -34,3 +34,21 @@ def test_clocks_that_agree_to_within_something_say_so_and_those_that_cannot_be_c
     assert unseen(first, second) == ["differences under 11.0 ms between hosts"]
     lost = dataclasses.replace(second, offset=Offset(0, None))
     assert unseen(first, lost) == ["how the clock of here differs from here's"]
+
+
+def test_training_processes_that_meet_in_no_collective_are_counted() -> None:
+    lanes = [Lane(pid=pid).step().step() for pid in (100, 200, 300)]
+    assert unseen(view_host(make_timeline(*lanes))) == ["2 further training processes"]
+
+
+def test_steps_that_no_loader_feeds_forbid_a_verdict_about_input() -> None:
+    host = view_host(make_timeline(Lane().backward(10).optimizer(5).backward(10).optimizer(5)))
+    assert unseen(host) == ["where the training data comes from"]
+
+
+def test_without_steps_it_is_said_how_far_the_job_came() -> None:
+    started = view_host(make_timeline(Lane().step(), facts=rank_facts(TRAINER)))
+    assert "fewer than two steps" in why_no_steps([started], started.trainers[0])
+    assert "no batch was taken" in why_no_steps([started], None)
+    nothing = dataclasses.replace(started, processes=())
+    assert "no process of the job loaded PyTorch" in why_no_steps([nothing], None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.run.recording import Excerpts
 from fuelline.schema.wire import Kind, Phase
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, make_timeline
 from tests.unit.signals.devices.test_devices import each_second
@@ -82,6 +83,21 @@ def test_pauses_are_spread_over_all_batches_with_what_follows_them() -> None:
     assert found.pause_counts == {"checkpoint": 5}
     assert isinstance(found.loop_seconds, Reading)
     assert found.loop_seconds.value < 0.002
+
+
+def test_excerpts_count_every_start_of_an_epoch_though_they_keep_little_of_its_time() -> None:
+    trainer = Lane()
+    for _ in range(3):
+        trainer.iterator(100)
+        for _ in range(20):
+            trainer.batch(5).gap(10).backward(5).optimizer(5)
+    trainer.put(Kind.SOURCE_START, trainer.now_ns, 0, 1)  # its time was not kept
+    whole = facts_of(make_timeline(trainer)).demands
+    excerpts = Excerpts(first_ns=0, period_ns=10, kept_ns=10, records=1000)
+    found = facts_of(make_timeline(trainer, facts={"excerpts": excerpts})).demands
+    assert whole.pause_counts["epoch start"] == 2  # the window begins after the first
+    assert found.pause_counts["epoch start"] == 4
+    assert found.pause_seconds == whole.pause_seconds
 
 
 def test_without_workers_nothing_is_handed_over() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fuelline.schema.diagnosis.devices import DeviceFacts
 from fuelline.schema.diagnosis.facts import HotLine
 from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.wire import Kind
 from fuelline.signals.recorded.device_time import cut_cycles, measure_device_time, read_device_clock
 from tests.unit.builders import Lane, judge, make_timeline
 
@@ -163,3 +164,13 @@ def test_loops_that_are_longer_at_every_tenth_step_are_waits_though_all_loops_ar
     told = device_of(lane)
     assert told.mode == "beside"
     assert told.sync_frac == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_host_that_only_pauses_between_batches_does_not_stand_for_a_device() -> None:
+    lane = Lane()
+    for _ in range(60):
+        lane.batch(5).add(Kind.PAUSE, 3, 1000)
+    lane.batch(5)
+    told = device_of(lane)
+    assert told.seconds == Missing(reason="compute parts of the host: none")
+    assert told.mode == "within"

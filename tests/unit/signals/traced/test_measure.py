@@ -106,6 +106,17 @@ def test_the_rank_that_comes_last_is_the_culprit_and_the_others_wait() -> None:
     assert late.caused_wait_seconds == pytest.approx(10 * (298 + 294 + 284) * 1e-6, rel=0.02)
 
 
+def test_a_culprit_whose_other_device_is_all_that_is_known_has_no_cause() -> None:
+    ranks = straggler(2)
+    for row in ranks[2].device:
+        row["device"] = 1
+    ranks[2].kernel(0, 10, "gemm")
+    (late,) = measure_trace(build(*ranks)).collectives.culprits
+    assert late.rank == 2
+    assert late.because == "what it did before is not in the trace"
+    assert (late.stage, late.limit, late.part) == (None, None, "")
+
+
 def test_clocks_that_contradict_collectives_are_shifted_and_that_is_stated() -> None:
     ranks = straggler(2, shift_us=5000)
     ranks[1].origin_ns = 10**9

@@ -39,6 +39,10 @@ def pipeline(path: Path, work: Work) -> Path:
                 rows.append(
                     _row(replica, stage, step, "grads-reduce-scatter", start, last + 0.01, 0)
                 )
+    return write(path, rows)
+
+
+def write(path: Path, rows: list[Row]) -> Path:
     columns = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id")
     pl.DataFrame(rows, schema=columns, orient="row").write_parquet(path)
     return path
@@ -119,6 +123,33 @@ def test_microbatches_of_different_work_are_told_by_their_correlation(tmp_path: 
     assert top(found).cause == "uneven microbatches"
     assert top(found).correlation is not None
     assert top(found).correlation > 0.9
+
+
+def test_without_a_pipeline_no_stage_is_called_long(tmp_path: Path) -> None:
+    rows = [
+        _row(replica, 0, step, kind, step + start, step + end, 0)
+        for step in range(STEPS)
+        for replica in range(REPLICAS)
+        for kind, start, end in (
+            ("forward-compute", 0.0, 0.2 if replica == 1 else 0.1),
+            ("grads-reduce-scatter", 0.2 if replica == 1 else 0.1, 0.21),
+        )
+    ]
+    found = measure_stragglers(read(StragglerTraces(), write(tmp_path / "ops", rows)).trace)
+    assert found is not None
+    (stages,) = (effect for effect in found.effects if effect.cause == "uneven stages")
+    assert (stages.stage, stages.ratio) == (None, None)
+    assert (top(found).cause, top(found).ranks) == ("slow worker", [1])
+
+
+def test_an_order_that_can_never_have_happened_is_not_replayed(tmp_path: Path) -> None:
+    rows = [
+        _row(0, 0, 0, "backward-recv", 0.0, 1.0, 0),
+        _row(0, 0, 0, "forward-send", 2.0, 3.0, 0),
+        _row(0, 1, 0, "forward-recv", 0.0, 1.0, 0),
+        _row(0, 1, 0, "backward-send", 2.0, 3.0, 0),
+    ]
+    assert measure_stragglers(read(StragglerTraces(), write(tmp_path / "ops", rows)).trace) is None
 
 
 @pytest.mark.parametrize(("name", "cause"), [("AR", "slow worker"), ("ST", "uneven stages")])
