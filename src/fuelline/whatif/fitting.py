@@ -34,6 +34,8 @@ that is counted, because a few workers set themselves up beside each other."""
 _SURE = 0.6
 """Half of the elasticity's 95 % interval, at most: what is less sure tells latency from bandwidth,
 but not how much more workers would gain."""
+_SATURATED = 0.5
+"""As in IN102: half way between "not at all" and "in proportion"."""
 _AT_LIMIT = 0.8
 """As in IN102: token buckets pulse."""
 _BUSY = 0.9
@@ -224,7 +226,17 @@ def _elasticity(facts: Facts) -> float | None:
     if at_least(storage.device_busy, _BUSY) and at_least(storage.device_queue, _QUEUED):
         return 1.0
     seen = storage.saturation
-    return min(1.0, max(0.0, seen.value)) if isinstance(seen, Reading) and is_sure(seen) else None
+    if isinstance(seen, Reading) and (is_sure(seen) or _is_full(seen)):
+        return min(1.0, max(0.0, seen.value))
+    kind = facts.probe.storage if facts.probe is not None else None
+    if kind is not None and kind.requests_at_once is not None:
+        return 1.0 if at_least(storage.in_flight, kind.requests_at_once) else None
+    return None
+
+
+def _is_full(growth: Reading) -> bool:
+    """As in IN102: requests surely slow each other down, be it not known by how much."""
+    return growth.value >= _SATURATED and (growth.low is None or growth.low > 0)
 
 
 def is_sure(growth: Signal) -> bool:

@@ -325,3 +325,9 @@ def test_workers_that_share_the_memory_gain_as_much_less(growth: float, gained: 
     job = fit(shared)
     assert isinstance(job, Fit)
     assert gain(job, workers=2) == pytest.approx(gained, abs=0.1)
+
+
+def test_storage_that_is_surely_full_gains_nothing_by_more_workers() -> None:
+    seen = Reading(value=1.2, unit="frac", low=0.6, high=1.8)
+    job = fitted(**WAITING, storage={"saturation": seen, "in_flight": plain(2.0)})
+    assert gain(job, workers=4) < 1.1

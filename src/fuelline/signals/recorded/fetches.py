@@ -180,19 +180,23 @@ def measure_growth(rows: pl.DataFrame, per: str) -> Signal:
     that is the experiment, and it costs nothing. 0: a request takes as long whoever else asks. 1:
     it takes its turn.
     """
-    known = rows.filter((pl.col(per) > 0) & (pl.col("dur_ns") > 0)).with_columns(
-        blocked=(pl.col("dur_ns") - pl.col("cpu_ns") - pl.col("runq_ns").clip(0, None)).clip(
-            1, None
-        )
-    )
-    if known.height < _ENOUGH_FETCHES:
-        return Missing(reason=f"only {known.height} fetches have {per.replace('_', ' ')}")
-    overlap = mean_overlap(known["start_ns"], known["start_ns"] + known["dur_ns"])
-    crowd = overlap.log(math.e)
+    known = rows.filter((pl.col(per) > 0) & (pl.col("dur_ns") > 0))
+    blocked = (known["dur_ns"] - known["cpu_ns"] - known["runq_ns"].clip(0, None)).clip(1, None)
+    return fit_growth(known, blocked / known[per], _SURE_ERROR)
+
+
+def fit_growth(
+    rows: pl.DataFrame, cost: pl.Series, sure_error: float, most: float | None = None
+) -> Signal:
+    """Elasticity of a cost against the fetches in progress, of which at most `most` count."""
+    if rows.height < _ENOUGH_FETCHES:
+        return Missing(reason=f"only {rows.height} fetches show it")
+    overlap = mean_overlap(rows["start_ns"], rows["start_ns"] + rows["dur_ns"])
+    crowd = overlap.clip(None, most).log(math.e)
     if float(crowd.std() or 0.0) < _ENOUGH_SPREAD:  # type: ignore[arg-type]
         return Missing(reason="the number of fetches in progress never changed")
-    fitted = slope(crowd, (known["blocked"] / known[per]).log(math.e))
-    if fitted is None or fitted[1] > _SURE_ERROR:
+    fitted = slope(crowd, cost.log(math.e))
+    if fitted is None or fitted[1] > sure_error:
         return Missing(reason="fetch times scatter too much to see an effect of their number")
     value, error = fitted
     return Reading(
@@ -201,7 +205,7 @@ def measure_growth(rows: pl.DataFrame, per: str) -> Signal:
         low=value - 2 * error,
         high=value + 2 * error,
         level=95,
-        count=known.height,
+        count=rows.height,
         origin="fetch elasticity",
     )
 

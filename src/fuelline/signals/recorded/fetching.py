@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -15,11 +14,12 @@ from fuelline.signals.recorded.fetches import (
     BUSY_STATES,
     STORAGE_STATES,
     fetch_table,
+    fit_growth,
     measure_growth,
 )
-from fuelline.signals.statistics import proportion, ratio, slope, total
+from fuelline.signals.statistics import proportion, ratio, total
 from fuelline.timeline import events
-from fuelline.timeline.intervals import covered_ns, mean_overlap, merge, total_ns
+from fuelline.timeline.intervals import covered_ns, merge, total_ns
 
 if TYPE_CHECKING:
     from fuelline.signals.recorded.fetches import Fetches
@@ -37,7 +37,6 @@ _KEPT_UP = 0.8
 _SETS_NO_PACE = 0.5
 _PICKLING = 0.25
 """Of the wait: with less of it in pickling, that is not what the trainer waits for either."""
-_ENOUGH_FETCHES = 20
 _ALWAYS_BUSY = 0.8
 """Of the workers' time: with more, their number in progress changes when epochs begin and end, and
 hardly because some fetches are slow."""
@@ -111,25 +110,10 @@ def _cpu_growth(
     limits = timeline.limits_within(segments.start_ns, segments.end_ns)
     rows = fetch_table(timeline, trainer)
     known = rows.filter((pl.col("cpu_ns") > 0) & (pl.col("samples") > 0) & (pl.col("dur_ns") > 0))
-    if known.height < _ENOUGH_FETCHES or limits is None:
-        return Missing(reason=f"only {known.height} fetches were timed, or the cores not counted")
-    overlap = mean_overlap(known["start_ns"], known["start_ns"] + known["dur_ns"])
-    crowd = overlap.clip(None, float(limits.cpus_allowed)).log(math.e)
-    fitted = slope(crowd, (known["cpu_ns"] / known["samples"]).log(math.e))
-    if fitted is None:
-        return Missing(reason="the number of fetches in progress never changed")
-    value, error = fitted
-    if error > _SURE_ERROR:
-        return Missing(reason="fetches scatter too much to see an effect of their number")
-    return Reading(
-        value=value,
-        unit="frac",
-        low=value - 2 * error,
-        high=value + 2 * error,
-        level=95,
-        count=known.height,
-        origin="fetch.cpu elasticity",
-    )
+    if limits is None:
+        return Missing(reason="the cores were not counted")
+    cost = known["cpu_ns"] / known["samples"]
+    return fit_growth(known, cost, _SURE_ERROR, most=float(limits.cpus_allowed))
 
 
 def keeps_up(
