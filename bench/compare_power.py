@@ -183,7 +183,8 @@ caught in at least 95 of 100.
 from run to run. `compute` reads 8 MB of weights in every step, and its least CPU time differs by 8
 to 10 % with what neighbours, also those in other virtual machines, do with the memory: a single
 pair cannot tell a tenth, and `compare` says so. The allowances in `signals/changes.py` were chosen
-on earlier recordings of these jobs and on some of these, so that the false alarms are no independent check."""
+on earlier recordings of these jobs and on some of these, so that the false alarms are no
+independent check."""
 
 
 def _ask() -> argparse.Namespace:
