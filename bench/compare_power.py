@@ -35,8 +35,6 @@ from fuelline.signals.changes import compare_samples
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fuelline.schema.diagnosis.comparison import RunSamples
-
 RUNS = Path(__file__).parent / "out" / "compare"
 KINDS = ("compute", "input")
 SIDES = ("plain", "slower")
@@ -137,11 +135,11 @@ def judge(kind: str) -> dict[str, Any]:
         for side in SIDES
     }
     same = [
-        compare_samples(*pair)
+        compare_samples(one, other)
         for runs in sides.values()
-        for pair in itertools.combinations(runs, 2)
+        for one, other in itertools.combinations(runs, 2)
     ]
-    slower = [compare_samples(*pair) for pair in itertools.product(*sides.values())]
+    slower = [compare_samples(one, other) for one in sides["plain"] for other in sides["slower"]]
     lengths = [statistics.fmean(run.steps) * 1e3 for run in sides["plain"]]
     row = {
         "kind": kind,
@@ -155,23 +153,9 @@ def judge(kind: str) -> dict[str, Any]:
         "by_length": sum(
             each.judgement == "slower" and each.judged_by == "step" for each in slower
         ),
-        "edge_error": round(edge_error([*sides["plain"]]), 2),
     }
     print(row, flush=True)
     return row
-
-
-def edge_error(runs: list[RunSamples]) -> float:
-    """Spread of the lower tenth over runs, of the distance between the quantiles beside it."""
-    key = (
-        "fetch_cpu"
-        if len(runs[0].work.fetch_cpu) and runs[0].work.felt_frac > 0.5
-        else "trainer_cpu"
-    )  # type: ignore[union-attr]
-    found = [sorted(getattr(run.work, key)) for run in runs]
-    tenth, low, high = ([each[int(at * len(each))] for each in found] for at in (0.1, 0.05, 0.25))
-    edge = statistics.fmean(up - down for up, down in zip(high, low, strict=True))
-    return statistics.stdev(tenth) / edge
 
 
 def section(rows: list[dict[str, Any]]) -> str:
@@ -193,7 +177,14 @@ caught in at least 95 of 100.
 
 | job | recordings | mean step before, ms | false alarms | caught | called faster |
 | --- | --- | --- | --- | --- | --- |
-{table}"""
+{table}
+
+`input` computes in a worker, out of the caches; the least CPU time of its batches differs by 1 %
+from run to run. `compute` reads 8 MB of weights in every step, and its least CPU time differs by 8
+to 10 % with what neighbours, also those in other virtual machines, do with the memory: a single
+pair cannot tell a tenth, and `compare` says so. The allowances in `signals/changes.py` were chosen
+on earlier recordings of these jobs and on some of these, so that the false alarms are no
+independent check."""
 
 
 def _ask() -> argparse.Namespace:

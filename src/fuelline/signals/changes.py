@@ -236,7 +236,7 @@ def _cpu_change(before: RunSamples, after: RunSamples) -> Change | None:
         for side in (0, 1)
     ]
     errors = [weight * _edge_error(values) for *pair, weight in known for values in pair]
-    repeated = _repetition(*least, _CPU_REPEATED_FRAC)
+    repeated = _repetition(least[0], least[1], _CPU_REPEATED_FRAC)
     half = _CPU_DEVIATIONS * math.sqrt(sum(error**2 for error in errors) + repeated)
     undisturbed = max(fmean(before.steps) - _hosts_part(before), least[0])
     return _judged("cpu", least[0], least[1], half, undisturbed)
@@ -281,12 +281,11 @@ def _rare_change(part: str, before: RunSamples, after: RunSamples) -> RareChange
     times = [run.rare.get(part, []) for run in (before, after)]
     means = [fmean(each) if each else None for each in times]
     totals = [sum(each) / len(run.steps) for each, run in zip(times, (before, after), strict=True)]
-    repeated = _between_runs(before, after, *totals)
+    one, other = totals
+    repeated = _between_runs(before, after, one, other)
     half = _half_width(_rare_spreads(part, before, after), repeated)
-    up, down = (
-        total * _hosts_share(run) for total, run in zip(totals, (before, after), strict=True)
-    )
-    judged = _judged(part, *totals, half, fmean(before.steps), down=down, up=up)
+    up, down = one * _hosts_share(before), other * _hosts_share(after)
+    judged = _judged(part, one, other, half, fmean(before.steps), down=down, up=up)
     is_known = min(map(len, times)) >= 2
     return RareChange(
         name=part,

@@ -48,7 +48,7 @@ def test_more_cpu_time_is_said_with_the_length_that_could_not_tell() -> None:
     text = words(comparison)
     assert "Steps take 2 ms more CPU time, 20 % of a step: 10.0 ms -> 12.0 ms" in text
     assert "Their length, 10.1 ms -> 30.3 ms per step" in text
-    assert "over the limit of 5 %" in text
+    assert "over the limit of 5.0 %" in text
     assert repr(comparison) == "<RunComparison run -> run: step slower by 20 %>"
 
 

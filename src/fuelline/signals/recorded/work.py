@@ -61,7 +61,8 @@ def _trainer_cpu(timeline: Timeline, trainer: Trainer, segments: StepSegments) -
         .filter(pl.col("cpu_clock_ns") > 0)
     )
     spent = marks["cpu_clock_ns"].diff() / marks["step"].cast(pl.Int64).diff() / 1e9
-    return spent.drop_nulls().to_list()
+    seconds: list[float] = spent.drop_nulls().to_list()
+    return seconds
 
 
 def _felt_frac(segments: StepSegments, fetches: pl.DataFrame) -> float:
