@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fuelline.schema.diagnosis.forecasts import WhatIf
-from fuelline.schema.diagnosis.trials import Recommendation, Setting
+from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.units import number, percent, size
 from fuelline.whatif.changes import MOST_STRETCH, change, waits_unseen
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from fuelline.whatif.fitting import Fit
     from fuelline.whatif.model import Pipeline
 
-AS_GOOD = 0.03
-"""Of the job's time: what gains less is not worth a process. The same job differs by more than this
-from run to run (bench/RESULTS.md, healthy controls)."""
 MOST_WORKERS = 128
 """Nobody starts more on one host for one loader; the model is asked up to here."""
 DENSE = 16

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from fuelline import __version__
 from fuelline.schema.diagnosis.forecasts import ForecastReport, WhatIf
-from fuelline.schema.diagnosis.trials import Recommendation
+from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation
 from fuelline.schema.readings import Missing, Reading
 from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.model import find_limit
 from fuelline.whatif.recommending import ask_for, find_least_workers, recommend
-from fuelline.whatif.valuing import WORTH_SHOWING
 from fuelline.whatif.wording import word_limit
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def suggest(
     helpful = [
         answer
         for answer in answers
-        if isinstance(answer.speedup, Reading) and answer.speedup.value >= WORTH_SHOWING
+        if isinstance(answer.speedup, Reading) and answer.speedup.value >= 1 + AS_GOOD
     ]
     return sorted(helpful, key=_gain, reverse=True)[:_MOST_SHOWN]
 
@@ -59,7 +58,7 @@ def _candidates(fit: Fit) -> list[WhatIf]:
         *(WhatIf(rarer={part: 10.0}) for part in pipe.pauses if part != "epoch start"),
     ]
     warm = forecast(fit, WhatIf(storage="warm")).speedup
-    if isinstance(warm, Missing) or warm.value < WORTH_SHOWING:
+    if isinstance(warm, Missing) or warm.value < 1 + AS_GOOD:
         return single
     there = replace(pipe, read_s=0.0, metadata_s=0.0, elasticity=0.0)
     return [*single, WhatIf(workers=find_least_workers(fit, there), storage="warm")]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fuelline.schema.diagnosis.trials import AS_GOOD
 from fuelline.schema.readings import Missing, Reading
 from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.recommending import ask_for, recommend
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.forecasts import Forecast, WhatIf
     from fuelline.schema.diagnosis.trials import Recommendation
     from fuelline.whatif.fitting import Fit
-
-
-WORTH_SHOWING = 1.03
-"""Times as fast: below it a remedy is not shown. The same job differs by more than that from run to
-run (RUN_ERROR), so nobody could see that it helped."""
 
 
 _NEAR_ONE = 1.1
@@ -99,7 +95,7 @@ def _as_recommended(remedy: Remedy, recommended: Recommendation) -> Remedy:
 def _is_worth_showing(remedy: Remedy) -> bool:
     """By its prediction, else by what it can gain at most; what is no matter of speed stays."""
     most = remedy.gain.value if isinstance(remedy.gain, Reading) else remedy.at_most_speedup
-    return most is None or most >= WORTH_SHOWING
+    return most is None or most >= 1 + AS_GOOD
 
 
 def _rank(remedy: Remedy) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fuelline.schema.diagnosis.trials import Setting, Trial
+from fuelline.schema.diagnosis.trials import AS_GOOD, Setting, Trial
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.student import compare_means
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.trials import Recommendation, TrialVerdict
     from fuelline.schema.readings import Signal
 
-AS_GOOD = 0.03
-"""Within this of the best a setting does as well: the same job differs by that from run to run. The
-same as in the pipeline model's recommendation."""
 POSSIBLE = 1.3
 """A gain this many times above what the laws allow is no gain but a mistake: three times what jobs
 differ by from run to run (7 %) and by how many cores are busy (8 %), together."""

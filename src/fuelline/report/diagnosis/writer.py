@@ -16,6 +16,7 @@ from fuelline.report.diagnosis.forecasts import describe_recommended
 from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
+from fuelline.schema.diagnosis.trials import AS_GOOD
 from fuelline.schema.readings import Missing
 from fuelline.schema.units import count, duration, number, percent
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 
 _MOST_EVIDENCE = 8
-_WORTH_SHOWING = 1.03
-"""A smaller gain is within what the same job differs by from run to run."""
 _HEALTHY_LIMIT = "math"
 _HEALTHY_TITLE = "healthy"
 PART_WORDS = {
@@ -194,7 +193,7 @@ def _recommended(diagnosis: Diagnosis, top: Finding | None) -> list[Block]:
     if recommended is None or isinstance(recommended.speedup, Missing):
         return []
     named = [] if top is None else [remedy.setting for remedy in top.remedies]
-    if recommended.speedup.value < _WORTH_SHOWING or recommended.text() in named:
+    if recommended.speedup.value < 1 + AS_GOOD or recommended.text() in named:
         return []
     return describe_recommended(recommended)
 

@@ -25,6 +25,10 @@ TrialVerdict = Literal["faster", "slower", "same", "cannot tell"]
 """same: no more than the run-to-run difference apart, and the interval says so."""
 
 _NOT_MEASURED = Missing(reason="not measured")
+AS_GOOD = 0.03
+"""Settings whose times differ by less are as good as each other, and a gain below it is not worth
+showing: the same job differs by more than that from run to run (bench/RESULTS.md, predicted against
+achieved gain)."""
 
 
 class Knob(Struct, frozen=True, kw_only=True):
