@@ -99,9 +99,10 @@ class Terminal:
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A run store in which a job runs for as long as the tests of this file."""
     home = tmp_path_factory.mktemp("home")
-    command = ["-m", "fuelline", "run", "--quiet", str(JOBS / "steady.py")]
+    command = ["-m", "fuelline", "run", "--quiet", "steady.py"]  # a long path would be cut short
     job = subprocess.Popen(
         [sys.executable, *command],
+        cwd=JOBS,
         stdin=subprocess.PIPE,
         env={**os.environ, HOME_VARIABLE: str(home), "RANK": "5"},
     )
