@@ -237,3 +237,18 @@ def test_a_comparison_shows_itself_by_what_happened_to_the_step() -> None:
     longer = compare_samples(before, run(noisy(0.06, seed=3), noisy(0.1, seed=4)))
     assert repr(longer).startswith("<RunComparison run -> run: step slower by 4")
     assert repr(compare_samples(before, before)) == "<RunComparison run -> run: step same>"
+
+
+def test_workers_whose_cpu_time_varies_make_a_comparison_less_sure() -> None:
+    def fetched(spread: float) -> RunSamples:
+        base = busy(0.01, 1)
+        assert base.work is not None
+        fetch = noisy(0.02, 200, spread, seed=9)
+        return msgspec.structs.replace(
+            base, work=msgspec.structs.replace(base.work, fetch_cpu=fetch, felt_frac=1.0)
+        )
+
+    steady, varied = (compare_samples(fetched(each), fetched(each)).step for each in (0.01, 0.5))
+    assert steady.low is not None
+    assert varied.low is not None
+    assert varied.low < steady.low

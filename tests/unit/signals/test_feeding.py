@@ -1,11 +1,13 @@
 """What a feed amounts to, from the accounts of the processes that took its batches."""
 
+import msgspec
 import pytest
 
 from fuelline.schema.diagnosis.feeding import FeedAccount, FeedRequest
 from fuelline.schema.diagnosis.findings import Diagnosis, RunSummary, StepStats, Verdict
 from fuelline.schema.readings import Missing, Reading
-from fuelline.signals.feeding import FedRates, answer_feed, measure_feed
+from fuelline.signals.feeding import FedRates, answer_feed, measure_feed, with_waiting
+from tests.unit.builders import Lane, facts_of, make_timeline
 
 SECOND = 10**9
 VERDICT = Verdict(
@@ -111,3 +113,9 @@ def test_chips_are_counted_that_could_be_fed_at_the_mark() -> None:
     )
     told = answer_feed(accounts, unknown, request, DIAGNOSIS)
     assert (told.chips, told.is_fed) == ([], None)
+
+
+def test_a_recording_that_shows_no_waiting_is_left_as_it_is() -> None:
+    facts = facts_of(make_timeline(Lane().step().step()))
+    never = msgspec.structs.replace(facts, budget=[])
+    assert with_waiting(never, 0.4) is never

@@ -173,3 +173,24 @@ def test_operators_are_dearer_on_a_slow_core() -> None:
         return facts_of(make_timeline(lane, host=spins)).compute.dispatch_share.value
 
     assert dispatch_share(200) == pytest.approx(2 * dispatch_share(100))
+
+
+def test_batches_of_one_sample_say_nothing_of_what_a_larger_one_would_cost() -> None:
+    lane = Lane()
+    for _ in range(30):
+        lane.batch(2, samples=1).gap(1).backward(5).optimizer(1)
+    share = compute_of(lane).fixed_share
+    assert isinstance(share, Missing)
+    assert share.reason == "all batches had one sample"
+
+
+def test_the_way_of_updating_weights_is_the_one_that_most_stack_samples_show() -> None:
+    lane = epochs(16, 1)
+    step = "step (/site-packages/torch/optim/adam.py:250)"
+    rows = [
+        (START_NS, lane.now_ns, TRAINER, TRAINER, [step, f"{name} (/x/torch/optim/adam.py:3)"], n)
+        for name, n in (("_single_tensor_adam", 9), ("_multi_tensor_adam", 40))
+    ]
+    assert facts_of(make_timeline(lane, stacks=rows)).compute.optimizer_kernel == (
+        "_multi_tensor_adam"
+    )

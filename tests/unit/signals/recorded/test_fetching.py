@@ -165,6 +165,19 @@ def test_a_sleep_inside_a_line_that_reads_counts_as_a_read() -> None:
     assert values(found, "read", "sleep") == pytest.approx([0.8, 0.0])
 
 
+def test_a_socket_below_a_line_that_asks_a_service_is_blocked_and_not_reading() -> None:
+    lines = {"/job/data.py:7": "answer = connection.recv(4096)"}
+    found = facts_of(
+        make_timeline(
+            *starved_job(),
+            states=[seen("socket", 80), seen("running", 20)],
+            stacks=[stack("__getitem__ (/job/data.py:7)")],
+            facts={"source_lines": lines},
+        )
+    ).input
+    assert values(found, "blocked", "read") == pytest.approx([0.8, 0.0])
+
+
 def test_a_sleep_that_the_code_asks_for_stays_a_sleep() -> None:
     lines = {"/job/data.py:9": "time.sleep(0.05)  # the API allows 20 calls a second"}
     found = facts_of(

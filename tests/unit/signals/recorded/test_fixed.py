@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from fuelline.schema.diagnosis.fixes import FixEvent
+from fuelline.schema.run.recording import LoaderFacts
 from fuelline.signals.recorded.fixed import find_fixed
-from tests.unit.builders import MS, START_NS, TRAINER, Lane, judge, make_timeline
+from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, judge, make_timeline
 
 AT_NS = START_NS + 5_000 * MS
 """When the setting changes: after 50 steps of 100 ms, 60 of them waiting."""
@@ -68,3 +70,37 @@ def test_parts_of_the_stretch_sum_to_the_whole() -> None:
     assert stretch is not None
     spent = (stretch.pieces["end_ns"] - stretch.pieces["start_ns"]).sum()
     assert spent == stretch.wall_ns
+
+
+def test_facts_have_the_settings_that_held_and_not_those_of_the_script() -> None:
+    fixed = find_fixed(*job(), [SERVED, CHANGE, KEPT])
+    assert fixed is not None
+    facts = facts_of(job()[0])
+    written = msgspec.structs.replace(facts, loader=LoaderFacts(num_workers=1))
+    adjusted = fixed.adjust(written).loader
+    assert adjusted is not None
+    assert (adjusted.num_workers, adjusted.prefetch_factor) == (4, 2)
+    without = msgspec.structs.replace(facts, loader=None)
+    assert fixed.adjust(without) is without
+
+
+def test_a_change_before_the_first_step_has_an_after_and_no_before() -> None:
+    early = msgspec.structs.replace(CHANGE, at_ns=START_NS)
+    fixed = find_fixed(*job(), [SERVED, early, KEPT])
+    assert fixed is not None
+    assert fixed.effect is None
+
+
+def test_a_stretch_with_a_single_step_is_none() -> None:
+    _, _, segments = job()
+    assert segments.between(AT_NS, AT_NS + 1) is None
+
+
+def test_a_long_stretch_with_few_steps_is_not_judged() -> None:
+    lane = Lane().worker(200)
+    for _ in range(50):
+        lane.step(wait=60, forward=10, backward=20, opt=10)
+    for _ in range(3):
+        lane.step(wait=1, forward=900, backward=900, opt=10)
+    timeline = make_timeline(lane)
+    assert find_fixed(timeline, *judge(timeline), [SERVED, CHANGE, KEPT]) is None

@@ -53,6 +53,7 @@ def only_line(*frames: str, source: str = "") -> HotLine:
         ("raw_decode (/usr/lib/python3.11/json/decoder.py:353)", "decode"),
         (f"resize ({SITE}/PIL/Image.py:2000)", "transform"),
         (f"resize ({SITE}/cv2/__init__.py:2)", "transform"),
+        ("readinto (/usr/lib/python3.11/socket.py:706)", "service"),
     ],
 )
 def test_the_stage_is_told_by_the_library_below_the_users_line(inner: str, stage: str) -> None:
@@ -70,6 +71,7 @@ def test_the_stage_is_told_by_the_library_below_the_users_line(inner: str, stage
         ("image = cv2.imdecode(raw, 1)", "decode"),
         ("record = json.loads(line)", "decode"),
         ("data = zlib.decompress(raw)", "decode"),
+        ("answer = connection.recv()", "service"),
         ("total += math.sin(x)", "transform"),
         ("", "transform"),
     ],
