@@ -23,7 +23,7 @@ test: $(VENV)/.dev
 
 test-quick: $(VENV)/.dev
 	@echo "Unit tests, rules, golden reports, contracts. Left to make test: what starts jobs, and most examples of properties."
-	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -q -n 2 -m "not integration" $(QUICK)
+	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -q -n 2 --dist worksteal -m "not integration" $(QUICK)
 
 # With the processes that tests start, torch jobs among them. The rest of tests/integration compares jobs with and without the
 # recorder, or looks at their time, which coverage.py within them would change.

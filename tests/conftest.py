@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-for profile, examples in (("fuelline", 60), ("quick", 20)):  # the latter is `make test-quick`
+for profile, examples in (("fuelline", 60), ("quick", 10)):  # the latter is `make test-quick`
     settings.register_profile(
         profile,
         deadline=None,

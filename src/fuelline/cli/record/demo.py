@@ -46,7 +46,7 @@ def act(_: argparse.Namespace) -> int:
 
 
 def _run(*options: str) -> tuple[int, float | None]:
-    """The job's exit code, and its samples per second as the report has them."""
+    """The job's exit code, and its samples per second: under --fix, since its last change."""
     print(f"$ fuelline run {' '.join((*options, _JOB.name))}\n", flush=True)
     parser = argparse.ArgumentParser()
     run.add_to(parser.add_subparsers())
@@ -68,7 +68,7 @@ def _compare(before: float | None, after: float | None) -> str:
         for name, value in (("as it was", before), ("under --fix", after))
     ]
     gain = after / before
-    words = f"{gain:.2f}x as fast, the time until the workers were found included."
+    words = f"{gain:.2f}x as fast, since --fix had found the workers that it takes."
     if gain < _LEAST_GAIN:
         words = "No gain: the report above says what --fix found, such as that no core was free."
     return "\n".join((*lines, "", f"  {words}"))
