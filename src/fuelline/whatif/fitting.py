@@ -51,6 +51,8 @@ _MOST_SLACK = 1.5
 """A remainder beyond this is no remainder: the model does not fit, and that is said."""
 _MOSTLY_ASLEEP = 0.8
 """Of the blocked time."""
+_BEYOND_CACHES_BYTES = 64 << 20
+"""What `fuelline probe` copies: what is less may stay in a cache that is quicker than it says."""
 _BISECTIONS = 30
 _MOST_RIVALS = 64.0
 _MOST_SPREAD = 1.5
@@ -172,8 +174,31 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
         persistent=bool(loader.persistent_workers),
         start_s=max(START_S, value_of(demands.start_seconds) or 0.0),
         ranks=ranks,
+        memory_s=_least_memory_seconds(facts),
     )
     return _with_helpers(pipe, facts), _errors(facts, pipe)
+
+
+def _least_memory_seconds(facts: Facts) -> float:
+    """What a batch takes of the host's memory, by the best rate that `fuelline probe` measured.
+
+    A worker writes it and the trainer reads it: as much traffic as a copy of it, if by then newer
+    batches have driven it out of the caches. What the transforms move comes on top and is not
+    known. It is no slower than it was in the recording, whatever the probe met.
+    """
+    sent = value_of(facts.input.batch_bytes)
+    loader = facts.loader
+    if sent is None or loader is None or not loader.num_workers or facts.probe is None:
+        return 0.0
+    queued_bytes = sent * loader.num_workers * (loader.prefetch_factor or DEFAULT_PREFETCH)
+    rates = [
+        rate
+        for each in facts.probe.ceilings
+        if each.group == "memory" and (rate := value_of(each.signal))
+    ]
+    if queued_bytes < _BEYOND_CACHES_BYTES or not rates:
+        return 0.0
+    return min(sent / max(rates), _value(facts.demands.batch_seconds) / max(1, facts.cores.ranks))
 
 
 def _queueing(facts: Facts) -> float:
