@@ -258,16 +258,19 @@ def _crowding(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | None:
     """CPU time of a fetch follows those who run at once, where they were seen to share memory."""
     own, beside = fit.facts.input.cpu_growth, _surely(fit.facts.input.beside_growth)
     others = value_of(fit.facts.cores.others) or 0.0
-    now, then = _at_once(fit.pipe), _at_once(pipe)
+    now, then = at_once(fit.pipe), at_once(pipe)
+    words = "who runs at once slows the others down, as was seen"
     if isinstance(own, Reading):
         factor = (then / now) ** _surely(own)
-    else:
+    elif beside:
         factor = ((then + others) / (now + others)) ** beside
+    else:
+        factor = (then / now) ** (fit.most_growth / 2)  # between 0 and that
+        words = "memory may be the limit of workers that move bytes: the probe's copies say so"
     if question.alone:
         factor *= (then / (then + others)) ** beside
     if factor == 1:
         return None
-    words = "who runs at once slows the others down, as was seen"
     return Changed(replace(pipe, cpu_s=pipe.cpu_s * factor), [words])
 
 
@@ -277,7 +280,8 @@ def _surely(growth: Signal) -> float:
     return min(1.0, value_of(growth) or 0.0) if is_sure else 0.0
 
 
-def _at_once(pipe: Pipeline) -> float:
+def at_once(pipe: Pipeline) -> float:
+    """Fetches that can run at the same time."""
     return max(1.0, min(pipe.workers * pipe.ranks, pipe.cores))
 
 

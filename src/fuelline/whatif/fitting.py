@@ -81,6 +81,9 @@ class Fit:
     """Of the device's time: what an empty batch would still cost."""
     fixed_error: float
     """Standard error of it."""
+    most_growth: float
+    """The most by which workers may slow each other down, as an elasticity of their CPU time: where
+    it was not seen, by what they only move and by what `fuelline probe` knows of the memory."""
     facts: Facts
 
 
@@ -106,6 +109,7 @@ def fit(facts: Facts) -> Fit | Missing:
         storage_known=isinstance(facts.demands.read_frac, Reading),
         fixed_share=fixed[0],
         fixed_error=fixed[1],
+        most_growth=_most_growth(facts),
         facts=facts,
     )
 
@@ -199,6 +203,25 @@ def _least_memory_seconds(facts: Facts) -> float:
     if queued_bytes < _BEYOND_CACHES_BYTES or not rates:
         return 0.0
     return min(sent / max(rates), _value(facts.demands.batch_seconds) / max(1, facts.cores.ranks))
+
+
+def _most_growth(facts: Facts) -> float:
+    """Copies that N threads make S times as fast as one grow by N / S at most; 0 if it was seen.
+
+    What moves within a cache does not grow at all, and which of the two it is was not seen.
+    """
+    if isinstance(facts.input.cpu_growth, Reading) or facts.probe is None:
+        return 0.0
+    rates = {
+        int(each.name.rpartition("_")[2]): rate
+        for each in facts.probe.ceilings
+        if each.group == "memory" and (rate := value_of(each.signal))
+    }
+    threads = max(rates, default=1)
+    if threads == 1 or 1 not in rates:
+        return 0.0
+    scaling = math.log(max(1.0, rates[threads] / rates[1])) / math.log(threads)
+    return max(0.0, 1 - scaling) * (value_of(facts.input.moving_share) or 0.0)
 
 
 def _queueing(facts: Facts) -> float:

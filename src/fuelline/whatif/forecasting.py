@@ -17,7 +17,7 @@ from msgspec import structs
 from fuelline.schema.diagnosis.forecasts import Bound, Forecast, WhatIf
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.student import DEVIATIONS
-from fuelline.whatif.changes import change
+from fuelline.whatif.changes import at_once, change
 from fuelline.whatif.chip_ratio import compare_chips
 from fuelline.whatif.model import Limit, Pipeline, find_bounds, find_limit, run
 from fuelline.whatif.wording import word_limit, word_question
@@ -118,6 +118,9 @@ def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
         moved = change(queueing, question)
         if not isinstance(moved, Missing):
             parts.append(math.log(_speedup(queueing.pipe, moved.pipe)) - middle)
+    # Anywhere between 0 and the most: a uniform distribution.
+    crowding = math.log(at_once(new) / at_once(fit.pipe))
+    parts.append(fit.most_growth / math.sqrt(12) * crowding * _prepared(new))
     more_cores = run(new).cores_used - run(fit.pipe).cores_used
     parts.append(CORE_ERROR * max(0.0, more_cores) / new.cores * _prepared(new))
     return math.sqrt(sum(part**2 for part in parts))
