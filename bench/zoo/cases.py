@@ -266,6 +266,7 @@ PREPARE = [
         job="frames",
         args="--workers 1 --persistent --batch 4 --sample-ms 2",
         fault=NarrowMemory(bytes_per_s=4000 * MB, neighbour=True),
+        ambient=NarrowMemory(bytes_per_s=4000 * MB),
         truth=(("transform", "memory"),),
     ),
     Case(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from fuelline.schema.diagnosis.ceilings import Ceiling, Probe
 from fuelline.schema.diagnosis.devices import DeviceFacts
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.readings import Missing, Reading, Signal
@@ -16,6 +18,9 @@ from fuelline.whatif import find_least_workers, fit, forecast, suggest
 from fuelline.whatif.fitting import Fit
 from fuelline.whatif.model import run
 from tests.unit.whatif.jobs import UNKNOWN, make_facts, plain
+
+if TYPE_CHECKING:
+    from fuelline.schema.diagnosis.facts import Facts
 
 
 def fitted(**job) -> Fit:
@@ -325,6 +330,72 @@ def test_workers_that_share_the_memory_gain_as_much_less(growth: float, gained: 
     job = fit(shared)
     assert isinstance(job, Fit)
     assert gain(job, workers=2) == pytest.approx(gained, abs=0.1)
+
+
+def probed(**rates: float) -> Probe:
+    ceilings = [
+        Ceiling(group="memory", name=name, what=name, signal=plain(rate))
+        for name, rate in rates.items()
+    ]
+    return Probe(host="here", path="/", ceilings=ceilings)
+
+
+def with_memory(facts: Facts, probe: Probe | None = None, **signals: float) -> Fit:
+    told = {name: plain(value) for name, value in signals.items()}
+    waiting = msgspec.structs.replace(facts.input, **told)
+    found = fit(msgspec.structs.replace(facts, input=waiting, probe=probe))
+    assert isinstance(found, Fit), found
+    return found
+
+
+def test_no_prediction_moves_more_bytes_than_the_memory_does() -> None:
+    facts = make_facts(**DECODING)
+    job = with_memory(facts, probed(copy_1=1e10, copy_8=2e10), batch_bytes=3.6e8)
+    told = forecast(job, WhatIf(workers=8))
+    assert isinstance(told.speedup, Reading)
+    assert told.speedup.value == pytest.approx(21.5 / 18, rel=0.01)  # 360 MB at 20 GB/s
+    assert told.limit == "memory"
+
+
+def test_batches_that_fit_into_a_cache_are_not_bounded_by_memory() -> None:
+    facts = make_facts(**DECODING)
+    job = with_memory(facts, probed(copy_1=1e7, copy_8=1e7), batch_bytes=1e6)
+    assert gain(job, workers=8) == pytest.approx(2.15, rel=0.02)
+
+
+def test_a_probe_that_was_disturbed_does_not_deny_what_was_recorded() -> None:
+    facts = make_facts(**DECODING)
+    job = with_memory(facts, probed(copy_1=1e9, copy_8=1e9), batch_bytes=3.6e8)
+    assert gain(job) == pytest.approx(1.0)
+    assert gain(job, workers=2) == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("moving", "all_cores", "gained"), [(0.0, 1e10, 2.0), (1.0, 1e10, 1.4), (1.0, 8e10, 2.0)]
+)
+def test_workers_that_only_move_bytes_gain_what_copies_leave_possible(
+    moving: float, all_cores: float, gained: float
+) -> None:
+    facts = make_facts(**DECODING)
+    job = with_memory(facts, probed(copy_1=1e10, copy_8=all_cores), moving_share=moving)
+    told = forecast(job, WhatIf(workers=2)).speedup
+    assert isinstance(told, Reading)
+    assert told.value == pytest.approx(gained, abs=0.07)
+    assert told.low is not None
+    assert (told.low < 1.0) == (gained < 2.0)  # memory that is full, or a cache: both are inside
+
+
+def test_a_neighbour_that_is_gone_leaves_its_memory() -> None:
+    facts = make_facts(**DECODING)
+    shared = msgspec.structs.replace(
+        facts, cores=msgspec.structs.replace(facts.cores, others=plain(1.0))
+    )
+    seen = Reading(value=1.0, unit="frac", low=0.9, high=1.1)
+    waiting = msgspec.structs.replace(facts.input, beside_growth=seen)
+    job = fit(msgspec.structs.replace(shared, input=waiting))
+    assert isinstance(job, Fit)
+    assert gain(job, alone=True) == pytest.approx(2.0, rel=0.05)
+    assert gain(job, workers=2) == pytest.approx(4 / 3, rel=0.05)  # two of three, not one of two
 
 
 def test_storage_that_is_surely_full_gains_nothing_by_more_workers() -> None:
