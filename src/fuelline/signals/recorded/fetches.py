@@ -37,7 +37,8 @@ _ENOUGH_SPREAD = 0.01
 fetches at the beginning and end of an epoch are enough to be seen in it; what they prove is a
 matter of the slope's error."""
 _SURE_ERROR = 0.5
-"""Of the elasticity: with a larger one 0 and 1 are less than two errors apart."""
+"""Of the elasticity: with a larger one 0 and 1 are less than two errors apart. What is as far below
+0, where no queue can bring it, is moved by something that could as well hide one."""
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,8 @@ def fit_growth(
     if fitted is None or fitted[1] > sure_error:
         return Missing(reason="fetch times scatter too much to see an effect of their number")
     value, error = fitted
+    if value < -_SURE_ERROR and value + 2 * error < 0:
+        return Missing(reason="fetches took longer the fewer there were: something else decided")
     return Reading(
         value=value,
         unit="frac",
