@@ -115,9 +115,10 @@ def _with_gain(remedy: Remedy, fit: Fit | Missing, price: float | None) -> Remed
 
 
 def word_gain(answer: Forecast) -> str:
-    """`2.1x (1.9-2.3), then storage bandwidth`; empty without an answer."""
+    """`2.1x (90 %: 1.9-2.3), then storage bandwidth`; empty without an answer."""
     speedup = answer.speedup
     if isinstance(speedup, Missing) or speedup.low is None or speedup.high is None:
         return ""
     value = f"{speedup.value:.3g}" if speedup.value < _NEAR_ONE else f"{speedup.value:.2g}"
-    return f"{value}x ({speedup.low:.2g}-{speedup.high:.2g}), then {answer.limit_words}"
+    within = f"{speedup.level} %: {speedup.low:.2g}-{speedup.high:.2g}"
+    return f"{value}x ({within}), then {answer.limit_words}"
