@@ -8,8 +8,8 @@ at a time; the blocked time per byte grows with the number of fetches in progres
 or the last ones of an epoch are alone; or, where the run does not show that, `fuelline probe` found
 that fewer requests at once than the job has fill the storage. Limits on operations per second count
 as bandwidth: more requests do not bring more either.
-Known problem: what comes over a socket may be a service's answer and not a file. Stack samples tell;
-without them it is called a read, with medium confidence.
+Known problem: what comes over a socket may be a service's answer and not a file. Stack samples
+tell; without them it is called a read, with medium confidence.
 Fix: fewer bytes (smaller or better compressed files, no needless reading), a faster or local disk,
 a cache.
 """
