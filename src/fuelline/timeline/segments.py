@@ -139,9 +139,12 @@ def _find_end(events: pl.DataFrame, boundaries: pl.Series) -> int:
     A collective divides what the thread does; what of one follows the thread's last event does not
     count.
     """
-    own_ns = events.filter(pl.col("kind").is_in([*_PART_OF_KIND, Kind.WAIT, Kind.PAUSE]))["end_ns"]
-    last_ns = own_ns.max()
-    ends_ns = events.filter(pl.col("kind").is_in(_LASTING))["end_ns"].clip(None, last_ns)
+    own = pl.col("kind").is_in([*_PART_OF_KIND, Kind.WAIT, Kind.PAUSE])
+    ends_ns = events.select(
+        pl.col("end_ns")
+        .filter(pl.col("kind").is_in(_LASTING))
+        .clip(None, pl.col("end_ns").filter(own).max())
+    ).to_series()
     return max(int(ends_ns.max() or 0), int(boundaries[-1]))  # type: ignore[arg-type]
 
 
