@@ -313,16 +313,41 @@ def _ranks(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | No
 
 
 def waits_unseen(fit: Fit, pipe: Pipeline) -> bool:
-    """Whether fetches wait for something that was never seen with another number of them.
+    """Whether fetches wait for something that was never seen with another number of them."""
+    return _reads_unseen(fit, pipe) or _answers_unseen(fit, pipe)
 
-    A sleep takes as long however many sleep; storage and services may not take more at once.
+
+def _reads_unseen(fit: Fit, pipe: Pipeline) -> bool:
+    return pipe.storage_s > _MUCH_WAITED * pipe.fetch_s and not fit.seen_scaling
+
+
+def _answers_unseen(fit: Fit, pipe: Pipeline) -> bool:
+    """A sleep takes as long however many sleep; a service may not take more at once.
+
+    The share asleep is of all blocked time; what is blocked elsewhere and does not sleep waits for
+    somebody.
     """
-    reading = pipe.storage_s > _MUCH_WAITED * pipe.fetch_s and not fit.seen_scaling
     asleep = value_of(fit.facts.demands.sleep_frac) or 0.0
-    # Of all blocked time; what is blocked elsewhere without being asleep waits for somebody.
     somebody_s = pipe.idle_s - min(pipe.idle_s, asleep * (pipe.idle_s + pipe.storage_s))
     known = is_sure(fit.facts.input.blocked_growth)
-    return reading or (somebody_s > _MUCH_WAITED * pipe.fetch_s and not known)
+    return somebody_s > _MUCH_WAITED * pipe.fetch_s and not known
+
+
+def in_turn(fit: Fit) -> Fit:
+    """The same recording, if what was never seen under another load serves one at a time."""
+    pipe = fit.pipe
+    if _reads_unseen(fit, pipe):
+        alone = 1 / max(1.0, pipe.ranks * pipe.storage_s / fit.batch_s)
+        pipe = replace(
+            pipe,
+            elasticity=1.0,
+            read_s=pipe.read_s * alone,
+            metadata_s=pipe.metadata_s * alone,
+        )
+    if _answers_unseen(fit, fit.pipe):
+        alone = 1 / max(1.0, pipe.ranks * pipe.idle_s / fit.batch_s)
+        pipe = replace(pipe, idle_elasticity=1.0, idle_s=pipe.idle_s * alone)
+    return replace(fit, pipe=pipe)
 
 
 def _too_far(fit: Fit, pipe: Pipeline) -> Missing | None:

@@ -178,6 +178,7 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
         persistent=bool(loader.persistent_workers),
         start_s=max(START_S, value_of(demands.start_seconds) or 0.0),
         ranks=ranks,
+        storage_most=_most_at_once(facts) if not elasticity else math.inf,
         memory_s=_least_memory_seconds(facts),
     )
     return _with_helpers(pipe, facts), _errors(facts, pipe)
@@ -277,9 +278,15 @@ def _elasticity(facts: Facts) -> float | None:
     if isinstance(seen, Reading) and (is_sure(seen) or _is_full(seen)):
         return min(1.0, max(0.0, seen.value))
     kind = facts.probe.storage if facts.probe is not None else None
-    if kind is not None and kind.requests_at_once is not None:
-        return 1.0 if at_least(storage.in_flight, kind.requests_at_once) else None
-    return None
+    if kind is None:
+        return None
+    return 1.0 if at_least(storage.in_flight, kind.requests_at_once or math.inf) else 0.0
+
+
+def _most_at_once(facts: Facts) -> float:
+    """Requests that fill the storage, as `probe` measured."""
+    kind = facts.probe.storage if facts.probe is not None else None
+    return math.inf if kind is None else float(kind.requests_at_once or math.inf)
 
 
 def _is_full(growth: Reading) -> bool:

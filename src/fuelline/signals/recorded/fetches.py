@@ -38,7 +38,8 @@ _ENOUGH_SPREAD = 0.01
 fetches at the beginning and end of an epoch are enough to be seen in it; what they prove is a
 matter of the slope's error."""
 _SURE_ERROR = 0.5
-"""Of the elasticity: with a larger one 0 and 1 are less than two errors apart."""
+"""Of the elasticity: with a larger one 0 and 1 are less than two errors apart. What is as far below
+0, where no queue can bring it, is moved by something that could as well hide one."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +207,8 @@ def fit_elasticity(crowd: pl.Series, cost: pl.Series, sure_error: float) -> Sign
         return Missing(reason="fetch times scatter too much to see an effect of their number")
     value, error = fitted
     half = find_t(cost.len() - 2) * error
+    if value < -_SURE_ERROR and value + half < 0:
+        return Missing(reason="fetches took longer the fewer there were: something else decided")
     return Reading(
         value=value,
         unit="frac",
