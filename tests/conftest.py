@@ -56,9 +56,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def nobodys_configuration(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Defaults that whoever runs the tests has set must not count."""
+def nobodys_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What whoever runs the tests has set or kept must not count, and nothing is added to it."""
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(autouse=True)

@@ -43,13 +43,19 @@ def keep_probe(probe: Probe) -> None:
 
 
 def find_probe(host: str, path: str | None) -> Probe | None:
-    """The newest one of this host: of a folder above the path, else of any if no path is known."""
+    """The newest one of this host: of a folder above the path.
+
+    If no path is known, of any folder, without what it says of the storage there.
+    """
     found = [
         (when_ns, probe)
         for when_ns, probe in _load_probes()
         if probe.host == host and (path is None or _is_above(probe.path, path))
     ]
-    return max(found, key=lambda pair: pair[0], default=(0, None))[1]
+    newest = max(found, key=lambda pair: pair[0], default=(0, None))[1]
+    if newest is None or path is not None:
+        return newest
+    return msgspec.structs.replace(newest, storage=None)
 
 
 def _is_above(folder: str, path: str) -> bool:
