@@ -85,13 +85,17 @@ def suggest(run: AnyRun = None, *, usd_per_hour: float | None = None) -> list[Fo
 
 
 @tell_plainly
-def compare(before: AnyRun, after: AnyRun, *, threshold: float | None = None) -> RunComparison:
+def compare(
+    before: AnyRun | list[AnyRun], after: AnyRun | list[AnyRun], *, threshold: float | None = None
+) -> RunComparison:
     """What changed between two runs or trace files, and whether that is more than noise.
 
-    With `threshold`, a share such as 0.05, `is_over` says whether steps got longer by more.
+    Several recordings of the same job may be given for either side. With `threshold`, a share such
+    as 0.05, `is_over` says whether steps got longer by more.
     """
-    old, new = locate(before), locate(after)
-    return pipeline.compare_two((old, name_run(old)), (new, name_run(new)), threshold=threshold)
+    sides = (side if isinstance(side, list) else [side] for side in (before, after))
+    old, new = ([(path, name_run(path)) for path in map(locate, side)] for side in sides)
+    return pipeline.compare_named(old, new, threshold=threshold)
 
 
 def locate(run: AnyRun) -> Path:

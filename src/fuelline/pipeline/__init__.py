@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         show_forecasts,
         show_tuning,
     )
-    from fuelline.pipeline.compared import compare_runs, compare_two
+    from fuelline.pipeline.compared import compare_named, compare_runs
     from fuelline.pipeline.diagnosed import diagnose_as_json, diagnose_run, show_report
     from fuelline.pipeline.exported import export_perfetto
     from fuelline.pipeline.imported import Progress, import_files
@@ -33,8 +33,8 @@ __all__ = [
     "ask_as_json",
     "ask_run",
     "compact_run",
+    "compare_named",
     "compare_runs",
-    "compare_two",
     "diagnose_as_json",
     "diagnose_run",
     "export_perfetto",
@@ -58,7 +58,7 @@ __getattr__ = load_lazily(
         "ask_run": "asked",
         "compact_run": "recorded",
         "compare_runs": "compared",
-        "compare_two": "compared",
+        "compare_named": "compared",
         "diagnose_as_json": "diagnosed",
         "diagnose_run": "diagnosed",
         "export_perfetto": "exported",

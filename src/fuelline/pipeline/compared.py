@@ -1,4 +1,4 @@
-"""Two runs compared: what changed, beyond the noise."""
+"""Runs compared: what changed, beyond the noise."""
 
 from __future__ import annotations
 
@@ -23,26 +23,31 @@ from fuelline.report import (
 from fuelline.schema.errors import InputError, UsageError
 from fuelline.schema.files import make_draft_folder
 from fuelline.schema.foreign import encode_json
-from fuelline.signals.changes import compare_samples
+from fuelline.signals.changes import compare_sides
 from fuelline.signals.sampling import sample_recording, sample_trace
 from fuelline.signals.traced import survey_trace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import TextIO
 
     from fuelline.schema.diagnosis.comparison import RunComparison, RunSamples
 
 
+NamedRun = tuple[Path, str]
+"""A run's folder or a trace file, and its name."""
+
+
 def compare_runs(
-    before: tuple[Path, str],
-    after: tuple[Path, str],
+    before: Sequence[NamedRun],
+    after: Sequence[NamedRun],
     *,
     threshold: float | None,
     shape: Literal["json", "markdown", "report"],
     stream: TextIO,
 ) -> bool:
-    """Write what changed between two runs or trace files, each with its name; is it over?"""
-    comparison = compare_two(before, after, threshold=threshold)
+    """Write what changed, with one or more recordings of each side; is it over?"""
+    comparison = compare_named(before, after, threshold=threshold)
     if shape == "json":
         stream.write(encode_json(comparison) + "\n")
     elif shape == "markdown":
@@ -52,14 +57,20 @@ def compare_runs(
     return comparison.is_over
 
 
-def compare_two(
-    before: tuple[Path, str], after: tuple[Path, str], *, threshold: float | None
+def compare_named(
+    before: Sequence[NamedRun], after: Sequence[NamedRun], *, threshold: float | None
 ) -> RunComparison:
     """The same as an answer."""
     with ExitStack() as stack:
-        old = (_as_run(before[0], stack), before[1])
-        new = (_as_run(after[0], stack), after[1])
-        return _compare(old, new, threshold)
+        sides = [[(_as_run(path, stack), name) for path, name in side] for side in (before, after)]
+        if len({is_trace(path) for side in sides for path, _ in side}) > 1:
+            raise UsageError(
+                "One of these runs was recorded, another imported. A recorded budget is the "
+                "trainer's time, an imported ledger the device's, so their parts are not the same "
+                "things. Nothing was compared. Compare two of a kind."
+            )
+        old, new = ([sample_run(*each) for each in side] for side in sides)
+        return compare_sides(old, new, threshold)
 
 
 def _as_run(path: Path, stack: ExitStack) -> Path:
@@ -71,18 +82,6 @@ def _as_run(path: Path, stack: ExitStack) -> Path:
     run_dir = Path(draft) / "run"
     import_files([path], run_dir, partial=False, jobs=None)
     return run_dir
-
-
-def _compare(
-    before: tuple[Path, str], after: tuple[Path, str], threshold: float | None
-) -> RunComparison:
-    if is_trace(before[0]) != is_trace(after[0]):
-        raise UsageError(
-            "One of these runs was recorded, the other imported. A recorded budget is the "
-            "trainer's time, an imported ledger the device's, so their parts are not the same "
-            "things. Nothing was compared. Compare two of a kind."
-        )
-    return compare_samples(sample_run(*before), sample_run(*after), threshold)
 
 
 def sample_run(run_dir: Path, label: str) -> RunSamples:

@@ -13,24 +13,25 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Level = Literal[80, 90, 95]
+Level = Literal[80, 90, 95, 99]
 """Of an interval, in percent: how often it is to hold the true value."""
-DEVIATIONS: dict[Level, float] = {80: 1.2816, 90: 1.6449, 95: 1.96}
+DEVIATIONS: dict[Level, float] = {80: 1.2816, 90: 1.6449, 95: 1.96, 99: 2.5758}
 """Standard deviations of a normal distribution that such an interval reaches to either side."""
 
-_TWO_SIDED: dict[int, tuple[float, float]] = {
-    1: (6.31, 12.71), 2: (2.92, 4.30), 3: (2.35, 3.18), 4: (2.13, 2.78), 5: (2.02, 2.57),
-    6: (1.94, 2.45), 7: (1.89, 2.36), 8: (1.86, 2.31), 9: (1.83, 2.26), 10: (1.81, 2.23),
-    12: (1.78, 2.18), 15: (1.75, 2.13), 20: (1.72, 2.09), 30: (1.70, 2.04), 60: (1.67, 2.00),
-    120: (1.64, 1.96),
+_TWO_SIDED: dict[int, tuple[float, float, float]] = {
+    1: (6.31, 12.71, 63.66), 2: (2.92, 4.30, 9.92), 3: (2.35, 3.18, 5.84), 4: (2.13, 2.78, 4.60),
+    5: (2.02, 2.57, 4.03), 6: (1.94, 2.45, 3.71), 7: (1.89, 2.36, 3.50), 8: (1.86, 2.31, 3.36),
+    9: (1.83, 2.26, 3.25), 10: (1.81, 2.23, 3.17), 12: (1.78, 2.18, 3.05), 15: (1.75, 2.13, 2.95),
+    20: (1.72, 2.09, 2.85), 30: (1.70, 2.04, 2.75), 60: (1.67, 2.00, 2.66), 120: (1.64, 1.96, 2.58),
 }  # fmt: skip
-"""For 90 and 95 % by degrees of freedom, as every table of the distribution has them."""
+_COLUMNS: tuple[Level, ...] = (90, 95, 99)
+"""By degrees of freedom, as every table of the distribution has them."""
 
 
-def find_t(degrees: float, level: Literal[90, 95] = 95) -> float:
+def find_t(degrees: float, level: Literal[90, 95, 99] = 95) -> float:
     """For this many degrees of freedom; between two entries the lower, wider one counts."""
     known = [each for each in _TWO_SIDED if each <= degrees]
-    return _TWO_SIDED[max(known, default=1)][level == 95]
+    return _TWO_SIDED[max(known, default=1)][_COLUMNS.index(level)]
 
 
 def compare_means(

@@ -6,27 +6,47 @@ consecutive steps. What comes once in many steps (an epoch's start, a checkpoint
 its own occurrences. Both runs: as much as one job differs from its own repetition. And the machine:
 what threads of the job waited for cores that others had may be all of a change, or none.
 
-Where neighbours make the length of a step say nothing, its CPU time still does: that of the steps
-that were disturbed least, whose distribution has a sharp lower edge.
+Where neighbours make the length of a step say nothing, its parts still do against each other, and
+its CPU time (`signals/undisturbed.py`). Several recordings of a side need none of these allowances:
+how much they differ is measured.
 """
 
 from __future__ import annotations
 
 import math
 from statistics import fmean, variance
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from fuelline import __version__
-from fuelline.schema.diagnosis.comparison import Change, ComparedRun, RareChange, RunComparison
+from fuelline.schema.diagnosis.comparison import (
+    Change,
+    ComparedRun,
+    RareChange,
+    RelativeChange,
+    RunComparison,
+    RunWork,
+)
 from fuelline.schema.student import DEVIATIONS, find_t
 from fuelline.schema.units import number
+from fuelline.signals.undisturbed import (
+    FEW_STEPS,
+    LEAST_CPU,
+    LEVEL,
+    edge_error,
+    estimate_cpu,
+    estimate_relative,
+    find_common_slowdown,
+    measured_half,
+    quantile,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fuelline.schema.diagnosis.comparison import Judgement, RunSamples
+    from fuelline.schema.student import Level
 
 _BLOCKS = 10
 _LEAST_SHARE = 0.01
@@ -35,20 +55,6 @@ _REPEATED_FRAC = 0.02
 """Standard deviation of the mean step of one job from run to run on a machine that nothing else
 uses, as a share: speed of the cores, placement in memory. bench/compare_power.py has runs to hold
 it against."""
-_CPU_REPEATED_FRAC = 0.01
-"""The same for the least CPU time of a step."""
-_LEAST_DISTURBED = 0.1
-"""The tenth of the steps with the least CPU time."""
-_EDGE = (0.05, 0.25)
-_EDGE_ERROR = 0.6
-"""Standard deviation of the lower tenth from run to run, of the distance between these quantiles.
-Where neighbours disturb only some steps the edge is sharp and stays where it is; where they disturb
-all of them, as those do that use the memory of a job that needs it, it is neither. Over 29 runs of
-two jobs on two cores with 4 to 25 processes on them: 0.39 to 0.56 (bench/compare_power.py)."""
-_CPU_DEVIATIONS = 2.576
-"""Of a normal distribution to 99 %: the errors of an edge have longer tails than that has."""
-_FEW_STEPS = 50
-"""Fewer have no lower tenth to speak of."""
 _EDGE_VARIANCE = 0.25
 """Of the number of times that a rare part falls into a window: it has one more or one less,
 depending on where the window begins."""
@@ -59,35 +65,103 @@ _OTHER_SIZE = 0.01
 def compare_samples(
     before: RunSamples, after: RunSamples, threshold: float | None = None
 ) -> RunComparison:
-    """All changes, the largest first."""
-    stepped = before.is_stepped and after.is_stepped
+    """One recording of each side."""
+    return compare_sides([before], [after], threshold)
+
+
+def compare_sides(
+    befores: Sequence[RunSamples], afters: Sequence[RunSamples], threshold: float | None = None
+) -> RunComparison:
+    """Any number of recordings of each side; all changes, the largest first."""
+    stepped = all(run.is_stepped for run in (*befores, *afters))
     if not stepped:
-        before, after = _whole(before), _whole(after)
-    notes = _notes(before, after, stepped=stepped)
-    after = _per_equal_work(before, after)
-    rare = _list_rare(before, after)
-    step = _step_change("step" if stepped else "run", before, after, rare)
-    cpu = _cpu_change(before, after)
-    by_cpu = _is_seen_by_cpu_alone(step, cpu)
-    judged = cpu if cpu is not None and by_cpu else step
+        befores, afters = [[_whole(run) for run in side] for side in (befores, afters)]
+    notes = _notes(befores[0], afters[0], stepped=stepped)
+    sides = _gather(befores, [_per_equal_work(befores[0], run) for run in afters])
+    rare = _list_rare(sides)
+    step = _step_change("step" if stepped else "run", sides, rare)
+    cpu, relative = _cpu_change(sides), _relative_change(sides)
+    judged, by = _choose(step, relative, cpu)
     comparison = RunComparison(
         fuelline_version=__version__,
-        before=_side(before, stepped=stepped),
-        after=_side(after, stepped=stepped),
+        before=_side(sides.befores, sides.before, stepped=stepped),
+        after=_side(sides.afters, sides.after, stepped=stepped),
         unit="step" if stepped else "run",
         step=step,
-        parts=_changes(before.parts, after.parts, before, after, rare),
-        kernels=_changes(before.kernels, after.kernels, before, after),
+        parts=_changes("parts", sides, rare),
+        kernels=_changes("kernels", sides),
         notes=notes,
         threshold=threshold,
         is_over=threshold is not None and _is_over(judged, threshold),
         judgement=judged.judgement,
-        judged_by="cpu" if by_cpu else "step",
-        rare=[_rare_change(part, before, after) for part in rare],
+        judged_by=by,
+        rare=[_rare_change(part, sides) for part in rare],
         cpu=cpu,
+        relative=relative,
     )
     comparison.check()
     return comparison
+
+
+class _Sides(NamedTuple):
+    """The recordings of both sides, and those of a side one after the other."""
+
+    befores: Sequence[RunSamples]
+    afters: Sequence[RunSamples]
+    before: RunSamples
+    after: RunSamples
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether some recordings are of the same job, so that they show how far two differ."""
+        return len(self.befores) + len(self.afters) > 2
+
+
+def _gather(befores: Sequence[RunSamples], afters: Sequence[RunSamples]) -> _Sides:
+    return _Sides(befores, afters, _joined(befores), _joined(afters))
+
+
+def _joined(runs: Sequence[RunSamples]) -> RunSamples:
+    """All of its steps as those of one run."""
+    first = runs[0]
+    if len(runs) == 1:
+        return first
+    works = [run.work for run in runs if run.work is not None]
+    queued = RunWork(queued=fmean(work.queued for work in works)) if works else None
+    rare = dict.fromkeys(name for run in runs for name in run.rare)
+    return replace(
+        first,
+        label=", ".join(run.label for run in runs),
+        steps=[length for run in runs for length in run.steps],
+        parts=_joined_parts([(run.parts, len(run.steps)) for run in runs]),
+        kernels=_joined_parts([(run.kernels, len(run.steps)) for run in runs]),
+        left_out=sum(run.left_out for run in runs),
+        rare={name: [each for run in runs for each in run.rare.get(name, [])] for name in rare},
+        work=queued,
+    )
+
+
+def _joined_parts(runs: list[tuple[dict[str, list[float]], int]]) -> dict[str, list[float]]:
+    """What a run lacks is zero in each of its steps."""
+    names = dict.fromkeys(name for parts, _ in runs for name in parts)
+    return {
+        name: [each for parts, steps in runs for each in parts.get(name, [0.0] * steps)]
+        for name in names
+    }
+
+
+def _choose(
+    step: Change, relative: RelativeChange | None, cpu: Change | None
+) -> tuple[Change, Literal["step", "cpu", "parts"]]:
+    """The length of steps decides where it can, then their parts, and without these CPU time.
+
+    CPU time that grew in all parts alike is the machine's as likely as the job's.
+    """
+    if relative is not None:
+        return (relative, "parts") if _is_seen_beside(step, relative) else (step, "step")
+    if cpu is not None and _is_seen_beside(step, cpu):
+        return cpu, "cpu"
+    return step, "step"
 
 
 def _is_over(judged: Change, threshold: float) -> bool:
@@ -96,15 +170,15 @@ def _is_over(judged: Change, threshold: float) -> bool:
     return is_sure and (judged.share or 0.0) > threshold
 
 
-def _is_seen_by_cpu_alone(step: Change, cpu: Change | None) -> bool:
-    """CPU time has changed, and the length of steps does not speak against it.
+def _is_seen_beside(step: Change, other: Change) -> bool:
+    """Parts or CPU time have changed, and the length of steps does not speak against it.
 
-    A device, or workers that keep up, may hide CPU time: then steps are as long as before, and that
-    is known too well for the change to fit in.
+    A device, or workers that keep up, may hide them: then steps are as long as before, and that is
+    known too well for the change to fit in.
     """
-    if cpu is None or cpu.judgement not in ("slower", "faster") or step.judgement != "same":
+    if other.judgement not in ("slower", "faster") or step.judgement != "same":
         return False
-    return step.low is not None and step.high is not None and step.low < cpu.change < step.high
+    return step.low is not None and step.high is not None and step.low < other.change < step.high
 
 
 def _per_equal_work(before: RunSamples, after: RunSamples) -> RunSamples:
@@ -117,6 +191,7 @@ def _per_equal_work(before: RunSamples, after: RunSamples) -> RunSamples:
         trainer_cpu=_scaled(after.work.trainer_cpu, scale),
         fetch_cpu=_scaled(after.work.fetch_cpu, scale),
         queued=after.work.queued * scale,
+        supply=None if after.work.supply is None else after.work.supply * scale,
     )
     return replace(
         after,
@@ -160,10 +235,22 @@ class _Spread(NamedTuple):
     freedom: float
 
 
-def _list_rare(before: RunSamples, after: RunSamples) -> list[str]:
-    """Parts that are rare in both runs; one that has them in every step has no rare ones."""
-    names = dict.fromkeys([*before.rare, *after.rare])
-    runs = (before, after)
+class _Doubt(NamedTuple):
+    """Of a change: noise to either side, and what the machine may have added.
+
+    `down` of it after, so that the job itself may have got that much less longer; `up` before.
+    """
+
+    half: float | None
+    level: Level = 95
+    down: float = 0.0
+    up: float = 0.0
+
+
+def _list_rare(sides: _Sides) -> list[str]:
+    """Parts that are rare in all runs; one that has them in every step has no rare ones."""
+    runs = (*sides.befores, *sides.afters)
+    names = dict.fromkeys(name for run in runs for name in run.rare)
     return [
         name
         for name in names
@@ -171,16 +258,30 @@ def _list_rare(before: RunSamples, after: RunSamples) -> list[str]:
     ]
 
 
-def _step_change(name: str, before: RunSamples, after: RunSamples, rare: list[str]) -> Change:
+def _step_change(name: str, sides: _Sides, rare: list[str]) -> Change:
     """The whole, from usual steps and rare parts, each with its own spread."""
-    usual = [_without(run, rare) for run in (before, after)]
-    spreads = [_spread_of_mean(values) for values in usual]
+    runs = (sides.before, sides.after)
+    spreads = [_spread_of_mean(_without(run, rare)) for run in runs]
     for part in rare:
-        spreads += _rare_spreads(part, before, after)
-    one, other = fmean(before.steps), fmean(after.steps)
+        spreads += _rare_spreads(part, *runs)
+    one, other = (fmean(run.steps) for run in runs)
+    return _judged(name, one, other, _doubt(sides, lambda run: fmean(run.steps), spreads), one)
+
+
+def _doubt(
+    sides: _Sides, value: Callable[[RunSamples], float], spreads: Sequence[_Spread | None]
+) -> _Doubt:
+    """As far as recordings of a side differ; of a single pair, all that may make them differ."""
+    if sides.is_measured:
+        values = ([value(run) for run in side] for side in (sides.befores, sides.afters))
+        return _Doubt(measured_half(*values), LEVEL)
+    before, after = sides.before, sides.after
+    one, other = value(before), value(after)
     half = _half_width(spreads, _between_runs(before, after, one, other))
-    hosts = [_hosts_part(run) for run in (before, after)]
-    return _judged(name, one, other, half, one, down=hosts[1], up=hosts[0])
+    up, down = find_common_slowdown(before, after)
+    return _Doubt(
+        half, 95, down=other * _hosts_share(after, down), up=one * _hosts_share(before, up)
+    )
 
 
 def _without(run: RunSamples, rare: list[str]) -> list[float]:
@@ -201,51 +302,40 @@ def _hosts_part(run: RunSamples) -> float:
     return min(work.queued + work.disturbed_frac * slower, fmean(run.steps))
 
 
-def _hosts_share(run: RunSamples) -> float:
-    """The same as a share; neighbours disturb all parts of a step alike."""
+def _hosts_share(run: RunSamples, alike: float) -> float:
+    """The same as a share, with what all parts took longer `alike`; neighbours disturb all."""
     length = fmean(run.steps)
-    return _hosts_part(run) / length if length else 0.0
+    return min(1.0, (_hosts_part(run) + alike) / length) if length else 0.0
 
 
 def _excess(cpu: list[float]) -> float:
     """Mean CPU time of a step over its least."""
-    return fmean(cpu) - _quantile(cpu, _LEAST_DISTURBED) if len(cpu) >= _FEW_STEPS else 0.0
+    return fmean(cpu) - quantile(cpu, LEAST_CPU) if len(cpu) >= FEW_STEPS else 0.0
 
 
-def _quantile(values: list[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, int(share * len(ordered))))]
-
-
-def _cpu_change(before: RunSamples, after: RunSamples) -> Change | None:
-    """CPU time of a step when it was disturbed least.
-
-    The trainer's, and of its workers' what it waits for: with the same weight in both runs, or a
-    wait would count as work.
-    """
-    one, other = before.work, after.work
-    if one is None or other is None:
+def _cpu_change(sides: _Sides) -> Change | None:
+    """CPU time of a step when it was disturbed least."""
+    found = estimate_cpu(sides.befores, sides.afters)
+    if found is None:
         return None
-    felt = fmean((one.felt_frac, other.felt_frac))
-    pairs = [(one.trainer_cpu, other.trainer_cpu, 1.0), (one.fetch_cpu, other.fetch_cpu, felt)]
-    known = [pair for pair in pairs if min(len(pair[0]), len(pair[1])) >= _FEW_STEPS]
-    if not one.trainer_cpu or pairs[0] not in known:
+    usual = max(_undisturbed_s(sides), found.before)
+    return _judged("cpu", found.before, found.after, _Doubt(found.half, LEVEL), usual)
+
+
+def _relative_change(sides: _Sides) -> RelativeChange | None:
+    """The trainer's own parts of a step against each other."""
+    found = estimate_relative(sides.befores, sides.afters)
+    if found is None:
         return None
-    least = [
-        sum(weight * _quantile(pair[side], _LEAST_DISTURBED) for *pair, weight in known)
-        for side in (0, 1)
-    ]
-    errors = [weight * _edge_error(values) for *pair, weight in known for values in pair]
-    repeated = _repetition(least[0], least[1], _CPU_REPEATED_FRAC)
-    half = _CPU_DEVIATIONS * math.sqrt(sum(error**2 for error in errors) + repeated)
-    undisturbed = max(fmean(before.steps) - _hosts_part(before), least[0])
-    return _judged("cpu", least[0], least[1], half, undisturbed)
+    one, other, half = found.estimate
+    usual = max(_undisturbed_s(sides), one)
+    change = _judged("parts", one, other, _Doubt(half, LEVEL), usual)
+    return RelativeChange(**asdict(change), part=found.part, factor=found.factor)
 
 
-def _edge_error(values: list[float]) -> float:
-    """Standard error of the lower tenth, from how sharp the lower edge is."""
-    low, high = (_quantile(values, share) for share in _EDGE)
-    return _EDGE_ERROR * (high - low)
+def _undisturbed_s(sides: _Sides) -> float:
+    """A step before, less what the machine may have added."""
+    return fmean(fmean(run.steps) - _hosts_part(run) for run in sides.befores)
 
 
 def _between_runs(before: RunSamples, after: RunSamples, one: float, other: float) -> float:
@@ -257,18 +347,18 @@ def _between_runs(before: RunSamples, after: RunSamples, one: float, other: floa
     pairs = ((before, one), (after, other))
     speeds = sum((_speed_error(run) * value) ** 2 for run, value in pairs)
     return (
-        _repetition(one, other, _REPEATED_FRAC) + speeds * (_CPU_DEVIATIONS / DEVIATIONS[95]) ** 2
+        _repetition(one, other, _REPEATED_FRAC) + speeds * (DEVIATIONS[LEVEL] / DEVIATIONS[95]) ** 2
     )
 
 
 def _speed_error(run: RunSamples) -> float:
     """Of a step: standard error of its CPU time from run to run, as a share of its length."""
     work, length = run.work, fmean(run.steps)
-    if work is None or len(work.trainer_cpu) < _FEW_STEPS or not length:
+    if work is None or len(work.trainer_cpu) < FEW_STEPS or not length:
         return 0.0
-    error = _edge_error(work.trainer_cpu) ** 2
-    if len(work.fetch_cpu) >= _FEW_STEPS:
-        error += (work.felt_frac * _edge_error(work.fetch_cpu)) ** 2
+    error = edge_error(work.trainer_cpu) ** 2
+    if len(work.fetch_cpu) >= FEW_STEPS:
+        error += (work.felt_frac * edge_error(work.fetch_cpu)) ** 2
     return min(1.0, math.sqrt(error) / length)
 
 
@@ -277,15 +367,15 @@ def _repetition(one: float, other: float, frac: float) -> float:
     return frac**2 * (one**2 + other**2)
 
 
-def _rare_change(part: str, before: RunSamples, after: RunSamples) -> RareChange:
-    times = [run.rare.get(part, []) for run in (before, after)]
+def _rare_change(part: str, sides: _Sides) -> RareChange:
+    def a_step(run: RunSamples) -> float:
+        return sum(run.rare.get(part, [])) / len(run.steps)
+
+    runs = (sides.before, sides.after)
+    times = [run.rare.get(part, []) for run in runs]
     means = [fmean(each) if each else None for each in times]
-    totals = [sum(each) / len(run.steps) for each, run in zip(times, (before, after), strict=True)]
-    one, other = totals
-    repeated = _between_runs(before, after, one, other)
-    half = _half_width(_rare_spreads(part, before, after), repeated)
-    up, down = one * _hosts_share(before), other * _hosts_share(after)
-    judged = _judged(part, one, other, half, fmean(before.steps), down=down, up=up)
+    doubt = _doubt(sides, a_step, _rare_spreads(part, *runs))
+    judged = _judged(part, *map(a_step, runs), doubt, fmean(sides.before.steps))
     is_known = min(map(len, times)) >= 2
     return RareChange(
         name=part,
@@ -326,47 +416,29 @@ def _spread_of_all(times: list[float]) -> float:
 
 
 def _changes(
-    one: dict[str, list[float]],
-    other: dict[str, list[float]],
-    before: RunSamples,
-    after: RunSamples,
-    rare: Sequence[str] = (),
+    of: Literal["parts", "kernels"], sides: _Sides, rare: Sequence[str] = ()
 ) -> list[Change]:
-    none_before, none_after = [0.0] * len(before.steps), [0.0] * len(after.steps)
-    usual = fmean(before.steps)
-    hosts = [_hosts_share(run) for run in (before, after)]
+    runs = (sides.before, sides.after)
+    usual = fmean(sides.before.steps)
     found = []
-    for name in dict.fromkeys([*one, *other]):
-        first, second = one.get(name, none_before), other.get(name, none_after)
-        spreads = (
-            _rare_spreads(name, before, after)
-            if name in rare
-            else [_spread_of_mean(first), _spread_of_mean(second)]
-        )
-        means = fmean(first), fmean(second)
-        half = _half_width(spreads, _between_runs(before, after, *means))
-        up, down = (mean * share for mean, share in zip(means, hosts, strict=True))
-        found.append(_judged(name, *means, half, usual, down=down, up=up))
+    for name in dict.fromkeys([*getattr(sides.before, of), *getattr(sides.after, of)]):
+
+        def a_step(run: RunSamples, name: str = name) -> float:
+            return fmean(getattr(run, of).get(name, [0.0]))
+
+        each = [getattr(run, of).get(name, [0.0] * len(run.steps)) for run in runs]
+        usual_spreads = [_spread_of_mean(values) for values in each]
+        spreads = _rare_spreads(name, *runs) if name in rare else usual_spreads
+        doubt = _doubt(sides, a_step, spreads)
+        found.append(_judged(name, *map(a_step, runs), doubt, usual))
     return sorted(found, key=lambda change: (-abs(change.change), change.name))
 
 
-def _judged(
-    name: str,
-    before: float,
-    after: float,
-    half: float | None,
-    usual: float,
-    *,
-    down: float = 0.0,
-    up: float = 0.0,
-) -> Change:
-    """A change with its interval: noise to either side, and what the machine may have added.
-
-    `down` of it after, so that the job itself may have got that much less longer; `up` before.
-    """
-    change = after - before
-    low = None if half is None else change - half - down
-    high = None if half is None else change + half + up
+def _judged(name: str, before: float, after: float, doubt: _Doubt, usual: float) -> Change:
+    """A change with its interval."""
+    change, half = after - before, doubt.half
+    low = None if half is None else change - half - doubt.down
+    high = None if half is None else change + half + doubt.up
     return Change(
         name=name,
         before=before,
@@ -376,7 +448,7 @@ def _judged(
         judgement=_judge(change, low, high, usual),
         low=low,
         high=high,
-        level=None if half is None else 95,
+        level=None if half is None else doubt.level,
     )
 
 
@@ -418,15 +490,16 @@ def _spread_of_mean(values: Sequence[float]) -> _Spread | None:
     return _Spread(variance(values) / len(values), len(values) - 1)
 
 
-def _side(run: RunSamples, *, stepped: bool) -> ComparedRun:
+def _side(runs: Sequence[RunSamples], joined: RunSamples, *, stepped: bool) -> ComparedRun:
     return ComparedRun(
-        label=run.label,
-        steps=len(run.steps) if stepped else 0,
-        seconds=fmean(run.steps),
-        verdict=run.verdict,
-        sentence=run.sentence,
-        total=sum(run.steps),
-        queued=None if run.work is None else run.work.queued,
+        label=joined.label,
+        steps=len(joined.steps) if stepped else 0,
+        seconds=fmean(joined.steps),
+        verdict=joined.verdict,
+        sentence=joined.sentence,
+        total=sum(joined.steps),
+        queued=None if joined.work is None else joined.work.queued,
+        recordings=len(runs),
     )
 
 

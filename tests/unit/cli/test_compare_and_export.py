@@ -203,6 +203,22 @@ def test_two_recorded_runs_are_compared_by_budget(tmp_path: Path, capsys: Captur
     assert "No change beyond the noise" in text
 
 
+def test_several_recordings_of_a_side_are_given_with_before_and_after(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    one, two, three, four = (str(recorded(tmp_path, name)) for name in "abcd")
+    more = ["--before", two, "--after", three, four]
+    code, text = told(capsys, "compare", one, four, *more)
+    assert code == 0
+    assert "2 recordings" in text
+    assert "3 recordings" in text
+    _, text = told(capsys, "compare", one, four, *more, "--json")
+    answer = json.loads(text)
+    assert (answer["before"]["recordings"], answer["after"]["recordings"]) == (2, 3)
+    capsys.readouterr()
+    assert main(["compare", one, two, "--after", str(imported(tmp_path, "e"))]) == 2
+
+
 def test_recorded_and_imported_are_not_compared(tmp_path: Path, capsys: Capture) -> None:
     one, other = recorded(tmp_path, "a"), imported(tmp_path, "b")
     capsys.readouterr()

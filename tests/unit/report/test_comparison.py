@@ -5,7 +5,7 @@ import msgspec
 from fuelline.report.diagnosis.comparison import write_comparison
 from fuelline.report.renderers.markdown import render_markdown
 from fuelline.schema.diagnosis.comparison import RunComparison, RunSamples, RunWork
-from fuelline.signals.changes import compare_samples
+from fuelline.signals.changes import compare_samples, compare_sides
 
 
 def run(*, starts_s: float = 0.0, step_s: float = 0.01, work: RunWork | None = None) -> RunSamples:
@@ -56,3 +56,29 @@ def test_without_an_interval_nothing_is_made_up() -> None:
     one = msgspec.structs.replace(run(), steps=[0.1], parts={"forward": [0.1]})
     other = msgspec.structs.replace(one, steps=[0.2], parts={"forward": [0.2]})
     assert "noise unknown" in words(compare_samples(one, other))
+
+
+def test_a_part_that_changed_against_the_others_is_named_with_what_the_others_did() -> None:
+    def parted(speed: float, loop_s: float) -> RunSamples:
+        parts = {"forward": 0.003, "backward": 0.004, "optimizer": 0.002}
+        lengths = {part: speed * seconds for part, seconds in parts.items()} | {"loop": loop_s}
+        return msgspec.structs.replace(
+            run(work=RunWork(trainer_cpu=[0.009] * 200, queued=0.005, supply=0.001)),
+            steps=[sum(lengths.values()) + 0.001 * (place % 9) for place in range(200)],
+            parts={part: [seconds] * 200 for part, seconds in lengths.items()}
+            | {"input": [0.001 * (place % 9) for place in range(200)]},
+        )
+
+    comparison = compare_samples(parted(1.0, 0.0001), parted(1.1, 0.0011))
+    text = words(comparison)
+    assert comparison.judged_by == "parts"
+    assert "which took 1.10 times as long, as a busy machine makes them" in text
+    assert "The length of steps" in text
+
+
+def test_what_a_single_pair_cannot_tell_comes_with_what_would_help() -> None:
+    quiet, busy = RunWork(trainer_cpu=[0.01] * 200), RunWork(trainer_cpu=[0.01] * 200, queued=0.03)
+    pair = run(work=quiet), run(step_s=0.03, work=busy)
+    assert "in turns, and add them with --before and --after" in words(compare_samples(*pair))
+    several = compare_sides([pair[0]] * 2, [pair[0]] * 2)
+    assert "recordings of the same side differ by (99 %)" in words(several)

@@ -7,7 +7,14 @@ from fuelline.schema.student import Level, compare_means, find_t
 
 @pytest.mark.parametrize(
     ("degrees", "level", "expected"),
-    [(1, 95, 12.71), (9, 95, 2.26), (9, 90, 1.83), (11, 95, 2.23), (10_000, 95, 1.96)],
+    [
+        (1, 95, 12.71),
+        (9, 95, 2.26),
+        (9, 90, 1.83),
+        (11, 95, 2.23),
+        (8, 99, 3.36),
+        (10_000, 95, 1.96),
+    ],
 )
 def test_t_is_that_of_the_next_lower_entry(degrees: int, level: Level, expected: float) -> None:
     assert find_t(degrees, level) == expected

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuelline.schema.diagnosis.comparison import RunComparison, RunSamples, RunWork
-from fuelline.signals.changes import compare_samples
+from fuelline.signals.changes import compare_samples, compare_sides
 
 
 def run(
@@ -183,9 +183,9 @@ def test_one_occurrence_more_because_of_where_the_window_begins_is_no_change() -
 
 
 def busy(cpu_s: float, seed: int, *, queued: float = 0.0, wall_s: float = 0.0) -> RunSamples:
-    """Steps of known work that neighbours draw out: to `wall_s`, and a fifth of them in CPU."""
+    """Steps of known work that neighbours draw out: to `wall_s`, and half of them in CPU."""
     chance = random.Random(seed)
-    cpu = [cpu_s * (1 + abs(chance.gauss(0, 0.2))) for _ in range(200)]
+    cpu = [cpu_s * (1 + max(0.0, chance.gauss(0, 0.2))) for _ in range(200)]
     lengths = [each + queued + wall_s * chance.random() for each in cpu]
     return msgspec.structs.replace(
         run([0.0] * 200, lengths),
@@ -252,3 +252,131 @@ def test_workers_whose_cpu_time_varies_make_a_comparison_less_sure() -> None:
     assert steady.low is not None
     assert varied.low is not None
     assert varied.low < steady.low
+
+
+OWN_PARTS = {"forward": 0.003, "backward": 0.0045, "optimizer": 0.0015, "loop": 0.0002}
+
+
+def parted(
+    seed: int,
+    *,
+    machine: float = 1.0,
+    supply: float | None = 0.0005,
+    ranks: int = 1,
+    **factors: float,
+) -> RunSamples:
+    """A trainer's parts beside neighbours that hold up every third step, on a slower machine.
+
+    The optimizer moves memory, so that a slower machine hits it half as much again.
+    """
+    chance = random.Random(seed)
+    parts: dict[str, list[float]] = {}
+    for name, seconds in OWN_PARTS.items():
+        speed = machine ** (1.5 if name == "optimizer" else 1.0)
+        base = seconds * speed * factors.get(name, 1.0)
+        parts[name] = [
+            base * (1 + abs(chance.gauss(0, 0.03)) + chance.choice([0, 0, 2]) * chance.random())
+            for _ in range(300)
+        ]
+    parts["input"] = [0.001 * (1 + chance.random()) for _ in range(300)]
+    steps = [sum(values) for values in zip(*parts.values(), strict=True)]
+    cpu = [length - 0.001 for length in steps]
+    return RunSamples(
+        label="run",
+        kind="recorded",
+        steps=steps,
+        is_stepped=True,
+        parts=parts,
+        ranks=ranks,
+        work=RunWork(trainer_cpu=cpu, queued=0.004, supply=supply, disturbed_frac=1.0),
+    )
+
+
+@pytest.mark.parametrize("machine", [0.9, 1.0, 1.1])
+@pytest.mark.parametrize(("part_name", "factor"), [("loop", 6.0), ("forward", 1.33)])
+def test_a_part_that_grows_against_the_others_is_seen_on_any_machine(
+    machine: float, part_name: str, factor: float
+) -> None:
+    after = parted(2, machine=machine, **{part_name: factor})
+    comparison = compare_samples(parted(1), after, threshold=0.05)
+    assert (comparison.judgement, comparison.judged_by) == ("slower", "parts")
+    assert comparison.relative is not None
+    assert comparison.relative.part == part_name
+    assert comparison.relative.factor == pytest.approx(machine, rel=0.05)
+    assert comparison.relative.low < machine * 0.001 < comparison.relative.high
+    assert comparison.is_over
+    assert comparison.judged is comparison.relative
+    back = compare_samples(after, parted(1))
+    assert (back.judgement, back.judged_by) == ("faster", "parts")
+
+
+@pytest.mark.parametrize("machine", [0.8, 1.0, 1.3])
+def test_parts_that_grow_alike_may_be_the_machine(machine: float) -> None:
+    for seed in range(30):
+        relative = compare_samples(parted(seed), parted(seed + 100, machine=machine)).relative
+        assert relative is None or relative.judgement == "same"
+
+
+@pytest.mark.parametrize("machine", [0.85, 1.0, 1.2])
+def test_of_a_part_that_takes_most_of_a_step_nobody_knows_whether_it_or_the_rest_changed(
+    machine: float,
+) -> None:
+    after = parted(2, machine=machine, backward=3.0)
+    again = parted(3, backward=4.0)
+    assert compare_samples(after, again).relative is None
+
+
+def test_most_parts_changed_and_one_not_is_no_change_of_that_one() -> None:
+    """A new layer: forward and backward grow, the optimizer does not."""
+    comparison = compare_samples(parted(1), parted(2, forward=1.3, backward=1.3))
+    assert comparison.relative is None
+
+
+def test_own_parts_that_workers_or_other_ranks_hide_are_not_judged() -> None:
+    assert compare_samples(parted(1, supply=0.02), parted(2, supply=0.02, loop=6)).relative is None
+    assert compare_samples(parted(1, ranks=2), parted(2, ranks=2, loop=6)).relative is None
+    assert compare_samples(parted(1, supply=None), parted(2, supply=None, loop=6)).relative
+
+
+def test_batches_that_the_trainer_prepares_itself_are_a_part_of_its_own() -> None:
+    def fetching(seed: int, factor: float) -> RunSamples:
+        base = parted(seed, supply=0.0)
+        fetched = [factor * seconds for seconds in base.parts["input"]]
+        extra = [new - old for new, old in zip(fetched, base.parts["input"], strict=True)]
+        return msgspec.structs.replace(
+            base,
+            parts={**base.parts, "input": fetched},
+            steps=[one + other for one, other in zip(base.steps, extra, strict=True)],
+        )
+
+    comparison = compare_samples(fetching(1, 1.0), fetching(2, 2.0))
+    assert comparison.relative is not None
+    assert comparison.relative.part == "input"
+    assert comparison.judgement == "slower"
+
+
+def test_several_recordings_measure_how_far_two_of_the_same_job_differ() -> None:
+    """All parts grow alike, by a tenth; in one pair a machine of varying speed hides it."""
+    speeds = [1.0, 1.03, 0.98, 1.02, 0.97]
+    befores = [parted(seed, machine=speed) for seed, speed in enumerate(speeds)]
+    grown = [parted(seed + 50, machine=1.12 * speed) for seed, speed in enumerate(speeds)]
+    again = [parted(seed + 90, machine=speed) for seed, speed in enumerate(reversed(speeds))]
+    assert compare_samples(befores[0], grown[0]).judgement == "same"
+    comparison = compare_sides(befores, grown)
+    assert comparison.judgement == "slower"
+    assert (comparison.before.recordings, comparison.before.steps) == (5, 1500)
+    assert comparison.judged.level == 99
+    assert compare_sides(befores, again).judgement == "same"
+    assert compare_sides(befores, grown[:1]).before.recordings == 5
+
+
+def test_two_recordings_of_one_side_are_too_few_to_tell() -> None:
+    before = [parted(1), parted(2, machine=1.05)]
+    assert compare_sides(before, [parted(3, machine=1.2)]).judgement == "same"
+
+
+def test_what_only_one_of_several_recordings_has_counts_as_zero_in_the_others() -> None:
+    one, other = epochs(0.9, seed=1), run([0.01] * 50, [0.1] * 50)
+    comparison = compare_sides([one, other], [one, other])
+    assert comparison.step.change == 0
+    assert [each.count_before for each in comparison.rare] == [10]

@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from tempfile import gettempdir
+from typing import TYPE_CHECKING
 
 from fuelline.cli.record.endings import clean_up_on_signals
 from fuelline.store.runs import find_run, name_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _MOST_PERCENT = 10_000
 
@@ -20,11 +24,21 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "request",
         description="Show what changed from one run to another (steps, parts of their time, "
         "classes of kernels) and whether that is more than noise. Both runs recorded, or both "
-        "imported.",
+        "imported. On a busy machine, record each side several times, in turns, and give all of "
+        "them: `fuelline compare A1 B1 --before A2 A3 --after B2 B3`.",
         epilog="Exit code 1 if the job got slower by more than --threshold, beyond the noise.",
     )
     parser.add_argument("before", help="a run's folder, id or name, or a trace file (no default)")
     parser.add_argument("after", help="another one (no default)")
+    for side in ("before", "after"):
+        parser.add_argument(
+            f"--{side}",
+            dest=f"more_{side}",
+            nargs="+",
+            default=[],
+            metavar="RUN",
+            help=f"further recordings of the job {side} (default: none)",
+        )
     parser.add_argument(
         "--threshold",
         type=_percent,
@@ -36,7 +50,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     shape.add_argument("--markdown", action="store_true", help="print Markdown (default: a report)")
     parser.set_defaults(
         act=act,
-        reads=lambda options: [find_run(options.before), find_run(options.after)],
+        reads=lambda options: [path for side in _find_sides(options) for path, _ in side],
         drafts=lambda _: [gettempdir()],
     )
 
@@ -45,16 +59,25 @@ def act(options: argparse.Namespace) -> int:
     """Print it."""
     from fuelline import pipeline  # noqa: PLC0415 - `fuelline --help` need not load polars
 
-    before, after = find_run(options.before), find_run(options.after)
+    before, after = _find_sides(options)
     with clean_up_on_signals():  # a trace file is imported into a folder that must not stay
         is_over = pipeline.compare_runs(
-            (before, name_run(before)),
-            (after, name_run(after)),
+            before,
+            after,
             threshold=options.threshold,
             shape="json" if options.json else "markdown" if options.markdown else "report",
             stream=sys.stdout,
         )
     return 1 if is_over else 0
+
+
+def _find_sides(options: argparse.Namespace) -> list[list[tuple[Path, str]]]:
+    """The runs before and those after, each with its name."""
+    named = (
+        [options.before, *options.more_before],
+        [options.after, *options.more_after],
+    )
+    return [[(path, name_run(path)) for path in map(find_run, side)] for side in named]
 
 
 def _percent(word: str) -> float:

@@ -9,7 +9,12 @@ from fuelline.report.document import Block, Document, Heading, Item, Items, Stat
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.comparison import Change, RunComparison
+    from fuelline.schema.diagnosis.comparison import (
+        Change,
+        ComparedRun,
+        RelativeChange,
+        RunComparison,
+    )
 
 _MOST_ROWS = 12
 _LEAST_SHARE = 0.001
@@ -34,11 +39,13 @@ def write_comparison(comparison: RunComparison) -> Document:
 
 
 def _sides(comparison: RunComparison) -> str:
-    def side(label: str, steps: int) -> str:
-        return f"{label} ({steps} steps)" if steps else label
+    return f"{_side(comparison.before)} -> {_side(comparison.after)}"
 
-    before, after = comparison.before, comparison.after
-    return f"{side(before.label, before.steps)} -> {side(after.label, after.steps)}"
+
+def _side(side: ComparedRun) -> str:
+    recordings = [f"{side.recordings} recordings"] if side.recordings > 1 else []
+    counts = [*recordings, *([f"{side.steps} steps"] if side.steps else [])]
+    return f"{side.label} ({', '.join(counts)})" if counts else side.label
 
 
 def _sentence(comparison: RunComparison) -> str:
@@ -46,6 +53,8 @@ def _sentence(comparison: RunComparison) -> str:
     lengths = f"{_lengths(step)} per {unit}{_totals(comparison)}"
     if comparison.judged_by == "cpu" and comparison.cpu is not None:
         return _by_cpu(comparison, comparison.cpu, lengths)
+    if comparison.judged_by == "parts" and comparison.relative is not None:
+        return _by_parts(comparison, comparison.relative, lengths)
     if step.judgement == "same":
         return f"No change beyond the noise: {lengths}. {_unseen(comparison)}"
     if not step.change:
@@ -73,6 +82,17 @@ def _by_cpu(comparison: RunComparison, cpu: Change, lengths: str) -> str:
     )
 
 
+def _by_parts(comparison: RunComparison, relative: RelativeChange, lengths: str) -> str:
+    word = "more" if relative.change > 0 else "less"
+    share = "" if relative.share is None else f", {percent(abs(relative.share))} of a step"
+    return (
+        f"Steps take {duration(abs(relative.change))} {word} for their own parts{share}, most of "
+        f"it in {PART_WORDS.get(relative.part, relative.part)}{_doubt(relative)}: this part "
+        f"changed against the others, which took {relative.factor:.2f} times as long, as a busy "
+        f"machine makes them. The length of steps, {lengths}, cannot tell{_neighbours(comparison)}."
+    )
+
+
 def _lengths(change: Change) -> str:
     return f"{duration(change.before)} -> {duration(change.after)}"
 
@@ -91,7 +111,23 @@ def _unseen(comparison: RunComparison) -> str:
     if step.low is None or step.high is None:
         return ""
     span = f"{_signed(step.low)} to {_signed(step.high)}"
-    return f"The job itself may have changed by {span}{_neighbours(comparison)}."
+    return f"The job itself may have changed by {span}{_neighbours(comparison)}.{_more(comparison)}"
+
+
+_WIDE = 0.05
+"""Of a step: a change of this size would be worth knowing."""
+
+
+def _more(comparison: RunComparison) -> str:
+    """What would tell, where a single pair could not."""
+    step, recordings = comparison.step, comparison.before.recordings + comparison.after.recordings
+    reach = max(abs(step.low or 0.0), abs(step.high or 0.0))
+    if recordings > 2 or reach < _WIDE * step.before:
+        return ""
+    return (
+        " To see a smaller change, use a quieter machine, or record each side five times, in "
+        "turns, and add them with --before and --after."
+    )
 
 
 _NOTICEABLE_WAIT = 0.02
@@ -181,6 +217,8 @@ def _meaning(comparison: RunComparison) -> str:
             "`?`: there are too few steps to separate noise from change. Profile or record "
             "several steps of each."
         )
+    if comparison.before.recordings + comparison.after.recordings > 2:
+        return "more, less: beyond what recordings of the same side differ by (99 %)."
     return (
         "more, less: beyond what the same job differs by from run to run, and beyond what other "
         "processes may have added (95 %)."

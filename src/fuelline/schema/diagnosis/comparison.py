@@ -33,6 +33,9 @@ class RunWork(Struct, frozen=True, kw_only=True):
     """Of the time, at most: a process outside the job was running."""
     queued: float = 0.0
     """A step: threads of the job stood ready to run, and processes outside it had the cores."""
+    supply: float | None = None
+    """Time that workers take for the batches of a step when they are disturbed least; 0 if the
+    trainer fetches them itself, None if fetches were not seen."""
 
 
 class RunSamples(Struct, frozen=True, kw_only=True):
@@ -83,6 +86,16 @@ class Change(Struct, frozen=True, kw_only=True):
     """Of that interval, in percent."""
 
 
+class RelativeChange(Change, frozen=True, kw_only=True):
+    """The trainer's own parts of a step when disturbed least, at one speed of the machine."""
+
+    part: str
+    """That changed most."""
+    factor: float
+    """How many times as long all parts took alike: the machine, or all of the job. `before` is
+    with it."""
+
+
 class RareChange(Struct, frozen=True, kw_only=True):
     """What comes once in many steps, in seconds each time."""
 
@@ -105,8 +118,9 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
     """One side."""
 
     label: str
+    """Of several recordings: those of all of them."""
     steps: int
-    """0 if no steps are known."""
+    """Of all recordings; 0 if no steps are known."""
     seconds: float
     """Mean step, or the whole run."""
     verdict: str
@@ -115,6 +129,7 @@ class ComparedRun(Struct, frozen=True, kw_only=True):
     """All of its steps, or the whole run."""
     queued: float | None = None
     """A step: waited for a core that a process outside the job had; null if not seen."""
+    recordings: int = 1
 
 
 class RunComparison(Struct, frozen=True, kw_only=True):
@@ -136,12 +151,15 @@ class RunComparison(Struct, frozen=True, kw_only=True):
     is_over: bool = False
     """Whether it is longer by more than that, beyond the noise: exit code 1."""
     judgement: Judgement = "cannot tell"
-    """Of the whole: that of the step, or of its CPU time where neighbours hide the former."""
-    judged_by: Literal["step", "cpu"] = "step"
+    """Of the whole: that of the step; where neighbours hide it, of its parts against each other or
+    of its CPU time."""
+    judged_by: Literal["step", "cpu", "parts"] = "step"
     rare: list[RareChange] = field(default_factory=list)
     """What comes once in many steps; it is in `parts` as well, spread over them."""
     cpu: Change | None = None
     """CPU time of a step when it was disturbed least; null if it was not seen in both runs."""
+    relative: RelativeChange | None = None
+    """Parts of a step against each other; null where they cannot tell."""
 
     def __repr__(self) -> str:
         share = self.judged.share
@@ -151,8 +169,9 @@ class RunComparison(Struct, frozen=True, kw_only=True):
 
     @property
     def judged(self) -> Change:
-        """What the judgement is about: the step's length, or its CPU time."""
-        return self.cpu if self.cpu is not None and self.judged_by == "cpu" else self.step
+        """What the judgement is about: the step's length, its CPU time, or its parts."""
+        found = {"step": self.step, "cpu": self.cpu, "parts": self.relative}[self.judged_by]
+        return self.step if found is None else found
 
     def check(self) -> None:
         """Raise if the parts contradict the whole."""

@@ -3,7 +3,7 @@
 Two things make the same step take longer on a shared machine. Threads that are ready to run wait
 for a core: the kernel counts that. And a core is slower while neighbours use its cache, its memory
 or its other half: no counter shows that, but it comes and goes, so that the tenth of the steps with
-the least CPU time hardly has any of it (`signals/changes.py`).
+the least CPU time hardly has any of it (`signals/undisturbed.py`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 def measure_work(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> RunWork:
     """CPU time of the trainer and of its workers for a step, and the wait for others' cores."""
     steps = segments.boundaries.len() - 1
-    fetches = fetch_table(timeline, trainer).filter(
-        (pl.col("pid") != trainer.pid)
-        & (pl.col("start_ns") + pl.col("dur_ns")).is_between(segments.start_ns, segments.end_ns)
+    all_fetches = fetch_table(timeline, trainer).filter(
+        (pl.col("start_ns") + pl.col("dur_ns")).is_between(segments.start_ns, segments.end_ns)
     )
+    fetches = all_fetches.filter(pl.col("pid") != trainer.pid)
     timed = fetches.filter(pl.col("cpu_ns") >= 0)
     a_step = fetches.height / steps
     others_ns = growth(timeline, segments, "others.cpu_ns") or 0.0
@@ -43,7 +43,18 @@ def measure_work(timeline: Timeline, trainer: Trainer, segments: StepSegments) -
         felt_frac=_felt_frac(segments, fetches),
         disturbed_frac=min(1.0, others_ns / segments.wall_ns),
         queued=queued_ns / segments.wall_ns * _mean_step_s(segments),
+        supply=_supply_s(fetches, a_step, trainer.workers) if all_fetches.height else None,
     )
+
+
+_LEAST_DISTURBED = 0.05
+"""Of the fetches, as of the parts of a step (`signals/undisturbed.py`)."""
+
+
+def _supply_s(fetches: pl.DataFrame, a_step: float, workers: int) -> float:
+    """Seconds in which workers, side by side, prepare the batches of a step; 0 without any."""
+    least_ns = fetches["dur_ns"].quantile(_LEAST_DISTURBED)
+    return 0.0 if least_ns is None else least_ns * a_step / max(1, workers) / 1e9
 
 
 def _mean_step_s(segments: StepSegments) -> float:
