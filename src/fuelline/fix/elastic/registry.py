@@ -103,7 +103,7 @@ class LoaderRegistry:
             return None
         if isinstance(controller, InlineController):
             if not controller.active:
-                return controller
+                return None if controller.is_done else controller
             controller = controller.controller
         is_fit = controller is not None and controller.is_for(
             loader.num_workers, loader.prefetch_factor
