@@ -34,8 +34,6 @@ TURN_S = 0.35
 """Of the plain loader, at least; the elastic one then takes as many batches."""
 WAY_S = 14.0
 MOST_TURNS, LEAST_TURNS = 16, 4
-ROUNDS = 2
-"""Times what was under way when a turn began, at least, are a turn's batches."""
 BAR = 0.01
 SIZES = {
     "1 kB": (64, (4,)),
@@ -163,8 +161,10 @@ def _prefetch(size: str) -> int:
 
 def _make_loader(size: str, workers: int, start: str) -> Any:
     rows, shape = SIZES[size]
-    own = {"multiprocessing_context": start, "prefetch_factor": _prefetch(size)} if workers else {}
-    return DataLoader(Rows(shape), rows, num_workers=workers, **own)  # type: ignore[arg-type]
+    own: dict[str, Any] = {}
+    if workers:
+        own = {"multiprocessing_context": start, "prefetch_factor": _prefetch(size)}
+    return DataLoader(Rows(shape), rows, num_workers=workers, **own)
 
 
 def _find_count(iterator: Any, ahead: int) -> int:
@@ -172,7 +172,7 @@ def _find_count(iterator: Any, ahead: int) -> int:
     for _ in range(ahead + 1):
         _use(next(iterator))
     begun, count = time.monotonic(), 0
-    while time.monotonic() - begun < TURN_S or count < max(8, ROUNDS * ahead):
+    while time.monotonic() - begun < TURN_S or count < max(8, ahead):
         _use(next(iterator))
         count += 1
     return count

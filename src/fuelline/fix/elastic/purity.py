@@ -32,7 +32,7 @@ CHEAP = 400
 """A look may take this fraction of the time of fetches: quick ones are looked at now and then."""
 LOOK_NS = 10_000
 """What a look costs at least; with cold caches or a dataset of many parts it costs more."""
-LONGEST_SKIP = 400
+LONGEST_SKIP = 100
 MOST_OBJECTS = 500
 """Of a dataset that are looked into: its transforms and their lists, not its million samples."""
 DEEPEST = 5
@@ -40,14 +40,16 @@ MOST_ITEMS = 32
 """Of a container: a list of transforms is shorter, a list of samples need not be searched."""
 _HEAD = object.__basicsize__
 _WORDS = 3
-_HEAP_TYPE = 1 << 9
-"""Of a class that is written in Python; what else has items of its own (Py_TPFLAGS_HEAPTYPE)."""
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8
+"""Py_TPFLAGS: a class that is written in Python has the first and not the second. Others may have a
+million items."""
 
 
 class PurityCheck:
     """Compares the process's random streams and the dataset's numbers from look to look."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, longest_skip: int = LONGEST_SKIP) -> None:
+        self._longest_skip = longest_skip
         self._streams: list[Callable[[], Any]] = [_python_stream()]
         self._numpy_known = False
         self._parts = [each for each in _walk(dataset) if list_values(each)]
@@ -74,7 +76,7 @@ class PurityCheck:
         begun_ns = monotonic_ns()
         is_changed = self.has_changed()
         price_ns = max(LOOK_NS, self._price_ns + monotonic_ns() - begun_ns)
-        self.skip = min(LONGEST_SKIP, CHEAP * price_ns // max(busy_ns, 1))
+        self.skip = min(self._longest_skip, CHEAP * price_ns // max(busy_ns, 1))
         return is_changed
 
     def settle(self) -> None:
@@ -199,7 +201,7 @@ def list_values(thing: Any) -> list[Any]:
     """
     if isinstance(thing, (torch.Tensor, ModuleType)):
         return []
-    if all(kind.__flags__ & _HEAP_TYPE for kind in type(thing).__mro__[:-1]):
+    if all(_is_python(kind) for kind in type(thing).__mro__[:-1]):
         found = [each for each in gc.get_referents(thing) if each is not type(thing)]
         if [type(each) for each in found] != [dict]:
             return found
@@ -208,6 +210,10 @@ def list_values(thing: Any) -> list[Any]:
     except (AttributeError, TypeError):
         return []
     return list(own.values()) if type(own) is dict else []
+
+
+def _is_python(kind: type) -> bool:
+    return kind.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
 
 
 def _is_filled(cell: CellType) -> bool:
