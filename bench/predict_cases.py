@@ -120,6 +120,8 @@ def plan() -> dict[str, list[Applied]]:
             workers(8),
         ],
         "transform-cores-affinity": [Applied(WhatIf(cores=2), fault=NOTHING), workers(8)],
+        "transform-memory-copies": [workers(4)],
+        "transform-memory-neighbour": [workers(2), alone("transform-memory-neighbour")],
         "decode-cores-hogs": [Applied(WhatIf(alone=True), fault=NOTHING), prefetch(8)],
         "transform-code-text": [quicker_ngrams(6, 3), workers(8)],
         "handoff-code-objects": [Applied(WhatIf(handoff_factor=10), "--boxes 60"), workers(4)],

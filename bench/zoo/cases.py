@@ -8,6 +8,7 @@ device waiting for a third of the time at least, and a control for less than thr
 from bench.zoo.case import DATA, HEALTHY, Case
 from bench.zoo.fault import Both
 from bench.zoo.faults.groups import Hogs, MemoryLimit, OneCore, Quota, ReadRate
+from bench.zoo.faults.memory import NarrowMemory
 from bench.zoo.faults.mounts import SlowMount
 from bench.zoo.faults.neighbours import Neighbour
 from bench.zoo.faults.preload import SlowReads
@@ -250,6 +251,33 @@ PREPARE = [
         args="--stream --workers 2 --batch 16 --ngrams 5 --sample-ms 0.8",
         truth=(("transform", "code"),),
         without="--ngrams 1",
+    ),
+    Case(
+        name="transform-memory-copies",
+        sentence="Two workers only move bytes, and the memory gives both no more than one.",
+        job="frames",
+        args="--workers 2 --persistent --batch 4 --sample-ms 2",
+        fault=NarrowMemory(bytes_per_s=4000 * MB),
+        truth=(("transform", "memory"),),
+    ),
+    Case(
+        name="transform-memory-neighbour",
+        sentence="One worker moves bytes; a neighbour streams through the same memory in turns.",
+        job="frames",
+        args="--workers 1 --persistent --batch 4 --sample-ms 2",
+        fault=NarrowMemory(bytes_per_s=4000 * MB, neighbour=True),
+        ambient=NarrowMemory(bytes_per_s=4000 * MB),
+        truth=(("transform", "memory"),),
+    ),
+    Case(
+        name="transform-parallelism-in-cache",
+        sentence="One worker moves bytes within its cache, whatever a neighbour does to memory.",
+        job="frames",
+        args="--workers 1 --persistent --batch 4 --frame-kb 256 --passes 800 --sample-ms 2",
+        fault=NarrowMemory(bytes_per_s=4000 * MB, neighbour=True),
+        ambient=NarrowMemory(bytes_per_s=4000 * MB, neighbour=True),
+        truth=(("transform", "parallelism"),),
+        without="--workers 2",
     ),
 ]
 

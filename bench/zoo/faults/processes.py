@@ -21,14 +21,13 @@ END_S = 5.0
 
 @contextlib.contextmanager
 def python(
-    arguments: list[str], groups: tuple[Path, ...] = ()
+    arguments: list[str], groups: tuple[Path, ...] = (), env: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A Python process that runs for as long as the context, in these control groups."""
     command = Planted(Path(), groups).command([sys.executable, *arguments])
-    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     process = subprocess.Popen(
         command,
-        env=env,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,

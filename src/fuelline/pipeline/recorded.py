@@ -44,14 +44,19 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.comparison import RunWork
     from fuelline.schema.diagnosis.facts import Culprit, Facts, SyncFacts
     from fuelline.schema.diagnosis.findings import Diagnosis, ServedFiles
-    from fuelline.schema.diagnosis.fixes import BeforeAfter, FixEvent
+    from fuelline.schema.diagnosis.fixes import FixEvent
     from fuelline.schema.parts import StepPart
     from fuelline.schema.run.recording import Blindspot
     from fuelline.signals import Comparison, HostView
+    from fuelline.signals.recorded.fixed import FixedJob
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
+_CHANGED_MEANWHILE = Missing(
+    reason="--fix changed the loader until the job ended, so no setting held for long enough to "
+    "predict from; record the job without --fix, or for longer"
+)
 MOST_NAMED = 3
 """Hosts in one line of the report."""
 
@@ -78,11 +83,15 @@ def diagnose_recording(
     if trainer is None or judged.segments is None:
         devices = measure_devices(timeline).devices
         return cannot_tell(summary, blindspots, _why_no_steps(hosts, trainer), price, devices)
-    facts, effect = _measure_as_it_is(judged, run_dir, _explain_lateness(judged))
+    facts, fixed = _measure_as_it_is(judged, run_dir, _explain_lateness(judged))
     if waiting is not None:
         facts = with_waiting(facts, waiting)
     found = diagnose(facts, summary, blindspots, price)
-    proposed = msgspec.structs.replace(found, settings=propose_settings(facts), fixed=effect)
+    proposed = msgspec.structs.replace(
+        found, settings=propose_settings(facts), fixed=fixed.effect if fixed is not None else None
+    )
+    if fixed is not None and fixed.recommended is not None:
+        return value_remedies(proposed, _CHANGED_MEANWHILE, fixed.recommended)
     return value_remedies(proposed, fit(facts))
 
 
@@ -113,20 +122,21 @@ def measure_run(run_dir: Path) -> Facts | Missing:
     judged = _open_judged(run_dir)
     if judged.trainer is None or judged.segments is None:
         return Missing(reason=_why_no_steps(judged.hosts, judged.trainer))
-    return _measure_as_it_is(judged, run_dir, judged.comparison.facts)[0]
+    facts, fixed = _measure_as_it_is(judged, run_dir, judged.comparison.facts)
+    return facts if fixed is None or fixed.recommended is None else _CHANGED_MEANWHILE
 
 
 def _measure_as_it_is(
     judged: _Judged, run_dir: Path, sync: SyncFacts
-) -> tuple[Facts, BeforeAfter | None]:
-    """The judged rank's facts; after --fix those of the job as it is now, and what it was."""
+) -> tuple[Facts, FixedJob | None]:
+    """The judged rank's facts; after --fix those of the job as it is now, and what changed."""
     trainer, segments = judged.trainer, judged.segments
     assert trainer is not None
     assert segments is not None
     fixed = find_fixed(judged.timeline, trainer, segments, find_fixes(run_dir))
     if fixed is None:
         return _measure(judged, trainer, segments, sync), None
-    return fixed.adjust(_measure(judged, trainer, fixed.segments, sync)), fixed.effect
+    return fixed.adjust(_measure(judged, trainer, fixed.segments, sync)), fixed
 
 
 def _measure(judged: _Judged, trainer: Trainer, segments: StepSegments, sync: SyncFacts) -> Facts:

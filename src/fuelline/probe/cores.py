@@ -8,7 +8,7 @@ import os
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
-from fuelline.probe.pace import time_rate_of_threads
+from fuelline.probe.pace import time_rate_of_cores, time_rate_of_threads
 from fuelline.record.samplers.cgroup import find_groups
 from fuelline.record.samplers.limits import read_limits
 from fuelline.record.samplers.mounts import parse_mountinfo
@@ -48,7 +48,11 @@ def count_cores() -> float:
 
 
 def probe_memory(seconds: float) -> list[Ceiling]:
-    """Copying within memory, by one thread and by all cores; a copy reads and writes each byte."""
+    """Copying within memory, by one thread and by all cores; a copy reads and writes each byte.
+
+    In seconds of a core, which include those that it waits for memory: other processes that want
+    the cores as well do not make the memory look slower.
+    """
     threads = max(1, round(count_cores()))
     found = [_ceiling("memory", "copy_1", "memory copied, one thread", _copy_rate(1, seconds))]
     if threads > 1:
@@ -70,7 +74,7 @@ def _hash_rate(threads: int, seconds: float) -> Signal:
 def _copy_rate(threads: int, seconds: float) -> Signal:
     size_bytes = COPY_BYTES // threads
     acts = [_copier(size_bytes) for _ in range(threads)]
-    return time_rate_of_threads(acts, seconds, "bytes/s", "probe memory")
+    return time_rate_of_cores(acts, seconds, "bytes/s", "probe memory")
 
 
 def _copier(size_bytes: int) -> Callable[[], float]:

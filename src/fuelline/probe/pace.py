@@ -28,12 +28,44 @@ def time_rate_of_threads(
     acts: Sequence[Callable[[], float | None]], seconds: float, unit: str, origin: str
 ) -> Signal:
     """The same by threads that run at once; for calls that release the interpreter's lock."""
+    joined = sorted(mark for some in _run_threads(acts, seconds, time.monotonic) for mark in some)
+    return _judge(joined, seconds, unit, origin)
+
+
+def time_rate_of_cores(
+    acts: Sequence[Callable[[], float | None]], seconds: float, unit: str, origin: str
+) -> Signal:
+    """The same for each second that a thread has a core: others may want the cores meanwhile."""
+    each = [
+        _judge(marks, seconds, unit, origin)
+        for marks in _run_threads(acts, seconds, time.thread_time)
+    ]
+    known = [signal for signal in each if isinstance(signal, Reading)]
+    if len(known) < len(each):
+        return next(signal for signal in each if isinstance(signal, Missing))
+    lows, highs = [one.low for one in known], [one.high for one in known]
+    is_sure = None not in lows
+    return Reading(
+        value=sum(one.value for one in known),
+        unit=unit,
+        low=sum(low or 0.0 for low in lows) if is_sure else None,
+        high=sum(high or 0.0 for high in highs) if is_sure else None,
+        level=95 if is_sure else None,
+        count=sum(one.count or 0 for one in known),
+        origin=origin,
+    )
+
+
+def _run_threads(
+    acts: Sequence[Callable[[], float | None]], seconds: float, clock: Callable[[], float]
+) -> list[list[tuple[float, float]]]:
+    """The marks of each thread, by a clock of its own if that is one."""
     marks: list[list[tuple[float, float]]] = [[] for _ in acts]
     problems: list[OSError] = []
 
     def work(number: int) -> None:
         try:
-            marks[number] = _run(acts[number], seconds)
+            marks[number] = _run(acts[number], seconds, clock)
         except OSError as problem:
             problems.append(problem)
 
@@ -44,8 +76,7 @@ def time_rate_of_threads(
         thread.join()
     if problems:
         raise problems[0]
-    joined = sorted(mark for some in marks for mark in some)
-    return _judge(joined, seconds, unit, origin)
+    return marks
 
 
 def _judge(marks: list[tuple[float, float]], seconds: float, unit: str, origin: str) -> Signal:
@@ -66,15 +97,17 @@ def _judge(marks: list[tuple[float, float]], seconds: float, unit: str, origin: 
     )
 
 
-def _run(act: Callable[[], float | None], seconds: float) -> list[tuple[float, float]]:
+def _run(
+    act: Callable[[], float | None], seconds: float, clock: Callable[[], float] = time.monotonic
+) -> list[tuple[float, float]]:
     """Pairs of the end of each call, from the start, and its amount."""
-    start = time.monotonic()
+    until, start = time.monotonic() + seconds, clock()
     marks: list[tuple[float, float]] = []
-    while not marks or marks[-1][0] < seconds:
+    while not marks or time.monotonic() < until:
         amount = act()
         if amount is None:
             break
-        marks.append((time.monotonic() - start, amount))
+        marks.append((clock() - start, amount))
     return marks
 
 

@@ -73,9 +73,7 @@ def _rare(parts: dict[str, list[float]], steps: int) -> dict[str, list[float]]:
 
 def _samples_a_step(diagnosis: Diagnosis) -> float | None:
     rate, window = diagnosis.steps.samples_per_s, diagnosis.window
-    if not rate or window is None or not diagnosis.steps.count:
-        return None
-    return rate * window.seconds / diagnosis.steps.count
+    return rate * window.seconds / diagnosis.steps.count if rate and window is not None else None
 
 
 def sample_trace(survey: Survey, diagnosis: Diagnosis, label: str) -> RunSamples:

@@ -110,8 +110,14 @@ class StepSegments(Span):
 
 
 def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
-    """The window alone, for a tenth of the price of its segments; None as for `cut_segments`."""
-    events = thread_events(timeline, trainer.pid, trainer.tid)
+    """The window alone, for a tenth of the price of its segments.
+
+    None with fewer than two step boundaries, or no time between.
+    """
+    return _span(thread_events(timeline, trainer.pid, trainer.tid), timeline, trainer)
+
+
+def _span(events: pl.DataFrame, timeline: Timeline, trainer: Trainer) -> Span | None:
     boundaries = _boundaries(events, trainer)
     if boundaries.len() < 2:
         return None
@@ -128,38 +134,40 @@ def find_span(timeline: Timeline, trainer: Trainer) -> Span | None:
 
 
 def _find_end(events: pl.DataFrame, boundaries: pl.Series) -> int:
-    """When the last event that lasts was over, and not before the last step."""
-    ends_ns = events.filter(pl.col("kind").is_in(_LASTING))["end_ns"]
-    last_ns = int(ends_ns.max()) if ends_ns.len() else 0  # type: ignore[arg-type]
-    return max(last_ns, int(boundaries[-1]))
+    """When the last event that lasts was over, and not before the last step.
+
+    A collective divides what the thread does; what of one follows the thread's last event does not
+    count.
+    """
+    own = pl.col("kind").is_in([*_PART_OF_KIND, Kind.WAIT, Kind.PAUSE])
+    ends_ns = events.select(
+        pl.col("end_ns")
+        .filter(pl.col("kind").is_in(_LASTING))
+        .clip(None, pl.col("end_ns").filter(own).max())
+    ).to_series()
+    return max(int(ends_ns.max() or 0), int(boundaries[-1]))  # type: ignore[arg-type]
 
 
 def cut_segments(timeline: Timeline, trainer: Trainer) -> StepSegments | None:
-    """Cut the window into pieces; None with fewer than two step boundaries, or no time between."""
+    """Cut the window into pieces; None as for `find_span`."""
     events = thread_events(timeline, trainer.pid, trainer.tid)
-    boundaries = _boundaries(events, trainer)
-    if boundaries.len() < 2:
+    span = _span(events, timeline, trainer)
+    if span is None:
         return None
-    start_ns = int(boundaries[0])
     pieces = _overlay(
         _with_gaps(_outermost(_named(_after_closures(events), trainer))),
         events.filter(pl.col("kind").is_in([Kind.COLLECTIVE, Kind.COLLECTIVE_WAIT])),
     )
-    end_ns = _find_end(pieces, boundaries)
-    if end_ns <= start_ns:
-        return None
-    inside = (
-        pieces.filter(pl.col("start_ns") < end_ns)
-        .with_columns(pl.col("start_ns").clip(start_ns, None))
-        .filter(pl.col("end_ns") > pl.col("start_ns"))
-    )
+    inside = pieces.with_columns(
+        pl.col("start_ns").clip(span.start_ns, None), pl.col("end_ns").clip(None, span.end_ns)
+    ).filter(pl.col("end_ns") > pl.col("start_ns"))
     return StepSegments(
-        pid=trainer.pid,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        boundaries=boundaries,
-        kept_frac=timeline.kept_frac,
-        pieces=_number_steps(inside, boundaries),
+        pid=span.pid,
+        start_ns=span.start_ns,
+        end_ns=span.end_ns,
+        boundaries=span.boundaries,
+        kept_frac=span.kept_frac,
+        pieces=_number_steps(inside, span.boundaries),
     )
 
 

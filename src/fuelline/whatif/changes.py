@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from fuelline.schema.diagnosis.forecasts import WhatIf
     from fuelline.schema.parts import StepPart
+    from fuelline.schema.readings import Signal
     from fuelline.whatif.fitting import Fit
     from fuelline.whatif.model import Pipeline
 
@@ -128,24 +129,11 @@ def _loader(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | N
     changed = replace(pipe, workers=workers, prefetch=prefetch, persistent=persistent)
     changed = replace(changed, pauses=_restarts(pipe, changed))
     assumptions = _memory(fit, workers - pipe.workers)
-    crowding = _crowding(fit, pipe, workers)
-    if crowding != 1:
-        changed = replace(changed, cpu_s=pipe.cpu_s * crowding)
-        assumptions.append("workers that run at once slow each other down, as they were seen to")
     if workers and not pipe.workers:
         # What next() did beside the fetch is the workers' then, too.
         changed = replace(changed, surplus_s=0.0)
         assumptions.append("handing a batch over costs what it did in our test jobs")
     return Changed(changed, assumptions)
-
-
-def _crowding(fit: Fit, pipe: Pipeline, workers: int) -> float:
-    """CPU time of a fetch with that many workers over what it is, where they share the memory."""
-    growth = fit.facts.input.cpu_growth
-    if not isinstance(growth, Reading) or growth.value <= 0 or (growth.low or 0.0) <= 0:
-        return 1.0
-    now, then = (max(1.0, min(count, pipe.cores)) for count in (pipe.workers, workers))
-    return float((then / now) ** min(1.0, growth.value))
 
 
 def _restarts(old: Pipeline, new: Pipeline) -> dict[StepPart, float]:
@@ -186,6 +174,7 @@ def _batch(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | No
     handing = 0.5 + 0.5 * ratio
     larger = replace(
         pipe,
+        memory_s=pipe.memory_s * ratio,
         batch_samples=float(question.batch_size),
         cpu_s=pipe.cpu_s * ratio,
         read_s=pipe.read_s * ratio,
@@ -265,6 +254,37 @@ def _crowd(pipe: Pipeline) -> float:
     return max(0.0, (1 + running + pipe.rivals) / pipe.cores - 1)
 
 
+def _crowding(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | None:
+    """CPU time of a fetch follows those who run at once, where they were seen to share memory."""
+    own, beside = fit.facts.input.cpu_growth, _surely(fit.facts.input.beside_growth)
+    others = value_of(fit.facts.cores.others) or 0.0
+    now, then = at_once(fit.pipe), at_once(pipe)
+    words = "who runs at once slows the others down, as was seen"
+    if isinstance(own, Reading):
+        factor = (then / now) ** _surely(own)
+    elif beside:
+        factor = ((then + others) / (now + others)) ** beside
+    else:
+        factor = (then / now) ** (fit.most_growth / 2)  # between 0 and that
+        words = "memory may be the limit of workers that move bytes: the probe's copies say so"
+    if question.alone:
+        factor *= (then / (then + others)) ** beside
+    if factor == 1:
+        return None
+    return Changed(replace(pipe, cpu_s=pipe.cpu_s * factor), [words])
+
+
+def _surely(growth: Signal) -> float:
+    """An elasticity between 0 and 1; 0 where it was not seen, or may be none."""
+    is_sure = isinstance(growth, Reading) and (growth.low or 0.0) > 0
+    return min(1.0, value_of(growth) or 0.0) if is_sure else 0.0
+
+
+def at_once(pipe: Pipeline) -> float:
+    """Fetches that can run at the same time."""
+    return max(1.0, min(pipe.workers * pipe.ranks, pipe.cores))
+
+
 def _rarer(_: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | None:
     if not question.rarer:
         return None
@@ -293,16 +313,41 @@ def _ranks(fit: Fit, pipe: Pipeline, question: WhatIf) -> Changed | Missing | No
 
 
 def waits_unseen(fit: Fit, pipe: Pipeline) -> bool:
-    """Whether fetches wait for something that was never seen with another number of them.
+    """Whether fetches wait for something that was never seen with another number of them."""
+    return _reads_unseen(fit, pipe) or _answers_unseen(fit, pipe)
 
-    A sleep takes as long however many sleep; storage and services may not take more at once.
+
+def _reads_unseen(fit: Fit, pipe: Pipeline) -> bool:
+    return pipe.storage_s > _MUCH_WAITED * pipe.fetch_s and not fit.seen_scaling
+
+
+def _answers_unseen(fit: Fit, pipe: Pipeline) -> bool:
+    """A sleep takes as long however many sleep; a service may not take more at once.
+
+    The share asleep is of all blocked time; what is blocked elsewhere and does not sleep waits for
+    somebody.
     """
-    reading = pipe.storage_s > _MUCH_WAITED * pipe.fetch_s and not fit.seen_scaling
     asleep = value_of(fit.facts.demands.sleep_frac) or 0.0
-    # Of all blocked time; what is blocked elsewhere without being asleep waits for somebody.
     somebody_s = pipe.idle_s - min(pipe.idle_s, asleep * (pipe.idle_s + pipe.storage_s))
     known = is_sure(fit.facts.input.blocked_growth)
-    return reading or (somebody_s > _MUCH_WAITED * pipe.fetch_s and not known)
+    return somebody_s > _MUCH_WAITED * pipe.fetch_s and not known
+
+
+def in_turn(fit: Fit) -> Fit:
+    """The same recording, if what was never seen under another load serves one at a time."""
+    pipe = fit.pipe
+    if _reads_unseen(fit, pipe):
+        alone = 1 / max(1.0, pipe.ranks * pipe.storage_s / fit.batch_s)
+        pipe = replace(
+            pipe,
+            elasticity=1.0,
+            read_s=pipe.read_s * alone,
+            metadata_s=pipe.metadata_s * alone,
+        )
+    if _answers_unseen(fit, fit.pipe):
+        alone = 1 / max(1.0, pipe.ranks * pipe.idle_s / fit.batch_s)
+        pipe = replace(pipe, idle_elasticity=1.0, idle_s=pipe.idle_s * alone)
+    return replace(fit, pipe=pipe)
 
 
 def _too_far(fit: Fit, pipe: Pipeline) -> Missing | None:
@@ -328,4 +373,5 @@ _APPLY: tuple[Callable[[Fit, Pipeline, WhatIf], Changed | Missing | None], ...] 
     _chip,
     _cores,
     _ranks,
+    _crowding,
 )

@@ -51,6 +51,8 @@ _MOST_SLACK = 1.5
 """A remainder beyond this is no remainder: the model does not fit, and that is said."""
 _MOSTLY_ASLEEP = 0.8
 """Of the blocked time."""
+_BEYOND_CACHES_BYTES = 64 << 20
+"""What `fuelline probe` copies: what is less may stay in a cache that is quicker than it says."""
 _BISECTIONS = 30
 _MOST_RIVALS = 64.0
 _MOST_SPREAD = 1.5
@@ -79,6 +81,9 @@ class Fit:
     """Of the device's time: what an empty batch would still cost."""
     fixed_error: float
     """Standard error of it."""
+    most_growth: float
+    """The most by which workers may slow each other down, as an elasticity of their CPU time: where
+    it was not seen, by what they only move and by what `fuelline probe` knows of the memory."""
     facts: Facts
 
 
@@ -104,6 +109,7 @@ def fit(facts: Facts) -> Fit | Missing:
         storage_known=isinstance(facts.demands.read_frac, Reading),
         fixed_share=fixed[0],
         fixed_error=fixed[1],
+        most_growth=_most_growth(facts),
         facts=facts,
     )
 
@@ -172,8 +178,51 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
         persistent=bool(loader.persistent_workers),
         start_s=max(START_S, value_of(demands.start_seconds) or 0.0),
         ranks=ranks,
+        storage_most=_most_at_once(facts) if not elasticity else math.inf,
+        memory_s=_least_memory_seconds(facts),
     )
     return _with_helpers(pipe, facts), _errors(facts, pipe)
+
+
+def _least_memory_seconds(facts: Facts) -> float:
+    """What a batch takes of the host's memory, by the best rate that `fuelline probe` measured.
+
+    A worker writes it and the trainer reads it: as much traffic as a copy of it, if by then newer
+    batches have driven it out of the caches. What the transforms move comes on top and is not
+    known. It is no slower than it was in the recording, whatever the probe met.
+    """
+    sent = value_of(facts.input.batch_bytes)
+    loader = facts.loader
+    if sent is None or loader is None or not loader.num_workers or facts.probe is None:
+        return 0.0
+    queued_bytes = sent * loader.num_workers * (loader.prefetch_factor or DEFAULT_PREFETCH)
+    rates = [
+        rate
+        for each in facts.probe.ceilings
+        if each.group == "memory" and (rate := value_of(each.signal))
+    ]
+    if queued_bytes < _BEYOND_CACHES_BYTES or not rates:
+        return 0.0
+    return min(sent / max(rates), _value(facts.demands.batch_seconds) / max(1, facts.cores.ranks))
+
+
+def _most_growth(facts: Facts) -> float:
+    """Copies that N threads make S times as fast as one grow by N / S at most; 0 if it was seen.
+
+    What moves within a cache does not grow at all, and which of the two it is was not seen.
+    """
+    if isinstance(facts.input.cpu_growth, Reading) or facts.probe is None:
+        return 0.0
+    rates = {
+        int(each.name.rpartition("_")[2]): rate
+        for each in facts.probe.ceilings
+        if each.group == "memory" and (rate := value_of(each.signal))
+    }
+    threads = max(rates, default=1)
+    if threads == 1 or 1 not in rates:
+        return 0.0
+    scaling = math.log(max(1.0, rates[threads] / rates[1])) / math.log(threads)
+    return max(0.0, 1 - scaling) * (value_of(facts.input.moving_share) or 0.0)
 
 
 def _queueing(facts: Facts) -> float:
@@ -229,9 +278,15 @@ def _elasticity(facts: Facts) -> float | None:
     if isinstance(seen, Reading) and (is_sure(seen) or _is_full(seen)):
         return min(1.0, max(0.0, seen.value))
     kind = facts.probe.storage if facts.probe is not None else None
-    if kind is not None and kind.requests_at_once is not None:
-        return 1.0 if at_least(storage.in_flight, kind.requests_at_once) else None
-    return None
+    if kind is None:
+        return None
+    return 1.0 if at_least(storage.in_flight, kind.requests_at_once or math.inf) else 0.0
+
+
+def _most_at_once(facts: Facts) -> float:
+    """Requests that fill the storage, as `probe` measured."""
+    kind = facts.probe.storage if facts.probe is not None else None
+    return math.inf if kind is None else float(kind.requests_at_once or math.inf)
 
 
 def _is_full(growth: Reading) -> bool:

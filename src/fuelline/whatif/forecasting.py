@@ -16,8 +16,8 @@ from msgspec import structs
 
 from fuelline.schema.diagnosis.forecasts import Bound, Forecast, WhatIf
 from fuelline.schema.readings import Missing, Reading
-from fuelline.schema.student import DEVIATIONS
-from fuelline.whatif.changes import change
+from fuelline.schema.student import DEVIATIONS, Level
+from fuelline.whatif.changes import at_once, change, in_turn
 from fuelline.whatif.chip_ratio import compare_chips
 from fuelline.whatif.model import Limit, Pipeline, find_bounds, find_limit, run
 from fuelline.whatif.wording import word_limit, word_question
@@ -33,10 +33,9 @@ measurement of each is a part (bench/RESULTS.md, predicted against achieved gain
 CORE_ERROR = 0.08
 """Relative slowdown when all cores are busy that were idle: two workers on two cores give 1.89
 times one (2,000 JPEGs, Pillow)."""
-UNSEEN_ELASTICITY = 0.15
-"""Standard error of the storage's elasticity where the number in flight never changed: what was
-taken for latency may be partly a queue."""
-_Z_95 = DEVIATIONS[95]
+LEVEL: Level = 90
+"""Of the intervals, in percent: how many of the gains that remedies achieve lie inside
+(bench/predict_gain.py)."""
 _CERTAIN_MISFIT = 0.3
 """Share of the model's misfit that counts as error: it is solved for at the recorded point."""
 
@@ -53,12 +52,15 @@ def forecast(
         return Forecast(question=question, words=words, speedup=changed, samples_per_s=changed)
     pipe = changed.pipe
     value = _speedup(fit.pipe, pipe)
-    half = _Z_95 * _error(fit, pipe, question)
-    low, high = value * math.exp(-half), value * math.exp(half)
+    half = DEVIATIONS[LEVEL] * _error(fit, pipe, question)
+    low = min(value, _if_in_turn(fit, question)) * math.exp(-half)
+    high = value * math.exp(half)
     high = max(value, min(high, _ceiling(fit, pipe, question)))
     if question.is_empty():
         low = high = value
-    speedup = Reading(value=value, unit="x", low=low, high=high, level=95, origin="pipeline model")
+    speedup = Reading(
+        value=value, unit="x", low=low, high=high, level=LEVEL, origin="pipeline model"
+    )
     limit = find_limit(pipe)
     return Forecast(
         question=question,
@@ -113,11 +115,9 @@ def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
         if not isinstance(moved, Missing):
             parts.append(math.log(_speedup(fit.pipe, moved.pipe)) - middle)
     parts.append(_chip_error(fit, question, middle))
-    if not fit.seen_scaling and new.storage_s > 0:
-        queueing = _with_elasticity(fit, UNSEEN_ELASTICITY)
-        moved = change(queueing, question)
-        if not isinstance(moved, Missing):
-            parts.append(math.log(_speedup(queueing.pipe, moved.pipe)) - middle)
+    # Anywhere between 0 and the most: a uniform distribution.
+    crowding = math.log(at_once(new) / at_once(fit.pipe))
+    parts.append(fit.most_growth / math.sqrt(12) * crowding * _prepared(new))
     more_cores = run(new).cores_used - run(fit.pipe).cores_used
     parts.append(CORE_ERROR * max(0.0, more_cores) / new.cores * _prepared(new))
     return math.sqrt(sum(part**2 for part in parts))
@@ -137,7 +137,7 @@ def _ceiling(fit: Fit, new: Pipeline, question: WhatIf) -> float:
         moved = change(_moved(fit, name, 1 + error), question)
         if not isinstance(moved, Missing):
             parts.append(math.log(_lawful(fit, moved.pipe) / most))
-    return most * math.exp(_Z_95 * math.sqrt(sum(part**2 for part in parts)))
+    return most * math.exp(DEVIATIONS[LEVEL] * math.sqrt(sum(part**2 for part in parts)))
 
 
 def _lawful(fit: Fit, new: Pipeline) -> float:
@@ -164,17 +164,11 @@ def _moved(fit: Fit, name: str, factor: float) -> Fit:
     return replace(fit, pipe=replace(fit.pipe, **{name: value * factor}))
 
 
-def _with_elasticity(fit: Fit, elasticity: float) -> Fit:
-    """The same recording, if requests had slowed each other down by that much."""
-    pipe = fit.pipe
-    alone = max(1.0, pipe.ranks * pipe.storage_s / fit.batch_s) ** -elasticity
-    slower = replace(
-        pipe,
-        elasticity=elasticity,
-        read_s=pipe.read_s * alone,
-        metadata_s=pipe.metadata_s * alone,
-    )
-    return replace(fit, pipe=slower)
+def _if_in_turn(fit: Fit, question: WhatIf) -> float:
+    """The speedup if waits that never had company are a queue, not a latency: both look alike."""
+    queued = in_turn(fit)
+    changed = change(queued, question)
+    return math.inf if isinstance(changed, Missing) else _speedup(queued.pipe, changed.pipe)
 
 
 def _prepared(pipe: Pipeline) -> float:

@@ -28,7 +28,7 @@ from fuelline.whatif.network import Station, throughput
 if TYPE_CHECKING:
     from fuelline.schema.parts import StepPart
 
-Limit = Literal["device", "host", "workers", "cores", "storage", "service", "pauses"]
+Limit = Literal["device", "host", "workers", "cores", "memory", "storage", "service", "pauses"]
 
 ROUNDS = 4
 """The trainer's own share of the cores follows from the rate and the other way round; it settles to
@@ -91,6 +91,8 @@ class Pipeline:
     storage_most: float = math.inf
     """Most requests that the storage serves at once, where its kind says so: more of them wait.
     Bytes count as requests that last as long as the bytes take."""
+    memory_s: float = 0.0
+    """The least that the host's memory takes for a batch, with all cores at it."""
 
     @property
     def storage_s(self) -> float:
@@ -174,6 +176,7 @@ def find_bounds(pipe: Pipeline) -> dict[Limit, float]:
         if pipe.workers
         else pipe.fetch_s + pipe.host_s,
         "cores": pipe.ranks * _core_seconds(pipe) / pipe.cores,
+        "memory": pipe.memory_s * pipe.ranks,
         "storage": storage_s if pipe.elasticity > 0 or math.isfinite(pipe.storage_most) else 0.0,
         "service": pipe.idle_s * pipe.ranks / service_speed(pipe, total)
         if pipe.idle_elasticity > 0
@@ -270,6 +273,7 @@ def _doubled(pipe: Pipeline) -> dict[Limit, Pipeline]:
         "host": replace(pipe, host_s=(pipe.host_s + 2 * within_s) / 2, take_s=pipe.take_s / 2),
         "storage": replace(pipe, read_s=pipe.read_s / 2, metadata_s=pipe.metadata_s / 2),
         **({"service": replace(pipe, idle_s=pipe.idle_s / 2)} if pipe.idle_elasticity else {}),
+        **({"memory": replace(pipe, memory_s=pipe.memory_s / 2)} if pipe.memory_s else {}),
         "cores": replace(pipe, cores=2 * pipe.cores),
         "workers": replace(pipe, workers=2 * max(1, pipe.workers)),
     }

@@ -22,14 +22,17 @@ _NEAR_ONE = 1.1
 """Below it two digits would read "1x", which is no gain."""
 
 
-def value_remedies(diagnosis: Diagnosis, fit: Fit | Missing) -> Diagnosis:
+def value_remedies(
+    diagnosis: Diagnosis, fit: Fit | Missing, arrived: Recommendation | None = None
+) -> Diagnosis:
     """Every remedy that the model has a word for, with its gain; the greatest gain first.
 
     Those of findings, and the settings that are proposed beside them. Where the model knows which
-    loader setting is best, no remedy names another. What would gain next to nothing is left out.
+    loader setting is best, no remedy names another; where it does not, that is the one that --fix
+    has `arrived` at, if any. What would gain next to nothing is left out.
     """
     found = recommend(fit)
-    recommended = None if isinstance(found, Missing) else found
+    recommended = arrived if isinstance(found, Missing) else found
 
     def value(remedies: list[Remedy]) -> list[Remedy]:
         agreed = _agree(remedies, recommended)
@@ -115,9 +118,10 @@ def _with_gain(remedy: Remedy, fit: Fit | Missing, price: float | None) -> Remed
 
 
 def word_gain(answer: Forecast) -> str:
-    """`2.1x (1.9-2.3), then storage bandwidth`; empty without an answer."""
+    """`2.1x (90 %: 1.9-2.3), then storage bandwidth`; empty without an answer."""
     speedup = answer.speedup
     if isinstance(speedup, Missing) or speedup.low is None or speedup.high is None:
         return ""
     value = f"{speedup.value:.3g}" if speedup.value < _NEAR_ONE else f"{speedup.value:.2g}"
-    return f"{value}x ({speedup.low:.2g}-{speedup.high:.2g}), then {answer.limit_words}"
+    within = f"{speedup.level} %: {speedup.low:.2g}-{speedup.high:.2g}"
+    return f"{value}x ({within}), then {answer.limit_words}"

@@ -93,6 +93,7 @@ def word_limit(limit: Limit, pipe: Pipeline) -> str:
         "host": "the training process itself",
         "workers": "the number of workers",
         "cores": "cores",
+        "memory": "memory bandwidth of the host",
         "storage": "storage bandwidth" if is_full else "storage latency",
         "service": "what the workers wait for",
         "pauses": "pauses of the loop",

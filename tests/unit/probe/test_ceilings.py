@@ -1,12 +1,14 @@
 """A probe measures within its bounds, leaves nothing behind, and refuses what it must not do."""
 
 import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from fuelline.probe import ProbeFolder, prepare_place, probe_storage
+from fuelline.probe.pace import time_rate_of_cores
 from fuelline.probe.place import PREFIX
 from fuelline.probe.storage import why_still_warm
 from fuelline.schema.errors import InputError, RefusedError
@@ -146,3 +148,17 @@ def test_a_disk_that_fills_up_meanwhile_is_told_and_cleaned(tmp_path: Path) -> N
     ):
         fill(place)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_is_measured_in_seconds_of_a_core() -> None:
+    def act() -> float:
+        time.sleep(0.01)  # no core: as if another process had it
+        until = time.thread_time() + 0.002
+        while time.thread_time() < until:
+            pass
+        return 1.0
+
+    found = time_rate_of_cores([act, act], 0.3, "count/s", "test")
+    assert isinstance(found, Reading)
+    assert 500 < found.value <= 1000
+    found.check()

@@ -61,9 +61,12 @@ ENDS_EARLY = [
     (Kind.COLLECTIVE, 0, 0, 1, Flag(0), 0),
 ]
 
+ENDS_TOGETHER = [INSTANT, INSTANT, (Kind.COLLECTIVE, 0, 1, 1, Flag(0), 0)]
+
 
 @example(NO_TIME)
 @example(ENDS_EARLY)
+@example(ENDS_TOGETHER)
 @given(st.lists(EVENT, max_size=40))
 def test_tiles_cover_the_window_whatever_the_events(events: list[tuple]) -> None:
     lane = Lane()
@@ -75,6 +78,9 @@ def test_tiles_cover_the_window_whatever_the_events(events: list[tuple]) -> None
     if segments is not None:
         check_cover(segments)
         assert segments.start_ns in segments.boundaries
+        span = find_span(timeline, trainer)
+        assert span is not None
+        assert (span.start_ns, span.end_ns) == (segments.start_ns, segments.end_ns)
     elif trainer is not None:
         assert find_span(timeline, trainer) is None
 

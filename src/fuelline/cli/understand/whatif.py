@@ -27,7 +27,7 @@ examples:
   fuelline whatif --rarer checkpoint=10        ten times fewer checkpoints
 
 Every answer is a speedup in samples per second against the recording, with a
-95 % interval, and the limit that comes next. Where the recording has no
+90 % interval, and the limit that comes next. Where the recording has no
 evidence, the answer is "cannot tell", and why. docs/predict.md explains how.
 """
 

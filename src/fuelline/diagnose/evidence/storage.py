@@ -48,6 +48,11 @@ def read_evidence(facts: Facts) -> list[Evidence]:
     ]
 
 
+def is_socket(place: PlaceFacts | None) -> bool:
+    """Whether it comes over the network: a store of files, or a service that no stack shows."""
+    return place is not None and not place.mount
+
+
 def scaling_is_seen(facts: Facts) -> bool:
     """Whether the run shows that requests wait for each other in proportion, or that they do not.
 
@@ -122,7 +127,7 @@ def nearer_data(place: PlaceFacts | None) -> Remedy:
             cost="the data set's size in memory",
             question=WhatIf(storage="warm"),
         )
-    if place is not None and not place.mount:
+    if is_socket(place):
         return Remedy(
             setting="copy the data to a local disk before training, or have the dataset keep "
             "there what it has fetched",

@@ -113,10 +113,13 @@ def find_speedup(base: MeasuredSetting, measured: MeasuredSetting) -> Signal:
 
 
 def choose(trials: Sequence[Trial], now: Sequence[Setting]) -> list[Setting]:
-    """The least settings that do as well as the best; empty to leave all as it is."""
-    rated = [(trial, _value(trial)) for trial in trials]
-    best = max(value for _, value in rated)
-    good = [trial for trial, value in rated if value >= best * (1 - AS_GOOD)]
+    """The least settings that do as well as the best; empty to leave all as it is.
+
+    As well: within what a job differs by from run to run, or within the standard error of the
+    trial. More workers must show that they bring more.
+    """
+    best = max(_value(trial) for trial in trials)
+    good = [trial for trial in trials if _value(trial, errors=1) >= best * (1 - AS_GOOD)]
     cheapest = min(good, key=lambda trial: count_resources(trial.settings, now))
     return cheapest.settings
 
@@ -129,11 +132,17 @@ def count_resources(settings: Sequence[Setting], now: Sequence[Setting]) -> tupl
     return workers, workers * value.get("prefetch_factor", 2)
 
 
-def _value(trial: Trial) -> float:
-    """A trial that failed is worth nothing; one that differs from the job by chance is worth 1."""
+def _value(trial: Trial, errors: int = 0) -> float:
+    """What a trial gained, and so many standard errors more, of which its interval has about two.
+
+    One that failed is worth nothing; one that differs from the job by chance is worth 1.
+    """
     if isinstance(trial.speedup, Missing):
         return 0.0
-    return 1.0 if trial.verdict == "cannot tell" else trial.speedup.value
+    if trial.verdict == "cannot tell":
+        return 1.0
+    value, high = trial.speedup.value, trial.speedup.high or trial.speedup.value
+    return float(value * (high / value) ** (errors / 2))
 
 
 TOO_NOISY = (

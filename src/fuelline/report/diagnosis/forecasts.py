@@ -50,7 +50,7 @@ def describe_recommended(recommended: Recommendation | None) -> list[Block]:
 
 
 def sentence(answer: Forecast) -> str:
-    """`8 workers: 2.1x (1.9-2.3), then storage bandwidth`."""
+    """`8 workers: 2.1x (90 %: 1.9-2.3), then storage bandwidth`."""
     if isinstance(answer.speedup, Missing):
         return f"{answer.words}: cannot tell"
     return f"{answer.words}: {_range(answer.speedup)}, then {answer.limit_words}"
@@ -59,7 +59,7 @@ def sentence(answer: Forecast) -> str:
 def _range(speedup: Reading) -> str:
     if speedup.low is None or speedup.high is None:
         return f"{speedup.value:.2f}x"
-    return f"{speedup.value:.2f}x ({speedup.low:.2f}-{speedup.high:.2f})"
+    return f"{speedup.value:.2f}x ({speedup.level} %: {speedup.low:.2f}-{speedup.high:.2f})"
 
 
 def _now(report: ForecastReport) -> list[Block]:

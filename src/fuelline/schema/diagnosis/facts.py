@@ -115,6 +115,10 @@ class InputFacts(Struct, frozen=True, kw_only=True):
     cpu_growth: Signal = _NOT_MEASURED
     """How CPU time per sample grows with the fetches that run at once: 0 not at all, so more
     workers bring more; 1 in proportion, so they do not. They share memory, caches or cores."""
+    beside_growth: Signal = _NOT_MEASURED
+    """The same against the busy cores of the host: those of others, too, that come and go."""
+    moving_share: Signal = _NOT_MEASURED
+    """Of the stack samples of fetching: in lines that only move bytes, be it within a cache."""
 
 
 class StorageFacts(Struct, frozen=True, kw_only=True):

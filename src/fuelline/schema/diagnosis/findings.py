@@ -88,7 +88,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
     question: WhatIf | None = None
     """What the setting means to the pipeline model; null if the model has no word for it."""
     gain: Signal | None = None
-    """Predicted speedup with a 95 % interval, or why there is no prediction; null if not asked."""
+    """Predicted speedup with a 90 % interval, or why there is no prediction; null if not asked."""
     gain_words: str = ""
     """`2.1x (1.9-2.3), then storage bandwidth`."""
     worth_usd_per_day: float | None = None

@@ -70,7 +70,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     words: str
     """The question in plain words: `8 workers, data in memory`."""
     speedup: Signal = _NOT_ASKED
-    """Samples per second over those of the recording, with a 95 % interval."""
+    """Samples per second over those of the recording, with a 90 % interval."""
     samples_per_s: Signal = _NOT_ASKED
     """Of one rank."""
     limit: str | None = None

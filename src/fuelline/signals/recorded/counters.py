@@ -44,13 +44,22 @@ def usual_rate(timeline: Timeline, span: Span, name: str) -> float | None:
 
     A pause of the job, or of the machine, lowers the mean over the window and not this.
     """
+    rates = list_rates(timeline, span, name)["per_s"]
+    if rates.len() < _FEW_READINGS - 1:
+        return None
+    return float(rates.median()) * timeline.kept_frac  # type: ignore[arg-type]
+
+
+def list_rates(timeline: Timeline, span: Span, name: str) -> pl.DataFrame:
+    """Growth per second between two readings inside the window: since_ns, until_ns, per_s."""
     rows, looks = _readings(timeline, name)
     inside = looks.filter((looks >= span.start_ns) & (looks <= span.end_ns))
-    if inside.len() < _FEW_READINGS:
-        return None
-    values = pl.DataFrame({"at_ns": inside}).join_asof(rows, on="at_ns")
-    rates = values.select(pl.col("value").diff() / pl.col("at_ns").diff() * 1e9).to_series()
-    return float(rates.median()) * timeline.kept_frac  # type: ignore[arg-type]
+    values = pl.DataFrame({"until_ns": inside}).join_asof(
+        rows, left_on="until_ns", right_on="at_ns"
+    )
+    since = pl.col("until_ns").shift(1)
+    grown = pl.col("value").diff() / (pl.col("until_ns") - since) * 1e9
+    return values.select(since.alias("since_ns"), "until_ns", per_s=grown).drop_nulls()
 
 
 def _readings(timeline: Timeline, name: str) -> tuple[pl.DataFrame, pl.Series]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.readings import Missing, Reading, Signal
+from fuelline.schema.student import find_t
 from fuelline.schema.wire import Phase
 from fuelline.signals.recorded.budget import training_batches
 from fuelline.signals.statistics import slope, total
@@ -37,7 +38,8 @@ _ENOUGH_SPREAD = 0.01
 fetches at the beginning and end of an epoch are enough to be seen in it; what they prove is a
 matter of the slope's error."""
 _SURE_ERROR = 0.5
-"""Of the elasticity: with a larger one 0 and 1 are less than two errors apart."""
+"""Of the elasticity: with a larger one 0 and 1 are less than two errors apart. What is as far below
+0, where no queue can bring it, is moved by something that could as well hide one."""
 
 
 @dataclass(frozen=True)
@@ -192,20 +194,28 @@ def fit_growth(
     if rows.height < _ENOUGH_FETCHES:
         return Missing(reason=f"only {rows.height} fetches show it")
     overlap = mean_overlap(rows["start_ns"], rows["start_ns"] + rows["dur_ns"])
-    crowd = overlap.clip(None, most).log(math.e)
-    if float(crowd.std() or 0.0) < _ENOUGH_SPREAD:  # type: ignore[arg-type]
-        return Missing(reason="the number of fetches in progress never changed")
-    fitted = slope(crowd, cost.log(math.e))
+    return fit_elasticity(overlap.clip(None, most), cost, sure_error)
+
+
+def fit_elasticity(crowd: pl.Series, cost: pl.Series, sure_error: float) -> Signal:
+    """How a cost grows with those who are there at once: 0 not at all, 1 in proportion."""
+    many = crowd.log(math.e)
+    if float(many.std() or 0.0) < _ENOUGH_SPREAD:  # type: ignore[arg-type]
+        return Missing(reason="the number of those in progress never changed")
+    fitted = slope(many, cost.log(math.e))
     if fitted is None or fitted[1] > sure_error:
         return Missing(reason="fetch times scatter too much to see an effect of their number")
     value, error = fitted
+    half = find_t(cost.len() - 2) * error
+    if value < -_SURE_ERROR and value + half < 0:
+        return Missing(reason="fetches took longer the fewer there were: something else decided")
     return Reading(
         value=value,
         unit="frac",
-        low=value - 2 * error,
-        high=value + 2 * error,
+        low=value - half,
+        high=value + half,
         level=95,
-        count=rows.height,
+        count=cost.len(),
         origin="fetch elasticity",
     )
 

@@ -9,11 +9,13 @@ import polars as pl
 from fuelline.schema.diagnosis.facts import InputFacts, PlaceFacts
 from fuelline.schema.readings import Missing, Reading, Signal, at_least
 from fuelline.signals.recorded.budget import find_failed_hook, measure_wait, training_batches
+from fuelline.signals.recorded.counters import list_rates
 from fuelline.signals.recorded.fetches import (
     BLOCKED_STATES,
     BUSY_STATES,
     STORAGE_STATES,
     fetch_table,
+    fit_elasticity,
     fit_growth,
     measure_growth,
 )
@@ -43,6 +45,10 @@ hardly because some fetches are slow."""
 _SURE_ERROR = 0.25
 """Of the elasticity of CPU time: 0 and 1 are then four errors apart. Stricter than for storage,
 since samples differ in their work more than in the time of a read."""
+_ENOUGH_SECONDS = 8
+_BESIDE_ERROR = 0.125
+"""Of the same, second by second: 0 and one half are then four errors apart. Who comes and goes
+beside the job is no experiment of its own, and may do so in step with something else."""
 _BLOCKED_FRAC = 0.2
 """Fetches that are blocked for less compute, whatever they may be blocked in."""
 
@@ -89,6 +95,7 @@ def measure_input(
         ),
         lock_place=_top_place(timeline, _at_file_locks(fetches.states)),
         cpu_growth=_cpu_growth(timeline, trainer, segments, fetches),
+        beside_growth=_beside_growth(timeline, segments, fetches),
     )
 
 
@@ -114,6 +121,28 @@ def _cpu_growth(
         return Missing(reason="the cores were not counted")
     cost = known["cpu_ns"] / known["samples"]
     return fit_growth(known, cost, _SURE_ERROR, most=float(limits.cpus_allowed))
+
+
+def _beside_growth(timeline: Timeline, segments: StepSegments, fetches: Fetches) -> Signal:
+    """Elasticity of CPU time per sample against the busy cores of the host, second by second.
+
+    Other processes come and go, and the job's own number of workers does not change: that is the
+    other experiment. Seconds are compared, not fetches: those of one second have one neighbour.
+    """
+    busy = list_rates(timeline, segments, "cpu.busy_ns").filter(pl.col("per_s") > 0)
+    known = fetches.rows.filter((pl.col("cpu_ns") > 0) & (pl.col("samples") > 0))
+    seconds = (
+        known.with_columns(middle_ns=pl.col("start_ns") + pl.col("dur_ns") // 2)
+        .sort("middle_ns")
+        .join_asof(busy, left_on="middle_ns", right_on="until_ns", strategy="forward")
+        .filter(pl.col("middle_ns") >= pl.col("since_ns"))
+        .group_by("until_ns", "per_s")
+        .agg(pl.col("cpu_ns", "samples").sum())
+    )
+    if seconds.height < _ENOUGH_SECONDS:
+        return Missing(reason=f"only {seconds.height} seconds show it")
+    cost = seconds["cpu_ns"] / seconds["samples"]
+    return fit_elasticity(seconds["per_s"] / 1e9, cost, _BESIDE_ERROR)
 
 
 def keeps_up(

@@ -13,6 +13,8 @@ import msgspec
 import polars as pl
 
 from fuelline.schema.diagnosis.fixes import BeforeAfter, Stretch
+from fuelline.schema.diagnosis.trials import Recommendation, Setting
+from fuelline.schema.readings import Missing
 from fuelline.signals.recorded.budget import measure_steps
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ class FixedJob:
     workers: int
     prefetch: int | None
     effect: BeforeAfter | None
+    recommended: Recommendation | None = None
+    """What --fix had arrived at, where the job ended too soon after that to judge it."""
 
     def adjust(self, facts: Facts) -> Facts:
         """Facts of the stretch, with the settings that held in it and not those of the script."""
@@ -53,17 +57,20 @@ class FixedJob:
 def find_fixed(
     timeline: Timeline, trainer: Trainer, segments: StepSegments, events: Sequence[FixEvent]
 ) -> FixedJob | None:
-    """None for a job in which --fix changed nothing, or too late to judge."""
+    """None for a job in which --fix changed nothing.
+
+    Where no setting held for long enough, the whole run is judged, as one of the last setting.
+    """
     mine = _of_training(trainer, events)
     changes = [event for event in mine if event.event == "change"]
     kept = [event for event in mine if event.event == "trial" and event.verdict == "kept"]
     if not changes:
         return None
+    served = next((event for event in mine if event.event == "served"), changes[0])
     settled = _find_settled(segments, changes, kept)
     if settled is None:
-        return None
+        return _unsettled(segments, served, changes[-1])
     last, stretch = settled
-    served = next((event for event in mine if event.event == "served"), changes[0])
     before = segments.between(segments.start_ns, changes[0].at_ns)
     effect = None
     if before is not None:
@@ -71,8 +78,22 @@ def find_fixed(
             before=_describe(timeline, trainer, before, served.workers),
             after=_describe(timeline, trainer, stretch, last.active),
         )
-    depth = max(1, round(last.window / last.active)) if last.active else None
-    return FixedJob(stretch, last.active, depth, effect)
+    return FixedJob(stretch, last.active, _depth(last), effect)
+
+
+def _unsettled(segments: StepSegments, served: FixEvent, last: FixEvent) -> FixedJob:
+    differs = last.active != served.workers
+    arrived = Recommendation(
+        settings=[Setting(knob="num_workers", value=last.active)] if differs else [],
+        workers=last.active,
+        speedup=Missing(reason="the job ended before this setting could be judged"),
+        why="--fix had come this far when the job ended; a longer run would tell",
+    )
+    return FixedJob(segments, last.active, _depth(last), None, arrived)
+
+
+def _depth(change: FixEvent) -> int | None:
+    return max(1, round(change.window / change.active)) if change.active else None
 
 
 def _of_training(trainer: Trainer, events: Sequence[FixEvent]) -> list[FixEvent]:

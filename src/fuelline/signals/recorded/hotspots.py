@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from fuelline.schema.readings import Missing, Signal
 from fuelline.signals.recorded.stack_samples import (
     SampleKey,
     comes_before,
@@ -24,6 +25,7 @@ from fuelline.signals.recorded.stack_samples import (
     find_user_line,
     rank_lines,
 )
+from fuelline.signals.statistics import total
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +58,29 @@ _STORE_FILE = re.compile(
     r"/(http/client\.py$|urllib3/|requests/|botocore/|aiohttp/|httpx/|fsspec/|s3fs/|gcsfs/)"
 )
 """Clients that fetch files: what they wait for on a socket is a read."""
+
+
+_CALL = re.compile(r"(\w+)\(")
+_MOVER = re.compile(
+    r"array|asarray|ascontiguousarray|as_tensor|astype|byte|cat|clone|concatenate|contiguous|copy"
+    r"|copyto|float|flip|fliplr|flipud|from_numpy|half|hstack|pad|permute|repeat|reshape|roll|rot90"
+    r"|stack|tensor|tile|to|transpose|view|vstack"
+)
+"""Functions of numpy and torch that compute nothing, or next to nothing, from what they move."""
+
+
+def measure_moving(lines: list[HotLine]) -> Signal:
+    """Share of the samples in lines whose calls only move bytes."""
+    if not lines:
+        return Missing(reason="no stack samples of fetching")
+    moving = [line for line in lines if _only_moves(line.source or "")]
+    share = min(1.0, sum(line.share for line in moving))
+    return total(share, "frac", "stack samples", sum(line.samples for line in lines))
+
+
+def _only_moves(text: str) -> bool:
+    calls = _CALL.findall(text)
+    return bool(calls) and all(_MOVER.fullmatch(call) for call in calls)
 
 
 def find_fetch_lines(timeline: Timeline, trainer: Trainer, segments: StepSegments) -> list[HotLine]:

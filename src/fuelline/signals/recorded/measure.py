@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
 from fuelline.schema.diagnosis.facts import Facts, SyncFacts
@@ -22,7 +23,7 @@ from fuelline.signals.recorded.counters import measure_cores
 from fuelline.signals.recorded.demands import measure_demands
 from fuelline.signals.recorded.fetches import collect_fetches
 from fuelline.signals.recorded.fetching import keeps_up, measure_input
-from fuelline.signals.recorded.hotspots import find_fetch_lines, find_loop_lines
+from fuelline.signals.recorded.hotspots import find_fetch_lines, find_loop_lines, measure_moving
 from fuelline.signals.recorded.own_code import (
     find_own_code,
     measure_hidden_code,
@@ -104,7 +105,7 @@ def measure(
             "collectives": _hidden_collectives(budget, carried, most_idle),
         },
         loader=_training_loader(timeline, trainer),
-        input=waiting,
+        input=msgspec.structs.replace(waiting, moving_share=measure_moving(fetch_lines)),
         storage=measure_storage(timeline, trainer, segments, fetches, waiting.place),
         cores=measure_cores(timeline, segments, ranks_here),
         compute=compute,

@@ -59,7 +59,10 @@ def measure_storage(
         in_flight=in_flight,
         **_per_read(rows, reads, seconds),
         disk_bytes_per_s=_disk_rate(timeline, segments),
-        saturation=measure_growth(fetch_table(timeline, trainer), "rchar_bytes"),
+        saturation=measure_growth(
+            fetch_table(timeline, trainer),
+            "rchar_bytes" if isinstance(reads, Reading) else "samples",
+        ),
         limit_use=limit_use,
         limit_text=limit_text,
         device_busy=_device_busy(timeline, segments, place),

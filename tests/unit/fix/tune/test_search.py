@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from fuelline.fix.tune.search import MeasuredSetting, Seed, choose, confirm, explain, judge, tune
-from fuelline.schema.diagnosis.trials import Recommendation, Setting
+from fuelline.schema.diagnosis.trials import Recommendation, Setting, Trial
 from fuelline.schema.readings import Missing, Reading
 
 if TYPE_CHECKING:
@@ -45,6 +46,22 @@ def test_the_fewest_workers_that_do_as_well_as_the_best_win() -> None:
     trials = tune(seeds(2, 4, 8), machine({1: 40, 2: 79.5, 4: 80, 8: 80.3}))
     assert choose(trials, NOW) == list(workers(2))
     assert [trial.verdict for trial in trials] == ["same", "faster", "faster", "faster"]
+
+
+def test_more_workers_must_show_that_they_bring_more() -> None:
+    measured = {2: (3.66, 2.69, 4.99), 16: (3.79, 1.84, 7.80)}
+    trials = [
+        Trial(
+            settings=list(workers(count)),
+            speedup=Reading(value=value, unit="x", low=low, high=high, level=95),
+            verdict="faster",
+        )
+        for count, (value, low, high) in measured.items()
+    ]
+    assert choose(trials, NOW) == list(workers(2))
+    sure = Reading(value=3.66, unit="x", low=3.65, high=3.67, level=95)
+    trials[0] = msgspec.structs.replace(trials[0], speedup=sure)
+    assert choose(trials, NOW) == list(workers(16))
 
 
 def test_a_fed_job_keeps_its_settings_or_gives_workers_back() -> None:

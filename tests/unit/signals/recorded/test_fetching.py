@@ -354,3 +354,32 @@ def test_cpu_time_that_grows_with_the_workers_at_once_shows_at_the_end_of_an_epo
 
 def test_workers_that_idle_in_between_overlap_more_while_they_are_slow_so_nothing_is_said() -> None:
     assert isinstance(growth_of(crowded_job(1, rest_ms=400)), Missing)
+
+
+def visited_job(growth: float) -> Signal:
+    """One worker, and a neighbour that has a core in every other pair of seconds."""
+    trainer, worker = Lane(), Lane(WORKER)
+    trainer.worker(WORKER, number=0)
+    host, busy_s = [], 0.0
+    for second in range(13):
+        cores = 1 + second // 2 % 2
+        for turn in range(10):
+            trainer.step(wait=60, forward=10, backward=20, opt=10)
+            cpu_ms = 40 * cores**growth * (1 + 0.02 * (turn % 3))
+            worker.fetch(95, clocks_ms=(cpu_ms, 0, 0)).gap(5)
+        host.append((START_NS + second * 1000 * MS, "cpu.busy_ns", busy_s * 1e9))
+        busy_s += cores
+    return input_of([seen("running", 100)], [trainer, worker], host=host).beside_growth
+
+
+@pytest.mark.parametrize("growth", [0, 1])
+def test_a_neighbour_in_the_same_memory_shows_in_the_seconds_that_it_runs(growth: int) -> None:
+    found = visited_job(growth)
+    assert isinstance(found, Reading)
+    assert found.value == pytest.approx(growth, abs=0.1)
+    found.check()
+
+
+def test_a_host_that_is_as_busy_all_the_time_shows_nothing_of_its_memory() -> None:
+    assert isinstance(growth_of(crowded_job(1)), Reading)
+    assert isinstance(input_of([seen("running", 100)]).beside_growth, Missing)

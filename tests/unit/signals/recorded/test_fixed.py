@@ -58,10 +58,28 @@ def test_a_change_just_before_the_end_leaves_the_one_that_was_kept_to_be_judged(
     assert fixed.segments.end_ns <= late.at_ns
 
 
-def test_a_job_without_changes_or_with_too_little_after_them_is_judged_whole() -> None:
+def test_a_job_without_changes_is_judged_as_it_is() -> None:
     assert find_fixed(*job(), []) is None
     assert find_fixed(*job(), [SERVED]) is None
-    assert find_fixed(*job(after=10), [SERVED, CHANGE, KEPT]) is None
+
+
+def test_a_job_that_ends_soon_after_a_change_is_judged_whole_with_what_it_ended_with() -> None:
+    timeline, trainer, segments = job(after=10)
+    fixed = find_fixed(timeline, trainer, segments, [SERVED, CHANGE, KEPT])
+    assert fixed is not None
+    assert fixed.segments is segments
+    assert fixed.effect is None
+    assert fixed.recommended is not None
+    assert (fixed.workers, fixed.recommended.workers) == (4, 4)
+    assert fixed.recommended.text() == "DataLoader(..., num_workers=4)"
+
+
+def test_what_was_taken_back_at_the_end_is_not_recommended() -> None:
+    back = msgspec.structs.replace(CHANGE, active=SERVED.workers, at_ns=CHANGE.at_ns + 1)
+    fixed = find_fixed(*job(after=10), [SERVED, CHANGE, back])
+    assert fixed is not None
+    assert fixed.recommended is not None
+    assert fixed.recommended.settings == []
 
 
 def test_parts_of_the_stretch_sum_to_the_whole() -> None:
@@ -103,4 +121,6 @@ def test_a_long_stretch_with_few_steps_is_not_judged() -> None:
     for _ in range(3):
         lane.step(wait=1, forward=900, backward=900, opt=10)
     timeline = make_timeline(lane)
-    assert find_fixed(timeline, *judge(timeline), [SERVED, CHANGE, KEPT]) is None
+    fixed = find_fixed(timeline, *judge(timeline), [SERVED, CHANGE, KEPT])
+    assert fixed is not None
+    assert fixed.recommended is not None

@@ -7,7 +7,7 @@ import pytest
 
 from fuelline.record.hooks import torch as hooks
 from fuelline.schema.diagnosis.facts import HotLine
-from fuelline.signals.recorded.hotspots import find_fetch_lines, find_loop_lines
+from fuelline.signals.recorded.hotspots import find_fetch_lines, find_loop_lines, measure_moving
 from tests.unit.builders import START_NS, TRAINER, Lane, judge, make_timeline
 
 WORKER = 200
@@ -236,3 +236,18 @@ def test_a_model_that_is_called_after_backward_is_evaluated_by_the_loop() -> Non
     }
     stages = {line.function: line.stage for line in lines_of(stacks, pid=TRAINER, loop=True)}
     assert stages == {"main": "forward", "evaluate": "loop"}
+
+
+@pytest.mark.parametrize(
+    ("source", "share"),
+    [
+        ("np.copyto(self.back, self.front)", 1.0),
+        ("image = image.astype(np.float32) / 255", 1.0),
+        ("return torch.stack([x.clone() for x in crops])", 1.0),
+        ("power = np.abs(np.fft.rfft(frames))", 0.0),
+        ("return np.stack([resize(x) for x in crops])", 0.0),
+        ("total += value", 0.0),
+    ],
+)
+def test_lines_whose_calls_only_move_bytes(source: str, share: float) -> None:
+    assert measure_moving([only_line(ITEM, source=source)]).value == pytest.approx(share)

@@ -24,8 +24,11 @@ def trainer_with(*workers: int) -> Lane:
     return lane
 
 
-def reading(lane: Lane, ms: float) -> Lane:
-    return lane.fetch(ms, io=(SIZE, SIZE, CALLS, 0, 0))
+READS = (SIZE, SIZE, CALLS, 0, 0)
+
+
+def reading(lane: Lane, ms: float, io: tuple[int, ...] = READS) -> Lane:
+    return lane.fetch(ms, io=io)
 
 
 def blocked(count: int = 100, *, pid: int = 200, place: int = 1) -> tuple:
@@ -38,7 +41,7 @@ def storage_of(*lanes: Lane, **tables) -> StorageFacts:
     return facts_of(make_timeline(*lanes, facts=facts, **tables)).storage
 
 
-def crowds(time_of_one_ms: float, growth: float) -> list[Lane]:
+def crowds(time_of_one_ms: float, growth: float, io: tuple[int, ...] = READS) -> list[Lane]:
     """Alternately one and four fetches at once; `growth` 1: each takes its turn, 0: none waits."""
     workers = [Lane(200 + number) for number in range(4)]
     at_ms = 0.0
@@ -47,7 +50,7 @@ def crowds(time_of_one_ms: float, growth: float) -> list[Lane]:
         ms = time_of_one_ms * busy**growth
         for lane in workers[:busy]:
             lane.now_ns = START_NS + int(at_ms * MS)
-            reading(lane, ms)
+            reading(lane, ms, io)
         at_ms += ms + 5
     return [trainer_with(200, 201, 202, 203), *workers]
 
@@ -83,12 +86,16 @@ def test_workers_that_are_alone_at_the_end_of_an_epoch_are_enough_to_see_it(grow
     assert saturation.value == pytest.approx(growth, abs=0.1)
 
 
-def test_saturation_needs_fetches_that_read() -> None:
-    worker = Lane(200)
-    for _ in range(40):
-        worker.fetch(50, io=(0, 0, 0, 0, 0))
-    saturation = storage_of(trainer_with(200), worker).saturation
+@pytest.mark.parametrize("growth", [0, 1])
+def test_reads_from_sockets_which_nobody_counts_show_it_by_the_sample(growth: int) -> None:
+    lanes = crowds(40, growth=growth, io=(0, 0, 0, 0, 0))
+    assert storage_of(*lanes).saturation.value == pytest.approx(growth, abs=0.01)
+
+
+def test_fetches_that_are_longer_when_alone_do_not_show_what_a_queue_does() -> None:
+    saturation = storage_of(*crowds(400, growth=-1)).saturation
     assert isinstance(saturation, Missing)
+    assert "the fewer" in saturation.reason
 
 
 def test_saturation_of_fetches_that_scatter_wildly_is_missing() -> None:

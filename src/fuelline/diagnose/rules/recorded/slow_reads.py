@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from fuelline.diagnose.evidence.split import split_input
 from fuelline.diagnose.evidence.storage import (
     ask_storage,
+    is_socket,
     more_in_flight,
     most_at_once,
     nearer_data,
@@ -62,7 +63,9 @@ class SlowReads:
                 *(ask_storage(facts) if _is_open(facts) else [more_in_flight(facts)]),
                 nearer_data(facts.input.place),
             ],
-            confidence="high" if scaling_is_seen(facts) else "medium",
+            confidence="high"
+            if scaling_is_seen(facts) and not is_socket(facts.input.place)
+            else "medium",
         )
 
 

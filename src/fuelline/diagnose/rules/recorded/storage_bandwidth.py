@@ -8,6 +8,8 @@ at a time; the blocked time per byte grows with the number of fetches in progres
 or the last ones of an epoch are alone; or, where the run does not show that, `fuelline probe` found
 that fewer requests at once than the job has fill the storage. Limits on operations per second count
 as bandwidth: more requests do not bring more either.
+Known problem: what comes over a socket may be a service's answer and not a file. Stack samples
+tell; without them it is called a read, with medium confidence.
 Fix: fewer bytes (smaller or better compressed files, no needless reading), a faster or local disk,
 a cache.
 """
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.evidence.split import split_input
 from fuelline.diagnose.evidence.storage import (
+    is_socket,
     most_at_once,
     nearer_data,
     read_evidence,
@@ -76,12 +79,15 @@ class StorageBandwidth:
                     question=WhatIf(storage="2x"),
                 ),
             ],
+            confidence="medium" if is_socket(facts.input.place) else "high",
         )
 
 
 def _delivered(facts: Facts) -> float | None:
-    """Bytes per second from the storage; the kernel does not count those that come through FUSE."""
+    """Bytes per second from the storage; the kernel does not count those of FUSE and of sockets."""
     storage, place = facts.storage, facts.input.place
+    if is_socket(place):
+        return None
     ways = [storage.disk_bytes_per_s, storage.read_bytes_per_s]
     if place is not None and place.fstype.startswith("fuse"):
         ways.reverse()
@@ -101,7 +107,7 @@ def _proof(facts: Facts) -> list[Evidence]:
         )
     if at_least(storage.saturation, _SATURATED) and _surely_grows(storage.saturation):
         proof += fact(
-            lambda v: f"blocked time per byte grows with fetches in progress (elasticity {v:.2f})",
+            lambda v: f"reads take longer the more fetches are in progress (elasticity {v:.2f})",
             storage.saturation,
         )
     if not proof and not scaling_is_seen(facts):
