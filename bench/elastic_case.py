@@ -318,6 +318,8 @@ def iterate(case: Case, *, elastic: bool) -> Result:
         for epoch in range(case.epochs):
             iterator = _iterator(loader, controller) if elastic else iter(loader)
             _drain(case, iterator, result, is_last=epoch == case.epochs - 1)
+            if not elastic and not case.persistent:
+                iterator._shutdown_workers()  # in a cycle with an error it takes 5 s per worker
     _, drawn, *_ = np.random.get_state(legacy=True)
     states = (torch.get_rng_state().tolist(), random.getstate(), np.asarray(drawn).tolist())
     result.streams = pickle.dumps(states)

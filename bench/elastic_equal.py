@@ -6,7 +6,7 @@ in mid-epoch, workers killed by SIGKILL; batches from nothing to 1.6 MB, arrays,
 tensors, classes, batches that the loop keeps, workers without shared memory. Everything a loop can
 see must be the same, and so must the random streams of the main process. A loader forks 13
 processes and mostly waits for them, so four shares run side by side, each with a seed of its own.
-15 minutes on two quiet cores, longer on busy ones. Exit 1 if any differs.
+Six minutes on two quiet cores, longer on busy ones. Exit 1 if any differs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import hypothesis
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def measure(count: int = COUNT) -> dict[str, int]:
 def measure_share(seed: int, count: int) -> Counter[str]:
     """A part of them, drawn from this seed; what differs is told at once."""
     seen: Counter[str] = Counter()
+    torch.set_num_threads(1)  # threads that wait for each other beside busy workers take seconds
 
     @hypothesis.seed(seed)
     @settings(

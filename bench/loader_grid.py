@@ -1,10 +1,9 @@
 """The best loader settings of a job, by trying them all: workers x prefetch x pin.
 
-The ruler of bench.fix_gain and bench.tune_gain, whose pipelines are those of bench.fix_job. Every
+The ruler of bench.tune_gain, whose pipelines are those of bench.fix_job. Every
 combination runs once for a short time, the best few again in turns; what is compared with them runs
 in turns with the best two, so that a machine that changes its speed changes both, and that luck in
 the grid is no part of the bar. Pinning needs an accelerator: without one there is nothing to try.
-`python -m bench fix_gain tune_gain` measures one grid for both.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fuelline.fix.elastic.channel import make_room
 from fuelline.fix.elastic.gauge import TrainingStretch, UsageMeter, add_room
-from fuelline.fix.elastic.governor import STARVED, Governor
+from fuelline.fix.elastic.governor import LOOKS, STARVED, Governor
 
 if TYPE_CHECKING:
     from fuelline.fix.elastic.journal import FixJournal
@@ -29,12 +29,15 @@ __all__ = ["LoaderController", "LoaderHistory", "LoaderRules"]
 LOOK_NS = 400_000_000
 """Training between two looks: six of them show a change of 5 % in steps that vary by 10 %."""
 LEAST_BATCHES = 6
+SHORTER = 4
+"""Times shorter are the first looks: a job that waits most of its time shows that at once, and a
+number of workers that was chosen too early is judged by looks of full length."""
 PAUSE_NS = 500_000_000
 """A gap between batches longer than this and than ten usual ones is a checkpoint, not work."""
 ROOM_LOOKS = 8
 """Looks from one count of open files to the next: it takes longer the more there are."""
-START_NS = 40_000_000
-"""To start and end one more worker: 37 to 49 ms each for 16 to 32 of them on two cores."""
+START_NS = 20_000_000
+"""To start and end one more worker: 16 of them take 310 ms on two cores."""
 STEADY_LOOKS = 4
 """In a row, until a reason counts as one that holds."""
 
@@ -187,7 +190,8 @@ class LoaderController:
         stretch.total_ns += ended_ns - last_ns
         stretch.wait_ns += ended_ns - began_ns
         stretch.batches += 1
-        if stretch.total_ns >= LOOK_NS and stretch.batches >= LEAST_BATCHES:
+        scale = SHORTER if self._looks < LOOKS else 1
+        if scale * stretch.total_ns >= LOOK_NS and scale * stretch.batches >= LEAST_BATCHES:
             self._look(iterator, batch)
 
     def lose(self, iterator: Any, how: str) -> None:

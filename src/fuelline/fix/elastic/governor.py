@@ -143,8 +143,9 @@ class Governor:
 
     def _roll_back(self, trial: RunningTrial) -> SettingChange:
         self._failed.add((trial.change.active, trial.change.window))
-        self._pause, self._next_pause = self._next_pause, 2 * self._next_pause
         active, window = trial.was
+        if trial.change.active != active:  # after a longer queue another worker is tried at once
+            self._pause, self._next_pause = self._next_pause, 2 * self._next_pause
         self.active, self.window = active, window
         self._forget()
         self._close("rolled back")
@@ -173,7 +174,7 @@ class Governor:
         needed = self._needed(look) if busy >= BUSY else self.active + 1
         affordable = min(self._affordable(look), look.room)
         self.wanted = min(needed, affordable)
-        target = min(self.wanted, 4 * self.active, self.limits.most)
+        target = min(self.wanted, self.limits.most)
         if target <= self.active:
             self.blocked_by = self._name_bound(look) if busy >= BUSY else NOT_THE_LIMIT
             return None

@@ -19,7 +19,7 @@ import torch
 from fuelline.fix.elastic import seam
 from fuelline.fix.elastic.governor import HEADROOM, LOOKS, STARVED
 from fuelline.fix.elastic.observation import RunningTrial, SettingChange
-from fuelline.fix.elastic.purity import PurityCheck
+from fuelline.fix.elastic.purity import PurityCheck, list_values
 
 if TYPE_CHECKING:
     from fuelline.fix.elastic.controller import LoaderController
@@ -29,57 +29,76 @@ __all__ = ["InlineController", "watch_inline"]
 STRETCH_NS = 400_000_000
 """Of training, for one rate of the comparison with workers."""
 LEAST_BATCHES = 16
+LONGEST_SKIP = 400
+"""Batches from one that is watched to the next: 130 us with cold caches, a third of a percent of
+batches that take 100 us."""
 _plain = seam.MainIterator
 
 
 class InlineController:
-    """Holds what an epoch in the main process has shown."""
+    """Holds what epochs in the main process have shown."""
 
     def __init__(self, controller: LoaderController, loader: Any) -> None:
         self.controller = controller
-        self._has_workers = False
-        self.why_not = ""
-        self._attributes = _attributes(loader.dataset)
-        self._total_ns = self._wait_ns = self._cpu_ns = self._batches = 0
+        self._has_workers = self._is_refused = False
+        self._attributes = list(map(id, list_values(loader.dataset)))
+        self._forget()
+
+    def _forget(self) -> None:
+        self._total_ns = self._wait_ns = self._cpu_ns = self._batches = self._looks = 0
         self._rates: list[float] = []
-        self._stretch = [0, 0]
-        self._last_ns = 0
 
     @property
     def active(self) -> bool:
         """Whether the next epoch has workers."""
         return self._has_workers and not self.controller.is_withdrawn
 
-    def count(
-        self, began_ns: int, ended_ns: int, batch: Any, *, cpu_ns: int, is_changed: bool
-    ) -> None:
-        """A batch was made in the main process, in `cpu_ns` on a core."""
-        if is_changed and not self.why_not:
-            self.why_not = "its dataset draws random numbers or counts in the main process"
-        if not _is_plain(batch) and not self.why_not:
-            self.why_not = "its batches are not plain CPU tensors"
-        last_ns, self._last_ns = self._last_ns, ended_ns
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing more to watch: these batches stay in the main process."""
+        return self._is_refused or self.controller.is_withdrawn
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether training hardly waits, as far as it was watched."""
+        is_long = len(self._rates) >= LOOKS
+        return is_long and self._wait_ns <= STARVED * self._total_ns
+
+    def begin_epoch(self) -> None:
+        """What was watched of earlier ones counts until it is enough to decide by."""
+        if self.is_fed:
+            self._forget()
+        self._mark = self._stretch = (0, 0)
+
+    def count(self, batches: int, began_ns: int, ended_ns: int, cpu_ns: int) -> None:
+        """One more batch was watched, which is this manieth; it stands for all since the last."""
+        (last, last_ns), self._mark = self._mark, (batches, ended_ns)
+        self._looks += 1
         if not last_ns:
+            self._stretch = self._mark
             return
-        self._total_ns += ended_ns - last_ns
-        self._wait_ns += ended_ns - began_ns
-        self._cpu_ns += cpu_ns
-        self._batches += 1
-        self._stretch = [self._stretch[0] + 1, self._stretch[1] + ended_ns - last_ns]
-        if self._stretch[1] >= STRETCH_NS:
-            self._rates.append(self._stretch[0] / self._stretch[1] * 1e9)
-            self._stretch = [0, 0]
+        count, took_ns = batches - last, ended_ns - last_ns
+        self._total_ns += took_ns
+        self._wait_ns += min(took_ns, count * (ended_ns - began_ns))
+        self._cpu_ns += min(took_ns, count * cpu_ns)
+        self._batches += count
+        if ended_ns - self._stretch[1] >= STRETCH_NS:
+            begun, begun_ns = self._stretch
+            self._rates.append((batches - begun) / (ended_ns - begun_ns) * 1e9)
+            self._stretch = self._mark
+
+    def refuse(self, why: str) -> None:
+        """Leave the loader to torch."""
+        self._is_refused = True
+        self.controller.tell_left(f"num_workers=0, and {why}")
 
     def end_epoch(self, loader: Any) -> None:
         """Decide about the next one."""
-        self._last_ns = 0
-        if _attributes(loader.dataset) != self._attributes and not self.why_not:
-            self.why_not = "its dataset changes while it is read"
         starved = self._wait_ns / max(1, self._total_ns)
-        is_known = self._batches >= LEAST_BATCHES and len(self._rates) >= LOOKS
-        if self.why_not:
-            self.controller.tell_left(f"num_workers=0, and {self.why_not}")
-        elif is_known and starved > STARVED and not self.controller.is_withdrawn:
+        is_known = self._looks >= LEAST_BATCHES and len(self._rates) >= LOOKS
+        if list(map(id, list_values(loader.dataset))) != self._attributes:
+            self.refuse("its dataset changes while it is read")
+        elif is_known and starved > STARVED:
             self._add_workers(starved)
 
     def _add_workers(self, starved: float) -> None:
@@ -106,46 +125,53 @@ class InlineController:
 
 
 def watch_inline(loader: Any, controller: InlineController) -> Any:
-    """Torch's own iterator, timed."""
+    """Torch's own iterator, timed now and then."""
+    controller.begin_epoch()
     return _SingleProcessDataLoaderIter(loader, controller)
 
 
 class _SingleProcessDataLoaderIter(_plain):  # type: ignore[misc, valid-type]
-    """Named like torch's own: profilers and users see the name that they know."""
+    """Named like torch's own: profilers and users see the name that they know.
+
+    Quick batches are watched as often as purity is looked at: together less than 1 % of their time.
+    Once there is nothing more to find out in this epoch, it is torch's own by class as well.
+    """
 
     def __init__(self, loader: Any, controller: InlineController) -> None:
         super().__init__(loader)
         self._fl_loader = loader
         self._fl_controller = controller
-        self._fl_watcher = PurityCheck(loader.dataset)
+        self._fl_watcher = PurityCheck(loader.dataset, LONGEST_SKIP)
 
     def _next_data(self) -> Any:
-        controller, watcher = self._fl_controller, self._fl_watcher
-        if controller.why_not:
-            return self._fl_end(super()._next_data)
-        began_ns = monotonic_ns()
-        index = self._fl_end(self._next_index)
-        cpu_ns = thread_time_ns()
-        watcher.begin()
-        batch = self._dataset_fetcher.fetch(index)
-        is_changed = watcher.end(monotonic_ns() - began_ns)
-        if self._pin_memory:
-            batch = seam.pin_memory(batch, self._pin_memory_device)
-        cpu_ns = thread_time_ns() - cpu_ns
-        controller.count(began_ns, monotonic_ns(), batch, cpu_ns=cpu_ns, is_changed=is_changed)
-        return batch
-
-    def _fl_end(self, action: Any) -> Any:
+        watcher = self._fl_watcher
         try:
-            return action()
+            if watcher.skip:
+                watcher.skip -= 1
+                return super()._next_data()
+            return self._fl_watch(watcher)
         except StopIteration:
             self._fl_controller.end_epoch(self._fl_loader)
             raise
 
-
-def _attributes(dataset: Any) -> list[tuple[str, int]]:
-    own = getattr(dataset, "__dict__", None)
-    return [(name, id(value)) for name, value in own.items()] if type(own) is dict else []
+    def _fl_watch(self, watcher: PurityCheck) -> Any:
+        controller = self._fl_controller
+        began_ns, cpu_ns = monotonic_ns(), thread_time_ns()
+        index = self._next_index()
+        watcher.begin()
+        batch = self._dataset_fetcher.fetch(index)
+        is_changed = watcher.end(monotonic_ns() - began_ns)
+        if is_changed:
+            controller.refuse("its dataset draws random numbers or counts in the main process")
+        elif not _is_plain(batch):
+            controller.refuse("its batches are not plain CPU tensors")
+        if self._pin_memory:
+            batch = seam.pin_memory(batch, self._pin_memory_device)
+        cpu_ns = thread_time_ns() - cpu_ns
+        controller.count(self._num_yielded, began_ns, monotonic_ns(), cpu_ns)
+        if controller.is_done or controller.is_fed:
+            self.__class__ = _plain
+        return batch
 
 
 def _is_plain(batch: Any, depth: int = 4) -> bool:

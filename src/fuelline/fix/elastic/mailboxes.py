@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch.utils.data import get_worker_info
 
 from fuelline.fix.elastic import seam
-from fuelline.fix.elastic.purity import PurityCheck
+from fuelline.fix.elastic.purity import PurityCheck, list_values
 from fuelline.fix.elastic.segments import SegmentPool, allocate_collated_in
 
 if TYPE_CHECKING:
@@ -134,15 +134,10 @@ class WorkerStart:
         if self.original is None:
             return
         dataset = get_worker_info().dataset
-        before = _attributes(dataset)
+        before = list(map(id, list_values(dataset)))
         self.original(worker_id)
-        if _attributes(dataset) != before:
+        if list(map(id, list_values(dataset))) != before:
             self._slots.set_varying(worker_id)
-
-
-def _attributes(dataset: Any) -> list[tuple[str, int]]:
-    own = getattr(dataset, "__dict__", None)
-    return [(name, id(value)) for name, value in own.items()] if type(own) is dict else []
 
 
 class Inbox:

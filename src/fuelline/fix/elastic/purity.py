@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 import random
 import sys
 from time import monotonic_ns
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CellType
 
-__all__ = ["PurityCheck", "owns_generator"]
+__all__ = ["PurityCheck", "list_values", "owns_generator"]
 
 CHEAP = 400
 """A look may take this fraction of the time of fetches: quick ones are looked at now and then."""
@@ -39,35 +40,43 @@ MOST_ITEMS = 32
 """Of a container: a list of transforms is shorter, a list of samples need not be searched."""
 _HEAD = object.__basicsize__
 _WORDS = 3
+_HEAP_TYPE, _IMMUTABLE_TYPE = 1 << 9, 1 << 8
+"""Py_TPFLAGS: a class that is written in Python has the first and not the second. Others may have a
+million items."""
 
 
 class PurityCheck:
     """Compares the process's random streams and the dataset's numbers from look to look."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: Any, longest_skip: int = LONGEST_SKIP) -> None:
+        self._longest_skip = longest_skip
         self._streams: list[Callable[[], Any]] = [_python_stream()]
         self._numpy_known = False
-        self._parts = [own for each in _walk(dataset) if (own := _own(each))]
-        self._skip = 0
+        self._parts = [each for each in _walk(dataset) if list_values(each)]
+        self.skip = 0
+        """Fetches until the next look."""
+        self._price_ns = 0
         self.settle()
 
     def begin(self) -> None:
         """A fetch begins: what changed before it is not its doing."""
-        if not self._skip:
+        if not self.skip:
+            begun_ns = monotonic_ns()
             self.settle()
+            self._price_ns = monotonic_ns() - begun_ns
 
     def end(self, busy_ns: int) -> bool:
         """A fetch has ended: whether anything changed until now, if it is time for a look.
 
         Without a `begin` in between, the fetches that were not looked at count as well.
         """
-        if self._skip:
-            self._skip -= 1
+        if self.skip:
+            self.skip -= 1
             return False
         begun_ns = monotonic_ns()
         is_changed = self.has_changed()
-        price_ns = max(LOOK_NS, monotonic_ns() - begun_ns)
-        self._skip = min(LONGEST_SKIP, CHEAP * price_ns // max(busy_ns, 1))
+        price_ns = max(LOOK_NS, self._price_ns + monotonic_ns() - begun_ns)
+        self.skip = min(self._longest_skip, CHEAP * price_ns // max(busy_ns, 1))
         return is_changed
 
     def settle(self) -> None:
@@ -89,10 +98,10 @@ class PurityCheck:
         return [*(read() for read in self._streams), *_numbers(self._parts)]
 
 
-def _numbers(parts: list[dict[str, Any]]) -> Iterator[Any]:
+def _numbers(parts: list[Any]) -> Iterator[Any]:
     """Counters and the like: an attribute that was set once and stays is no state."""
-    for own in parts:
-        for value in list(own.values()):
+    for each in parts:
+        for value in list_values(each):
             if type(value) in {int, float}:
                 yield value
 
@@ -168,9 +177,7 @@ def _parts(thing: Any) -> list[Any]:
         return list(thing[:MOST_ITEMS])
     if kind is dict:
         return [value for _, value in zip(range(MOST_ITEMS), thing.values(), strict=False)]
-    if isinstance(thing, torch.Tensor) or kind is ModuleType:
-        return []
-    return _held(thing) if kind in _CALLABLES else list(_own(thing).values())
+    return _held(thing) if kind in _CALLABLES else list_values(thing)
 
 
 _CALLABLES = (MethodType, FunctionType, functools.partial)
@@ -185,13 +192,28 @@ def _held(thing: Any) -> list[Any]:
     return [cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell)]
 
 
-def _own(thing: Any) -> dict[str, Any]:
-    """An object's attributes as they are, whatever its class does when it is asked for one."""
+def list_values(thing: Any) -> list[Any]:
+    """Of an object's attributes as they are, whatever its class does when it is asked for one.
+
+    Where it can be avoided not by `__dict__`: Python 3.11 and 3.12 keep attributes in the object
+    itself until somebody asks for it, and the job reads them a third slower from then on. Those of
+    tensors, whose methods are then slower to find, and of modules are nobody's state.
+    """
+    if isinstance(thing, (torch.Tensor, ModuleType)):
+        return []
+    if all(_is_python(kind) for kind in type(thing).__mro__[:-1]):
+        found = [each for each in gc.get_referents(thing) if each is not type(thing)]
+        if [type(each) for each in found] != [dict]:
+            return found
     try:
         own = object.__getattribute__(thing, "__dict__")
     except (AttributeError, TypeError):
-        return {}
-    return own if type(own) is dict else {}
+        return []
+    return list(own.values()) if type(own) is dict else []
+
+
+def _is_python(kind: type) -> bool:
+    return kind.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
 
 
 def _is_filled(cell: CellType) -> bool:

@@ -41,12 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["LoaderRegistry", "open_registry"]
 
 MOST_SPARE = 16
-"""Parked workers of one loader: each takes 90 ms to start, once (measured on 2 cores)."""
+"""Parked workers of one loader: each takes 15 ms to start, once (measured on 2 cores)."""
 MOST_DATASETS = 64
 """Remembered: a job has a few, or makes them by the thousand and then none is met again."""
-PER_CORE = 4
-"""Workers for each core at most: fetches that are blocked three quarters of the time need this
-many, and those blocked longer gain from a cache, not from more processes."""
 LEAST_FREE_BYTES = 1 << 30
 """With less memory than this left no spare worker is started."""
 _ITERABLE = seam.DatasetKind.Iterable
@@ -103,7 +100,7 @@ class LoaderRegistry:
             return None
         if isinstance(controller, InlineController):
             if not controller.active:
-                return controller
+                return None if controller.is_done else controller
             controller = controller.controller
         is_fit = controller is not None and controller.is_for(
             loader.num_workers, loader.prefetch_factor
@@ -186,15 +183,16 @@ class LoaderRegistry:
         cores = count_cores(ranks=count_local_ranks())
         base = max(1, loader.num_workers)
         is_stream = loader._dataset_kind == _ITERABLE
-        most = max(base, min(round(PER_CORE * cores), base + _count_spare(loader)))
-        window = base * (loader.prefetch_factor or 2)
+        most = base + _count_spare(loader)  # cores are no bound for those that are blocked
+        prefetch = loader.prefetch_factor or 2
+        window = base * prefetch
         may_deepen = may_run_ahead(loader._index_sampler)
         limits = TurnLimits(
             base=base,
             most=most if may_deepen else min(most, max(base, window)),
             cores=cores,
             base_window=window,
-            most_window=DEEPEST * PER_CORE * max(window, most) if may_deepen else window,
+            most_window=DEEPEST * prefetch * most if may_deepen else window,
         )
         rules = LoaderRules(
             allow_random="random" in self._allowed,

@@ -116,6 +116,24 @@ def test_idle_workers_with_a_starved_training_get_a_longer_queue() -> None:
     assert (change.active, change.window) == (2, 8)
 
 
+def test_a_longer_queue_that_does_not_help_is_followed_by_another_worker_at_once() -> None:
+    governor = Governor(LIMITS, 2, 4)
+    hear_all(governor, *[look(busy=0.5)] * LOOKS)
+    back = hear_all(governor, *[look(busy=0.5)] * 2 * LOOKS)
+    assert back is not None
+    assert (back.active, back.window, back.is_trial) == (2, 4, False)
+    change = hear_all(governor, *[look(busy=0.5)] * LOOKS)
+    assert change is not None
+    assert (change.active, change.is_trial) == (3, True)
+
+
+def test_one_worker_grows_to_what_is_needed_in_one_step() -> None:
+    limits = TurnLimits(base=1, most=17, cores=2.0, base_window=2, most_window=136)
+    change = hear_all(Governor(limits, 1, 2), *[look(starved=0.95, active=1, cpu=0.02)] * LOOKS)
+    assert change is not None
+    assert change.active == 17  # blocked workers are not bounded by two cores
+
+
 def test_a_sampler_that_may_not_be_asked_ahead_keeps_its_window() -> None:
     limits = TurnLimits(base=2, most=8, cores=8.0, base_window=4, most_window=4)
     change = hear_all(Governor(limits, 2, 4), *[look()] * LOOKS)
