@@ -10,7 +10,7 @@ from fuelline.schema.diagnosis.storages import LOCAL, PACKED, STORAGE_KINDS, Sto
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.units import number, size
 from fuelline.whatif.chip_ratio import compare_chips
-from fuelline.whatif.fitting import MOST_OTHERS, is_sure
+from fuelline.whatif.fitting import MOST_OTHERS, count_in_flight, is_sure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -148,7 +148,11 @@ def _restarts(old: Pipeline, new: Pipeline) -> dict[StepPart, float]:
     elif not new.workers:
         after_s = min(now_s, new.fetch_s)
     else:
-        after_s = now_s + max(0, new.workers - old.workers) * new.start_s
+        # Before its first batch each worker has something of its own to do, on shared cores.
+        own_s = max(0.0, now_s - old.fetch_s - old.workers * old.start_s)
+        crowd = [max(1.0, pipe.workers * pipe.ranks / pipe.cores) for pipe in (old, new)]
+        forked_s = max(0, new.workers - old.workers) * new.start_s
+        after_s = now_s + forked_s + own_s * (crowd[1] / crowd[0] - 1)
     return {**old.pauses, "epoch start": after_s / old.epoch_batches}
 
 
@@ -322,6 +326,10 @@ def _reads_unseen(fit: Fit, pipe: Pipeline) -> bool:
 
 
 def _answers_unseen(fit: Fit, pipe: Pipeline) -> bool:
+    return asks_somebody(fit, pipe) and not is_sure(fit.facts.input.blocked_growth)
+
+
+def asks_somebody(fit: Fit, pipe: Pipeline) -> bool:
     """A sleep takes as long however many sleep; a service may not take more at once.
 
     The share asleep is of all blocked time; what is blocked elsewhere and does not sleep waits for
@@ -329,25 +337,48 @@ def _answers_unseen(fit: Fit, pipe: Pipeline) -> bool:
     """
     asleep = value_of(fit.facts.demands.sleep_frac) or 0.0
     somebody_s = pipe.idle_s - min(pipe.idle_s, asleep * (pipe.idle_s + pipe.storage_s))
-    known = is_sure(fit.facts.input.blocked_growth)
-    return somebody_s > _MUCH_WAITED * pipe.fetch_s and not known
+    return somebody_s > _MUCH_WAITED * pipe.fetch_s
 
 
-def in_turn(fit: Fit) -> Fit:
-    """The same recording, if what was never seen under another load serves one at a time."""
-    pipe = fit.pipe
-    if _reads_unseen(fit, pipe):
-        alone = 1 / max(1.0, pipe.ranks * pipe.storage_s / fit.batch_s)
-        pipe = replace(
-            pipe,
-            elasticity=1.0,
-            read_s=pipe.read_s * alone,
-            metadata_s=pipe.metadata_s * alone,
-        )
-    if _answers_unseen(fit, fit.pipe):
-        alone = 1 / max(1.0, pipe.ranks * pipe.idle_s / fit.batch_s)
-        pipe = replace(pipe, idle_elasticity=1.0, idle_s=pipe.idle_s * alone)
-    return replace(fit, pipe=pipe)
+def with_queues(fit: Fit, storage: float, service: float) -> Fit:
+    """The same recording, if requests slowed each other down by that much more than was seen."""
+    pipe, count = fit.pipe, count_in_flight(fit.facts)
+    growth = min(1.0, pipe.elasticity + storage)
+    waiting = min(1.0, pipe.idle_elasticity + service)
+    alone = (count + pipe.storage_rivals) ** (pipe.elasticity - growth)
+    queued = replace(
+        pipe,
+        elasticity=growth,
+        read_s=pipe.read_s * alone,
+        metadata_s=pipe.metadata_s * alone,
+        idle_elasticity=waiting,
+        idle_s=pipe.idle_s * count ** (pipe.idle_elasticity - waiting),
+    )
+    return replace(fit, pipe=queued)
+
+
+def least_favourable(fit: Fit, question: WhatIf) -> Fit:
+    """The same recording, as it may be as well, of what it does not show.
+
+    What never had more company serves one at a time. Others who read from a storage that is full
+    keep what they have, however many requests the job makes.
+    """
+    least = with_queues(
+        fit,
+        storage=float(_reads_unseen(fit, fit.pipe)),
+        service=float(_answers_unseen(fit, fit.pipe)),
+    )
+    pipe, count = least.pipe, count_in_flight(fit.facts)
+    if not pipe.storage_rivals or question.alone:
+        return least
+    shared = (1 + pipe.storage_rivals / count) ** pipe.elasticity
+    kept = replace(
+        pipe,
+        storage_rivals=0.0,
+        read_s=pipe.read_s * shared,
+        metadata_s=pipe.metadata_s * shared,
+    )
+    return replace(least, pipe=kept)
 
 
 def _too_far(fit: Fit, pipe: Pipeline) -> Missing | None:

@@ -141,7 +141,7 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
     read_frac, metadata_frac = value_of(demands.read_frac), value_of(demands.metadata_frac)
     elasticity = _elasticity(facts) or 0.0
     ranks = max(1, facts.cores.ranks)
-    in_flight = max(1.0, ranks * blocked / _value(demands.batch_seconds))
+    in_flight = count_in_flight(facts)
     others = min(MOST_OTHERS, value_of(facts.storage.others_share) or 0.0) if elasticity else 0.0
     rivals = in_flight * others / (1 - others)
     alone = (in_flight + rivals) ** -elasticity
@@ -223,6 +223,13 @@ def _most_growth(facts: Facts) -> float:
         return 0.0
     scaling = math.log(max(1.0, rates[threads] / rates[1])) / math.log(threads)
     return max(0.0, 1 - scaling) * (value_of(facts.input.moving_share) or 0.0)
+
+
+def count_in_flight(facts: Facts) -> float:
+    """Fetches of all ranks that are blocked at once (Little's law)."""
+    demands, ranks = facts.demands, max(1, facts.cores.ranks)
+    blocked_s = _value(demands.fetch_blocked_seconds)
+    return max(1.0, ranks * blocked_s / _value(demands.batch_seconds))
 
 
 def _queueing(facts: Facts) -> float:

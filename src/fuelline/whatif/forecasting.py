@@ -17,7 +17,13 @@ from msgspec import structs
 from fuelline.schema.diagnosis.forecasts import Bound, Forecast, WhatIf
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.student import DEVIATIONS, Level
-from fuelline.whatif.changes import at_once, change, in_turn
+from fuelline.whatif.changes import (
+    asks_somebody,
+    at_once,
+    change,
+    least_favourable,
+    with_queues,
+)
 from fuelline.whatif.chip_ratio import compare_chips
 from fuelline.whatif.model import Limit, Pipeline, find_bounds, find_limit, run
 from fuelline.whatif.wording import word_limit, word_question
@@ -36,6 +42,9 @@ times one (2,000 JPEGs, Pillow)."""
 LEVEL: Level = 90
 """Of the intervals, in percent: how many of the gains that remedies achieve lie inside
 (bench/predict_gain.py)."""
+_BEYOND = 0.15
+"""Standard error of the elasticity beyond the number of requests that was recorded: four that do
+not wait for each other say little of eight."""
 _CERTAIN_MISFIT = 0.3
 """Share of the model's misfit that counts as error: it is solved for at the recorded point."""
 
@@ -53,7 +62,7 @@ def forecast(
     pipe = changed.pipe
     value = _speedup(fit.pipe, pipe)
     half = DEVIATIONS[LEVEL] * _error(fit, pipe, question)
-    low = min(value, _if_in_turn(fit, question)) * math.exp(-half)
+    low = min(value, _at_least(fit, question)) * math.exp(-half)
     high = value * math.exp(half)
     high = max(value, min(high, _ceiling(fit, pipe, question)))
     if question.is_empty():
@@ -109,11 +118,11 @@ def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
         if not isinstance(moved, Missing):
             old = _moved(fit, name, 1 + error).pipe
             parts.append(math.log(_speedup(old, moved.pipe)) - middle)
-    if question.batch_size is not None and fit.fixed_share is not None:
-        share = min(1.0, fit.fixed_share + fit.fixed_error)
-        moved = change(replace(fit, fixed_share=share), question)
-        if not isinstance(moved, Missing):
-            parts.append(math.log(_speedup(fit.pipe, moved.pipe)) - middle)
+    parts.append(_fixed_error(fit, question, middle))
+    queued = with_queues(fit, _BEYOND, _BEYOND if asks_somebody(fit, fit.pipe) else 0.0)
+    moved = change(queued, question)
+    if not isinstance(moved, Missing):
+        parts.append(math.log(_speedup(queued.pipe, moved.pipe)) - middle)
     parts.append(_chip_error(fit, question, middle))
     # Anywhere between 0 and the most: a uniform distribution.
     crowding = math.log(at_once(new) / at_once(fit.pipe))
@@ -121,6 +130,19 @@ def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
     more_cores = run(new).cores_used - run(fit.pipe).cores_used
     parts.append(CORE_ERROR * max(0.0, more_cores) / new.cores * _prepared(new))
     return math.sqrt(sum(part**2 for part in parts))
+
+
+def _fixed_error(fit: Fit, question: WhatIf, middle: float) -> float:
+    """What it would change if the cost that is fixed per batch were more, or less."""
+    if question.batch_size is None or fit.fixed_share is None:
+        return 0.0
+    shares = (fit.fixed_share - fit.fixed_error, fit.fixed_share + fit.fixed_error)
+    moved = [change(replace(fit, fixed_share=min(1.0, share)), question) for share in shares]
+    return max(
+        abs(math.log(_speedup(fit.pipe, each.pipe)) - middle)
+        for each in moved
+        if not isinstance(each, Missing)
+    )
 
 
 def _ceiling(fit: Fit, new: Pipeline, question: WhatIf) -> float:
@@ -164,11 +186,11 @@ def _moved(fit: Fit, name: str, factor: float) -> Fit:
     return replace(fit, pipe=replace(fit.pipe, **{name: value * factor}))
 
 
-def _if_in_turn(fit: Fit, question: WhatIf) -> float:
-    """The speedup if waits that never had company are a queue, not a latency: both look alike."""
-    queued = in_turn(fit)
-    changed = change(queued, question)
-    return math.inf if isinstance(changed, Missing) else _speedup(queued.pipe, changed.pipe)
+def _at_least(fit: Fit, question: WhatIf) -> float:
+    """The speedup if what was not seen is as it helps least."""
+    least = least_favourable(fit, question)
+    changed = change(least, question)
+    return math.inf if isinstance(changed, Missing) else _speedup(least.pipe, changed.pipe)
 
 
 def _prepared(pipe: Pipeline) -> float:

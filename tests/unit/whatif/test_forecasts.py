@@ -134,6 +134,38 @@ def test_workers_that_are_kept_start_once() -> None:
     assert gain(job, persistent=True) == pytest.approx(60 / 40.5, rel=0.03)
 
 
+def test_workers_that_set_themselves_up_share_the_cores_to_do_so() -> None:
+    """10 batches an epoch and half a second of its start, which two workers spend side by side."""
+    demands = {"pause_counts": {"epoch start": 30}}
+    job = {"batch": 95.0, "workers": 2, "cpu": 10.0, "device": 45.0, "pauses": {"epoch start": 50}}
+    alone, shared = (fitted(**job, cores=cores, demands=demands) for cores in (8.0, 2.0))
+    assert gain(alone, workers=4) == pytest.approx(95 / (95 + 8), rel=0.03)
+    assert gain(shared, workers=4) == pytest.approx(95 / (95 + 8 + 42), rel=0.06)
+
+
+def test_others_on_a_full_storage_may_keep_what_they_have() -> None:
+    storage: dict[str, Signal] = {"limit_use": plain(1.0), "others_share": plain(0.75)}
+    job = fitted(batch=50.0, workers=4, cpu=2.0, blocked=196.0, device=5.0, storage=storage)
+    more = forecast(job, WhatIf(workers=8)).speedup
+    alone = forecast(job, WhatIf(alone=True)).speedup
+    assert isinstance(more, Reading)
+    assert isinstance(alone, Reading)
+    assert more.low is not None
+    assert alone.low is not None
+    assert more.low < 1 < more.value
+    assert alone.low > 3
+
+
+def test_a_fixed_cost_of_nearly_all_may_be_less() -> None:
+    facts = make_facts(batch=40.0, workers=2, cpu=1.0, device=40.0)
+    compute = msgspec.structs.replace(facts.compute, fixed_share=plain(1.0))
+    told = forecast(fit(msgspec.structs.replace(facts, compute=compute)), WhatIf(batch_size=64))
+    assert isinstance(told.speedup, Reading)
+    assert told.speedup.low is not None
+    assert told.speedup.value == pytest.approx(4, rel=0.02)
+    assert told.speedup.low < 0.85 * told.speedup.value
+
+
 def test_a_larger_batch_shares_the_fixed_cost() -> None:
     facts = make_facts(batch=40.0, workers=2, cpu=1.0, device=40.0)
     assert isinstance(forecast(fit(facts), WhatIf(batch_size=32)).speedup, Missing)
