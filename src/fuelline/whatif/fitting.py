@@ -58,6 +58,8 @@ _MOST_RIVALS = 64.0
 _MOST_SPREAD = 1.5
 _PACED = 0.7
 """The device's share of a batch's time from which it sets the pace."""
+RIVALS_ERROR = 0.5
+"""Relative: of how many there are, and of how many there will be in another run."""
 _FIXED_ERROR = 0.05
 """Of the fixed share, from medians of few smaller batches."""
 
@@ -269,7 +271,7 @@ def _errors(facts: Facts, pipe: Pipeline) -> dict[str, float]:
         "take_s": max(guessed, _error(demands.take_seconds)),
         "host_s": max(0.05, _error(demands.host_seconds)),
         "device_s": _error(demands.device_seconds),
-        "rivals": 0.5,
+        "rivals": RIVALS_ERROR,
         "fetch_spread": 0.5,
     }
 
@@ -309,27 +311,35 @@ def is_sure(growth: Signal) -> bool:
 
 
 def _with_rivals(pipe: Pipeline, facts: Facts) -> Pipeline:
-    """As many rivals as make fetches wait for a core as long as they did.
+    """Who wants the cores beside the job, as its own waiting for one shows.
 
     A new arrival finds the other busy workers on average (Little's law), the trainers and the
     rivals, and gets an equal share. While the host has idle cores nobody is kept from running for
-    long: then the rivals are what other processes were seen to use.
+    long. What others were seen to use, beyond cores that the job may not use, they go on to want
+    when the job itself wants more.
     """
-    demands, cores = facts.demands, facts.cores
+    cores = facts.cores
+    others, host = value_of(cores.others) or 0.0, value_of(cores.host) or pipe.cores
+    beside = max(0.0, others - max(0.0, host - pipe.cores))
+    rivals = max(beside, _find_queued(pipe, facts))
+    idle = value_of(cores.idle)
+    if idle is not None and idle > _IDLE * host:
+        rivals = min(rivals, others)
+    return replace(pipe, rivals=rivals)
+
+
+def _find_queued(pipe: Pipeline, facts: Facts) -> float:
+    """As many rivals as make fetches wait for a core as long as they did."""
+    demands = facts.demands
     queued = value_of(demands.fetch_queued_seconds) or 0.0
-    others = value_of(cores.others) or 0.0
-    idle, host = value_of(cores.idle), value_of(cores.host)
     if not pipe.cpu_s or 1 + queued / pipe.cpu_s < _CROWDED:
-        return pipe
+        return 0.0
     rate = 1 / _value(demands.batch_seconds)
     busy = pipe.ranks * max(1.0, pipe.workers * (value_of(demands.busy_frac) or 1.0))
     running = pipe.ranks * rate * (pipe.cpu_s + queued + pipe.handoff_s) * (busy - 1) / busy
     trainer = min(1.0, rate * (pipe.host_cpu_s + pipe.take_s)) if pipe.workers else 0.0
     wanting = (1 + queued / pipe.cpu_s) * pipe.cores
-    rivals = min(_MOST_RIVALS, max(0.0, wanting - 1 - running - pipe.ranks * trainer))
-    if idle is not None and host is not None and idle > _IDLE * host:
-        rivals = min(rivals, others)
-    return replace(pipe, rivals=rivals)
+    return min(_MOST_RIVALS, max(0.0, wanting - 1 - running - pipe.ranks * trainer))
 
 
 def _solve(grows: Callable[[float], float], wanted: float, low: float, high: float) -> float:

@@ -25,6 +25,7 @@ from fuelline.whatif.changes import (
     with_queues,
 )
 from fuelline.whatif.chip_ratio import compare_chips
+from fuelline.whatif.fitting import RIVALS_ERROR
 from fuelline.whatif.model import Limit, Pipeline, find_bounds, find_limit, run
 from fuelline.whatif.wording import word_limit, word_question
 
@@ -111,7 +112,7 @@ def _rate(fit: Fit, speedup: Reading, ranks: int) -> Signal:
 
 def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
     """Relative standard error of the speedup."""
-    parts = [RUN_ERROR, _CERTAIN_MISFIT * fit.misfit]
+    parts = [RUN_ERROR, _CERTAIN_MISFIT * fit.misfit, *map(_disturbance, (fit.pipe, new))]
     middle = math.log(_speedup(fit.pipe, new))
     for name, error in fit.errors.items():
         moved = change(_moved(fit, name, 1 + error), question)
@@ -130,6 +131,12 @@ def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
     more_cores = run(new).cores_used - run(fit.pipe).cores_used
     parts.append(CORE_ERROR * max(0.0, more_cores) / new.cores * _prepared(new))
     return math.sqrt(sum(part**2 for part in parts))
+
+
+def _disturbance(pipe: Pipeline) -> float:
+    """What rivals change from run to run: they come and go, and their number is known to half."""
+    crowded = replace(pipe, rivals=pipe.rivals * (1 + RIVALS_ERROR))
+    return math.log(run(crowded).batch_s / run(pipe).batch_s)
 
 
 def _fixed_error(fit: Fit, question: WhatIf, middle: float) -> float:
