@@ -375,7 +375,8 @@ def _rare_change(part: str, sides: _Sides) -> RareChange:
     times = [run.rare.get(part, []) for run in runs]
     means = [fmean(each) if each else None for each in times]
     doubt = _doubt(sides, a_step, _rare_spreads(part, *runs))
-    judged = _judged(part, *map(a_step, runs), doubt, fmean(sides.before.steps))
+    one, other = map(a_step, runs)
+    judged = _judged(part, one, other, doubt, fmean(sides.before.steps))
     is_known = min(map(len, times)) >= 2
     return RareChange(
         name=part,
@@ -430,7 +431,8 @@ def _changes(
         usual_spreads = [_spread_of_mean(values) for values in each]
         spreads = _rare_spreads(name, *runs) if name in rare else usual_spreads
         doubt = _doubt(sides, a_step, spreads)
-        found.append(_judged(name, *map(a_step, runs), doubt, usual))
+        one, other = map(a_step, runs)
+        found.append(_judged(name, one, other, doubt, usual))
     return sorted(found, key=lambda change: (-abs(change.change), change.name))
 
 
