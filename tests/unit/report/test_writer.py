@@ -8,6 +8,7 @@ import pytest
 from fuelline.report.diagnosis.writer import write_document
 from fuelline.report.document import Bars, Document, Heading, Items, Statement
 from fuelline.schema.diagnosis.findings import Diagnosis
+from fuelline.schema.diagnosis.fixes import BeforeAfter, Stretch
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import Recommendation, Setting
 from tests.golden.freeze import make_diagnoses
@@ -48,6 +49,15 @@ def test_a_part_that_took_no_time_has_no_bar() -> None:
     bars = next(b for b in write_document(starved()).blocks if isinstance(b, Bars)).bars
     assert [bar.label for bar in bars] == ["wait for input", "forward", "between steps"]
     assert [bar.marked for bar in bars] == [True, False, True]
+
+
+def test_after_fix_the_time_before_its_change_is_what_is_not_counted() -> None:
+    stretch = Stretch(seconds=9.0, step_seconds=0.1, wait_share=0.5, workers=1)
+    fixed = replace(starved(), fixed=BeforeAfter(before=stretch, after=stretch))
+    plain, changed = (" ".join(statements(write_document(each))) for each in (starved(), fixed))
+    assert "before the end of the first step, " in plain
+    assert "before the last change of --fix that lasted, " in changed
+    assert "first step" not in changed
 
 
 def test_remedies_are_numbered_and_say_how_safe_they_are() -> None:

@@ -146,8 +146,11 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     # A ledger goes by the devices' time, which begins and ends elsewhere than the host's steps.
     parted = 0 if diagnosis.trace is not None else steps.count
     bars = tuple(_bar(part, parted) for part in diagnosis.budget if part.share >= 0.001)
-    before = f"Not counted: {duration(window.before_seconds)} before the end of the first step"
-    note = f"{before}, {duration(window.after_seconds)} after the last."
+    begin, end = "the end of the first step", "the last"
+    if diagnosis.fixed is not None:
+        begin, end = "the last change of --fix that lasted", "it"
+    before = f"Not counted: {duration(window.before_seconds)} before {begin}"
+    note = f"{before}, {duration(window.after_seconds)} after {end}."
     if diagnosis.trace is not None:
         note = "All devices together, each from its first event to its last."
     return [Heading(title), Bars(bars), Statement(note)]
