@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting
 from fuelline.schema.readings import Missing, Reading, value_of
-from fuelline.schema.units import number, percent, size
+from fuelline.schema.units import amount, count, percent, size
 from fuelline.whatif.changes import MOST_STRETCH, change, waits_unseen
 from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.model import run
@@ -152,21 +152,25 @@ def _has_epochs(fit: Fit) -> bool:
 
 
 def _most_workers(fit: Fit, pipe: Pipeline) -> tuple[int, str]:
-    """How many may be asked for, and what says so."""
+    """How many may be asked for, and what they are the most for."""
     computing = pipe.cpu_s / pipe.fetch_s if pipe.fetch_s else 1.0
     cores = math.ceil(pipe.cores / pipe.ranks / max(computing, 1 / MOST_WORKERS)) + 1
-    bounds = [(MOST_WORKERS, ""), (cores, f"the job may use {number(pipe.cores)} cores")]
+    bounds = [
+        (MOST_WORKERS, "one loader"),
+        (cores, f"the job's {amount(pipe.cores, 'core', 'cores')}"),
+    ]
     each = value_of(fit.facts.demands.worker_bytes)
     free = value_of(fit.facts.demands.free_bytes)
     if each and free is not None:
         room = pipe.workers + int(_SPARE_MEMORY * free / each / pipe.ranks)
-        bounds.append((max(1, room), f"{size(free)} of memory are free, {size(each)} a worker"))
+        memory = f"the memory that is free ({size(free)}, {size(each)} a worker)"
+        bounds.append((max(1, room), memory))
     if math.isfinite(pipe.epoch_batches):
         each_epoch = max(1, math.ceil(pipe.epoch_batches))
-        bounds.append((each_epoch, f"an epoch has {each_epoch} batches"))
+        bounds.append((each_epoch, f"an epoch of {amount(each_epoch, 'batch', 'batches')}"))
     if waits_unseen(fit, pipe):
         seen = int(MOST_STRETCH * max(1, fit.pipe.workers))
-        bounds.append((seen, "whether more at once are served as well was not seen"))
+        bounds.append((seen, "what was seen; whether more at once are served as well was not"))
     return min(bounds, key=lambda bound: bound[0])
 
 
@@ -187,10 +191,9 @@ def _why(fit: Fit, chosen: _Choice) -> str:
     more = chosen.workers > pipe.workers
     words = []
     if more:
-        words.append(f"{_count(chosen.workers)} keep up as well as any number would")
         words.append(_of_what(fit, chosen))
     elif chosen.workers < pipe.workers:
-        words.append(f"{_count(chosen.workers)} do as well as {pipe.workers}")
+        words.append(f"{_do(chosen.workers, 'do', 'does')} as well as {pipe.workers}")
     if chosen.prefetch != pipe.prefetch:
         words.append("fetches differ in length, and a longer queue evens that out")
     if chosen.persistent and not pipe.persistent:
@@ -203,12 +206,14 @@ def _of_what(fit: Fit, chosen: _Choice) -> str:
     """What bounds their number: cores for those that compute, something else for the others."""
     pipe = fit.pipe
     most, bound = _most_workers(fit, pipe)
-    if chosen.workers >= most and bound:
-        return bound
+    if chosen.workers >= most:
+        return f"{_do(chosen.workers, 'are', 'is')} the most for {bound}"
+    enough = f"{_do(chosen.workers, 'keep', 'keeps')} up as well as any number would"
     computing = pipe.cpu_s / pipe.fetch_s if pipe.fetch_s else 1.0
     if computing < _MOSTLY:
-        return f"they compute {percent(computing)} of their time, so cores are not their limit"
-    return f"the job may use {number(pipe.cores)} core{'' if pipe.cores == 1 else 's'}"
+        share = f"{percent(computing)} of fetch time is spent computing"
+        return f"{enough}; {share}, so cores are not the limit"
+    return f"{enough}; the job may use {amount(pipe.cores, 'core', 'cores')}"
 
 
 _MOSTLY = 0.5
@@ -220,9 +225,11 @@ def _cost(fit: Fit, chosen: _Choice) -> str:
     if more <= 0:
         return "workers keep their memory between epochs" if chosen.persistent else ""
     each = value_of(fit.facts.demands.worker_bytes)
-    memory = f", up to {size(more * each)} of memory" if each else " with their own memory"
-    return f"{more} more process{'' if more == 1 else 'es'}{memory}"
+    owner = "its" if more == 1 else "their"
+    memory = f", up to {size(more * each)} of memory" if each else f" with {owner} own memory"
+    return f"{amount(more, 'more process', 'more processes')}{memory}"
 
 
-def _count(workers: int) -> str:
-    return "1 worker" if workers == 1 else f"{workers} workers"
+def _do(workers: int, several: str, one: str) -> str:
+    """`1 worker keeps`, `2 workers keep`."""
+    return f"{count(workers, 'worker')} {one if workers == 1 else several}"

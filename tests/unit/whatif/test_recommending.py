@@ -30,7 +30,8 @@ def recommended(facts) -> Recommendation:
 def test_cores_are_no_cap_for_workers_that_sleep() -> None:
     found = recommended(asleep())
     assert 14 <= found.workers <= 20  # 130 / 8 = 16
-    assert "cores are not their limit" in found.why
+    assert f"{found.workers} workers keep up as well as any number would" in found.why
+    assert "cores are not the limit" in found.why
 
 
 def test_cores_are_the_cap_for_workers_that_compute() -> None:
@@ -58,13 +59,22 @@ def test_an_epoch_needs_no_more_workers_than_it_has_batches() -> None:
     demands = {"pause_seconds": {"epoch start": 0.03}, "pause_counts": {"epoch start": 100}}
     found = recommended(asleep(demands={**demands, "batches": 500}))
     assert found.workers <= 5
+    assert found.why.startswith("5 workers are the most for an epoch of 5 batches")
+
+
+def test_one_worker_is_one() -> None:
+    found = recommended(make_facts(batch=12.8, workers=0, cpu=4.0, device=2.0, host=8.0))
+    assert found.workers == 1
+    assert found.why.startswith("1 worker keeps up as well as any number would; ")
+    assert found.cost == "1 more process with its own memory"
 
 
 def test_memory_bounds_the_number_of_workers() -> None:
     demands = {"worker_bytes": plain(1e9), "free_bytes": plain(4e9)}
     found = recommended(asleep(demands=demands))
     assert found.workers <= 4
-    assert "memory" in found.why
+    assert "4 workers are the most for the memory that is free" in found.why
+    assert "any number" not in found.why
 
 
 def test_what_was_never_seen_to_scale_is_stretched_four_times_at_most() -> None:
