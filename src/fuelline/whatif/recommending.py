@@ -209,7 +209,9 @@ def _of_what(fit: Fit, chosen: _Choice) -> str:
     if chosen.workers >= most:
         return f"{_do(chosen.workers, 'are', 'is')} the most for {bound}"
     enough = f"{_do(chosen.workers, 'keep', 'keeps')} up as well as any number would"
-    computing = pipe.cpu_s / pipe.fetch_s if pipe.fetch_s else 1.0
+    computing = value_of(fit.facts.input.cpu_share)  # the figure of the findings' evidence
+    if computing is None:
+        return enough
     if computing < _MOSTLY:
         share = f"{percent(computing)} of fetch time is spent computing"
         return f"{enough}; {share}, so cores are not the limit"
