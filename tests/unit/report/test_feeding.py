@@ -145,4 +145,5 @@ def test_ceilings_are_shown_in_their_units_by_group() -> None:
     assert "to a host: not measured, no host was named" in text
     assert "another decoder: 850/s; the same pixels" in text
     assert "a third one: 850/s; pixels differ by 1 of 255 on average, 3 at most" in text
+    assert text.rstrip().endswith("Next: fuelline feed SCRIPT")
     assert text.index("Storage") < text.index("Cores") < text.index("Decoding")

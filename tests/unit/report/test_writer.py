@@ -136,6 +136,16 @@ def test_the_next_step_follows_what_was_found() -> None:
     assert next_of(replace(starved(), verdict=nothing)) == "fuelline doctor"
 
 
+def test_a_job_that_waits_is_not_asked_about_a_faster_chip() -> None:
+    diagnosis = with_question(workers=4)
+    dropped = replace(diagnosis, findings=[replace(diagnosis.findings[0], remedies=[])])
+    script = ["/venv/bin/python", "train.py"]
+    assert next_of(dropped, script) == "fuelline tune train.py"
+    assert next_of(dropped, ["torchrun", "train"]).startswith("fuelline export ")
+    beside = replace(dropped, verdict=replace(dropped.verdict, stage="transfer"))
+    assert next_of(beside, script).startswith("fuelline export ")
+
+
 def test_a_path_with_spaces_can_be_pasted() -> None:
     diagnosis = make_diagnoses()["healthy"]
     spaced = replace(diagnosis, run=replace(diagnosis.run, path="/my runs/one"))

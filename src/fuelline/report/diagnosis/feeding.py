@@ -168,7 +168,7 @@ def write_probe(probe: Probe) -> Document:
         if items:
             blocks += [Heading(title), Items(items)]
     blocks.append(Statement(f"Took {duration(probe.seconds)}; nothing was left behind."))
-    blocks.append(Statement("Next: fuelline probe --json; fuelline feed SCRIPT"))
+    blocks.append(Statement("Next: fuelline feed SCRIPT"))
     return Document(tuple(blocks))
 
 

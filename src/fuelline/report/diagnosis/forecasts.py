@@ -105,4 +105,6 @@ def _next(report: ForecastReport, run: str) -> str:
     blind = all(isinstance(answer.speedup, Missing) for answer in report.forecasts)
     if report.forecasts and blind:
         return f"Next: fuelline diagnose {shlex.quote(run)}"
-    return f"Next: fuelline whatif {shlex.quote(run)} --json"
+    if report.recommended is not None and report.recommended.settings:
+        return "Next: fuelline tune SCRIPT"  # measures what is predicted here
+    return f"Next: fuelline export {shlex.quote(run)} --perfetto timeline.json"

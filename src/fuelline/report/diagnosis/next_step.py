@@ -11,6 +11,7 @@ from fuelline.schema.run.recording import PART_PREFIX
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import Diagnosis, Remedy, RunSummary
 
+_HEALTHY_CODE = "CP400"
 _LONGEST = 300
 """Characters of a job that is repeated; of a longer one nobody checks what is pasted."""
 _AGAIN = "..."
@@ -31,18 +32,21 @@ def propose_next(diagnosis: Diagnosis, name: str, python: str | None) -> str:
 
 def _against(diagnosis: Diagnosis, run: str, python: str | None) -> str:
     """What helps against the cause that was named."""
+    if diagnosis.verdict.code == _HEALTHY_CODE:
+        return f"fuelline whatif {run} --chip 2x"  # would a faster chip be fed?
     remedies = [
         remedy
         for finding in diagnosis.findings
         if finding.code == diagnosis.verdict.code
         for remedy in finding.remedies
     ]
-    if not remedies:
-        return f"fuelline whatif {run} --chip 2x"  # healthy: would a faster chip be fed?
     if not diagnosis.fixes and _can_fix(diagnosis, remedies):
         return f"fuelline run --fix {_repeat(diagnosis.run, python)}"
     if any(remedy.question is not None for remedy in remedies):
         return f"fuelline whatif {run}"
+    untried = not diagnosis.fixes and diagnosis.verdict.stage not in _BESIDE_THE_LOADER
+    if not remedies and untried and _is_script(diagnosis.run, python):
+        return f"fuelline tune {_repeat(diagnosis.run, python)}"  # trials, where models see no gain
     return f"fuelline export {run} --perfetto timeline.json"
 
 
