@@ -35,3 +35,11 @@ def said(report: ForecastReport) -> list[str]:
 )
 def test_the_next_command_acts_on_the_answer(report: ForecastReport, command: str) -> None:
     assert said(report)[-1] == f"Next: fuelline {command}"
+
+
+def test_without_a_question_and_an_answer_the_reason_is_all_that_is_said() -> None:
+    nothing = Forecast(
+        question=WhatIf(), words="nothing changed", speedup=Missing(reason="too few steps")
+    )
+    assert said(ForecastReport(forecasts=[nothing]))[0] == "No prediction: too few steps."
+    assert said(ForecastReport(forecasts=[UNKNOWN]))[0] == "8 workers: cannot tell"

@@ -11,6 +11,7 @@ from fuelline.schema.diagnosis.findings import Diagnosis
 from fuelline.schema.diagnosis.fixes import BeforeAfter, Stretch
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import Recommendation, Setting
+from fuelline.schema.readings import Missing, Reading, Signal
 from tests.golden.freeze import make_diagnoses
 
 replace = msgspec.structs.replace
@@ -87,11 +88,14 @@ def next_of(diagnosis: Diagnosis, command: list[str] | None = None, **run: objec
     return statements(document)[-1].removeprefix("Next: ")
 
 
-def with_question(**asked: object) -> Diagnosis:
+TWICE = Reading(value=2.0, unit="x")
+
+
+def with_question(gain: Signal = TWICE, **asked: object) -> Diagnosis:
     """The starved job, with a remedy that means this to the pipeline model."""
     diagnosis = starved()
     finding = diagnosis.findings[0]
-    remedy = replace(finding.remedies[0], question=WhatIf(**asked))
+    remedy = replace(finding.remedies[0], question=WhatIf(**asked), gain=gain)
     return replace(diagnosis, findings=[replace(finding, remedies=[remedy])])
 
 
@@ -129,6 +133,8 @@ def test_fix_is_not_proposed_where_the_loader_is_as_recommended() -> None:
 
 def test_the_next_step_follows_what_was_found() -> None:
     assert next_of(with_question(storage="nvme")) == "fuelline whatif 20260412-train"
+    unknown = with_question(storage="nvme", gain=Missing(reason="too few steps"))
+    assert next_of(unknown).startswith("fuelline export ")  # whatif would know no more
     assert next_of(make_diagnoses()["healthy"]) == "fuelline whatif 20260412-train --chip 2x"
     imported = ["fuelline", "import", "rank0.json"]
     assert next_of(starved(), imported) == "fuelline run train.py"

@@ -76,6 +76,8 @@ def _now(report: ForecastReport) -> list[Block]:
 
 
 def _answer(answer: Forecast) -> list[Block]:
+    if answer.question.is_empty() and isinstance(answer.speedup, Missing):
+        return [Statement(f"No prediction: {answer.speedup.reason.rstrip('.')}.", alarm=True)]
     blocks: list[Block] = [
         Statement(sentence(answer), alarm=isinstance(answer.speedup, Missing)),
         Items(tuple(Item(detail) for detail in _details(answer))),

@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fuelline.schema.readings import Reading
 from fuelline.schema.run.recording import PART_PREFIX
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _against(diagnosis: Diagnosis, run: str, python: str | None) -> str:
     ]
     if not diagnosis.fixes and _can_fix(diagnosis, remedies):
         return f"fuelline run --fix {_repeat(diagnosis.run, python)}"
-    if any(remedy.question is not None for remedy in remedies):
+    if any(isinstance(remedy.gain, Reading) for remedy in remedies):
         return f"fuelline whatif {run}"
     untried = not diagnosis.fixes and diagnosis.verdict.stage not in _BESIDE_THE_LOADER
     if not remedies and untried and _is_script(diagnosis.run, python):
