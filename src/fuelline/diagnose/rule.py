@@ -12,7 +12,7 @@ from fuelline.schema.readings import Reading, Signal
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fuelline.schema.diagnosis.facts import Facts, HotLine, PlaceFacts
     from fuelline.schema.run.recording import LoaderFacts
@@ -68,12 +68,14 @@ def found(
     sentence: str,
     evidence: list[Evidence],
     remedies: list[Remedy],
+    first: Sequence[Remedy] = (),
     stage: Stage | None = None,
     confidence: Literal["high", "medium", "low"] = "high",
     saved_share: float | None = None,
 ) -> Finding:
     """A finding of a rule that costs `share` of the window; money is added by the engine.
 
+    `first` are steps that tell which remedy is the right one: they gain nothing by themselves.
     `saved_share` is what its remedies may save, where that may be more than is known to be lost.
     """
     return Finding(
@@ -86,7 +88,7 @@ def found(
         lost_share=share,
         confidence="medium" if confidence == "high" and _is_thin(evidence) else confidence,
         evidence=evidence,
-        remedies=[_bounded(remedy, saved_share or share) for remedy in remedies],
+        remedies=[*first, *(_bounded(remedy, saved_share or share) for remedy in remedies)],
     )
 
 

@@ -123,6 +123,16 @@ def test_the_upper_bound_of_a_gain_comes_from_the_budget() -> None:
     assert remedy.at_most_speedup == pytest.approx(1 / 0.39)
 
 
+def test_a_measurement_has_no_gain_of_its_own() -> None:
+    probe, trial, nearer = (
+        diagnosis_of("reading", storage={"saturation": None}).findings[0].remedies
+    )
+    assert probe.setting.startswith("fuelline probe /data")
+    assert probe.at_most_speedup is None
+    assert trial.at_most_speedup is None
+    assert nearer.at_most_speedup == pytest.approx(1 / 0.39)
+
+
 @pytest.mark.parametrize("base", ["reading", "preparing"])
 @pytest.mark.parametrize(
     ("workers", "lost", "bound"),

@@ -8,7 +8,7 @@ import pytest
 from fuelline.report.diagnosis.writer import write_document
 from fuelline.report.document import Bars, Document, Heading, Items, Statement
 from fuelline.schema.diagnosis.findings import Diagnosis
-from fuelline.schema.diagnosis.fixes import BeforeAfter, Stretch
+from fuelline.schema.diagnosis.fixes import TRY_FIX, BeforeAfter, LoaderFixes, Stretch
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import Recommendation, Setting
 from fuelline.schema.readings import Missing, Reading, Signal
@@ -66,6 +66,22 @@ def test_remedies_are_numbered_and_say_how_safe_they_are() -> None:
     assert items.items[0].text.startswith("DataLoader(")
     assert any(detail.startswith("check first (") for detail in items.items[0].details)
     assert any(detail.startswith("safe: same samples") for detail in items.items[1].details)
+
+
+def test_fix_is_not_a_remedy_for_a_run_that_had_it() -> None:
+    diagnosis = starved()
+    finding = diagnosis.findings[0]
+    asked = [replace(finding.remedies[0], setting=TRY_FIX), finding.remedies[1]]
+    plain = replace(diagnosis, findings=[replace(finding, remedies=asked)])
+    had = replace(plain, fixes=[LoaderFixes(loader="DataLoader", pid=1, workers=2)])
+
+    def named(told: Diagnosis) -> list[str]:
+        blocks = write_document(told).blocks
+        (items,) = (block for block in blocks if isinstance(block, Items) and block.numbered)
+        return [item.text for item in items.items]
+
+    assert named(plain) == [TRY_FIX, finding.remedies[1].setting]
+    assert named(had) == [finding.remedies[1].setting]
 
 
 def test_money_is_an_hourly_loss_at_the_stated_price() -> None:

@@ -59,8 +59,9 @@ class SlowReads:
             split.read,
             sentence=_sentence(facts, split.read),
             evidence=read_evidence(facts),
+            first=ask_storage(facts) if _is_open(facts) else [],
             remedies=[
-                *(ask_storage(facts) if _is_open(facts) else [more_in_flight(facts)]),
+                *([] if _is_open(facts) else [more_in_flight(facts)]),
                 nearer_data(facts.input.place),
             ],
             confidence="high"
