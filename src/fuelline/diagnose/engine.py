@@ -8,7 +8,7 @@ job are asked about this rank alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -79,9 +79,22 @@ def diagnose(
         devices=[price_ladder(device, price_usd_per_hour) for device in facts.devices],
         unused_devices=facts.unused_devices,
         quality=[] if facts.trace is None else facts.trace.quality,
+        tried_by=_find_trier(facts),
     )
     diagnosis.check()
     return diagnosis
+
+
+def _find_trier(facts: Facts) -> Literal["run --fix", "tune"] | None:
+    """--fix forks workers, and gives some to a loader that has none between its epochs only."""
+    loader = facts.loader
+    if loader is None:
+        return "run --fix"
+    if loader.style == "iterable":
+        return None
+    has_one_epoch = not facts.demands.pause_counts.get("epoch start")
+    is_out_of_reach = loader.num_workers == 0 and has_one_epoch
+    return "tune" if is_out_of_reach or loader.context not in {None, "fork"} else "run --fix"
 
 
 def _judge(facts: Facts) -> list[Finding]:

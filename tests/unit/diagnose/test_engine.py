@@ -123,6 +123,26 @@ def test_the_upper_bound_of_a_gain_comes_from_the_budget() -> None:
     assert remedy.at_most_speedup == pytest.approx(1 / 0.39)
 
 
+@pytest.mark.parametrize(
+    ("loader", "epochs", "command"),
+    [
+        ({"num_workers": 2, "context": "fork"}, 0, "run --fix"),
+        ({"num_workers": 2, "context": "spawn"}, 0, "tune"),
+        ({"num_workers": 0}, 3, "run --fix"),
+        ({"num_workers": 0}, 0, "tune"),
+        ({"num_workers": 2, "style": "iterable"}, 0, None),
+    ],
+)
+def test_who_can_try_other_workers_depends_on_the_loader(
+    loader: dict[str, Any], epochs: int, command: str | None
+) -> None:
+    facts = build_facts({"base": "reading"})
+    replace = msgspec.structs.replace
+    demands = replace(facts.demands, pause_counts={"epoch start": epochs})
+    facts = replace(facts, loader=replace(facts.loader, **loader), demands=demands)
+    assert diagnose(facts, RUN, []).tried_by == command
+
+
 def test_a_measurement_has_no_gain_of_its_own() -> None:
     probe, trial, nearer = (
         diagnosis_of("reading", storage={"saturation": None}).findings[0].remedies

@@ -168,6 +168,17 @@ def test_a_job_that_waits_is_not_asked_about_a_faster_chip() -> None:
     assert next_of(beside, script).startswith("fuelline export ")
 
 
+def test_only_a_command_that_can_try_workers_is_proposed() -> None:
+    script, launcher = ["/venv/bin/python", "train.py"], ["torchrun", "train.py"]
+    by_tune = replace(with_question(workers=4), tried_by="tune")
+    assert next_of(by_tune, script) == "fuelline tune train.py"
+    assert next_of(by_tune, launcher) == "fuelline whatif 20260412-train"
+    stream = replace(by_tune, tried_by=None)
+    assert next_of(stream, script) == "fuelline whatif 20260412-train"
+    dropped = replace(stream, findings=[replace(stream.findings[0], remedies=[])])
+    assert next_of(dropped, script).startswith("fuelline export ")
+
+
 def test_a_path_with_spaces_can_be_pasted() -> None:
     diagnosis = make_diagnoses()["healthy"]
     spaced = replace(diagnosis, run=replace(diagnosis.run, path="/my runs/one"))

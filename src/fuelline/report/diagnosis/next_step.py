@@ -41,14 +41,21 @@ def _against(diagnosis: Diagnosis, run: str, python: str | None) -> str:
         if finding.code == diagnosis.verdict.code
         for remedy in finding.remedies
     ]
-    if not diagnosis.fixes and _can_fix(diagnosis, remedies):
-        return f"fuelline run --fix {_repeat(diagnosis.run, python)}"
+    tried_by = _find_trier(diagnosis, python)
+    if tried_by is not None and _can_fix(diagnosis, remedies):
+        return f"fuelline {tried_by} {_repeat(diagnosis.run, python)}"
     if any(isinstance(remedy.gain, Reading) for remedy in remedies):
         return f"fuelline whatif {run}"
-    untried = not diagnosis.fixes and diagnosis.verdict.stage not in _BESIDE_THE_LOADER
-    if not remedies and untried and _is_script(diagnosis.run, python):
+    waits_for_loader = diagnosis.verdict.stage not in _BESIDE_THE_LOADER
+    if not remedies and waits_for_loader and tried_by and _is_script(diagnosis.run, python):
         return f"fuelline tune {_repeat(diagnosis.run, python)}"  # trials, where models see no gain
     return f"fuelline export {run} --perfetto timeline.json"
+
+
+def _find_trier(diagnosis: Diagnosis, python: str | None) -> str | None:
+    """The command that tries other workers for this job; None if none can, or --fix has."""
+    is_refused = diagnosis.tried_by == "tune" and not _is_script(diagnosis.run, python)
+    return None if diagnosis.fixes or is_refused else diagnosis.tried_by
 
 
 def _has_kept(diagnosis: Diagnosis) -> bool:

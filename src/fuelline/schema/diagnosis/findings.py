@@ -267,6 +267,9 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """The one loader setting for this job; null if it has no loader that the model explains."""
     served: ServedFiles | None = None
     """What `run --packed` and `--cache` served; null without them."""
+    tried_by: Literal["run --fix", "tune"] | None = "run --fix"
+    """The command that can try other workers for this job: `tune` where a running job cannot be
+    given any; null where they would change the batches."""
 
     def __repr__(self) -> str:
         verdict, count = self.verdict, len(self.findings)
