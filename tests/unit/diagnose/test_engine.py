@@ -149,6 +149,7 @@ def test_a_measurement_has_no_gain_of_its_own() -> None:
     )
     assert probe.setting.startswith("fuelline probe /data")
     assert probe.at_most_speedup is None
+    assert trial.by_fix
     assert trial.at_most_speedup is None
     assert nearer.at_most_speedup == pytest.approx(1 / 0.39)
 

@@ -8,7 +8,7 @@ import pytest
 from fuelline.report.diagnosis.writer import write_document
 from fuelline.report.document import Bars, Document, Heading, Items, Statement
 from fuelline.schema.diagnosis.findings import Diagnosis
-from fuelline.schema.diagnosis.fixes import TRY_FIX, BeforeAfter, LoaderFixes, Stretch
+from fuelline.schema.diagnosis.fixes import BeforeAfter, LoaderFixes, Stretch
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import Recommendation, Setting
 from fuelline.schema.readings import Missing, Reading, Signal
@@ -68,10 +68,10 @@ def test_remedies_are_numbered_and_say_how_safe_they_are() -> None:
     assert any(detail.startswith("safe: same samples") for detail in items.items[1].details)
 
 
-def test_fix_is_not_a_remedy_for_a_run_that_had_it() -> None:
+def test_fix_is_no_remedy_for_a_run_that_had_it_or_that_it_cannot_help() -> None:
     diagnosis = starved()
     finding = diagnosis.findings[0]
-    asked = [replace(finding.remedies[0], setting=TRY_FIX), finding.remedies[1]]
+    asked = [replace(finding.remedies[0], by_fix=True), finding.remedies[1]]
     plain = replace(diagnosis, findings=[replace(finding, remedies=asked)])
     had = replace(plain, fixes=[LoaderFixes(loader="DataLoader", pid=1, workers=2)])
 
@@ -80,8 +80,9 @@ def test_fix_is_not_a_remedy_for_a_run_that_had_it() -> None:
         (items,) = (block for block in blocks if isinstance(block, Items) and block.numbered)
         return [item.text for item in items.items]
 
-    assert named(plain) == [TRY_FIX, finding.remedies[1].setting]
-    assert named(had) == [finding.remedies[1].setting]
+    assert named(plain) == [remedy.setting for remedy in asked]
+    assert named(had) == [asked[1].setting]
+    assert named(replace(plain, tried_by=None)) == [asked[1].setting]
 
 
 def test_money_is_an_hourly_loss_at_the_stated_price() -> None:

@@ -14,7 +14,6 @@ from fuelline.diagnose.rule import (
     risk_of_workers,
 )
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
-from fuelline.schema.diagnosis.fixes import TRY_FIX
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.readings import Reading, at_least
 from fuelline.schema.units import amount, duration, percent, rate
@@ -91,10 +90,11 @@ def ask_storage(facts: Facts) -> list[Remedy]:
             cost="half a minute of reading and writing there",
         ),
         Remedy(
-            setting=TRY_FIX,
+            setting="fuelline run --fix",
             why="it tries more workers while the job runs, and takes them back if nothing is "
             "gained",
             applicability="display",
+            by_fix=True,
         ),
     ]
 

@@ -16,7 +16,6 @@ from fuelline.report.diagnosis.forecasts import describe_recommended
 from fuelline.report.diagnosis.next_step import propose_next
 from fuelline.report.diagnosis.trace import describe_quality, describe_trace
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
-from fuelline.schema.diagnosis.fixes import TRY_FIX
 from fuelline.schema.diagnosis.trials import AS_GOOD
 from fuelline.schema.readings import Missing
 from fuelline.schema.units import count, duration, number, percent
@@ -86,7 +85,7 @@ def write_document(
             *describe_devices(diagnosis),
             *describe_trace(diagnosis),
             *(_evidence(top) if top is not None else ()),
-            *(_remedies(top, is_fixed=bool(diagnosis.fixes)) if top is not None else ()),
+            *(_remedies(top, may_fix=_may_fix(diagnosis)) if top is not None else ()),
             *_recommended(diagnosis, top),
             *_also_found(others),
             *_unseen(diagnosis),
@@ -184,11 +183,15 @@ def _details(entry: Evidence) -> list[str]:
     return details
 
 
-def _remedies(finding: Finding, *, is_fixed: bool) -> list[Block]:
+def _may_fix(diagnosis: Diagnosis) -> bool:
+    return not diagnosis.fixes and diagnosis.tried_by == "run --fix"
+
+
+def _remedies(finding: Finding, *, may_fix: bool) -> list[Block]:
     items = tuple(
         Item(remedy.setting, tuple(_remedy_details(remedy)))
         for remedy in finding.remedies
-        if not (is_fixed and remedy.setting == TRY_FIX)
+        if may_fix or not remedy.by_fix
     )
     return [Heading("What to try next"), Items(items, numbered=True)] if items else []
 

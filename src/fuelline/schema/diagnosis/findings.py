@@ -93,6 +93,8 @@ class Remedy(Struct, frozen=True, kw_only=True):
     """`2.1x (1.9-2.3), then storage bandwidth`."""
     worth_usd_per_day: float | None = None
     """What an accelerator that runs all day then saves, at the price given by --price."""
+    by_fix: bool = False
+    """It is to have --fix find out: nothing for a run that had it, or that it cannot help."""
 
 
 class Finding(Struct, frozen=True, kw_only=True):

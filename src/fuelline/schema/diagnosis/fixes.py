@@ -15,8 +15,6 @@ from fuelline.schema.run.run_folder import ALLOWED as ALLOWED  # noqa: PLC0414 -
 from fuelline.schema.run.run_folder import FIX_DIR as FIX_DIR  # noqa: PLC0414 - passed on
 from fuelline.schema.run.run_folder import FIX_VARIABLE as FIX_VARIABLE  # noqa: PLC0414 - passed on
 
-TRY_FIX = "fuelline run --fix"
-"""The setting of a remedy that has --fix find out; no proposal for a run that had it."""
 Outcome = Literal["kept", "rolled back", "cannot tell"]
 
 
