@@ -51,7 +51,8 @@ class FixedJob:
         loader = msgspec.structs.replace(
             facts.loader, num_workers=self.workers, prefetch_factor=self.prefetch
         )
-        return msgspec.structs.replace(facts, loader=loader)
+        demands = msgspec.structs.replace(facts.demands, is_whole_job=False)
+        return msgspec.structs.replace(facts, loader=loader, demands=demands)
 
 
 def find_fixed(
