@@ -136,7 +136,7 @@ def _describe(
     return Stretch(
         seconds=segments.wall_ns / 1e9,
         step_seconds=steps.mean,
-        wait_share=waited_ns / segments.wall_ns,
+        wait_share=waited_ns / segments.wall_ns if steps.count >= _ENOUGH_STEPS else None,
         workers=workers,
         samples_per_s=steps.samples_per_s,
     )
