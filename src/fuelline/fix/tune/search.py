@@ -116,10 +116,12 @@ def choose(trials: Sequence[Trial], now: Sequence[Setting]) -> list[Setting]:
     """The least settings that do as well as the best; empty to leave all as it is.
 
     As well: within what a job differs by from run to run, or within the standard error of the
-    trial. More workers must show that they bring more.
+    trial. More workers must show that they bring more, and fewer that they do as well: a trial that
+    chance explains is never chosen.
     """
-    best = max(_value(trial) for trial in trials)
-    good = [trial for trial in trials if _value(trial, errors=1) >= best * (1 - AS_GOOD)]
+    told = [trial for trial in trials if not trial.settings or trial.verdict != "cannot tell"]
+    best = max(_value(trial) for trial in told)
+    good = [trial for trial in told if _value(trial, errors=1) >= best * (1 - AS_GOOD)]
     cheapest = min(good, key=lambda trial: count_resources(trial.settings, now))
     return cheapest.settings
 
@@ -135,12 +137,10 @@ def count_resources(settings: Sequence[Setting], now: Sequence[Setting]) -> tupl
 def _value(trial: Trial, errors: int = 0) -> float:
     """What a trial gained, and so many standard errors more, of which its interval has about two.
 
-    One that failed is worth nothing; one that differs from the job by chance is worth 1.
+    One that failed is worth nothing.
     """
     if isinstance(trial.speedup, Missing):
         return 0.0
-    if trial.verdict == "cannot tell":
-        return 1.0
     value, high = trial.speedup.value, trial.speedup.high or trial.speedup.value
     return float(value * (high / value) ** (errors / 2))
 

@@ -79,6 +79,17 @@ def test_noise_is_no_gain() -> None:
     assert choose(trials, NOW) == []
 
 
+def test_fewer_workers_that_chance_explains_are_not_chosen() -> None:
+    now = [Setting(knob="num_workers", value=4)]
+    unsure = Reading(value=0.6, unit="x", low=0.2, high=1.8, level=95)
+    sure = Reading(value=1.0, unit="x", low=0.99, high=1.01, level=95)
+    own = Trial(settings=[], speedup=Reading(value=1.0, unit="x"), verdict="same")
+    fewer = Trial(settings=list(workers(2)), speedup=unsure, verdict=judge(unsure))
+    more = Trial(settings=list(workers(8)), speedup=sure, verdict=judge(sure))
+    assert choose([own, fewer], now) == []
+    assert choose([own, fewer, more], now) == []
+
+
 def test_a_setting_that_fails_is_never_chosen() -> None:
     def measure(settings: Sequence[tuple[Setting, ...]]) -> list[MeasuredSetting]:
         return [MeasuredSetting((40.0, 41.0, 40.0)), MeasuredSetting((), problem="cannot pickle")]
