@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fuelline.schema.diagnosis.trials import AS_GOOD, Setting, Trial
+from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting, Trial
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.student import compare_means
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fuelline.schema.diagnosis.trials import Recommendation, TrialVerdict
+    from fuelline.schema.diagnosis.trials import TrialVerdict
     from fuelline.schema.readings import Signal
 
 POSSIBLE = 1.3
@@ -159,24 +159,29 @@ def is_too_noisy(trials: Sequence[Trial]) -> bool:
 
 
 def confirm(
-    trials: Sequence[Trial], chosen: Sequence[Setting], predicted: Recommendation | None
+    trials: Sequence[Trial],
+    chosen: Sequence[Setting],
+    now: Sequence[Setting],
+    predicted: Recommendation | None,
 ) -> Recommendation | None:
-    """What tuning recommends: what was measured, or the model's word where nothing could be."""
+    """What tuning recommends: what was measured, or the model's word where nothing could be.
+
+    What the model says of cost and of the next limit is of its own setting alone.
+    """
     if predicted is None or is_too_noisy(trials):
         return predicted
     trial = next(each for each in trials if each.settings == list(chosen))
     if list(chosen) == predicted.settings:
-        words = f"the trials confirm what the model recommends: {predicted.why}"
-    else:
-        words = "the fewest workers that do as well as the best that was tried, their start counted"
-    workers = next((int(each.value) for each in chosen if each.knob == "num_workers"), None)
-    return msgspec.structs.replace(
-        predicted,
+        why = f"the trials confirm what the model recommends: {predicted.why}"
+        return msgspec.structs.replace(predicted, speedup=trial.speedup, is_measured=True, why=why)
+    return Recommendation(
         settings=list(chosen),
-        workers=predicted.workers if workers is None else workers,
+        workers=int(count_resources(chosen, now)[0]),
         speedup=trial.speedup,
         is_measured=True,
-        why=words if chosen else "no setting that was tried is better",
+        why="the fewest workers that do as well as the best that was tried, their start counted"
+        if chosen
+        else "no setting that was tried is better",
     )
 
 

@@ -147,8 +147,31 @@ def test_what_was_measured_outranks_what_was_predicted() -> None:
     )
     trials = tune(seeds(2, 8), machine({1: 40, 2: 80, 8: 80}))
     chosen = choose(trials, NOW)
-    found = confirm(trials, chosen, predicted)
+    found = confirm(trials, chosen, NOW, predicted)
     assert found is not None
     assert [each.text() for each in found.settings] == ["num_workers=2"]
     assert found.is_measured
     assert found.workers == 2
+
+
+def test_where_no_trial_is_better_the_model_is_not_quoted() -> None:
+    predicted = Recommendation(
+        settings=list(workers(8)), workers=8, limit_words="the device", cost="7 more processes"
+    )
+    trials = tune(seeds(8), machine({1: 80, 8: 80}))
+    found = confirm(trials, choose(trials, NOW), NOW, predicted)
+    assert found is not None
+    assert (found.settings, found.workers, found.is_measured) == ([], 1, True)
+    assert (found.cost, found.limit_words) == ("", "")
+    assert "no setting" in found.why
+
+
+def test_the_model_is_quoted_where_trials_confirm_it() -> None:
+    predicted = Recommendation(
+        settings=list(workers(2)), workers=2, limit_words="the device", cost="1 more process"
+    )
+    trials = tune(seeds(2), machine({1: 40, 2: 80}))
+    found = confirm(trials, choose(trials, NOW), NOW, predicted)
+    assert found is not None
+    assert (found.workers, found.limit_words, found.cost) == (2, "the device", "1 more process")
+    assert found.speedup == trials[1].speedup
