@@ -168,10 +168,10 @@ def confirm(
 
     What the model says of cost and of the next limit is of its own setting alone.
     """
-    if predicted is None or is_too_noisy(trials):
+    if is_too_noisy(trials):
         return predicted
     trial = next(each for each in trials if each.settings == list(chosen))
-    if list(chosen) == predicted.settings:
+    if predicted is not None and list(chosen) == predicted.settings:
         why = f"the trials confirm what the model recommends: {predicted.why}"
         return msgspec.structs.replace(predicted, speedup=trial.speedup, is_measured=True, why=why)
     return Recommendation(

@@ -175,3 +175,12 @@ def test_the_model_is_quoted_where_trials_confirm_it() -> None:
     assert found is not None
     assert (found.workers, found.limit_words, found.cost) == (2, "the device", "1 more process")
     assert found.speedup == trials[1].speedup
+
+
+def test_what_trials_choose_is_recommended_where_no_model_explains_the_job() -> None:
+    trials = tune(seeds(2), machine({1: 40, 2: 80}))
+    found = confirm(trials, choose(trials, NOW), NOW, None)
+    assert found is not None
+    assert (found.text(), found.workers) == ("DataLoader(..., num_workers=2)", 2)
+    assert (found.speedup, found.is_measured) == (trials[1].speedup, True)
+    assert "the fewest workers" in found.why
