@@ -153,9 +153,12 @@ TOO_NOISY = (
 
 def is_too_noisy(trials: Sequence[Trial]) -> bool:
     """Whether trials were measured and none of them says anything."""
-    tried = [trial for trial in trials if trial.settings]
-    measured = [trial for trial in tried if isinstance(trial.speedup, Reading)]
-    return bool(measured) and all(trial.verdict == "cannot tell" for trial in tried)
+    measured = _find_measured(trials)
+    return bool(measured) and all(trial.verdict == "cannot tell" for trial in measured)
+
+
+def _find_measured(trials: Sequence[Trial]) -> list[Trial]:
+    return [each for each in trials if each.settings and isinstance(each.speedup, Reading)]
 
 
 def confirm(
@@ -170,6 +173,9 @@ def confirm(
     """
     if is_too_noisy(trials):
         return predicted
+    if not _find_measured(trials):
+        why = "no other setting could be measured"
+        return Recommendation(workers=int(count_resources((), now)[0]), why=why)
     trial = next(each for each in trials if each.settings == list(chosen))
     if predicted is not None and list(chosen) == predicted.settings:
         why = f"the trials confirm what the model recommends: {predicted.why}"
@@ -190,6 +196,8 @@ def explain(trials: Sequence[Trial], chosen: Sequence[Setting]) -> list[str]:
     said = [_sentence(trial) for trial in trials if trial.settings]
     if is_too_noisy(trials):
         return [*said, TOO_NOISY]
+    if not _find_measured(trials):
+        return [*said, "No other setting could be measured: the job's own settings stay."]
     if not chosen:
         return [*said, "No setting that was tried is better: the job's own settings stay."]
     words = ", ".join(setting.text() for setting in chosen)

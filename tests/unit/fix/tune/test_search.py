@@ -98,6 +98,10 @@ def test_a_setting_that_fails_is_never_chosen() -> None:
     assert isinstance(trials[1].speedup, Missing)
     assert choose(trials, NOW) == []
     assert "cannot pickle" in explain(trials, [])[0]
+    assert explain(trials, [])[-1].startswith("No other setting could be measured")
+    found = confirm(trials, [], NOW, Recommendation(settings=list(workers(4)), workers=4))
+    assert found is not None
+    assert (found.settings, found.workers, found.is_measured) == ([], 1, False)
 
 
 def test_each_step_says_what_was_predicted_and_what_came_of_it() -> None:
