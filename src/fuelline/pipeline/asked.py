@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fuelline.pipeline.recorded import diagnose_recording, measure_run
+from fuelline.fix.tune.outcomes import adopt_measured, summarise_fixes
+from fuelline.pipeline.recorded import diagnose_recording, find_fixes, measure_fixed
 from fuelline.report import (
     render_terminal,
     write_feed,
@@ -34,16 +35,21 @@ if TYPE_CHECKING:
 
 def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> ForecastReport:
     """What would be, by the pipeline model of the rank that a diagnosis would judge."""
-    facts = measure_run(run_dir)
+    facts, fixed = measure_fixed(run_dir)
     fitted = facts if isinstance(facts, Missing) else fit(facts)
-    return answer(fitted, question, price)
+    report = answer(fitted, question, price)
+    if fixed is None:
+        return report
+    fixes = summarise_fixes(find_fixes(run_dir))
+    adopted = adopt_measured(report.recommended or fixed.recommended, fixed.effect, fixes)
+    return msgspec.structs.replace(report, recommended=adopted)
 
 
 def seed_run(
     run_dir: Path, cores: float, *, is_whole_job: bool
 ) -> tuple[list[TrialSeed], Recommendation | None]:
     """Loader settings worth a trial, and the one that the model of a recording recommends."""
-    facts = measure_run(run_dir)
+    facts, _ = measure_fixed(run_dir)
     if isinstance(facts, Missing):
         return seed_settings(facts, cores), None
     demands = msgspec.structs.replace(facts.demands, is_whole_job=is_whole_job)

@@ -119,11 +119,17 @@ def find_served(run_dir: Path) -> ServedFiles | None:
 
 def measure_run(run_dir: Path) -> Facts | Missing:
     """The facts of the rank that a diagnosis would judge, or why there are none."""
+    return measure_fixed(run_dir)[0]
+
+
+def measure_fixed(run_dir: Path) -> tuple[Facts | Missing, FixedJob | None]:
+    """The same, and what --fix made of the job."""
     judged = _open_judged(run_dir)
     if judged.trainer is None or judged.segments is None:
-        return Missing(reason=_why_no_steps(judged.hosts, judged.trainer))
+        return Missing(reason=_why_no_steps(judged.hosts, judged.trainer)), None
     facts, fixed = _measure_as_it_is(judged, run_dir, judged.comparison.facts)
-    return facts if fixed is None or fixed.recommended is None else _CHANGED_MEANWHILE
+    is_unsettled = fixed is not None and fixed.recommended is not None
+    return _CHANGED_MEANWHILE if is_unsettled else facts, fixed
 
 
 def _measure_as_it_is(

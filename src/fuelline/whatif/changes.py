@@ -29,6 +29,7 @@ PINNED_GAIN = 0.5
 Data Transfers in CUDA C/C++", NVIDIA 2012: 2.2 to 2.5 times the rate)."""
 _MUCH_WAITED = 0.2
 """Of a fetch: waits below it do not decide how many workers pay."""
+_SEVERAL = 1.5
 MOST_STRETCH = 4.0
 """So many times as many requests in flight at most, where their number was not seen to vary."""
 
@@ -323,6 +324,14 @@ def waits_unseen(fit: Fit, pipe: Pipeline) -> bool:
 
 def _reads_unseen(fit: Fit, pipe: Pipeline) -> bool:
     return pipe.storage_s > _MUCH_WAITED * pipe.fetch_s and not fit.seen_scaling
+
+
+def is_open(fit: Fit) -> bool:
+    """Whether several reads are in flight, and nothing shows if they wait for each other.
+
+    As in IN101. A single one is answered as soon as the storage can.
+    """
+    return _reads_unseen(fit, fit.pipe) and count_in_flight(fit.facts) >= _SEVERAL
 
 
 def _answers_unseen(fit: Fit, pipe: Pipeline) -> bool:

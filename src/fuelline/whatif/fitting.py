@@ -164,9 +164,10 @@ def _read(facts: Facts) -> tuple[Pipeline, dict[str, float]]:
         host_s=_value(demands.host_seconds),
         host_cpu_s=_value(demands.host_seconds) * _or(value_of(demands.host_cpu_frac), 1.0),
         loop_s=value_of(demands.loop_seconds) or 0.0,
-        device_s=_value(demands.device_seconds)
-        if beside
-        else min(_value(demands.device_seconds), _value(demands.host_seconds)),
+        device_s=min(
+            _value(demands.device_seconds),  # and no longer than there was time for a batch
+            _value(demands.batch_seconds) if beside else _value(demands.host_seconds),
+        ),
         beside=beside,
         sync_frac=value_of(demands.sync_frac) or 0.0,
         fetch_spread=min(_MOST_SPREAD, _value(demands.fetch_spread)),

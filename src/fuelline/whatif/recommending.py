@@ -17,7 +17,7 @@ from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.units import number, percent, size
-from fuelline.whatif.changes import MOST_STRETCH, change, waits_unseen
+from fuelline.whatif.changes import MOST_STRETCH, change, is_open, waits_unseen
 from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.model import run
 
@@ -51,6 +51,13 @@ def recommend(fit: Fit | Missing) -> Recommendation | Missing:
         return fit
     pipe = fit.pipe
     chosen = _choose(fit)
+    if chosen.workers > pipe.workers and is_open(fit):
+        return Recommendation(
+            workers=pipe.workers,
+            speedup=Reading(value=1.0, unit="x", origin="the job as it is"),
+            why="whether the storage serves more requests at once was not seen, and `fuelline run "
+            "--fix` or `fuelline probe` would tell",
+        )
     settings = _differences(fit, chosen)
     question = WhatIf(
         workers=chosen.workers if chosen.workers != pipe.workers else None,

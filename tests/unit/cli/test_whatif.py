@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """One worker that decodes for 20 ms; the device could take a batch every 10 ms."""
     facts = make_facts(batch=21.5, workers=1, cpu=20.0, device=10.0)
-    monkeypatch.setattr("fuelline.pipeline.asked.measure_run", lambda _run_dir: facts)
+    monkeypatch.setattr("fuelline.pipeline.asked.measure_fixed", lambda _run_dir: (facts, None))
     return str(tmp_path)
 
 
@@ -91,7 +91,7 @@ def test_a_job_without_a_loader_has_no_pipeline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     none = Missing(reason="no DataLoader feeds the steps")
-    monkeypatch.setattr("fuelline.pipeline.asked.measure_run", lambda _run_dir: none)
+    monkeypatch.setattr("fuelline.pipeline.asked.measure_fixed", lambda _run_dir: (none, None))
     (answer,) = ask(capsys, str(tmp_path), "--workers", "2")["forecasts"]
     assert answer["speedup"] == {"type": "missing", "reason": "no DataLoader feeds the steps"}
 

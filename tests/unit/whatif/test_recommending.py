@@ -9,6 +9,7 @@ from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import Recommendation
 from fuelline.schema.readings import Missing, Reading
 from fuelline.whatif import answer, fit, recommend, seed_settings
+from fuelline.whatif.fitting import Fit
 from fuelline.whatif.recommending import ask_for
 from tests.unit.whatif.jobs import make_facts, plain
 
@@ -70,6 +71,19 @@ def test_memory_bounds_the_number_of_workers() -> None:
 def test_what_was_never_seen_to_scale_is_stretched_four_times_at_most() -> None:
     found = recommended(asleep(demands={"sleep_frac": plain(0.0)}))
     assert found.workers <= 4
+
+
+def test_a_storage_of_which_it_is_not_known_if_it_serves_more_gets_no_more_workers() -> None:
+    waiting = {"batch": 51.25, "cpu": 2.0, "blocked": 100.0, "device": 12.0}
+    several = recommended(make_facts(**waiting, workers=2))
+    assert several.settings == []
+    assert "fuelline probe" in several.why
+    single = recommended(make_facts(**{**waiting, "batch": 103.0}, workers=1))
+    assert single.workers > 1
+
+
+def test_a_device_takes_no_longer_than_there_is_time_for_a_batch() -> None:
+    assert isinstance(fit(asleep(batch=13.0, workers=9, device=56.0)), Fit)
 
 
 def test_a_service_that_serves_one_at_a_time_gets_no_more_workers() -> None:

@@ -8,14 +8,13 @@ import msgspec
 
 from fuelline.fix.tune.search import MeasuredSetting, find_speedup, judge
 from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
-from fuelline.schema.diagnosis.trials import Setting, Trial
+from fuelline.schema.diagnosis.trials import Recommendation, Setting, Trial
 from fuelline.schema.readings import Missing, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fuelline.schema.diagnosis.fixes import BeforeAfter, FixEvent
-    from fuelline.schema.diagnosis.trials import Recommendation
     from fuelline.schema.readings import Signal
 
 _NO_LAW = Missing(reason="the operational laws make no prediction for a longer queue")
@@ -44,14 +43,15 @@ def adopt_measured(
 ) -> Recommendation | None:
     """What --fix found and kept outranks what the model predicts; it is what to write down.
 
-    The model speaks of the job as it is now. Where it knows of nothing better, the script gets
-    what the job ended with, and the gain is the one that was measured.
+    The model speaks of the job as it is now. Unless it knows of a better number, the script gets
+    the number of workers that the job ended with, and the gain is the one that was measured.
     """
-    if recommended is None or effect is None or recommended.settings:
+    if effect is None or effect.before.workers == effect.after.workers:
         return recommended
     before, after = effect.before, effect.after
-    changed = next((each for each in fixes if any(f.outcome == "kept" for f in each.fixes)), None)
-    if changed is None or before.workers == after.workers:
+    beside = [] if recommended is None else recommended.settings
+    is_kept = any(fix.outcome == "kept" for each in fixes for fix in each.fixes)
+    if not is_kept or any(setting.knob == "num_workers" for setting in beside):
         return recommended
     speedup: Signal = Missing(reason="there was too little of the job before the first change")
     if before.step_seconds and after.step_seconds:
@@ -60,13 +60,14 @@ def adopt_measured(
             unit="x",
             origin="steps before and after --fix",
         )
+    words = "--fix found it while the job ran, and a script that asks for it has it from the start"
     return msgspec.structs.replace(
-        recommended,
-        settings=[Setting(knob="num_workers", value=after.workers)],
+        recommended or Recommendation(),
+        settings=[Setting(knob="num_workers", value=after.workers), *beside],
         workers=after.workers,
         speedup=speedup,
         is_measured=True,
-        why="--fix found it while the job ran, and a script that asks for it has it from the start",
+        why=f"{words}; {recommended.why}" if recommended is not None and beside else words,
     )
 
 

@@ -302,7 +302,8 @@ def _describe_stretch(stretch: Stretch) -> str:
     parts = [] if stretch.step_seconds is None else [f"{duration(stretch.step_seconds)} per step"]
     if stretch.samples_per_s is not None:
         parts.append(f"{number(stretch.samples_per_s)} samples/s")
-    parts.append(f"{percent(stretch.wait_share)} of the time waiting for data")
+    if stretch.wait_share is not None:
+        parts.append(f"{percent(stretch.wait_share)} of the time waiting for data")
     parts.append("1 worker" if stretch.workers == 1 else f"{stretch.workers} workers")
     return ", ".join(parts)
 

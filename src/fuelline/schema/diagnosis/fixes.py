@@ -68,8 +68,9 @@ class Stretch(Struct, frozen=True, kw_only=True):
     seconds: float
     step_seconds: float | None
     """Mean."""
-    wait_share: float
-    """Of its time: waiting for input, at the start of epochs as well."""
+    wait_share: float | None
+    """Of its time: waiting for input, at the start of epochs as well. Null for a few steps: those
+    are fed by what workers had ready."""
     workers: int
     """Active, of the loader that feeds the steps."""
     samples_per_s: float | None = None

@@ -51,7 +51,8 @@ class FixedJob:
         loader = msgspec.structs.replace(
             facts.loader, num_workers=self.workers, prefetch_factor=self.prefetch
         )
-        return msgspec.structs.replace(facts, loader=loader)
+        demands = msgspec.structs.replace(facts.demands, is_whole_job=False)
+        return msgspec.structs.replace(facts, loader=loader, demands=demands)
 
 
 def find_fixed(
@@ -135,7 +136,7 @@ def _describe(
     return Stretch(
         seconds=segments.wall_ns / 1e9,
         step_seconds=steps.mean,
-        wait_share=waited_ns / segments.wall_ns,
+        wait_share=waited_ns / segments.wall_ns if steps.count >= _ENOUGH_STEPS else None,
         workers=workers,
         samples_per_s=steps.samples_per_s,
     )

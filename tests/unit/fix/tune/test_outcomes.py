@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from fuelline.fix.elastic.journal import FixJournal
-from fuelline.fix.tune.outcomes import summarise_fixes
+from fuelline.fix.tune.outcomes import adopt_measured, summarise_fixes
 from fuelline.ingest import read_fixes
 from fuelline.report.diagnosis.writer import describe_fixes
-from fuelline.schema.diagnosis.fixes import LoaderFixes
+from fuelline.schema.diagnosis.fixes import BeforeAfter, LoaderFixes, Stretch
+from fuelline.schema.diagnosis.trials import Recommendation, Setting
 from fuelline.schema.readings import Missing, Reading
 
 TRIAL: dict[str, Any] = {
@@ -43,6 +44,33 @@ def test_a_trial_is_told_with_prediction_interval_and_outcome(tmp_path: Path) ->
     assert 2.8 < fix.trial.speedup.value < 3.1
     assert (fix.outcome, fix.trial.verdict, loader.workers_at_end) == ("kept", "faster", 4)
     assert "num_workers=4: 3.50x predicted, 2.94x achieved (95 %: " in lines([loader])
+
+
+FOUND = BeforeAfter(
+    before=Stretch(seconds=3, step_seconds=0.04, wait_share=0.8, workers=1),
+    after=Stretch(seconds=9, step_seconds=0.01, wait_share=0.1, workers=4),
+)
+STAYING = Setting(knob="persistent_workers", value=True)
+
+
+def test_what_fix_found_is_what_to_write_with_what_the_model_adds(tmp_path: Path) -> None:
+    kept = told(tmp_path, SERVED, ("trial", TRIAL))
+    alone = adopt_measured(None, FOUND, kept)
+    assert alone is not None
+    assert (alone.text(), alone.is_measured) == ("DataLoader(..., num_workers=4)", True)
+    assert isinstance(alone.speedup, Reading)
+    assert alone.speedup.value == 4
+    both = adopt_measured(Recommendation(settings=[STAYING], why="epochs are short"), FOUND, kept)
+    assert both is not None
+    assert both.text() == "DataLoader(..., num_workers=4, persistent_workers=True)"
+    assert "epochs are short" in both.why
+
+
+def test_a_better_number_of_workers_than_fix_found_stays_the_models(tmp_path: Path) -> None:
+    better = Recommendation(settings=[Setting(knob="num_workers", value=6)], workers=6)
+    assert adopt_measured(better, FOUND, told(tmp_path, SERVED, ("trial", TRIAL))) is better
+    taken_back = told(tmp_path / "back", SERVED, ("trial", {**TRIAL, "verdict": "rolled back"}))
+    assert adopt_measured(None, FOUND, taken_back) is None
 
 
 def test_a_change_that_the_job_did_not_live_to_judge_is_told_as_such(tmp_path: Path) -> None:
