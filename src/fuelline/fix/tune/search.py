@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting, Trial
+from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting, Trial, risk_of
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.student import compare_means
 
@@ -188,6 +188,7 @@ def confirm(
         why="the fewest workers that do as well as the best that was tried, their start counted"
         if chosen
         else "no setting that was tried is better",
+        risk=risk_of(chosen, None),  # a stream is not tried with another number of workers
     )
 
 

@@ -8,11 +8,16 @@ Also here: how far a remedy may be applied without asking.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
 from fuelline.schema.readings import Missing, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fuelline.schema.run.recording import LoaderFacts
 
 Applicability = Literal["safe", "unsafe", "display"]
 """safe: same samples, order, numbers. unsafe: may change results or memory. display: only shown."""
@@ -94,11 +99,39 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     """What limits the job then."""
     why: str = ""
     cost: str = ""
+    risk: str = ""
+    """What it may change of the samples that training sees; empty if nothing."""
 
     def text(self) -> str:
         """`DataLoader(..., num_workers=8)`; empty if nothing need change."""
         words = ", ".join(setting.text() for setting in self.settings)
         return f"DataLoader(..., {words})" if words else ""
+
+
+RISK_OF_STAYING = (
+    "workers keep their memory, and their copy of the dataset no longer sees set_epoch()"
+)
+
+
+def risk_of_workers(loader: LoaderFacts | None, workers: int) -> str:
+    """What this number of workers may change."""
+    if loader is None or loader.style != "iterable":
+        return "random augmentation will draw different numbers; each worker needs memory"
+    if workers <= 1:
+        return "the order changes"
+    return (
+        "the dataset must split its samples by get_worker_info(), or each one comes "
+        f"{workers} times; the order changes"
+    )
+
+
+def risk_of(settings: Iterable[Setting], loader: LoaderFacts | None) -> str:
+    """What settings may change; a longer queue and pinned memory change nothing."""
+    value = {setting.knob: int(setting.value) for setting in settings}
+    risks = [risk_of_workers(loader, value["num_workers"])] if "num_workers" in value else []
+    if value.get("persistent_workers"):
+        risks.append(RISK_OF_STAYING)
+    return "; ".join(risks)
 
 
 class Trial(Struct, frozen=True, kw_only=True):

@@ -188,3 +188,4 @@ def test_what_trials_choose_is_recommended_where_no_model_explains_the_job() -> 
     assert (found.text(), found.workers) == ("DataLoader(..., num_workers=2)", 2)
     assert (found.speedup, found.is_measured) == (trials[1].speedup, True)
     assert "the fewest workers" in found.why
+    assert "random augmentation" in found.risk
