@@ -36,43 +36,6 @@ showing: the same job differs by more than that from run to run (bench/RESULTS.m
 achieved gain)."""
 
 
-class Knob(Struct, frozen=True, kw_only=True):
-    """Something that can be turned without touching the model."""
-
-    name: KnobName
-    words: str
-    applicability: Applicability
-    cost: str
-
-
-KNOBS: tuple[Knob, ...] = (
-    Knob(
-        name="num_workers",
-        words="processes that prepare batches",
-        applicability="unsafe",
-        cost="one process each, with its own memory; random augmentation draws different numbers",
-    ),
-    Knob(
-        name="prefetch_factor",
-        words="batches that each worker keeps ready",
-        applicability="safe",
-        cost="memory for that many more batches",
-    ),
-    Knob(
-        name="persistent_workers",
-        words="workers live through all epochs",
-        applicability="unsafe",
-        cost="the workers' dataset does not see changes made between epochs",
-    ),
-    Knob(
-        name="pin_memory",
-        words="batches in memory that the device can copy from directly",
-        applicability="safe",
-        cost="memory that cannot be swapped",
-    ),
-)
-
-
 class Setting(Struct, frozen=True, kw_only=True):
     """A value for a knob."""
 
