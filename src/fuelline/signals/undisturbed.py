@@ -58,7 +58,7 @@ _WAITS = ("input", "epoch start")
 _ROUNDING = 1e-9
 
 
-class Estimate(NamedTuple):
+class LeastTimes(NamedTuple):
     """A number on both sides, in seconds a step, and how far their difference may be off."""
 
     before: float
@@ -69,7 +69,7 @@ class Estimate(NamedTuple):
 class Relative(NamedTuple):
     """What the trainer's own parts take; `before` at the machine's speed after."""
 
-    estimate: Estimate
+    estimate: LeastTimes
     part: str
     """That changed most, of those that changed as the whole did."""
     factor: float
@@ -99,7 +99,7 @@ def measured_half(before: Sequence[float], after: Sequence[float]) -> float:
     return find_t(free, LEVEL) * math.sqrt(squares / free * sum(1 / len(side) for side in sides))
 
 
-def estimate_cpu(before: Sequence[RunSamples], after: Sequence[RunSamples]) -> Estimate | None:
+def estimate_cpu(before: Sequence[RunSamples], after: Sequence[RunSamples]) -> LeastTimes | None:
     """CPU time of a step when it was disturbed least; None if it was not seen in every run.
 
     The trainer's, unless it waits for workers all the time, and of its workers' what it waits for:
@@ -116,11 +116,11 @@ def estimate_cpu(before: Sequence[RunSamples], after: Sequence[RunSamples]) -> E
     sides = least[: len(before)], least[len(before) :]
     one, other = map(fmean, sides)
     if len(runs) > 2:
-        return Estimate(one, other, measured_half(*sides))
+        return LeastTimes(one, other, measured_half(*sides))
     errors = [_cpu_error(work, own, felt) for work in works]
     repeated = [_CPU_REPEATED_FRAC * value for value in least]
     alike = own * max(find_common_slowdown(before[0], after[0]))
-    return Estimate(one, other, DEVIATIONS[LEVEL] * math.hypot(*errors, *repeated) + alike)
+    return LeastTimes(one, other, DEVIATIONS[LEVEL] * math.hypot(*errors, *repeated) + alike)
 
 
 def is_supply_bound(run: RunSamples) -> bool:
@@ -163,7 +163,7 @@ def estimate_relative(before: Sequence[RunSamples], after: Sequence[RunSamples])
         apart = [[_nearest_frac(_mean_parts(side), run) for run in side] for side in sides]
         half_frac = max(half_frac, measured_half(*apart))
     total = sum(scaled.values())
-    return Relative(Estimate(total, sum(other.values()), half_frac * total), part, factor)
+    return Relative(LeastTimes(total, sum(other.values()), half_frac * total), part, factor)
 
 
 def _half_frac(before: Sequence[RunSamples], after: Sequence[RunSamples]) -> float:

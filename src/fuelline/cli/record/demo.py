@@ -68,7 +68,7 @@ def _compare(before: float | None, after: float | None) -> str:
         for name, value in (("as it was", before), ("under --fix", after))
     ]
     gain = after / before
-    words = f"{gain:.2f}x as fast, since --fix had found the workers that it takes."
+    words = f"{gain:.2f}x as fast since the last change by --fix, which the report above lists."
     if gain < _LEAST_GAIN:
         words = "No gain: the report above says what --fix found, such as that no core was free."
     return "\n".join((*lines, "", f"  {words}"))

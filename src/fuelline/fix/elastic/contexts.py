@@ -9,20 +9,16 @@ be started is simply not there.
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import inspect
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuelline.fix.elastic.channel import SocketChannel
 from fuelline.fix.elastic.mailboxes import Inbox, Outbox, SharedFlag, Slots, WorkerStart
 from fuelline.fix.elastic.result_queue import ResultQueue
 from fuelline.fix.elastic.segments import SegmentTable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["Context"]
 
@@ -63,8 +59,11 @@ class Context:
         """A regular worker, after the spare ones if it is the last."""
         worker_id, self._made = self._made, self._made + 1
         if self._made == self._regular and self._spare:
-            with _frozen():
+            _Starting.spares = True
+            try:
                 self._start_spares(target, args)
+            finally:
+                _Starting.spares = False
         worker = self._make(target, args, worker_id, is_spare=False)
         self._listen(worker_id, inspect.signature(target).bind(*args).arguments["index_queue"])
         return worker
@@ -118,21 +117,22 @@ class Context:
         self._let_go()
 
 
-@contextlib.contextmanager
-def _frozen() -> Iterator[None]:
-    """Have processes that are forked meanwhile not search their parent's objects for garbage.
+class _Starting:
+    """Whether spare workers are being forked."""
 
-    Each would do so soon, if its parent was about to: 100 ms, and a copy of every page that has
-    objects. A job that has frozen its own keeps them so.
+    spares = False
+
+
+def _freeze_in_spare() -> None:
+    """Right after its fork: a spare worker does not search its parent's objects for garbage.
+
+    It would soon, if its parent was about to: 100 ms, and a copy of every page that has objects.
     """
-    is_ours = not gc.get_freeze_count()
-    if is_ours:
+    if _Starting.spares:
         gc.freeze()
-    try:
-        yield
-    finally:
-        if is_ours:
-            gc.unfreeze()
+
+
+os.register_at_fork(after_in_child=_freeze_in_spare)
 
 
 def _forks(context: Any) -> bool:
