@@ -64,22 +64,25 @@ JOBS = {
 def ask(job: Job, folder: Path) -> dict[str, Any]:
     """The recommendation of each command: workers and the settings to write."""
     recorded, fixed = folder / "run", folder / "fix"
+    now = job.workers
     _run([*FUELLINE, "run", "--run-dir", str(recorded), *job.command()])
     _run([*FUELLINE, "run", "--fix", "--run-dir", str(fixed), *job.command()])
     return {
-        "run": _recommended([*FUELLINE, "diagnose", "--json", str(recorded)]),
-        "whatif": _recommended([*FUELLINE, "whatif", "--json", str(recorded)]),
-        "tune": _recommended([*FUELLINE, "tune", "--json", *job.command()]),
-        "--fix": _recommended([*FUELLINE, "diagnose", "--json", str(fixed)]),
+        "run": _recommended([*FUELLINE, "diagnose", "--json", str(recorded)], now),
+        "whatif": _recommended([*FUELLINE, "whatif", "--json", str(recorded)], now),
+        "tune": _recommended([*FUELLINE, "tune", "--json", *job.command()], now),
+        "--fix": _recommended([*FUELLINE, "diagnose", "--json", str(fixed)], now),
     }
 
 
-def _recommended(command: list[str]) -> dict[str, Any]:
+def _recommended(command: list[str], now: int) -> dict[str, Any]:
+    """What the job would have if the settings were written, not what is said beside them."""
     told = json.loads(_run(command))["recommended"]
     if told is None:
         return {"workers": None, "settings": []}
     settings = [f"{each['knob']}={each['value']}" for each in told["settings"]]
-    return {"workers": told["workers"], "settings": settings}
+    value = {each["knob"]: each["value"] for each in told["settings"]}
+    return {"workers": value.get("num_workers", now), "settings": settings}
 
 
 def _run(command: list[str]) -> str:

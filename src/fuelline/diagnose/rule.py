@@ -148,16 +148,6 @@ def line_fact(lines: list[HotLine], words: str) -> list[Evidence]:
     return [Evidence(what=what, signal=reading, line=top.line, source=top.source)]
 
 
-def risk_of_workers(loader: LoaderFacts | None, workers: int) -> str:
-    """What this number of workers may change."""
-    if loader is not None and loader.style == "iterable":
-        return (
-            "the dataset must split its samples by get_worker_info(), or each one comes "
-            f"{workers} times; the order changes"
-        )
-    return "random augmentation will draw different numbers; each worker needs memory"
-
-
 def gain_of_workers(loader: LoaderFacts | None, workers: int) -> float | None:
     """At most this many times as fast with that many workers; None if that is not known.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +17,7 @@ from fuelline.ingest import (
     read_served,
 )
 from fuelline.pipeline.summary import summarise
+from fuelline.schema.diagnosis.trials import risk_of
 from fuelline.schema.readings import Missing
 from fuelline.schema.run.recording import DAMAGED
 from fuelline.signals import (
@@ -142,7 +143,12 @@ def _measure_as_it_is(
     fixed = find_fixed(judged.timeline, trainer, segments, find_fixes(run_dir))
     if fixed is None:
         return _measure(judged, trainer, segments, sync), None
-    return fixed.adjust(_measure(judged, trainer, fixed.segments, sync)), fixed
+    facts = fixed.adjust(_measure(judged, trainer, fixed.segments, sync))
+    if fixed.recommended is None:
+        return facts, fixed
+    risk = risk_of(fixed.recommended.settings, facts.loader)
+    arrived = msgspec.structs.replace(fixed.recommended, risk=risk)
+    return facts, replace(fixed, recommended=arrived)
 
 
 def _measure(judged: _Judged, trainer: Trainer, segments: StepSegments, sync: SyncFacts) -> Facts:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fuelline.schema.diagnosis.forecasts import WhatIf
-from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting
+from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting, risk_of
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.units import amount, count, percent, size
 from fuelline.whatif.changes import MOST_STRETCH, change, is_open, waits_unseen
@@ -74,6 +74,7 @@ def recommend(fit: Fit | Missing) -> Recommendation | Missing:
         limit_words=answer.limit_words,
         why=_why(fit, chosen),
         cost=_cost(fit, chosen),
+        risk=risk_of(settings, fit.facts.loader),
     )
 
 

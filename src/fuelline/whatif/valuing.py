@@ -90,6 +90,7 @@ def _as_recommended(remedy: Remedy, recommended: Recommendation) -> Remedy:
         setting=recommended.text(),
         why=recommended.why,
         cost=recommended.cost,
+        risk=recommended.risk,
         at_most_speedup=None,
         question=ask_for(recommended),
     )

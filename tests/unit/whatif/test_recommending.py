@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fuelline.report import write_forecasts
 from fuelline.schema.diagnosis.forecasts import WhatIf
-from fuelline.schema.diagnosis.trials import Recommendation
+from fuelline.schema.diagnosis.trials import Recommendation, Setting, risk_of
 from fuelline.schema.readings import Missing, Reading
 from fuelline.whatif import answer, fit, recommend, seed_settings
 from fuelline.whatif.fitting import Fit
@@ -127,3 +128,18 @@ def test_following_the_recommendation_leaves_nothing_to_recommend(workers: int) 
     batch = max(8.5, 128.0 / max(1, workers)) if workers else 137.0
     found = recommended(asleep(batch=batch, workers=workers))
     assert 12 <= found.workers <= 20
+
+
+def test_more_workers_for_a_stream_come_with_their_risk() -> None:
+    found = recommended(asleep(loader={"style": "iterable"}))
+    assert f"get_worker_info(), or each one comes {found.workers} times" in found.risk
+    text = str(write_forecasts(answer(fit(asleep(loader={"style": "iterable"})), WhatIf()), "run"))
+    assert f"Check first: {found.risk}" in text
+
+
+def test_what_changes_nothing_has_no_risk() -> None:
+    assert recommended(make_facts(batch=10.5, workers=2, cpu=4.0, device=10.0)).risk == ""
+    longer_queue = [Setting(knob="prefetch_factor", value=4)]
+    assert risk_of(longer_queue, None) == ""
+    staying = [*longer_queue, Setting(knob="persistent_workers", value=True)]
+    assert "set_epoch()" in risk_of(staying, None)

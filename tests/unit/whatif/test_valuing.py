@@ -8,6 +8,7 @@ from fuelline.report.diagnosis.writer import describe_fixes
 from fuelline.schema.diagnosis.findings import BudgetPart, Diagnosis, Remedy
 from fuelline.schema.diagnosis.fixes import LoaderFixes
 from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.diagnosis.trials import risk_of_workers
 from fuelline.schema.readings import Missing, Reading
 from fuelline.whatif import fit, value_remedies
 from tests.rules.cases import RUN
@@ -75,3 +76,21 @@ def test_a_remedy_that_would_gain_next_to_nothing_is_not_shown() -> None:
     unbounded = replace(useless, question=None)
     proposed = replace(diagnose(facts, RUN, [], 2.0), settings=[useless, bounded, unbounded])
     assert value_remedies(proposed, fit(facts)).settings == [unbounded]
+
+
+def test_the_risk_is_that_of_the_recommended_number_of_workers() -> None:
+    stream = {"loader": {"style": "iterable"}, "demands": {"sleep_frac": Reading(value=1, unit="")}}
+    facts = make_facts(batch=130, workers=1, cpu=2, blocked=126, read=0, device=8, **stream)
+    remedy = Remedy(
+        setting="DataLoader(..., num_workers=4)",
+        why="",
+        applicability="unsafe",
+        risk=risk_of_workers(facts.loader, 4),
+        question=WhatIf(workers=4),
+    )
+    proposed = replace(diagnose(facts, RUN, [], 2.0), findings=[], settings=[remedy])
+    diagnosis = value_remedies(proposed, fit(facts))
+    (shown,) = diagnosis.settings
+    assert diagnosis.recommended is not None
+    assert diagnosis.recommended.workers != 4
+    assert f"comes {diagnosis.recommended.workers} times" in shown.risk

@@ -146,7 +146,7 @@ class _TuneSession:
             patch=patch.diff() if isinstance(patch, Patch) else "",
             paste=f"DataLoader(..., {', '.join(each.text() for each in chosen)})" if chosen else "",
             script=report.script(),
-            recommended=confirm(trials, chosen, predicted),
+            recommended=confirm(trials, chosen, now, predicted),
         ), patch
 
     def _measure(self, settings: Sequence[tuple[Setting, ...]]) -> list[MeasuredSetting]:

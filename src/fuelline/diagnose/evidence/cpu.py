@@ -10,10 +10,10 @@ from fuelline.diagnose.rule import (
     fact,
     gain_of_workers,
     line_fact,
-    risk_of_workers,
 )
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.diagnosis.trials import risk_of_workers
 from fuelline.schema.readings import value_of
 from fuelline.schema.units import amount, duration, number, percent
 

@@ -11,10 +11,10 @@ from fuelline.diagnose.rule import (
     gain_of_workers,
     line_fact,
     place_fact,
-    risk_of_workers,
 )
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.diagnosis.trials import risk_of_workers
 from fuelline.schema.readings import Reading, at_least
 from fuelline.schema.units import amount, duration, percent, rate
 

@@ -223,8 +223,9 @@ def _refusal(loader: Any, allowed: frozenset[str]) -> str | None:
         return "it reads from a datapipe, which shards itself by worker"
     if loader._dataset_kind == _ITERABLE:
         if "order" not in allowed:
-            return "its dataset is iterable: more workers would give different batches (--allow "
-            "order)"
+            return (
+                "its dataset is iterable: more workers would give different batches (--allow order)"
+            )
         return (
             None if loader.num_workers else "its dataset is iterable and read in the main process"
         )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.diagnosis.trials import RISK_OF_STAYING
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
@@ -30,7 +31,7 @@ def propose(facts: Facts) -> Remedy | None:
         setting="DataLoader(..., persistent_workers=True)",
         why=f"starting workers for each epoch takes {round(100 * share)} % of the time",
         applicability="unsafe",
-        risk="workers do not see changes made to the dataset between epochs",
+        risk=RISK_OF_STAYING,
         cost="the workers keep their memory between epochs",
         question=WhatIf(persistent=True),
     )

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fuelline.schema.diagnosis.trials import AS_GOOD, Setting, Trial
+from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting, Trial, risk_of
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.student import compare_means
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fuelline.schema.diagnosis.trials import Recommendation, TrialVerdict
+    from fuelline.schema.diagnosis.trials import TrialVerdict
     from fuelline.schema.readings import Signal
 
 POSSIBLE = 1.3
@@ -116,10 +116,12 @@ def choose(trials: Sequence[Trial], now: Sequence[Setting]) -> list[Setting]:
     """The least settings that do as well as the best; empty to leave all as it is.
 
     As well: within what a job differs by from run to run, or within the standard error of the
-    trial. More workers must show that they bring more.
+    trial. More workers must show that they bring more, and fewer that they do as well: a trial that
+    chance explains is never chosen.
     """
-    best = max(_value(trial) for trial in trials)
-    good = [trial for trial in trials if _value(trial, errors=1) >= best * (1 - AS_GOOD)]
+    told = [trial for trial in trials if not trial.settings or trial.verdict != "cannot tell"]
+    best = max(_value(trial) for trial in told)
+    good = [trial for trial in told if _value(trial, errors=1) >= best * (1 - AS_GOOD)]
     cheapest = min(good, key=lambda trial: count_resources(trial.settings, now))
     return cheapest.settings
 
@@ -135,12 +137,10 @@ def count_resources(settings: Sequence[Setting], now: Sequence[Setting]) -> tupl
 def _value(trial: Trial, errors: int = 0) -> float:
     """What a trial gained, and so many standard errors more, of which its interval has about two.
 
-    One that failed is worth nothing; one that differs from the job by chance is worth 1.
+    One that failed is worth nothing.
     """
     if isinstance(trial.speedup, Missing):
         return 0.0
-    if trial.verdict == "cannot tell":
-        return 1.0
     value, high = trial.speedup.value, trial.speedup.high or trial.speedup.value
     return float(value * (high / value) ** (errors / 2))
 
@@ -153,30 +153,42 @@ TOO_NOISY = (
 
 def is_too_noisy(trials: Sequence[Trial]) -> bool:
     """Whether trials were measured and none of them says anything."""
-    tried = [trial for trial in trials if trial.settings]
-    measured = [trial for trial in tried if isinstance(trial.speedup, Reading)]
-    return bool(measured) and all(trial.verdict == "cannot tell" for trial in tried)
+    measured = _find_measured(trials)
+    return bool(measured) and all(trial.verdict == "cannot tell" for trial in measured)
+
+
+def _find_measured(trials: Sequence[Trial]) -> list[Trial]:
+    return [each for each in trials if each.settings and isinstance(each.speedup, Reading)]
 
 
 def confirm(
-    trials: Sequence[Trial], chosen: Sequence[Setting], predicted: Recommendation | None
+    trials: Sequence[Trial],
+    chosen: Sequence[Setting],
+    now: Sequence[Setting],
+    predicted: Recommendation | None,
 ) -> Recommendation | None:
-    """What tuning recommends: what was measured, or the model's word where nothing could be."""
-    if predicted is None or is_too_noisy(trials):
+    """What tuning recommends: what was measured, or the model's word where nothing could be.
+
+    What the model says of cost and of the next limit is of its own setting alone.
+    """
+    if is_too_noisy(trials):
         return predicted
+    if not _find_measured(trials):
+        why = "no other setting could be measured"
+        return Recommendation(workers=int(count_resources((), now)[0]), why=why)
     trial = next(each for each in trials if each.settings == list(chosen))
-    if list(chosen) == predicted.settings:
-        words = f"the trials confirm what the model recommends: {predicted.why}"
-    else:
-        words = "the fewest workers that do as well as the best that was tried, their start counted"
-    workers = next((int(each.value) for each in chosen if each.knob == "num_workers"), None)
-    return msgspec.structs.replace(
-        predicted,
+    if predicted is not None and list(chosen) == predicted.settings:
+        why = f"the trials confirm what the model recommends: {predicted.why}"
+        return msgspec.structs.replace(predicted, speedup=trial.speedup, is_measured=True, why=why)
+    return Recommendation(
         settings=list(chosen),
-        workers=predicted.workers if workers is None else workers,
+        workers=int(count_resources(chosen, now)[0]),
         speedup=trial.speedup,
         is_measured=True,
-        why=words if chosen else "no setting that was tried is better",
+        why="the fewest workers that do as well as the best that was tried, their start counted"
+        if chosen
+        else "no setting that was tried is better",
+        risk=risk_of(chosen, None),  # a stream is not tried with another number of workers
     )
 
 
@@ -185,6 +197,8 @@ def explain(trials: Sequence[Trial], chosen: Sequence[Setting]) -> list[str]:
     said = [_sentence(trial) for trial in trials if trial.settings]
     if is_too_noisy(trials):
         return [*said, TOO_NOISY]
+    if not _find_measured(trials):
+        return [*said, "No other setting could be measured: the job's own settings stay."]
     if not chosen:
         return [*said, "No setting that was tried is better: the job's own settings stay."]
     words = ", ".join(setting.text() for setting in chosen)

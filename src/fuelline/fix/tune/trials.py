@@ -30,7 +30,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import dataloader, get_worker_info
+from torch.utils.data import IterableDataset, dataloader, get_worker_info
 
 from fuelline.schema.seams import find_missing
 
@@ -197,8 +197,10 @@ class _Turns:
                 break
             _tell(plan, number, position)
             turn = _Turn(self._loader, plan, position, self._stage.original)
+            turn.problem = _objection(self._loader, plan["turns"][position])
             try:
-                yield from turn.play(plan["seconds"])
+                if turn.problem is None:
+                    yield from turn.play(plan["seconds"])
             except (RuntimeError, OSError, ValueError) as failure:
                 turn.problem = f"{type(failure).__name__}: {failure}"
             finally:
@@ -262,6 +264,18 @@ def _refusal() -> str | None:
         words = f"{ranks} ranks train together, and trials timed by the clock would separate them"
         return words if ranks > 1 else None
     return None
+
+
+def _objection(loader: Any, changes: dict[str, Any]) -> str | None:
+    """Why one setting is not tried: samples that come twice would count as speed."""
+    if changes.get("num_workers", loader.num_workers) == loader.num_workers:
+        return None
+    if not isinstance(loader.dataset, IterableDataset):
+        return None
+    return (
+        "its dataset is iterable: with another number of workers samples may come several times, "
+        "which would look like speed"
+    )
 
 
 def _accelerator() -> bool:

@@ -46,7 +46,8 @@ def describe_recommended(recommended: Recommendation | None) -> list[Block]:
     gain = recommended.speedup
     kind = "measured" if recommended.is_measured else "predicted"
     words = "" if isinstance(gain, Missing) else f": {_range(gain)} {kind}"
-    return [Statement(f"Recommended: {recommended.text()}{words}; {recommended.why}.")]
+    risk = f" Check first: {recommended.risk}." if recommended.risk else ""
+    return [Statement(f"Recommended: {recommended.text()}{words}; {recommended.why}.{risk}")]
 
 
 def sentence(answer: Forecast) -> str:

@@ -8,11 +8,16 @@ Also here: how far a remedy may be applied without asking.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
 from fuelline.schema.readings import Missing, Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fuelline.schema.run.recording import LoaderFacts
 
 Applicability = Literal["safe", "unsafe", "display"]
 """safe: same samples, order, numbers. unsafe: may change results or memory. display: only shown."""
@@ -29,43 +34,6 @@ AS_GOOD = 0.03
 """Settings whose times differ by less are as good as each other, and a gain below it is not worth
 showing: the same job differs by more than that from run to run (bench/RESULTS.md, predicted against
 achieved gain)."""
-
-
-class Knob(Struct, frozen=True, kw_only=True):
-    """Something that can be turned without touching the model."""
-
-    name: KnobName
-    words: str
-    applicability: Applicability
-    cost: str
-
-
-KNOBS: tuple[Knob, ...] = (
-    Knob(
-        name="num_workers",
-        words="processes that prepare batches",
-        applicability="unsafe",
-        cost="one process each, with its own memory; random augmentation draws different numbers",
-    ),
-    Knob(
-        name="prefetch_factor",
-        words="batches that each worker keeps ready",
-        applicability="safe",
-        cost="memory for that many more batches",
-    ),
-    Knob(
-        name="persistent_workers",
-        words="workers live through all epochs",
-        applicability="unsafe",
-        cost="the workers' dataset does not see changes made between epochs",
-    ),
-    Knob(
-        name="pin_memory",
-        words="batches in memory that the device can copy from directly",
-        applicability="safe",
-        cost="memory that cannot be swapped",
-    ),
-)
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -94,11 +62,39 @@ class Recommendation(Struct, frozen=True, kw_only=True):
     """What limits the job then."""
     why: str = ""
     cost: str = ""
+    risk: str = ""
+    """What it may change of the samples that training sees; empty if nothing."""
 
     def text(self) -> str:
         """`DataLoader(..., num_workers=8)`; empty if nothing need change."""
         words = ", ".join(setting.text() for setting in self.settings)
         return f"DataLoader(..., {words})" if words else ""
+
+
+RISK_OF_STAYING = (
+    "workers keep their memory, and their copy of the dataset no longer sees set_epoch()"
+)
+
+
+def risk_of_workers(loader: LoaderFacts | None, workers: int) -> str:
+    """What this number of workers may change."""
+    if loader is None or loader.style != "iterable":
+        return "random augmentation will draw different numbers; each worker needs memory"
+    if workers <= 1:
+        return "the order changes"
+    return (
+        "the dataset must split its samples by get_worker_info(), or each one comes "
+        f"{workers} times; the order changes"
+    )
+
+
+def risk_of(settings: Iterable[Setting], loader: LoaderFacts | None) -> str:
+    """What settings may change; a longer queue and pinned memory change nothing."""
+    value = {setting.knob: int(setting.value) for setting in settings}
+    risks = [risk_of_workers(loader, value["num_workers"])] if "num_workers" in value else []
+    if value.get("persistent_workers"):
+        risks.append(RISK_OF_STAYING)
+    return "; ".join(risks)
 
 
 class Trial(Struct, frozen=True, kw_only=True):

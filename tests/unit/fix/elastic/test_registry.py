@@ -124,3 +124,11 @@ def test_a_loader_that_cannot_be_looked_at_is_torchs(registry: LoaderRegistry) -
 
     loader = Moody(Rows(), num_workers=1)  # type: ignore[arg-type]
     assert registry._choose(loader) is None
+
+
+def test_a_stream_is_left_with_the_word_that_would_allow_it(
+    registry: LoaderRegistry, tmp_path: Path
+) -> None:
+    take(registry, DataLoader(Stream(), num_workers=0))
+    (left,) = events(tmp_path)
+    assert left["why"].endswith("would give different batches (--allow order)")

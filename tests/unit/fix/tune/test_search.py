@@ -79,6 +79,17 @@ def test_noise_is_no_gain() -> None:
     assert choose(trials, NOW) == []
 
 
+def test_fewer_workers_that_chance_explains_are_not_chosen() -> None:
+    now = [Setting(knob="num_workers", value=4)]
+    unsure = Reading(value=0.6, unit="x", low=0.2, high=1.8, level=95)
+    sure = Reading(value=1.0, unit="x", low=0.99, high=1.01, level=95)
+    own = Trial(settings=[], speedup=Reading(value=1.0, unit="x"), verdict="same")
+    fewer = Trial(settings=list(workers(2)), speedup=unsure, verdict=judge(unsure))
+    more = Trial(settings=list(workers(8)), speedup=sure, verdict=judge(sure))
+    assert choose([own, fewer], now) == []
+    assert choose([own, fewer, more], now) == []
+
+
 def test_a_setting_that_fails_is_never_chosen() -> None:
     def measure(settings: Sequence[tuple[Setting, ...]]) -> list[MeasuredSetting]:
         return [MeasuredSetting((40.0, 41.0, 40.0)), MeasuredSetting((), problem="cannot pickle")]
@@ -87,6 +98,10 @@ def test_a_setting_that_fails_is_never_chosen() -> None:
     assert isinstance(trials[1].speedup, Missing)
     assert choose(trials, NOW) == []
     assert "cannot pickle" in explain(trials, [])[0]
+    assert explain(trials, [])[-1].startswith("No other setting could be measured")
+    found = confirm(trials, [], NOW, Recommendation(settings=list(workers(4)), workers=4))
+    assert found is not None
+    assert (found.settings, found.workers, found.is_measured) == ([], 1, False)
 
 
 def test_each_step_says_what_was_predicted_and_what_came_of_it() -> None:
@@ -136,8 +151,41 @@ def test_what_was_measured_outranks_what_was_predicted() -> None:
     )
     trials = tune(seeds(2, 8), machine({1: 40, 2: 80, 8: 80}))
     chosen = choose(trials, NOW)
-    found = confirm(trials, chosen, predicted)
+    found = confirm(trials, chosen, NOW, predicted)
     assert found is not None
     assert [each.text() for each in found.settings] == ["num_workers=2"]
     assert found.is_measured
     assert found.workers == 2
+
+
+def test_where_no_trial_is_better_the_model_is_not_quoted() -> None:
+    predicted = Recommendation(
+        settings=list(workers(8)), workers=8, limit_words="the device", cost="7 more processes"
+    )
+    trials = tune(seeds(8), machine({1: 80, 8: 80}))
+    found = confirm(trials, choose(trials, NOW), NOW, predicted)
+    assert found is not None
+    assert (found.settings, found.workers, found.is_measured) == ([], 1, True)
+    assert (found.cost, found.limit_words) == ("", "")
+    assert "no setting" in found.why
+
+
+def test_the_model_is_quoted_where_trials_confirm_it() -> None:
+    predicted = Recommendation(
+        settings=list(workers(2)), workers=2, limit_words="the device", cost="1 more process"
+    )
+    trials = tune(seeds(2), machine({1: 40, 2: 80}))
+    found = confirm(trials, choose(trials, NOW), NOW, predicted)
+    assert found is not None
+    assert (found.workers, found.limit_words, found.cost) == (2, "the device", "1 more process")
+    assert found.speedup == trials[1].speedup
+
+
+def test_what_trials_choose_is_recommended_where_no_model_explains_the_job() -> None:
+    trials = tune(seeds(2), machine({1: 40, 2: 80}))
+    found = confirm(trials, choose(trials, NOW), NOW, None)
+    assert found is not None
+    assert (found.text(), found.workers) == ("DataLoader(..., num_workers=2)", 2)
+    assert (found.speedup, found.is_measured) == (trials[1].speedup, True)
+    assert "the fewest workers" in found.why
+    assert "random augmentation" in found.risk

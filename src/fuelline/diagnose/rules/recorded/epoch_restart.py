@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
+from fuelline.schema.diagnosis.trials import RISK_OF_STAYING
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -59,8 +60,7 @@ def _remedies(workers: int | None, *, persistent: bool) -> list[Remedy]:
                 setting="DataLoader(..., persistent_workers=True)",
                 why="workers, and the files they have opened, then live through all epochs",
                 applicability="unsafe",
-                risk="workers keep their memory, and their copy of the dataset no longer sees "
-                "set_epoch()",
+                risk=RISK_OF_STAYING,
                 question=WhatIf(persistent=True),
             )
         ]

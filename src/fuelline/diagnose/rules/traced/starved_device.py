@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from fuelline.diagnose.evidence.traces import busy_evidence, shorten
-from fuelline.diagnose.rule import LISTED_SHARE, found, risk_of_workers
+from fuelline.diagnose.rule import LISTED_SHARE, found
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
+from fuelline.schema.diagnosis.trials import risk_of_workers
 from fuelline.schema.readings import Missing
 from fuelline.schema.units import percent
 
