@@ -82,9 +82,9 @@ def check_budget(diagnosis: Diagnosis, text: str, plain: dict[str, Any]) -> None
     assert steps.mean * steps.count == pytest.approx(window.seconds)
     (mean,) = _HEADER.findall(text)
     assert mean == duration(steps.mean)
-    # Three digits are shown of each, and parts below a thousandth are not.
+    # One decimal is shown of each, so that 1.0 may be 1.05; parts below a thousandth are not shown.
     total = sum(seconds_of(detail) for *_, detail in bars)
-    assert total == pytest.approx(steps.mean, rel=0.02)
+    assert total == pytest.approx(steps.mean, rel=0.05)
 
 
 @pytest.mark.parametrize("name", sorted(make_diagnoses()))
