@@ -117,6 +117,12 @@ def test_a_class_that_only_one_run_has_counts_as_zero_in_the_other() -> None:
     assert changes == {"gemm": pytest.approx(-0.1), "attention": pytest.approx(0.05)}
 
 
+def test_different_devices_are_noted() -> None:
+    plain = run([0.1], [0.1])
+    comparison = compare_samples(plain, msgspec.structs.replace(plain, devices=["H100", "H100"]))
+    assert "devices: none before, 2 x H100 after" in comparison.notes
+
+
 def test_different_ranks_are_noted() -> None:
     comparison = compare_samples(run([0.1], [0.1]), run([0.1], [0.1], ranks=8))
     assert "1 ranks before, 8 after" in comparison.notes

@@ -10,9 +10,17 @@ from fuelline.schema.diagnosis.fixes import LoaderFixes
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import risk_of_workers
 from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.run.recording import LoaderFacts
 from fuelline.whatif import fit, value_remedies
 from tests.rules.cases import RUN
 from tests.unit.whatif.jobs import make_facts
+
+
+def test_the_risk_of_a_stream_follows_the_number_of_workers() -> None:
+    stream = LoaderFacts(num_workers=0, style="iterable")
+    assert risk_of_workers(stream, 1) == "the order changes"
+    assert "comes 4 times" in risk_of_workers(stream, 4)
+
 
 PAUSES = [
     BudgetPart(part="forward", seconds=48, share=0.8),
