@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
@@ -91,6 +93,17 @@ def name_blindspots(run: fuelline.Run) -> set[str]:
 def warm(store: Path) -> None:
     train()  # torch sets some things up at the first step
     gc.collect()
+    stop_what_others_left()
+
+
+def stop_what_others_left() -> None:
+    """End what tests before these had in the same process: multiprocessing's servers, workers."""
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    resource_tracker._resource_tracker._stop()  # type: ignore[attr-defined]
+    until = time.monotonic() + 5
+    while list_children() and time.monotonic() < until:
+        multiprocessing.active_children()  # reaps those that have ended
+        time.sleep(0.05)
 
 
 def test_the_block_and_its_workers_are_recorded() -> None:
