@@ -46,17 +46,17 @@ def ask_run(run_dir: Path, question: WhatIf, price: float | None = None) -> Fore
 
 
 def seed_run(
-    run_dir: Path, cores: float, *, is_whole_job: bool
+    run_dir: Path, cores: float, workers: int | None, *, is_whole_job: bool
 ) -> tuple[list[TrialSeed], Recommendation | None]:
     """Loader settings worth a trial, and the one that the model of a recording recommends."""
     facts, _ = measure_fixed(run_dir)
     if isinstance(facts, Missing):
-        return seed_settings(facts, cores), None
+        return seed_settings(facts, cores, workers), None
     demands = msgspec.structs.replace(facts.demands, is_whole_job=is_whole_job)
     fitted = fit(msgspec.structs.replace(facts, demands=demands))
     recommended = recommend(fitted)
     known = None if isinstance(recommended, Missing) else recommended
-    return seed_settings(fitted, cores), known
+    return seed_settings(fitted, cores, workers), known
 
 
 def ask_as_json(run_dir: Path, question: WhatIf, price: float | None = None) -> str:

@@ -34,18 +34,21 @@ class TrialSeed:
     most: float = math.inf
 
 
-def seed_settings(fit: Fit | Missing, cores: float) -> list[TrialSeed]:
-    """The most promising first; without a model a plain ladder up to the cores and beyond."""
+def seed_settings(fit: Fit | Missing, cores: float, now: int | None = None) -> list[TrialSeed]:
+    """The most promising first; without a model a plain ladder up to the cores and beyond.
+
+    `now` is the job's own number of workers, for the latter.
+    """
     if isinstance(fit, Missing):
-        return [TrialSeed(_workers(count, None), fit) for count in _ladder(max(1, round(cores)))]
+        counts = [count for count in _ladder(max(1, round(cores))) if count != now]
+        return [TrialSeed(_workers(count, now), fit) for count in counts]
     recommended = recommend(fit)
     assert not isinstance(recommended, Missing)
     first = tuple(recommended.settings)
     kept = tuple(each for each in first if each.knob == "persistent_workers")
-    now = fit.pipe.workers
     tried = [
         first,
-        *((*_workers(count, now), *kept) for count in _spread(fit, recommended.workers)),
+        *((*_workers(count, fit.pipe.workers), *kept) for count in _spread(fit, recommended.workers)),
     ]
     if _may_pin(fit):
         tried.insert(1, (*first, Setting(knob="pin_memory", value=True)))

@@ -51,3 +51,8 @@ def test_without_a_model_a_ladder_also_finds_workers_that_only_wait() -> None:
     assert counts == [1, 2, 4, 8]
     many = [seed.settings[0].value for seed in seed_settings(unknown, 64.0)]
     assert many == [32, 64, 128]
+
+
+def test_without_a_model_what_the_job_has_is_not_tried_again() -> None:
+    seeds = seed_settings(Missing(reason="no steps"), 2.0, 1)
+    assert [seed.settings[0].value for seed in seeds] == [2, 4, 8]

@@ -16,7 +16,7 @@ from fuelline.cli.record.endings import clean_up_on_signals
 from fuelline.cli.record.run import resolve_command
 from fuelline.cli.saying import ProgressLine, say
 from fuelline.fix.tune.patching import NoPatch, Patch, make_patch
-from fuelline.fix.tune.search import Seed, choose, confirm, explain, tune
+from fuelline.fix.tune.search import Seed, choose, confirm, count_resources, explain, tune
 from fuelline.fix.tune.undoing import apply_change
 from fuelline.schema.diagnosis.trials import Setting, Tuning
 from fuelline.schema.errors import InputError
@@ -124,8 +124,9 @@ class _TuneSession:
         self._trial_s += baseline.seconds
         cores = float(len(os.sched_getaffinity(0)))
         self._job_batches = baseline.job_batches
+        workers = int(count_resources((), baseline.report.settings())[0])
         found, predicted = pipeline.seed_run(
-            baseline.run_dir, cores, is_whole_job=baseline.job_batches is not None
+            baseline.run_dir, cores, workers, is_whole_job=baseline.job_batches is not None
         )
         seeds = [Seed(each.settings, each.predicted, each.most) for each in found]
         turns = self._options.rounds * (len(seeds) + 1)

@@ -157,6 +157,12 @@ def is_too_noisy(trials: Sequence[Trial]) -> bool:
     return bool(measured) and all(trial.verdict == "cannot tell" for trial in measured)
 
 
+def _is_open(trials: Sequence[Trial], predicted: Recommendation) -> bool:
+    """Whether the trial of what the model recommends says neither yes nor no."""
+    tried = [each for each in _find_measured(trials) if each.settings == predicted.settings]
+    return any(trial.verdict == "cannot tell" for trial in tried)
+
+
 def _find_measured(trials: Sequence[Trial]) -> list[Trial]:
     return [each for each in trials if each.settings and isinstance(each.speedup, Reading)]
 
@@ -169,9 +175,10 @@ def confirm(
 ) -> Recommendation | None:
     """What tuning recommends: what was measured, or the model's word where nothing could be.
 
-    What the model says of cost and of the next limit is of its own setting alone.
+    What the model says of cost and of the next limit is of its own setting alone. Where chance
+    explains the trial of that setting, and nothing else was surely better, it is not refuted.
     """
-    if is_too_noisy(trials):
+    if is_too_noisy(trials) or (not chosen and predicted and _is_open(trials, predicted)):
         return predicted
     if not _find_measured(trials):
         why = "no other setting could be measured"

@@ -170,6 +170,18 @@ def test_where_no_trial_is_better_the_model_is_not_quoted() -> None:
     assert "no setting" in found.why
 
 
+def test_a_trial_that_chance_explains_does_not_refute_the_model() -> None:
+    predicted = Recommendation(settings=list(workers(8)), workers=8, why="8 workers keep up")
+    sure = Reading(value=1.0, unit="x", low=0.99, high=1.01, level=95)
+    unsure = Reading(value=2.9, unit="x", low=0.8, high=9.5, level=95)
+    own = Trial(settings=[], speedup=Reading(value=1.0, unit="x"), verdict="same")
+    tried = [
+        Trial(settings=list(workers(count)), speedup=speedup, verdict=judge(speedup))
+        for count, speedup in ((8, unsure), (4, sure))
+    ]
+    assert confirm([own, *tried], choose([own, *tried], NOW), NOW, predicted) == predicted
+
+
 def test_the_model_is_quoted_where_trials_confirm_it() -> None:
     predicted = Recommendation(
         settings=list(workers(2)), workers=2, limit_words="the device", cost="1 more process"
