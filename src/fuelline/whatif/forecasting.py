@@ -134,9 +134,19 @@ def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
 
 
 def _disturbance(pipe: Pipeline) -> float:
-    """What rivals change from run to run: they come and go, and their number is known to half."""
-    crowded = replace(pipe, rivals=pipe.rivals * (1 + RIVALS_ERROR))
+    """What rivals change from run to run: they come and go, and their number is known to half.
+
+    The workers' share of the cores is the model's; the trainer needs a core of them as well.
+    """
+    more = replace(pipe, rivals=pipe.rivals * (1 + RIVALS_ERROR))
+    longer_s = pipe.host_cpu_s * (_crowding(more) / _crowding(pipe) - 1)
+    crowded = replace(more, host_s=pipe.host_s + longer_s)
     return math.log(run(crowded).batch_s / run(pipe).batch_s)
+
+
+def _crowding(pipe: Pipeline) -> float:
+    """How many times as long a thread of the job waits and computes as it would alone."""
+    return max(1.0, (run(pipe).cores_used + pipe.rivals) / pipe.cores)
 
 
 def _fixed_error(fit: Fit, question: WhatIf, middle: float) -> float:

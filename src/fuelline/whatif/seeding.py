@@ -48,7 +48,10 @@ def seed_settings(fit: Fit | Missing, cores: float, now: int | None = None) -> l
     kept = tuple(each for each in first if each.knob == "persistent_workers")
     tried = [
         first,
-        *((*_workers(count, fit.pipe.workers), *kept) for count in _spread(fit, recommended.workers)),
+        *(
+            (*_workers(count, fit.pipe.workers), *kept)
+            for count in _spread(fit, recommended.workers)
+        ),
     ]
     if _may_pin(fit):
         tried.insert(1, (*first, Setting(knob="pin_memory", value=True)))

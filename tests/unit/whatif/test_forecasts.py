@@ -223,6 +223,21 @@ def test_the_rate_of_one_rank_stays_that_of_one_rank() -> None:
     assert told.value == pytest.approx(16 / 0.0215, rel=0.01)
 
 
+def test_neighbours_make_a_job_less_certain_that_its_trainer_limits() -> None:
+    """It needs a core as well, and how many others want one differs from run to run."""
+
+    def width(others: float) -> float:
+        facts = make_facts(batch=21.0, workers=1, cpu=4.0, host=20.0, device=2.0, cores=2.0)
+        cores = msgspec.structs.replace(facts.cores, others=plain(others))
+        speedup = forecast(
+            fit(msgspec.structs.replace(facts, cores=cores)), WhatIf(workers=2)
+        ).speedup
+        assert isinstance(speedup, Reading)
+        return speedup.high / speedup.low
+
+    assert width(0.9) > 1.2 * width(0.0)
+
+
 def test_rivals_are_seen_in_the_run_queue_and_gone_when_alone() -> None:
     crowded = fitted(batch=31.5, workers=1, cpu=20.0, queued=10.0, device=5.0, cores=2.0)
     assert crowded.pipe.rivals > 0.5
