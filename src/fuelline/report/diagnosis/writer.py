@@ -18,7 +18,7 @@ from fuelline.report.diagnosis.trace import describe_quality, describe_trace
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.diagnosis.trials import AS_GOOD
 from fuelline.schema.readings import Missing
-from fuelline.schema.units import count, duration, number, percent
+from fuelline.schema.units import count, duration, number, percent, times
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import (
@@ -347,7 +347,5 @@ def _sentence(fix: Fix) -> str:
     if isinstance(trial.speedup, Missing):
         achieved = f"not judged ({trial.speedup.reason})"
     else:
-        speedup = trial.speedup
-        low, high = speedup.low or speedup.value, speedup.high or speedup.value
-        achieved = f"{speedup.value:.2f}x achieved ({speedup.level} %: {low:.2f}-{high:.2f})"
+        achieved = f"{times(trial.speedup)} achieved"
     return f"{words}: {predicted}{achieved}, {fix.outcome}; {fix.why}"

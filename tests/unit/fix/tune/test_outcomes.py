@@ -43,7 +43,7 @@ def test_a_trial_is_told_with_prediction_interval_and_outcome(tmp_path: Path) ->
     assert isinstance(fix.trial.speedup, Reading)
     assert 2.8 < fix.trial.speedup.value < 3.1
     assert (fix.outcome, fix.trial.verdict, loader.workers_at_end) == ("kept", "faster", 4)
-    assert "num_workers=4: 3.50x predicted, 2.94x achieved (95 %: " in lines([loader])
+    assert "num_workers=4: 3.50x predicted, 2.94x (95 %: " in lines([loader])
 
 
 FOUND = BeforeAfter(
