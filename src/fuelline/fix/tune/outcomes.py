@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.fixes import BeforeAfter, FixEvent
     from fuelline.schema.readings import Signal
 
-_NO_LAW = Missing(reason="the operational laws make no prediction for a longer queue")
+_TRIED = Missing(reason="--fix tries a change on the running job instead of predicting it")
 
 
 def summarise_fixes(events: Sequence[FixEvent]) -> list[LoaderFixes]:
@@ -102,22 +102,12 @@ def _fix(event: FixEvent) -> Fix:
     )
     trial = Trial(
         settings=settings,
-        predicted=_predicted(event),
+        predicted=_TRIED,
         batches_per_s=event.after,
         speedup=speedup,
         verdict=judge(speedup),
     )
     return Fix(why=event.why, trial=trial, outcome=event.verdict)
-
-
-def _predicted(event: FixEvent) -> Signal:
-    if event.predicted is None:
-        return _NO_LAW
-    return Reading(
-        value=event.predicted,
-        unit="x",
-        origin="operational laws on the running job, before the change",
-    )
 
 
 def _notes(events: Sequence[FixEvent]) -> list[str]:

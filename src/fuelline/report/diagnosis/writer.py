@@ -1,6 +1,6 @@
 """Diagnosis in, Document out: what a person reads, in the order in which it matters.
 
-Also here: what --fix did, for the report: each change with its trial, predicted against achieved.
+Also here: what --fix did, for the report: each change with its trial and what it achieved.
 """
 
 from __future__ import annotations
@@ -341,11 +341,8 @@ def _list_trial(loader: LoaderFixes) -> list[str]:
 def _sentence(fix: Fix) -> str:
     trial = fix.trial
     words = ", ".join(setting.text() for setting in trial.settings)
-    predicted = (
-        "" if isinstance(trial.predicted, Missing) else f"{trial.predicted.value:.2f}x predicted, "
-    )
     if isinstance(trial.speedup, Missing):
         achieved = f"not judged ({trial.speedup.reason})"
     else:
         achieved = f"{times(trial.speedup)} achieved"
-    return f"{words}: {predicted}{achieved}, {fix.outcome}; {fix.why}"
+    return f"{words}: {achieved}, {fix.outcome}; {fix.why}"

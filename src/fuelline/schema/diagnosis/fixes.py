@@ -36,7 +36,6 @@ class FixEvent(Struct, frozen=True, kw_only=True):
     was: tuple[int, int] | None = None
     """Active workers and window before."""
     why: str = ""
-    predicted: float | None = None
     before: list[float] = field(default_factory=list)
     """Batches a second, a stretch each; likewise after."""
     after: list[float] = field(default_factory=list)
