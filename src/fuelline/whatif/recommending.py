@@ -119,10 +119,15 @@ def _choose(fit: Fit) -> _Choice:
         return now
     best = min(times.values())
     good = [choice for choice, time_s in times.items() if time_s <= best * (1 + AS_GOOD)]
-    chosen = min(good, key=lambda choice: (choice.workers, choice.persistent))
-    if now in good and now.workers <= _WASTED * max(1, chosen.workers):
-        chosen = now
-    return _deepened(fit, chosen)
+    fewest = min(good, key=_frugality)
+    as_many = [choice for choice in good if choice.workers == now.workers]
+    if as_many and now.workers <= _WASTED * max(1, fewest.workers):
+        return _deepened(fit, min(as_many, key=_frugality))
+    return _deepened(fit, fewest)
+
+
+def _frugality(choice: _Choice) -> tuple[int, bool]:
+    return choice.workers, choice.persistent
 
 
 def _deepened(fit: Fit, choice: _Choice) -> _Choice:
