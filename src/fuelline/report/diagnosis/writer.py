@@ -283,6 +283,10 @@ def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
 
 
 MOST_LOADERS = 5
+_ENDED_SOON = (
+    "the job ended too soon after the last change to be judged: all figures above are of the "
+    "longest stretch under one setting, and not of the job as it is now"
+)
 
 
 def describe_fixes(
@@ -299,7 +303,10 @@ def describe_fixes(
         items.append(Item(f"{len(fixes) - len(shown)} more loaders: `diagnose --json` lists them"))
     if effect is not None:
         words = f"before: {_describe_stretch(effect.before)}"
-        items.insert(0, Item(words, (f"now: {_describe_stretch(effect.after)}",)))
+        details = [f"now: {_describe_stretch(effect.after)}"]
+        if not effect.is_judged_after:
+            details.append(_ENDED_SOON)
+        items.insert(0, Item(words, tuple(details)))
     blocks: list[Block] = [Heading("What --fix did"), Items(tuple(items))]
     if left:
         blocks += [Heading("Settings that --fix leaves to you"), Items(left)]
