@@ -49,6 +49,33 @@ def value_remedies(
     )
 
 
+def restate(diagnosis: Diagnosis, recommended: Recommendation | None) -> Diagnosis:
+    """The same with another recommendation: remedies that set the loader become that one."""
+
+    def say(remedies: list[Remedy]) -> list[Remedy]:
+        return sorted((_restated(each, recommended) for each in remedies), key=_rank)
+
+    return msgspec.structs.replace(
+        diagnosis,
+        findings=[
+            msgspec.structs.replace(finding, remedies=say(finding.remedies))
+            for finding in diagnosis.findings
+        ],
+        settings=say(diagnosis.settings),
+        recommended=recommended,
+    )
+
+
+def _restated(remedy: Remedy, recommended: Recommendation | None) -> Remedy:
+    sets_loader = remedy.question is not None and _sets_loader(remedy.question)
+    if recommended is None or not recommended.settings or not sets_loader:
+        return remedy
+    gain = recommended.speedup
+    words = "" if isinstance(gain, Missing) else f"{times(gain)}, then {recommended.limit_words}"
+    restated = _as_recommended(remedy, recommended)
+    return msgspec.structs.replace(restated, gain=gain, gain_words=words)
+
+
 def _agree(remedies: list[Remedy], recommended: Recommendation | None) -> list[Remedy]:
     """Remedies that set the loader become the recommended setting, once; or go, without one."""
     if recommended is None:
