@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from fuelline.schema.diagnosis.findings import Evidence, Finding, Limit, Remedy, Stage
-from fuelline.schema.readings import Reading, Signal
+from fuelline.schema.readings import Reading, Signal, value_of
 from fuelline.schema.units import percent
+from fuelline.schema.worker_count import count_affordable, count_needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -146,6 +147,29 @@ def line_fact(lines: list[HotLine], words: str) -> list[Evidence]:
     what = f"{percent(share)} of {samples} {words} are in {function}"
     reading = Reading(value=share, unit="frac", count=samples, origin="stacks")
     return [Evidence(what=what, signal=reading, line=top.line, source=top.source)]
+
+
+def workers_now(facts: Facts) -> int:
+    """Of the loader that feeds the steps; 0 if it has none, or that is not known."""
+    return (facts.loader.num_workers if facts.loader is not None else None) or 0
+
+
+def count_workers(facts: Facts) -> int:
+    """That keep up, as far as cores go; twice as many where the time of a fetch is not known.
+
+    Where the pipeline model can be fitted, what it recommends takes the place of this number.
+    """
+    now = workers_now(facts)
+    fetch, step = value_of(facts.input.fetch_seconds), facts.steps.mean
+    waiting = value_of(facts.input.exposed_share)
+    needed = 2 * now
+    if fetch is not None and step and waiting is not None:
+        needed = count_needed(fetch, step * (1 - waiting))
+    allowed = value_of(facts.cores.allowed) or 1.0
+    computing, queued = value_of(facts.input.cpu_share), value_of(facts.input.core_wait_share)
+    alone = 1.0 if computing is None else computing / max(1 - (queued or 0.0), 1e-9)
+    affordable = count_affordable(allowed / max(1, facts.cores.ranks), min(1.0, alone))
+    return max(now + 1, min(max(needed, 2), affordable))
 
 
 def gain_of_workers(loader: LoaderFacts | None, workers: int) -> float | None:

@@ -52,17 +52,19 @@ def _diagnose(run_dir: Path, price: float | None) -> Diagnosis:
         find_fixes,
         find_served,
     )
+    from fuelline.whatif import restate  # noqa: PLC0415
 
     diagnosis, fixes = diagnose_recording(run_dir, price), summarise_fixes(find_fixes(run_dir))
     # A cause that was found has its own remedies; without one these are all there is to say.
     is_healthy = diagnosis.verdict.limit == "math"
-    return msgspec.structs.replace(
+    answered = msgspec.structs.replace(
         diagnosis,
         fixes=fixes,
         settings=diagnosis.settings if fixes or is_healthy else [],
-        recommended=adopt_measured(diagnosis.recommended, diagnosis.fixed, fixes),
         served=find_served(run_dir),
     )
+    adopted = adopt_measured(diagnosis.recommended, diagnosis.fixed, fixes)
+    return answered if adopted is diagnosis.recommended else restate(answered, adopted)
 
 
 def diagnose_as_json(run_dir: Path, price: float | None = None) -> str:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fuelline.schema.readings import Reading
+
 _BYTE_STEPS = (("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _SHORT_STEPS = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 _DAYS_FROM_S = 10 * 86400
@@ -50,6 +55,19 @@ def number(value: float) -> str:
 def plain(value: float) -> str:
     """As it was typed, nearly: `0.05` -> `0.05`, `100000` -> `100,000`."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def times(speedup: Reading) -> str:
+    """`2.06x (90 %: 1.88-2.27)`; without its interval if it has none."""
+    value = f"{_three_figures(speedup.value)}x"
+    if speedup.low is None or speedup.high is None:
+        return value
+    within = f"{_three_figures(speedup.low)}-{_three_figures(speedup.high)}"
+    return f"{value} ({speedup.level} %: {within})"
+
+
+def _three_figures(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
 
 
 def count(value: float, noun: str) -> str:

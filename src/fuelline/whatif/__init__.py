@@ -5,7 +5,7 @@ from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.recommending import find_least_workers, recommend
 from fuelline.whatif.seeding import TrialSeed, seed_settings
 from fuelline.whatif.suggesting import answer, suggest
-from fuelline.whatif.valuing import value_remedies
+from fuelline.whatif.valuing import restate, value_remedies
 
 __all__ = [
     "Fit",
@@ -15,6 +15,7 @@ __all__ = [
     "fit",
     "forecast",
     "recommend",
+    "restate",
     "seed_settings",
     "suggest",
     "value_remedies",

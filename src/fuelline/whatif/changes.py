@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fuelline.schema.diagnosis.storages import LOCAL, PACKED, STORAGE_KINDS, StorageKind
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.units import number, size
+from fuelline.schema.worker_count import MOST_STRETCH
 from fuelline.whatif.chip_ratio import compare_chips
 from fuelline.whatif.fitting import MOST_OTHERS, count_in_flight, is_sure
 
@@ -30,8 +31,6 @@ Data Transfers in CUDA C/C++", NVIDIA 2012: 2.2 to 2.5 times the rate)."""
 _MUCH_WAITED = 0.2
 """Of a fetch: waits below it do not decide how many workers pay."""
 _SEVERAL = 1.5
-MOST_STRETCH = 4.0
-"""So many times as many requests in flight at most, where their number was not seen to vary."""
 
 
 @dataclass(frozen=True)

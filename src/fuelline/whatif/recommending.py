@@ -17,7 +17,8 @@ from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting, risk_of
 from fuelline.schema.readings import Missing, Reading, value_of
 from fuelline.schema.units import amount, count, percent, size
-from fuelline.whatif.changes import MOST_STRETCH, change, is_open, waits_unseen
+from fuelline.schema.worker_count import MOST_STRETCH, MOST_WORKERS, count_affordable
+from fuelline.whatif.changes import change, is_open, waits_unseen
 from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.model import run
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from fuelline.whatif.fitting import Fit
     from fuelline.whatif.model import Pipeline
 
-MOST_WORKERS = 128
-"""Nobody starts more on one host for one loader; the model is asked up to here."""
 DENSE = 16
 """Every number of workers up to this one is asked for, then those an eighth apart."""
 _SPARE_MEMORY = 0.8
@@ -120,10 +119,15 @@ def _choose(fit: Fit) -> _Choice:
         return now
     best = min(times.values())
     good = [choice for choice, time_s in times.items() if time_s <= best * (1 + AS_GOOD)]
-    chosen = min(good, key=lambda choice: (choice.workers, choice.persistent))
-    if now in good and now.workers <= _WASTED * max(1, chosen.workers):
-        chosen = now
-    return _deepened(fit, chosen)
+    fewest = min(good, key=_frugality)
+    as_many = [choice for choice in good if choice.workers == now.workers]
+    if as_many and now.workers <= _WASTED * max(1, fewest.workers):
+        return _deepened(fit, min(as_many, key=_frugality))
+    return _deepened(fit, fewest)
+
+
+def _frugality(choice: _Choice) -> tuple[int, bool]:
+    return choice.workers, choice.persistent
 
 
 def _deepened(fit: Fit, choice: _Choice) -> _Choice:
@@ -162,7 +166,7 @@ def _has_epochs(fit: Fit) -> bool:
 def _most_workers(fit: Fit, pipe: Pipeline) -> tuple[int, str]:
     """How many may be asked for, and what they are the most for."""
     computing = pipe.cpu_s / pipe.fetch_s if pipe.fetch_s else 1.0
-    cores = math.ceil(pipe.cores / pipe.ranks / max(computing, 1 / MOST_WORKERS)) + 1
+    cores = count_affordable(pipe.cores / pipe.ranks, computing) + 1  # the model weighs the last
     bounds = [
         (MOST_WORKERS, "one loader"),
         (cores, f"the job's {amount(pipe.cores, 'core', 'cores')}"),
@@ -177,7 +181,7 @@ def _most_workers(fit: Fit, pipe: Pipeline) -> tuple[int, str]:
         each_epoch = max(1, math.ceil(pipe.epoch_batches))
         bounds.append((each_epoch, f"an epoch of {amount(each_epoch, 'batch', 'batches')}"))
     if waits_unseen(fit, pipe):
-        seen = int(MOST_STRETCH * max(1, fit.pipe.workers))
+        seen = MOST_STRETCH * max(1, fit.pipe.workers)
         bounds.append((seen, "what was seen; whether more at once are served as well was not"))
     return min(bounds, key=lambda bound: bound[0])
 

@@ -8,6 +8,7 @@ import msgspec
 
 from fuelline.schema.diagnosis.trials import AS_GOOD
 from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.units import times
 from fuelline.whatif.forecasting import forecast
 from fuelline.whatif.recommending import ask_for, recommend
 
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.forecasts import Forecast, WhatIf
     from fuelline.schema.diagnosis.trials import Recommendation
     from fuelline.whatif.fitting import Fit
-
-
-_NEAR_ONE = 1.1
-"""Below it two digits would read "1x", which is no gain."""
 
 
 def value_remedies(
@@ -50,6 +47,33 @@ def value_remedies(
         settings=value(_unnamed(diagnosis.settings, findings, recommended)),
         recommended=recommended,
     )
+
+
+def restate(diagnosis: Diagnosis, recommended: Recommendation | None) -> Diagnosis:
+    """The same with another recommendation: remedies that set the loader become that one."""
+
+    def say(remedies: list[Remedy]) -> list[Remedy]:
+        return sorted((_restated(each, recommended) for each in remedies), key=_rank)
+
+    return msgspec.structs.replace(
+        diagnosis,
+        findings=[
+            msgspec.structs.replace(finding, remedies=say(finding.remedies))
+            for finding in diagnosis.findings
+        ],
+        settings=say(diagnosis.settings),
+        recommended=recommended,
+    )
+
+
+def _restated(remedy: Remedy, recommended: Recommendation | None) -> Remedy:
+    sets_loader = remedy.question is not None and _sets_loader(remedy.question)
+    if recommended is None or not recommended.settings or not sets_loader:
+        return remedy
+    gain = recommended.speedup
+    words = "" if isinstance(gain, Missing) else f"{times(gain)}, then {recommended.limit_words}"
+    restated = _as_recommended(remedy, recommended)
+    return msgspec.structs.replace(restated, gain=gain, gain_words=words)
 
 
 def _agree(remedies: list[Remedy], recommended: Recommendation | None) -> list[Remedy]:
@@ -119,10 +143,7 @@ def _with_gain(remedy: Remedy, fit: Fit | Missing, price: float | None) -> Remed
 
 
 def word_gain(answer: Forecast) -> str:
-    """`2.1x (90 %: 1.9-2.3), then storage bandwidth`; empty without an answer."""
-    speedup = answer.speedup
-    if isinstance(speedup, Missing) or speedup.low is None or speedup.high is None:
+    """`2.06x (90 %: 1.88-2.27), then storage bandwidth`; empty without an answer."""
+    if isinstance(answer.speedup, Missing):
         return ""
-    value = f"{speedup.value:.3g}" if speedup.value < _NEAR_ONE else f"{speedup.value:.2g}"
-    within = f"{speedup.level} %: {speedup.low:.2g}-{speedup.high:.2g}"
-    return f"{value}x ({within}), then {answer.limit_words}"
+    return f"{times(answer.speedup)}, then {answer.limit_words}"

@@ -3,7 +3,8 @@
 import io
 
 from fuelline.report import render_terminal, write_tuning
-from fuelline.schema.diagnosis.trials import Setting, Tuning
+from fuelline.schema.diagnosis.trials import Recommendation, Setting, Tuning, risk_of
+from fuelline.schema.readings import Reading
 
 
 def test_all_steps_are_told_within_80_columns() -> None:
@@ -27,3 +28,27 @@ def test_a_patch_that_is_written_at_once_is_not_the_next_step() -> None:
         texts.append(stream.getvalue())
     assert "Next: `fuelline tune --apply" in texts[0]
     assert "Next" not in texts[1]
+
+
+def test_what_is_recommended_comes_with_its_gain_its_reason_and_its_risk() -> None:
+    settings = [
+        Setting(knob="num_workers", value=4),
+        Setting(knob="persistent_workers", value=True),
+    ]
+    gain = Reading(value=2.064, unit="x", low=1.88, high=2.268, level=95)
+    recommended = Recommendation(
+        settings=settings, workers=4, speedup=gain, is_measured=True,
+        why="the trials confirm it", risk=risk_of(settings, None),
+    )  # fmt: skip
+    stream = io.StringIO()
+    render_terminal(write_tuning(Tuning(chosen=settings, recommended=recommended)), stream)
+    text = " ".join(stream.getvalue().split())
+    assert f"{recommended.text()}: 2.06x (95 %: 1.88-2.27) measured; the trials confirm it" in text
+    assert f"Check first: {recommended.risk}." in text
+
+
+def test_a_machine_that_is_too_noisy_still_gets_the_models_word() -> None:
+    predicted = Recommendation(settings=[Setting(knob="num_workers", value=4)], why="they wait")
+    stream = io.StringIO()
+    render_terminal(write_tuning(Tuning(recommended=predicted)), stream)
+    assert "Recommended: DataLoader(..., num_workers=4); they wait." in stream.getvalue()

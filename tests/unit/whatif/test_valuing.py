@@ -4,14 +4,15 @@ from msgspec.structs import replace
 
 from fuelline.diagnose import diagnose
 from fuelline.fix.remedies import propose_settings
+from fuelline.fix.tune.outcomes import adopt_measured
 from fuelline.report.diagnosis.writer import describe_fixes
 from fuelline.schema.diagnosis.findings import BudgetPart, Diagnosis, Remedy
-from fuelline.schema.diagnosis.fixes import LoaderFixes
+from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, Stretch
 from fuelline.schema.diagnosis.forecasts import WhatIf
-from fuelline.schema.diagnosis.trials import risk_of_workers
+from fuelline.schema.diagnosis.trials import Setting, Trial, risk_of_workers
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.run.recording import LoaderFacts
-from fuelline.whatif import fit, value_remedies
+from fuelline.whatif import fit, restate, value_remedies
 from tests.rules.cases import RUN
 from tests.unit.whatif.jobs import make_facts
 
@@ -102,3 +103,29 @@ def test_the_risk_is_that_of_the_recommended_number_of_workers() -> None:
     assert diagnosis.recommended is not None
     assert diagnosis.recommended.workers != 4
     assert f"comes {diagnosis.recommended.workers} times" in shown.risk
+
+
+def test_what_fix_found_is_what_remedies_name_then() -> None:
+    diagnosis = valued(is_found=True)
+    assert diagnosis.recommended is not None
+    effect = BeforeAfter(
+        before=Stretch(seconds=3, step_seconds=0.08, wait_share=None, workers=1),
+        after=Stretch(seconds=9, step_seconds=0.04, wait_share=0.1, workers=2),
+    )
+    kept = Fix(why="it waited", trial=Trial(settings=[]), outcome="kept")
+    fixes = [LoaderFixes(pid=1, loader="DataLoader", workers=1, fixes=[kept])]
+    stays = [Setting(knob="persistent_workers", value=True)]
+    model = replace(diagnosis.recommended, settings=stays, workers=2)
+    adopted = adopt_measured(model, effect, fixes)
+    assert adopted is not None
+    assert adopted.text() == "DataLoader(..., num_workers=2, persistent_workers=True)"
+    assert "each worker needs memory" in adopted.risk
+    # Half of it was measured, and what was not tried is predicted.
+    was, now = model.speedup, adopted.speedup
+    assert isinstance(was, Reading)
+    assert isinstance(now, Reading)
+    assert (now.value, now.level, adopted.is_measured) == (2 * was.value, was.level, False)
+    told = restate(diagnosis, adopted)
+    shown = [each for found in told.findings for each in found.remedies]
+    about_workers = [each for each in shown if each.setting.startswith("DataLoader(")]
+    assert [(each.setting, each.gain) for each in about_workers] == [(adopted.text(), now)]

@@ -142,7 +142,7 @@ class _TuneSession:
             now=now,
             trials=trials,
             chosen=chosen,
-            steps=[*_about(baseline.report), *explain(trials, chosen)],
+            steps=[*_about(baseline.report), *explain(trials)],
             trial_seconds=self._trial_s,
             patch=patch.diff() if isinstance(patch, Patch) else "",
             paste=f"DataLoader(..., {', '.join(each.text() for each in chosen)})" if chosen else "",

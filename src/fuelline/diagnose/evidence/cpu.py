@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from fuelline.diagnose.rule import (
     FETCH_SAMPLES,
+    count_workers,
     fact,
     gain_of_workers,
     line_fact,
+    workers_now,
 )
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
@@ -117,19 +119,9 @@ def cpu_evidence(facts: Facts) -> list[Evidence]:
 
 
 def more_workers(facts: Facts) -> Remedy:
-    """Enough to keep pace with the accelerator, as far as cores go.
-
-    A batch costs `fetch_seconds` of one worker and the accelerator takes one every compute time, so
-    it needs fetch / compute workers; 15 % on top for the spread of single fetches.
-    """
-    workers = (facts.loader.num_workers or 0) if facts.loader is not None else 0
+    """Enough to keep pace with the accelerator, as far as cores go."""
+    best, workers = count_workers(facts), workers_now(facts)
     allowed = value_of(facts.cores.allowed) or 1.0
-    fetch, step = value_of(facts.input.fetch_seconds), facts.steps.mean
-    compute = value_of(facts.compute.compute_share)
-    wanted = max(workers + 1, 2)
-    if fetch and step and compute:
-        wanted = max(wanted, math.ceil(1.15 * fetch / (step * compute)))
-    best = max(workers + 1, min(wanted, math.ceil(allowed)))
     return Remedy(
         setting=f"DataLoader(..., num_workers={best}, persistent_workers=True)",
         why=f"{best} workers prepare batches in parallel; {_allowed(math.floor(allowed))}",

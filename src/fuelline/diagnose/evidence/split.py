@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from fuelline.diagnose.rule import workers_now
 from fuelline.schema.readings import value_of
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def memory_queue(facts: Facts) -> float:
 
 def _at_memory_locks(facts: Facts) -> float:
     """A worker alone has nobody of its kind to wait for: what it waits for then is not known."""
-    if _workers(facts) < 2:
+    if workers_now(facts) < 2:
         return 0.0
     locked = value_of(facts.input.lock_share) or 0.0
     return max(0.0, locked - (value_of(facts.input.file_lock_share) or 0.0))
@@ -129,12 +130,8 @@ def _as_queue(locked: float, facts: Facts) -> float:
     When n workers take turns, n - 1 are seen at the lock, and what the one that holds it does is
     what they wait for: n of n are the queue's. A single one waits for somebody else.
     """
-    workers = _workers(facts)
+    workers = workers_now(facts)
     return min(1.0, locked * workers / (workers - 1)) if workers > 1 else locked
-
-
-def _workers(facts: Facts) -> int:
-    return (facts.loader.num_workers if facts.loader is not None else None) or 0
 
 
 def _serialises(facts: Facts) -> bool:

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING
 
 from fuelline.diagnose.rule import (
     FETCH_SAMPLES,
+    count_workers,
     fact,
     gain_of_workers,
     line_fact,
     place_fact,
+    workers_now,
 )
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
 from fuelline.schema.diagnosis.forecasts import WhatIf
 from fuelline.schema.diagnosis.trials import risk_of_workers
 from fuelline.schema.readings import Reading, at_least
 from fuelline.schema.units import amount, duration, percent, rate
+from fuelline.schema.worker_count import MOST_STRETCH
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts, PlaceFacts
@@ -101,10 +104,8 @@ def ask_storage(facts: Facts) -> list[Remedy]:
 
 def more_in_flight(facts: Facts) -> Remedy:
     """Waiting workers need no core: start more of them."""
-    workers = (
-        facts.loader.num_workers if facts.loader is not None and facts.loader.num_workers else 0
-    )
-    more = max(4, 2 * workers)
+    workers = workers_now(facts)
+    more = min(count_workers(facts), MOST_STRETCH * max(1, workers))
     return Remedy(
         setting=f"DataLoader(..., num_workers={more}, prefetch_factor=4)",
         why="each request waits for a round trip, so more requests at once bring more data; "

@@ -288,7 +288,6 @@ class LoaderController:
             window=change.window,
             was=was,
             why=change.why,
-            predicted=change.predicted,
             is_trial=change.is_trial,
         )
 
@@ -307,7 +306,6 @@ class LoaderController:
             before=trial.before,
             after=trial.after,
             why=trial.change.why,
-            predicted=trial.change.predicted,
             verdict=trial.verdict,
         )
 

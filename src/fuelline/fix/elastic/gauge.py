@@ -6,8 +6,6 @@ library and torch's tensors only.
 
 from __future__ import annotations
 
-import os
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +14,6 @@ import torch
 from fuelline.fix.elastic.mailboxes import Usage
 from fuelline.fix.elastic.observation import Observation
 from fuelline.fix.elastic.resources import (
-    find_busy,
     find_free_memory,
     find_free_shared,
     find_queued,
@@ -49,7 +46,6 @@ class UsageMeter:
 
     def clear(self) -> None:
         """A new stretch begins."""
-        self._own_cpu_s, self._busy_s = time.process_time(), find_busy()
         self._usage = self._slots.usage() if self._slots is not None else _NOTHING
 
     def follow(self, slots: Any) -> None:
@@ -75,7 +71,7 @@ class UsageMeter:
             return None
         busy_s = done.busy_ns / 1e9
         queued = None if queued_s is None else min(0.95, queued_s / max(busy_s, 1e-9))
-        look = Observation(
+        return Observation(
             seconds=stretch.total_ns / 1e9,
             batches=stretch.batches,
             wait_s=stretch.wait_ns / 1e9,
@@ -83,9 +79,7 @@ class UsageMeter:
             cpu_s=done.cpu_ns / 1e9,
             fetches=done.fetches,
             queued=queued,
-            own_cpu_s=time.process_time() - self._own_cpu_s,
         )
-        return replace(look, others=self._find_others(look))
 
     def _find_queued(self, pids: list[int]) -> float | None:
         now = find_queued(pids)
@@ -93,13 +87,6 @@ class UsageMeter:
         if now is None or before[0] != pids or before[1] is None:
             return None
         return now - before[1]
-
-    def _find_others(self, look: Observation) -> float | None:
-        """Where the host's cores are all ours to use: in a group of some, others have their own."""
-        if self._busy_s is None or self._cores != os.cpu_count():
-            return None
-        used_s = (find_busy() or self._busy_s) - self._busy_s
-        return max(0.0, used_s - look.cpu_s - look.own_cpu_s) / look.seconds
 
 
 def add_room(look: Observation, setting: tuple[int, int], pid: int, batch: Any) -> Observation:

@@ -7,12 +7,8 @@ unless the wait itself is seen to fall, which is measured more finely than a rat
 the trainer. The next attempt waits twice as long. Workers that stand idle are parked without a
 trial.
 
-Also here: what more workers would bring, by the operational laws: device, workers, cores, and
-strangers.
-
-Cores are shared out evenly among all that want one: a job whose processes waited for a core has
-strangers beside it, who will take their share of what it wants more. How many there are follows
-from how long the job's own waited, and by what the host's cores were busy with besides.
+How many workers are needed, and how many cores have room for, is counted as everywhere
+(schema.worker_count). Nothing is predicted: the trial measures it.
 """
 
 from __future__ import annotations
@@ -24,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.fix.elastic.observation import RunningTrial, SettingChange
 from fuelline.schema.student import compare_means
+from fuelline.schema.worker_count import count_affordable, count_needed
 
 if TYPE_CHECKING:
     from fuelline.fix.elastic.observation import Observation, TurnLimits, Verdict
@@ -42,8 +39,6 @@ IDLE = 0.5
 BUSY = 0.8
 """Share of their time above which workers are the limit; below it they wait for each other's turn,
 or for indices."""
-HEADROOM = 1.15
-"""More workers than the mean needs, since fetches differ (found with a prototype)."""
 QUEUED = 0.25
 """Share of a fetch that is spent waiting for a core, beyond which more workers only queue
 (found with a prototype)."""
@@ -186,9 +181,7 @@ class Governor:
             self.blocked_by = NOT_THE_LIMIT
             return None
         self.blocked_by = ""
-        before = statistics.fmean(self._rates[-2 * LOOKS :])
-        predicted = predict_speedup(look, target, self.limits.cores, before)
-        return SettingChange(target, window, self._why_more(look, busy), predicted)
+        return SettingChange(target, window, self._why_more(look, busy))
 
     def _why_more(self, look: Observation, busy: float) -> str:
         whose = "its worker was" if self.active == 1 else f"its {self.active} workers were"
@@ -210,15 +203,14 @@ class Governor:
     def _needed(self, look: Observation) -> int:
         """Workers that would keep up with the trainer."""
         own_s = (look.seconds - look.wait_s) / look.batches
-        needed = math.ceil(HEADROOM * look.service_s / own_s) if own_s > 0 else self.limits.most
-        return max(needed, self.active + 1)
+        return max(count_needed(look.service_s, own_s), self.active + 1)
 
     def _affordable(self, look: Observation) -> int:
         """Workers that the cores have room for: as long as they get a core when they want one."""
         if look.queued is not None and look.queued > QUEUED:
             return self.active
         each = look.cpu_s / max(look.busy_s * (1 - (look.queued or 0.0)), 1e-9)
-        return max(self.active, math.ceil(self.limits.cores / max(each, 0.01)))
+        return max(self.active, count_affordable(self.limits.cores, each))
 
     def _name_bound(self, look: Observation) -> str:
         if self.limits.most <= self.active:
@@ -280,42 +272,3 @@ def _has_saved(trial: RunningTrial) -> bool:
     """Whether the wait fell to less than half, and by what counts."""
     now = statistics.fmean(trial.waits)
     return now < trial.waited / 2 and trial.waited - now > SAVED
-
-
-SURE = 0.9
-"""Share of its time on a core, of what a process wanted, above which nobody need be in its way:
-each wake-up waits a little."""
-
-
-def predict_speedup(
-    look: Observation, target: int, cores: float, rate: float | None = None
-) -> float:
-    """Of the job with this many workers, against now; 1 at least.
-
-    `rate` is what the trial will be compared with, if not the rate of this stretch alone.
-    """
-    batches, fetches = max(1, look.batches), max(1, look.fetches)
-    own_s = (look.seconds - look.wait_s) / batches
-    fetch_cpu_s = look.cpu_s / fetches
-    strangers = _count_strangers(look, cores)
-    wanted = target * fetch_cpu_s / max(look.service_s, 1e-9) + look.own_cpu_s / look.seconds
-    share = min(1.0, cores / max(wanted + strangers, 1e-9))
-    service_s = look.service_s + fetch_cpu_s * (1 / share - 1)
-    cpu_s = fetch_cpu_s + look.own_cpu_s / batches
-    # Who wants little gets it: a stranger has no more of a core than any of ours may have.
-    running = target + min(1.0, look.own_cpu_s / look.seconds)
-    ours = max(cores - strangers, cores * running / (running + strangers))
-    slowest_s = max(own_s, service_s / target, cpu_s / max(min(cores, ours), 1e-9), 1e-9)
-    return max(1.0, 1 / ((rate or look.rate) * slowest_s))
-
-
-def _count_strangers(look: Observation, cores: float) -> float:
-    """Processes of others that want a core, on average."""
-    queued_s = (look.queued or 0.0) * look.busy_s
-    on_core_s = look.cpu_s + look.own_cpu_s
-    if not on_core_s:
-        return look.others or 0.0
-    share = look.cpu_s / max(look.cpu_s + queued_s, 1e-9)
-    wanting = (on_core_s + queued_s) / look.seconds
-    by_wait = cores / max(share, 1e-9) - wanting if share < SURE else 0.0
-    return max(by_wait, look.others or 0.0)

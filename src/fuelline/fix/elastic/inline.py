@@ -9,7 +9,6 @@ report says why.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from time import monotonic_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
@@ -17,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fuelline.fix.elastic import seam
-from fuelline.fix.elastic.governor import HEADROOM, LOOKS, STARVED
+from fuelline.fix.elastic.governor import LOOKS, STARVED
 from fuelline.fix.elastic.observation import RunningTrial, SettingChange
 from fuelline.fix.elastic.purity import PurityCheck, list_values
+from fuelline.schema.worker_count import count_affordable, count_needed
 
 if TYPE_CHECKING:
     from fuelline.fix.elastic.controller import LoaderController
@@ -105,14 +105,11 @@ class InlineController:
         governor = self.controller.governor
         own_ns = (self._total_ns - self._wait_ns) / self._batches
         fetch_ns = self._wait_ns / self._batches
-        needed = math.ceil(HEADROOM * fetch_ns / max(own_ns, 1))
-        computing = max(0.01, self._cpu_ns / max(1, self._wait_ns))
-        room = math.ceil(governor.limits.cores / computing)  # those that wait need no core
-        count = max(1, min(needed, room, governor.limits.most))
+        room = count_affordable(governor.limits.cores, self._cpu_ns / max(1, self._wait_ns))
+        count = max(1, min(count_needed(fetch_ns, own_ns), room, governor.limits.most))
         window = min(2 * count, governor.limits.most_window)
         why = f"batches were made in the main process, {round(100 * starved)} % of its time"
-        predicted = (own_ns + fetch_ns) / max(own_ns, fetch_ns / count)
-        change = SettingChange(count, window, why, predicted)
+        change = SettingChange(count, window, why)
         governor.limits = replace(governor.limits, base=count, base_window=window)
         governor.trial = RunningTrial(change, (0, 0), self._rates[-2 * LOOKS :])
         governor.active, governor.window = count, window

@@ -46,10 +46,6 @@ class Observation:
     room: int = 1 << 16
     """Workers that memory and shared memory have room for."""
     window_room: int = 1 << 16
-    own_cpu_s: float = 0.0
-    """Of the training process itself, which wants a core of the same cores."""
-    others: float | None = None
-    """Cores that other processes of this host use; None if that is not known."""
 
     @property
     def rate(self) -> float:
@@ -74,8 +70,6 @@ class SettingChange:
     active: int
     window: int
     why: str
-    predicted: float | None = None
-    """Speedup by the operational laws: device, workers over service time, cores over demand."""
     is_trial: bool = True
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = [
     "count_cores",
     "count_local_ranks",
-    "find_busy",
     "find_free_memory",
     "find_free_shared",
     "find_queued",
@@ -91,20 +90,6 @@ def find_queued(pids: list[int], root: Path = Path("/")) -> float | None:
             return None
         waited_ns += int(text.split()[1])
     return waited_ns / 1e9
-
-
-def find_busy(root: Path = Path("/")) -> float | None:
-    """Core-seconds that the host has worked since it started, or that its own host took from it.
-
-    `cpu  100 2 30 4000 5 0 1 7 0 0` (hundredths of a second: user, nice, system, idle, waiting for
-    disks, interrupts of two kinds, stolen). What runs niced makes way, and does not count.
-    """
-    text = _read(root / "proc/stat")
-    words = (text or "").partition("\n")[0].split()
-    if len(words) < 9 or words[0] != "cpu":
-        return None
-    user, _, system, _, _, hard, soft, stolen = map(int, words[1:9])
-    return (user + system + hard + soft + stolen) / _TICKS
 
 
 def _groups(root: Path, controller: str) -> list[Path]:

@@ -8,7 +8,7 @@ import msgspec
 
 from fuelline.fix.tune.search import MeasuredSetting, find_speedup, judge
 from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
-from fuelline.schema.diagnosis.trials import Recommendation, Setting, Trial
+from fuelline.schema.diagnosis.trials import Recommendation, Setting, Trial, risk_of
 from fuelline.schema.readings import Missing, Reading
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fuelline.schema.diagnosis.fixes import BeforeAfter, FixEvent
     from fuelline.schema.readings import Signal
 
-_NO_LAW = Missing(reason="the operational laws make no prediction for a longer queue")
+_TRIED = Missing(reason="--fix tries a change on the running job instead of predicting it")
 
 
 def summarise_fixes(events: Sequence[FixEvent]) -> list[LoaderFixes]:
@@ -61,13 +61,29 @@ def adopt_measured(
             origin="steps before and after --fix",
         )
     words = "--fix found it while the job ran, and a script that asks for it has it from the start"
+    settings = [Setting(knob="num_workers", value=after.workers), *beside]
     return msgspec.structs.replace(
         recommended or Recommendation(),
-        settings=[Setting(knob="num_workers", value=after.workers), *beside],
+        settings=settings,
         workers=after.workers,
-        speedup=speedup,
-        is_measured=True,
+        speedup=_and_then(speedup, recommended) if beside else speedup,
+        is_measured=not beside,
         why=f"{words}; {recommended.why}" if recommended is not None and beside else words,
+        risk=risk_of(settings, None),  # --fix adds no workers to a stream
+    )
+
+
+def _and_then(measured: Signal, predicted: Recommendation | None) -> Signal:
+    """What was measured, times what the model predicts for settings that were not tried."""
+    more = None if predicted is None else predicted.speedup
+    if not isinstance(measured, Reading) or not isinstance(more, Reading):
+        return measured
+    return msgspec.structs.replace(
+        more,
+        value=measured.value * more.value,
+        low=None if more.low is None else measured.value * more.low,
+        high=None if more.high is None else measured.value * more.high,
+        origin="steps before and after --fix, then the pipeline model",
     )
 
 
@@ -102,22 +118,12 @@ def _fix(event: FixEvent) -> Fix:
     )
     trial = Trial(
         settings=settings,
-        predicted=_predicted(event),
+        predicted=_TRIED,
         batches_per_s=event.after,
         speedup=speedup,
         verdict=judge(speedup),
     )
     return Fix(why=event.why, trial=trial, outcome=event.verdict)
-
-
-def _predicted(event: FixEvent) -> Signal:
-    if event.predicted is None:
-        return _NO_LAW
-    return Reading(
-        value=event.predicted,
-        unit="x",
-        origin="operational laws on the running job, before the change",
-    )
 
 
 def _notes(events: Sequence[FixEvent]) -> list[str]:

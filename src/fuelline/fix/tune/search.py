@@ -16,6 +16,7 @@ import msgspec
 from fuelline.schema.diagnosis.trials import AS_GOOD, Recommendation, Setting, Trial, risk_of
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.student import compare_means
+from fuelline.schema.units import times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -199,20 +200,10 @@ def confirm(
     )
 
 
-def explain(trials: Sequence[Trial], chosen: Sequence[Setting]) -> list[str]:
-    """Each step in a sentence."""
+def explain(trials: Sequence[Trial]) -> list[str]:
+    """Each trial in a sentence; what follows from them is the recommendation's to say."""
     said = [_sentence(trial) for trial in trials if trial.settings]
-    if is_too_noisy(trials):
-        return [*said, TOO_NOISY]
-    if not _find_measured(trials):
-        return [*said, "No other setting could be measured: the job's own settings stay."]
-    if not chosen:
-        return [*said, "No setting that was tried is better: the job's own settings stay."]
-    words = ", ".join(setting.text() for setting in chosen)
-    return [
-        *said,
-        f"Chosen: {words}: the fewest workers that do as well as the best, their start counted.",
-    ]
+    return [*said, TOO_NOISY] if is_too_noisy(trials) else said
 
 
 def _sentence(trial: Trial) -> str:
@@ -224,9 +215,4 @@ def _sentence(trial: Trial) -> str:
     )
     if isinstance(trial.speedup, Missing):
         return f"{words}: {predicted}; not measured: {trial.speedup.reason}."
-    measured = trial.speedup
-    low, high = measured.low or measured.value, measured.high or measured.value
-    return (
-        f"{words}: {predicted}, {measured.value:.2f}x measured ({measured.level} %: "
-        f"{low:.2f}-{high:.2f}), {trial.verdict}."
-    )
+    return f"{words}: {predicted}, {times(trial.speedup)} measured, {trial.verdict}."

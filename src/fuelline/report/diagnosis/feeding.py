@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuelline.report.diagnosis.forecasts import describe_recommended
 from fuelline.report.diagnosis.writer import label_of
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.diagnosis.workloads import WORKLOADS, find_workload
@@ -209,13 +210,14 @@ _UNWRITTEN = "Next: `fuelline tune --apply ...` applies this patch; `fuelline un
 
 
 def write_tuning(tuning: Tuning, *, is_written: bool = False) -> Document:
-    """What was tried and chosen, and why; the patch follows below it, unchanged.
+    """What was tried, what is recommended and why; the patch follows below it, unchanged.
 
     `is_written` if it is applied at once.
     """
     blocks: list[Block] = [
         Items(tuple(Item(clean(step)) for step in tuning.steps)),
         Statement(f"{tuning.trial_seconds:.0f} s of trials."),
+        *describe_recommended(tuning.recommended),
     ]
     if tuning.patch:
         blocks.append(Statement(_WRITTEN if is_written else _UNWRITTEN))

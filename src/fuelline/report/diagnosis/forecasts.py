@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.readings import Missing
-from fuelline.schema.units import number, percent
+from fuelline.schema.units import number, percent, times
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.forecasts import Forecast, ForecastReport
     from fuelline.schema.diagnosis.trials import Recommendation
-    from fuelline.schema.readings import Reading
 
 _POOR_FIT = 0.15
 """Misfit from which a reader should know of it: more than the interval of a good answer."""
@@ -45,22 +44,16 @@ def describe_recommended(recommended: Recommendation | None) -> list[Block]:
         return [Statement(f"Recommended: leave the loader as it is; {recommended.why}.")]
     gain = recommended.speedup
     kind = "measured" if recommended.is_measured else "predicted"
-    words = "" if isinstance(gain, Missing) else f": {_range(gain)} {kind}"
+    words = "" if isinstance(gain, Missing) else f": {times(gain)} {kind}"
     risk = f" Check first: {recommended.risk}." if recommended.risk else ""
     return [Statement(f"Recommended: {recommended.text()}{words}; {recommended.why}.{risk}")]
 
 
 def sentence(answer: Forecast) -> str:
-    """`8 workers: 2.1x (90 %: 1.9-2.3), then storage bandwidth`."""
+    """`8 workers: 2.06x (90 %: 1.88-2.27), then storage bandwidth`."""
     if isinstance(answer.speedup, Missing):
         return f"{answer.words}: cannot tell"
-    return f"{answer.words}: {_range(answer.speedup)}, then {answer.limit_words}"
-
-
-def _range(speedup: Reading) -> str:
-    if speedup.low is None or speedup.high is None:
-        return f"{speedup.value:.2f}x"
-    return f"{speedup.value:.2f}x ({speedup.level} %: {speedup.low:.2f}-{speedup.high:.2f})"
+    return f"{answer.words}: {times(answer.speedup)}, then {answer.limit_words}"
 
 
 def _now(report: ForecastReport) -> list[Block]:

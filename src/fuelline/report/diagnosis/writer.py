@@ -1,6 +1,6 @@
 """Diagnosis in, Document out: what a person reads, in the order in which it matters.
 
-Also here: what --fix did, for the report: each change with its trial, predicted against achieved.
+Also here: what --fix did, for the report: each change with its trial and what it achieved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fuelline.report.diagnosis.trace import describe_quality, describe_trace
 from fuelline.report.document import Bar, Bars, Block, Document, Heading, Item, Items, Statement
 from fuelline.schema.diagnosis.trials import AS_GOOD
 from fuelline.schema.readings import Missing
-from fuelline.schema.units import count, duration, number, percent
+from fuelline.schema.units import count, duration, number, percent, times
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.findings import (
@@ -283,6 +283,10 @@ def _hourly_loss(diagnosis: Diagnosis) -> list[Block]:
 
 
 MOST_LOADERS = 5
+_ENDED_SOON = (
+    "the job ended too soon after the last change to be judged: all figures above are of the "
+    "longest stretch under one setting, and not of the job as it is now"
+)
 
 
 def describe_fixes(
@@ -299,7 +303,10 @@ def describe_fixes(
         items.append(Item(f"{len(fixes) - len(shown)} more loaders: `diagnose --json` lists them"))
     if effect is not None:
         words = f"before: {_describe_stretch(effect.before)}"
-        items.insert(0, Item(words, (f"now: {_describe_stretch(effect.after)}",)))
+        details = [f"now: {_describe_stretch(effect.after)}"]
+        if not effect.is_judged_after:
+            details.append(_ENDED_SOON)
+        items.insert(0, Item(words, tuple(details)))
     blocks: list[Block] = [Heading("What --fix did"), Items(tuple(items))]
     if left:
         blocks += [Heading("Settings that --fix leaves to you"), Items(left)]
@@ -341,13 +348,8 @@ def _list_trial(loader: LoaderFixes) -> list[str]:
 def _sentence(fix: Fix) -> str:
     trial = fix.trial
     words = ", ".join(setting.text() for setting in trial.settings)
-    predicted = (
-        "" if isinstance(trial.predicted, Missing) else f"{trial.predicted.value:.2f}x predicted, "
-    )
     if isinstance(trial.speedup, Missing):
         achieved = f"not judged ({trial.speedup.reason})"
     else:
-        speedup = trial.speedup
-        low, high = speedup.low or speedup.value, speedup.high or speedup.value
-        achieved = f"{speedup.value:.2f}x achieved ({speedup.level} %: {low:.2f}-{high:.2f})"
-    return f"{words}: {predicted}{achieved}, {fix.outcome}; {fix.why}"
+        achieved = f"{times(trial.speedup)} achieved"
+    return f"{words}: {achieved}, {fix.outcome}; {fix.why}"

@@ -36,7 +36,6 @@ class FixEvent(Struct, frozen=True, kw_only=True):
     was: tuple[int, int] | None = None
     """Active workers and window before."""
     why: str = ""
-    predicted: float | None = None
     before: list[float] = field(default_factory=list)
     """Batches a second, a stretch each; likewise after."""
     after: list[float] = field(default_factory=list)
@@ -81,6 +80,9 @@ class BeforeAfter(Struct, frozen=True, kw_only=True):
 
     before: Stretch
     after: Stretch
+    is_judged_after: bool = True
+    """Whether budget, findings and verdict are of the job since the last change that held; if it
+    ended too soon for that, they are of the longest stretch under one setting."""
 
 
 class LoaderFixes(Struct, frozen=True, kw_only=True):

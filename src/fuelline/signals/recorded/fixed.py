@@ -6,6 +6,7 @@ the whole run would speak of a job that is no more.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,8 @@ def find_fixed(
 ) -> FixedJob | None:
     """None for a job in which --fix changed nothing.
 
-    Where no setting held for long enough, the whole run is judged, as one of the last setting.
+    Where the last setting did not hold for long enough, the longest stretch under one setting is
+    judged: a mixture of several would be called by none of them.
     """
     mine = _of_training(trainer, events)
     changes = [event for event in mine if event.event == "change"]
@@ -68,21 +70,27 @@ def find_fixed(
     if not changes:
         return None
     served = next((event for event in mine if event.event == "served"), changes[0])
-    settled = _find_settled(segments, changes, kept)
-    if settled is None:
-        return _unsettled(segments, served, changes[-1])
-    last, stretch = settled
     before = segments.between(segments.start_ns, changes[0].at_ns)
+    settled = _find_settled(segments, changes, kept)
+    now = settled or (changes[-1], segments.between(changes[-1].at_ns, segments.end_ns))
     effect = None
-    if before is not None:
+    if before is not None and now[1] is not None:
         effect = BeforeAfter(
             before=_describe(timeline, trainer, before, served.workers),
-            after=_describe(timeline, trainer, stretch, last.active),
+            after=_describe(timeline, trainer, now[1], now[0].active),
+            is_judged_after=settled is not None,
         )
+    if settled is None:
+        return _unsettled(segments, served, changes, effect)
+    last, stretch = settled
     return FixedJob(stretch, last.active, _depth(last), effect)
 
 
-def _unsettled(segments: StepSegments, served: FixEvent, last: FixEvent) -> FixedJob:
+def _unsettled(
+    segments: StepSegments, served: FixEvent, changes: list[FixEvent], effect: BeforeAfter | None
+) -> FixedJob:
+    """The longest stretch under one setting, and what --fix had arrived at."""
+    last = changes[-1]
     differs = last.active != served.workers
     arrived = Recommendation(
         settings=[Setting(knob="num_workers", value=last.active)] if differs else [],
@@ -90,7 +98,14 @@ def _unsettled(segments: StepSegments, served: FixEvent, last: FixEvent) -> Fixe
         speedup=Missing(reason="the job ended before this setting could be judged"),
         why="--fix had come this far when the job ended; a longer run would tell",
     )
-    return FixedJob(segments, last.active, _depth(last), None, arrived)
+    edges = [segments.start_ns, *(each.at_ns for each in changes), segments.end_ns]
+    stretches = [segments.between(*edge) for edge in itertools.pairwise(edges)]
+    held = [(served.workers, served.prefetch), *((each.active, _depth(each)) for each in changes)]
+    judged = [pair for pair in zip(stretches, held, strict=True) if pair[0] is not None]
+    if not judged:
+        return FixedJob(segments, last.active, _depth(last), effect, arrived)
+    stretch, setting = max(judged, key=lambda pair: pair[0].wall_ns if pair[0] is not None else 0)
+    return FixedJob(stretch or segments, *setting, effect, arrived)
 
 
 def _depth(change: FixEvent) -> int | None:

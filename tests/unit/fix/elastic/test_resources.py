@@ -8,7 +8,6 @@ import pytest
 from fuelline.fix.elastic.resources import (
     count_cores,
     count_local_ranks,
-    find_busy,
     find_free_memory,
     find_free_shared,
     find_queued,
@@ -62,7 +61,6 @@ def test_what_cannot_be_read_is_not_zero(tmp_path: Path) -> None:
     assert find_free_memory(tmp_path) is None
     assert find_free_shared(str(tmp_path / "missing")) is None
     assert find_queued([1], tmp_path) is None
-    assert find_busy(tmp_path) is None
 
 
 def test_waits_for_a_core_add_up(tmp_path: Path) -> None:
@@ -70,12 +68,6 @@ def test_waits_for_a_core_add_up(tmp_path: Path) -> None:
         (tmp_path / "proc" / pid).mkdir(parents=True)
         (tmp_path / "proc" / pid / "schedstat").write_text("9 1500000000 3\n")
     assert find_queued([1, 2], tmp_path) == 3.0
-
-
-def test_a_host_is_busy_with_what_does_not_make_way(tmp_path: Path) -> None:
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/stat").write_text("cpu  100 900 200 5000 70 1 2 30 0 0\ncpu0 1 2 3\n")
-    assert find_busy(tmp_path) == pytest.approx(3.33)
 
 
 @pytest.mark.parametrize(

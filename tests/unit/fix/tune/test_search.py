@@ -70,7 +70,6 @@ def test_a_fed_job_keeps_its_settings_or_gives_workers_back() -> None:
     now = [Setting(knob="num_workers", value=8)]
     trials = tune(seeds(2), machine({1: 80, 2: 80.0}))
     assert choose(trials, now) == list(workers(2))
-    assert "own settings stay" in explain(trials, [])[-1]
 
 
 def test_noise_is_no_gain() -> None:
@@ -97,8 +96,7 @@ def test_a_setting_that_fails_is_never_chosen() -> None:
     trials = tune(seeds(4), measure)
     assert isinstance(trials[1].speedup, Missing)
     assert choose(trials, NOW) == []
-    assert "cannot pickle" in explain(trials, [])[0]
-    assert explain(trials, [])[-1].startswith("No other setting could be measured")
+    assert "cannot pickle" in explain(trials)[0]
     found = confirm(trials, [], NOW, Recommendation(settings=list(workers(4)), workers=4))
     assert found is not None
     assert (found.settings, found.workers, found.is_measured) == ([], 1, False)
@@ -106,10 +104,9 @@ def test_a_setting_that_fails_is_never_chosen() -> None:
 
 def test_each_step_says_what_was_predicted_and_what_came_of_it() -> None:
     trials = tune(seeds(2), machine({1: 40, 2: 60}))
-    said = explain(trials, choose(trials, NOW))
-    assert "num_workers=2: 1.50x predicted, 1.50x measured" in said[0] or "1.49x" in said[0]
-    assert said[0].endswith("faster.")
-    assert said[-1].startswith("Chosen: num_workers=2")
+    said = explain(trials)
+    assert said[0].startswith("num_workers=2: 1.50x predicted, 1.")
+    assert said[0].endswith(") measured, faster.")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +137,7 @@ def test_trials_that_chance_explains_say_so_and_what_would_help() -> None:
         return [MeasuredSetting((20.0, 60.0, 35.0)), MeasuredSetting((25.0, 70.0, 50.0))]
 
     trials = tune(seeds(4), measure)
-    said = explain(trials, choose(trials, NOW))
+    said = explain(trials)
     assert "too noisy" in said[-1]
     assert "--rounds" in said[-1]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fuelline.schema.diagnosis.fixes import FixEvent
+from fuelline.report.diagnosis.writer import describe_fixes
+from fuelline.schema.diagnosis.fixes import FixEvent, LoaderFixes
 from fuelline.schema.run.recording import LoaderFacts
 from fuelline.signals.recorded.fixed import find_fixed
 from tests.unit.builders import MS, START_NS, TRAINER, Lane, facts_of, judge, make_timeline
@@ -63,15 +64,31 @@ def test_a_job_without_changes_is_judged_as_it_is() -> None:
     assert find_fixed(*job(), [SERVED]) is None
 
 
-def test_a_job_that_ends_soon_after_a_change_is_judged_whole_with_what_it_ended_with() -> None:
+def test_a_job_that_ends_soon_after_a_change_is_judged_before_it_and_no_mixture() -> None:
     timeline, trainer, segments = job(after=10)
     fixed = find_fixed(timeline, trainer, segments, [SERVED, CHANGE, KEPT])
     assert fixed is not None
-    assert fixed.segments is segments
-    assert fixed.effect is None
+    assert fixed.segments.end_ns <= AT_NS
+    assert fixed.workers == 1  # as it was then
     assert fixed.recommended is not None
-    assert (fixed.workers, fixed.recommended.workers) == (4, 4)
+    assert fixed.recommended.workers == 4
     assert fixed.recommended.text() == "DataLoader(..., num_workers=4)"
+
+
+def test_before_and_now_are_told_even_if_now_is_too_short_to_be_judged() -> None:
+    fixed = find_fixed(*job(after=10), [SERVED, CHANGE, KEPT])
+    assert fixed is not None
+    assert fixed.effect is not None
+    before, after = fixed.effect.before, fixed.effect.after
+    assert (before.workers, after.workers) == (1, 4)
+    assert after.step_seconds == pytest.approx(0.04, rel=0.1)
+    assert after.wait_share is None  # a few steps are fed by what workers had ready
+    said = str(describe_fixes([LoaderFixes(pid=1, loader="x", workers=1)], [], fixed.effect))
+    assert "too soon after the last change" in said
+    settled = find_fixed(*job(), [SERVED, CHANGE, KEPT])
+    assert settled is not None
+    said = str(describe_fixes([LoaderFixes(pid=1, loader="x", workers=1)], [], settled.effect))
+    assert "too soon" not in said
 
 
 def test_what_was_taken_back_at_the_end_is_not_recommended() -> None:
