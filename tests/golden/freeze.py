@@ -133,6 +133,7 @@ def _restarting() -> Facts:
 
 def _modelled(facts: Facts, model: Facts) -> Facts:
     """A job with what the pipeline model asks of it."""
+    assert facts.loader is not None
     return msgspec.structs.replace(
         facts,
         demands=model.demands,
