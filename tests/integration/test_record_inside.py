@@ -73,11 +73,13 @@ def look_around() -> dict[str, Any]:
 
 
 def list_children() -> list[str]:
-    return [
-        pid
-        for thread in Path("/proc/self/task").iterdir()
-        for pid in (thread / "children").read_text().split()
-    ]
+    children: list[str] = []
+    for thread in Path("/proc/self/task").iterdir():
+        try:
+            children += (thread / "children").read_text().split()
+        except (FileNotFoundError, ProcessLookupError):  # a thread that has ended since
+            continue
+    return children
 
 
 def list_descriptors() -> list[str]:
