@@ -73,13 +73,14 @@ def look_around() -> dict[str, Any]:
 
 
 def list_children() -> list[str]:
-    children: list[str] = []
-    for thread in Path("/proc/self/task").iterdir():
-        try:
-            children += (thread / "children").read_text().split()
-        except (FileNotFoundError, ProcessLookupError):  # a thread that has ended since
-            continue
-    return children
+    return [pid for thread in Path("/proc/self/task").iterdir() for pid in _started_by(thread)]
+
+
+def _started_by(thread: Path) -> list[str]:
+    try:
+        return (thread / "children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended since it was listed
+        return []
 
 
 def list_descriptors() -> list[str]:
