@@ -70,10 +70,11 @@ def _restated(remedy: Remedy, recommended: Recommendation | None) -> Remedy:
     sets_loader = remedy.question is not None and _sets_loader(remedy.question)
     if recommended is None or not recommended.settings or not sets_loader:
         return remedy
-    gain = recommended.speedup
-    words = "" if isinstance(gain, Missing) else f"{times(gain)}, then {recommended.limit_words}"
-    restated = _as_recommended(remedy, recommended)
-    return msgspec.structs.replace(restated, gain=gain, gain_words=words)
+    return msgspec.structs.replace(
+        _as_recommended(remedy, recommended),
+        gain=recommended.speedup,
+        gain_words=word_gain(recommended),
+    )
 
 
 def _agree(remedies: list[Remedy], recommended: Recommendation | None) -> list[Remedy]:
@@ -142,8 +143,9 @@ def _with_gain(remedy: Remedy, fit: Fit | Missing, price: float | None) -> Remed
     )
 
 
-def word_gain(answer: Forecast) -> str:
+def word_gain(answer: Forecast | Recommendation) -> str:
     """`2.06x (90 %: 1.88-2.27), then storage bandwidth`; empty without an answer."""
     if isinstance(answer.speedup, Missing):
         return ""
-    return f"{times(answer.speedup)}, then {answer.limit_words}"
+    then = f", then {answer.limit_words}" if answer.limit_words else ""
+    return f"{times(answer.speedup)}{then}"

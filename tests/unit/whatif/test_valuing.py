@@ -9,7 +9,7 @@ from fuelline.report.diagnosis.writer import describe_fixes
 from fuelline.schema.diagnosis.findings import BudgetPart, Diagnosis, Remedy
 from fuelline.schema.diagnosis.fixes import BeforeAfter, Fix, LoaderFixes, Stretch
 from fuelline.schema.diagnosis.forecasts import WhatIf
-from fuelline.schema.diagnosis.trials import Setting, Trial, risk_of_workers
+from fuelline.schema.diagnosis.trials import Recommendation, Setting, Trial, risk_of_workers
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.run.recording import LoaderFacts
 from fuelline.whatif import fit, restate, value_remedies
@@ -129,3 +129,15 @@ def test_what_fix_found_is_what_remedies_name_then() -> None:
     shown = [each for found in told.findings for each in found.remedies]
     about_workers = [each for each in shown if each.setting.startswith("DataLoader(")]
     assert [(each.setting, each.gain) for each in about_workers] == [(adopted.text(), now)]
+
+
+def test_a_measured_gain_without_a_next_limit_ends_with_its_number() -> None:
+    measured = Recommendation(
+        settings=[Setting(knob="num_workers", value=4)],
+        workers=4,
+        speedup=Reading(value=2, unit="x", origin="steps before and after --fix"),
+        is_measured=True,
+    )
+    told = restate(valued(is_found=True), measured)
+    shown = [each for found in told.findings for each in found.remedies]
+    assert [each.gain_words for each in shown if each.setting == measured.text()] == ["2.00x"]
