@@ -54,10 +54,6 @@ if TYPE_CHECKING:
     from fuelline.timeline.segments import StepSegments
     from fuelline.timeline.trainer import Trainer
 
-_CHANGED_MEANWHILE = Missing(
-    reason="--fix changed the loader until the job ended, so no setting held for long enough to "
-    "predict from; record the job without --fix, or for longer"
-)
 MOST_NAMED = 3
 """Hosts in one line of the report."""
 
@@ -91,9 +87,7 @@ def diagnose_recording(
     proposed = msgspec.structs.replace(
         found, settings=propose_settings(facts), fixed=fixed.effect if fixed is not None else None
     )
-    if fixed is not None and fixed.recommended is not None:
-        return value_remedies(proposed, _CHANGED_MEANWHILE, fixed.recommended)
-    return value_remedies(proposed, fit(facts))
+    return value_remedies(proposed, fit(facts), fixed.recommended if fixed is not None else None)
 
 
 def _why_no_steps(hosts: list[HostView], trainer: Trainer | None) -> str:
@@ -128,9 +122,7 @@ def measure_fixed(run_dir: Path) -> tuple[Facts | Missing, FixedJob | None]:
     judged = _open_judged(run_dir)
     if judged.trainer is None or judged.segments is None:
         return Missing(reason=_why_no_steps(judged.hosts, judged.trainer)), None
-    facts, fixed = _measure_as_it_is(judged, run_dir, judged.comparison.facts)
-    is_unsettled = fixed is not None and fixed.recommended is not None
-    return _CHANGED_MEANWHILE if is_unsettled else facts, fixed
+    return _measure_as_it_is(judged, run_dir, judged.comparison.facts)
 
 
 def _measure_as_it_is(

@@ -86,7 +86,7 @@ def _agree(remedies: list[Remedy], recommended: Recommendation | None) -> list[R
     for remedy in remedies:
         if remedy.question is None or not _sets_loader(remedy.question):
             agreed.append(remedy)
-        elif recommended.settings and not is_named:
+        elif recommended.settings and not is_named and _speaks_of(remedy.question, recommended):
             is_named = True
             agreed.append(_as_recommended(remedy, recommended))
     return agreed
@@ -107,6 +107,13 @@ def _sets_loader(question: WhatIf) -> bool:
     """Whether it is about workers, their queue or their stay, and about nothing else."""
     rest = msgspec.structs.replace(question, workers=None, prefetch=None, persistent=None)
     return rest.is_empty() and not question.is_empty()
+
+
+def _speaks_of(question: WhatIf, recommended: Recommendation) -> bool:
+    """Whether workers that stay are meant by neither or by both; their number may be another."""
+    if question.workers is not None or question.prefetch is not None:
+        return True
+    return any(setting.knob == "persistent_workers" for setting in recommended.settings)
 
 
 def _as_recommended(remedy: Remedy, recommended: Recommendation) -> Remedy:

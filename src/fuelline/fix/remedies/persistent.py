@@ -25,7 +25,7 @@ def propose(facts: Facts) -> Remedy | None:
     if loader is None or not loader.num_workers or loader.persistent_workers:
         return None
     share = facts.share_of("epoch start")
-    if share < MUCH:
+    if share < MUCH or not facts.begins_again:
         return None
     return Remedy(
         setting="DataLoader(..., persistent_workers=True)",

@@ -10,6 +10,7 @@ from fuelline.fix.tune.search import MeasuredSetting, find_speedup, judge
 from fuelline.schema.diagnosis.fixes import Fix, LoaderFixes
 from fuelline.schema.diagnosis.trials import Recommendation, Setting, Trial, risk_of
 from fuelline.schema.readings import Missing, Reading
+from fuelline.schema.units import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,13 +47,46 @@ def adopt_measured(
     The model speaks of the job as it is now. Unless it knows of a better number, the script gets
     the number of workers that the job ended with, and the gain is the one that was measured.
     """
-    if effect is None or effect.before.workers == effect.after.workers:
+    if effect is None:
         return recommended
     before, after = effect.before, effect.after
-    beside = [] if recommended is None else recommended.settings
+    named = {setting.knob: setting.value for setting in recommended.settings} if recommended else {}
+    if "num_workers" in named:
+        return _without_own(recommended, before.workers)
     is_kept = any(fix.outcome == "kept" for each in fixes for fix in each.fixes)
-    if not is_kept or any(setting.knob == "num_workers" for setting in beside):
+    if is_kept:
+        return _adopt(recommended, effect)
+    if recommended is None or recommended.workers in (0, before.workers):
         return recommended
+    # The model would leave the job as --fix left it, which the script does not ask for.
+    settings = [Setting(knob="num_workers", value=recommended.workers), *recommended.settings]
+    speedup = Missing(reason="--fix could not tell it from the noise before the job ended")
+    words = f"--fix left the job with {count(after.workers, 'worker')}"
+    return msgspec.structs.replace(
+        recommended,
+        settings=settings,
+        speedup=speedup,
+        why=f"{words}; {recommended.why}",
+        risk=risk_of(settings, None),
+    )
+
+
+def _without_own(recommended: Recommendation | None, own: int) -> Recommendation | None:
+    """The model may come back to the number that the script asks for: that is nothing to write."""
+    if recommended is None:
+        return None
+    mine = Setting(knob="num_workers", value=own)
+    settings = [setting for setting in recommended.settings if setting != mine]
+    if len(settings) == len(recommended.settings):
+        return recommended
+    return msgspec.structs.replace(recommended, settings=settings)
+
+
+def _adopt(recommended: Recommendation | None, effect: BeforeAfter) -> Recommendation | None:
+    before, after = effect.before, effect.after
+    if before.workers == after.workers:
+        return recommended
+    beside = [] if recommended is None else recommended.settings
     speedup: Signal = Missing(reason="there was too little of the job before the first change")
     if before.step_seconds and after.step_seconds:
         speedup = Reading(

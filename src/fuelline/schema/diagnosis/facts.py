@@ -365,6 +365,14 @@ class Facts(Struct, frozen=True, kw_only=True):
         """The same, less what an asynchronous device hides."""
         return self.share_of(part) * self.felt_frac(part)
 
+    @property
+    def begins_again(self) -> bool:
+        """Whether an epoch begins in the window; if none does, "epoch start" is the only one's end.
+
+        No setting of workers changes that.
+        """
+        return self.demands.pause_counts.get("epoch start", 1) > 0
+
     def felt_frac(self, part: StepPart) -> float:
         """How much of a part an asynchronous device does not hide, 0 to 1."""
         return 1 - self.hidden_frac.get(part, 0.0)

@@ -6,7 +6,6 @@ the whole run would speak of a job that is no more.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -43,7 +42,7 @@ class FixedJob:
     prefetch: int | None
     effect: BeforeAfter | None
     recommended: Recommendation | None = None
-    """What --fix had arrived at, where the job ended too soon after that to judge it."""
+    """What --fix had arrived at, where the job ended too soon after that: for want of a model."""
 
     def adjust(self, facts: Facts) -> Facts:
         """Facts of the stretch, with the settings that held in it and not those of the script."""
@@ -56,56 +55,90 @@ class FixedJob:
         return msgspec.structs.replace(facts, loader=loader, demands=demands)
 
 
+@dataclass(frozen=True)
+class _Held:
+    """A setting, and the steps that were fed under it."""
+
+    change: FixEvent | None
+    workers: int
+    prefetch: int | None
+    stretch: StepSegments
+
+    @property
+    def is_long(self) -> bool:
+        steps = self.stretch.boundaries.len()
+        return self.stretch.wall_ns >= _ENOUGH_NS and steps > _ENOUGH_STEPS
+
+
 def find_fixed(
     timeline: Timeline, trainer: Trainer, segments: StepSegments, events: Sequence[FixEvent]
 ) -> FixedJob | None:
     """None for a job in which --fix changed nothing.
 
-    Where the last setting did not hold for long enough, the longest stretch under one setting is
-    judged: a mixture of several would be called by none of them.
+    The last setting is judged, or the last that was kept. Where neither held for long enough, the
+    longest stretch under one setting is: a mixture of several would be called by none of them.
     """
     mine = _of_training(trainer, events)
     changes = [event for event in mine if event.event == "change"]
-    kept = [event for event in mine if event.event == "trial" and event.verdict == "kept"]
     if not changes:
         return None
     served = next((event for event in mine if event.event == "served"), changes[0])
+    kept = [event for event in mine if event.event == "trial" and event.verdict == "kept"]
+    held = _cut(segments, served, changes)
+    settled = _find_settled(held, changes[-1], kept)
+    judged = settled or max(held, key=lambda each: each.stretch.wall_ns, default=None)
+    is_now = settled is not None or (judged is not None and judged.change is changes[-1])
     before = segments.between(segments.start_ns, changes[0].at_ns)
-    settled = _find_settled(segments, changes, kept)
-    now = settled or (changes[-1], segments.between(changes[-1].at_ns, segments.end_ns))
+    now = judged.stretch if is_now and judged else _since(segments, changes[-1])
     effect = None
-    if before is not None and now[1] is not None:
+    if before is not None and now is not None:
+        workers = judged.workers if is_now and judged else changes[-1].active
         effect = BeforeAfter(
             before=_describe(timeline, trainer, before, served.workers),
-            after=_describe(timeline, trainer, now[1], now[0].active),
-            is_judged_after=settled is not None,
+            after=_describe(timeline, trainer, now, workers),
+            is_judged_after=is_now,
         )
-    if settled is None:
-        return _unsettled(segments, served, changes, effect)
-    last, stretch = settled
-    return FixedJob(stretch, last.active, _depth(last), effect)
+    arrived = _arrived(served, changes[-1]) if settled is None else None
+    if judged is None:
+        return FixedJob(segments, changes[-1].active, _depth(changes[-1]), effect, arrived)
+    return FixedJob(judged.stretch, judged.workers, judged.prefetch, effect, arrived)
 
 
-def _unsettled(
-    segments: StepSegments, served: FixEvent, changes: list[FixEvent], effect: BeforeAfter | None
-) -> FixedJob:
-    """The longest stretch under one setting, and what --fix had arrived at."""
-    last = changes[-1]
+def _cut(segments: StepSegments, served: FixEvent, changes: list[FixEvent]) -> list[_Held]:
+    """The stretches under one setting each, without steps fed by what the former one had ordered.
+
+    Batches on their way when a setting changes were fetched under the old one: by sixteen workers
+    that shared two cores, say, where two work now.
+    """
+    edges = [segments.start_ns, *(each.at_ns for each in changes), segments.end_ns]
+    ordered = [0, served.workers * (served.prefetch or 1), *(each.window for each in changes)]
+    held = []
+    for place, change in enumerate([None, *changes]):
+        whole = segments.between(edges[place], edges[place + 1])
+        if whole is None or whole.boundaries.len() <= ordered[place] + 1:
+            continue
+        stretch = segments.between(int(whole.boundaries[ordered[place]]), edges[place + 1])
+        if stretch is None:
+            continue
+        workers = served.workers if change is None else change.active
+        depth = served.prefetch if change is None else _depth(change)
+        held.append(_Held(change, workers, depth, stretch))
+    return held
+
+
+def _since(segments: StepSegments, change: FixEvent) -> StepSegments | None:
+    return segments.between(change.at_ns, segments.end_ns)
+
+
+def _arrived(served: FixEvent, last: FixEvent) -> Recommendation:
+    """What to say of a job that ended too soon for the model to say more."""
     differs = last.active != served.workers
-    arrived = Recommendation(
+    return Recommendation(
         settings=[Setting(knob="num_workers", value=last.active)] if differs else [],
         workers=last.active,
         speedup=Missing(reason="the job ended before this setting could be judged"),
         why="--fix had come this far when the job ended; a longer run would tell",
     )
-    edges = [segments.start_ns, *(each.at_ns for each in changes), segments.end_ns]
-    stretches = [segments.between(*edge) for edge in itertools.pairwise(edges)]
-    held = [(served.workers, served.prefetch), *((each.active, _depth(each)) for each in changes)]
-    judged = [pair for pair in zip(stretches, held, strict=True) if pair[0] is not None]
-    if not judged:
-        return FixedJob(segments, last.active, _depth(last), effect, arrived)
-    stretch, setting = max(judged, key=lambda pair: pair[0].wall_ns if pair[0] is not None else 0)
-    return FixedJob(stretch or segments, *setting, effect, arrived)
 
 
 def _depth(change: FixEvent) -> int | None:
@@ -123,22 +156,14 @@ def _of_training(trainer: Trainer, events: Sequence[FixEvent]) -> list[FixEvent]
     return [event for event in own if busiest in (event.loader, event.number)]
 
 
-def _find_settled(
-    segments: StepSegments, changes: list[FixEvent], kept: list[FixEvent]
-) -> tuple[FixEvent, StepSegments] | None:
-    """The last change after which there is enough, or the last that was kept."""
-    holding = [
-        change
-        for change in changes
-        if any((each.active, each.window) == (change.active, change.window) for each in kept)
-    ]
-    for change in [changes[-1], *reversed(holding)]:
-        later = [each.at_ns for each in changes if each.at_ns > change.at_ns]
-        stretch = segments.between(change.at_ns, min(later, default=segments.end_ns))
-        if stretch is None or stretch.wall_ns < _ENOUGH_NS:
+def _find_settled(held: list[_Held], last: FixEvent, kept: list[FixEvent]) -> _Held | None:
+    """The last setting if there is enough of it, or the last that was kept."""
+    settings = {(each.active, each.window) for each in kept}
+    for each in reversed(held):
+        if each.change is None or not each.is_long:
             continue
-        if stretch.boundaries.len() > _ENOUGH_STEPS:
-            return change, stretch
+        if each.change is last or (each.change.active, each.change.window) in settings:
+            return each
     return None
 
 

@@ -22,3 +22,9 @@ def test_workers_that_live_on_already_are_left_alone() -> None:
     loader = msgspec.structs.replace(LOADER, persistent_workers=True)
     assert persistent.propose(facts(budget=SHORT_EPOCHS, loader=loader)) is None
     assert persistent.propose(facts()) is None
+
+
+def test_the_end_of_the_only_epoch_is_no_start() -> None:
+    once = facts(budget=SHORT_EPOCHS)
+    demands = msgspec.structs.replace(once.demands, pause_counts={"epoch start": 0})
+    assert persistent.propose(msgspec.structs.replace(once, demands=demands)) is None

@@ -73,6 +73,25 @@ def test_a_better_number_of_workers_than_fix_found_stays_the_models(tmp_path: Pa
     assert adopt_measured(None, FOUND, taken_back) is None
 
 
+def test_a_number_that_was_not_told_from_noise_is_written_if_the_model_would_leave_it(
+    tmp_path: Path,
+) -> None:
+    unsure = told(tmp_path, SERVED, ("trial", {**TRIAL, "verdict": "cannot tell"}))
+    leave = Recommendation(workers=4, why="no other number of workers would be faster")
+    written = adopt_measured(leave, FOUND, unsure)
+    assert written is not None
+    assert written.text() == "DataLoader(..., num_workers=4)"
+    assert isinstance(written.speedup, Missing)
+    assert adopt_measured(Recommendation(workers=1), FOUND, unsure) == Recommendation(workers=1)
+
+
+def test_the_number_that_the_script_has_is_nothing_to_write(tmp_path: Path) -> None:
+    back = Recommendation(settings=[Setting(knob="num_workers", value=1), STAYING], workers=1)
+    written = adopt_measured(back, FOUND, told(tmp_path, SERVED, ("trial", TRIAL)))
+    assert written is not None
+    assert written.settings == [STAYING]
+
+
 def test_a_change_that_the_job_did_not_live_to_judge_is_told_as_such(tmp_path: Path) -> None:
     change = {"loader": 1, "active": 4, "window": 8, "was": [1, 2], "why": "x", "is_trial": True}
     (loader,) = told(tmp_path, SERVED, ("change", change))

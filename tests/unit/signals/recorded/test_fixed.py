@@ -99,6 +99,28 @@ def test_what_was_taken_back_at_the_end_is_not_recommended() -> None:
     assert fixed.recommended.settings == []
 
 
+def test_steps_fed_by_what_the_former_setting_ordered_are_not_judged() -> None:
+    ordered = msgspec.structs.replace(SERVED, workers=8, prefetch=3)
+    fixed = find_fixed(*job(), [ordered, CHANGE, KEPT])
+    assert fixed is not None
+    assert fixed.segments.start_ns == pytest.approx(AT_NS + 24 * 40 * MS, abs=80 * MS)
+
+
+def test_a_last_setting_that_held_longest_is_the_job_as_it_is_however_short() -> None:
+    early = msgspec.structs.replace(CHANGE, at_ns=START_NS + 4_500 * MS)
+    again = msgspec.structs.replace(CHANGE, active=6, window=12, at_ns=START_NS + 4_600 * MS)
+    first = msgspec.structs.replace(CHANGE, active=2, at_ns=START_NS + 200 * MS)
+    middle = [
+        msgspec.structs.replace(CHANGE, active=2 + place, at_ns=START_NS + 500 * place * MS)
+        for place in range(1, 9)
+    ]
+    fixed = find_fixed(*job(after=30), [SERVED, first, *middle, early, again])
+    assert fixed is not None
+    assert fixed.workers == 6
+    assert fixed.effect is not None
+    assert fixed.effect.is_judged_after
+
+
 def test_parts_of_the_stretch_sum_to_the_whole() -> None:
     _, _, segments = job()
     stretch = segments.between(AT_NS, segments.end_ns)

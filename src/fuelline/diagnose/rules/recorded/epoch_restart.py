@@ -33,7 +33,7 @@ class EpochRestart:
     def check(self, facts: Facts) -> Finding | None:
         """Fires on the time that epochs take to begin and end."""
         share = facts.exposed_share_of("epoch start")
-        if share < LISTED_SHARE:
+        if share < LISTED_SHARE or not facts.begins_again:
             return None
         seconds = share * facts.window.seconds
         workers = facts.loader.num_workers if facts.loader is not None else None
