@@ -51,11 +51,11 @@ def adopt_measured(
         return recommended
     before, after = effect.before, effect.after
     named = {setting.knob: setting.value for setting in recommended.settings} if recommended else {}
+    is_kept = any(fix.outcome == "kept" for each in fixes for fix in each.fixes)
+    if is_kept and named.get("num_workers", after.workers) == after.workers:
+        return _adopt(recommended, effect)
     if "num_workers" in named:
         return _without_own(recommended, before.workers)
-    is_kept = any(fix.outcome == "kept" for each in fixes for fix in each.fixes)
-    if is_kept:
-        return _adopt(recommended, effect)
     if recommended is None or recommended.workers in (0, before.workers):
         return recommended
     # The model would leave the job as --fix left it, which the script does not ask for.
@@ -86,7 +86,8 @@ def _adopt(recommended: Recommendation | None, effect: BeforeAfter) -> Recommend
     before, after = effect.before, effect.after
     if before.workers == after.workers:
         return recommended
-    beside = [] if recommended is None else recommended.settings
+    written = [] if recommended is None else recommended.settings
+    beside = [setting for setting in written if setting.knob != "num_workers"]
     speedup: Signal = Missing(reason="there was too little of the job before the first change")
     if before.step_seconds and after.step_seconds:
         speedup = Reading(
@@ -157,7 +158,9 @@ def _fix(event: FixEvent) -> Fix:
         speedup=speedup,
         verdict=judge(speedup),
     )
-    return Fix(why=event.why, trial=trial, outcome=event.verdict)
+    # A job may end before the governor has looked often enough, and leave a setting surely better.
+    is_sure = event.verdict == "cannot tell" and trial.verdict == "faster"
+    return Fix(why=event.why, trial=trial, outcome="kept" if is_sure else event.verdict)
 
 
 def _notes(events: Sequence[FixEvent]) -> list[str]:

@@ -76,13 +76,26 @@ def test_a_better_number_of_workers_than_fix_found_stays_the_models(tmp_path: Pa
 def test_a_number_that_was_not_told_from_noise_is_written_if_the_model_would_leave_it(
     tmp_path: Path,
 ) -> None:
-    unsure = told(tmp_path, SERVED, ("trial", {**TRIAL, "verdict": "cannot tell"}))
+    noisy = {**TRIAL, "verdict": "cannot tell", "after": [20.0, 31.0, 50.0]}
+    unsure = told(tmp_path, SERVED, ("trial", noisy))
     leave = Recommendation(workers=4, why="no other number of workers would be faster")
     written = adopt_measured(leave, FOUND, unsure)
     assert written is not None
     assert written.text() == "DataLoader(..., num_workers=4)"
     assert isinstance(written.speedup, Missing)
     assert adopt_measured(Recommendation(workers=1), FOUND, unsure) == Recommendation(workers=1)
+
+
+def test_a_gain_beyond_doubt_counts_although_the_job_ended_before_it_was_decided(
+    tmp_path: Path,
+) -> None:
+    early = told(tmp_path, SERVED, ("trial", {**TRIAL, "verdict": "cannot tell"}))
+    assert early[0].fixes[0].outcome == "kept"
+    adopted = adopt_measured(None, FOUND, early)
+    assert adopted is not None
+    assert adopted.is_measured
+    come_so_far = Recommendation(settings=[Setting(knob="num_workers", value=4)], workers=4)
+    assert adopt_measured(come_so_far, FOUND, early) == adopted
 
 
 def test_the_number_that_the_script_has_is_nothing_to_write(tmp_path: Path) -> None:
