@@ -261,17 +261,17 @@ def _with_helpers(pipe: Pipeline, facts: Facts) -> Pipeline:
 
 def _errors(facts: Facts, pipe: Pipeline) -> dict[str, float]:
     demands = facts.demands
-    blocked = _error(demands.fetch_blocked_seconds)
+    blocked = relative_error(demands.fetch_blocked_seconds)
     guessed = 0.5 if not pipe.workers else _LEAST_ERROR
     return {
-        "cpu_s": _error(demands.fetch_cpu_seconds),
+        "cpu_s": relative_error(demands.fetch_cpu_seconds),
         "read_s": blocked,
         "metadata_s": blocked,
         "idle_s": blocked,
-        "handoff_s": max(guessed, _error(demands.handoff_seconds)),
-        "take_s": max(guessed, _error(demands.take_seconds)),
-        "host_s": max(0.05, _error(demands.host_seconds)),
-        "device_s": _error(demands.device_seconds),
+        "handoff_s": max(guessed, relative_error(demands.handoff_seconds)),
+        "take_s": max(guessed, relative_error(demands.take_seconds)),
+        "host_s": max(0.05, relative_error(demands.host_seconds)),
+        "device_s": relative_error(demands.device_seconds),
         "rivals": RIVALS_ERROR,
         "fetch_spread": 0.5,
     }
@@ -418,8 +418,8 @@ def _or(value: float | None, otherwise: float) -> float:
     return otherwise if value is None else value
 
 
-def _error(signal: Signal) -> float:
-    """Relative standard error, from the interval."""
+def relative_error(signal: Signal) -> float:
+    """Standard error over the value, from the interval."""
     if not isinstance(signal, Reading) or signal.low is None or signal.high is None:
         return _LEAST_ERROR
     if signal.value <= 0 or signal.level is None:

@@ -25,7 +25,7 @@ from fuelline.whatif.changes import (
     with_queues,
 )
 from fuelline.whatif.chip_ratio import compare_chips
-from fuelline.whatif.fitting import RIVALS_ERROR
+from fuelline.whatif.fitting import RIVALS_ERROR, relative_error
 from fuelline.whatif.model import Limit, Pipeline, find_bounds, find_limit, run
 from fuelline.whatif.wording import word_limit, word_question
 
@@ -112,7 +112,7 @@ def _rate(fit: Fit, speedup: Reading, ranks: int) -> Signal:
 
 def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
     """Relative standard error of the speedup."""
-    parts = [RUN_ERROR, _CERTAIN_MISFIT * fit.misfit, *map(_disturbance, (fit.pipe, new))]
+    parts = [_run_error(fit), _CERTAIN_MISFIT * fit.misfit, *map(_disturbance, (fit.pipe, new))]
     middle = math.log(_speedup(fit.pipe, new))
     for name, error in fit.errors.items():
         moved = change(_moved(fit, name, 1 + error), question)
@@ -131,6 +131,15 @@ def _error(fit: Fit, new: Pipeline, question: WhatIf) -> float:
     more_cores = run(new).cores_used - run(fit.pipe).cores_used
     parts.append(CORE_ERROR * max(0.0, more_cores) / new.cores * _prepared(new))
     return math.sqrt(sum(part**2 for part in parts))
+
+
+def _run_error(fit: Fit) -> float:
+    """What two runs differ by that should not differ.
+
+    More than elsewhere on a machine whose speed was seen to change from stretch to stretch of the
+    recording: the next run meets other such stretches.
+    """
+    return math.hypot(RUN_ERROR, math.sqrt(2) * relative_error(fit.facts.demands.batch_seconds))
 
 
 def _disturbance(pipe: Pipeline) -> float:
@@ -171,7 +180,7 @@ def _ceiling(fit: Fit, new: Pipeline, question: WhatIf) -> float:
     most = _lawful(fit, new)
     if not math.isfinite(most):
         return most
-    parts = [RUN_ERROR, _chip_error(fit, question, math.log(_speedup(fit.pipe, new)))]
+    parts = [_run_error(fit), _chip_error(fit, question, math.log(_speedup(fit.pipe, new)))]
     for name, error in fit.errors.items():
         moved = change(_moved(fit, name, 1 + error), question)
         if not isinstance(moved, Missing):

@@ -18,7 +18,7 @@ from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.whatif import find_least_workers, fit, forecast, suggest
 from fuelline.whatif.fitting import Fit
 from fuelline.whatif.model import run
-from tests.unit.whatif.jobs import UNKNOWN, make_facts, plain
+from tests.unit.whatif.jobs import UNKNOWN, make_facts, ms, plain
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
@@ -236,6 +236,18 @@ def test_neighbours_make_a_job_less_certain_that_its_trainer_limits() -> None:
         return speedup.high / speedup.low
 
     assert width(0.9) > 1.2 * width(0.0)
+
+
+def test_a_recording_whose_pace_changed_by_itself_gives_a_wider_interval() -> None:
+    def spread(error_frac: float) -> float:
+        facts = make_facts(
+            batch=22, workers=1, demands={"batch_seconds": ms(22, error_frac=error_frac)}
+        )
+        speedup = forecast(fit(facts), WhatIf(workers=2)).speedup
+        assert isinstance(speedup, Reading)
+        return speedup.high / speedup.low
+
+    assert spread(0.10) > 1.2 * spread(0.01)
 
 
 def test_rivals_are_seen_in_the_run_queue_and_gone_when_alone() -> None:
