@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from fuelline.diagnose.evidence.decoding import decode_quicker
 from fuelline.schema.diagnosis.ceilings import Ceiling, Probe
-from fuelline.schema.diagnosis.facts import Facts, HotLine
+from fuelline.schema.diagnosis.facts import Encoding, Facts, HotLine
 from fuelline.schema.readings import Missing, Reading
 from tests.rules.cases import build_facts
 
@@ -38,11 +38,14 @@ def probed(rates: dict[str, float | None]) -> Probe:
 
 
 def decoding_job(
-    share: float = 0.6, source: str = "Image.open(path)", probe: Probe | None = None
+    share: float = 0.6,
+    source: str = "Image.open(path)",
+    probe: Probe | None = None,
+    encoding: Encoding = "picture",
 ) -> Facts:
     line = HotLine(
         line="train.py:7", function="load", source=source, share=share, samples=40, own=False,
-        stage="decode",
+        stage="decode", encoding=encoding,
     )  # fmt: skip
     return replace(build_facts({"base": "preparing"}), fetch_lines=[line], probe=probe)
 
@@ -74,3 +77,13 @@ def test_without_a_probe_or_a_quicker_decoder_in_it_the_command_that_would_tell_
 def test_it_stays_silent_where_decoding_costs_little_or_is_quick_already() -> None:
     assert not decode_quicker(decoding_job(share=0.1))
     assert not decode_quicker(decoding_job(source="cv2.imdecode(data, 1)"))
+
+
+def test_what_is_decoded_decides_what_is_proposed() -> None:
+    """A gzipped array is no picture, and of a DICOM file nothing is known that would be quicker."""
+    (unpacked,) = decode_quicker(decoding_job(source="gzip.open(path)", encoding="compressed"))
+    assert "uncompressed" in unpacked.setting
+    assert "JPEG" not in unpacked.setting + unpacked.why
+    (parsed,) = decode_quicker(decoding_job(source="json.loads(line)", encoding="json"))
+    assert "binary" in parsed.setting
+    assert not decode_quicker(decoding_job(source="pydicom.dcmread(path)", encoding="other"))

@@ -1,7 +1,12 @@
-"""A quicker way to decode pictures, with the figures of `fuelline probe` where it was asked."""
+"""A quicker way to decode what the data set holds: pictures, compressed files, JSON.
+
+For pictures with the figures of `fuelline probe`, where it was asked.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from fuelline.schema.diagnosis.findings import Remedy
@@ -11,7 +16,7 @@ from fuelline.schema.units import number, percent
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.ceilings import Ceiling, Probe
-    from fuelline.schema.diagnosis.facts import Facts
+    from fuelline.schema.diagnosis.facts import Encoding, Facts
 
 MUCH = 0.3
 """Of the samples of fetches, in a decoder: half the time for it saves a seventh of a fetch."""
@@ -23,16 +28,52 @@ _WAYS = {
     "own_opencv_1": ("own_pillow_1", "cv2.imdecode(...) instead of Pillow"),
 }
 """Ceiling of `probe` to the one that it is compared with, and what to write."""
+_STORED: dict[Encoding, tuple[str, str, str]] = {
+    "compressed": (
+        "store the samples uncompressed, or compressed with zstd or LZ4",
+        "decompressing",
+        "writing the data set once more, and more space for it",
+    ),
+    "json": (
+        "parse the records once and store them in a binary format (Arrow, .npy), or use orjson",
+        "parsing JSON",
+        "writing the data set once more",
+    ),
+}
+"""What to do about it, what it is that takes the time, and what it costs."""
 
 
 def decode_quicker(facts: Facts) -> list[Remedy]:
-    """Where fetches decode pictures most of the time, and not by a quick decoder."""
-    lines = [line for line in facts.fetch_lines if line.stage == "decode"]
-    share = sum(line.share for line in lines)
-    if share < MUCH or any(word in (line.source or "") for line in lines for word in _QUICK):
+    """Where fetches decode one kind of thing much of the time, and not in a quick way."""
+    shares: dict[Encoding, float] = defaultdict(float)
+    for line in facts.fetch_lines:
+        if line.stage == "decode" and line.encoding is not None:
+            shares[line.encoding] += line.share
+    if not shares:
+        return []
+    encoding, share = max(shares.items(), key=itemgetter(1))
+    if share < MUCH:
+        return []
+    if encoding == "picture":
+        return _decode_pictures(facts, share)
+    way = _STORED.get(encoding)
+    return [] if way is None else [_store(*way, share)]
+
+
+def _decode_pictures(facts: Facts, share: float) -> list[Remedy]:
+    if any(word in (line.source or "") for line in facts.fetch_lines for word in _QUICK):
         return []
     best = _find_best(facts.probe)
     return [_untried(share) if best is None else _measured(share, *best)]
+
+
+def _store(setting: str, doing: str, cost: str, share: float) -> Remedy:
+    return Remedy(
+        setting=setting,
+        why=f"{doing} takes {percent(share)} of the time to prepare samples, in every epoch again",
+        applicability="display",
+        cost=cost,
+    )
 
 
 def _find_best(probe: Probe | None) -> tuple[Probe, Ceiling, float, float] | None:

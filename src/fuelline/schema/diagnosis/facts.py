@@ -6,6 +6,8 @@ measured is Missing and keeps its rules silent.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct, field
 
 from fuelline.schema.diagnosis.ceilings import Probe  # noqa: TC001 - msgspec resolves it at run time
@@ -25,6 +27,9 @@ from fuelline.schema.run.recording import LoaderFacts  # noqa: TC001
 from fuelline.schema.run.trace import Quality  # noqa: TC001
 
 _NOT_MEASURED = Missing(reason="not measured")
+
+Encoding = Literal["picture", "compressed", "json", "other"]
+"""compressed: gzip and its like, around whatever they hold."""
 
 
 class PlaceFacts(Struct, frozen=True, kw_only=True):
@@ -54,6 +59,8 @@ class HotLine(Struct, frozen=True, kw_only=True):
     stage: str
     """decode, transform or collate for a worker's line; read if it reads a file; service if it
     waits at a socket for something else; sleep; loop, sync."""
+    encoding: Encoding | None = None
+    """What a line of the stage decode takes apart; None of any other stage."""
     in_loop: bool = False
     """True if its function also calls the model or backward: the line may move, the function may
     not."""

@@ -30,7 +30,7 @@ from fuelline.signals.statistics import total
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fuelline.schema.diagnosis.facts import HotLine
+    from fuelline.schema.diagnosis.facts import Encoding, HotLine
     from fuelline.signals.recorded.stack_samples import Frame
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
@@ -40,14 +40,32 @@ _FETCH = re.compile(r"/torch/utils/data/_utils/fetch\.py$")
 _COLLATE = re.compile(r"/torch/utils/data/_utils/collate\.py$")
 _COLLATE_HOOK = re.compile(r"/fuelline/record/hooks/(torch/)?worker\.py$")
 """Without the folder in recordings of earlier versions."""
-_DECODER_FILE = re.compile(
-    r"/PIL/\w*ImagePlugin\.py$|/PIL/ImageFile\.py$|/(gzip|bz2|lzma|zipfile|tarfile|_compression)(/__init__|/_path)?\.py$"
-    r"|/(zstandard|imageio|tifffile|soundfile|librosa|av|decord|h5py|pydicom|nibabel)/"
-    r"|/json/decoder\.py$|/torchvision/io/|/torchaudio/"
+_DECODER_FILES: tuple[tuple[Encoding, re.Pattern[str]], ...] = (
+    (
+        "compressed",
+        re.compile(r"/(gzip|bz2|lzma|zipfile|_compression)(/__init__|/_path)?\.py$|/zstandard/"),
+    ),
+    ("json", re.compile(r"/json/decoder\.py$")),
+    (
+        "picture",
+        re.compile(
+            r"/PIL/\w*ImagePlugin\.py$|/PIL/ImageFile\.py$|/(imageio|tifffile)/|/torchvision/io/"
+        ),
+    ),
+    (
+        "other",
+        re.compile(
+            r"/tarfile\.py$|/(soundfile|librosa|av|decord|h5py|pydicom|nibabel)/|/torchaudio/"
+        ),
+    ),
 )
-_DECODER_TEXT = re.compile(
-    r"decompress|imdecode|decode_|\.decode\(|json\.loads|pickle\.loads|frombuffer"
+_DECODER_TEXTS: tuple[tuple[Encoding, re.Pattern[str]], ...] = (
+    ("compressed", re.compile(r"decompress")),
+    ("json", re.compile(r"json\.loads")),
+    ("picture", re.compile(r"imdecode|decode_(jpeg|png|image)")),
+    ("other", re.compile(r"decode_|\.decode\(|pickle\.loads|frombuffer")),
 )
+"""By the innermost frame that is one of these, else by the text: a picture may come from a tar."""
 _READER_TEXT = re.compile(
     r"\bopen\(|\.read(into|line|lines|all)?\(|\bread_|np\.load\(|memmap|torch\.load\(|\.get_object\("
 )
@@ -115,21 +133,29 @@ def _fetch_spot(below: list[Frame], fetch: Frame, sources: Mapping[str, str]) ->
     spot = find_user_line(below) or SampleKey(fetch.place, fetch.function, own=False, stage="")
     innermost = sources.get(below[-1].place, "") if below else ""
     text = sources.get(spot.place, "") if spot.own else innermost
-    return spot._replace(stage=_fetch_stage(below, text))
+    stage, encoding = _fetch_stage(below, text)
+    return spot._replace(stage=stage, encoding=encoding)
 
 
-def _fetch_stage(frames: list[Frame], text: str) -> str:
-    """The stage of one stack below fetch; `text` is the innermost line and the user's line."""
+def _fetch_stage(frames: list[Frame], text: str) -> tuple[str, Encoding | None]:
+    """The stage of one stack below fetch, and what is decoded if it is that.
+
+    `text` is the user's line, or the innermost one.
+    """
     if any(_COLLATE.search(frame.file) or _is_timed_collate(frame) for frame in frames):
-        return "collate"
-    if any(_DECODER_FILE.search(frame.file) for frame in frames):
-        return "decode"
+        return "collate", None
+    for frame in reversed(frames):
+        for encoding, files in _DECODER_FILES:
+            if files.search(frame.file):
+                return "decode", encoding
     if _calls_service(frames, text):
-        return "service"
-    for stage, words in (("sleep", _SLEEP_TEXT), ("decode", _DECODER_TEXT), ("read", _READER_TEXT)):
+        return "service", None
+    if _SLEEP_TEXT.search(text):
+        return "sleep", None
+    for encoding, words in _DECODER_TEXTS:
         if words.search(text):
-            return stage
-    return "transform"
+            return "decode", encoding
+    return ("read" if _READER_TEXT.search(text) else "transform"), None
 
 
 def _calls_service(frames: list[Frame], text: str) -> bool:

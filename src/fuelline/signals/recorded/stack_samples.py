@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterable, Mapping
 
+    from fuelline.schema.diagnosis.facts import Encoding
     from fuelline.timeline import Timeline
     from fuelline.timeline.segments import StepSegments
 
@@ -54,6 +55,7 @@ class SampleKey(NamedTuple):
     own: bool
     """The sample was in this line itself, not in a library that it called."""
     stage: str
+    encoding: Encoding | None = None
 
 
 def find_stacks(
@@ -130,6 +132,7 @@ def rank_lines(hits: Counter[SampleKey], sources: Mapping[str, str]) -> list[Hot
             samples=count,
             own=spot.own,
             stage=spot.stage,
+            encoding=spot.encoding,
         )
         for spot, count in hits.most_common()
     ]

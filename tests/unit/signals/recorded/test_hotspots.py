@@ -62,6 +62,15 @@ def test_the_stage_is_told_by_the_library_below_the_users_line(inner: str, stage
     assert not line.own
 
 
+def test_the_innermost_decoder_says_what_is_decoded() -> None:
+    in_zip = "read (/usr/lib/python3.11/zipfile.py:927)"
+    picture = f"load ({SITE}/PIL/ImageFile.py:390)"
+    assert only_line(ITEM, picture).encoding == "picture"
+    assert only_line(ITEM, picture, in_zip).encoding == "compressed"
+    assert only_line(ITEM, source="record = json.loads(line)").encoding == "json"
+    assert only_line(ITEM, source="total += 1").encoding is None
+
+
 @pytest.mark.parametrize(
     ("source", "stage"),
     [
