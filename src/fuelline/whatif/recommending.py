@@ -221,17 +221,18 @@ def _of_what(fit: Fit, chosen: _Choice) -> str:
     if chosen.workers >= most:
         return f"{_do(chosen.workers, 'are', 'is')} the most for {bound}"
     enough = f"{_do(chosen.workers, 'keep', 'keeps')} up as well as any number would"
-    computing = value_of(fit.facts.input.cpu_share)  # the figure of the findings' evidence
-    if computing is None:
+    fetching = fit.facts.input  # the figures of the findings' evidence
+    computing, queued = value_of(fetching.cpu_share), value_of(fetching.core_wait_share)
+    if computing is None or queued is None:
         return enough
-    if computing < _MOSTLY:
+    if computing + queued < _MOSTLY:
         share = f"{percent(computing)} of fetch time is spent computing"
         return f"{enough}; {share}, so cores are not the limit"
     return f"{enough}; the job may use {amount(pipe.cores, 'core', 'cores')}"
 
 
 _MOSTLY = 0.5
-"""Of a fetch, on a core: below it most of the workers need none at any moment."""
+"""Of a fetch, on a core or waiting for one: below it most workers need none at any moment."""
 
 
 def _cost(fit: Fit, chosen: _Choice) -> str:

@@ -31,11 +31,19 @@ def recommended(facts) -> Recommendation:
 
 def test_cores_are_no_cap_for_workers_that_sleep() -> None:
     facts = asleep()
-    seen = msgspec.structs.replace(facts.input, cpu_share=plain(0.044))
+    seen = msgspec.structs.replace(facts.input, cpu_share=plain(0.044), core_wait_share=plain(0.01))
     found = recommended(msgspec.structs.replace(facts, input=seen))
     assert 14 <= found.workers <= 20  # 130 / 8 = 16
     assert f"{found.workers} workers keep up as well as any number would" in found.why
     assert "4.4 % of fetch time is spent computing, so cores are not the limit" in found.why
+
+
+def test_fetches_that_wait_for_a_core_are_limited_by_cores() -> None:
+    """Beside others who use the cores little is computed, for want of a core."""
+    facts = make_facts(batch=66, workers=1, cpu=25.0, queued=40.0, host=1.0, device=4.0, cores=2.0)
+    seen = msgspec.structs.replace(facts.input, cpu_share=plain(0.39), core_wait_share=plain(0.61))
+    found = recommended(msgspec.structs.replace(facts, input=seen))
+    assert "cores are not the limit" not in found.why
 
 
 def test_cores_are_the_cap_for_workers_that_compute() -> None:
