@@ -42,6 +42,7 @@ from fuelline.signals.undisturbed import (
     find_common_slowdown,
     find_deviation,
     measured_half,
+    pair_up,
     quantile,
 )
 
@@ -80,7 +81,9 @@ def compare_sides(
     notes = _notes(befores[0], afters[0], stepped=stepped)
     sides = _gather(befores, [_per_equal_work(befores[0], run) for run in afters])
     rare = _list_rare(sides)
-    step = _step_change("step" if stepped else "run", sides, rare)
+    doubt = _step_doubt(sides, rare)
+    one, other = fmean(sides.before.steps), fmean(sides.after.steps)
+    step = _judged("step" if stepped else "run", one, other, doubt, one)
     least, relative = estimate_cpu(sides.befores, sides.afters), _relative_change(sides)
     cpu = None if least is None else _cpu_change(sides, least)
     judged, by = _choose(step, relative, cpu)
@@ -100,7 +103,7 @@ def compare_sides(
         rare=[_rare_change(part, sides) for part in rare],
         cpu=cpu,
         relative=relative,
-        recordings_needed=_count_needed(sides, step, least),
+        recordings_needed=_count_needed(step, doubt, least) if one else None,
     )
     comparison.check()
     return comparison
@@ -239,6 +242,8 @@ class _Doubt(NamedTuple):
     half: float | None
     down: float = 0.0
     up: float = 0.0
+    deviation: float | None = None
+    """From one recording to the next: measured with several, allowed for with a pair."""
 
 
 def _list_rare(sides: _Sides) -> list[str]:
@@ -252,24 +257,39 @@ def _list_rare(sides: _Sides) -> list[str]:
     ]
 
 
-def _step_change(name: str, sides: _Sides, rare: list[str]) -> Change:
-    """The whole, from usual steps and rare parts, each with its own spread."""
-    runs = (sides.before, sides.after)
-    spreads = [spread_of_mean(_without(run, rare)) for run in runs]
-    for part in rare:
-        spreads += rare_spreads(part, *runs)
-    one, other = (fmean(run.steps) for run in runs)
-    return _judged(name, one, other, _doubt(sides, lambda run: fmean(run.steps), spreads), one)
+def _step_doubt(sides: _Sides, rare: list[str]) -> _Doubt:
+    """Of the whole, from usual steps and rare parts, each with its own spread."""
+
+    def spreads(*runs: RunSamples) -> list[Spread | None]:
+        of_usual = [spread_of_mean(_without(run, rare)) for run in runs]
+        return [*of_usual, *(each for part in rare for each in rare_spreads(part, *runs))]
+
+    return _doubt(sides, lambda run: fmean(run.steps), spreads)
 
 
 def _doubt(
-    sides: _Sides, value: Callable[[RunSamples], float], spreads: Sequence[Spread | None]
+    sides: _Sides,
+    value: Callable[[RunSamples], float],
+    spreads: Callable[[RunSamples, RunSamples], Sequence[Spread | None]],
 ) -> _Doubt:
     """As far as recordings of a side differ; of a single pair, all that may make them differ."""
-    if sides.is_measured:
-        values = [[value(run) for run in side] for side in (sides.befores, sides.afters)]
-        return _Doubt(measured_half(values[0], values[1]))
-    before, after = sides.before, sides.after
+    pairs = pair_up(sides.befores, sides.afters)
+    doubts = [_pair_doubt(*pair, value, spreads(*pair)) for pair in pairs]
+    allowed = fmean((each.half or 0.0) + max(each.down, each.up) for each in doubts)
+    modelled = allowed / DEVIATIONS[LEVEL] / math.sqrt(2)
+    if not sides.is_measured:
+        return doubts[0]._replace(deviation=modelled if doubts[0].half is not None else None)
+    values = [[value(run) for run in side] for side in (sides.befores, sides.afters)]
+    deviation = max(find_deviation(values[0], values[1]), modelled)
+    return _Doubt(measured_half(values[0], values[1], modelled), deviation=deviation)
+
+
+def _pair_doubt(
+    before: RunSamples,
+    after: RunSamples,
+    value: Callable[[RunSamples], float],
+    spreads: Sequence[Spread | None],
+) -> _Doubt:
     one, other = value(before), value(after)
     half = half_width(spreads, _between_runs(before, after, one, other))
     up, down = find_common_slowdown(before, after)
@@ -311,17 +331,10 @@ def _cpu_change(sides: _Sides, found: LeastTimes) -> Change:
     return _judged("cpu", found.before, found.after, _Doubt(found.half), usual)
 
 
-def _count_needed(sides: _Sides, step: Change, least: LeastTimes | None) -> int | None:
+def _count_needed(step: Change, doubt: _Doubt, least: LeastTimes | None) -> int | None:
     """Recordings of each side, by the length of steps or by their CPU time."""
-    if step.low is None or step.high is None or not step.before:
-        return None
-    if sides.is_measured:
-        means = ([fmean(run.steps) for run in side] for side in (sides.befores, sides.afters))
-        of_step = find_deviation(*means)
-    else:
-        of_step = (step.high - step.low) / 2 / DEVIATIONS[LEVEL] / math.sqrt(2)
-    deviations = [of_step] if least is None else [of_step, least.deviation]
-    return count_recordings([each / step.before for each in deviations])
+    known = [doubt.deviation, None if least is None else least.deviation]
+    return count_recordings([each / step.before for each in known if each is not None])
 
 
 def _relative_change(sides: _Sides) -> RelativeChange | None:
@@ -349,7 +362,7 @@ def _between_runs(before: RunSamples, after: RunSamples, one: float, other: floa
     """
     pairs = ((before, one), (after, other))
     speeds = sum((_speed_error(run) * value) ** 2 for run, value in pairs)
-    return _repetition(one, other, _REPEATED_FRAC) + speeds
+    return _REPEATED_FRAC**2 * (one**2 + other**2) + speeds
 
 
 def _speed_error(run: RunSamples) -> float:
@@ -363,11 +376,6 @@ def _speed_error(run: RunSamples) -> float:
     return min(1.0, math.sqrt(error) / length)
 
 
-def _repetition(one: float, other: float, frac: float) -> float:
-    """Variance of the difference of two runs of the same job."""
-    return frac**2 * (one**2 + other**2)
-
-
 def _rare_change(part: str, sides: _Sides) -> RareChange:
     def a_step(run: RunSamples) -> float:
         return sum(run.rare.get(part, [])) / len(run.steps)
@@ -375,7 +383,7 @@ def _rare_change(part: str, sides: _Sides) -> RareChange:
     runs = (sides.before, sides.after)
     times = [run.rare.get(part, []) for run in runs]
     means = [fmean(each) if each else None for each in times]
-    doubt = _doubt(sides, a_step, rare_spreads(part, *runs))
+    doubt = _doubt(sides, a_step, lambda *pair: rare_spreads(part, *pair))
     one, other = map(a_step, runs)
     judged = _judged(part, one, other, doubt, fmean(sides.before.steps))
     is_known = min(map(len, times)) >= 2
@@ -404,9 +412,13 @@ def _changes(
         def a_step(run: RunSamples, name: str = name) -> float:
             return fmean(getattr(run, of).get(name, [0.0]))
 
-        each = [getattr(run, of).get(name, [0.0] * len(run.steps)) for run in runs]
-        usual_spreads = [spread_of_mean(values) for values in each]
-        spreads = rare_spreads(name, *runs) if name in rare else usual_spreads
+        def spreads(*pair: RunSamples, name: str = name) -> Sequence[Spread | None]:
+            if name in rare:
+                return rare_spreads(name, *pair)
+            return [
+                spread_of_mean(getattr(run, of).get(name, [0.0] * len(run.steps))) for run in pair
+            ]
+
         doubt = _doubt(sides, a_step, spreads)
         one, other = map(a_step, runs)
         found.append(_judged(name, one, other, doubt, usual))

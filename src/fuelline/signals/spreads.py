@@ -71,6 +71,8 @@ def rare_spreads(part: str, before: RunSamples, after: RunSamples) -> list[Sprea
     counts = [(len(run.steps), len(each)) for run, each in zip((before, after), times, strict=True)]
     edge = 0.0 if counts[0] == counts[1] else _EDGE_VARIANCE
     both = [*times[0], *times[1]]
+    if not both:
+        return []
     found = []
     for each, (steps, count) in zip(times, counts, strict=True):
         of_one = variance(each) if count >= 2 else _spread_of_all(both)

@@ -31,12 +31,14 @@ LEAST = 0.05
 thread that waits for a core does so in some steps only, and in some parts of them."""
 FEW_STEPS = 50
 """Fewer have no lower edge to speak of."""
-_CPU_REPEATED_FRAC = 0.02
+_LEAST_CPU = 0.02
+"""Of the batches, by CPU time: as above, and of a busy machine fewer are undisturbed."""
+_CPU_REPEATED_FRAC = 0.025
 """Standard deviation of the least CPU time of one job from run to run on a machine that nothing
 else uses, as a share: speed of the cores, placement in memory. 6 runs of a job that only computes
 in Python, on cores of one speed: 0.03 between the fastest and the others; bench/compare_power.py
 judges this and what follows by runs that came later."""
-_EDGE = (0.02, 0.10)
+_EDGE = (0.01, 0.05)
 _EDGE_ERROR = 1.0
 """Standard deviation of the least CPU time from run to run, of the distance between these
 quantiles. 14 runs of two jobs of workers beside others: 0.6 to 1.3."""
@@ -77,20 +79,35 @@ def edge_error(values: list[float]) -> float:
     return _EDGE_ERROR * (high - low)
 
 
-def measured_half(
-    before: Sequence[float], after: Sequence[float], expected: float | None = None
-) -> float:
+def measured_half(before: Sequence[float], after: Sequence[float], modelled: float) -> float:
     """Half width for the difference of means of recordings, from how much those of a side differ.
 
-    Both sides count for that: one of them may have a single recording. `expected`: how far one
-    differs from the next by what is seen within them; believed unless they differ by far more.
+    Both sides count for that: one of them may have a single recording. A few that are alike by
+    chance do not make it narrower than the deviation that pairs allow for (`modelled`).
+    """
+    free = len(before) + len(after) - 2
+    measured = find_t(free, LEVEL) * find_deviation(before, after)
+    return max(measured, DEVIATIONS[LEVEL] * modelled) * _shorter(before, after)
+
+
+def _believe(
+    before: Sequence[float], after: Sequence[float], expected: float
+) -> tuple[float, float]:
+    """The same, and the deviation, where recordings themselves say how far one is from the next.
+
+    That counts as `_EXPECTED_FREEDOM` more measurements, unless they differ by far more.
     """
     free = len(before) + len(after) - 2
     squares = free * find_deviation(before, after) ** 2
-    if expected is not None and squares <= free * (_MOST_BEYOND * expected) ** 2:
+    if squares <= free * (_MOST_BEYOND * expected) ** 2:
         free += _EXPECTED_FREEDOM
         squares += _EXPECTED_FREEDOM * expected**2
-    return find_t(free, LEVEL) * math.sqrt(squares / free * (1 / len(before) + 1 / len(after)))
+    deviation = math.sqrt(squares / free)
+    return find_t(free, LEVEL) * deviation * _shorter(before, after), deviation
+
+
+def _shorter(before: Sequence[float], after: Sequence[float]) -> float:
+    return math.sqrt(1 / len(before) + 1 / len(after))
 
 
 def find_deviation(before: Sequence[float], after: Sequence[float]) -> float:
@@ -119,12 +136,23 @@ def estimate_cpu(before: Sequence[RunSamples], after: Sequence[RunSamples]) -> L
         math.hypot(_cpu_error(work, own, felt), _CPU_REPEATED_FRAC * value)
         for work, value in zip(works, least, strict=True)
     ]
-    if len(runs) > 2:
-        expected = None if own else math.sqrt(fmean(error**2 for error in errors))
-        return LeastTimes(one, other, measured_half(*sides, expected), find_deviation(*sides))
-    alike = own * max(find_common_slowdown(before[0], after[0]))
-    half = DEVIATIONS[LEVEL] * math.hypot(*errors) + alike
-    return LeastTimes(one, other, half, half / DEVIATIONS[LEVEL] / math.sqrt(2))
+    expected = math.sqrt(fmean(error**2 for error in errors))
+    if len(runs) > 2 and not own:
+        return LeastTimes(one, other, *_believe(*sides, expected))
+    alike = fmean(max(find_common_slowdown(*pair)) for pair in pair_up(before, after))
+    modelled = expected + own * alike / DEVIATIONS[LEVEL] / math.sqrt(2)
+    if len(runs) == 2:
+        return LeastTimes(one, other, DEVIATIONS[LEVEL] * math.sqrt(2) * modelled, modelled)
+    deviation = max(find_deviation(*sides), modelled)
+    return LeastTimes(one, other, measured_half(*sides, modelled), deviation)
+
+
+def pair_up(
+    before: Sequence[RunSamples], after: Sequence[RunSamples]
+) -> list[tuple[RunSamples, RunSamples]]:
+    """Each recording of one side with one of the other."""
+    count = max(len(before), len(after))
+    return [(before[place % len(before)], after[place % len(after)]) for place in range(count)]
 
 
 def is_supply_bound(run: RunSamples) -> bool:
@@ -138,8 +166,8 @@ def is_supply_bound(run: RunSamples) -> bool:
 
 
 def _least_cpu(work: RunWork, own: float, felt: float) -> float:
-    fetch = felt * quantile(work.fetch_cpu, LEAST) if felt else 0.0
-    return own * quantile(work.trainer_cpu, LEAST) + fetch
+    fetch = felt * quantile(work.fetch_cpu, _LEAST_CPU) if felt else 0.0
+    return own * quantile(work.trainer_cpu, _LEAST_CPU) + fetch
 
 
 def _cpu_error(work: RunWork, own: float, felt: float) -> float:

@@ -84,6 +84,6 @@ def test_what_a_single_pair_cannot_tell_comes_with_what_would_help() -> None:
     assert "To see a change of 10 % in all of a step takes about 4 recordings of each side" in text
     assert "made in turns and added with --before and --after" in text
     several = compare_sides([pair[0]] * 2, [pair[0]] * 2)
-    assert several.recordings_needed == 2
+    assert several.recordings_needed == 4
     assert "recordings of each side" not in words(several)
     assert "recordings of the same side differ by (99 %)" in words(several)
