@@ -59,6 +59,8 @@ _REPEATED_FRAC = 0.02
 """Standard deviation of the mean step of one job from run to run on a machine that nothing else
 uses, as a share: speed of the cores, placement in memory. bench/compare_power.py has runs to hold
 it against."""
+_TRACE_LEVEL: Literal[95] = 95
+"""Of a pair of traces: they have few steps, and nobody profiles them in every change."""
 _CALLED = ("slower", "faster")
 _OTHER_SIZE = 0.01
 """Of the samples of a step: beyond this it is not the same work."""
@@ -218,18 +220,16 @@ def _scaled(values: list[float], scale: float) -> list[float]:
 
 def _whole(run: RunSamples) -> RunSamples:
     """All steps as one."""
-    return type(run)(
-        label=run.label,
-        kind=run.kind,
+    return replace(
+        run,
         steps=[sum(run.steps)],
         is_stepped=False,
         parts={name: [sum(values)] for name, values in run.parts.items()},
         kernels={name: [sum(values)] for name, values in run.kernels.items()},
-        devices=run.devices,
-        ranks=run.ranks,
-        command=run.command,
-        verdict=run.verdict,
-        sentence=run.sentence,
+        rare={},
+        work=None,
+        samples=None,
+        left_out=0,
     )
 
 
@@ -240,6 +240,7 @@ class _Doubt(NamedTuple):
     """
 
     half: float | None
+    level: Literal[95, 99] = LEVEL
     down: float = 0.0
     up: float = 0.0
     deviation: float | None = None
@@ -291,9 +292,10 @@ def _pair_doubt(
     spreads: Sequence[Spread | None],
 ) -> _Doubt:
     one, other = value(before), value(after)
-    half = half_width(spreads, _between_runs(before, after, one, other))
+    level: Literal[95, 99] = LEVEL if before.kind == "recorded" else _TRACE_LEVEL
+    half = half_width(spreads, _between_runs(before, after, one, other), level)
     up, down = find_common_slowdown(before, after)
-    return _Doubt(half, other * _hosts_share(after, down), one * _hosts_share(before, up))
+    return _Doubt(half, level, other * _hosts_share(after, down), one * _hosts_share(before, up))
 
 
 def _without(run: RunSamples, rare: list[str]) -> list[float]:
@@ -332,7 +334,9 @@ def _cpu_change(sides: _Sides, found: LeastTimes) -> Change:
 
 
 def _count_needed(step: Change, doubt: _Doubt, least: LeastTimes | None) -> int | None:
-    """Recordings of each side, by the length of steps or by their CPU time."""
+    """Recordings of each side, by the length of steps or by their CPU time; traces are short."""
+    if doubt.level != LEVEL:
+        return None
     known = [doubt.deviation, None if least is None else least.deviation]
     return count_recordings([each / step.before for each in known if each is not None])
 
@@ -344,7 +348,7 @@ def _relative_change(sides: _Sides) -> RelativeChange | None:
         return None
     usual = max(_undisturbed_s(sides), found.before)
     change = found.after - found.before
-    doubt = _Doubt(0.0, change - found.low, found.high - change)
+    doubt = _Doubt(0.0, down=change - found.low, up=found.high - change)
     judged = _judged("parts", found.before, found.after, doubt, usual)
     return RelativeChange(**asdict(judged), part=found.part, factor=found.factor)
 
@@ -437,7 +441,7 @@ def _judged(name: str, before: float, after: float, doubt: _Doubt, usual: float)
         judgement=_judge(change, doubt, usual),
         low=None if half is None else change - half - doubt.down,
         high=None if half is None else change + half + doubt.up,
-        level=None if half is None else LEVEL,
+        level=None if half is None else doubt.level,
     )
 
 

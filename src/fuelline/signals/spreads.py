@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from statistics import fmean, variance
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fuelline.schema.student import find_t
-from fuelline.signals.undisturbed import LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +30,9 @@ class Spread(NamedTuple):
     freedom: float
 
 
-def half_width(spreads: Sequence[Spread | None], repeated: float) -> float | None:
+def half_width(
+    spreads: Sequence[Spread | None], repeated: float, level: Literal[95, 99]
+) -> float | None:
     """Half of the interval of the difference of means; None if a run has but one step.
 
     As Welch does it: variances add up, and so do, by their weight, the doubts about them. How much
@@ -46,7 +47,7 @@ def half_width(spreads: Sequence[Spread | None], repeated: float) -> float | Non
         return 0.0
     doubt = sum(spread.variance**2 / spread.freedom for spread in known)
     free = both**2 / doubt if doubt else math.inf
-    return find_t(free, LEVEL) * math.sqrt(both)
+    return find_t(free, level) * math.sqrt(both)
 
 
 def spread_of_mean(values: Sequence[float]) -> Spread | None:

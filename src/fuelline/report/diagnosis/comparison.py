@@ -125,6 +125,10 @@ def _unseen(comparison: RunComparison) -> str:
     return f"The job itself may have changed by {span}{_neighbours(comparison)}.{_more(comparison)}"
 
 
+_RECORDED_LEVEL = 99
+"""Of intervals between recorded runs; those between traces, which have few steps, are at 95 %."""
+
+
 def _more(comparison: RunComparison) -> str:
     """What would tell, where these recordings could not."""
     step, needed = comparison.step, comparison.recordings_needed
@@ -134,6 +138,8 @@ def _more(comparison: RunComparison) -> str:
         needed or MOST_RECORDINGS
     ):
         return ""
+    if step.level != _RECORDED_LEVEL:
+        return " To see a smaller change, profile more steps of each."
     count = f"more than {MOST_RECORDINGS}" if needed is None else f"about {needed}"
     return (
         f" To see a change of {percent(NOTABLE_FRAC)} in all of a step takes {count} recordings of "
@@ -233,8 +239,8 @@ def _meaning(comparison: RunComparison) -> str:
         return "more, less: beyond what recordings of the same side differ by (99 %)."
     return (
         "more, less: beyond what the same job differs by from run to run, and beyond what other "
-        "processes or another speed of the machine may have added (99 %). `?`: beyond the first, "
-        "not beyond the second."
+        f"processes or another speed of the machine may have added ({comparison.step.level} %). "
+        "`?`: beyond the first, not beyond the second."
     )
 
 
