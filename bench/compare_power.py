@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import os
 import random
 import shutil
@@ -95,7 +96,10 @@ def record_all(count: int) -> None:
     sides = [(kind, side) for kind, places in PLACES.items() for side in ("plain", *places)]
     wanted = list(itertools.product(sides, range(have, have + count)))
     chance.shuffle(wanted)
-    extra = {kind: find_extra(kind) for kind in PLACES}
+    kept = RUNS / "extra.json"
+    if not kept.exists():  # the same work for all recordings of a side
+        kept.write_text(json.dumps({kind: find_extra(kind) for kind in PLACES}))
+    extra = json.loads(kept.read_text())
     print(f"a tenth of a step, in units of work: {extra}", flush=True)
     for (kind, side), number in wanted:
         with neighbours(chance):

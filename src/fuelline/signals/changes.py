@@ -6,8 +6,8 @@ consecutive steps. What comes once in many steps (an epoch's start, a checkpoint
 its own occurrences. Both runs: as much as one job differs from its own repetition. And the machine:
 what threads of the job waited for cores that others had may be all of a change, or none.
 
-Where neighbours make the length of a step say nothing, its parts still do against each other, and
-its CPU time (`signals/undisturbed.py`). Several recordings of a side need none of these allowances:
+Where neighbours make the length of a step say nothing, a part still does against the others
+(`signals/one_part.py`), and CPU time (`signals/undisturbed.py`). Of several recordings of a side,
 how much they differ is measured.
 """
 
@@ -408,25 +408,22 @@ def _rare_change(part: str, sides: _Sides) -> RareChange:
 def _changes(
     of: Literal["parts", "kernels"], sides: _Sides, rare: Sequence[str] = ()
 ) -> list[Change]:
-    runs = (sides.before, sides.after)
-    usual = fmean(sides.before.steps)
-    found = []
-    for name in dict.fromkeys([*getattr(sides.before, of), *getattr(sides.after, of)]):
-
-        def a_step(run: RunSamples, name: str = name) -> float:
-            return fmean(getattr(run, of).get(name, [0.0]))
-
-        def spreads(*pair: RunSamples, name: str = name) -> Sequence[Spread | None]:
-            if name in rare:
-                return rare_spreads(name, *pair)
-            return [
-                spread_of_mean(getattr(run, of).get(name, [0.0] * len(run.steps))) for run in pair
-            ]
-
-        doubt = _doubt(sides, a_step, spreads)
-        one, other = map(a_step, runs)
-        found.append(_judged(name, one, other, doubt, usual))
+    names = dict.fromkeys([*getattr(sides.before, of), *getattr(sides.after, of)])
+    found = [_part_change(name, of, sides, is_rare=name in rare) for name in names]
     return sorted(found, key=lambda change: (-abs(change.change), change.name))
+
+
+def _part_change(name: str, of: str, sides: _Sides, *, is_rare: bool) -> Change:
+    def values(run: RunSamples) -> list[float]:
+        found: list[float] = getattr(run, of).get(name, [0.0] * len(run.steps))
+        return found
+
+    def spreads(*pair: RunSamples) -> Sequence[Spread | None]:
+        return rare_spreads(name, *pair) if is_rare else [*map(spread_of_mean, map(values, pair))]
+
+    one, other = (fmean(values(run)) for run in (sides.before, sides.after))
+    doubt = _doubt(sides, lambda run: fmean(values(run)), spreads)
+    return _judged(name, one, other, doubt, fmean(sides.before.steps))
 
 
 def _judged(name: str, before: float, after: float, doubt: _Doubt, usual: float) -> Change:

@@ -32,16 +32,15 @@ thread that waits for a core does so in some steps only, and in some parts of th
 FEW_STEPS = 50
 """Fewer have no lower edge to speak of."""
 _LEAST_CPU = 0.02
-"""Of the batches, by CPU time: as above, and of a busy machine fewer are undisturbed."""
-_CPU_REPEATED_FRAC = 0.025
+"""Of the steps and batches, those with the least CPU time: the less, the fewer were disturbed."""
+_CPU_REPEATED_FRAC = 0.027
 """Standard deviation of the least CPU time of one job from run to run on a machine that nothing
-else uses, as a share: speed of the cores, placement in memory. 6 runs of a job that only computes
-in Python, on cores of one speed: 0.03 between the fastest and the others; bench/compare_power.py
-judges this and what follows by runs that came later."""
+else uses, as a share: speed of the cores, placement in memory. 54 runs of two jobs of workers
+beside others: 0.033 in all, 0.019 of it is their blurred edges; 6 runs beside none: 0.032."""
 _EDGE = (0.01, 0.05)
 _EDGE_ERROR = 1.0
 """Standard deviation of the least CPU time from run to run, of the distance between these
-quantiles. 14 runs of two jobs of workers beside others: 0.6 to 1.3."""
+quantiles, by those 54 runs; bench/compare_power.py judges it by runs that came later."""
 _EXPECTED_FREEDOM = 4
 _MOST_BEYOND = 2
 """Degrees of freedom that what a recording itself says of its error is worth, beside what several

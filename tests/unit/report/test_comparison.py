@@ -81,7 +81,7 @@ def test_what_a_single_pair_cannot_tell_comes_with_what_would_help() -> None:
     quiet, busy = RunWork(trainer_cpu=[0.01] * 200), RunWork(trainer_cpu=[0.01] * 200, queued=0.03)
     pair = run(work=quiet), run(step_s=0.03, work=busy)
     text = words(compare_samples(*pair))
-    assert "To see a change of 10 % in all of a step takes about 4 recordings of each side" in text
+    assert "To see a change of 10 % in all of a step takes about 5 recordings of each side" in text
     assert "made in turns and added with --before and --after" in text
     several = compare_sides([pair[0]] * 2, [pair[0]] * 2)
     assert several.recordings_needed == 4
