@@ -54,11 +54,10 @@ if TYPE_CHECKING:
     from fuelline.signals.undisturbed import LeastTimes
 
 _LEAST_SHARE = 0.01
-"""Of a step: a smaller change is none that anybody would act on."""
+"""Of a step: nobody would act on a smaller change."""
 _REPEATED_FRAC = 0.02
 """Standard deviation of the mean step of one job from run to run on a machine that nothing else
-uses, as a share: speed of the cores, placement in memory. bench/compare_power.py has runs to hold
-it against."""
+uses, as a share: speed of the cores, placement in memory."""
 _TRACE_LEVEL: Literal[95] = 95
 """Of a pair of traces: they have few steps, and nobody profiles them in every change."""
 _CALLED = ("slower", "faster")
