@@ -7,7 +7,7 @@ the same side must be the same (an A/A pair), a slower one must be called slower
 The same with several recordings of each side, drawn at random. The pairs share recordings, so they
 are not independent; the recordings are.
 
-    python -m bench.compare_power [--record N] [--keep]     about 75 s for each N
+    python -m bench.compare_power [--record N] [--keep]     about 60 s for each N; 0 only judges
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import os
 import random
 import shutil
@@ -31,12 +32,13 @@ from bench import compare_job, results
 from bench.zoo.faults import processes
 from bench.zoo.record import FUELLINE
 from fuelline.pipeline.compared import sample_run
+from fuelline.schema.diagnosis.comparison import MOST_RECORDINGS
 from fuelline.signals.changes import compare_sides
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fuelline.schema.diagnosis.comparison import RunSamples
+    from fuelline.schema.diagnosis.comparison import RunComparison, RunSamples
 
 RUNS = Path(__file__).parent / "out" / "compare"
 PLACES = {"compute": ("loop", "forward", "all"), "input": ("samples",)}
@@ -94,7 +96,10 @@ def record_all(count: int) -> None:
     sides = [(kind, side) for kind, places in PLACES.items() for side in ("plain", *places)]
     wanted = list(itertools.product(sides, range(have, have + count)))
     chance.shuffle(wanted)
-    extra = {kind: find_extra(kind) for kind in PLACES}
+    kept = RUNS / "extra.json"
+    if not kept.exists():  # the same work for all recordings of a side
+        kept.write_text(json.dumps({kind: find_extra(kind) for kind in PLACES}))
+    extra = json.loads(kept.read_text())
     print(f"a tenth of a step, in units of work: {extra}", flush=True)
     for (kind, side), number in wanted:
         with neighbours(chance):
@@ -176,6 +181,8 @@ def judge_side(
         "by_parts": sum((each.judgement, each.judged_by) == ("slower", "parts") for each in found),
         "by_cpu": sum((each.judgement, each.judged_by) == ("slower", "cpu") for each in found),
         "wrong": sum(each.judgement == "faster" for each in found),
+        "unsure": sum(each.judgement == "cannot tell" for each in found),
+        "needed": _median_needed([compare_sides(*pair) for pair in slower or same]),
     }
     for size in SIZES:
         enough = len(runs) >= 2 * size
@@ -189,6 +196,13 @@ def judge_side(
     return row
 
 
+def _median_needed(found: list[RunComparison]) -> str:
+    """Recordings of each side that a pair says would show a tenth in all of a step."""
+    counts = sorted(each.recordings_needed or MOST_RECORDINGS + 1 for each in found)
+    median = counts[len(counts) // 2]
+    return f"over {MOST_RECORDINGS}" if median > MOST_RECORDINGS else str(median)
+
+
 def count(pairs: list[tuple[list[RunSamples], list[RunSamples]]], *judgements: str) -> int:
     """How many of these comparisons come to one of these judgements."""
     return sum(compare_sides(*pair).judgement in judgements for pair in pairs)
@@ -198,12 +212,11 @@ def section(rows: list[dict[str, Any]]) -> str:
     """The section of the results page."""
     table = "\n".join(
         f"| {row['kind']} | {WORDS[row['side']]} | {row['recordings']} | {row['lengths_ms']} | "
-        f"{row['alarms']} of {row['same_pairs']} | {_caught(row)} | "
+        f"{row['alarms']} of {row['same_pairs']} | {_caught(row)} | {row['needed']} | "
         + " | ".join(f"{row[f'alarms_{size}']}; {_caught(row, size)}" for size in SIZES)
         + " |"
         for row in rows
     )
-    alarms, same = sum(row["alarms"] for row in rows), sum(row["same_pairs"] for row in rows)
     heads = " | ".join(f"{size} each: false; caught" for size in SIZES)
     return f"""## Comparing runs under load
 
@@ -211,15 +224,32 @@ def section(rows: list[dict[str, Any]]) -> str:
 tenth more work in every step, beside 0 to {MOST_NEIGHBOURS} neighbours of the benchmark's own that
 come and go, and whatever else the machine did; every pair of recordings is compared. Bars: false
 alarms in at most 1 of 100 pairs of the same job, slower jobs caught in at least 95 of 100. With
-several recordings of each side: {DRAWS} random draws of so many against as many.
+several recordings of each side: {DRAWS} random draws of so many against as many, which share
+recordings. Needed: of each side, for a tenth in all of a step, as the median pair says.
 
-| job | a tenth more work | recordings | mean step, ms | false alarms | caught | {heads} |
-| --- | --- | --- | --- | --- | --- | {" | ".join("---" for _ in SIZES)} |
+| job | a tenth more work | recordings | mean step, ms | false alarms | caught | needed | {heads} |
+| --- | --- | --- | --- | --- | --- | --- | {" | ".join("---" for _ in SIZES)} |
 {table}
 
-False alarms in single pairs: {alarms} of {same}. No recording in this table was used to choose
-anything: method and constants of `signals/undisturbed.py` were fixed on 143 earlier recordings of
-these jobs, 35 of them beside heavier load, before these were looked at."""
+{_totals(rows)} No recording in this table was used to choose anything: method and constants were
+fixed on 102 earlier recordings of these jobs before these were looked at."""
+
+
+def _totals(rows: list[dict[str, Any]]) -> str:
+    """By the number of recordings of each side: false alarms, and what was caught in one place."""
+    one_place = [row for row in rows if row["side"] not in ("plain", "all")]
+    alarms, same = sum(row["alarms"] for row in rows), sum(row["same_pairs"] for row in rows)
+    caught, pairs = (sum(row[each] for row in one_place) for each in ("caught", "pairs"))
+    said = [f"single pairs {alarms} of {same} false, {caught} of {pairs} caught in one place"]
+    for size in SIZES:
+        known = [row[f"alarms_{size}"] for row in rows if row[f"alarms_{size}"] != "-"]
+        false = sum(int(each.split()[0]) for each in known)
+        found = sum(row[f"caught_{size}"] for row in one_place)
+        said.append(
+            f"{size} each {false} of {DRAWS * len(known)} false, {found} of "
+            f"{DRAWS * len(one_place)} caught"
+        )
+    return f"In all: {'; '.join(said)}."
 
 
 def _caught(row: dict[str, Any], size: int = 1) -> str:
@@ -230,7 +260,7 @@ def _caught(row: dict[str, Any], size: int = 1) -> str:
         return f"{row[f'caught_{size}']} of {DRAWS}" + (f", {wrong} called faster" if wrong else "")
     how = f"{row['by_parts']} by parts, {row['by_cpu']} by CPU time"
     wrong = f", {row['wrong']} called faster" if row["wrong"] else ""
-    return f"{row['caught']} of {row['pairs']} ({how}{wrong})"
+    return f"{row['caught']} of {row['pairs']} ({how}{wrong}); {row['unsure']} cannot tell"
 
 
 def _ask() -> argparse.Namespace:

@@ -6,15 +6,15 @@ consecutive steps. What comes once in many steps (an epoch's start, a checkpoint
 its own occurrences. Both runs: as much as one job differs from its own repetition. And the machine:
 what threads of the job waited for cores that others had may be all of a change, or none.
 
-Where neighbours make the length of a step say nothing, its parts still do against each other, and
-its CPU time (`signals/undisturbed.py`). Several recordings of a side need none of these allowances:
+Where neighbours make the length of a step say nothing, a part still does against the others
+(`signals/one_part.py`), and CPU time (`signals/undisturbed.py`). Of several recordings of a side,
 how much they differ is measured.
 """
 
 from __future__ import annotations
 
 import math
-from statistics import fmean, variance
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec.structs import asdict, replace
@@ -28,17 +28,21 @@ from fuelline.schema.diagnosis.comparison import (
     RunComparison,
     RunWork,
 )
-from fuelline.schema.student import DEVIATIONS, find_t
+from fuelline.schema.student import DEVIATIONS
 from fuelline.schema.units import number
+from fuelline.signals.one_part import estimate_relative
+from fuelline.signals.power import count_recordings
+from fuelline.signals.spreads import half_width, rare_spreads, spread_of_mean
 from fuelline.signals.undisturbed import (
     FEW_STEPS,
-    LEAST_CPU,
+    LEAST,
     LEVEL,
     edge_error,
     estimate_cpu,
-    estimate_relative,
     find_common_slowdown,
+    find_deviation,
     measured_half,
+    pair_up,
     quantile,
 )
 
@@ -46,18 +50,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fuelline.schema.diagnosis.comparison import Judgement, RunSamples
-    from fuelline.schema.student import Level
+    from fuelline.signals.spreads import Spread
+    from fuelline.signals.undisturbed import LeastTimes
 
-_BLOCKS = 10
 _LEAST_SHARE = 0.01
-"""Of a step: a smaller change is none that anybody would act on."""
+"""Of a step: nobody would act on a smaller change."""
 _REPEATED_FRAC = 0.02
 """Standard deviation of the mean step of one job from run to run on a machine that nothing else
-uses, as a share: speed of the cores, placement in memory. bench/compare_power.py has runs to hold
-it against."""
-_EDGE_VARIANCE = 0.25
-"""Of the number of times that a rare part falls into a window: it has one more or one less,
-depending on where the window begins."""
+uses, as a share: speed of the cores, placement in memory."""
+_TRACE_LEVEL: Literal[95] = 95
+"""Of a pair of traces: they have few steps, and nobody profiles them in every change."""
+_CALLED = ("slower", "faster")
 _OTHER_SIZE = 0.01
 """Of the samples of a step: beyond this it is not the same work."""
 
@@ -79,8 +82,11 @@ def compare_sides(
     notes = _notes(befores[0], afters[0], stepped=stepped)
     sides = _gather(befores, [_per_equal_work(befores[0], run) for run in afters])
     rare = _list_rare(sides)
-    step = _step_change("step" if stepped else "run", sides, rare)
-    cpu, relative = _cpu_change(sides), _relative_change(sides)
+    doubt = _step_doubt(sides, rare)
+    one, other = fmean(sides.before.steps), fmean(sides.after.steps)
+    step = _judged("step" if stepped else "run", one, other, doubt, one)
+    least, relative = estimate_cpu(sides.befores, sides.afters), _relative_change(sides)
+    cpu = None if least is None else _cpu_change(sides, least)
     judged, by = _choose(step, relative, cpu)
     comparison = RunComparison(
         fuelline_version=__version__,
@@ -98,6 +104,7 @@ def compare_sides(
         rare=[_rare_change(part, sides) for part in rare],
         cpu=cpu,
         relative=relative,
+        recordings_needed=_count_needed(step, doubt, least) if one else None,
     )
     comparison.check()
     return comparison
@@ -157,17 +164,16 @@ def _choose(
 
     CPU time that grew in all parts alike is the machine's as likely as the job's.
     """
-    if relative is not None:
-        return (relative, "parts") if _is_seen_beside(step, relative) else (step, "step")
-    if cpu is not None and _is_seen_beside(step, cpu):
+    if relative is not None and _is_seen_beside(step, relative):
+        return relative, "parts"
+    if relative is None and cpu is not None and _is_seen_beside(step, cpu):
         return cpu, "cpu"
     return step, "step"
 
 
 def _is_over(judged: Change, threshold: float) -> bool:
-    """Longer by more than the threshold; if the noise is known, surely longer at all."""
-    is_sure = judged.judgement == "slower" or judged.low is None
-    return is_sure and (judged.share or 0.0) > threshold
+    """Surely longer, and by more than the threshold."""
+    return judged.judgement == "slower" and (judged.share or 0.0) > threshold
 
 
 def _is_seen_beside(step: Change, other: Change) -> bool:
@@ -176,7 +182,7 @@ def _is_seen_beside(step: Change, other: Change) -> bool:
     A device, or workers that keep up, may hide them: then steps are as long as before, and that is
     known too well for the change to fit in.
     """
-    if other.judgement not in ("slower", "faster") or step.judgement != "same":
+    if other.judgement not in _CALLED or step.judgement in _CALLED:
         return False
     return step.low is not None and step.high is not None and step.low < other.change < step.high
 
@@ -213,26 +219,17 @@ def _scaled(values: list[float], scale: float) -> list[float]:
 
 def _whole(run: RunSamples) -> RunSamples:
     """All steps as one."""
-    return type(run)(
-        label=run.label,
-        kind=run.kind,
+    return replace(
+        run,
         steps=[sum(run.steps)],
         is_stepped=False,
         parts={name: [sum(values)] for name, values in run.parts.items()},
         kernels={name: [sum(values)] for name, values in run.kernels.items()},
-        devices=run.devices,
-        ranks=run.ranks,
-        command=run.command,
-        verdict=run.verdict,
-        sentence=run.sentence,
+        rare={},
+        work=None,
+        samples=None,
+        left_out=0,
     )
-
-
-class _Spread(NamedTuple):
-    """Of a mean: its variance, and how well that is known."""
-
-    variance: float
-    freedom: float
 
 
 class _Doubt(NamedTuple):
@@ -242,9 +239,11 @@ class _Doubt(NamedTuple):
     """
 
     half: float | None
-    level: Level = 95
+    level: Literal[95, 99] = LEVEL
     down: float = 0.0
     up: float = 0.0
+    deviation: float | None = None
+    """From one recording to the next: measured with several, allowed for with a pair."""
 
 
 def _list_rare(sides: _Sides) -> list[str]:
@@ -258,30 +257,44 @@ def _list_rare(sides: _Sides) -> list[str]:
     ]
 
 
-def _step_change(name: str, sides: _Sides, rare: list[str]) -> Change:
-    """The whole, from usual steps and rare parts, each with its own spread."""
-    runs = (sides.before, sides.after)
-    spreads = [_spread_of_mean(_without(run, rare)) for run in runs]
-    for part in rare:
-        spreads += _rare_spreads(part, *runs)
-    one, other = (fmean(run.steps) for run in runs)
-    return _judged(name, one, other, _doubt(sides, lambda run: fmean(run.steps), spreads), one)
+def _step_doubt(sides: _Sides, rare: list[str]) -> _Doubt:
+    """Of the whole, from usual steps and rare parts, each with its own spread."""
+
+    def spreads(*runs: RunSamples) -> list[Spread | None]:
+        of_usual = [spread_of_mean(_without(run, rare)) for run in runs]
+        return [*of_usual, *(each for part in rare for each in rare_spreads(part, *runs))]
+
+    return _doubt(sides, lambda run: fmean(run.steps), spreads)
 
 
 def _doubt(
-    sides: _Sides, value: Callable[[RunSamples], float], spreads: Sequence[_Spread | None]
+    sides: _Sides,
+    value: Callable[[RunSamples], float],
+    spreads: Callable[[RunSamples, RunSamples], Sequence[Spread | None]],
 ) -> _Doubt:
     """As far as recordings of a side differ; of a single pair, all that may make them differ."""
-    if sides.is_measured:
-        values = ([value(run) for run in side] for side in (sides.befores, sides.afters))
-        return _Doubt(measured_half(*values), LEVEL)
-    before, after = sides.before, sides.after
+    pairs = pair_up(sides.befores, sides.afters)
+    doubts = [_pair_doubt(*pair, value, spreads(*pair)) for pair in pairs]
+    allowed = fmean((each.half or 0.0) + max(each.down, each.up) for each in doubts)
+    modelled = allowed / DEVIATIONS[LEVEL] / math.sqrt(2)
+    if not sides.is_measured:
+        return doubts[0]._replace(deviation=modelled if doubts[0].half is not None else None)
+    values = [[value(run) for run in side] for side in (sides.befores, sides.afters)]
+    deviation = max(find_deviation(values[0], values[1]), modelled)
+    return _Doubt(measured_half(values[0], values[1], modelled), deviation=deviation)
+
+
+def _pair_doubt(
+    before: RunSamples,
+    after: RunSamples,
+    value: Callable[[RunSamples], float],
+    spreads: Sequence[Spread | None],
+) -> _Doubt:
     one, other = value(before), value(after)
-    half = _half_width(spreads, _between_runs(before, after, one, other))
+    level: Literal[95, 99] = LEVEL if before.kind == "recorded" else _TRACE_LEVEL
+    half = half_width(spreads, _between_runs(before, after, one, other), level)
     up, down = find_common_slowdown(before, after)
-    return _Doubt(
-        half, 95, down=other * _hosts_share(after, down), up=one * _hosts_share(before, up)
-    )
+    return _Doubt(half, level, other * _hosts_share(after, down), one * _hosts_share(before, up))
 
 
 def _without(run: RunSamples, rare: list[str]) -> list[float]:
@@ -310,16 +323,21 @@ def _hosts_share(run: RunSamples, alike: float) -> float:
 
 def _excess(cpu: list[float]) -> float:
     """Mean CPU time of a step over its least."""
-    return fmean(cpu) - quantile(cpu, LEAST_CPU) if len(cpu) >= FEW_STEPS else 0.0
+    return fmean(cpu) - quantile(cpu, LEAST) if len(cpu) >= FEW_STEPS else 0.0
 
 
-def _cpu_change(sides: _Sides) -> Change | None:
+def _cpu_change(sides: _Sides, found: LeastTimes) -> Change:
     """CPU time of a step when it was disturbed least."""
-    found = estimate_cpu(sides.befores, sides.afters)
-    if found is None:
-        return None
     usual = max(_undisturbed_s(sides), found.before)
-    return _judged("cpu", found.before, found.after, _Doubt(found.half, LEVEL), usual)
+    return _judged("cpu", found.before, found.after, _Doubt(found.half), usual)
+
+
+def _count_needed(step: Change, doubt: _Doubt, least: LeastTimes | None) -> int | None:
+    """Recordings of each side, by the length of steps or by their CPU time; traces are short."""
+    if doubt.level != LEVEL:
+        return None
+    known = [doubt.deviation, None if least is None else least.deviation]
+    return count_recordings([each / step.before for each in known if each is not None])
 
 
 def _relative_change(sides: _Sides) -> RelativeChange | None:
@@ -327,10 +345,11 @@ def _relative_change(sides: _Sides) -> RelativeChange | None:
     found = estimate_relative(sides.befores, sides.afters)
     if found is None:
         return None
-    one, other, half = found.estimate
-    usual = max(_undisturbed_s(sides), one)
-    change = _judged("parts", one, other, _Doubt(half, LEVEL), usual)
-    return RelativeChange(**asdict(change), part=found.part, factor=found.factor)
+    usual = max(_undisturbed_s(sides), found.before)
+    change = found.after - found.before
+    doubt = _Doubt(0.0, down=change - found.low, up=found.high - change)
+    judged = _judged("parts", found.before, found.after, doubt, usual)
+    return RelativeChange(**asdict(judged), part=found.part, factor=found.factor)
 
 
 def _undisturbed_s(sides: _Sides) -> float:
@@ -346,9 +365,7 @@ def _between_runs(before: RunSamples, after: RunSamples, one: float, other: floa
     """
     pairs = ((before, one), (after, other))
     speeds = sum((_speed_error(run) * value) ** 2 for run, value in pairs)
-    return (
-        _repetition(one, other, _REPEATED_FRAC) + speeds * (DEVIATIONS[LEVEL] / DEVIATIONS[95]) ** 2
-    )
+    return _REPEATED_FRAC**2 * (one**2 + other**2) + speeds
 
 
 def _speed_error(run: RunSamples) -> float:
@@ -362,11 +379,6 @@ def _speed_error(run: RunSamples) -> float:
     return min(1.0, math.sqrt(error) / length)
 
 
-def _repetition(one: float, other: float, frac: float) -> float:
-    """Variance of the difference of two runs of the same job."""
-    return frac**2 * (one**2 + other**2)
-
-
 def _rare_change(part: str, sides: _Sides) -> RareChange:
     def a_step(run: RunSamples) -> float:
         return sum(run.rare.get(part, [])) / len(run.steps)
@@ -374,7 +386,7 @@ def _rare_change(part: str, sides: _Sides) -> RareChange:
     runs = (sides.before, sides.after)
     times = [run.rare.get(part, []) for run in runs]
     means = [fmean(each) if each else None for each in times]
-    doubt = _doubt(sides, a_step, _rare_spreads(part, *runs))
+    doubt = _doubt(sides, a_step, lambda *pair: rare_spreads(part, *pair))
     one, other = map(a_step, runs)
     judged = _judged(part, one, other, doubt, fmean(sides.before.steps))
     is_known = min(map(len, times)) >= 2
@@ -392,104 +404,51 @@ def _rare_change(part: str, sides: _Sides) -> RareChange:
     )
 
 
-def _rare_spreads(part: str, before: RunSamples, after: RunSamples) -> list[_Spread]:
-    """Of the seconds a step that a rare part takes: from its length, and from how often it came.
-
-    As many steps and as many times in both runs are equal work; else a window may hold one time
-    more than the other only because of where it begins.
-    """
-    times = [run.rare.get(part, []) for run in (before, after)]
-    counts = [(len(run.steps), len(each)) for run, each in zip((before, after), times, strict=True)]
-    edge = 0.0 if counts[0] == counts[1] else _EDGE_VARIANCE
-    both = [*times[0], *times[1]]
-    found = []
-    for each, (steps, count) in zip(times, counts, strict=True):
-        of_one = variance(each) if count >= 2 else _spread_of_all(both)
-        found.append(_Spread(count * of_one / steps**2, max(1, count - 1)))
-        mean = fmean(each) if each else fmean(both)
-        found.append(_Spread(edge * (mean / steps) ** 2, len(both)))
-    return found
-
-
-def _spread_of_all(times: list[float]) -> float:
-    """Where a run has one time only: as all differ, or by all of its length."""
-    return variance(times) if len(times) >= 2 else times[0] ** 2
-
-
 def _changes(
     of: Literal["parts", "kernels"], sides: _Sides, rare: Sequence[str] = ()
 ) -> list[Change]:
-    runs = (sides.before, sides.after)
-    usual = fmean(sides.before.steps)
-    found = []
-    for name in dict.fromkeys([*getattr(sides.before, of), *getattr(sides.after, of)]):
-
-        def a_step(run: RunSamples, name: str = name) -> float:
-            return fmean(getattr(run, of).get(name, [0.0]))
-
-        each = [getattr(run, of).get(name, [0.0] * len(run.steps)) for run in runs]
-        usual_spreads = [_spread_of_mean(values) for values in each]
-        spreads = _rare_spreads(name, *runs) if name in rare else usual_spreads
-        doubt = _doubt(sides, a_step, spreads)
-        one, other = map(a_step, runs)
-        found.append(_judged(name, one, other, doubt, usual))
+    names = dict.fromkeys([*getattr(sides.before, of), *getattr(sides.after, of)])
+    found = [_part_change(name, of, sides, is_rare=name in rare) for name in names]
     return sorted(found, key=lambda change: (-abs(change.change), change.name))
+
+
+def _part_change(name: str, of: str, sides: _Sides, *, is_rare: bool) -> Change:
+    def values(run: RunSamples) -> list[float]:
+        found: list[float] = getattr(run, of).get(name, [0.0] * len(run.steps))
+        return found
+
+    def spreads(*pair: RunSamples) -> Sequence[Spread | None]:
+        return rare_spreads(name, *pair) if is_rare else [*map(spread_of_mean, map(values, pair))]
+
+    one, other = (fmean(values(run)) for run in (sides.before, sides.after))
+    doubt = _doubt(sides, lambda run: fmean(values(run)), spreads)
+    return _judged(name, one, other, doubt, fmean(sides.before.steps))
 
 
 def _judged(name: str, before: float, after: float, doubt: _Doubt, usual: float) -> Change:
     """A change with its interval."""
     change, half = after - before, doubt.half
-    low = None if half is None else change - half - doubt.down
-    high = None if half is None else change + half + doubt.up
     return Change(
         name=name,
         before=before,
         after=after,
         change=change,
         share=change / usual if usual else None,
-        judgement=_judge(change, low, high, usual),
-        low=low,
-        high=high,
+        judgement=_judge(change, doubt, usual),
+        low=None if half is None else change - half - doubt.down,
+        high=None if half is None else change + half + doubt.up,
         level=None if half is None else doubt.level,
     )
 
 
-def _judge(change: float, low: float | None, high: float | None, usual: float) -> Judgement:
-    if low is None or high is None:
+def _judge(change: float, doubt: _Doubt, usual: float) -> Judgement:
+    if doubt.half is None:
         return "cannot tell"
-    if low <= 0 <= high or abs(change) < _LEAST_SHARE * usual:
+    if abs(change) <= doubt.half or abs(change) < _LEAST_SHARE * usual:
         return "same"
+    if abs(change) <= doubt.half + (doubt.down if change > 0 else doubt.up):
+        return "cannot tell"
     return "slower" if change > 0 else "faster"
-
-
-def _half_width(spreads: Sequence[_Spread | None], repeated: float) -> float | None:
-    """Half of the 95 % interval of the difference of means; None if a run has but one step.
-
-    As Welch does it: variances add up, and so do, by their weight, the doubts about them. How much
-    runs differ (`repeated`) is known from many.
-    """
-    known = [spread for spread in spreads if spread is not None]
-    if len(known) < len(spreads):
-        return None
-    within = sum(spread.variance for spread in known)
-    both = within + repeated
-    if both == 0:
-        return 0.0
-    doubt = sum(spread.variance**2 / spread.freedom for spread in known)
-    free = both**2 / doubt if doubt else math.inf
-    return find_t(free) * math.sqrt(both)
-
-
-def _spread_of_mean(values: Sequence[float]) -> _Spread | None:
-    """By blocks where there are enough steps; None for a single one."""
-    if len(values) < 2:
-        return None
-    if len(values) >= 2 * _BLOCKS:
-        values = [
-            fmean(values[len(values) * block // _BLOCKS : len(values) * (block + 1) // _BLOCKS])
-            for block in range(_BLOCKS)
-        ]
-    return _Spread(variance(values) / len(values), len(values) - 1)
 
 
 def _side(runs: Sequence[RunSamples], joined: RunSamples, *, stepped: bool) -> ComparedRun:

@@ -1,12 +1,10 @@
-"""What a step costs when neighbours disturb it least: in CPU time, and part against part.
+"""What a step costs when neighbours disturb it least, in CPU time.
 
 Neighbours come and go, so that a step's distribution has a lower edge that they hardly move; how
-blurred it is says how far it can be trusted. One that stays for all of a run moves the edge too,
-but it slows all parts of a step alike: then only their ratios tell what the job itself does. The
-machine is as much slower as the middle part is, by time; what a part took longer than that is the
-job's. Two recordings cannot tell the job from the machine where all parts have changed alike, nor
-where one that takes most of a step has changed against all others. Several of each side can,
-because they show how much one differs from the next.
+blurred it is says how far it can be trusted. One that stays for all of a run moves the edge, too,
+but it slows all parts of a step: so what all of them changed by alike may be the machine, as far as
+its speed is seen to wander within a run. Several recordings of each side show how much one differs
+from the next; there that is measured instead.
 
 In come the recordings of either side, out goes an estimate with its half width at `LEVEL`.
 """
@@ -28,32 +26,32 @@ if TYPE_CHECKING:
 
 LEVEL: Literal[99] = 99
 """The same job twice may be called different once in a hundred times."""
-LEAST_CPU = 0.1
-"""The tenth of the steps with the least CPU time."""
+LEAST = 0.05
+"""The twentieth of the steps in which a part took the least time, or a step the least CPU time: a
+thread that waits for a core does so in some steps only, and in some parts of them."""
 FEW_STEPS = 50
 """Fewer have no lower edge to speak of."""
-_CPU_REPEATED_FRAC = 0.01
+_LEAST_CPU = 0.02
+"""Of the steps and batches, those with the least CPU time: the less, the fewer were disturbed."""
+_CPU_REPEATED_FRAC = 0.027
 """Standard deviation of the least CPU time of one job from run to run on a machine that nothing
-else uses, as a share: speed of the cores, placement in memory."""
-_EDGE = (0.05, 0.25)
+else uses, as a share: speed of the cores, placement in memory. 54 runs of two jobs of workers
+beside others: 0.033 in all, 0.019 of it is their blurred edges; 6 runs beside none: 0.032."""
+_EDGE = (0.01, 0.05)
 _EDGE_ERROR = 1.0
 """Standard deviation of the least CPU time from run to run, of the distance between these
-quantiles. 35 runs of two jobs beside 4 to 50 processes: 0.4 to 1.1 (root mean square over the
-pairs of a job). bench/compare_power.py judges this and what follows by runs that came later."""
-_LEAST_PART = 0.05
-"""The twentieth of the steps in which a part took the least time: a thread that waits for a core
-does so in some steps only, and in some parts of them."""
+quantiles, by those 54 runs; bench/compare_power.py judges it by runs that came later."""
+_EXPECTED_FREEDOM = 4
+_MOST_BEYOND = 2
+"""Degrees of freedom that what a recording itself says of its error is worth, beside what several
+measure; and the factor within which it is right, or it is not used."""
 _BLOCKS = 10
 """Of a run, of consecutive steps: neighbours stay for a while."""
-_WEIGHTY = 0.05
+WEIGHTY = 0.05
 """Of the time of all parts: a smaller one says nothing about the machine."""
-_PART_REPEATED_FRAC = 0.015
-"""The same for all parts together, against each other, beside any neighbours: parts differ in how
-much they need the memory. 25 runs of a job whose optimizer needs it twice as much as the rest, up
-to 1.6 times as slow: 0.009 to 0.013."""
-_MOST_SLOWED = 1.6
-"""Times that neighbours made all parts of a step take longer alike: the most between any two of
-the runs above, whose steps read 8 MB of weights."""
+_MOST_SLOWED = 2.0
+"""Times that neighbours made all parts of a step take longer alike, at most: between any two of 42
+runs of a job whose steps read 8 MB of weights, the backward pass 1.6, the forward pass 1.9."""
 _WAITS = ("input", "epoch start")
 _ROUNDING = 1e-9
 
@@ -64,16 +62,8 @@ class LeastTimes(NamedTuple):
     before: float
     after: float
     half: float
-
-
-class Relative(NamedTuple):
-    """What the trainer's own parts take; `before` at the machine's speed after."""
-
-    estimate: LeastTimes
-    part: str
-    """That changed most, of those that changed as the whole did."""
-    factor: float
-    """How many times as long all parts took alike."""
+    deviation: float
+    """From one recording to the next: measured with several, allowed for with a pair."""
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -88,15 +78,41 @@ def edge_error(values: list[float]) -> float:
     return _EDGE_ERROR * (high - low)
 
 
-def measured_half(before: Sequence[float], after: Sequence[float]) -> float:
+def measured_half(before: Sequence[float], after: Sequence[float], modelled: float) -> float:
     """Half width for the difference of means of recordings, from how much those of a side differ.
 
-    Both sides count for that: one of them may have a single recording.
+    Both sides count for that: one of them may have a single recording. A few that are alike by
+    chance do not make it narrower than the deviation that pairs allow for (`modelled`).
     """
-    sides = (before, after)
     free = len(before) + len(after) - 2
-    squares = sum(variance(side) * (len(side) - 1) for side in sides if len(side) > 1)
-    return find_t(free, LEVEL) * math.sqrt(squares / free * sum(1 / len(side) for side in sides))
+    measured = find_t(free, LEVEL) * find_deviation(before, after)
+    return max(measured, DEVIATIONS[LEVEL] * modelled) * _shorter(before, after)
+
+
+def _believe(
+    before: Sequence[float], after: Sequence[float], expected: float
+) -> tuple[float, float]:
+    """The same, and the deviation, where recordings themselves say how far one is from the next.
+
+    That counts as `_EXPECTED_FREEDOM` more measurements, unless they differ by far more.
+    """
+    free = len(before) + len(after) - 2
+    squares = free * find_deviation(before, after) ** 2
+    if squares <= free * (_MOST_BEYOND * expected) ** 2:
+        free += _EXPECTED_FREEDOM
+        squares += _EXPECTED_FREEDOM * expected**2
+    deviation = math.sqrt(squares / free)
+    return find_t(free, LEVEL) * deviation * _shorter(before, after), deviation
+
+
+def _shorter(before: Sequence[float], after: Sequence[float]) -> float:
+    return math.sqrt(1 / len(before) + 1 / len(after))
+
+
+def find_deviation(before: Sequence[float], after: Sequence[float]) -> float:
+    """Standard deviation of a recording from others of its side, from both sides together."""
+    squares = sum(variance(side) * (len(side) - 1) for side in (before, after) if len(side) > 1)
+    return math.sqrt(squares / (len(before) + len(after) - 2))
 
 
 def estimate_cpu(before: Sequence[RunSamples], after: Sequence[RunSamples]) -> LeastTimes | None:
@@ -115,12 +131,27 @@ def estimate_cpu(before: Sequence[RunSamples], after: Sequence[RunSamples]) -> L
     least = [_least_cpu(work, own, felt) for work in works]
     sides = least[: len(before)], least[len(before) :]
     one, other = map(fmean, sides)
-    if len(runs) > 2:
-        return LeastTimes(one, other, measured_half(*sides))
-    errors = [_cpu_error(work, own, felt) for work in works]
-    repeated = [_CPU_REPEATED_FRAC * value for value in least]
-    alike = own * max(find_common_slowdown(before[0], after[0]))
-    return LeastTimes(one, other, DEVIATIONS[LEVEL] * math.hypot(*errors, *repeated) + alike)
+    errors = [
+        math.hypot(_cpu_error(work, own, felt), _CPU_REPEATED_FRAC * value)
+        for work, value in zip(works, least, strict=True)
+    ]
+    expected = math.sqrt(fmean(error**2 for error in errors))
+    if len(runs) > 2 and not own:
+        return LeastTimes(one, other, *_believe(*sides, expected))
+    alike = fmean(max(find_common_slowdown(*pair)) for pair in pair_up(before, after))
+    modelled = expected + own * alike / DEVIATIONS[LEVEL] / math.sqrt(2)
+    if len(runs) == 2:
+        return LeastTimes(one, other, DEVIATIONS[LEVEL] * math.sqrt(2) * modelled, modelled)
+    deviation = max(find_deviation(*sides), modelled)
+    return LeastTimes(one, other, measured_half(*sides, modelled), deviation)
+
+
+def pair_up(
+    before: Sequence[RunSamples], after: Sequence[RunSamples]
+) -> list[tuple[RunSamples, RunSamples]]:
+    """Each recording of one side with one of the other."""
+    count = max(len(before), len(after))
+    return [(before[place % len(before)], after[place % len(after)]) for place in range(count)]
 
 
 def is_supply_bound(run: RunSamples) -> bool:
@@ -130,12 +161,12 @@ def is_supply_bound(run: RunSamples) -> bool:
     """
     if run.work is None or run.work.supply is None:
         return False
-    return run.work.supply > sum(_least_parts(run).values())
+    return run.work.supply > sum(least_parts(run).values())
 
 
 def _least_cpu(work: RunWork, own: float, felt: float) -> float:
-    fetch = felt * quantile(work.fetch_cpu, LEAST_CPU) if felt else 0.0
-    return own * quantile(work.trainer_cpu, LEAST_CPU) + fetch
+    fetch = felt * quantile(work.fetch_cpu, _LEAST_CPU) if felt else 0.0
+    return own * quantile(work.trainer_cpu, _LEAST_CPU) + fetch
 
 
 def _cpu_error(work: RunWork, own: float, felt: float) -> float:
@@ -143,109 +174,57 @@ def _cpu_error(work: RunWork, own: float, felt: float) -> float:
     return math.hypot(own * edge_error(work.trainer_cpu), fetch)
 
 
-def estimate_relative(before: Sequence[RunSamples], after: Sequence[RunSamples]) -> Relative | None:
-    """The trainer's own parts against each other; None where they cannot tell."""
-    if not all(map(_has_own_parts, [*before, *after])):
-        return None
-    sides = [[_least_parts(run) for run in side] for side in (before, after)]
-    one, other = map(_mean_parts, sides)
-    factors = _find_factors(one, other)
-    fracs = [_own_frac(one, other, factor) for factor in factors]
-    if not fracs or min(fracs) <= 0 <= max(fracs):
-        return None
-    factor = min(factors, key=lambda each: abs(_own_frac(one, other, each)))
-    scaled = {part: seconds * factor for part, seconds in one.items()}
-    part = _find_changed(scaled, other)
-    if abs(math.log(factor)) >= _find_growth(one.get(part, 0.0), other.get(part, 0.0)):
-        return None  # as likely the machine is as before, and all other parts have changed
-    half_frac = _half_frac(before, after)
-    if len(before) + len(after) > 2:
-        apart = [[_nearest_frac(_mean_parts(side), run) for run in side] for side in sides]
-        half_frac = max(half_frac, measured_half(*apart))
-    total = sum(scaled.values())
-    return Relative(LeastTimes(total, sum(other.values()), half_frac * total), part, factor)
-
-
-def _half_frac(before: Sequence[RunSamples], after: Sequence[RunSamples]) -> float:
-    """Half width of the change of parts against each other, from how they vary within each run."""
-    errors = [
-        math.hypot(stdev(_block_fracs(run)) / math.sqrt(_BLOCKS), _PART_REPEATED_FRAC) / len(side)
-        for side in (before, after)
-        for run in side
-    ]
-    return DEVIATIONS[LEVEL] * math.hypot(*errors)
-
-
 def find_common_slowdown(before: RunSamples, after: RunSamples) -> tuple[float, float]:
     """Seconds that all own parts of a step took longer alike in either run than in the other.
 
-    Beside others, as far as these ran, that may be the machine.
+    That may be the machine: as far as other processes ran, or as its speed wanders within a run,
+    whoever makes it do so.
     """
-    if not (_has_own_parts(before) and _has_own_parts(after)):
+    if not (has_own_parts(before) and has_own_parts(after)):
         return 0.0, 0.0
-    one, other = _least_parts(before), _least_parts(after)
+    one, other = least_parts(before), least_parts(after)
     factor = max(_find_factors(one, other) or (1.0,), key=lambda each: abs(math.log(each)))
     slower = min(max(factor, 1 / factor), _MOST_SLOWED)
     run, parts = (after, other) if factor > 1 else (before, one)
     disturbed_frac = 0.0 if run.work is None else run.work.disturbed_frac
-    seconds = disturbed_frac * (1 - 1 / slower) * sum(parts.values())
+    wandered = DEVIATIONS[LEVEL] * math.hypot(_wandering(before), _wandering(after))
+    share = max(disturbed_frac, min(1.0, wandered / abs(math.log(factor)))) if factor != 1 else 0.0
+    seconds = share * (1 - 1 / slower) * sum(parts.values())
     return (0.0, seconds) if factor > 1 else (seconds, 0.0)
 
 
-def _has_own_parts(run: RunSamples) -> bool:
+def _wandering(run: RunSamples) -> float:
+    """Standard deviation of the machine's speed between parts of a run, as ln of a factor.
+
+    From one run to the next it differs as much again: what makes it wander comes and goes slowly.
+    """
+    totals = [sum(block.values()) for block in split_least_parts(run)]
+    return stdev(map(math.log, totals)) if min(totals) > 0 else 0.0
+
+
+def has_own_parts(run: RunSamples) -> bool:
     """Watched, of one rank (others wait and are waited for), and not hidden behind its workers."""
     is_known = run.work is not None and run.is_stepped and run.ranks == 1
     return is_known and len(run.steps) >= FEW_STEPS and not is_supply_bound(run)
 
 
-def _least_parts(run: RunSamples, first: int = 0, last: int | None = None) -> dict[str, float]:
+def least_parts(run: RunSamples, first: int = 0, last: int | None = None) -> dict[str, float]:
     """Of the steps from `first` to `last`: the least that each of the trainer's own parts took.
 
     To get a batch is one of them if the trainer itself prepares it.
     """
     fetches_itself = run.work is not None and run.work.supply == 0
     return {
-        part: quantile(values[first:last], _LEAST_PART)
+        part: quantile(values[first:last], LEAST)
         for part, values in run.parts.items()
         if fetches_itself or part not in _WAITS
     }
 
 
-def _mean_parts(side: list[dict[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(part for each in side for part in each)
-    return {part: fmean(each.get(part, 0.0) for each in side) for part in names}
-
-
-def _block_fracs(run: RunSamples) -> list[float]:
-    """By how much each block of consecutive steps differs from the whole run in its ratios."""
-    whole, steps = _least_parts(run), len(run.steps)
-    edges = [steps * block // _BLOCKS for block in range(_BLOCKS + 1)]
-    return [_nearest_frac(whole, _least_parts(run, *pair)) for pair in pairwise(edges)]
-
-
-def _nearest_frac(one: dict[str, float], other: dict[str, float]) -> float:
-    """Within one job: of two factors in the middle, that of the machine that changed less."""
-    factors = _find_factors(one, other) or (1.0,)
-    factor = min(max(1.0, factors[0]), factors[-1])
-    return _own_frac(one, other, factor)
-
-
-def _own_frac(one: dict[str, float], other: dict[str, float], factor: float) -> float:
-    """What all parts together took longer than the machine made them, as a share."""
-    return sum(other.values()) / (factor * sum(one.values())) - 1
-
-
-def _find_changed(scaled: dict[str, float], other: dict[str, float]) -> str:
-    """The part that changed most, of those that changed as the whole did."""
-    parts = dict.fromkeys([*scaled, *other])
-    changes = {part: other.get(part, 0.0) - scaled.get(part, 0.0) for part in parts}
-    sign = math.copysign(1.0, sum(changes.values()))
-    return max(changes, key=lambda part: sign * changes[part])
-
-
-def _find_growth(one: float, other: float) -> float:
-    """By how much a part is longer or shorter, as ln of a factor."""
-    return abs(math.log(other / one)) if one > 0 and other > 0 else math.inf
+def split_least_parts(run: RunSamples) -> list[dict[str, float]]:
+    """The same for each block of consecutive steps."""
+    edges = [len(run.steps) * block // _BLOCKS for block in range(_BLOCKS + 1)]
+    return [least_parts(run, *pair) for pair in pairwise(edges)]
 
 
 def _find_factors(one: dict[str, float], other: dict[str, float]) -> tuple[float, ...]:
@@ -259,7 +238,7 @@ def _find_factors(one: dict[str, float], other: dict[str, float]) -> tuple[float
     weights = {
         part: one[part] / totals[0] + other[part] / totals[1]
         for part in one
-        if one[part] > _WEIGHTY * totals[0] and other.get(part, 0.0) > _WEIGHTY * totals[1]
+        if one[part] > WEIGHTY * totals[0] and other.get(part, 0.0) > WEIGHTY * totals[1]
     }
     if len(weights) < 2:
         return ()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fuelline.report.diagnosis.writer import PART_WORDS
 from fuelline.report.document import Block, Document, Heading, Item, Items, Statement, Table
+from fuelline.schema.diagnosis.comparison import MOST_RECORDINGS, NOTABLE_FRAC
 from fuelline.schema.units import duration, percent
 
 if TYPE_CHECKING:
@@ -57,11 +58,13 @@ def _sentence(comparison: RunComparison) -> str:
         return _by_parts(comparison, comparison.relative, lengths)
     if step.judgement == "same":
         return f"No change beyond the noise: {lengths}. {_unseen(comparison)}"
+    if step.judgement == "cannot tell" and step.low is not None:
+        return (
+            f"Cannot tell: {_longer(comparison)}, {lengths}, but other processes or another speed "
+            f"of the machine may have made all of that. {_unseen(comparison)}"
+        )
     if not step.change:
         return f"No change: {lengths}{_doubt(step)}."
-    word = "longer" if step.change > 0 else "shorter"
-    what = "Steps are" if unit == "step" else "The run is"
-    share = percent(abs(step.share)) if step.share is not None else "much"
     most = next((part for part in comparison.parts if part.change * step.change > 0), None)
     cause = (
         f" Most of that is {PART_WORDS.get(most.name, most.name)}: {_signed(most.change)} per "
@@ -69,7 +72,15 @@ def _sentence(comparison: RunComparison) -> str:
         if most
         else ""
     )
-    return f"{what} {share} {word}: {lengths}{_doubt(step)}.{cause}"
+    said = _longer(comparison)
+    return f"{said[0].upper()}{said[1:]}: {lengths}{_doubt(step)}.{cause}"
+
+
+def _longer(comparison: RunComparison) -> str:
+    step = comparison.step
+    what = "steps are" if comparison.unit == "step" else "the run is"
+    share = percent(abs(step.share)) if step.share is not None else "much"
+    return f"{what} {share} {'longer' if step.change > 0 else 'shorter'}"
 
 
 def _by_cpu(comparison: RunComparison, cpu: Change, lengths: str) -> str:
@@ -86,10 +97,10 @@ def _by_parts(comparison: RunComparison, relative: RelativeChange, lengths: str)
     word = "more" if relative.change > 0 else "less"
     share = "" if relative.share is None else f", {percent(abs(relative.share))} of a step"
     return (
-        f"Steps take {duration(abs(relative.change))} {word} for their own parts{share}, most of "
-        f"it in {PART_WORDS.get(relative.part, relative.part)}{_doubt(relative)}: this part "
-        f"changed against the others, which took {relative.factor:.2f} times as long, as a busy "
-        f"machine makes them. The length of steps, {lengths}, cannot tell{_neighbours(comparison)}."
+        f"Steps take {duration(abs(relative.change))} {word} for one of their parts{share}: "
+        f"{PART_WORDS.get(relative.part, relative.part)}{_doubt(relative)}. It changed against the "
+        f"others, which took {relative.factor:.2f} times as long, as a machine of another speed "
+        f"makes them. The length of steps, {lengths}, cannot tell{_neighbours(comparison)}."
     )
 
 
@@ -114,19 +125,26 @@ def _unseen(comparison: RunComparison) -> str:
     return f"The job itself may have changed by {span}{_neighbours(comparison)}.{_more(comparison)}"
 
 
-_WIDE = 0.05
-"""Of a step: a change of this size would be worth knowing."""
+_RECORDED_LEVEL = 99
+"""Of intervals between recorded runs; those between traces, which have few steps, are at 95 %."""
 
 
 def _more(comparison: RunComparison) -> str:
-    """What would tell, where a single pair could not."""
-    step, recordings = comparison.step, comparison.before.recordings + comparison.after.recordings
+    """What would tell, where these recordings could not."""
+    step, needed = comparison.step, comparison.recordings_needed
+    sides = (comparison.before, comparison.after)
     reach = max(abs(step.low or 0.0), abs(step.high or 0.0))
-    if recordings > 2 or reach < _WIDE * step.before:
+    if reach < NOTABLE_FRAC * step.before or min(side.recordings for side in sides) >= (
+        needed or MOST_RECORDINGS
+    ):
         return ""
+    if step.level != _RECORDED_LEVEL:
+        return " To see a smaller change, profile more steps of each."
+    count = f"more than {MOST_RECORDINGS}" if needed is None else f"about {needed}"
     return (
-        " To see a smaller change, use a quieter machine, or record each side five times, in "
-        "turns, and add them with --before and --after."
+        f" To see a change of {percent(NOTABLE_FRAC)} in all of a step takes {count} recordings of "
+        "each side on this machine, made in turns and added with --before and --after, or a "
+        "quieter machine."
     )
 
 
@@ -221,7 +239,8 @@ def _meaning(comparison: RunComparison) -> str:
         return "more, less: beyond what recordings of the same side differ by (99 %)."
     return (
         "more, less: beyond what the same job differs by from run to run, and beyond what other "
-        "processes may have added (95 %)."
+        f"processes or another speed of the machine may have added ({comparison.step.level} %). "
+        "`?`: beyond the first, not beyond the second."
     )
 
 

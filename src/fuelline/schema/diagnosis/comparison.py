@@ -17,7 +17,13 @@ COMPARISON_VERSION = 1
 
 Judgement = Literal["slower", "faster", "same", "cannot tell"]
 """slower, faster: beyond the noise, and by more than a hundredth of a step. same: not so. cannot
-tell: there is no second step to separate noise from change."""
+tell: beyond the noise, but other processes or another speed of the machine may have made all of it;
+or there is no second step to separate noise from change."""
+
+NOTABLE_FRAC = 0.1
+"""Of a step: a change that anybody would want to know of."""
+MOST_RECORDINGS = 50
+"""Of each side: nobody makes more."""
 
 
 class RunWork(Struct, frozen=True, kw_only=True):
@@ -87,13 +93,12 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 class RelativeChange(Change, frozen=True, kw_only=True):
-    """The trainer's own parts of a step when disturbed least, at one speed of the machine."""
+    """The trainer's own parts of a step when disturbed least, of which one changed."""
 
     part: str
-    """That changed most."""
+    """That changed."""
     factor: float
-    """How many times as long all parts took alike: the machine, or all of the job. `before` is
-    with it."""
+    """How many times as long the others took: the machine. `before` is with it."""
 
 
 class RareChange(Struct, frozen=True, kw_only=True):
@@ -159,7 +164,10 @@ class RunComparison(Struct, frozen=True, kw_only=True):
     cpu: Change | None = None
     """CPU time of a step when it was disturbed least; null if it was not seen in both runs."""
     relative: RelativeChange | None = None
-    """Parts of a step against each other; null where they cannot tell."""
+    """A part of a step that changed against all others; null where none surely did."""
+    recordings_needed: int | None = None
+    """Of each side, for a change of a tenth of a step, in all its parts alike, to be seen in 95 of
+    100 comparisons on this machine as it was; null if more than 50, or not known."""
 
     def __repr__(self) -> str:
         share = self.judged.share
