@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fuelline.ingest import find_sources, import_trace, load_trace
@@ -11,6 +10,8 @@ from fuelline.schema.run.recording import RunFacts
 from tests.unit.ingest.foreign.reading import TRACES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fuelline.timeline.trace import Trace
 
 REAL = TRACES / "kineto"
