@@ -165,7 +165,7 @@ def test_a_run_of_one_step_did_not_change_against_itself(tmp_path: Path, capsys:
     code, text = told(capsys, "compare", run, run, "--threshold", "0")
     assert code == 0
     assert "the devices' time is spent as before" in " ".join(text.split())
-    assert "of a run" in text
+    assert "Where the devices' time went" in text
     assert "of a step" not in text
 
 

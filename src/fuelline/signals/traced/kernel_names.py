@@ -23,6 +23,8 @@ _HLO = re.compile(r"^%?([\w.-]+) = ")
 _OPCODE = re.compile(r"(?:^|[\])}]) ?([a-z][a-z0-9-]*)\(")
 _KIND = re.compile(r"\bkind=k(\w+)")
 _TARGET = re.compile(r'custom_call_target="([^"]+)"')
+_ACLNN = re.compile(r"^aclnn\w+_\w+_\w+$")
+"""Ascend's: the call, its variant, and last the kernel that ran for it."""
 _NUMBERED = re.compile(r"(?:\.\d+)+$|\.(?:clone|remat\d*)\b")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w:$]*")
@@ -51,6 +53,8 @@ def take_apart(name: str) -> KernelName:
     text = _SUFFIX.sub("", name.strip())
     if _HLO.match(text):
         return _read_hlo(text)
+    if _ACLNN.match(text):
+        return KernelName(*2 * (snake(text.rpartition("_")[2]),))
     if text.startswith("_Z"):
         return _read_mangled(text)
     return _read_cpp(_UNNAMED.sub("", text))

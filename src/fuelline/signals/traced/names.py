@@ -56,7 +56,7 @@ _CLASSES: Final = (
     (
         "copy",
         (
-            r"(store|append|reshape_and|concat_and|write|update|copy|set)_.*cache|set_kv_buffer|memset"
+            r"(store|append|reshape_and|concat_and|write|update|copy|set)_.*cache|set_kv_buffer|mem_?set"
             r"|cat_array|copy_(out|kernel|async)"
         ),
     ),
@@ -125,7 +125,7 @@ _CLASSES: Final = (
             r"vectorized|unrolled|distribution|dropout|activ(ation|e)|gelu|relu|silu|swi_?glu|sigmoid|quant"
             r"|eigen_meta|parallel_for|tri[ul]_|_?axpy|clamp|masked_(fill|scale)|tensor_?op|op(_?\d?d)?_tensor"
             r"|scale_|bernoulli|(^|_)bias_|cast(_|$)|convert(?!_tensor)"
-            r"|(^|_)(add|mul|multiply|sub|subtract|div|divide|muls|adds|sqrt|rsqrt|exp|exponential|log|pow"
+            r"|(^|_)(add|addcmul|addcdiv|real_div|mul|multiply|sub|subtract|div|divide|muls|adds|sqrt|rsqrt|exp|exponential|log|pow"
             r"|power|tanh|neg|negate|abs|maximum|minimum|compare|select|where|and|or|not|sign|cos|sin|cosine"
             r"|sine|equal|less|greater)(v\d)?(_|$)"
         ),
@@ -135,7 +135,7 @@ _CLASSES: Final = (
         (
             r"copy|memcpy|memset|transpose|permute|(^|_)(chunk_)?cat_|concat|nchw_?to_?nhwc|nhwc_?to_?nchw"
             r"|convert_tensor|trans_data|fill|(^|_)pad(_|$)|slice|(^|_)split_|broadcast|reshape"
-            r"|tensor_move|iota|reverse|bitcast|(^|_)(roll|cpy|swap|shuffle|flip|tile|repeat)(_|$)"
+            r"|tensor_move|(zeros|ones)_like|iota|reverse|bitcast|(^|_)(roll|cpy|swap|shuffle|flip|tile|repeat)(_|$)"
         ),
     ),
 )
@@ -237,23 +237,23 @@ _CAUSES: Final[tuple[tuple[HostCause, str], ...]] = (
     (
         "synchronise",
         (
-            r"(cuda|hip|cu)\w*Synchronize|^aten::(item|_local_scalar_dense|is_nonzero)$|StreamSync"
+            r"(cuda|hip|cu)\w*Synchronize|aclrtSynchronize|^aten::(item|_local_scalar_dense|is_nonzero)$|StreamSync"
             r"|BlockHostUntilDone|xpu.*wait"
         ),
     ),
-    ("memcpy", r"(cuda|hip|cu)(Memcpy|MemcpyWithStream)"),
+    ("memcpy", r"(cuda|hip|cu|aclrt)(Memcpy|MemcpyWithStream)"),
     (
         "allocator",
         (
             r"(cuda|hip|cu)(Malloc|Free|HostAlloc|HostMalloc|HostFree|MallocAsync|FreeAsync|MemMap|MemCreate"
-            r"|MemAlloc|MallocHost|FreeHost|HostRegister|MemUnmap)"
+            r"|MemAlloc|MallocHost|FreeHost|HostRegister|MemUnmap)|aclrt(Malloc|Free)"
         ),
     ),
     ("garbage collection", r"\bgc\.collect|built-in function collect|^gc$|garbage.?collect"),
     (
         "kernel launches",
         (
-            r"LaunchKernel|GraphLaunch|LaunchCooperative|MemsetAsync|(cuda|hip)Memset|StreamWaitEvent"
+            r"Node@launch|AscendCL@acl(nn|op)|LaunchKernel|GraphLaunch|LaunchCooperative|MemsetAsync|(cuda|hip)Memset|StreamWaitEvent"
             r"|EventRecord|(cuda|hip|cu)(Func|Occupancy|Device|Stream|Get|Set|Event|Peek|Driver|Pointer)"
         ),
     ),
