@@ -100,8 +100,6 @@ _WAITS = re.compile(r"WAIT|RECORD|PLACE_?HOLDER|PROFILER_TRACE", re.IGNORECASE)
 """Types of tasks that hold a stream without working: they wait for an event or a notification."""
 _COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA", re.IGNORECASE)
 _COLLECTIVE = re.compile(r"^(hcom|lccl)_", re.IGNORECASE)
-_DERIVED = ("Computing", "Communication", "Communication(Not Overlapped)", "Free")
-"""Lanes of "Overlap Analysis", which repeat the others."""
 _STEP = re.compile(r"^ProfilerStep#(\d{1,18})$")
 
 
@@ -120,12 +118,13 @@ def find_device_kind(event: AscendEvent) -> DeviceKind | None:
 
 
 def find_host_kind(event: AscendEvent) -> HostKind | None:
-    """What an event is on the host; None if it is none of it."""
+    """What an event is on the host; None if it is none of it.
+
+    Lanes of "Overlap Analysis" repeat the others, and have neither a level nor a category.
+    """
     if event.args.level:
         return HostKind.RUNTIME
-    if event.cat is None or event.name in _DERIVED:
-        return None
-    return _CATEGORIES.get(event.cat, HostKind.OTHER)
+    return None if event.cat is None else _CATEGORIES.get(event.cat, HostKind.OTHER)
 
 
 _CATEGORIES = {

@@ -183,11 +183,10 @@ class AscendTables:
         by_thread = calls.partition_by("thread", as_dict=True, include_key=False)
         arrows = _frame(("thread", "start_ns", "correlation"), self._arrows).sort("start_ns")
         for thread, own in arrows.partition_by("thread", as_dict=True).items():
-            launches = own.join_asof(
-                by_thread.get(thread, calls.drop("thread").clear()),
-                left_on="start_ns",
-                right_on="since_ns",
-            ).filter(pl.col("end_ns") >= pl.col("start_ns"))
+            there = _launching(by_thread.get(thread, calls.drop("thread").clear()), own["start_ns"])
+            launches = own.join_asof(there, left_on="start_ns", right_on="since_ns").filter(
+                pl.col("end_ns") >= pl.col("start_ns")
+            )
             kind = pl.lit(int(HostKind.RUNTIME), pl.Int64)
             columns = ("thread", "start_ns", "end_ns", "name", kind, "correlation")
             self._rows["host"] += launches.select(columns).rows()
@@ -197,6 +196,13 @@ class AscendTables:
         kept, dropped = keep_sane(_frame(_DEVICE if table == "device" else _HOST, rows))
         self.insane += dropped
         write(self._writer, table, self.rank, kept)
+
+
+def _launching(calls: pl.DataFrame, arrows_ns: pl.Series) -> pl.DataFrame:
+    """Calls in which an arrow begins: others may lie within them, before it."""
+    before = arrows_ns.search_sorted(calls["since_ns"], side="left")
+    until = arrows_ns.search_sorted(calls["end_ns"], side="right")
+    return calls.filter(until > before)
 
 
 def _frame(columns: tuple[str, ...], rows: list[tuple[int | None, ...]]) -> pl.DataFrame:
