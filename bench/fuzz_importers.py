@@ -45,6 +45,7 @@ TRACES = Path(
     os.environ.get("FUELLINE_TRACES", Path(__file__).parents[2] / "shared" / "data" / "traces")
 )
 SOURCES = {
+    "ascend": ("labelled/ascend_trace_view.json.gz",),
     "kineto": (
         "kineto/hta/triton_example/triton_example.json.gz",
         "kineto/hta/amd_trace/mi250_minitoy_train_ROCm6_2_kineto.json.gz",
@@ -77,7 +78,9 @@ def _made(kind: str) -> bytes:
     event = (
         '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,"ts":1,"dur":2,"args":{"device":0}}'
     )
+    task = event.replace('"ts":1', '"ts":"1704161511422904.2"').replace('"device"', '"Task Type"')
     return {
+        "ascend": f"[{task},{task}]".encode(),
         "kineto": f'{{"schemaVersion":1,"traceEvents":[{event},{event}]}}'.encode(),
         "dcgm": b'DCGM_FI_DEV_GPU_UTIL{gpu="0",Hostname="n"} 91\n',
         "xplane": b"\n\x0f\x12\r/device:GPU:0",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fuelline.ingest.ascend import Ascend
 from fuelline.ingest.dcgm import Dcgm
 from fuelline.ingest.importer import HEAD_BYTES
 from fuelline.ingest.kineto import Kineto
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
 
     from fuelline.ingest.importer import Importer
 
-IMPORTERS: tuple[Importer, ...] = (Dcgm(), Kineto(), Nsight(), StragglerTraces(), XPlane())
+IMPORTERS: tuple[Importer, ...] = (
+    Ascend(),
+    Dcgm(),
+    Kineto(),
+    Nsight(),
+    StragglerTraces(),
+    XPlane(),
+)
 
 _HTML = (b"<!doctype html", b"<html", b"<?xml")
 _PACKERS = (

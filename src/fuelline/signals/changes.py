@@ -30,6 +30,7 @@ from fuelline.schema.diagnosis.comparison import (
 )
 from fuelline.schema.student import DEVIATIONS
 from fuelline.schema.units import number
+from fuelline.signals.comparable import as_shares, compare_lengths, find_mismatch
 from fuelline.signals.one_part import estimate_relative
 from fuelline.signals.power import count_recordings
 from fuelline.signals.spreads import half_width, rare_spreads, spread_of_mean
@@ -76,15 +77,18 @@ def compare_sides(
     befores: Sequence[RunSamples], afters: Sequence[RunSamples], threshold: float | None = None
 ) -> RunComparison:
     """Any number of recordings of each side; all changes, the largest first."""
-    stepped = all(run.is_stepped for run in (*befores, *afters))
+    mismatch = find_mismatch((*befores, *afters))
+    stepped = mismatch is None
+    notes = _notes(befores[0], afters[0], mismatch)
+    unit = _find_unit((*befores, *afters), stepped=stepped)
     if not stepped:
-        befores, afters = [[_whole(run) for run in side] for side in (befores, afters)]
-    notes = _notes(befores[0], afters[0], stepped=stepped)
+        summed = as_shares if unit == "share" else _whole
+        befores, afters = [[summed(run) for run in side] for side in (befores, afters)]
     sides = _gather(befores, [_per_equal_work(befores[0], run) for run in afters])
     rare = _list_rare(sides)
     doubt = _step_doubt(sides, rare)
     one, other = fmean(sides.before.steps), fmean(sides.after.steps)
-    step = _judged("step" if stepped else "run", one, other, doubt, one)
+    step = _judged(unit, one, other, doubt, one)
     least, relative = estimate_cpu(sides.befores, sides.afters), _relative_change(sides)
     cpu = None if least is None else _cpu_change(sides, least)
     judged, by = _choose(step, relative, cpu)
@@ -92,7 +96,7 @@ def compare_sides(
         fuelline_version=__version__,
         before=_side(sides.befores, sides.before, stepped=stepped),
         after=_side(sides.afters, sides.after, stepped=stepped),
-        unit="step" if stepped else "run",
+        unit=unit,
         step=step,
         parts=_changes("parts", sides, rare),
         kernels=_changes("kernels", sides),
@@ -172,8 +176,14 @@ def _choose(
 
 
 def _is_over(judged: Change, threshold: float) -> bool:
-    """Surely longer, and by more than the threshold."""
+    """Surely longer, as the headline says it, and by more than the threshold."""
     return judged.judgement == "slower" and (judged.share or 0.0) > threshold
+
+
+def _find_unit(runs: Sequence[RunSamples], *, stepped: bool) -> Literal["step", "run", "share"]:
+    if stepped:
+        return "step"
+    return "share" if all(run.shares for run in runs) else "run"
 
 
 def _is_seen_beside(step: Change, other: Change) -> bool:
@@ -464,16 +474,22 @@ def _side(runs: Sequence[RunSamples], joined: RunSamples, *, stepped: bool) -> C
     )
 
 
-def _notes(before: RunSamples, after: RunSamples, *, stepped: bool) -> list[str]:
+def _notes(before: RunSamples, after: RunSamples, mismatch: str | None) -> list[str]:
     notes = []
-    if not stepped:
+    if mismatch is not None and before.shares and after.shares:
+        lengths = compare_lengths(before, after)
+        notes += [
+            f"{mismatch}, so shares of the devices' time are compared",
+            *([lengths] if lengths else []),
+        ]
+    elif mismatch is not None:
         notes.append(
             "several steps are not known in both runs, so totals are compared; they also differ if "
             "one run was simply longer"
         )
     elif min(len(before.steps), len(after.steps)) < 2:
         notes.append("one run has a single step, so noise cannot be separated from change")
-    if before.left_out or after.left_out:
+    if mismatch is None and (before.left_out or after.left_out):
         notes.append(
             f"left out: steps at the ends that were recorded in part ({before.left_out} before, "
             f"{after.left_out} after)"

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.diagnosis.comparison import RunSamples
+from fuelline.signals.traced.lane import COMPUTE
 from fuelline.timeline.intervals import covered_ns, merge
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from fuelline.schema.diagnosis.comparison import RunWork
     from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.schema.parts import StepPart
@@ -92,6 +95,7 @@ def sample_trace(survey: Survey, diagnosis: Diagnosis, label: str) -> RunSamples
     kernels = [
         _classes(account, span) for account, span in zip(survey.accounts, spans, strict=True)
     ]
+    marks = {_mark(survey.steps[account.ledger.rank]) for account in survey.accounts}
     steps = [_seconds(span) for span in spans]
     mean_steps = _mean([{"": each} for each in steps], count).get("", [])
     ledger = _mean(parts, count)
@@ -99,8 +103,13 @@ def sample_trace(survey: Survey, diagnosis: Diagnosis, label: str) -> RunSamples
         label=label,
         kind="trace",
         steps=mean_steps,
-        is_stepped=survey.steps[survey.accounts[0].ledger.rank].spans.height > 1,
+        is_stepped=len(marks) == 1 and whole > 1,
         left_out=whole - count,
+        step_mark=min(marks),
+        products=_products(survey.accounts, spans) if _INFERRED in min(marks) else None,
+        shares=_shares([account.ledger.shares() for account in survey.accounts]),
+        kernel_shares=_shares([_class_shares(account) for account in survey.accounts]),
+        kernel_times=_kernel_times(survey.accounts),
         parts=_with_rest(ledger, mean_steps),
         kernels=_mean(kernels, count),
         devices=[device.name for device in diagnosis.devices],
@@ -109,6 +118,55 @@ def sample_trace(survey: Survey, diagnosis: Diagnosis, label: str) -> RunSamples
         verdict=diagnosis.verdict.code or "",
         sentence=diagnosis.verdict.sentence,
     )
+
+
+_INFERRED = "periodicity"
+_PRODUCTS = ("attention", "convolution", "gemm")
+
+
+def _mark(steps: TracedSteps) -> str:
+    """What the steps of a rank were found by; nothing if there are none to compare."""
+    return f"{steps.origin} {steps.name}" if steps.spans.height > 1 else ""
+
+
+def _products(accounts: list[Account], spans: list[pl.DataFrame]) -> float:
+    """Kernels a step that multiply matrices."""
+    count = 0
+    for account, span in zip(accounts, spans, strict=True):
+        is_inside = pl.col("start_ns").is_between(
+            span["start_ns"][0], span["end_ns"][-1], closed="left"
+        )
+        count += account.events.filter(is_inside & pl.col("class").is_in(_PRODUCTS)).height
+    return count / sum(span.height for span in spans)
+
+
+def _shares(devices: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Mean over devices."""
+    names = dict.fromkeys(name for device in devices for name in device)
+    return {name: sum(device.get(name, 0.0) for device in devices) / len(devices) for name in names}
+
+
+def _class_shares(account: Account) -> dict[str, float]:
+    took = pl.col("end_ns") - pl.col("start_ns")
+    sums = account.events.group_by("class").agg(
+        (took.sum() / account.ledger.wall_ns).alias("share")
+    )
+    return {str(name): share for name, share in sums.sort("class").iter_rows()}
+
+
+def _kernel_times(accounts: list[Account]) -> dict[str, tuple[int, float]]:
+    """How often each kernel that computes ran, and how long on average."""
+    took = pl.col("end_ns") - pl.col("start_ns")
+    found = pl.concat(
+        [
+            account.events.filter(pl.col("family") == COMPUTE).select(
+                pl.col("text").cast(pl.String), took.alias("ns")
+            )
+            for account in accounts
+        ]
+    )
+    sums = found.group_by("text").agg(pl.len(), (pl.col("ns").mean() / 1e9).alias("mean"))
+    return {name: (count, mean) for name, count, mean in sums.sort("text").iter_rows()}
 
 
 def _spans(account: Account, steps: TracedSteps) -> pl.DataFrame:

@@ -164,8 +164,8 @@ def test_a_run_of_one_step_did_not_change_against_itself(tmp_path: Path, capsys:
     run = str(imported(tmp_path, "a", steps=1))
     code, text = told(capsys, "compare", run, run, "--threshold", "0")
     assert code == 0
-    assert "No change: " in text
-    assert "of a run" in text
+    assert "the devices' time is spent as before" in " ".join(text.split())
+    assert "Where the devices' time went" in text
     assert "of a step" not in text
 
 
@@ -330,3 +330,17 @@ def test_a_real_trace_keeps_its_ledger_through_export(tmp_path: Path, capsys: Ca
     once, again = (pipeline.diagnose_run(tmp_path / name).devices[0].ledger for name in ("a", "b"))
     assert once == pytest.approx(again, abs=1e-6)
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("order", [("before", "after"), ("after", "before")])
+def test_real_traces_whose_steps_have_other_marks_are_not_judged(
+    capsys: Capture, order: tuple[str, str]
+) -> None:
+    files = [str(real(f"labelled/mfu_2gpu_{each}.sqlite")) for each in order]
+    code, text = told(capsys, "compare", *files, "--threshold", "5")
+    said = " ".join(text.split())
+    assert code == 0
+    assert "Cannot tell which is faster" in said
+    assert "last 1.00 times as long" in said
+    assert "shorter" not in said
+    assert "longer" not in said

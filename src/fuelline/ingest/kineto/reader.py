@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import gc
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from fuelline.ingest.importer import PartWriter
     from fuelline.ingest.kineto.decode import Batch
+    from fuelline.ingest.kineto.scan import Scan
 
 
 _KEYS = (
@@ -78,13 +79,39 @@ class Kineto:
         was_on = gc.isenabled()
         gc.disable()  # structs cannot form cycles, and there are millions of them
         try:
-            return _TraceReading(path, rank, writer, partial=partial, advance=advance).run()
+            return TraceReading(path, rank, writer, partial=partial, advance=advance).run()
         finally:
             if was_on:
                 gc.enable()
 
 
-class _TraceReading:
+class EventDecoder(Protocol):
+    """Text in, events out."""
+
+    def decode(self, text: bytes) -> Batch:
+        """Raises msgspec's DecodeError if the text is no array of JSON."""
+        ...
+
+
+class EventTables(Protocol):
+    """Events in, parts of tables out."""
+
+    since: int
+
+    def add(self, batch: Batch, piece: Piece) -> None:
+        """The events of a piece."""
+        ...
+
+    def finish(self) -> None:
+        """There are no more."""
+        ...
+
+
+Dialect = tuple[EventDecoder, EventTables]
+"""How another profiler's events in the same format are read."""
+
+
+class TraceReading:
     """One file on its way into tables."""
 
     def __init__(
@@ -95,15 +122,22 @@ class _TraceReading:
         *,
         partial: bool,
         advance: Callable[[int], None],
+        dialect: Dialect | None = None,
     ) -> None:
         self.path = path
         self.rank = rank
         self.partial = partial
         self.splitter = Splitter(path, read_blocks(path, advance))
         self.book = ScanState()
-        self.decoder = Decoder()
-        self.scan = find_scan(self.book, self.decoder)
-        self.tables = TraceTables(rank, writer, self.book, self.scan)
+        self.scan: Scan | None = None
+        self.decoder: EventDecoder
+        self.tables: EventTables
+        if dialect is None:
+            self.decoder = decoder = Decoder()
+            self.scan = find_scan(self.book, decoder)
+            self.tables = TraceTables(rank, writer, self.book, self.scan)
+        else:
+            self.decoder, self.tables = dialect
         self.quality: list[Quality] = []
         self.pairs = Pairs()
         self.events = 0
@@ -112,6 +146,11 @@ class _TraceReading:
         """Of what was kept so far, in the unpacked text."""
 
     def run(self) -> Imported:
+        """All of it, and what the file says about itself."""
+        return self._imported(self.read())
+
+    def read(self) -> dict[str, Any]:
+        """All events into tables; what stands before and behind them comes back."""
         header = self._object(self.splitter.header(), 0)
         footer: dict[str, Any] = {}
         try:
@@ -123,7 +162,7 @@ class _TraceReading:
         self._finish()
         if not self.events:
             raise _refuse_empty(self.path, self.splitter.end)
-        return self._imported(header | footer)
+        return header | footer
 
     def _read_events(self) -> dict[str, Any]:
         """All pieces but the rest, which holds the end of the array; the footer comes back."""

@@ -38,11 +38,11 @@ _DEVICE = re.compile(r"^/device:(?:GPU|TPU):(\d{1,6})$")
 _DETAIL = re.compile(r"(\w+):([\d.,]+)")
 _COPY = re.compile(r"^(?:Memcpy|__amd_rocclr_copy)")
 _SET = re.compile(r"^(?:Memset|__amd_rocclr_fill)")
-_COLLECTIVE = re.compile(
-    r"^%?(?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|"
-    r"collective-broadcast|ragged-all-to-all|send|recv)(?:-start|-done)?(?:\.\d+)?$"
-)
-"""Operations of XLA that exchange data (https://openxla.org/xla/operation_semantics)."""
+_MOVE = re.compile(r"^%?[\w.-]+ = .*?\bcopy-(?:start|done)\(")
+"""Starting a copy between memories of XLA, or waiting for its end, as TPUs name their events."""
+_SHAPE = re.compile(r"\b[a-z]\w*\[[\d,]*\](\{[^}]*\})?")
+_IN_HOST = "S(5)"
+"""The host's memory in a layout (xla/layout.h: kHostMemorySpace)."""
 _API = re.compile(r"^(?:cuda|cu[A-Z]|hip|nccl|rccl)")
 _DIRECTIONS = {
     "MemcpyH2D": CopyDirection.HOST_TO_DEVICE,
@@ -88,7 +88,7 @@ def device_row(
         _device_kind(event),
         _whole(stats.get("correlation_id")),
         _product(moved.get("size")),
-        int(_DIRECTIONS.get(event.name[:9], CopyDirection.UNKNOWN)),
+        int(_direction(event.name)),
         _product(details.get("grid")),
         _product(details.get("block")),
         _product(details.get("regs")),
@@ -130,11 +130,23 @@ def describe_chip(device: int, stats: dict[str, Value]) -> ChipFacts:
 
 
 def _device_kind(event: PlaneEvent) -> int:
-    if "memcpy_details" in event.stats or _COPY.match(event.name):
+    """What computes and what communicates follows from names (`signals/traced/names.py`)."""
+    if "memcpy_details" in event.stats or _COPY.match(event.name) or _MOVE.match(event.name):
         return DeviceKind.COPY
     if "memset_details" in event.stats or _SET.match(event.name):
         return DeviceKind.SET
-    return DeviceKind.COMMUNICATION if _COLLECTIVE.match(event.name) else DeviceKind.KERNEL
+    return DeviceKind.KERNEL
+
+
+def _direction(name: str) -> CopyDirection:
+    """`copy-done` gives what was copied; `copy-start` that first, then what it is made from."""
+    if not _MOVE.match(name):
+        return _DIRECTIONS.get(name[:9], CopyDirection.UNKNOWN)
+    layouts = [layout or "" for layout in _SHAPE.findall(name)]
+    if layouts and _IN_HOST in layouts[0]:
+        return CopyDirection.DEVICE_TO_HOST
+    is_from_host = any(_IN_HOST in layout for layout in layouts)
+    return CopyDirection.HOST_TO_DEVICE if is_from_host else CopyDirection.DEVICE_TO_DEVICE
 
 
 def _host_kind(event: PlaneEvent, line: PlaneLine) -> int:

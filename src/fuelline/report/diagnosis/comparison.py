@@ -29,7 +29,7 @@ def write_comparison(comparison: RunComparison) -> Document:
         (
             Statement(_sides(comparison)),
             Statement(_sentence(comparison), _limit(comparison), alarm=comparison.is_over),
-            *_table(f"Where a {comparison.unit} went", comparison.parts, comparison),
+            *_table(_where(comparison), comparison.parts, comparison),
             *_rare(comparison),
             *_table("Kernels by class, all streams added up", comparison.kernels, comparison),
             *_verdicts(comparison),
@@ -51,6 +51,8 @@ def _side(side: ComparedRun) -> str:
 
 def _sentence(comparison: RunComparison) -> str:
     step, unit = comparison.step, comparison.unit
+    if unit == "share":
+        return _by_shares(comparison)
     lengths = f"{_lengths(step)} per {unit}{_totals(comparison)}"
     if comparison.judged_by == "cpu" and comparison.cpu is not None:
         return _by_cpu(comparison, comparison.cpu, lengths)
@@ -63,8 +65,8 @@ def _sentence(comparison: RunComparison) -> str:
             f"Cannot tell: {_longer(comparison)}, {lengths}, but other processes or another speed "
             f"of the machine may have made all of that. {_unseen(comparison)}"
         )
-    if not step.change:
-        return f"No change: {lengths}{_doubt(step)}."
+    if not step.change or step.judgement == "cannot tell":
+        return _undecided(step, unit, lengths)
     most = next((part for part in comparison.parts if part.change * step.change > 0), None)
     cause = (
         f" Most of that is {PART_WORDS.get(most.name, most.name)}: {_signed(most.change)} per "
@@ -81,6 +83,37 @@ def _longer(comparison: RunComparison) -> str:
     what = "steps are" if comparison.unit == "step" else "the run is"
     share = percent(abs(step.share)) if step.share is not None else "much"
     return f"{what} {share} {'longer' if step.change > 0 else 'shorter'}"
+
+
+def _undecided(step: Change, unit: str, lengths: str) -> str:
+    if not step.change:
+        return f"No change: {lengths}{_doubt(step)}."
+    return (
+        f"Cannot tell which is faster: {lengths}, and one {unit} is not enough to separate a "
+        "change from noise."
+    )
+
+
+_MOST_NAMED = 3
+
+
+def _by_shares(comparison: RunComparison) -> str:
+    """Of traces whose steps are not the same thing; which is faster they do not say."""
+    named = ", ".join(
+        f"{PART_WORDS.get(part.name, part.name)} {_lengths(part, comparison)}"
+        for part in comparison.parts[:_MOST_NAMED]
+        if abs(part.change) >= _NOTICEABLE_SHARE
+    )
+    mixed = f"of the devices' time, {named}" if named else "the devices' time is spent as before"
+    return f"Cannot tell which is faster: steps are not comparable. What can be compared: {mixed}."
+
+
+_NOTICEABLE_SHARE = 0.01
+
+
+def _where(comparison: RunComparison) -> str:
+    unit = comparison.unit
+    return "Where the devices' time went" if unit == "share" else f"Where a {unit} went"
 
 
 def _by_cpu(comparison: RunComparison, cpu: Change, lengths: str) -> str:
@@ -104,8 +137,14 @@ def _by_parts(comparison: RunComparison, relative: RelativeChange, lengths: str)
     )
 
 
-def _lengths(change: Change) -> str:
+def _lengths(change: Change, comparison: RunComparison | None = None) -> str:
+    if comparison is not None and comparison.unit == "share":
+        return f"{_share(change.before)} -> {_share(change.after)}"
     return f"{duration(change.before)} -> {duration(change.after)}"
+
+
+def _share(value: float, sign: str = "") -> str:
+    return f"{100 * value:{sign}.1f} %"
 
 
 def _totals(comparison: RunComparison) -> str:
@@ -177,26 +216,42 @@ def _doubt(change: Change) -> str:
 def _limit(comparison: RunComparison) -> str:
     if comparison.threshold is None:
         return ""
+    if comparison.judgement == "cannot tell":
+        return f"the limit of {percent(comparison.threshold)} cannot be checked"
     word = "over" if comparison.is_over else "within"
     return f"{word} the limit of {percent(comparison.threshold)}"
 
 
 def _table(title: str, changes: list[Change], comparison: RunComparison) -> list[Block]:
     whole = max(comparison.step.before, comparison.step.after)
-    rows = tuple(
-        (
-            PART_WORDS.get(change.name, change.name),
-            _seconds(change.before),
-            _seconds(change.after),
-            _signed(change.change),
-            "" if change.share is None else f"{100 * change.share:+.1f} %",
-            _WORDS[change.judgement],
-        )
-        for change in changes
-        if max(change.before, change.after) >= _LEAST_SHARE * whole
-    )[:_MOST_ROWS]
+    shown = [
+        change for change in changes if max(change.before, change.after) >= _LEAST_SHARE * whole
+    ][:_MOST_ROWS]
+    if not shown:
+        return []
+    if comparison.unit == "share":
+        return [
+            Heading(title),
+            Table(("part", "before", "after", "change"), tuple(map(_share_row, shown))),
+        ]
     header = ("part", "before", "after", "change", f"of a {comparison.unit}", "")
-    return [Heading(title), Table(header, rows)] if rows else []
+    return [Heading(title), Table(header, tuple(map(_row, shown)))]
+
+
+def _row(change: Change) -> tuple[str, ...]:
+    return (
+        PART_WORDS.get(change.name, change.name),
+        _seconds(change.before),
+        _seconds(change.after),
+        _signed(change.change),
+        "" if change.share is None else _share(change.share, "+"),
+        _WORDS[change.judgement],
+    )
+
+
+def _share_row(change: Change) -> tuple[str, ...]:
+    shares = (_share(change.before), _share(change.after), _share(change.change, "+"))
+    return (PART_WORDS.get(change.name, change.name), *shares)
 
 
 def _rare(comparison: RunComparison) -> list[Block]:
@@ -230,6 +285,11 @@ def _notes(comparison: RunComparison) -> list[Block]:
 
 
 def _meaning(comparison: RunComparison) -> str:
+    if comparison.unit == "share":
+        return (
+            "To learn which is faster, profile the same number of marked steps of both "
+            "(torch.profiler's schedule and step(), or an NVTX range for each step)."
+        )
     if comparison.step.low is None:
         return (
             "`?`: there are too few steps to separate noise from change. Profile or record "

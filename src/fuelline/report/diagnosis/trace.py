@@ -140,7 +140,7 @@ def _gaps(gaps: Sequence[GapCause]) -> list[Block]:
 
 def _kernels(trace: TraceAnswer) -> list[Block]:
     classes = ", ".join(
-        f"{kernel.name} {_percent(kernel.share)}"
+        f"{kernel.name} {_percent(kernel.share)}{_hidden(kernel)}"
         for kernel in trace.kernel_classes
         if kernel.share >= _LEAST_SHARE
     )
@@ -150,6 +150,13 @@ def _kernels(trace: TraceAnswer) -> list[Block]:
         Statement(f"By class: {classes}."),
         Table(("%", "count", "mean", "spread", "class", "bound", "kernel"), rows),
     ]
+
+
+def _hidden(kernel: KernelFacts) -> str:
+    """How much of a class cost nothing, because something else computed meanwhile."""
+    if kernel.hidden is None:
+        return ""
+    return f" ({_percent(kernel.hidden)} % of it hidden under compute)"
 
 
 def _kernel_row(kernel: KernelFacts) -> tuple[str, ...]:

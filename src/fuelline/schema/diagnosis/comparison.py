@@ -72,6 +72,16 @@ class RunSamples(Struct, frozen=True, kw_only=True):
     """Of a recorded run that was watched; None otherwise."""
     samples: float | None = None
     """A step; None if not known."""
+    step_mark: str = ""
+    """Of a trace: what its steps were found by. Steps of another mark are another thing."""
+    products: float | None = None
+    """Of a trace with inferred steps: kernels a step that multiply matrices."""
+    shares: dict[str, float] = field(default_factory=dict)
+    """Of a trace: parts of the ledger as shares of its devices' time; they sum to 1."""
+    kernel_shares: dict[str, float] = field(default_factory=dict)
+    """Likewise classes of kernels, all of a device's streams added up."""
+    kernel_times: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Of a trace: a kernel that computes to how often it ran and its mean length."""
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -144,7 +154,8 @@ class RunComparison(Struct, frozen=True, kw_only=True):
     fuelline_version: str = ""
     before: ComparedRun
     after: ComparedRun
-    unit: Literal["step", "run"]
+    unit: Literal["step", "run", "share"]
+    """`share`: steps are not comparable, so everything is a share of the devices' time."""
     step: Change
     parts: list[Change]
     """By how much they changed, the most first."""

@@ -195,6 +195,9 @@ class KernelFacts(Struct, frozen=True, kw_only=True):
     bound: str | None = None
     """`memory` or `compute` by the roofline, where shapes and the chip allow."""
     tensor_core: bool = False
+    hidden: float | None = None
+    """Of a class that communicates or copies: the share of its time during which something else
+    computed, which cost nothing. 1 - `hidden` of it was exposed."""
 
 
 class RankClock(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from fuelline.schema.run.trace import RankClock
+from fuelline.schema.run.trace import DeviceKind, RankClock
+from fuelline.signals.traced.lane import COMPUTE
 from fuelline.signals.traced.names import COMMUNICATION
 from fuelline.timeline.collectives import KEY
 
@@ -233,10 +234,14 @@ def _judge(matched: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_communicating(lanes: Sequence[DeviceLane]) -> set[str]:
-    """Kernels that behave like collectives: ranks leave them together however early they came."""
-    unknown = pl.concat(
+    """Kernels that behave like collectives: ranks leave them together however early they came.
+
+    Asked of those that may be one by their names: a product or a normalisation lasts as long as its
+    work does.
+    """
+    doubtful = pl.concat(
         [
-            lane.events.filter(pl.col("class") == "other").select(
+            lane.events.filter(_MAY_COMMUNICATE).select(
                 pl.lit(lane.rank).alias("rank"),
                 pl.col("text").cast(pl.String).alias("op"),
                 pl.col("start_ns", "end_ns") + lane.facts.origin_ns,
@@ -245,7 +250,7 @@ def find_communicating(lanes: Sequence[DeviceLane]) -> set[str]:
         ]
     )
     spread = (
-        _numbered(unknown)
+        _numbered(doubtful)
         .group_by("op", "times", "number")
         .agg(
             pl.col("rank").n_unique().alias("ranks"),
@@ -264,7 +269,51 @@ def find_communicating(lanes: Sequence[DeviceLane]) -> set[str]:
     return set(found["op"].to_list()) if len(lanes) > 1 else set()
 
 
+_MAY_COMMUNICATE = pl.col("class").is_in(["other", "reduce", "copy", "embedding"]) & (
+    pl.col("family") == COMPUTE
+)
 _FEWEST = 4
 """Fewer of a kernel may leave together by chance."""
 _GATHERED = 4.0
 """They leave this many times closer together than they came; compute leaves as it came."""
+
+
+def find_apart(lane: DeviceLane) -> set[str]:
+    """Kernels without a telling name that wait for others, as one rank alone shows it.
+
+    Where other streams compute, a stream without any known computation is not the model's. What
+    runs there is communication if kernels with the name of a library do, too, or if it spins:
+    the same grid lasts several times as long at one time as at another.
+    """
+    kernels = lane.events.filter(pl.col("kind") == int(DeviceKind.KERNEL))
+    is_telling = (pl.col("family") == COMPUTE) & (pl.col("class") != "other")
+    streams = kernels.group_by("device", "stream").agg(
+        is_telling.any().alias("computes"),
+        (pl.col("family") == COMMUNICATION).any().alias("talks"),
+    )
+    beside = streams.filter(pl.col("computes").any().over("device") & ~pl.col("computes"))
+    if not beside.height:
+        return set()
+    unknown = kernels.filter(pl.col("class") == "other").with_columns(
+        (pl.col("end_ns") - pl.col("start_ns")).alias("took_ns")
+    )
+    found = (
+        unknown.join(beside, on=("device", "stream"), how="left")
+        .group_by("text")
+        .agg(
+            pl.col("talks").is_not_null().all().alias("apart"),
+            pl.col("talks").all(),
+            pl.len().alias("times"),
+            pl.col("blocks").n_unique().alias("grids"),
+            pl.col("took_ns").quantile(0.9, "nearest").alias("long_ns"),
+            pl.col("took_ns").quantile(0.1, "nearest").alias("short_ns"),
+        )
+        .filter("apart")
+    )
+    spins = (
+        (pl.col("times") >= 2 * _FEWEST)
+        & (pl.col("grids") == 1)
+        & (pl.col("long_ns") >= _GATHERED * pl.col("short_ns"))
+        & (pl.col("long_ns") >= _TOGETHER_NS)
+    )
+    return set(found.filter(pl.col("talks") | spins)["text"].cast(pl.String).to_list())

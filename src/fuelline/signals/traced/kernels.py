@@ -1,4 +1,4 @@
-"""Kernels by name and by class: time, count, spread, graphs, and the roofline if shapes allow.
+"""Kernels by name and by class: time, count, spread, graphs, roofline, and what compute hides.
 
 Also here: which kernels do the work of which operators, for the roofline.
 
@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import polars as pl
 
 from fuelline.schema.plan.chips import find_peak_bytes, find_peak_flops
 from fuelline.schema.readings import Missing, Reading, Signal
 from fuelline.schema.run.trace import HostKind, KernelFacts
+from fuelline.signals.traced.lane import COMPUTE, COPY
+from fuelline.signals.traced.names import COMMUNICATION
+from fuelline.timeline.intervals import SPAN, intersect, merge, total_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,10 +40,27 @@ def rank_kernels(
     """The top kernels by time, and all classes."""
     events = _together([_worked(trace, lane) for lane in lanes])
     chip = next((chip for lane in lanes for chip in lane.facts.chips), None)
+    hidden = {name: _find_hidden(lanes, name) for name in (COMMUNICATION, COPY)}
     return (
         [_facts(row, chip) for row in _rank(events, "text").head(MOST_KERNELS).to_dicts()],
-        [_facts(row, chip) for row in _rank(events, "class").to_dicts()],
+        [
+            msgspec.structs.replace(_facts(row, chip), hidden=hidden.get(str(row["name"])))
+            for row in _rank(events, "class").to_dicts()
+        ],
     )
+
+
+def _find_hidden(lanes: Sequence[DeviceLane], family: str) -> float | None:
+    """The share of a family's time, over all devices, during which something else computed."""
+    whole_ns = beside_ns = 0
+    for lane in lanes:
+        for device in lane.devices:
+            events = lane.of(device)
+            spans = merge(events.filter(pl.col("family") == family).select(*SPAN))
+            whole_ns += total_ns(spans)
+            compute = merge(events.filter(pl.col("family") == COMPUTE).select(*SPAN))
+            beside_ns += total_ns(intersect(spans, compute))
+    return beside_ns / whole_ns if whole_ns else None
 
 
 def _worked(trace: Trace, lane: DeviceLane) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fuelline.signals.traced.collectives import find_communicating, match_collectives
+from fuelline.signals.traced.collectives import find_apart, find_communicating, match_collectives
 from fuelline.signals.traced.gaps import find_gaps
 from fuelline.signals.traced.host import read_host
 from fuelline.signals.traced.lane import read_lane
@@ -49,7 +49,7 @@ def survey_trace(trace: Trace) -> Survey:
     lanes = [read_lane(trace, facts) for facts in trace.facts.ranks]
     busy = [lane for lane in lanes if lane.events.height]
     talking = find_communicating(busy) if len(busy) > 1 else set()
-    lanes = [lane.with_communicating(talking) for lane in lanes]
+    lanes = [lane.with_communicating(talking | find_apart(lane)) for lane in lanes]
     matched = match_collectives([lane for lane in lanes if lane.events.height])
     survey = Survey(trace, [], {}, matched, {}, [])
     for lane in lanes:

@@ -15,14 +15,14 @@ from fuelline import pipeline
 from fuelline.ingest import import_trace
 from fuelline.ingest.formats import IMPORTERS, find_importer
 from fuelline.schema.errors import FuellineError, InputError
-from tests.unit.ingest.foreign import test_dcgm, test_straggler, test_xplane
+from tests.unit.ingest.foreign import test_ascend, test_dcgm, test_straggler, test_xplane
 from tests.unit.ingest.foreign.nsight_maker import make
 from tests.unit.ingest.foreign.reading import RUN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FORMATS = ("dcgm", "kineto", "nsys", "straggler", "xplane")
+FORMATS = ("ascend", "dcgm", "kineto", "nsys", "straggler", "xplane")
 KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5.5, "dur": 2}
 CALL = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1}
 
@@ -33,6 +33,8 @@ def whole(kind: str, folder: Path) -> bytes:
         return (test_dcgm.scrape(91) + test_dcgm.scrape(50)).encode()
     if kind == "xplane":
         return test_xplane.space()
+    if kind == "ascend":
+        return b'{"traceEvents": %b}' % test_ascend.made()
     if kind == "nsys":
         path = make(folder / "made.sqlite")
     elif kind == "straggler":

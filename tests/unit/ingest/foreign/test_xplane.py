@@ -9,6 +9,7 @@ import pytest
 from fuelline.ingest.xplane import XPlane
 from fuelline.schema.errors import InputError
 from fuelline.schema.run.trace import CopyDirection, DeviceKind, HostKind
+from fuelline.signals.traced.names import classify
 from tests.unit.ingest.foreign.protowriter import delimited, double, entry, number, walk
 from tests.unit.ingest.foreign.reading import Read, busy_share, read, real
 
@@ -208,7 +209,8 @@ def test_a_double_is_read_as_one(tmp_path: Path) -> None:
     result = read(XPlane(), path)
     assert result.imported is not None
     assert result.imported.ranks[0].chips[0].peak_flops_per_s == 275e12
-    assert result.table("device")["kind"].to_list() == [DeviceKind.COMMUNICATION]
+    (event_row,) = result.table("device").to_dicts()
+    assert (event_row["kind"], classify(event_row["text"])) == (DeviceKind.KERNEL, "communication")
 
 
 def test_a_packed_file_is_unpacked(made: Path, tmp_path: Path) -> None:
@@ -237,3 +239,48 @@ def test_a_file_without_a_whole_plane_is_refused_even_in_part(made: Path, tmp_pa
     path.write_bytes(made.read_bytes()[:20])
     with pytest.raises(InputError, match="no plane is whole"):
         read(XPlane(), path, partial=True)
+
+
+_HBM, _HOST = "f32[8,128]{1,0:T(8,128)}", "f32[8,128]{1,0:T(8,128)S(5)}"
+
+
+@pytest.mark.parametrize(
+    ("operation", "direction"),
+    [
+        (
+            f"%copy-done.2 = {_HBM} copy-done(({_HBM}, {_HOST}, u32[]{{:S(2)}}) %copy-start.2)",
+            CopyDirection.HOST_TO_DEVICE,
+        ),
+        (
+            f"%copy-done.5 = {_HOST} copy-done(({_HOST}, {_HBM}, u32[]{{:S(2)}}) %copy-start.5)",
+            CopyDirection.DEVICE_TO_HOST,
+        ),
+        (
+            f"%copy-start = ({_HBM}, {_HOST}, u32[]{{:S(2)}}) copy-start({_HOST} %param)",
+            CopyDirection.HOST_TO_DEVICE,
+        ),
+        (
+            f"%copy-done.9 = {_HBM} copy-done(({_HBM}, {_HBM}, u32[]{{:S(2)}}) %copy-start.9)",
+            CopyDirection.DEVICE_TO_DEVICE,
+        ),
+    ],
+)
+def test_a_copy_between_memories_of_a_tpu_is_a_copy_with_its_direction(
+    tmp_path: Path, operation: str, direction: CopyDirection
+) -> None:
+    done = line("XLA Ops", event(1, 0, 9_000_000), event(2, 9_000_000, 1_000_000))
+    reader = f"%add_fusion = {_HBM} fusion({_HBM} %copy-done.2), kind=kLoop"
+    path = tmp_path / "tpu"
+    path.write_bytes(plane("/device:TPU:0", [operation, reader], done))
+    copy, fusion = read(XPlane(), path).table("device").to_dicts()
+    assert (copy["kind"], copy["direction"]) == (DeviceKind.COPY, direction)
+    assert fusion["kind"] == DeviceKind.KERNEL
+
+
+def test_the_real_tpu_trace_waits_for_the_memory_of_the_host() -> None:
+    events = read(XPlane(), real("labelled/tpu_inference_2_old.xplane.pb")).table("device")
+    took = events["end_ns"] - events["start_ns"]
+    copies = took.filter(events["kind"] == DeviceKind.COPY).sum()
+    from_host = events["direction"] == CopyDirection.HOST_TO_DEVICE
+    assert copies / took.sum() == pytest.approx(0.966, abs=0.001)
+    assert took.filter(from_host).sum() / took.sum() == pytest.approx(0.743, abs=0.02)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fuelline.ingest import find_sources, import_trace, load_trace
 from fuelline.schema.run.recording import RunFacts
+from tests.unit.ingest.foreign.reading import TRACES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fuelline.timeline.trace import Trace
 
-REAL = Path(__file__).parents[5] / "shared" / "data" / "traces" / "kineto"
+REAL = TRACES / "kineto"
 """Published traces of real accelerators; never part of the project."""
 RUN = RunFacts(run_id="test", command=[], host="here", started_wall_ns=0, started_ns=0)
 CHIP = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108, "warpSize": 32}
