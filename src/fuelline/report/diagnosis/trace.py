@@ -26,6 +26,7 @@ _COLUMNS: tuple[tuple[str, tuple[LedgerPart, ...]], ...] = (
     ("data", ("data wait",)),
     ("launch", ("launch-bound",)),
     ("sync", ("synchronisation",)),
+    ("start", ("start-up",)),
     ("other", ("profiler overhead", "unknown")),
 )
 """Columns of the ledger, as wide as a terminal allows, and the parts in them."""

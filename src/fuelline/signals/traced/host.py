@@ -6,6 +6,7 @@ device; data loading and the profiler's own work count on any thread.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,16 +15,20 @@ import polars as pl
 from fuelline.schema.parts import HOST_CAUSES, HostCause, IdleCause
 from fuelline.schema.run.trace import HostKind
 from fuelline.signals.traced.names import find_cause
-from fuelline.timeline.intervals import merge, merge_all
+from fuelline.timeline.intervals import merge, merge_all, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fuelline.signals.traced.gaps import Gaps
     from fuelline.timeline.trace import Trace
 
+LONG_CALL_NS = 1_000_000
+"""A call that launches takes 5 to 20 us, some ten times that with stacks; one that takes this long
+while the device has nothing to do loads or builds the code of what it launches."""
 _ANYWHERE: tuple[HostCause, ...] = ("profiler", "data loader")
 _LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperative"
+_CAPTURES = r"^(cuda|hip|cu)Stream(Begin|End)Capture"
+_BEGINS = r"BeginCapture"
 """Calls that put a kernel on the device; a memset of nothing leaves no event, and is no loss."""
 _COUNT_THREADS = r"^hip(Ext|Hcc)ModuleLaunchKernel$"
 """Calls whose grid is counted in threads (globalWorkSizeX in hip_ext.h), not in blocks."""
@@ -49,6 +54,8 @@ class HostActivity:
     graph_launches: int
     """Launches of graphs, whether kernels were recorded for them or not."""
     events: int
+    captures: pl.DataFrame
+    """Moments at which calls were put into a graph instead of on the device."""
 
     def settled(self) -> HostActivity:
         """The same without what only the accounts of its devices needed: much of the memory."""
@@ -65,6 +72,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     `correlations` are those of its device events, in order.
     """
     texts = trace.texts(rank)
+    captures = _find_captures(trace, rank, texts)
     launch_names = _matching(texts, _LAUNCHES)
     graph_names = _matching(texts, "GraphLaunch")
     launches, calls, queued, graphs, events = [_no_launches()], 0, 0, 0, 0
@@ -72,7 +80,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     bounds: list[int] = []
     for part in trace.parts("host", rank, _CALL_COLUMNS):
         events += part.height
-        runtime = part.filter(pl.col("kind") == int(HostKind.RUNTIME))
+        runtime = _outside(part.filter(pl.col("kind") == int(HostKind.RUNTIME)), captures)
         launching = runtime.filter(pl.col("name").is_in(launch_names))
         calls += launching.height
         queued += launching.filter(pl.col("correlation") > last).height
@@ -90,7 +98,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     del found
     return HostActivity(
         launches=told,
-        sets=_read_sets(trace, rank, texts, threads),
+        sets=_read_sets(trace, rank, texts, threads, captures),
         threads=threads,
         start_ns=min(bounds, default=None),
         end_ns=max(bounds, default=None),
@@ -99,7 +107,37 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
         queued_calls=queued,
         graph_launches=graphs,
         events=events,
+        captures=captures,
     )
+
+
+def _find_captures(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.DataFrame:
+    """From the beginning of each capture of a graph to its end, as a set."""
+    names = _matching(texts, _CAPTURES)
+    if not names:
+        return nothing()
+    columns = ("start_ns", "end_ns", "name", "thread")
+    calls = [part.filter(pl.col("name").is_in(names)) for part in trace.parts("host", rank, columns)]
+    begins = pl.col("name").is_in(_matching(texts, _BEGINS))
+    paired = (
+        pl.concat(calls)
+        .sort("thread", "start_ns")
+        .with_columns(
+            pl.col("end_ns").shift(-1).over("thread").alias("until_ns"),
+            begins.shift(-1, fill_value=True).over("thread").alias("is_open"),
+        )
+        .filter(begins & ~pl.col("is_open"))
+    )
+    return merge(paired.select("start_ns", pl.col("until_ns").alias("end_ns")))
+
+
+def _outside(calls: pl.DataFrame, captures: pl.DataFrame) -> pl.DataFrame:
+    """Calls that began outside of these moments."""
+    if not captures.height:
+        return calls
+    begun = captures["start_ns"].search_sorted(calls["start_ns"], side="right")
+    ended = captures["end_ns"].search_sorted(calls["start_ns"], side="right")
+    return calls.filter(begun == ended)
 
 
 def _first_calls(launches: pl.DataFrame) -> pl.DataFrame:
@@ -139,6 +177,10 @@ def _launches(runtime: pl.DataFrame, correlations: pl.Series) -> pl.DataFrame:
 _CODE_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind")
 _CODES = {cause: code for code, cause in enumerate(HOST_CAUSES)}
 _NONE = 255
+_LOADING = 254
+"""A call that loads code before it launches, if it takes long."""
+_LOADS = r"(cuda|hip|cu)\w*(LaunchKernel|LaunchCooperative)|^(cu|hip)(ModuleLoad|LibraryLoad)"
+_LAUNCHING = _CODES["kernel launches"]
 _OF_KIND = {
     int(HostKind.OP): _CODES["operators"],
     int(HostKind.RUNTIME): _CODES["kernel launches"],
@@ -149,9 +191,14 @@ _OF_KIND = {
 
 
 def _read_sets(
-    trace: Trace, rank: int, texts: Mapping[int, str], threads: tuple[int, ...]
+    trace: Trace,
+    rank: int,
+    texts: Mapping[int, str],
+    threads: tuple[int, ...],
+    captures: pl.DataFrame,
 ) -> dict[HostCause, pl.DataFrame]:
     collected: dict[HostCause, list[pl.DataFrame]] = {cause: [] for cause in HOST_CAUSES}
+    collected["start-up"].append(captures)
     by_name = _codes_by_name(texts)
     for part in trace.parts("host", rank, _CODE_COLUMNS):
         coded = _coded(part, by_name, threads)
@@ -166,8 +213,10 @@ def _codes_by_name(texts: Mapping[int, str]) -> pl.Series:
     """The cause of each name, at the place of its number; the last is of no name."""
     codes = [_NONE] * (max(texts, default=0) + 2)
     for name, text in texts.items():
-        cause = find_cause(text)
-        codes[name] = _NONE if cause is None else _CODES[cause]
+        if re.search(_LOADS, text):
+            codes[name] = _LOADING
+        elif (cause := find_cause(text)) is not None:
+            codes[name] = _CODES[cause]
     return pl.Series(values=codes, dtype=pl.UInt8)
 
 
@@ -176,10 +225,13 @@ def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> 
     of_kind = [_OF_KIND.get(kind, _NONE) for kind in range(max(HostKind) + 1)]
     kinds = pl.Series(values=of_kind, dtype=pl.UInt8).gather(part["kind"])
     last = len(by_name) - 1  # is no name, as are all that no text is known of
-    named = by_name.gather(part["name"].clip(upper_bound=last)).rename("named")
+    by_own_name = by_name.gather(part["name"].clip(upper_bound=last)).rename("named")
     told = (pl.col("named") != _NONE) & (pl.col("kind") != int(HostKind.PROFILER))
-    coded = part.select(_CODE_COLUMNS).with_columns(named, kinds.alias("code"))
-    coded = coded.with_columns(pl.when(told).then("named").otherwise("code").alias("code"))
+    coded = part.select(_CODE_COLUMNS).with_columns(by_own_name, kinds.alias("code"))
+    took = pl.col("end_ns") - pl.col("start_ns")
+    launched = pl.when(took >= LONG_CALL_NS).then(_CODES["start-up"]).otherwise(_LAUNCHING)
+    named = pl.when(pl.col("named") == _LOADING).then(launched).otherwise("named")
+    coded = coded.with_columns(pl.when(told).then(named).otherwise("code").alias("code"))
     matters = pl.col("code") != _NONE
     if threads:
         anywhere = pl.col("code").is_in([_CODES[cause] for cause in _ANYWHERE])
@@ -187,12 +239,14 @@ def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> 
     return coded.filter(matters).select("start_ns", "end_ns", "name", "code")
 
 
-def find_during(trace: Trace, rank: int, host: HostActivity, gaps: Gaps) -> dict[IdleCause, str]:
-    """For each cause the host event that most of its longest idle stretches lay under."""
+def find_during(
+    trace: Trace, rank: int, host: HostActivity, idle: pl.DataFrame
+) -> dict[IdleCause, str]:
+    """For each cause of idle time the host event that most of its longest stretches lay under."""
     texts = trace.texts(rank)
     by_name = _codes_by_name(texts)
-    causes = gaps.pieces["cause"].unique().to_list()
-    middles = {_CODES[cause]: _middles(gaps.of(cause)) for cause in causes if cause in _CODES}
+    pieces = idle.with_columns(pl.col("cause").cast(pl.String)).partition_by("cause", as_dict=True)
+    middles = {_CODES[cause]: _middles(own) for (cause,), own in pieces.items() if cause in _CODES}
     asked = [each["at_ns"] for each in middles.values()]
     moments = pl.concat([pl.Series([], dtype=pl.Int64), *asked]).sort()
     parts = []

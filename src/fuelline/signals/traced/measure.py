@@ -22,6 +22,7 @@ from fuelline.signals.traced.ladder import climb
 from fuelline.signals.traced.names import COMMUNICATION
 from fuelline.signals.traced.quality import BLINDING, judge_quality
 from fuelline.signals.traced.survey import survey_trace
+from fuelline.timeline.intervals import total_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -135,8 +136,9 @@ def _describe(
             occupancy=shares["estimated occupancy"],
         )
     )
-    worth = ledger.wall_ns - ledger.busy_ns >= _WORTH_NAMING * ledger.wall_ns
-    during = find_during(trace, lane.rank, host, account.gaps) if worth else {}
+    idle = account.idle
+    worth = total_ns(idle) >= _WORTH_NAMING * account.wall_ns
+    during = find_during(trace, lane.rank, host, idle) if worth else {}
     found.during.setdefault(lane.rank, during)
     found.gaps += _gap_causes(account, during)
 
@@ -144,8 +146,7 @@ def _describe(
 def _gap_causes(account: Account, during: Mapping[IdleCause, str]) -> list[GapCause]:
     ledger, gaps = account.ledger, account.gaps
     found = []
-    for cause in gaps.pieces["cause"].unique().to_list():
-        pieces = gaps.pieces.filter(pl.col("cause") == cause)
+    for (cause,), pieces in account.idle.partition_by("cause", as_dict=True).items():
         took = pieces["end_ns"] - pieces["start_ns"]
         gap = gaps.gaps["start_ns"].search_sorted(pieces["start_ns"], side="right")
         found.append(
@@ -155,7 +156,7 @@ def _gap_causes(account: Account, during: Mapping[IdleCause, str]) -> list[GapCa
                 cause=cause,
                 part=PART_OF_CAUSE[cause],
                 seconds=int(took.sum()) / 1e9,
-                share=int(took.sum()) / ledger.wall_ns,
+                share=int(took.sum()) / account.wall_ns,
                 gaps=int((gap != gap.shift(1)).fill_null(value=True).sum()),  # both are in order
                 longest_seconds=int(took.max()) / 1e9,
                 during=during.get(cause, ""),
@@ -193,14 +194,14 @@ def _collectives(
 
 
 def _facts(found: _Findings, steps: TracedSteps, signals: TraceSignals) -> Facts:
-    ledgers = [account.ledger for account in found.accounts]
-    wall = sum(ledger.wall_ns for ledger in ledgers)
+    accounts = found.accounts
+    wall = sum(account.wall_ns for account in accounts)
     budget = [
-        BudgetPart(part=part, seconds=spent / 1e9 / len(ledgers), share=spent / wall)
+        BudgetPart(part=part, seconds=spent / 1e9 / len(accounts), share=spent / wall)
         for part in LEDGER_PARTS
-        if wall and (spent := sum(ledger.parts_ns[part] for ledger in ledgers))
+        if wall and (spent := sum(account.parts_ns[part] for account in accounts))
     ]
-    seconds = wall / 1e9 / len(ledgers) if ledgers else 0.0
+    seconds = wall / 1e9 / len(accounts) if accounts else 0.0
     return Facts(
         window=Window(seconds=seconds, before_seconds=0.0, after_seconds=0.0),
         steps=steps.stats(),
@@ -217,8 +218,9 @@ def _signals(
     culprits: list[LateRank],
     quality: list[Quality],
 ) -> TraceSignals:
-    ledgers = [account.ledger for account in found.accounts]
-    wall = sum(ledger.wall_ns for ledger in ledgers)
+    accounts = found.accounts
+    ledgers = [account.ledger for account in accounts]
+    wall = sum(account.wall_ns for account in accounts)
     blind = [each for each in quality if each.code in BLINDING]
     doubt = "; ".join(each.problem for each in blind)
     if not wall:
@@ -227,7 +229,7 @@ def _signals(
     def part(name: LedgerPart) -> Signal:
         if not wall:
             return Missing(reason=doubt)
-        return _share(sum(ledger.parts_ns[name] for ledger in ledgers) / wall, f"ledger.{name}")
+        return _share(sum(account.parts_ns[name] for account in accounts) / wall, f"window.{name}")
 
     def idle(name: LedgerPart) -> Signal:
         return Missing(reason=doubt) if doubt else part(name)
@@ -308,13 +310,20 @@ def _rung(found: _Findings, name: TraceRung) -> Signal:
     missing = next((signal for signal in signals if isinstance(signal, Missing)), None)
     if missing is not None or not signals:
         return missing or Missing(reason="no device activity was recorded")
-    wall = sum(device.seconds for device in found.devices)
+    wall = sum(_longest_ns(account) for account in found.accounts) / 1e9
     reached = sum(
         signal.value * device.seconds
         for signal, device in zip(signals, found.devices, strict=True)
         if isinstance(signal, Reading)
     )
     return _share(reached / wall, f"ladder.{name}")
+
+
+def _longest_ns(account: Account) -> int:
+    """A device's events and its window together; beyond its events it does nothing."""
+    ledger = account.ledger
+    start_ns, end_ns = account.window_ns
+    return max(end_ns, ledger.start_ns + ledger.wall_ns) - min(start_ns, ledger.start_ns)
 
 
 def _join_during(found: _Findings) -> dict[IdleCause, str]:
