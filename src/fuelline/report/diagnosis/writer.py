@@ -58,6 +58,7 @@ _WAITING_PARTS: tuple[Part, ...] = (
     "data wait",
     "launch-bound",
     "synchronisation",
+    "start-up",
     "profiler overhead",
     "unknown",
 )
@@ -153,6 +154,8 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     note = f"{before}, {duration(window.after_seconds)} after {end}."
     if diagnosis.trace is not None:
         note = "All devices together, each from its first event to its last."
+        if diagnosis.trace.steps_from in ("profiler", "annotation"):
+            note = "All devices together, from the first marked step to the end of the last."
     return [Heading(title), Bars(bars), Statement(note)]
 
 

@@ -93,7 +93,7 @@ class Beside:
 
 
 def find_gaps(events: pl.DataFrame, beside: Beside, window_ns: tuple[int, int]) -> Gaps:
-    """Split the idle time of a device by cause, from its first event to its last and in a window."""
+    """Split a device's idle time by cause, from its first event to its last and in a window."""
     whole = span_of(pl.concat([events.select(SPAN), as_set(*window_ns)]))
     gaps = subtract(whole, merge(events))
     fresh = _fresh(gaps, events) if beside.steps.marked_ns is None else nothing()
@@ -220,7 +220,7 @@ def _between_steps(
     pieces: pl.DataFrame, gaps: pl.DataFrame, boundaries_ns: pl.Series
 ) -> pl.DataFrame:
     """Python in a gap that a step ends in is Python between steps."""
-    place = boundaries_ns.search_sorted(gaps["start_ns"], side="left")
+    place = boundaries_ns.search_sorted(gaps["start_ns"], side="right")
     until = boundaries_ns.search_sorted(gaps["end_ns"], side="right")
     crossing = gaps.filter(until > place) if boundaries_ns.len() else gaps.clear()
     if not crossing.height:

@@ -63,7 +63,7 @@ class HostActivity:
         return replace(self, launches=graphs, sets={})
 
 
-_CALL_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind", "correlation")
+_CALL_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind", "correlation", "external")
 
 
 def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
@@ -78,18 +78,21 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     launches, calls, queued, graphs, events = [_no_launches()], 0, 0, 0, 0
     last = pl.lit(correlations.max(), pl.Int64)
     bounds: list[int] = []
+    told: list[pl.DataFrame] = []
     for part in trace.parts("host", rank, _CALL_COLUMNS):
         events += part.height
         runtime = _outside(part.filter(pl.col("kind") == int(HostKind.RUNTIME)), captures)
+        runtime = runtime.with_columns(pl.coalesce("correlation", "external"))
         launching = runtime.filter(pl.col("name").is_in(launch_names))
         calls += launching.height
         queued += launching.filter(pl.col("correlation") > last).height
         graphs += runtime.filter(pl.col("name").is_in(graph_names)).height
         launches.append(_launches(runtime, correlations))
+        told.append(part.filter(pl.col("kind").is_in(_TELLING)).group_by("thread").len())
         bounds += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
     found = _first_calls(pl.concat(launches))
     launches.clear()
-    threads = tuple(found["thread"].unique().sort().to_list())
+    threads = _threads(found["thread"].unique().sort(), pl.concat(told) if told else None)
     named = int(found["name"].is_in(launch_names).sum())
     told = found.with_columns(
         pl.col("name").is_in(graph_names).alias("is_graph"),
@@ -111,13 +114,29 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     )
 
 
+_TELLING = (int(HostKind.OP), int(HostKind.PYTHON))
+
+
+def _threads(launching: pl.Series, told: pl.DataFrame | None) -> tuple[int, ...]:
+    """Those that launch; if none of them says what it does, also the one that says most.
+
+    XLA numbers the threads of its calls and those of Python differently.
+    """
+    found = tuple(launching.to_list())
+    if told is None or not told.height or not found or told["thread"].is_in(found).any():
+        return found
+    counts = told.group_by("thread").agg(pl.col("len").sum()).sort("len", "thread")
+    return (*found, int(counts["thread"][-1]))
+
+
 def _find_captures(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.DataFrame:
     """From the beginning of each capture of a graph to its end, as a set."""
     names = _matching(texts, _CAPTURES)
     if not names:
         return nothing()
     columns = ("start_ns", "end_ns", "name", "thread")
-    calls = [part.filter(pl.col("name").is_in(names)) for part in trace.parts("host", rank, columns)]
+    parts = trace.parts("host", rank, columns)
+    calls = [part.filter(pl.col("name").is_in(names)) for part in parts]
     begins = pl.col("name").is_in(_matching(texts, _BEGINS))
     paired = (
         pl.concat(calls)
@@ -257,12 +276,15 @@ def find_during(
     names: dict[IdleCause, str] = {}
     for code, wanted in middles.items() if parts else ():
         same = pl.concat(parts).filter(pl.col("code") == code).sort("start_ns")
-        top = _top(_open_at(wanted, same))
+        top = _top(_open_at(wanted, same), int(wanted["length_ns"].sum()))
         if top is not None:
             names[HOST_CAUSES[code]] = texts[top]
+        elif code == _CODES["start-up"] and host.captures.height:
+            names[HOST_CAUSES[code]] = _CAPTURE
     return names
 
 
+_CAPTURE = "graph capture"
 _MOST_LOOKED_UP = 500
 """Stretches of idle time per cause: the longest show what it is made of."""
 
@@ -290,8 +312,11 @@ def _open_at(wanted: pl.DataFrame, events: pl.DataFrame) -> list[pl.DataFrame]:
     ]
 
 
-def _top(tables: list[pl.DataFrame]) -> int | None:
-    """The name that most time lay under, each stretch counted for its shortest event."""
+def _top(tables: list[pl.DataFrame], whole_ns: int) -> int | None:
+    """The name that most time lay under, each stretch counted for its shortest event.
+
+    None if most of the time lay under nothing.
+    """
     under = pl.concat(tables).sort("took_ns").unique("at_ns", keep="first", maintain_order=True)
     sums = under.group_by("name").agg(pl.col("length_ns").sum()).sort("length_ns", "name")
-    return int(sums["name"][-1]) if sums.height else None
+    return int(sums["name"][-1]) if 2 * int(under["length_ns"].sum()) >= whole_ns > 0 else None

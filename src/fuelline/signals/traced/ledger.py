@@ -102,14 +102,10 @@ def keep_account(
         busy_ns=total_ns(busy),
     )
     ledger.check()
-    return Account(
-        ledger, events, gaps, pieces, window_ns, _add_up(pieces, gaps, *window_ns)
-    )
+    return Account(ledger, events, gaps, pieces, window_ns, _add_up(pieces, gaps, *window_ns))
 
 
-def _add_up(
-    pieces: pl.DataFrame, gaps: Gaps, start_ns: int, end_ns: int
-) -> dict[LedgerPart, int]:
+def _add_up(pieces: pl.DataFrame, gaps: Gaps, start_ns: int, end_ns: int) -> dict[LedgerPart, int]:
     """All parts of a stretch of time."""
     parts = dict.fromkeys(LEDGER_PARTS, 0)
     for part, spent in _sums(_clip(pieces, start_ns, end_ns), "part").items():

@@ -13,14 +13,16 @@ from fuelline.schema.diagnosis.facts import Facts, TraceSignals
 from fuelline.schema.diagnosis.findings import BudgetPart, Collectives, Window
 from fuelline.schema.parts import LEDGER_PARTS
 from fuelline.schema.readings import Missing, Reading, Signal, value_of
-from fuelline.schema.run.trace import DeviceKind, GapCause, TraceAnswer
+from fuelline.schema.run.trace import DeviceKind, TraceAnswer
 from fuelline.signals.traced.blame import chain_blame, find_culprits
-from fuelline.signals.traced.gaps import PART_OF_CAUSE
 from fuelline.signals.traced.host import find_during
+from fuelline.signals.traced.idleness import find_gap_causes, measure_own_work
 from fuelline.signals.traced.kernels import rank_kernels
 from fuelline.signals.traced.ladder import climb
 from fuelline.signals.traced.names import COMMUNICATION
 from fuelline.signals.traced.quality import BLINDING, judge_quality
+from fuelline.signals.traced.software import describe_software, measure_copies
+from fuelline.signals.traced.stacks import find_frames
 from fuelline.signals.traced.survey import survey_trace
 from fuelline.timeline.intervals import total_ns
 
@@ -29,9 +31,15 @@ if TYPE_CHECKING:
 
     from fuelline.schema.diagnosis.findings import LateRank
     from fuelline.schema.parts import IdleCause, LedgerPart
-    from fuelline.schema.run.trace import Quality, TraceRung
+    from fuelline.schema.run.trace import (
+        GapCause,
+        HostFrame,
+        Quality,
+        TraceRung,
+    )
     from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.host import HostActivity
+    from fuelline.signals.traced.idleness import OwnWork
     from fuelline.signals.traced.lane import DeviceLane
     from fuelline.signals.traced.ledger import Account
     from fuelline.signals.traced.steps import TracedSteps
@@ -50,6 +58,7 @@ class _Findings:
     accounts: list[Account] = field(default_factory=list)
     devices: list[DeviceFacts] = field(default_factory=list)
     gaps: list[GapCause] = field(default_factory=list)
+    own_work: list[OwnWork] = field(default_factory=list)
     during: dict[int, dict[IdleCause, str]] = field(default_factory=dict)
 
 
@@ -74,7 +83,9 @@ def measure_survey(survey: Survey) -> MeasuredTrace:
     found = _Findings(accounts=survey.accounts)
     steps = survey.steps[lanes[0].rank]
     for account in survey.accounts:
-        _describe(trace, survey.lane_of(account), hosts[account.ledger.rank], account, found)
+        rank = account.ledger.rank
+        is_marked = survey.steps[rank].marked_ns is not None
+        _describe(trace, survey.lane_of(account), hosts[rank], account, found, is_marked=is_marked)
     quality = judge_quality(trace.facts, lanes, hosts, matched, steps=steps, gaps=found.gaps)
     found.devices = [_blinded(device, quality) for device in found.devices]
     first = {account.ledger.rank: account for account in reversed(found.accounts)}
@@ -93,6 +104,11 @@ def measure_survey(survey: Survey) -> MeasuredTrace:
         communication=_libraries(lanes),
     )
     signals = _signals(found, hosts, lanes, culprits, quality)
+    signals = msgspec.structs.replace(
+        signals,
+        software=describe_software(trace, lanes, hosts),
+        copies=measure_copies(trace, lanes),
+    )
     return MeasuredTrace(
         _facts(found, steps, signals), answer, _collectives(found, matched, culprits, lanes)
     )
@@ -115,7 +131,13 @@ def _blinded(device: DeviceFacts, quality: Sequence[Quality]) -> DeviceFacts:
 
 
 def _describe(
-    trace: Trace, lane: DeviceLane, host: HostActivity, account: Account, found: _Findings
+    trace: Trace,
+    lane: DeviceLane,
+    host: HostActivity,
+    account: Account,
+    found: _Findings,
+    *,
+    is_marked: bool,
 ) -> None:
     """One device: its ladder, and its idle gaps with their causes."""
     chips = {chip.device: chip for chip in lane.facts.chips}
@@ -139,30 +161,10 @@ def _describe(
     idle = account.idle
     worth = total_ns(idle) >= _WORTH_NAMING * account.wall_ns
     during = find_during(trace, lane.rank, host, idle) if worth else {}
+    frames = find_frames(trace, lane.rank, host.threads, idle) if worth else {}
     found.during.setdefault(lane.rank, during)
-    found.gaps += _gap_causes(account, during)
-
-
-def _gap_causes(account: Account, during: Mapping[IdleCause, str]) -> list[GapCause]:
-    ledger, gaps = account.ledger, account.gaps
-    found = []
-    for (cause,), pieces in account.idle.partition_by("cause", as_dict=True).items():
-        took = pieces["end_ns"] - pieces["start_ns"]
-        gap = gaps.gaps["start_ns"].search_sorted(pieces["start_ns"], side="right")
-        found.append(
-            GapCause(
-                rank=ledger.rank,
-                device=ledger.device,
-                cause=cause,
-                part=PART_OF_CAUSE[cause],
-                seconds=int(took.sum()) / 1e9,
-                share=int(took.sum()) / account.wall_ns,
-                gaps=int((gap != gap.shift(1)).fill_null(value=True).sum()),  # both are in order
-                longest_seconds=int(took.max()) / 1e9,
-                during=during.get(cause, ""),
-            )
-        )
-    return sorted(found, key=lambda each: (-each.seconds, each.cause))
+    found.gaps += find_gap_causes(account, during, frames)
+    found.own_work.append(measure_own_work(account, is_marked=is_marked))
 
 
 def _libraries(lanes: Sequence[DeviceLane]) -> list[str]:
@@ -240,7 +242,11 @@ def _signals(
         spent = sum(gap.seconds for gap in found.gaps if gap.cause == name)
         return _share(spent / (wall / 1e9), f"gaps.{name}")
 
+    def own(of: str, spent_ns: int) -> Signal:
+        return Missing(reason=doubt) if doubt or not wall else _share(spent_ns / wall, f"gaps.{of}")
+
     during = _join_during(found)
+    largest = _find_largest(found)
     talked = sum(ledger.communication_ns for ledger in ledgers)
     hidden = sum(ledger.hidden_communication_ns for ledger in ledgers)
     kernels = pl.concat(
@@ -266,6 +272,9 @@ def _signals(
         launch_share=idle("launch-bound"),
         allocator_share=cause("allocator"),
         between_steps_share=cause("python between steps"),
+        own_work_share=own("own work", sum(each.whole_ns for each in found.own_work)),
+        preparing_share=own("preparing", sum(each.preparing_ns for each in found.own_work)),
+        startup_share=idle("start-up"),
         sync_share=idle("synchronisation"),
         unknown_share=idle("unknown"),
         utilisation=_rung(found, "reported utilisation"),
@@ -281,8 +290,12 @@ def _signals(
         if wall
         else Missing(reason=doubt),
         loader=during.get("data loader", ""),
-        loader_in_process=_IN_PROCESS in during.get("data loader", ""),
+        loader_in_process=_IN_PROCESS in during.get("data loader", "")
+        or "data loader" in _join_frames(found),
         during=during,
+        frames=_join_frames(found),
+        largest=largest,
+        kernels=kernels.height,
         late=culprits,
         waiting_share_by_rank={
             str(ledger.rank): ledger.parts_ns["waiting for a peer"] / ledger.wall_ns
@@ -324,6 +337,27 @@ def _longest_ns(account: Account) -> int:
     ledger = account.ledger
     start_ns, end_ns = account.window_ns
     return max(end_ns, ledger.start_ns + ledger.wall_ns) - min(start_ns, ledger.start_ns)
+
+
+def _find_largest(found: _Findings) -> IdleCause | None:
+    """The costliest cause of slow launching, without what the host did for itself."""
+    spent: dict[IdleCause, float] = {}
+    for gap in found.gaps:
+        if gap.part == "launch-bound" and gap.cause != "allocator":
+            spent[gap.cause] = spent.get(gap.cause, 0.0) + gap.seconds
+    for work in found.own_work:
+        for cause, own_ns in work.by_cause_ns.items():
+            spent[cause] = spent.get(cause, 0.0) - own_ns / 1e9
+    return max(spent, key=lambda cause: spent[cause], default=None)
+
+
+def _join_frames(found: _Findings) -> dict[IdleCause, HostFrame]:
+    """For each cause the function of the device on which it cost most."""
+    joined: dict[IdleCause, HostFrame] = {}
+    for gap in sorted(found.gaps, key=lambda gap: -gap.seconds):
+        if gap.frame is not None:
+            joined.setdefault(gap.cause, gap.frame)
+    return joined
 
 
 def _join_during(found: _Findings) -> dict[IdleCause, str]:

@@ -181,11 +181,14 @@ def _are_steps(events: pl.DataFrame, counted: pl.DataFrame, beats: pl.DataFrame)
     whole = float(counted["ns"].sum())
     inside = events.filter(pl.col("start_ns").is_between(int(starts[0]), reach_ns))
     odd = pl.col("times") % times
-    same = counted.filter((pl.col("times") >= times - 1) & (pl.min_horizontal(odd, times - odd) <= 1))
+    is_common = pl.col("times") >= times - 1
+    same = counted.filter(is_common & (pl.min_horizontal(odd, times - odd) <= 1))
     covered_ns = min(float(inside.select(took.sum()).item()), float(same["ns"].sum()))
-    ends = counted.filter((pl.col("times") < times - 1) & (pl.col("start_ns").list.min() >= last_ns))
-    is_copy = events["text"].filter(events["family"] == COPY).unique()
-    return covered_ns >= _COVERED * whole and not ends.filter(~pl.col("text").is_in(is_copy)).height
+    begins = pl.col("start_ns").list.min()
+    copies = events["text"].filter(events["family"] == COPY).unique()
+    is_copy = pl.col("text").is_in(copies.implode())
+    ends = counted.filter(~is_common & (begins >= last_ns) & ~is_copy)
+    return covered_ns >= _COVERED * whole and not ends.height
 
 
 def _are_within(beats: pl.DataFrame, launches: pl.DataFrame, marks: pl.DataFrame) -> bool:

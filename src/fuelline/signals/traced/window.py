@@ -47,7 +47,7 @@ def find_window(
 
 
 def _launched_until(events: pl.DataFrame, host: HostActivity, end_ns: int) -> pl.DataFrame:
-    """Events that belong to the steps: launched, or where that is not known begun, before the end."""
+    """Events of the steps: launched, or where that is not known begun, before the end."""
     late = host.launches.filter(pl.col("call_ns") > end_ns)["correlation"]
     begun = events.select("start_ns", "end_ns", "correlation").filter(
         (pl.col("start_ns") <= end_ns) | pl.col("correlation").is_not_null()
