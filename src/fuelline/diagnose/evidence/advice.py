@@ -20,6 +20,16 @@ _BATCH = Remedy(
     applicability="unsafe",
     risk="training behaves differently with another batch size",
 )
+_LARGER = Remedy(
+    setting="more work in each kernel: larger inputs, several kernels made one",
+    why="longer kernels hide their launches",
+    applicability="display",
+)
+_GRAPH = Remedy(
+    setting="capture what repeats in a CUDA or HIP graph",
+    why="one call then launches all of it",
+    applicability="display",
+)
 _COMPILE = Remedy(
     setting='model = torch.compile(model, mode="reduce-overhead")',
     why="fewer kernels, launched together as a graph",
@@ -115,7 +125,7 @@ def fewer_launches(trace: TraceSignals) -> list[Remedy]:
     if software.framework in _FEWER_LAUNCHES:
         return list(_FEWER_LAUNCHES[software.framework])
     if software.framework != "torch":
-        return [_BATCH]
+        return [_LARGER, _GRAPH]
     first = _COMPILE
     if software.has_graphs:
         first = _MORE_GRAPHS
@@ -129,6 +139,7 @@ _READ_RARELY: Mapping[Framework, str] = {
     "jax": "read results every 100 steps; no block_until_ready(), float() or np.asarray() in the "
     "loop",
     "tensorflow": "read the loss every 100 steps; no .numpy() in the loop",
+    "torch": "read the loss every 100 steps; no .item() or .cpu() in the loop",
     "vllm": "--async-scheduling",
     "sglang": "no --disable-overlap-schedule",
 }
@@ -136,7 +147,7 @@ _READ_RARELY: Mapping[Framework, str] = {
 
 def read_rarely(trace: TraceSignals) -> Remedy:
     """For a host that waits for its device and lets it run dry."""
-    loop = "read the loss every 100 steps; no .item() or .cpu() in the loop"
+    loop = "wait for the device once for many kernels, not after each; events where order matters"
     return Remedy(
         setting=_READ_RARELY.get(trace.software.framework, loop),
         why="the host then runs ahead and the device always has work queued",
@@ -155,13 +166,18 @@ _KEEP_MEMORY: Mapping[Framework, str] = {
 def keep_memory(trace: TraceSignals) -> Remedy:
     """For memory that is requested and given back again and again."""
     return Remedy(
-        setting=_KEEP_MEMORY.get(trace.software.framework, _KEEP_MEMORY["torch"]),
+        setting=_KEEP_MEMORY.get(
+            trace.software.framework,
+            "allocate before the loop and use the memory again, or allocate from a pool "
+            "(cudaMallocAsync)",
+        ),
         why="memory that is kept need not be requested again, and the queue stays full",
         applicability="safe",
     )
 
 
-_OTHER_LOADERS: Mapping[Framework, str] = {
+_LOADERS: Mapping[Framework, str] = {
+    "torch": "DataLoader(..., num_workers=4, prefetch_factor=4)",
     "jax": "grain.DataLoader(..., worker_count=4)",
     "tensorflow": "dataset.map(..., num_parallel_calls=tf.data.AUTOTUNE)"
     ".prefetch(tf.data.AUTOTUNE)",
@@ -170,15 +186,15 @@ _OTHER_LOADERS: Mapping[Framework, str] = {
 
 def prepare_beside(trace: TraceSignals) -> Remedy:
     """For inputs that the training process prepares itself."""
-    loader = "DataLoader(..., num_workers=4, prefetch_factor=4)"
-    if trace.software.framework in ("vllm", "sglang"):
+    loader = _LOADERS.get(trace.software.framework)
+    if loader is None:
         return Remedy(
-            setting="prepare the next request's input while a batch runs, in another process",
+            setting="prepare the next input in another thread or process while the device works",
             why="inputs are then ready when the device is",
             applicability="display",
         )
     return Remedy(
-        setting=_OTHER_LOADERS.get(trace.software.framework, loader),
+        setting=loader,
         why="batches are then prepared while the device computes",
         applicability="unsafe",
         risk=risk_of_workers(None, 4),
@@ -190,6 +206,11 @@ _PIN = Remedy(
     why="copies from pinned memory can run alongside kernels",
     applicability="unsafe",
     risk="the batch must not be changed before the copy is done",
+)
+_PIN_BY_HAND = Remedy(
+    setting="copy from pinned memory (cudaMallocHost) with an asynchronous call on another stream",
+    why="copies from pinned memory can run alongside kernels",
+    applicability="display",
 )
 _BESIDE = Remedy(
     setting="copy on a stream of its own, one batch ahead, with non_blocking=True",
@@ -241,7 +262,9 @@ def copy_less(trace: TraceSignals) -> list[Remedy]:
         return [_OFFLOAD if trace.software.is_tpu else _XLA_PREFETCH, _STAY]
     if top.direction == CopyDirection.DEVICE_TO_HOST:
         return [_READ_LATER]
-    return [_BESIDE, _STAY] if top.memory == "pinned" else [_PIN]
+    if top.memory == "pinned":
+        return [_BESIDE, _STAY]
+    return [_PIN if trace.software.framework == "torch" else _PIN_BY_HAND]
 
 
 def describe_copies(copies: CopyFacts) -> str:
@@ -259,6 +282,8 @@ def describe_copies(copies: CopyFacts) -> str:
 
 
 _OVERLAP: Mapping[Framework, str] = {
+    "torch": "overlap communication with backward (DDP buckets, FSDP prefetch, tensor-parallel "
+    "overlap)",
     "jax": "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true; more compute between what "
     "depends on each other",
     "tensorflow": "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true; gradients reduced in "
@@ -270,11 +295,8 @@ _OVERLAP: Mapping[Framework, str] = {
 
 def overlap_exchange(trace: TraceSignals) -> Remedy:
     """For communication without compute."""
-    training = (
-        "overlap communication with backward (DDP buckets, FSDP prefetch, tensor-parallel overlap)"
-    )
     return Remedy(
-        setting=_OVERLAP.get(trace.software.framework, training),
+        setting=_OVERLAP.get(trace.software.framework, "exchange one part while another computes"),
         why="an exchange that runs during compute costs nothing",
         applicability="display",
     )

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Confidence = Literal["high", "medium", "low"]
 
 _MOST_NAME = 60
-_MOST_OF_IT = 0.5
 _FILLED = 0.5
 """Of the time that kernels are there: below this the chip is called mostly empty."""
 
@@ -59,23 +58,11 @@ def frame_evidence(trace: TraceSignals, *causes: IdleCause) -> list[Evidence]:
     if frame is None:
         return []
     share = Reading(value=frame.share, unit="frac", count=frame.moments, origin="recorded stacks")
-    what = f"{percent(frame.share)} of that idle time lies in {place_of(frame)}"
+    what = f"{percent(frame.share)} of that idle time lies in {frame.function}"
     found = [Evidence(what=what, signal=share, line=f"{frame.file}:{frame.line}")]
     above = [("called by", frame.caller), ("all within", frame.within), ("your code", frame.user)]
     words = [f"{word} {place}" for word, place in above if place]
     return [*found, *([Evidence(what="; ".join(words))] if words else [])]
-
-
-def own_work(trace: TraceSignals) -> float:
-    """Idle time under code that launches nothing, if it is most of what slow launching costs."""
-    own = value_of(trace.own_work_share) or 0.0
-    launching = (value_of(trace.launch_share) or 0.0) - (value_of(trace.allocator_share) or 0.0)
-    return own if own >= _MOST_OF_IT * launching else 0.0
-
-
-def preparing(trace: TraceSignals) -> float:
-    """The part of it that prepares an input."""
-    return (value_of(trace.preparing_share) or 0.0) if own_work(trace) else 0.0
 
 
 def found_in(

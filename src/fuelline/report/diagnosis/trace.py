@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
@@ -26,8 +27,7 @@ _COLUMNS: tuple[tuple[str, tuple[LedgerPart, ...]], ...] = (
     ("data", ("data wait",)),
     ("launch", ("launch-bound",)),
     ("sync", ("synchronisation",)),
-    ("start", ("start-up",)),
-    ("other", ("profiler overhead", "unknown")),
+    ("other", ("start-up", "profiler overhead", "unknown")),
 )
 """Columns of the ledger, as wide as a terminal allows, and the parts in them."""
 
@@ -144,7 +144,7 @@ def _where(gap: GapCause) -> str:
     is_call = gap.cause in ("allocator", "kernel launches", "memcpy", "synchronise", "start-up")
     if gap.frame is None or (is_call and gap.during):
         return gap.during
-    return f"{gap.frame.function} ({gap.frame.file}:{gap.frame.line})"
+    return f"{gap.frame.function} ({PurePosixPath(gap.frame.file).name}:{gap.frame.line})"
 
 
 def _kernels(trace: TraceAnswer) -> list[Block]:

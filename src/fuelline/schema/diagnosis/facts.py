@@ -298,7 +298,8 @@ class TraceSignals(Struct, frozen=True, kw_only=True):
     between_steps_share: Signal = _NOT_MEASURED
     """Part of `launch_share`: in gaps that a step ended in."""
     own_work_share: Signal = _NOT_MEASURED
-    """Part of `launch_share`: in gaps so long that the host did something else than launching."""
+    """Part of `launch_share`, if it is most of it: in gaps so long that the host did something else
+    than launching, as stacks or a copy at their end show."""
     preparing_share: Signal = _NOT_MEASURED
     """Part of `own_work_share`: what ended in a copy to the device, the next input."""
     startup_share: Signal = _NOT_MEASURED

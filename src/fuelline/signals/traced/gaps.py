@@ -6,8 +6,8 @@ launch takes as long as launches do. If the call returned before the gap began, 
 and the device waited for something of its own. If the host then waited for the device, what it
 waited for was not recorded.
 
-What is paid once is start-up. Where steps are not marked, that is also what an operator or the
-allocator does for long before a kernel that was never seen before.
+What is paid once is start-up: capturing a graph, compiling, a long call that launches a kernel for
+the first time. Where steps are not marked, that is also what operators and the allocator do before.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def find_gaps(events: pl.DataFrame, beside: Beside, window_ns: tuple[int, int]) 
     """Split a device's idle time by cause, from its first event to its last and in a window."""
     whole = span_of(pl.concat([events.select(SPAN), as_set(*window_ns)]))
     gaps = subtract(whole, merge(events))
-    fresh = _fresh(gaps, events) if beside.steps.marked_ns is None else nothing()
+    fresh = _fresh(gaps, events)
     found = [nothing().with_columns(cause=pl.lit(None, CAUSE))]
     found += [_explain(part, events, beside, fresh) for part in gaps.iter_slices(_GAPS)]
     return Gaps(pl.concat(found), gaps)
@@ -111,8 +111,12 @@ def _fresh(gaps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """Long gaps that end in a kernel of a name that was not there before."""
     first = events.select("start_ns", "family").filter(events["text"].is_first_distinct())
     begun = first.filter(pl.col("family") != COPY)["start_ns"]
-    is_long = pl.col("end_ns") - pl.col("start_ns") >= LONG_CALL_NS
-    return gaps.filter(is_long & pl.col("end_ns").is_in(begun.implode()))
+    return _long(gaps).filter(pl.col("end_ns").is_in(begun.implode()))
+
+
+def _long(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Those in which something else was done than launching."""
+    return intervals.filter(pl.col("end_ns") - pl.col("start_ns") >= LONG_CALL_NS)
 
 
 def _explain(
@@ -126,8 +130,11 @@ def _explain(
     for key, same in phases.partition_by("phase", as_dict=True).items():
         rest = subtract(merge(same), loading)
         if key[0] == _HOST:
+            compiled = intersect(_long(gaps), intersect(rest, host.compiled))
+            pieces.append(compiled.with_columns(cause=pl.lit("start-up")))
+            rest = subtract(rest, compiled)
             blamed = _blame_host(rest, gaps, host, beside.steps.boundaries_ns)
-            pieces.append(_paid_once(blamed, fresh))
+            pieces.append(_paid_once(blamed, fresh, is_marked=beside.steps.marked_ns is not None))
         elif key[0] == _AHEAD:
             pieces += _look_behind(rest, beside)
         else:
@@ -145,13 +152,16 @@ def _look_behind(ahead: pl.DataFrame, beside: Beside) -> list[pl.DataFrame]:
     ]
 
 
-def _paid_once(pieces: pl.DataFrame, fresh: pl.DataFrame) -> pl.DataFrame:
-    """What a kernel's first launch took is no pattern."""
+def _paid_once(pieces: pl.DataFrame, fresh: pl.DataFrame, *, is_marked: bool) -> pl.DataFrame:
+    """What a kernel's first launch took is no pattern; in a marked step, only its own call."""
     if not fresh.height:
         return pieces
     begun = fresh["start_ns"].search_sorted(pieces["start_ns"], side="right")
     ended = fresh["end_ns"].search_sorted(pieces["start_ns"], side="right")
     once = (begun > ended) & pieces["cause"].is_in(_PAID_ONCE)
+    if is_marked:
+        lasts = pieces["end_ns"] - pieces["start_ns"] >= LONG_CALL_NS
+        once &= lasts & (pieces["cause"] == "kernel launches")
     cause = pl.when(once).then(pl.lit("start-up")).otherwise("cause")
     return pieces.with_columns(cause.alias("cause"))
 

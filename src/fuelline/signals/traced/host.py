@@ -6,7 +6,6 @@ device; data loading and the profiler's own work count on any thread.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ import polars as pl
 from fuelline.schema.parts import HOST_CAUSES, HostCause, IdleCause
 from fuelline.schema.run.trace import HostKind
 from fuelline.signals.traced.names import find_cause
-from fuelline.timeline.intervals import merge, merge_all, nothing
+from fuelline.timeline.intervals import intersect, merge, merge_all, nothing, total_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,12 +22,18 @@ if TYPE_CHECKING:
     from fuelline.timeline.trace import Trace
 
 LONG_CALL_NS = 1_000_000
-"""A call that launches takes 5 to 20 us, some ten times that with stacks; one that takes this long
-while the device has nothing to do loads or builds the code of what it launches."""
+"""A call that launches takes 5 to 20 us, some ten times that with stacks. One that takes this long
+while the device has nothing to do, for a kernel that was not launched before, loads its code."""
 _ANYWHERE: tuple[HostCause, ...] = ("profiler", "data loader")
 _LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperative"
 _CAPTURES = r"^(cuda|hip|cu)Stream(Begin|End)Capture"
 _BEGINS = r"BeginCapture"
+_MARKS = r"^ProfilerStep"
+_COMPILES = (
+    r"^Torch-Compiled Region|^backend_compile|compile_or_get_cached|XlaCompile|Compiler::Compile"
+    r"|torch/_(dynamo|inductor)/\S+\(\d+\): (_compile|compile_fx|compile_to_fn|call_user_compiler)$"
+    r"|triton/compiler/compiler\.py\(\d+\): compile$"
+)
 """Calls that put a kernel on the device; a memset of nothing leaves no event, and is no loss."""
 _COUNT_THREADS = r"^hip(Ext|Hcc)ModuleLaunchKernel$"
 """Calls whose grid is counted in threads (globalWorkSizeX in hip_ext.h), not in blocks."""
@@ -56,6 +61,10 @@ class HostActivity:
     events: int
     captures: pl.DataFrame
     """Moments at which calls were put into a graph instead of on the device."""
+    compiled: pl.DataFrame
+    """Moments within a call that compiles what it runs, if that is not done yet."""
+    worked_until_ns: int
+    """The end of the last event that is no mark of a step."""
 
     def settled(self) -> HostActivity:
         """The same without what only the accounts of its devices needed: much of the memory."""
@@ -75,7 +84,8 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     captures = _find_captures(trace, rank, texts)
     launch_names = _matching(texts, _LAUNCHES)
     graph_names = _matching(texts, "GraphLaunch")
-    launches, calls, queued, graphs, events = [_no_launches()], 0, 0, 0, 0
+    launches, calls, queued, graphs, events, worked = [_no_launches()], 0, 0, 0, 0, 0
+    marks = _matching(texts, _MARKS)
     last = pl.lit(correlations.max(), pl.Int64)
     bounds: list[int] = []
     told: list[pl.DataFrame] = []
@@ -89,6 +99,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
         graphs += runtime.filter(pl.col("name").is_in(graph_names)).height
         launches.append(_launches(runtime, correlations))
         told.append(part.filter(pl.col("kind").is_in(_TELLING)).group_by("thread").len())
+        worked = max(worked, _last_end(part.filter(~pl.col("name").is_in(marks))))
         bounds += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
     found = _first_calls(pl.concat(launches))
     launches.clear()
@@ -111,6 +122,8 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
         graph_launches=graphs,
         events=events,
         captures=captures,
+        compiled=_find_compiled(trace, rank, texts),
+        worked_until_ns=worked,
     )
 
 
@@ -148,6 +161,18 @@ def _find_captures(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.Data
         .filter(begins & ~pl.col("is_open"))
     )
     return merge(paired.select("start_ns", pl.col("until_ns").alias("end_ns")))
+
+
+def _last_end(events: pl.DataFrame) -> int:
+    return int(events["end_ns"].max() or 0)  # type: ignore[arg-type]
+
+
+def _find_compiled(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.DataFrame:
+    names = _matching(texts, _COMPILES)
+    if not names:
+        return nothing()
+    parts = trace.parts("host", rank, ("start_ns", "end_ns", "name"))
+    return merge_all(part.filter(pl.col("name").is_in(names)) for part in parts)
 
 
 def _outside(calls: pl.DataFrame, captures: pl.DataFrame) -> pl.DataFrame:
@@ -196,10 +221,6 @@ def _launches(runtime: pl.DataFrame, correlations: pl.Series) -> pl.DataFrame:
 _CODE_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind")
 _CODES = {cause: code for code, cause in enumerate(HOST_CAUSES)}
 _NONE = 255
-_LOADING = 254
-"""A call that loads code before it launches, if it takes long."""
-_LOADS = r"(cuda|hip|cu)\w*(LaunchKernel|LaunchCooperative)|^(cu|hip)(ModuleLoad|LibraryLoad)"
-_LAUNCHING = _CODES["kernel launches"]
 _OF_KIND = {
     int(HostKind.OP): _CODES["operators"],
     int(HostKind.RUNTIME): _CODES["kernel launches"],
@@ -232,10 +253,8 @@ def _codes_by_name(texts: Mapping[int, str]) -> pl.Series:
     """The cause of each name, at the place of its number; the last is of no name."""
     codes = [_NONE] * (max(texts, default=0) + 2)
     for name, text in texts.items():
-        if re.search(_LOADS, text):
-            codes[name] = _LOADING
-        elif (cause := find_cause(text)) is not None:
-            codes[name] = _CODES[cause]
+        cause = find_cause(text)
+        codes[name] = _NONE if cause is None else _CODES[cause]
     return pl.Series(values=codes, dtype=pl.UInt8)
 
 
@@ -247,10 +266,7 @@ def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> 
     by_own_name = by_name.gather(part["name"].clip(upper_bound=last)).rename("named")
     told = (pl.col("named") != _NONE) & (pl.col("kind") != int(HostKind.PROFILER))
     coded = part.select(_CODE_COLUMNS).with_columns(by_own_name, kinds.alias("code"))
-    took = pl.col("end_ns") - pl.col("start_ns")
-    launched = pl.when(took >= LONG_CALL_NS).then(_CODES["start-up"]).otherwise(_LAUNCHING)
-    named = pl.when(pl.col("named") == _LOADING).then(launched).otherwise("named")
-    coded = coded.with_columns(pl.when(told).then(named).otherwise("code").alias("code"))
+    coded = coded.with_columns(pl.when(told).then("named").otherwise("code").alias("code"))
     matters = pl.col("code") != _NONE
     if threads:
         anywhere = pl.col("code").is_in([_CODES[cause] for cause in _ANYWHERE])
@@ -265,6 +281,7 @@ def find_during(
     texts = trace.texts(rank)
     by_name = _codes_by_name(texts)
     pieces = idle.with_columns(pl.col("cause").cast(pl.String)).partition_by("cause", as_dict=True)
+    startup = merge(pieces.get(("start-up",), nothing()))
     middles = {_CODES[cause]: _middles(own) for (cause,), own in pieces.items() if cause in _CODES}
     asked = [each["at_ns"] for each in middles.values()]
     moments = pl.concat([pl.Series([], dtype=pl.Int64), *asked]).sort()
@@ -275,12 +292,14 @@ def find_during(
         parts.append(_coded(part[over.arg_true()], by_name, host.threads))
     names: dict[IdleCause, str] = {}
     for code, wanted in middles.items() if parts else ():
-        same = pl.concat(parts).filter(pl.col("code") == code).sort("start_ns")
+        is_any = code == _CODES["start-up"]  # whatever it was that took so long
+        same = pl.concat(parts).filter((pl.col("code") == code) | is_any).sort("start_ns")
+        if is_any and 2 * total_ns(intersect(startup, host.captures)) >= total_ns(startup):
+            names["start-up"] = _CAPTURE
+            continue
         top = _top(_open_at(wanted, same), int(wanted["length_ns"].sum()))
         if top is not None:
             names[HOST_CAUSES[code]] = texts[top]
-        elif code == _CODES["start-up"] and host.captures.height:
-            names[HOST_CAUSES[code]] = _CAPTURE
     return names
 
 

@@ -16,7 +16,12 @@ from fuelline.schema.readings import Missing, Reading, Signal, value_of
 from fuelline.schema.run.trace import DeviceKind, TraceAnswer
 from fuelline.signals.traced.blame import chain_blame, find_culprits
 from fuelline.signals.traced.host import find_during
-from fuelline.signals.traced.idleness import find_gap_causes, measure_own_work
+from fuelline.signals.traced.idleness import (
+    find_gap_causes,
+    find_largest,
+    join_own_work,
+    measure_own_work,
+)
 from fuelline.signals.traced.kernels import rank_kernels
 from fuelline.signals.traced.ladder import climb
 from fuelline.signals.traced.names import COMMUNICATION
@@ -164,7 +169,7 @@ def _describe(
     frames = find_frames(trace, lane.rank, host.threads, idle) if worth else {}
     found.during.setdefault(lane.rank, during)
     found.gaps += find_gap_causes(account, during, frames)
-    found.own_work.append(measure_own_work(account, is_marked=is_marked))
+    found.own_work.append(measure_own_work(account, frames, is_marked=is_marked))
 
 
 def _libraries(lanes: Sequence[DeviceLane]) -> list[str]:
@@ -246,7 +251,8 @@ def _signals(
         return Missing(reason=doubt) if doubt or not wall else _share(spent_ns / wall, f"gaps.{of}")
 
     during = _join_during(found)
-    largest = _find_largest(found)
+    work = join_own_work(found.own_work, found.gaps)
+    prepared_ns = sum(sum(each.preparing_ns.values()) for each in work)
     talked = sum(ledger.communication_ns for ledger in ledgers)
     hidden = sum(ledger.hidden_communication_ns for ledger in ledgers)
     kernels = pl.concat(
@@ -272,8 +278,8 @@ def _signals(
         launch_share=idle("launch-bound"),
         allocator_share=cause("allocator"),
         between_steps_share=cause("python between steps"),
-        own_work_share=own("own work", sum(each.whole_ns for each in found.own_work)),
-        preparing_share=own("preparing", sum(each.preparing_ns for each in found.own_work)),
+        own_work_share=own("own work", sum(each.whole_ns for each in work)),
+        preparing_share=own("preparing", prepared_ns),
         startup_share=idle("start-up"),
         sync_share=idle("synchronisation"),
         unknown_share=idle("unknown"),
@@ -294,7 +300,7 @@ def _signals(
         or "data loader" in _join_frames(found),
         during=during,
         frames=_join_frames(found),
-        largest=largest,
+        largest=find_largest(work, found.gaps),
         kernels=kernels.height,
         late=culprits,
         waiting_share_by_rank={
@@ -337,18 +343,6 @@ def _longest_ns(account: Account) -> int:
     ledger = account.ledger
     start_ns, end_ns = account.window_ns
     return max(end_ns, ledger.start_ns + ledger.wall_ns) - min(start_ns, ledger.start_ns)
-
-
-def _find_largest(found: _Findings) -> IdleCause | None:
-    """The costliest cause of slow launching, without what the host did for itself."""
-    spent: dict[IdleCause, float] = {}
-    for gap in found.gaps:
-        if gap.part == "launch-bound" and gap.cause != "allocator":
-            spent[gap.cause] = spent.get(gap.cause, 0.0) + gap.seconds
-    for work in found.own_work:
-        for cause, own_ns in work.by_cause_ns.items():
-            spent[cause] = spent.get(cause, 0.0) - own_ns / 1e9
-    return max(spent, key=lambda cause: spent[cause], default=None)
 
 
 def _join_frames(found: _Findings) -> dict[IdleCause, HostFrame]:

@@ -180,9 +180,9 @@ def _are_steps(events: pl.DataFrame, counted: pl.DataFrame, beats: pl.DataFrame)
     took = pl.col("end_ns") - pl.col("start_ns")
     whole = float(counted["ns"].sum())
     inside = events.filter(pl.col("start_ns").is_between(int(starts[0]), reach_ns))
-    odd = pl.col("times") % times
+    each = (pl.col("times") / times).round()
     is_common = pl.col("times") >= times - 1
-    same = counted.filter(is_common & (pl.min_horizontal(odd, times - odd) <= 1))
+    same = counted.filter(is_common & ((pl.col("times") - each * times).abs() <= each))
     covered_ns = min(float(inside.select(took.sum()).item()), float(same["ns"].sum()))
     begins = pl.col("start_ns").list.min()
     copies = events["text"].filter(events["family"] == COPY).unique()

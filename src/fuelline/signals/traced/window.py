@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.run.trace import DeviceKind
+from fuelline.signals.traced.host import LONG_CALL_NS
 from fuelline.timeline.intervals import around, merge, merge_all, total_ns
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from fuelline.signals.traced.steps import TracedSteps
     from fuelline.timeline.trace import Trace
 
-_SETTLED_NS = 50_000
-"""Calls that wait for an idle device return within this."""
 _STAGING_BYTES_PER_NS = 2.0
 """A core stages a copy from pageable memory at 2 GB/s or more; longer, it waits for the device."""
 _FEW = 3
@@ -36,6 +35,8 @@ def find_window(
     if steps.marked_ns is None:
         return first_ns, last_ns
     begin_ns, end_ns = steps.marked_ns
+    # A device may lag behind the host; nothing is known of it where the host did nothing more.
+    end_ns = min(end_ns, max(host.worked_until_ns, last_ns)) if host.events else end_ns
     own = _launched_until(events, host, end_ns)
     if not own.height or begin_ns >= int(own["end_ns"].max()):  # type: ignore[arg-type]
         return first_ns, last_ns
@@ -74,7 +75,7 @@ def _begin(begin_ns: int, first_ns: int, size_bytes: int, host: HostActivity) ->
         merge_all(host.sets[cause] for cause in ("synchronise", "memcpy")), begin_ns, first_ns
     )
     waits = merge(waits.select(pl.col("start_ns", "end_ns").clip(begin_ns, first_ns)))
-    if total_ns(waits) <= _SETTLED_NS + size_bytes / _STAGING_BYTES_PER_NS:
+    if total_ns(waits) <= LONG_CALL_NS + size_bytes / _STAGING_BYTES_PER_NS:
         return begin_ns
     return int(waits["end_ns"][-1])
 
@@ -87,4 +88,4 @@ def _usual_rest(steps: TracedSteps, events: pl.DataFrame) -> int:
     busy = merge(events)
     place = busy["start_ns"].search_sorted(ends, side="right").cast(pl.Int64) - 1
     rests = (ends - busy["end_ns"].gather(place.clip(0))).clip(0)
-    return round(_USUAL * float(rests.max() or 0.0)) + _SETTLED_NS  # type: ignore[arg-type]
+    return round(_USUAL * float(rests.max() or 0.0)) + LONG_CALL_NS  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
 """PA513 host-code: the device is idle while the host runs code of its own instead of launching.
 
-What: idle time under operators or Python in gaps of a millisecond and more, in marked steps or at
-least three times: no launch takes that long. What prepares an input is PR212; what is paid once is
-PA512. Where it is the smaller part of slow launching, CP411 speaks for both.
+What: idle time under Python in gaps of a millisecond and more, in marked steps or at least three
+times, where stacks were recorded: no launch takes that long. What prepares an input is PR212; what
+is paid once is PA512. Where it is the smaller part of slow launching, CP411 speaks for both.
 Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict.
-Known problem: without recorded stacks it is not known which code that is.
+Known problem: a profiler that records stacks slows the host down; then the confidence is medium.
 Fix: move that code out of the loop, do it less often, or in another thread or process.
 """
 
@@ -17,16 +17,16 @@ from fuelline.diagnose.evidence.traces import (
     found_in,
     frame_evidence,
     mostly_in,
-    own_work,
-    preparing,
 )
 from fuelline.diagnose.rule import LISTED_SHARE
 from fuelline.schema.diagnosis.findings import Remedy
+from fuelline.schema.readings import value_of
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
     from fuelline.schema.diagnosis.facts import Facts
     from fuelline.schema.diagnosis.findings import Finding
+    from fuelline.schema.parts import IdleCause
 
 
 class HostCode:
@@ -42,19 +42,18 @@ class HostCode:
         trace = facts.trace
         if trace is None:
             return None
-        share = own_work(trace) - preparing(trace)
+        share = (value_of(trace.own_work_share) or 0.0) - (value_of(trace.preparing_share) or 0.0)
         if share < LISTED_SHARE:
             return None
-        where = mostly_in(trace, "python", "python between steps", "operators")
-        frames = frame_evidence(trace, "python", "python between steps", "operators")
+        causes: tuple[IdleCause, ...] = ("python", "python between steps")
         return found_in(
             self,
             facts,
             share,
             sentence=f"The devices are idle for {percent(share)} of the time while the host runs "
-            f"other code instead of launching work{where}.",
-            evidence=[*frames, *busy_evidence(trace)],
-            remedies=[_ELSEWHERE, *([] if frames else [_STACKS])],
+            f"other code instead of launching work{mostly_in(trace, *causes)}.",
+            evidence=[*frame_evidence(trace, *causes), *busy_evidence(trace)],
+            remedies=[_ELSEWHERE],
             on_host=True,
         )
 
@@ -62,10 +61,5 @@ class HostCode:
 _ELSEWHERE = Remedy(
     setting="move that code out of the loop, run it less often, or in another thread or process",
     why="the device has nothing to do meanwhile",
-    applicability="display",
-)
-_STACKS = Remedy(
-    setting="record it again with Python stacks (torch: with_stack=True)",
-    why="they show which function it is",
     applicability="display",
 )

@@ -19,7 +19,6 @@ from fuelline.diagnose.evidence.traces import (
     found_in,
     frame_evidence,
     launch_evidence,
-    own_work,
     under,
 )
 from fuelline.diagnose.rule import LISTED_SHARE
@@ -48,8 +47,10 @@ class LaunchBound:
         trace = facts.trace
         if trace is None or isinstance(trace.launch_share, Missing):
             return None
-        share = trace.launch_share.value - (value_of(trace.allocator_share) or 0.0)
-        share -= own_work(trace)
+        share = trace.launch_share.value
+        share -= sum(
+            value_of(each) or 0.0 for each in (trace.allocator_share, trace.own_work_share)
+        )
         if share < LISTED_SHARE:
             return None
         cause = trace.largest or "operators"

@@ -17,7 +17,6 @@ from fuelline.diagnose.evidence.traces import (
     found_in,
     frame_evidence,
     mostly_in,
-    preparing,
 )
 from fuelline.diagnose.rule import LISTED_SHARE
 from fuelline.schema.diagnosis.findings import Remedy
@@ -44,7 +43,7 @@ class SlowPreparation:
         if trace is None:
             return None
         loading = (value_of(trace.data_wait_share) or 0.0) if "data loader" in trace.frames else 0.0
-        made = preparing(trace)
+        made = value_of(trace.preparing_share) or 0.0
         share = loading + made
         if share < LISTED_SHARE or share < (value_of(trace.data_wait_share) or 0.0):
             return None
@@ -61,7 +60,7 @@ class SlowPreparation:
             f"prepares the next input{mostly_in(trace, *causes)}.",
             evidence=[*frame_evidence(trace, *causes), *busy_evidence(trace)],
             remedies=[prepare_beside(trace), *faster],
-            on_host=not faster,
+            on_host=True,
         )
 
 
