@@ -20,6 +20,12 @@ _BATCH = Remedy(
     applicability="unsafe",
     risk="training behaves differently with another batch size",
 )
+_BATCH_SERVED = Remedy(
+    setting="a larger batch",
+    why="longer kernels hide their launches",
+    applicability="unsafe",
+    risk="takes more memory, and a single answer takes longer",
+)
 _LARGER = Remedy(
     setting="more work in each kernel: larger inputs, several kernels made one",
     why="longer kernels hide their launches",
@@ -131,8 +137,9 @@ def fewer_launches(trace: TraceSignals) -> list[Remedy]:
         first = _MORE_GRAPHS
     elif software.is_compiled:
         first = _GRAPHS
-    fused = [_FUSED] if software.is_training and not software.is_fused else []
-    return [first, _BATCH, *fused]
+    if not software.is_training:
+        return [first, _BATCH_SERVED]
+    return [first, _BATCH, *([] if software.is_fused else [_FUSED])]
 
 
 _READ_RARELY: Mapping[Framework, str] = {
@@ -197,7 +204,7 @@ def prepare_beside(trace: TraceSignals) -> Remedy:
         setting=loader,
         why="batches are then prepared while the device computes",
         applicability="unsafe",
-        risk=risk_of_workers(None, 4),
+        risk=risk_of_workers(None, 4) if trace.software.is_training else "each worker needs memory",
     )
 
 

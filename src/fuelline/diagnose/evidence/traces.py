@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 Confidence = Literal["high", "medium", "low"]
 
 _MOST_NAME = 60
+_MOST_BOUNDED = 0.8
+"""A loss above this leaves so little that what a job differs by from run to run (`LISTED_SHARE`) is
+a quarter of it: what would be left is not known well enough to say how many times as fast."""
 _FILLED = 0.5
 """Of the time that kernels are there: below this the chip is called mostly empty."""
 
@@ -77,7 +80,7 @@ def found_in(
     on_host: bool = False,
     may_gain: bool = True,
 ) -> Finding:
-    """A finding from a trace: as certain as its events are many, and no bound where it is not.
+    """A finding from a trace: as certain as its events are many, and bounded only where it is.
 
     `on_host`: it rests on how long the host takes, which recording stacks makes longer.
     """
@@ -95,7 +98,7 @@ def found_in(
         remedies=remedies,
         confidence=confidence,
     )
-    if may_gain and made.confidence == "high":
+    if may_gain and made.confidence == "high" and share <= _MOST_BOUNDED:
         return made
     unbounded = [msgspec.structs.replace(each, at_most_speedup=None) for each in made.remedies]
     return msgspec.structs.replace(made, remedies=unbounded)

@@ -63,6 +63,8 @@ class HostActivity:
     """Moments at which calls were put into a graph instead of on the device."""
     compiled: pl.DataFrame
     """Moments within a call that compiles what it runs, if that is not done yet."""
+    has_stacks: bool
+    """Functions of Python were recorded."""
     worked_until_ns: int
     """The end of the last event that is no mark of a step."""
 
@@ -85,7 +87,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     launch_names = _matching(texts, _LAUNCHES)
     graph_names = _matching(texts, "GraphLaunch")
     launches, calls, queued, graphs, events, worked = [_no_launches()], 0, 0, 0, 0, 0
-    marks = _matching(texts, _MARKS)
+    marks, has_stacks = _matching(texts, _MARKS), False
     last = pl.lit(correlations.max(), pl.Int64)
     bounds: list[int] = []
     told: list[pl.DataFrame] = []
@@ -99,6 +101,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
         graphs += runtime.filter(pl.col("name").is_in(graph_names)).height
         launches.append(_launches(runtime, correlations))
         told.append(part.filter(pl.col("kind").is_in(_TELLING)).group_by("thread").len())
+        has_stacks = has_stacks or bool((part["kind"] == int(HostKind.PYTHON)).any())
         worked = max(worked, _last_end(part.filter(~pl.col("name").is_in(marks))))
         bounds += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
     found = _first_calls(pl.concat(launches))
@@ -123,6 +126,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
         events=events,
         captures=captures,
         compiled=_find_compiled(trace, rank, texts),
+        has_stacks=has_stacks,
         worked_until_ns=worked,
     )
 

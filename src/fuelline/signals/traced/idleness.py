@@ -57,7 +57,8 @@ def measure_own_work(
     ends = gaps["end_ns"].gather(place)
     lasted = ends - gaps["start_ns"].gather(place)
     inputs = account.events["start_ns"].filter(
-        account.events["direction"] == int(CopyDirection.HOST_TO_DEVICE)
+        (account.events["direction"] == int(CopyDirection.HOST_TO_DEVICE))
+        & account.events["correlation"].is_not_null()  # the host asked for it, not a program of XLA
     )
     seen = [cause for cause in _OWN if cause in frames]
     long = pieces.select(

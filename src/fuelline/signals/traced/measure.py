@@ -210,12 +210,26 @@ def _facts(found: _Findings, steps: TracedSteps, signals: TraceSignals) -> Facts
     ]
     seconds = wall / 1e9 / len(accounts) if accounts else 0.0
     return Facts(
-        window=Window(seconds=seconds, before_seconds=0.0, after_seconds=0.0),
+        window=Window(
+            seconds=seconds,
+            before_seconds=_mean([each.window_ns[0] - each.ledger.start_ns for each in accounts]),
+            after_seconds=_mean([_end_ns(each) - each.window_ns[1] for each in accounts]),
+        ),
         steps=steps.stats(),
         budget=budget,
         devices=found.devices,
         trace=signals,
     )
+
+
+def _end_ns(account: Account) -> int:
+    """Of a device's last event."""
+    return account.ledger.start_ns + account.ledger.wall_ns
+
+
+def _mean(cut_ns: Sequence[int]) -> float:
+    """Seconds that were cut off, over all devices."""
+    return sum(max(0, each) for each in cut_ns) / 1e9 / max(1, len(cut_ns))
 
 
 def _signals(

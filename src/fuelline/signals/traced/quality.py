@@ -94,7 +94,7 @@ def _of_rank(lane: DeviceLane, host: HostActivity) -> list[Quality]:
                 ranks=ranks,
             )
         )
-    if lane.facts.settings.get("with_stack") == "1":
+    if host.has_stacks or lane.facts.settings.get("with_stack") == "1":
         found.append(
             Quality(
                 code="stacks",

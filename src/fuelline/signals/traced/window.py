@@ -1,12 +1,14 @@
 """The time that a device is accounted for: from mark to mark, so that a step begins with its host.
 
-Without marks it is from the device's first event to its last. With marks, two things are cut off.
-Before the first event: a wait for the device, which then still did what came before the window.
+Without marks it is from the device's first event to its last. With marks, some things are cut off.
+First steps that take twice as long as those after them: they warm up. Before the first event: a
+wait for the device, which then still did what came before the window.
 After the last event: what only the last step ends with, as the profiler or the loop that stops.
 """
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -35,13 +37,14 @@ def find_window(
     if steps.marked_ns is None:
         return first_ns, last_ns
     begin_ns, end_ns = steps.marked_ns
+    begin_ns = max(begin_ns, _find_steady(steps))
     # A device may lag behind the host; nothing is known of it where the host did nothing more.
     end_ns = min(end_ns, max(host.worked_until_ns, last_ns)) if host.events else end_ns
     own = _launched_until(events, host, end_ns)
     if not own.height or begin_ns >= int(own["end_ns"].max()):  # type: ignore[arg-type]
         return first_ns, last_ns
     done_ns = int(own["end_ns"].max())  # type: ignore[arg-type]
-    if begin_ns < first_ns:
+    if begin_ns < first_ns:  # and so nothing of the device was recorded before
         size_bytes = _size_of_first(trace, rank, events)
         begin_ns = _begin(begin_ns, first_ns, size_bytes, host)
     return begin_ns, max(done_ns, min(end_ns, done_ns + _usual_rest(steps, events)))
@@ -56,6 +59,15 @@ def _launched_until(events: pl.DataFrame, host: HostActivity, end_ns: int) -> pl
     if not late.len():
         return begun
     return begun.filter(~pl.col("correlation").is_in(late.implode()).fill_null(value=False))
+
+
+def _find_steady(steps: TracedSteps) -> int:
+    """Where the first step begins that takes no much longer than those after it: warm-up ends."""
+    took = (steps.spans["end_ns"] - steps.spans["start_ns"]).to_list()
+    for place in range(len(took) - _FEW + 1):
+        if took[place] <= _USUAL * median(took[place + 1 :]):
+            return int(steps.spans["start_ns"][place])
+    return int(steps.spans["start_ns"][0])
 
 
 def _size_of_first(trace: Trace, rank: int, events: pl.DataFrame) -> int:

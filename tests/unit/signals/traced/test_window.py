@@ -250,3 +250,23 @@ def test_a_thread_that_python_numbers_differently_still_says_what_the_host_did()
     assert trace.software.framework == "jax"
     assert trace.during["operators"] == "PjitFunction(add)"
     assert trace.largest == "operators"
+
+
+def test_first_steps_that_warm_up_are_not_counted() -> None:
+    rank = Rank()
+    rank.step(0, 0, 900 * MS)
+    rank.kernel(890 * MS, 899 * MS, called=880 * MS)
+    for number in range(1, 5):
+        at = (800 + 100 * number) * MS
+        rank.step(number, at, at + 100 * MS)
+        rank.kernel(at + 10 * MS, at + 99 * MS, called=at + 10 * MS)
+    measured = measure(rank)
+    assert measured.facts.window.seconds == pytest.approx(0.4, abs=0.01)
+    assert parts(measured)["useful compute"] == pytest.approx(0.89, abs=0.02)
+
+
+def test_a_copy_within_a_program_of_xla_prepares_no_input() -> None:
+    rank = prepare()
+    number = rank.device[0].pop("correlation")
+    rank.host = [event for event in rank.host if event.get("correlation") != number]
+    assert value_of(signals(rank).preparing_share) == 0.0
