@@ -225,6 +225,11 @@ _BESIDE = Remedy(
     applicability="unsafe",
     risk="the batch must not be changed before the copy is done",
 )
+_BESIDE_BY_HAND = Remedy(
+    setting="copy on a stream of its own, one step ahead, with an asynchronous call",
+    why="the memory is pinned already; on another stream the copy can run alongside kernels",
+    applicability="display",
+)
 _STAY = Remedy(
     setting="keep on the device what is copied again and again: weights, caches, constants",
     why="memory of the device is 20 to 100 times as fast as its link to the host",
@@ -269,9 +274,10 @@ def copy_less(trace: TraceSignals) -> list[Remedy]:
         return [_OFFLOAD if trace.software.is_tpu else _XLA_PREFETCH, _STAY]
     if top.direction == CopyDirection.DEVICE_TO_HOST:
         return [_READ_LATER]
+    is_torch = trace.software.framework == "torch"
     if top.memory == "pinned":
-        return [_BESIDE, _STAY]
-    return [_PIN if trace.software.framework == "torch" else _PIN_BY_HAND]
+        return [_BESIDE if is_torch else _BESIDE_BY_HAND, _STAY]
+    return [_PIN if is_torch else _PIN_BY_HAND]
 
 
 def describe_copies(copies: CopyFacts) -> str:

@@ -6,7 +6,7 @@ device; data loading and the profiler's own work count on any thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -86,27 +86,21 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     captures = _find_captures(trace, rank, texts)
     launch_names = _matching(texts, _LAUNCHES)
     graph_names = _matching(texts, "GraphLaunch")
-    launches, calls, queued, graphs, events, worked = [_no_launches()], 0, 0, 0, 0, 0
-    marks, has_stacks = _matching(texts, _MARKS), False
+    launches, calls, queued, graphs, events = [_no_launches()], 0, 0, 0, 0
     last = pl.lit(correlations.max(), pl.Int64)
-    bounds: list[int] = []
-    told: list[pl.DataFrame] = []
+    seen = _Seen(_matching(texts, _MARKS))
     for part in trace.parts("host", rank, _CALL_COLUMNS):
         events += part.height
-        runtime = _outside(part.filter(pl.col("kind") == int(HostKind.RUNTIME)), captures)
-        runtime = runtime.with_columns(pl.coalesce("correlation", "external"))
+        runtime = _outside(_numbered(part), captures)
         launching = runtime.filter(pl.col("name").is_in(launch_names))
         calls += launching.height
         queued += launching.filter(pl.col("correlation") > last).height
         graphs += runtime.filter(pl.col("name").is_in(graph_names)).height
         launches.append(_launches(runtime, correlations))
-        told.append(part.filter(pl.col("kind").is_in(_TELLING)).group_by("thread").len())
-        has_stacks = has_stacks or bool((part["kind"] == int(HostKind.PYTHON)).any())
-        worked = max(worked, _last_end(part.filter(~pl.col("name").is_in(marks))))
-        bounds += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
+        seen.add(part)
     found = _first_calls(pl.concat(launches))
     launches.clear()
-    threads = _threads(found["thread"].unique().sort(), pl.concat(told) if told else None)
+    threads = seen.find_threads(found["thread"].unique().sort())
     named = int(found["name"].is_in(launch_names).sum())
     told = found.with_columns(
         pl.col("name").is_in(graph_names).alias("is_graph"),
@@ -117,8 +111,8 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
         launches=told,
         sets=_read_sets(trace, rank, texts, threads, captures),
         threads=threads,
-        start_ns=min(bounds, default=None),
-        end_ns=max(bounds, default=None),
+        start_ns=min(seen.bounds_ns, default=None),
+        end_ns=max(seen.bounds_ns, default=None),
         calls=calls,
         lost_calls=max(0, calls - named),
         queued_calls=queued,
@@ -126,24 +120,55 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
         events=events,
         captures=captures,
         compiled=_find_compiled(trace, rank, texts),
-        has_stacks=has_stacks,
-        worked_until_ns=worked,
+        has_stacks=seen.has_stacks,
+        worked_until_ns=seen.worked_until_ns,
     )
 
 
 _TELLING = (int(HostKind.OP), int(HostKind.PYTHON))
 
 
-def _threads(launching: pl.Series, told: pl.DataFrame | None) -> tuple[int, ...]:
-    """Those that launch; if none of them says what it does, also the one that says most.
+@dataclass
+class _Seen:
+    """What parts of a rank's host events come to, beside launches."""
 
-    XLA numbers the threads of its calls and those of Python differently.
-    """
-    found = tuple(launching.to_list())
-    if told is None or not told.height or not found or told["thread"].is_in(found).any():
-        return found
-    counts = told.group_by("thread").agg(pl.col("len").sum()).sort("len", "thread")
-    return (*found, int(counts["thread"][-1]))
+    marks: list[int]
+    """Names of marks of steps."""
+    bounds_ns: list[int] = field(default_factory=list)
+    worked_until_ns: int = 0
+    has_stacks: bool = False
+    telling: dict[int, int] = field(default_factory=dict)
+    """Thread to its events that say what it does."""
+
+    def add(self, part: pl.DataFrame) -> None:
+        """One part more."""
+        self.bounds_ns += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
+        ends = part["end_ns"]
+        if self.marks:
+            ends = ends.filter(~part["name"].is_in(self.marks))
+        self.worked_until_ns = max(self.worked_until_ns, int(ends.max() or 0))  # type: ignore[arg-type]
+        telling = part.filter(pl.col("kind").is_in(_TELLING)).group_by("thread", "kind").len()
+        for thread, kind, count in telling.iter_rows():
+            self.telling[thread] = self.telling.get(thread, 0) + count
+            self.has_stacks |= kind == int(HostKind.PYTHON)
+
+    def find_threads(self, launching: pl.Series) -> tuple[int, ...]:
+        """Those that launch; if none of them says what it does, also the one that says most.
+
+        XLA numbers the threads of its calls and those of Python differently.
+        """
+        found = tuple(launching.to_list())
+        if not found or not self.telling or self.telling.keys() & set(found):
+            return found
+        return (*found, max(self.telling, key=lambda thread: (self.telling[thread], thread)))
+
+
+def _numbered(part: pl.DataFrame) -> pl.DataFrame:
+    """Calls, by the external number where they have no other."""
+    calls = part.filter(pl.col("kind") == int(HostKind.RUNTIME))
+    if calls["correlation"].count():
+        return calls
+    return calls.with_columns(pl.col("external").alias("correlation"))
 
 
 def _find_captures(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.DataFrame:
@@ -165,10 +190,6 @@ def _find_captures(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.Data
         .filter(begins & ~pl.col("is_open"))
     )
     return merge(paired.select("start_ns", pl.col("until_ns").alias("end_ns")))
-
-
-def _last_end(events: pl.DataFrame) -> int:
-    return int(events["end_ns"].max() or 0)  # type: ignore[arg-type]
 
 
 def _find_compiled(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.DataFrame:

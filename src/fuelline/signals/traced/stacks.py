@@ -70,7 +70,7 @@ _WRAPPERS = frozenset(
 """Functions that only call another one."""
 
 
-class Frame(NamedTuple):
+class PythonFrame(NamedTuple):
     """A function of Python."""
 
     file: str
@@ -89,7 +89,7 @@ class Frame(NamedTuple):
 
 
 @lru_cache(100_000)
-def read_frame(text: str) -> Frame | None:
+def read_frame(text: str) -> PythonFrame | None:
     """The frame that an event's name stands for; None for built-ins and modules of a model."""
     jax = _JAX_FRAME.match(text)
     found = jax or _FRAME.match(text)
@@ -106,7 +106,7 @@ def read_frame(text: str) -> Frame | None:
         owner = "framework"
     else:
         owner = "library" if file != path or top in _LIBRARIES else "user"
-    return Frame(file, int(found["line"]), found["function"], owner)
+    return PythonFrame(file, int(found["line"]), found["function"], owner)
 
 
 def find_frames(
@@ -142,7 +142,8 @@ def _spread(pieces: pl.DataFrame) -> pl.DataFrame:
     targets = (steps * whole + whole // 2) // max(1, min(_MOMENTS, whole))
     place = reach.search_sorted(targets, side="right")
     before = reach.gather(place) - length.gather(place)
-    return (pieces["start_ns"].gather(place) + targets - before).rename("at_ns").to_frame()
+    moments: pl.Series = pieces["start_ns"].gather(place) + targets - before
+    return moments.rename("at_ns").to_frame()
 
 
 _COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind")
@@ -186,8 +187,8 @@ def _choose_thread(calls: pl.DataFrame, threads: tuple[int, ...]) -> int:
 class _Seen:
     """A function on the stacks of a cause."""
 
-    frame: Frame
-    stack: list[Frame]
+    frame: PythonFrame
+    stack: list[PythonFrame]
     place: int
     moments: int = 0
     depth: int = 0
@@ -209,13 +210,14 @@ def _choose(stacks: Sequence[Sequence[str]], cause: IdleCause) -> HostFrame | No
         return None
     caller = _caller(top)
     users = [each for each in seen.values() if each.frame.owner == "user"]
-    told: list[Frame | None] = [top.frame, caller]
+    told: list[PythonFrame | None] = [top.frame, caller]
     for outer in (
         _innermost(seen.values(), _NEARLY * len(stacks)),
         _innermost(users, _MOSTLY * len(stacks)),
     ):
-        known = outer is None or outer.frame.key in {each.key for each in told if each is not None}
-        told.append(None if outer is None or known else outer.frame)
+        keys = {each.key for each in told if each is not None}
+        is_new = outer is not None and outer.frame.key not in keys
+        told.append(outer.frame if outer is not None and is_new else None)
     within, own = told[2:]
     return HostFrame(
         function=top.frame.function,
@@ -244,7 +246,7 @@ def _below_loader(texts: Sequence[str]) -> int:
     return sum(read_frame(text) is not None for text in texts[: last + 1])
 
 
-def _caller(top: _Seen) -> Frame | None:
+def _caller(top: _Seen) -> PythonFrame | None:
     """The nearest one above that is of another file and no framework's."""
     above = reversed(top.stack[: top.place])
     return next(

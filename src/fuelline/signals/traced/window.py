@@ -100,4 +100,4 @@ def _usual_rest(steps: TracedSteps, events: pl.DataFrame) -> int:
     busy = merge(events)
     place = busy["start_ns"].search_sorted(ends, side="right").cast(pl.Int64) - 1
     rests = (ends - busy["end_ns"].gather(place.clip(0))).clip(0)
-    return round(_USUAL * float(rests.max() or 0.0)) + LONG_CALL_NS  # type: ignore[arg-type]
+    return round(_USUAL * float(rests.max() or 0.0)) + LONG_CALL_NS
