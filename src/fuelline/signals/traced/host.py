@@ -88,7 +88,7 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     graph_names = _matching(texts, "GraphLaunch")
     launches, calls, queued, graphs, events = [_no_launches()], 0, 0, 0, 0
     last = pl.lit(correlations.max(), pl.Int64)
-    seen = _Seen(_matching(texts, _MARKS))
+    seen = _HostTally(_matching(texts, _MARKS))
     for part in trace.parts("host", rank, _CALL_COLUMNS):
         events += part.height
         runtime = _outside(_numbered(part), captures)
@@ -129,7 +129,7 @@ _TELLING = (int(HostKind.OP), int(HostKind.PYTHON))
 
 
 @dataclass
-class _Seen:
+class _HostTally:
     """What parts of a rank's host events come to, beside launches."""
 
     marks: list[int]
