@@ -44,7 +44,7 @@ from fuelline.schema.diagnosis.stragglers import StragglerFacts
 from fuelline.schema.parts import STEP_PARTS, StepPart
 from fuelline.schema.readings import Missing, Reading
 from fuelline.schema.run.recording import LoaderFacts
-from fuelline.schema.run.trace import Quality
+from fuelline.schema.run.trace import CopyFacts, HostFrame, Quality, Software
 
 HERE = Path(__file__).parent
 BASES = json.loads((HERE / "bases.json").read_text())
@@ -126,6 +126,9 @@ def _trace(values: dict[str, Any] | None) -> TraceSignals | None:
     rest = {name: value for name, value in values.items() if name not in numbers}
     rest["late"] = [msgspec.convert(late, LateRank) for late in rest["late"]]
     rest["quality"] = [msgspec.convert(each, Quality) for each in rest["quality"]]
+    rest["frames"] = msgspec.convert(rest["frames"], dict[str, HostFrame])
+    rest["software"] = _struct(Software, rest["software"])
+    rest["copies"] = msgspec.convert(rest["copies"], list[CopyFacts])
     return TraceSignals(**_signals(numbers), **rest)
 
 
@@ -148,6 +151,8 @@ def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
             "hidden_frac",
             "wait_share_by_rank",
             "during",
+            "frames",
+            "software",
             "waiting_share_by_rank",
         )  # these replace: their keys are parts, not facts
         merged[name] = _merge(base[name], value) if both and not free else value

@@ -47,12 +47,14 @@ LedgerPart = Literal[
     "data wait",
     "launch-bound",
     "synchronisation",
+    "start-up",
     "profiler overhead",
     "unknown",
 ]
 """Where a device's wall time went, each instant counted once, the first that fits. Exposed: no
 kernel computes meanwhile. Undivided: communication whose transfer cannot be told from waiting,
-because other ranks' traces are not there. The parts after copies are idle time by its cause."""
+because other ranks' traces are not there. The parts after copies are idle time by its cause.
+start-up: what is paid once, as for loading a kernel's code, the first memory, capturing a graph."""
 LEDGER_PARTS: tuple[LedgerPart, ...] = get_args(LedgerPart)
 
 Part = StepPart | LedgerPart
@@ -60,6 +62,7 @@ Part = StepPart | LedgerPart
 
 HostCause = Literal[
     "profiler",
+    "start-up",
     "data loader",
     "synchronise",
     "memcpy",
@@ -70,7 +73,7 @@ HostCause = Literal[
     "python",
 ]
 """What a host does while its device is idle. If it does several of these at one moment, the first
-is what it is blamed for."""
+is what it is blamed for. start-up: it captures a graph, or loads the code of what it launches."""
 HOST_CAUSES: tuple[HostCause, ...] = get_args(HostCause)
 
 IdleCause = (
@@ -79,12 +82,14 @@ IdleCause = (
         "python between steps",
         "launch latency",
         "dependency on the device",
+        "unrecorded work",
         "inside a graph",
         "not recorded",
     ]
 )
 """Why a device is idle. inside a graph: a graph runs and none of its kernels does, because they
-wait for each other or were not recorded."""
+wait for each other or were not recorded. unrecorded work: the next kernel was queued and the host
+waited for the device, so that the device did something that the trace lacks."""
 
 Activity = Literal[
     "computing longer than the others",

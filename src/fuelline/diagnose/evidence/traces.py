@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from fuelline.diagnose.rule import VERDICT_SHARE, fact
-from fuelline.schema.diagnosis.findings import Verdict
-from fuelline.schema.readings import at_least, value_of
+import msgspec
+
+from fuelline.diagnose.rule import ENOUGH_SAMPLES, VERDICT_SHARE, fact, found
+from fuelline.schema.diagnosis.findings import Evidence, Verdict
+from fuelline.schema.readings import Reading, at_least, value_of
 from fuelline.schema.units import duration, number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fuelline.schema.diagnosis.facts import TraceSignals
-    from fuelline.schema.diagnosis.findings import Evidence, Finding
+    from fuelline.diagnose.rule import Rule
+    from fuelline.schema.diagnosis.facts import Facts, TraceSignals
+    from fuelline.schema.diagnosis.findings import Finding, Remedy
     from fuelline.schema.parts import IdleCause
+    from fuelline.schema.run.trace import HostFrame
+
+Confidence = Literal["high", "medium", "low"]
 
 _MOST_NAME = 60
+_MOST_BOUNDED = 0.8
+"""A loss above this leaves so little that what a job differs by from run to run (`LISTED_SHARE`) is
+a quarter of it: what would be left is not known well enough to say how many times as fast."""
 _FILLED = 0.5
 """Of the time that kernels are there: below this the chip is called mostly empty."""
 
@@ -30,6 +39,69 @@ def under(trace: TraceSignals, cause: IdleCause) -> str:
     """`, mostly in cudaFree`, or nothing."""
     name = trace.during.get(cause)
     return f", mostly in {shorten(name)}" if name else ""
+
+
+def mostly_in(trace: TraceSignals, *causes: IdleCause) -> str:
+    """`: 86 % of that in zoom (...) under resize (...)`, or what else is known of these causes."""
+    frame = next((trace.frames[cause] for cause in causes if cause in trace.frames), None)
+    if frame is None:
+        return next((words for cause in causes if (words := under(trace, cause))), "")
+    caller = f" under {frame.caller}" if frame.caller else ""
+    return f": {percent(frame.share)} of that in {place_of(frame)}{caller}"
+
+
+def place_of(frame: HostFrame) -> str:
+    """`zoom (scipy/ndimage/_interpolation.py:739)`."""
+    return f"{frame.function} ({frame.file}:{frame.line})"
+
+
+def frame_evidence(trace: TraceSignals, *causes: IdleCause) -> list[Evidence]:
+    """Where in Python the host was, by the first of these causes that stacks were recorded for."""
+    frame = next((trace.frames[cause] for cause in causes if cause in trace.frames), None)
+    if frame is None:
+        return []
+    share = Reading(value=frame.share, unit="frac", count=frame.moments, origin="recorded stacks")
+    what = f"{percent(frame.share)} of that idle time lies in {frame.function}"
+    found = [Evidence(what=what, signal=share, line=f"{frame.file}:{frame.line}")]
+    above = [("called by", frame.caller), ("all within", frame.within), ("your code", frame.user)]
+    words = [f"{word} {place}" for word, place in above if place]
+    return [*found, *([Evidence(what="; ".join(words))] if words else [])]
+
+
+def found_in(
+    rule: Rule,
+    facts: Facts,
+    share: float,
+    *,
+    sentence: str,
+    evidence: list[Evidence],
+    remedies: list[Remedy],
+    confidence: Confidence = "high",
+    on_host: bool = False,
+    may_gain: bool = True,
+) -> Finding:
+    """A finding from a trace: as certain as its events are many, and bounded only where it is.
+
+    `on_host`: it rests on how long the host takes, which recording stacks makes longer.
+    """
+    trace = facts.trace
+    if trace is not None and 0 < trace.kernels < ENOUGH_SAMPLES:
+        confidence = "low"
+    elif on_host and trace is not None and any(each.code == "stacks" for each in trace.quality):
+        confidence = "medium" if confidence == "high" else confidence
+    made = found(
+        rule,
+        facts,
+        share,
+        sentence=sentence,
+        evidence=evidence,
+        remedies=remedies,
+        confidence=confidence,
+    )
+    if may_gain and made.confidence == "high" and share <= _MOST_BOUNDED:
+        return made
+    unbounded = [msgspec.structs.replace(each, at_most_speedup=None) for each in made.remedies]
+    return msgspec.structs.replace(made, remedies=unbounded)
 
 
 def utilisation_evidence(trace: TraceSignals) -> list[Evidence]:
@@ -76,7 +148,7 @@ def judge(
     if unknown >= VERDICT_SHARE:
         return cannot_tell(
             f"the devices were idle for {percent(unknown)} of the time and the trace does not say "
-            "why. Record it again with host activity."
+            f"why{_why_not(trace)}"
         )
     compute = value_of(trace.compute_share) or 0.0
     filled = ""
@@ -88,4 +160,14 @@ def judge(
         limit="math",
         share_of_wall=compute,
         sentence=f"Healthy: kernels compute for {percent(compute)} of the time.{filled}",
+    )
+
+
+def _why_not(trace: TraceSignals) -> str:
+    """What a further recording would have to hold."""
+    if any(each.code == "no-host" for each in trace.quality):
+        return ". Record it again with host activity."
+    return (
+        ": its next kernel was queued already, so it waited for something that was not recorded, "
+        "as another device. Record it again with all devices and streams."
     )

@@ -45,10 +45,13 @@ from fuelline.diagnose.rules.traced.allocator_stalls import AllocatorStalls
 from fuelline.diagnose.rules.traced.drained_queue import DrainedQueue
 from fuelline.diagnose.rules.traced.exposed_copies import ExposedCopies
 from fuelline.diagnose.rules.traced.exposed_exchange import ExposedExchange
+from fuelline.diagnose.rules.traced.host_code import HostCode
 from fuelline.diagnose.rules.traced.late_ranks import LateRanks
 from fuelline.diagnose.rules.traced.launch_bound import LaunchBound
 from fuelline.diagnose.rules.traced.ranks_take_turns import RanksTakeTurns
+from fuelline.diagnose.rules.traced.slow_preparation import SlowPreparation
 from fuelline.diagnose.rules.traced.slow_worker import SlowWorker
+from fuelline.diagnose.rules.traced.start_up import StartUp
 from fuelline.diagnose.rules.traced.starved_device import StarvedDevice
 from fuelline.diagnose.rules.traced.uneven_microbatches import UnevenMicrobatches
 from fuelline.diagnose.rules.traced.uneven_stages import UnevenStages
@@ -83,12 +86,14 @@ RULE_GROUPS: tuple[tuple[Rule, ...], ...] = (
     (EpochRestart(),),
     (Straggler(), RankJitter()),
     (NetworkJitter(), NetworkBandwidth(), NetworkLatency()),
-    (StarvedDevice(),),
+    (SlowPreparation(), StarvedDevice()),
     (LaunchBound(),),
     (UnfilledChip(),),
     (DrainedQueue(),),
     (ExposedCopies(),),
     (AllocatorStalls(),),
+    (StartUp(),),
+    (HostCode(),),
     (
         SlowWorker(),
         UnevenStages(),

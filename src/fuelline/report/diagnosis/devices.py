@@ -42,7 +42,9 @@ def describe_devices(diagnosis: Diagnosis) -> list[Block]:
 
 
 def _meaning(diagnosis: Diagnosis) -> str:
-    whole = "the allocated time" if diagnosis.trace is None else "each device's own time"
+    whole = "the allocated time"
+    if diagnosis.trace is not None:
+        whole = "the time from each device's first event to its last"
     return f"Shares of {whole}. {_MEANING}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from fuelline.report.document import Block, Heading, Item, Items, Statement, Table
@@ -26,7 +27,7 @@ _COLUMNS: tuple[tuple[str, tuple[LedgerPart, ...]], ...] = (
     ("data", ("data wait",)),
     ("launch", ("launch-bound",)),
     ("sync", ("synchronisation",)),
-    ("other", ("profiler overhead", "unknown")),
+    ("other", ("start-up", "profiler overhead", "unknown")),
 )
 """Columns of the ledger, as wide as a terminal allows, and the parts in them."""
 
@@ -73,7 +74,7 @@ def _ledger(trace: TraceAnswer) -> list[Block]:
     if max(undivided, default=0.0) >= _LEAST_SHARE:
         note += " Transfer may include waiting: it could not be compared with other ranks."
     return [
-        Heading("Ledger of each device, in % of its time"),
+        Heading("Ledger of each device, in % of the time from its first event to its last"),
         Table(("rank", "gpu", "busy", *(name for name, _ in _COLUMNS)), rows),
         Statement(
             "Busy: some kernel or copy was running (nvidia-smi counts kernels only); the columns "
@@ -130,12 +131,20 @@ def _gaps(gaps: Sequence[GapCause]) -> list[Block]:
             number(gap.gaps),
             duration(gap.longest_seconds),
             gap.cause,
-            gap.during,
+            _where(gap),
         )
         for gap in worth
     )
     header = ("%", "rank", "gaps", "longest", "the host was in", "mostly")
     return [Heading("Idle gaps, by what the host did"), Table(header, rows)] if rows else []
+
+
+def _where(gap: GapCause) -> str:
+    """The function if stacks were recorded and no call says more."""
+    is_call = gap.cause in ("allocator", "kernel launches", "memcpy", "synchronise", "start-up")
+    if gap.frame is None or (is_call and gap.during):
+        return gap.during
+    return f"{gap.frame.function} ({PurePosixPath(gap.frame.file).name}:{gap.frame.line})"
 
 
 def _kernels(trace: TraceAnswer) -> list[Block]:

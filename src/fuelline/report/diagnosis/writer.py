@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _MOST_EVIDENCE = 8
 _HEALTHY_LIMIT = "math"
 _HEALTHY_TITLE = "healthy"
+_LEAST_CUT = 0.01
 PART_WORDS = {
     "input": "wait for input",
     "loop": "between steps",
@@ -58,6 +59,7 @@ _WAITING_PARTS: tuple[Part, ...] = (
     "data wait",
     "launch-bound",
     "synchronisation",
+    "start-up",
     "profiler overhead",
     "unknown",
 )
@@ -153,6 +155,13 @@ def _budget(diagnosis: Diagnosis) -> list[Block]:
     note = f"{before}, {duration(window.after_seconds)} after {end}."
     if diagnosis.trace is not None:
         note = "All devices together, each from its first event to its last."
+        if diagnosis.trace.steps_from in ("profiler", "annotation"):
+            note = "All devices together, from the first marked step to the end of the last."
+            if max(window.before_seconds, window.after_seconds) >= _LEAST_CUT * window.seconds:
+                note += (
+                    f" Not counted: {duration(window.before_seconds)} of warm-up or other steps "
+                    f"before, {duration(window.after_seconds)} after."
+                )
     return [Heading(title), Bars(bars), Statement(note)]
 
 

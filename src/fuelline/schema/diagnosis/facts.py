@@ -24,7 +24,7 @@ from fuelline.schema.diagnosis.stragglers import StragglerFacts  # noqa: TC001
 from fuelline.schema.parts import IdleCause, Part, StepPart  # noqa: TC001 - msgspec resolves it at run time
 from fuelline.schema.readings import Missing, Signal
 from fuelline.schema.run.recording import LoaderFacts  # noqa: TC001
-from fuelline.schema.run.trace import Quality  # noqa: TC001
+from fuelline.schema.run.trace import CopyFacts, HostFrame, Quality, Software
 
 _NOT_MEASURED = Missing(reason="not measured")
 
@@ -304,6 +304,13 @@ class TraceSignals(Struct, frozen=True, kw_only=True):
     """Part of `launch_share`: the host was allocating or freeing device memory."""
     between_steps_share: Signal = _NOT_MEASURED
     """Part of `launch_share`: in gaps that a step ended in."""
+    own_work_share: Signal = _NOT_MEASURED
+    """Part of `launch_share`, if it is most of it: in gaps so long that the host did something else
+    than launching, as stacks or a copy at their end show."""
+    preparing_share: Signal = _NOT_MEASURED
+    """Part of `own_work_share`: what ended in a copy to the device, the next input."""
+    startup_share: Signal = _NOT_MEASURED
+    """Idle while the host did what is paid once: loading code, capturing graphs."""
     sync_share: Signal = _NOT_MEASURED
     """Idle while the host was in a call that waits for the device."""
     unknown_share: Signal = _NOT_MEASURED
@@ -322,6 +329,15 @@ class TraceSignals(Struct, frozen=True, kw_only=True):
     """The loader works in the trainer itself: no workers."""
     during: dict[IdleCause, str] = field(default_factory=dict)
     """Cause of idleness to the host event that most of it lay under."""
+    frames: dict[IdleCause, HostFrame] = field(default_factory=dict)
+    """Cause of idleness to where in Python the host was, if stacks were recorded."""
+    largest: IdleCause | None = None
+    """Of the causes in `launch_share`, without own work, the costliest."""
+    software: Software = field(default_factory=Software)
+    copies: list[CopyFacts] = field(default_factory=list)
+    """By direction and memory, the longest first."""
+    kernels: int = 0
+    """That were recorded: with few of them nothing is certain."""
     late: list[LateRank] = field(default_factory=list)
     waiting_share_by_rank: dict[str, float] = field(default_factory=dict)
     quality: list[Quality] = field(default_factory=list)

@@ -47,6 +47,36 @@ class CopyDirection(IntEnum):
     PEER = 4
 
 
+Framework = Literal["torch", "jax", "tensorflow", "vllm", "sglang", "xla", ""]
+"""What a job is written in. xla: compiled by XLA, from which of its frameworks is not known."""
+
+
+class Software(Struct, frozen=True, kw_only=True):
+    """What a trace shows of the job's software, and which remedies it has already."""
+
+    framework: Framework = ""
+    is_tpu: bool = False
+    is_compiled: bool = False
+    """torch.compile made some of its kernels."""
+    is_training: bool = False
+    is_fused: bool = False
+    """Its optimizer updates many parameters with one kernel."""
+    has_graphs: bool = False
+    """CUDA or HIP graphs launch some of its kernels."""
+
+
+class CopyFacts(Struct, frozen=True, kw_only=True):
+    """Copies of one sort, over all devices of a trace."""
+
+    kind: DeviceKind
+    direction: CopyDirection
+    memory: str
+    """Of the host: `pinned`, `pageable`, or empty if neither its name nor its speed tells."""
+    count: int
+    seconds: float
+    size_bytes: int
+
+
 TraceRung = Literal[
     "reported utilisation", "SM fill", "estimated occupancy", "tensor-core kernels", "MFU"
 ]
@@ -156,6 +186,24 @@ class DeviceLedger(Struct, frozen=True, kw_only=True):
             raise ValueError(f"rank {self.rank}: a part is negative")
 
 
+class HostFrame(Struct, frozen=True, kw_only=True):
+    """Where in Python the host was, as recorded stacks show it."""
+
+    function: str
+    file: str
+    line: int
+    share: float
+    """Of the idle time with this cause, within this function."""
+    moments: int = 0
+    """At which stacks were looked at."""
+    caller: str = ""
+    """`resize (image_processing_owlv2.py:301)`: who called it from another file."""
+    within: str = ""
+    """The innermost function that nearly all of the idle time lies in, if it is another one."""
+    user: str = ""
+    """The innermost function of the user's own, if it is none of them."""
+
+
 class GapCause(Struct, frozen=True, kw_only=True):
     """Idle time of a device with one cause, from what the host did meanwhile."""
 
@@ -172,6 +220,8 @@ class GapCause(Struct, frozen=True, kw_only=True):
     longest_seconds: float = 0.0
     during: str = ""
     """The host event that most of it lay under."""
+    frame: HostFrame | None = None
+    """Where in Python that was, if stacks were recorded."""
 
 
 class KernelFacts(Struct, frozen=True, kw_only=True):

@@ -3,7 +3,11 @@
 Idle under the data loader is waiting for data. Otherwise the call that launched the event at a
 gap's end splits the gap. Until the call returns the host is to blame, for whatever it did. Then the
 launch takes as long as launches do. If the call returned before the gap began, the host was ahead
-and the device waited for something of its own.
+and the device waited for something of its own. If the host then waited for the device, what it
+waited for was not recorded.
+
+What is paid once is start-up: capturing a graph, compiling, a long call that launches a kernel for
+the first time. Where steps are not marked, that is also what operators and the allocator do before.
 """
 
 from __future__ import annotations
@@ -14,10 +18,13 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from fuelline.schema.parts import HOST_CAUSES, HostCause, IdleCause, LedgerPart
+from fuelline.signals.traced.host import LONG_CALL_NS
+from fuelline.signals.traced.lane import COPY
 from fuelline.timeline.intervals import (
     SPAN,
     intersect,
     merge,
+    merge_all,
     nothing,
     partition,
     span_of,
@@ -26,13 +33,20 @@ from fuelline.timeline.intervals import (
 
 if TYPE_CHECKING:
     from fuelline.signals.traced.host import HostActivity
+    from fuelline.signals.traced.steps import TracedSteps
 
 _LATENCY_NS = 20_000
 """From a launching call to the start of its kernel on an idle device takes 5 to 20 us."""
 _LOADER: HostCause = "data loader"
 _HOST = "host"
+_AHEAD: IdleCause = "dependency on the device"
+_BLOCKING: tuple[HostCause, ...] = ("synchronise", "memcpy")
+"""What a host does while it waits for its device."""
+_PAID_ONCE: tuple[HostCause, ...] = ("allocator", "operators", "kernel launches")
+"""What may take long for a kernel's first launch."""
 PART_OF_CAUSE: dict[IdleCause, LedgerPart] = {
     "profiler": "profiler overhead",
+    "start-up": "start-up",
     "data loader": "data wait",
     "synchronise": "synchronisation",
     "memcpy": "copies",
@@ -44,6 +58,7 @@ PART_OF_CAUSE: dict[IdleCause, LedgerPart] = {
     "python between steps": "launch-bound",
     "launch latency": "launch-bound",
     "dependency on the device": "unknown",
+    "unrecorded work": "unknown",
     "inside a graph": "unknown",
     "not recorded": "unknown",
 }
@@ -67,29 +82,88 @@ class Gaps:
         return merge(self.pieces.filter(pl.col("cause") == cause))
 
 
-def find_gaps(events: pl.DataFrame, host: HostActivity, boundaries_ns: pl.Series) -> Gaps:
-    """Split the idle time between a device's first and last event by cause."""
-    gaps = subtract(span_of(events), merge(events))
+@dataclass(frozen=True)
+class Beside:
+    """What the idle time of one device is looked at beside."""
+
+    host: HostActivity
+    steps: TracedSteps
+    others: pl.DataFrame
+    """The set of moments at which another device of this rank did something."""
+
+
+def find_gaps(events: pl.DataFrame, beside: Beside, window_ns: tuple[int, int]) -> Gaps:
+    """Split a device's idle time by cause, from its first event to its last and in a window."""
+    whole = span_of(pl.concat([events.select(SPAN), as_set(*window_ns)]))
+    gaps = subtract(whole, merge(events))
+    fresh = _fresh(gaps, events)
     found = [nothing().with_columns(cause=pl.lit(None, CAUSE))]
-    found += [_explain(part, events, host, boundaries_ns) for part in gaps.iter_slices(_GAPS)]
+    found += [_explain(part, events, beside, fresh) for part in gaps.iter_slices(_GAPS)]
     return Gaps(pl.concat(found), gaps)
 
 
+def as_set(start_ns: int, end_ns: int) -> pl.DataFrame:
+    """The set of one interval."""
+    return pl.DataFrame({"start_ns": [start_ns], "end_ns": [end_ns]}, schema=nothing().schema)
+
+
+def _fresh(gaps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Long gaps that end in a kernel of a name that was not there before."""
+    first = events.select("start_ns", "family").filter(events["text"].is_first_distinct())
+    begun = first.filter(pl.col("family") != COPY)["start_ns"]
+    return _long(gaps).filter(pl.col("end_ns").is_in(begun.implode()))
+
+
+def _long(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Those in which something else was done than launching."""
+    return intervals.filter(pl.col("end_ns") - pl.col("start_ns") >= LONG_CALL_NS)
+
+
 def _explain(
-    gaps: pl.DataFrame, events: pl.DataFrame, host: HostActivity, boundaries_ns: pl.Series
+    gaps: pl.DataFrame, events: pl.DataFrame, beside: Beside, fresh: pl.DataFrame
 ) -> pl.DataFrame:
     """Pieces of some of the gaps, in order."""
+    host = beside.host
     loading = intersect(gaps, host.sets[_LOADER])
     phases = _phases(gaps, events, host)
     pieces = [loading.with_columns(cause=pl.lit(_LOADER))]
     for key, same in phases.partition_by("phase", as_dict=True).items():
         rest = subtract(merge(same), loading)
-        pieces.append(
-            _blame_host(rest, gaps, host, boundaries_ns)
-            if key[0] == _HOST
-            else rest.with_columns(cause=pl.lit(str(key[0])))
-        )
+        if key[0] == _HOST:
+            compiled = intersect(_long(gaps), intersect(rest, host.compiled))
+            pieces.append(compiled.with_columns(cause=pl.lit("start-up")))
+            rest = subtract(rest, compiled)
+            blamed = _blame_host(rest, gaps, host, beside.steps.boundaries_ns)
+            pieces.append(_paid_once(blamed, fresh, is_marked=beside.steps.marked_ns is not None))
+        elif key[0] == _AHEAD:
+            pieces += _look_behind(rest, beside)
+        else:
+            pieces.append(rest.with_columns(cause=pl.lit(str(key[0]))))
     return pl.concat(pieces).sort("start_ns").with_columns(pl.col("cause").cast(CAUSE))
+
+
+def _look_behind(ahead: pl.DataFrame, beside: Beside) -> list[pl.DataFrame]:
+    """Time in which the next kernel was queued already: did the host wait for this device?"""
+    waits = merge_all(beside.host.sets[cause] for cause in _BLOCKING)
+    lost = subtract(intersect(ahead, waits), beside.others)
+    return [
+        lost.with_columns(cause=pl.lit("unrecorded work")),
+        subtract(ahead, lost).with_columns(cause=pl.lit(_AHEAD)),
+    ]
+
+
+def _paid_once(pieces: pl.DataFrame, fresh: pl.DataFrame, *, is_marked: bool) -> pl.DataFrame:
+    """What a kernel's first launch took is no pattern; in a marked step, only its own call."""
+    if not fresh.height:
+        return pieces
+    begun = fresh["start_ns"].search_sorted(pieces["start_ns"], side="right")
+    ended = fresh["end_ns"].search_sorted(pieces["start_ns"], side="right")
+    once = (begun > ended) & pieces["cause"].is_in(_PAID_ONCE)
+    if is_marked:
+        lasts = pieces["end_ns"] - pieces["start_ns"] >= LONG_CALL_NS
+        once &= lasts & (pieces["cause"] == "kernel launches")
+    cause = pl.when(once).then(pl.lit("start-up")).otherwise("cause")
+    return pieces.with_columns(cause.alias("cause"))
 
 
 def _phases(gaps: pl.DataFrame, events: pl.DataFrame, host: HostActivity) -> pl.DataFrame:
@@ -156,7 +230,7 @@ def _between_steps(
     pieces: pl.DataFrame, gaps: pl.DataFrame, boundaries_ns: pl.Series
 ) -> pl.DataFrame:
     """Python in a gap that a step ends in is Python between steps."""
-    place = boundaries_ns.search_sorted(gaps["start_ns"], side="left")
+    place = boundaries_ns.search_sorted(gaps["start_ns"], side="right")
     until = boundaries_ns.search_sorted(gaps["end_ns"], side="right")
     crossing = gaps.filter(until > place) if boundaries_ns.len() else gaps.clear()
     if not crossing.height:

@@ -6,7 +6,7 @@ device; data loading and the profiler's own work count on any thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -14,16 +14,26 @@ import polars as pl
 from fuelline.schema.parts import HOST_CAUSES, HostCause, IdleCause
 from fuelline.schema.run.trace import HostKind
 from fuelline.signals.traced.names import find_cause
-from fuelline.timeline.intervals import merge, merge_all
+from fuelline.timeline.intervals import intersect, merge, merge_all, nothing, total_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fuelline.signals.traced.gaps import Gaps
     from fuelline.timeline.trace import Trace
 
+LONG_CALL_NS = 1_000_000
+"""A call that launches takes 5 to 20 us, some ten times that with stacks. One that takes this long
+while the device has nothing to do, for a kernel that was not launched before, loads its code."""
 _ANYWHERE: tuple[HostCause, ...] = ("profiler", "data loader")
 _LAUNCHES = r"LaunchKernel|GraphLaunch|LaunchCooperative"
+_CAPTURES = r"^(cuda|hip|cu)Stream(Begin|End)Capture"
+_BEGINS = r"BeginCapture"
+_MARKS = r"^ProfilerStep"
+_COMPILES = (
+    r"^Torch-Compiled Region|^backend_compile|compile_or_get_cached|XlaCompile|Compiler::Compile"
+    r"|torch/_(dynamo|inductor)/\S+\(\d+\): (_compile|compile_fx|compile_to_fn|call_user_compiler)$"
+    r"|triton/compiler/compiler\.py\(\d+\): compile$"
+)
 """Calls that put a kernel on the device; a memset of nothing leaves no event, and is no loss."""
 _COUNT_THREADS = r"^hip(Ext|Hcc)ModuleLaunchKernel$"
 """Calls whose grid is counted in threads (globalWorkSizeX in hip_ext.h), not in blocks."""
@@ -49,6 +59,14 @@ class HostActivity:
     graph_launches: int
     """Launches of graphs, whether kernels were recorded for them or not."""
     events: int
+    captures: pl.DataFrame
+    """Moments at which calls were put into a graph instead of on the device."""
+    compiled: pl.DataFrame
+    """Moments within a call that compiles what it runs, if that is not done yet."""
+    has_stacks: bool
+    """Functions of Python were recorded."""
+    worked_until_ns: int
+    """The end of the last event that is no mark of a step."""
 
     def settled(self) -> HostActivity:
         """The same without what only the accounts of its devices needed: much of the memory."""
@@ -56,7 +74,7 @@ class HostActivity:
         return replace(self, launches=graphs, sets={})
 
 
-_CALL_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind", "correlation")
+_CALL_COLUMNS = ("start_ns", "end_ns", "name", "thread", "kind", "correlation", "external")
 
 
 def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
@@ -65,23 +83,24 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     `correlations` are those of its device events, in order.
     """
     texts = trace.texts(rank)
+    captures = _find_captures(trace, rank, texts)
     launch_names = _matching(texts, _LAUNCHES)
     graph_names = _matching(texts, "GraphLaunch")
     launches, calls, queued, graphs, events = [_no_launches()], 0, 0, 0, 0
     last = pl.lit(correlations.max(), pl.Int64)
-    bounds: list[int] = []
+    seen = _HostTally(_matching(texts, _MARKS))
     for part in trace.parts("host", rank, _CALL_COLUMNS):
         events += part.height
-        runtime = part.filter(pl.col("kind") == int(HostKind.RUNTIME))
+        runtime = _outside(_numbered(part), captures)
         launching = runtime.filter(pl.col("name").is_in(launch_names))
         calls += launching.height
         queued += launching.filter(pl.col("correlation") > last).height
         graphs += runtime.filter(pl.col("name").is_in(graph_names)).height
         launches.append(_launches(runtime, correlations))
-        bounds += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
+        seen.add(part)
     found = _first_calls(pl.concat(launches))
     launches.clear()
-    threads = tuple(found["thread"].unique().sort().to_list())
+    threads = seen.find_threads(found["thread"].unique().sort())
     named = int(found["name"].is_in(launch_names).sum())
     told = found.with_columns(
         pl.col("name").is_in(graph_names).alias("is_graph"),
@@ -90,16 +109,104 @@ def read_host(trace: Trace, rank: int, correlations: pl.Series) -> HostActivity:
     del found
     return HostActivity(
         launches=told,
-        sets=_read_sets(trace, rank, texts, threads),
+        sets=_read_sets(trace, rank, texts, threads, captures),
         threads=threads,
-        start_ns=min(bounds, default=None),
-        end_ns=max(bounds, default=None),
+        start_ns=min(seen.bounds_ns, default=None),
+        end_ns=max(seen.bounds_ns, default=None),
         calls=calls,
         lost_calls=max(0, calls - named),
         queued_calls=queued,
         graph_launches=graphs,
         events=events,
+        captures=captures,
+        compiled=_find_compiled(trace, rank, texts),
+        has_stacks=seen.has_stacks,
+        worked_until_ns=seen.worked_until_ns,
     )
+
+
+_TELLING = (int(HostKind.OP), int(HostKind.PYTHON))
+
+
+@dataclass
+class _HostTally:
+    """What parts of a rank's host events come to, beside launches."""
+
+    marks: list[int]
+    """Names of marks of steps."""
+    bounds_ns: list[int] = field(default_factory=list)
+    worked_until_ns: int = 0
+    has_stacks: bool = False
+    telling: dict[int, int] = field(default_factory=dict)
+    """Thread to its events that say what it does."""
+
+    def add(self, part: pl.DataFrame) -> None:
+        """One part more."""
+        self.bounds_ns += [part["start_ns"].min(), part["end_ns"].max()]  # type: ignore[list-item]
+        ends = part["end_ns"]
+        if self.marks:
+            ends = ends.filter(~part["name"].is_in(self.marks))
+        self.worked_until_ns = max(self.worked_until_ns, int(ends.max() or 0))  # type: ignore[arg-type]
+        telling = part.filter(pl.col("kind").is_in(_TELLING)).group_by("thread", "kind").len()
+        for thread, kind, count in telling.iter_rows():
+            self.telling[thread] = self.telling.get(thread, 0) + count
+            self.has_stacks |= kind == int(HostKind.PYTHON)
+
+    def find_threads(self, launching: pl.Series) -> tuple[int, ...]:
+        """Those that launch; if none of them says what it does, also the one that says most.
+
+        XLA numbers the threads of its calls and those of Python differently.
+        """
+        found = tuple(launching.to_list())
+        if not found or not self.telling or self.telling.keys() & set(found):
+            return found
+        return (*found, max(self.telling, key=lambda thread: (self.telling[thread], thread)))
+
+
+def _numbered(part: pl.DataFrame) -> pl.DataFrame:
+    """Calls, by the external number where they have no other."""
+    calls = part.filter(pl.col("kind") == int(HostKind.RUNTIME))
+    if calls["correlation"].count():
+        return calls
+    return calls.with_columns(pl.col("external").alias("correlation"))
+
+
+def _find_captures(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.DataFrame:
+    """From the beginning of each capture of a graph to its end, as a set."""
+    names = _matching(texts, _CAPTURES)
+    if not names:
+        return nothing()
+    columns = ("start_ns", "end_ns", "name", "thread")
+    parts = trace.parts("host", rank, columns)
+    calls = [part.filter(pl.col("name").is_in(names)) for part in parts]
+    begins = pl.col("name").is_in(_matching(texts, _BEGINS))
+    paired = (
+        pl.concat(calls)
+        .sort("thread", "start_ns")
+        .with_columns(
+            pl.col("end_ns").shift(-1).over("thread").alias("until_ns"),
+            begins.shift(-1, fill_value=True).over("thread").alias("is_open"),
+        )
+        .filter(begins & ~pl.col("is_open"))
+    )
+    return merge(paired.select("start_ns", pl.col("until_ns").alias("end_ns")))
+
+
+def _find_compiled(trace: Trace, rank: int, texts: Mapping[int, str]) -> pl.DataFrame:
+    names = _matching(texts, _COMPILES)
+    if not names:
+        return nothing()
+    parts = trace.parts("host", rank, ("start_ns", "end_ns", "name"))
+    return merge_all(part.filter(pl.col("name").is_in(names)) for part in parts)
+
+
+def _outside(calls: pl.DataFrame, captures: pl.DataFrame) -> pl.DataFrame:
+    """Calls that began outside of these moments."""
+    if not captures.height:
+        return calls
+    begun = captures["start_ns"].search_sorted(calls["start_ns"], side="right")
+    ended = captures["end_ns"].search_sorted(calls["start_ns"], side="right")
+    return calls.filter(begun == ended)
 
 
 def _first_calls(launches: pl.DataFrame) -> pl.DataFrame:
@@ -149,9 +256,14 @@ _OF_KIND = {
 
 
 def _read_sets(
-    trace: Trace, rank: int, texts: Mapping[int, str], threads: tuple[int, ...]
+    trace: Trace,
+    rank: int,
+    texts: Mapping[int, str],
+    threads: tuple[int, ...],
+    captures: pl.DataFrame,
 ) -> dict[HostCause, pl.DataFrame]:
     collected: dict[HostCause, list[pl.DataFrame]] = {cause: [] for cause in HOST_CAUSES}
+    collected["start-up"].append(captures)
     by_name = _codes_by_name(texts)
     for part in trace.parts("host", rank, _CODE_COLUMNS):
         coded = _coded(part, by_name, threads)
@@ -176,9 +288,9 @@ def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> 
     of_kind = [_OF_KIND.get(kind, _NONE) for kind in range(max(HostKind) + 1)]
     kinds = pl.Series(values=of_kind, dtype=pl.UInt8).gather(part["kind"])
     last = len(by_name) - 1  # is no name, as are all that no text is known of
-    named = by_name.gather(part["name"].clip(upper_bound=last)).rename("named")
+    by_own_name = by_name.gather(part["name"].clip(upper_bound=last)).rename("named")
     told = (pl.col("named") != _NONE) & (pl.col("kind") != int(HostKind.PROFILER))
-    coded = part.select(_CODE_COLUMNS).with_columns(named, kinds.alias("code"))
+    coded = part.select(_CODE_COLUMNS).with_columns(by_own_name, kinds.alias("code"))
     coded = coded.with_columns(pl.when(told).then("named").otherwise("code").alias("code"))
     matters = pl.col("code") != _NONE
     if threads:
@@ -187,12 +299,15 @@ def _coded(part: pl.DataFrame, by_name: pl.Series, threads: tuple[int, ...]) -> 
     return coded.filter(matters).select("start_ns", "end_ns", "name", "code")
 
 
-def find_during(trace: Trace, rank: int, host: HostActivity, gaps: Gaps) -> dict[IdleCause, str]:
-    """For each cause the host event that most of its longest idle stretches lay under."""
+def find_during(
+    trace: Trace, rank: int, host: HostActivity, idle: pl.DataFrame
+) -> dict[IdleCause, str]:
+    """For each cause of idle time the host event that most of its longest stretches lay under."""
     texts = trace.texts(rank)
     by_name = _codes_by_name(texts)
-    causes = gaps.pieces["cause"].unique().to_list()
-    middles = {_CODES[cause]: _middles(gaps.of(cause)) for cause in causes if cause in _CODES}
+    pieces = idle.with_columns(pl.col("cause").cast(pl.String)).partition_by("cause", as_dict=True)
+    startup = merge(pieces.get(("start-up",), nothing()))
+    middles = {_CODES[cause]: _middles(own) for (cause,), own in pieces.items() if cause in _CODES}
     asked = [each["at_ns"] for each in middles.values()]
     moments = pl.concat([pl.Series([], dtype=pl.Int64), *asked]).sort()
     parts = []
@@ -202,13 +317,18 @@ def find_during(trace: Trace, rank: int, host: HostActivity, gaps: Gaps) -> dict
         parts.append(_coded(part[over.arg_true()], by_name, host.threads))
     names: dict[IdleCause, str] = {}
     for code, wanted in middles.items() if parts else ():
-        same = pl.concat(parts).filter(pl.col("code") == code).sort("start_ns")
-        top = _top(_open_at(wanted, same))
+        is_any = code == _CODES["start-up"]  # whatever it was that took so long
+        same = pl.concat(parts).filter((pl.col("code") == code) | is_any).sort("start_ns")
+        if is_any and 2 * total_ns(intersect(startup, host.captures)) >= total_ns(startup):
+            names["start-up"] = _CAPTURE
+            continue
+        top = _top(_open_at(wanted, same), int(wanted["length_ns"].sum()))
         if top is not None:
             names[HOST_CAUSES[code]] = texts[top]
     return names
 
 
+_CAPTURE = "graph capture"
 _MOST_LOOKED_UP = 500
 """Stretches of idle time per cause: the longest show what it is made of."""
 
@@ -236,8 +356,11 @@ def _open_at(wanted: pl.DataFrame, events: pl.DataFrame) -> list[pl.DataFrame]:
     ]
 
 
-def _top(tables: list[pl.DataFrame]) -> int | None:
-    """The name that most time lay under, each stretch counted for its shortest event."""
+def _top(tables: list[pl.DataFrame], whole_ns: int) -> int | None:
+    """The name that most time lay under, each stretch counted for its shortest event.
+
+    None if most of the time lay under nothing.
+    """
     under = pl.concat(tables).sort("took_ns").unique("at_ns", keep="first", maintain_order=True)
     sums = under.group_by("name").agg(pl.col("length_ns").sum()).sort("length_ns", "name")
-    return int(sums["name"][-1]) if sums.height else None
+    return int(sums["name"][-1]) if 2 * int(under["length_ns"].sum()) >= whole_ns > 0 else None

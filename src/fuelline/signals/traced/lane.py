@@ -132,6 +132,7 @@ def read_lane(trace: Trace, facts: RankFacts) -> DeviceLane:
             _tell(events["group"], texts).alias("group_text"),
         )
         .drop("name", "group")
+        .with_columns(_number_of_launch(events))
         .with_columns(_family(), _class())
     )
     operators = _communicating_operators(trace, facts.rank, events)
@@ -139,6 +140,13 @@ def read_lane(trace: Trace, facts: RankFacts) -> DeviceLane:
         is_one = (pl.col("class") == "other") & pl.col("external").is_in(operators.implode())
         events = _communicate(events, is_one, _BY_OPERATOR)
     return DeviceLane(facts, events)
+
+
+def _number_of_launch(events: pl.DataFrame) -> pl.Expr:
+    """ROCm's tracer gives calls and what they launch the same external number, and no other."""
+    return pl.col("correlation" if events["correlation"].count() else "external").alias(
+        "correlation"
+    )
 
 
 def _in_order(events: pl.DataFrame) -> pl.DataFrame:

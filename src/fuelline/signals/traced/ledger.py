@@ -1,4 +1,8 @@
-"""Where each device's wall time went: every moment once, to the first part that fits."""
+"""Where each device's wall time went: every moment once, to the first part that fits.
+
+A ledger is kept from a device's first event to its last; beside it, the parts of its window
+(`window.py`), which may begin before the first event.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +51,19 @@ class Account:
     gaps: Gaps
     pieces: pl.DataFrame
     """| start_ns | end_ns | part |: the busy time, every moment once, in order."""
+    window_ns: tuple[int, int]
+    parts_ns: dict[LedgerPart, int]
+    """Of the window; they sum to its length."""
+
+    @property
+    def wall_ns(self) -> int:
+        """How long the window is."""
+        return self.window_ns[1] - self.window_ns[0]
+
+    @property
+    def idle(self) -> pl.DataFrame:
+        """| start_ns | end_ns | cause | of the window."""
+        return _clip(self.gaps.pieces, *self.window_ns)
 
     def all_pieces(self) -> pl.DataFrame:
         """The same with the idle time, so that nothing is left out."""
@@ -57,7 +74,13 @@ class Account:
         return pl.concat([self.pieces.select(columns), idle]).sort("start_ns")
 
 
-def keep_account(lane: DeviceLane, device: int, gaps: Gaps, matched: TracedCollectives) -> Account:
+def keep_account(
+    lane: DeviceLane,
+    device: int,
+    gaps: Gaps,
+    matched: TracedCollectives,
+    window_ns: tuple[int, int],
+) -> Account:
     """The ledger of one device of a rank, whose idle time is explained already."""
     events = lane.of(device)
     busy = subtract(span_of(events), gaps.gaps)
@@ -67,24 +90,38 @@ def keep_account(lane: DeviceLane, device: int, gaps: Gaps, matched: TracedColle
     copies = merge(spans.filter(pl.col("family") == COPY))
     pieces = _busy_pieces(busy, [compute, *_split(talks, lane.rank, matched), copies])
     start_ns, end_ns = int(events["start_ns"].min()), int(events["end_ns"].max())  # type: ignore[arg-type]
-    parts = dict.fromkeys(LEDGER_PARTS, 0)
-    for part, spent in _sums(pieces, "part").items():
-        parts[part] += spent
-    for cause, spent in _sums(gaps.pieces, "cause").items():
-        parts[PART_OF_CAUSE[cause]] += spent
     communication = merge(talks)
     ledger = DeviceLedger(
         rank=lane.rank,
         device=device,
         start_ns=start_ns,
         wall_ns=end_ns - start_ns,
-        parts_ns=parts,
+        parts_ns=_add_up(pieces, gaps, start_ns, end_ns),
         hidden_communication_ns=total_ns(intersect(compute, communication)),
         communication_ns=total_ns(communication),
         busy_ns=total_ns(busy),
     )
     ledger.check()
-    return Account(ledger, events, gaps, pieces)
+    return Account(ledger, events, gaps, pieces, window_ns, _add_up(pieces, gaps, *window_ns))
+
+
+def _add_up(pieces: pl.DataFrame, gaps: Gaps, start_ns: int, end_ns: int) -> dict[LedgerPart, int]:
+    """All parts of a stretch of time."""
+    parts = dict.fromkeys(LEDGER_PARTS, 0)
+    for part, spent in _sums(_clip(pieces, start_ns, end_ns), "part").items():
+        parts[part] += spent
+    for cause, spent in _sums(_clip(gaps.pieces, start_ns, end_ns), "cause").items():
+        parts[PART_OF_CAUSE[cause]] += spent
+    return parts
+
+
+def _clip(pieces: pl.DataFrame, start_ns: int, end_ns: int) -> pl.DataFrame:
+    """What of these lies within a stretch of time; nothing is copied if all of it does."""
+    inside = (pieces["start_ns"] >= start_ns) & (pieces["end_ns"] <= end_ns)
+    if inside.all():
+        return pieces
+    touching = (pl.col("end_ns") > start_ns) & (pl.col("start_ns") < end_ns)
+    return pieces.filter(touching).with_columns(pl.col(SPAN).clip(start_ns, end_ns))
 
 
 def _split(talks: pl.DataFrame, rank: int, matched: TracedCollectives) -> list[pl.DataFrame]:

@@ -13,24 +13,38 @@ from fuelline.schema.diagnosis.facts import Facts, TraceSignals
 from fuelline.schema.diagnosis.findings import BudgetPart, Collectives, Window
 from fuelline.schema.parts import LEDGER_PARTS
 from fuelline.schema.readings import Missing, Reading, Signal, value_of
-from fuelline.schema.run.trace import DeviceKind, GapCause, TraceAnswer
+from fuelline.schema.run.trace import DeviceKind, TraceAnswer
 from fuelline.signals.traced.blame import chain_blame, find_culprits
-from fuelline.signals.traced.gaps import PART_OF_CAUSE
 from fuelline.signals.traced.host import find_during
+from fuelline.signals.traced.idleness import (
+    find_gap_causes,
+    find_largest,
+    join_own_work,
+    measure_own_work,
+)
 from fuelline.signals.traced.kernels import rank_kernels
 from fuelline.signals.traced.ladder import climb
 from fuelline.signals.traced.names import COMMUNICATION
 from fuelline.signals.traced.quality import BLINDING, judge_quality
+from fuelline.signals.traced.software import describe_software, measure_copies
+from fuelline.signals.traced.stacks import find_frames
 from fuelline.signals.traced.survey import survey_trace
+from fuelline.timeline.intervals import total_ns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fuelline.schema.diagnosis.findings import LateRank
     from fuelline.schema.parts import IdleCause, LedgerPart
-    from fuelline.schema.run.trace import Quality, TraceRung
+    from fuelline.schema.run.trace import (
+        GapCause,
+        HostFrame,
+        Quality,
+        TraceRung,
+    )
     from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.host import HostActivity
+    from fuelline.signals.traced.idleness import OwnWork
     from fuelline.signals.traced.lane import DeviceLane
     from fuelline.signals.traced.ledger import Account
     from fuelline.signals.traced.steps import TracedSteps
@@ -49,6 +63,7 @@ class _Findings:
     accounts: list[Account] = field(default_factory=list)
     devices: list[DeviceFacts] = field(default_factory=list)
     gaps: list[GapCause] = field(default_factory=list)
+    own_work: list[OwnWork] = field(default_factory=list)
     during: dict[int, dict[IdleCause, str]] = field(default_factory=dict)
 
 
@@ -73,7 +88,9 @@ def measure_survey(survey: Survey) -> MeasuredTrace:
     found = _Findings(accounts=survey.accounts)
     steps = survey.steps[lanes[0].rank]
     for account in survey.accounts:
-        _describe(trace, survey.lane_of(account), hosts[account.ledger.rank], account, found)
+        rank = account.ledger.rank
+        is_marked = survey.steps[rank].marked_ns is not None
+        _describe(trace, survey.lane_of(account), hosts[rank], account, found, is_marked=is_marked)
     quality = judge_quality(trace.facts, lanes, hosts, matched, steps=steps, gaps=found.gaps)
     found.devices = [_blinded(device, quality) for device in found.devices]
     first = {account.ledger.rank: account for account in reversed(found.accounts)}
@@ -92,6 +109,11 @@ def measure_survey(survey: Survey) -> MeasuredTrace:
         communication=_libraries(lanes),
     )
     signals = _signals(found, hosts, lanes, culprits, quality)
+    signals = msgspec.structs.replace(
+        signals,
+        software=describe_software(trace, lanes, hosts),
+        copies=measure_copies(trace, lanes),
+    )
     return MeasuredTrace(
         _facts(found, steps, signals), answer, _collectives(found, matched, culprits, lanes)
     )
@@ -114,7 +136,13 @@ def _blinded(device: DeviceFacts, quality: Sequence[Quality]) -> DeviceFacts:
 
 
 def _describe(
-    trace: Trace, lane: DeviceLane, host: HostActivity, account: Account, found: _Findings
+    trace: Trace,
+    lane: DeviceLane,
+    host: HostActivity,
+    account: Account,
+    found: _Findings,
+    *,
+    is_marked: bool,
 ) -> None:
     """One device: its ladder, and its idle gaps with their causes."""
     chips = {chip.device: chip for chip in lane.facts.chips}
@@ -135,33 +163,13 @@ def _describe(
             occupancy=shares["estimated occupancy"],
         )
     )
-    worth = ledger.wall_ns - ledger.busy_ns >= _WORTH_NAMING * ledger.wall_ns
-    during = find_during(trace, lane.rank, host, account.gaps) if worth else {}
+    idle = account.idle
+    worth = total_ns(idle) >= _WORTH_NAMING * account.wall_ns
+    during = find_during(trace, lane.rank, host, idle) if worth else {}
+    frames = find_frames(trace, lane.rank, host.threads, idle) if worth else {}
     found.during.setdefault(lane.rank, during)
-    found.gaps += _gap_causes(account, during)
-
-
-def _gap_causes(account: Account, during: Mapping[IdleCause, str]) -> list[GapCause]:
-    ledger, gaps = account.ledger, account.gaps
-    found = []
-    for cause in gaps.pieces["cause"].unique().to_list():
-        pieces = gaps.pieces.filter(pl.col("cause") == cause)
-        took = pieces["end_ns"] - pieces["start_ns"]
-        gap = gaps.gaps["start_ns"].search_sorted(pieces["start_ns"], side="right")
-        found.append(
-            GapCause(
-                rank=ledger.rank,
-                device=ledger.device,
-                cause=cause,
-                part=PART_OF_CAUSE[cause],
-                seconds=int(took.sum()) / 1e9,
-                share=int(took.sum()) / ledger.wall_ns,
-                gaps=int((gap != gap.shift(1)).fill_null(value=True).sum()),  # both are in order
-                longest_seconds=int(took.max()) / 1e9,
-                during=during.get(cause, ""),
-            )
-        )
-    return sorted(found, key=lambda each: (-each.seconds, each.cause))
+    found.gaps += find_gap_causes(account, during, frames)
+    found.own_work.append(measure_own_work(account, frames, is_marked=is_marked))
 
 
 def _libraries(lanes: Sequence[DeviceLane]) -> list[str]:
@@ -193,21 +201,35 @@ def _collectives(
 
 
 def _facts(found: _Findings, steps: TracedSteps, signals: TraceSignals) -> Facts:
-    ledgers = [account.ledger for account in found.accounts]
-    wall = sum(ledger.wall_ns for ledger in ledgers)
+    accounts = found.accounts
+    wall = sum(account.wall_ns for account in accounts)
     budget = [
-        BudgetPart(part=part, seconds=spent / 1e9 / len(ledgers), share=spent / wall)
+        BudgetPart(part=part, seconds=spent / 1e9 / len(accounts), share=spent / wall)
         for part in LEDGER_PARTS
-        if wall and (spent := sum(ledger.parts_ns[part] for ledger in ledgers))
+        if wall and (spent := sum(account.parts_ns[part] for account in accounts))
     ]
-    seconds = wall / 1e9 / len(ledgers) if ledgers else 0.0
+    seconds = wall / 1e9 / len(accounts) if accounts else 0.0
     return Facts(
-        window=Window(seconds=seconds, before_seconds=0.0, after_seconds=0.0),
+        window=Window(
+            seconds=seconds,
+            before_seconds=_mean([each.window_ns[0] - each.ledger.start_ns for each in accounts]),
+            after_seconds=_mean([_end_ns(each) - each.window_ns[1] for each in accounts]),
+        ),
         steps=steps.stats(),
         budget=budget,
         devices=found.devices,
         trace=signals,
     )
+
+
+def _end_ns(account: Account) -> int:
+    """Of a device's last event."""
+    return account.ledger.start_ns + account.ledger.wall_ns
+
+
+def _mean(cut_ns: Sequence[int]) -> float:
+    """Seconds that were cut off, over all devices."""
+    return sum(max(0, each) for each in cut_ns) / 1e9 / max(1, len(cut_ns))
 
 
 def _signals(
@@ -217,8 +239,9 @@ def _signals(
     culprits: list[LateRank],
     quality: list[Quality],
 ) -> TraceSignals:
-    ledgers = [account.ledger for account in found.accounts]
-    wall = sum(ledger.wall_ns for ledger in ledgers)
+    accounts = found.accounts
+    ledgers = [account.ledger for account in accounts]
+    wall = sum(account.wall_ns for account in accounts)
     blind = [each for each in quality if each.code in BLINDING]
     doubt = "; ".join(each.problem for each in blind)
     if not wall:
@@ -227,7 +250,7 @@ def _signals(
     def part(name: LedgerPart) -> Signal:
         if not wall:
             return Missing(reason=doubt)
-        return _share(sum(ledger.parts_ns[name] for ledger in ledgers) / wall, f"ledger.{name}")
+        return _share(sum(account.parts_ns[name] for account in accounts) / wall, f"window.{name}")
 
     def idle(name: LedgerPart) -> Signal:
         return Missing(reason=doubt) if doubt else part(name)
@@ -238,7 +261,12 @@ def _signals(
         spent = sum(gap.seconds for gap in found.gaps if gap.cause == name)
         return _share(spent / (wall / 1e9), f"gaps.{name}")
 
+    def own(of: str, spent_ns: int) -> Signal:
+        return Missing(reason=doubt) if doubt or not wall else _share(spent_ns / wall, f"gaps.{of}")
+
     during = _join_during(found)
+    work = join_own_work(found.own_work, found.gaps)
+    prepared_ns = sum(sum(each.preparing_ns.values()) for each in work)
     talked = sum(ledger.communication_ns for ledger in ledgers)
     hidden = sum(ledger.hidden_communication_ns for ledger in ledgers)
     kernels = pl.concat(
@@ -264,6 +292,9 @@ def _signals(
         launch_share=idle("launch-bound"),
         allocator_share=cause("allocator"),
         between_steps_share=cause("python between steps"),
+        own_work_share=own("own work", sum(each.whole_ns for each in work)),
+        preparing_share=own("preparing", prepared_ns),
+        startup_share=idle("start-up"),
         sync_share=idle("synchronisation"),
         unknown_share=idle("unknown"),
         utilisation=_rung(found, "reported utilisation"),
@@ -279,8 +310,12 @@ def _signals(
         if wall
         else Missing(reason=doubt),
         loader=during.get("data loader", ""),
-        loader_in_process=_IN_PROCESS in during.get("data loader", ""),
+        loader_in_process=_IN_PROCESS in during.get("data loader", "")
+        or "data loader" in _join_frames(found),
         during=during,
+        frames=_join_frames(found),
+        largest=find_largest(work, found.gaps),
+        kernels=kernels.height,
         late=culprits,
         waiting_share_by_rank={
             str(ledger.rank): ledger.parts_ns["waiting for a peer"] / ledger.wall_ns
@@ -308,13 +343,29 @@ def _rung(found: _Findings, name: TraceRung) -> Signal:
     missing = next((signal for signal in signals if isinstance(signal, Missing)), None)
     if missing is not None or not signals:
         return missing or Missing(reason="no device activity was recorded")
-    wall = sum(device.seconds for device in found.devices)
+    wall = sum(_longest_ns(account) for account in found.accounts) / 1e9
     reached = sum(
         signal.value * device.seconds
         for signal, device in zip(signals, found.devices, strict=True)
         if isinstance(signal, Reading)
     )
     return _share(reached / wall, f"ladder.{name}")
+
+
+def _longest_ns(account: Account) -> int:
+    """A device's events and its window together; beyond its events it does nothing."""
+    ledger = account.ledger
+    start_ns, end_ns = account.window_ns
+    return max(end_ns, ledger.start_ns + ledger.wall_ns) - min(start_ns, ledger.start_ns)
+
+
+def _join_frames(found: _Findings) -> dict[IdleCause, HostFrame]:
+    """For each cause the function of the device on which it cost most."""
+    joined: dict[IdleCause, HostFrame] = {}
+    for gap in sorted(found.gaps, key=lambda gap: -gap.seconds):
+        if gap.frame is not None:
+            joined.setdefault(gap.cause, gap.frame)
+    return joined
 
 
 def _join_during(found: _Findings) -> dict[IdleCause, str]:

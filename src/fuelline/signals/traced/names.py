@@ -237,8 +237,8 @@ _CAUSES: Final[tuple[tuple[HostCause, str], ...]] = (
     (
         "synchronise",
         (
-            r"(cuda|hip|cu)\w*Synchronize|aclrtSynchronize|^aten::(item|_local_scalar_dense|is_nonzero)$|StreamSync"
-            r"|BlockHostUntilDone|xpu.*wait"
+            r"(cuda|hip|cu)\w*Synchronize|aclrtSynchronize|^aten::(item|_local_scalar_dense|is_nonzero)$"
+            r"|StreamSync|BlockHostUntilDone|xpu.*wait|block_until_ready|BlockUntilReady|np\.asarray\(jax"
         ),
     ),
     ("memcpy", r"(cuda|hip|cu|aclrt)(Memcpy|MemcpyWithStream)"),
@@ -257,6 +257,7 @@ _CAUSES: Final[tuple[tuple[HostCause, str], ...]] = (
             r"|EventRecord|(cuda|hip|cu)(Func|Occupancy|Device|Stream|Get|Set|Event|Peek|Driver|Pointer)"
         ),
     ),
+    ("operators", r"^PjitFunction|^ExecuteReplicated"),
 )
 _COMMUNICATING = re.compile(
     r"nccl:|c10d|record_param_comms|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all",

@@ -16,6 +16,7 @@ from fuelline.signals.traced.names import COMMUNICATION
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fuelline.schema.parts import IdleCause
     from fuelline.schema.run.trace import GapCause, TraceFacts
     from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.host import HostActivity
@@ -31,7 +32,7 @@ _NEAR_END = 0.02
 """Of the host's span: device events that reach into it were recorded to the end."""
 _HOLES = 0.05
 """Kernels of a graph follow each other within microseconds; so much between them is a loss."""
-BLINDING = ("no-device", "graphs", "lost")
+BLINDING = ("no-device", "graphs", "lost", "unrecorded")
 """Codes after which nobody may call a device idle."""
 
 
@@ -48,7 +49,7 @@ def judge_quality(
     found = list(facts.quality)
     for lane in lanes:
         found += _of_rank(lane, hosts[lane.rank])
-    found += [_holes(gap) for gap in gaps if gap.cause == "inside a graph" and gap.share >= _HOLES]
+    found += [_holes(gap) for gap in gaps if gap.cause in _LOSSES and gap.share >= _HOLES]
     return [
         *_together(found),
         *_of_ranks(facts, lanes, matched),
@@ -93,7 +94,7 @@ def _of_rank(lane: DeviceLane, host: HostActivity) -> list[Quality]:
                 ranks=ranks,
             )
         )
-    if lane.facts.settings.get("with_stack") == "1":
+    if host.has_stacks or lane.facts.settings.get("with_stack") == "1":
         found.append(
             Quality(
                 code="stacks",
@@ -126,11 +127,27 @@ def _dropped(lost: float, ranks: list[int]) -> Quality:
     )
 
 
+_LOSSES: Mapping[IdleCause, tuple[str, str]] = {
+    "inside a graph": (
+        "graphs",
+        "graphs ran and none of their kernels did: not all that graphs ran was recorded",
+    ),
+    "unrecorded work": (
+        "unrecorded",
+        (
+            "the host waited for a device on which nothing was recorded, with the next kernel "
+            "queued: what it worked on is not in the trace"
+        ),
+    ),
+}
+"""Causes of idleness that are none: their code, and what they are."""
+
+
 def _holes(gap: GapCause) -> Quality:
+    code, why = _LOSSES[gap.cause]
     return Quality(
-        code="graphs",
-        problem=f"for {percent(gap.share)} of the time graphs ran and none of their kernels did: "
-        "not all that graphs ran was recorded",
+        code=code,
+        problem=f"for {percent(gap.share)} of the time {why}",
         forbids="calling the device idle, and totals of kernels",
         ranks=[gap.rank],
     )

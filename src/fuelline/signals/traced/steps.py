@@ -1,4 +1,8 @@
-"""Steps of a trace: as the profiler marked them, as annotations repeat, or as kernels do."""
+"""Steps of a trace: as the profiler marked them, as annotations repeat, or as kernels do.
+
+What repeats on the device may be the layers of a model. A layer is within one call of the host (a
+graph, an annotated step), or something runs after the last of them and in none: the end of a pass.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,11 @@ import polars as pl
 
 from fuelline.schema.diagnosis.findings import StepStats
 from fuelline.schema.run.trace import HostKind
+from fuelline.signals.traced.lane import COPY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fuelline.signals.traced.lane import DeviceLane
     from fuelline.timeline.trace import Trace
 
@@ -23,7 +30,10 @@ _ROUNDED = 0.001
 """Of the steps' time: marks that were rounded may overlap by this much, and nobody would notice."""
 _RARE = 0.01
 """Of the kernel time: what may occur less often than once per step, as at the start of a run."""
+_COVERED = 0.9
+"""Of the kernel time: what steps must be made of, and what must lie within them."""
 _DIGITS = re.compile(r"\d+")
+_MARK = ("name", "start_ns", "end_ns")
 _STEP_WORDS = re.compile(r"step|iter|batch|execute|forward|train", re.IGNORECASE)
 
 
@@ -36,6 +46,8 @@ class TracedSteps:
     origin: str
     """`profiler`, `annotation`, `periodicity`, or empty."""
     name: str = ""
+    marked_ns: tuple[int, int] | None = None
+    """From the first mark to the end of the last, if steps are marked."""
 
     @property
     def boundaries_ns(self) -> pl.Series:
@@ -64,20 +76,26 @@ class TracedSteps:
         )
 
 
-def find_steps(trace: Trace, lane: DeviceLane) -> TracedSteps:
-    """The best marks that there are."""
+def find_steps(trace: Trace, lane: DeviceLane, launches: pl.DataFrame) -> TracedSteps:
+    """The best marks that there are; `launches` are the calls that put work on the device."""
     marked = trace.table("steps", lane.rank).sort("start_ns")
     if marked.height:
-        return TracedSteps(marked.select("start_ns", "end_ns"), "profiler", "ProfilerStep")
-    return _by_annotation(trace, lane.rank) or _by_kernels(lane) or TracedSteps(_none(), "")
+        spans = marked.select("start_ns", "end_ns")
+        return TracedSteps(spans, "profiler", "ProfilerStep", _bounds(marked))
+    marks = _read_marks(trace, lane.rank)
+    return _by_annotation(marks) or _by_kernels(lane, launches, marks) or TracedSteps(_none(), "")
+
+
+def _bounds(marks: pl.DataFrame) -> tuple[int, int]:
+    return int(marks["start_ns"].min()), int(marks["end_ns"].max())  # type: ignore[arg-type]
 
 
 def _none() -> pl.DataFrame:
     return pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
 
 
-def _by_annotation(trace: Trace, rank: int) -> TracedSteps | None:
-    """An annotation that repeats and whose name speaks of steps; of several, the longest."""
+def _read_marks(trace: Trace, rank: int) -> pl.DataFrame:
+    """| family | start_ns | end_ns |: annotations whose names speak of steps."""
     texts = trace.texts(rank)
     families = {
         name: _DIGITS.sub("#", text) for name, text in texts.items() if _STEP_WORDS.search(text)
@@ -85,20 +103,24 @@ def _by_annotation(trace: Trace, rank: int) -> TracedSteps | None:
     parts = [
         part.filter(
             (pl.col("kind") == int(HostKind.ANNOTATION)) & pl.col("name").is_in(list(families))
-        ).select("name", "start_ns", "end_ns")
+        ).select(_MARK)
         for part in trace.parts("host", rank, ("name", "start_ns", "end_ns", "kind"))
     ]
-    found = pl.concat(parts) if parts else pl.DataFrame()
-    if not found.height:
-        return None
-    found = found.with_columns(pl.col("name").replace_strict(families).alias("family"))
+    found = pl.concat([_none().with_columns(name=pl.lit(None, pl.UInt32)).select(_MARK), *parts])
+    family = pl.col("name").replace_strict(families, default=None, return_dtype=pl.String)
+    return found.select(family.alias("family"), "start_ns", "end_ns")
+
+
+def _by_annotation(marks: pl.DataFrame) -> TracedSteps | None:
+    """An annotation that repeats; of several, the longest."""
     best: TracedSteps | None = None
     longest = 0
-    for key, same in found.partition_by("family", as_dict=True).items():
+    for key, same in marks.partition_by("family", as_dict=True).items():
         spans = _between(same.sort("start_ns"))
         reach = int((spans["end_ns"] - spans["start_ns"]).sum()) if spans.height else 0
         if same.height >= _FEWEST and _is_even(same["start_ns"]) and reach > longest:
-            best, longest = TracedSteps(spans, "annotation", str(key[0])), reach
+            best = TracedSteps(spans, "annotation", str(key[0]), _bounds(same))
+            longest = reach
     return best
 
 
@@ -115,7 +137,9 @@ def _is_even(starts_ns: pl.Series) -> bool:
     return mean > 0 and spread <= _EVEN * mean
 
 
-def _by_kernels(lane: DeviceLane) -> TracedSteps | None:
+def _by_kernels(
+    lane: DeviceLane, launches: pl.DataFrame, marks: pl.DataFrame
+) -> TracedSteps | None:
     """Kernels that all occur equally often at even distances: one of each is a step."""
     if not lane.devices:
         return None
@@ -124,15 +148,15 @@ def _by_kernels(lane: DeviceLane) -> TracedSteps | None:
     counted = first.group_by("text").agg(
         pl.len().alias("times"), "start_ns", took.sum().alias("ns")
     )
-    text = _find_rhythm(counted.sort("times", "text"))
-    if text is None:
-        return None
-    spans = _between(first.filter(pl.col("text") == text).sort("start_ns"))
-    return TracedSteps(spans, "periodicity", text)
+    for text in _find_rhythms(counted.sort("times", "text")):
+        beats = first.filter(pl.col("text") == text).sort("start_ns")
+        if _are_steps(first, counted, beats) and not _are_within(beats, launches, marks):
+            return TracedSteps(_between(beats), "periodicity", text)
+    return None
 
 
-def _find_rhythm(counted: pl.DataFrame) -> str | None:
-    """A kernel of the group that occurs once per step.
+def _find_rhythms(counted: pl.DataFrame) -> Iterator[str]:
+    """Of each group of kernels that occur equally often and evenly, one; the rarest first.
 
     Layers repeat within a step, too. What occurs less often than they do separates them from steps:
     the ends of a step do, and nearly nothing occurs less often than steps.
@@ -141,9 +165,40 @@ def _find_rhythm(counted: pl.DataFrame) -> str | None:
     rarer_ns = 0.0
     for same in counted.partition_by("times", maintain_order=True):
         if rarer_ns > _RARE * whole:
-            return None
+            return
         even = same.filter(pl.col("start_ns").map_elements(_is_even, pl.Boolean, skip_nulls=False))
         if int(same["times"][0]) >= _FEWEST and even.height >= _FEWEST:
-            return str(even["text"][0])
+            yield str(even["text"][0])
         rarer_ns += float(same["ns"].sum())
-    return None
+
+
+def _are_steps(events: pl.DataFrame, counted: pl.DataFrame, beats: pl.DataFrame) -> bool:
+    """Whether periods hold nearly all kernel time, the same kernels each, and nothing follows."""
+    times, starts = beats.height, beats["start_ns"]
+    last_ns = int(starts[-1])
+    reach_ns = 2 * last_ns - int(starts[-2])
+    took = pl.col("end_ns") - pl.col("start_ns")
+    whole = float(counted["ns"].sum())
+    inside = events.filter(pl.col("start_ns").is_between(int(starts[0]), reach_ns))
+    each = (pl.col("times") / times).round()
+    is_common = pl.col("times") >= times - 1
+    same = counted.filter(is_common & ((pl.col("times") - each * times).abs() <= each))
+    covered_ns = min(float(inside.select(took.sum()).item()), float(same["ns"].sum()))
+    begins = pl.col("start_ns").list.min()
+    copies = events["text"].filter(events["family"] == COPY).unique()
+    is_copy = pl.col("text").is_in(copies.implode())
+    ends = counted.filter(~is_common & (begins >= last_ns) & ~is_copy)
+    return covered_ns >= _COVERED * whole and not ends.height
+
+
+def _are_within(beats: pl.DataFrame, launches: pl.DataFrame, marks: pl.DataFrame) -> bool:
+    """Whether several periods were launched by one call, or within one annotated step."""
+    numbers = beats["correlation"].drop_nulls()
+    if numbers.n_unique() < numbers.len():
+        return True
+    calls = launches.filter(pl.col("correlation").is_in(numbers.implode())).sort("call_ns")
+    inside = calls.select("call_ns").join_asof(
+        marks.sort("start_ns"), left_on="call_ns", right_on="start_ns", strategy="backward"
+    )
+    held = inside.filter(pl.col("call_ns") <= pl.col("end_ns"))
+    return held.height > held["start_ns"].n_unique()

@@ -8,16 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from fuelline.signals.traced.collectives import find_apart, find_communicating, match_collectives
-from fuelline.signals.traced.gaps import find_gaps
+from fuelline.signals.traced.gaps import Beside, find_gaps
 from fuelline.signals.traced.host import read_host
 from fuelline.signals.traced.lane import read_lane
 from fuelline.signals.traced.ledger import keep_account
 from fuelline.signals.traced.steps import find_steps
+from fuelline.signals.traced.window import find_window
+from fuelline.timeline.intervals import merge
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from fuelline.signals.traced.collectives import TracedCollectives
     from fuelline.signals.traced.host import HostActivity
     from fuelline.signals.traced.lane import DeviceLane
@@ -61,17 +63,30 @@ def _account_for(lane: DeviceLane, survey: Survey) -> None:
     """One rank; its host, which is as large as its devices, is let go of as soon as it can be."""
     host = read_host(survey.trace, lane.rank, correlations(lane))
     lane = lane.with_graphs(host.launches).with_blocks(host.launches)
-    steps = find_steps(survey.trace, lane)
+    steps = find_steps(survey.trace, lane, host.launches)
+    windows = {
+        device: find_window(survey.trace, lane.rank, steps, lane.of(device), host)
+        for device in lane.devices
+    }
     gaps = {
-        device: find_gaps(lane.of(device), host, steps.boundaries_ns) for device in lane.devices
+        device: find_gaps(
+            lane.of(device), Beside(host, steps, _others(lane, device)), windows[device]
+        )
+        for device in lane.devices
     }
     survey.hosts[lane.rank] = host.settled()
     del host
     survey.steps[lane.rank] = steps
     survey.lanes.append(lane)
     survey.accounts.extend(
-        keep_account(lane, device, idle, survey.matched) for device, idle in gaps.items()
+        keep_account(lane, device, idle, survey.matched, windows[device])
+        for device, idle in gaps.items()
     )
+
+
+def _others(lane: DeviceLane, device: int) -> pl.DataFrame:
+    """The set of moments at which other devices of a rank did something."""
+    return merge(lane.events.filter(pl.col("device") != device))
 
 
 def correlations(lane: DeviceLane) -> pl.Series:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pytest
 
+from fuelline.diagnose import diagnose
+from fuelline.schema.diagnosis.findings import RunSummary
 from fuelline.schema.readings import Reading
 from fuelline.schema.run.trace import DeviceKind
 from fuelline.signals.traced import measure_survey, measure_trace, survey_trace
@@ -15,6 +17,7 @@ from tests.unit.ingest.kineto.texts import REAL, load
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fuelline.schema.diagnosis.findings import Diagnosis
     from fuelline.signals.traced.measure import MeasuredTrace
     from fuelline.signals.traced.survey import Survey
 from fuelline.timeline.collectives import KEY
@@ -96,7 +99,11 @@ def test_the_breakdown_of_megatron_is_that_of_hta(
 
 
 def test_megatron_over_all_ranks(megatron: MeasuredTrace) -> None:
-    shares = {part.part: part.share for part in megatron.facts.budget}
+    ledgers = megatron.answer.ledgers
+    wall = sum(each.wall_ns for each in ledgers)
+    shares = {
+        part: sum(each.parts_ns[part] for each in ledgers) / wall for part in ledgers[0].parts_ns
+    }
     assert shares["waiting for a peer"] == pytest.approx(0.594, abs=POINT)
     assert shares["useful compute"] == pytest.approx(0.214, abs=POINT)
     assert megatron.collectives.wait_share == pytest.approx(0.594, abs=POINT)
@@ -224,3 +231,90 @@ def test_a_trace_without_kernels_is_not_idle(tmp_path: Path, folder: str) -> Non
 def test_chips_are_named_as_the_driver_names_them(tmp_path: Path, path: str, chip: str) -> None:
     facts = load(tmp_path, REAL / path).facts
     assert {each.name for rank in facts.ranks for each in rank.chips} == {chip}
+
+
+LABELLED = REAL.parent / "labelled"
+
+
+def judge(tmp_path: Path, name: str) -> tuple[MeasuredTrace, Diagnosis]:
+    if not (LABELLED / name).is_file():
+        pytest.skip(f"the labelled traces are not in {LABELLED}")
+    measured = measure_trace(load(tmp_path, LABELLED / name))
+    run = RunSummary(run_id="", command=[], host="", exit_code=0, seconds=0)
+    return measured, diagnose(measured.facts, run, [])
+
+
+def share_of(measured: MeasuredTrace, part: str) -> float:
+    return sum(each.share for each in measured.facts.budget if each.part == part)
+
+
+def test_timesformer_waits_for_its_preprocessing_from_the_mark_on(tmp_path: Path) -> None:
+    measured, found = judge(tmp_path, "h100_timesformer.json.gz")
+    assert measured.facts.window.seconds == pytest.approx(0.3825, abs=0.0005)
+    assert share_of(measured, "useful compute") == pytest.approx(155 / 382.5, abs=0.002)
+    assert (found.verdict.code, found.verdict.stage) == ("PR212", "transform")
+    assert found.verdict.share_of_wall == pytest.approx(0.57, abs=0.005)
+    assert "preprocess (transformers/pipelines/video_classification.py" in found.verdict.sentence
+
+
+def test_owlv2_resizes_in_scipy(tmp_path: Path) -> None:
+    measured, found = judge(tmp_path, "h100_owlv2.json.gz")
+    assert measured.facts.window.seconds == pytest.approx(1.211, abs=0.001)
+    assert (found.verdict.code, found.verdict.limit) == ("PR212", "code")
+    for words in ("86 %", "zoom (scipy/ndimage", "resize (", "image_processing_owlv2.py"):
+        assert words in found.verdict.sentence
+
+
+@pytest.mark.parametrize("name", ["vllm_piecewise.json.gz", "xdit_flux1_split_it1.json.gz"])
+def test_layers_and_rhythms_in_a_corner_are_no_steps(tmp_path: Path, name: str) -> None:
+    measured, found = judge(tmp_path, name)
+    assert measured.answer.steps_from == ""
+    assert found.steps.count == 0
+
+
+def test_a_decode_step_with_a_hole_is_under_recorded(tmp_path: Path) -> None:
+    measured, found = judge(tmp_path, "sglang_Qwen3-8B_decode.json.gz")
+    assert "unrecorded" in {each.code for each in found.quality}
+    assert found.verdict.code is None
+    assert "with host activity" not in found.verdict.sentence
+    assert all(share is None for share in measured.facts.devices[0].ladder.values())
+
+
+def test_first_launches_of_a_test_of_layers_are_its_start(tmp_path: Path) -> None:
+    _, found = judge(tmp_path, "normalization_layer_test.json.gz")
+    assert found.verdict.code == "PA512"
+    assert "hipLaunchKernel" in found.verdict.sentence
+    assert "torch.compile" not in str(found.findings[0].remedies)
+
+
+def test_capturing_a_graph_loses_nothing(tmp_path: Path) -> None:
+    _, found = judge(tmp_path, "sglang_capture_bs32.json.gz")
+    assert not {"lost", "dropped"} & {each.code for each in found.quality}
+    assert found.verdict.code == "PA512"
+    assert "graph capture" in found.verdict.sentence
+
+
+def test_a_trace_without_correlations_is_joined_by_external_numbers(tmp_path: Path) -> None:
+    _, found = judge(tmp_path, "gemm_01_compute_few_tiles.json")
+    assert found.verdict.code == "CP400"
+
+
+@pytest.mark.parametrize("name", ["alexnet", "simple_add"])
+def test_a_one_off_cuda_free_is_start_up(tmp_path: Path, name: str) -> None:
+    measured = measure_trace(load(tmp_path, REAL / "hta" / "critical_path" / name))
+    shares = {gap.cause: gap.share for gap in measured.answer.gaps}
+    assert shares["start-up"] > 0.8
+    assert shares.get("allocator", 0.0) < 0.05
+
+
+def test_memory_that_is_freed_after_every_convolution_is_a_pattern(tmp_path: Path) -> None:
+    measured = measure_trace(load(tmp_path, REAL / "tracelens" / "mi300"))
+    shares = {gap.cause: gap.share for gap in measured.answer.gaps}
+    assert shares["allocator"] > 0.8
+    assert shares.get("start-up", 0.0) < 0.01
+
+
+def test_a_wait_for_the_step_before_is_not_counted_as_idle(tmp_path: Path) -> None:
+    """Before its first kernel the host waits 46 ms for a device that nothing is recorded of."""
+    measured = measure_trace(load(tmp_path, REAL / "tb_resnet50" / "num_workers_4.json.gz"))
+    assert measured.facts.window.seconds == pytest.approx(0.7285, abs=0.002)

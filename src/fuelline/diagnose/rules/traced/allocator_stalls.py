@@ -3,7 +3,8 @@
 What: idle time under cudaMalloc, cudaFree, hipMalloc, hipFree and the like. Freeing waits for the
 device, so each call empties the queue.
 Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict.
-Known problem: at the very start of a job the framework's pool is empty and allocating is normal.
+Known problem: at the start of a job the framework's pool is empty and allocating is normal; what
+comes before kernels that were not launched before is PA512.
 Fix: let the framework's caching allocator keep its memory; no empty_cache() in the loop.
 """
 
@@ -11,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.traces import busy_evidence, under
-from fuelline.diagnose.rule import LISTED_SHARE, fact, found
-from fuelline.schema.diagnosis.findings import Remedy
+from fuelline.diagnose.evidence.advice import keep_memory
+from fuelline.diagnose.evidence.traces import busy_evidence, found_in, frame_evidence, under
+from fuelline.diagnose.rule import LISTED_SHARE, fact
 from fuelline.schema.readings import Missing
 from fuelline.schema.units import percent
 
@@ -38,7 +39,7 @@ class AllocatorStalls:
         share = trace.allocator_share.value
         if share < LISTED_SHARE:
             return None
-        return found(
+        return found_in(
             self,
             facts,
             share,
@@ -46,14 +47,8 @@ class AllocatorStalls:
             f"allocates or frees device memory{under(trace, 'allocator')}.",
             evidence=[
                 *fact(lambda v: f"idle in allocator calls: {percent(v)}", trace.allocator_share),
+                *frame_evidence(trace, "allocator"),
                 *busy_evidence(trace),
             ],
-            remedies=[
-                Remedy(
-                    setting="unset PYTORCH_NO_CUDA_MEMORY_CACHING; no torch.cuda.empty_cache() in "
-                    "the loop; set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-                    why="memory that is kept need not be requested again, and the queue stays full",
-                    applicability="safe",
-                )
-            ],
+            remedies=[keep_memory(trace)],
         )

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.traces import busy_evidence, under
-from fuelline.diagnose.rule import LISTED_SHARE, fact, found
-from fuelline.schema.diagnosis.findings import Remedy
+from fuelline.diagnose.evidence.advice import read_rarely
+from fuelline.diagnose.evidence.traces import busy_evidence, found_in, frame_evidence, under
+from fuelline.diagnose.rule import LISTED_SHARE, fact
 from fuelline.schema.readings import Missing
 from fuelline.schema.units import percent
 
@@ -37,7 +37,7 @@ class DrainedQueue:
         share = trace.sync_share.value
         if share < LISTED_SHARE:
             return None
-        return found(
+        return found_in(
             self,
             facts,
             share,
@@ -45,13 +45,8 @@ class DrainedQueue:
             f"for them{under(trace, 'synchronise')}.",
             evidence=[
                 *fact(lambda v: f"idle in synchronising calls: {percent(v)}", trace.sync_share),
+                *frame_evidence(trace, "synchronise"),
                 *busy_evidence(trace),
             ],
-            remedies=[
-                Remedy(
-                    setting="read the loss every 100 steps; no .item() or .cpu() in the loop",
-                    why="the host then runs ahead and the device always has work queued",
-                    applicability="display",
-                )
-            ],
+            remedies=[read_rarely(trace)],
         )

@@ -3,16 +3,17 @@
 What: memcpy and memset with no kernel running beside them, and idle time while the host stages a
 copy.
 Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict.
-Fix: pinned memory, non_blocking=True and a separate stream, so that copies run during compute.
+Fix: by where most of the copies go and from which memory: pinned memory where it is pageable, a
+stream of its own where it is pinned, less offloading where XLA keeps values in the host's memory.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.traces import busy_evidence
-from fuelline.diagnose.rule import LISTED_SHARE, fact, found
-from fuelline.schema.diagnosis.findings import Remedy
+from fuelline.diagnose.evidence.advice import copy_less, describe_copies
+from fuelline.diagnose.evidence.traces import busy_evidence, found_in
+from fuelline.diagnose.rule import LISTED_SHARE, fact
 from fuelline.schema.readings import Missing
 from fuelline.schema.units import percent
 
@@ -37,21 +38,18 @@ class ExposedCopies:
         share = trace.copies_share.value
         if share < LISTED_SHARE:
             return None
-        return found(
+        top = max(trace.copies, key=lambda copies: copies.seconds, default=None)
+        kind = "" if top is None else f", mostly {describe_copies(top)}"
+        offload = " (offload)" if trace.software.is_tpu and kind else ""
+        return found_in(
             self,
             facts,
             share,
-            sentence=f"The devices spend {percent(share)} of the time copying without computing.",
+            sentence=f"The devices spend {percent(share)} of the time copying without "
+            f"computing{kind}{offload}.",
             evidence=[
                 *fact(lambda v: f"copying and nothing else: {percent(v)}", trace.copies_share),
                 *busy_evidence(trace),
             ],
-            remedies=[
-                Remedy(
-                    setting='DataLoader(..., pin_memory=True); batch.to("cuda", non_blocking=True)',
-                    why="copies from pinned memory can run alongside kernels",
-                    applicability="unsafe",
-                    risk="the batch must not be changed before the copy is done",
-                )
-            ],
+            remedies=copy_less(trace),
         )

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.traces import busy_evidence
-from fuelline.diagnose.rule import LISTED_SHARE, fact, found
-from fuelline.schema.diagnosis.findings import Remedy
+from fuelline.diagnose.evidence.advice import overlap_exchange
+from fuelline.diagnose.evidence.traces import busy_evidence, found_in
+from fuelline.diagnose.rule import LISTED_SHARE, fact
 from fuelline.schema.readings import Missing, value_of
 from fuelline.schema.units import percent
 
@@ -40,7 +40,7 @@ class ExposedExchange:
         if share < LISTED_SHARE:
             return None
         doubt = ", or waits for a rank whose trace is missing" if alone > share / 2 else ""
-        return found(
+        return found_in(
             self,
             facts,
             share,
@@ -53,13 +53,6 @@ class ExposedExchange:
                 ),
                 *busy_evidence(trace),
             ],
-            remedies=[
-                Remedy(
-                    setting="overlap communication with backward (DDP buckets, FSDP prefetch, "
-                    "tensor-parallel overlap)",
-                    why="an exchange that runs during compute costs nothing",
-                    applicability="display",
-                )
-            ],
+            remedies=[overlap_exchange(trace)],
             confidence="medium" if doubt else "high",
         )

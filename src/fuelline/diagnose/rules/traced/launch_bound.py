@@ -1,25 +1,37 @@
 """CP411 launch-bound: the device is idle because the host has not launched the next kernel yet.
 
 What: idle time in which the host ran operators, Python or launches, and the device's queue was
-empty; allocations apart (PA511), synchronising calls apart (CP413), data loading apart (PR211).
+empty. Apart are allocations (PA511), synchronising calls (CP413), data loading (PR211), what is
+paid once (PA512), and code that launches nothing if that is most of it (PR212, PA513).
 Threshold: 5 % of the devices' time to be listed, 10 % to be the verdict.
 Known problem: a profiler that records stacks slows the host down; then the confidence is medium.
-Fix: fewer and larger kernels: torch.compile, CUDA graphs, fused optimizers, larger batches.
+Fix: fewer and larger kernels, in the way of the framework at hand: torch.compile or jax.jit, graphs
+if there are none, fused optimizers, larger batches.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.traces import busy_evidence, launch_evidence, under
-from fuelline.diagnose.rule import LISTED_SHARE, found
-from fuelline.schema.diagnosis.findings import Evidence, Remedy
+from fuelline.diagnose.evidence.advice import fewer_launches
+from fuelline.diagnose.evidence.traces import (
+    busy_evidence,
+    found_in,
+    frame_evidence,
+    launch_evidence,
+    under,
+)
+from fuelline.diagnose.rule import LISTED_SHARE
+from fuelline.schema.diagnosis.findings import Evidence
 from fuelline.schema.readings import Missing, value_of
 from fuelline.schema.units import percent
 
 if TYPE_CHECKING:
-    from fuelline.schema.diagnosis.facts import Facts
+    from collections.abc import Mapping
+
+    from fuelline.schema.diagnosis.facts import Facts, TraceSignals
     from fuelline.schema.diagnosis.findings import Finding
+    from fuelline.schema.parts import IdleCause
 
 
 class LaunchBound:
@@ -35,35 +47,40 @@ class LaunchBound:
         trace = facts.trace
         if trace is None or isinstance(trace.launch_share, Missing):
             return None
-        share = trace.launch_share.value - (value_of(trace.allocator_share) or 0.0)
+        share = trace.launch_share.value
+        share -= sum(
+            value_of(each) or 0.0 for each in (trace.allocator_share, trace.own_work_share)
+        )
         if share < LISTED_SHARE:
             return None
-        slowed = any(each.code == "stacks" for each in trace.quality)
-        between = value_of(trace.between_steps_share) or 0.0
-        return found(
+        cause = trace.largest or "operators"
+        return found_in(
             self,
             facts,
             share,
             sentence=f"The devices are idle for {percent(share)} of the time because the host "
-            f"launches work too slowly{under(trace, 'operators')}.",
+            f"launches work too slowly{under(trace, cause) or _NAMELESS.get(cause, '')}.",
             evidence=[
                 *launch_evidence(trace),
-                Evidence(what=f"{percent(between)} of the time is spent in Python between steps"),
+                *frame_evidence(trace, cause),
+                *_between(trace),
                 *busy_evidence(trace),
             ],
-            remedies=[
-                Remedy(
-                    setting='model = torch.compile(model, mode="reduce-overhead")',
-                    why="fewer kernels, launched together as a graph",
-                    applicability="unsafe",
-                    risk="results may differ in the last bits; graphs need fixed shapes",
-                ),
-                Remedy(
-                    setting="a larger batch; fused=True in the optimizer",
-                    why="longer kernels hide their launches",
-                    applicability="unsafe",
-                    risk="training behaves differently with another batch size",
-                ),
-            ],
-            confidence="medium" if slowed else "high",
+            remedies=fewer_launches(trace),
+            on_host=True,
         )
+
+
+_NAMELESS: Mapping[IdleCause, str] = {
+    "launch latency": ", mostly in the time from a launch to its kernel's start",
+    "python": ", mostly in code of which nothing was recorded",
+    "python between steps": ", mostly between steps",
+}
+"""Causes without an event that they lie under."""
+
+
+def _between(trace: TraceSignals) -> list[Evidence]:
+    between = value_of(trace.between_steps_share)
+    if not between:
+        return []
+    return [Evidence(what=f"{percent(between)} of the time is spent in Python between steps")]

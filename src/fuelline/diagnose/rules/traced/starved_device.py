@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.traces import busy_evidence, shorten
-from fuelline.diagnose.rule import LISTED_SHARE, found
+from fuelline.diagnose.evidence.advice import prepare_beside
+from fuelline.diagnose.evidence.traces import busy_evidence, found_in, shorten
+from fuelline.diagnose.rule import LISTED_SHARE
 from fuelline.schema.diagnosis.findings import Evidence, Remedy
-from fuelline.schema.diagnosis.trials import risk_of_workers
 from fuelline.schema.readings import Missing
 from fuelline.schema.units import percent
 
@@ -40,7 +40,7 @@ class StarvedDevice:
         if share < LISTED_SHARE:
             return None
         workers = " The loader has no workers." if trace.loader_in_process else ""
-        return found(
+        return found_in(
             self,
             facts,
             share,
@@ -52,17 +52,11 @@ class StarvedDevice:
                 ),
                 *busy_evidence(trace),
             ],
-            remedies=[_WORKERS if trace.loader_in_process else _RECORD],
+            remedies=[prepare_beside(trace) if trace.loader_in_process else _RECORD],
             confidence="high" if trace.loader_in_process else "medium",
         )
 
 
-_WORKERS = Remedy(
-    setting="DataLoader(..., num_workers=4, prefetch_factor=4)",
-    why="batches are then prepared while the device computes",
-    applicability="unsafe",
-    risk=risk_of_workers(None, 4),
-)
 _RECORD = Remedy(
     setting="fuelline run train.py",
     why="a trace does not show whether storage, cores or workers hold up the loader",

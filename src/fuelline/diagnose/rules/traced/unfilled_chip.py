@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from fuelline.diagnose.evidence.traces import launch_evidence
-from fuelline.diagnose.rule import VERDICT_SHARE, fact, found
+from fuelline.diagnose.evidence.traces import found_in, launch_evidence
+from fuelline.diagnose.rule import VERDICT_SHARE, fact
 from fuelline.schema.diagnosis.findings import Remedy
 from fuelline.schema.readings import Missing, value_of
 from fuelline.schema.units import percent
@@ -43,7 +43,7 @@ class UnfilledChip:
         filled = min(compute, trace.fill.value)
         if compute - filled < VERDICT_SHARE or filled >= _HALF * compute:
             return None
-        return found(
+        return found_in(
             self,
             facts,
             compute - filled,
