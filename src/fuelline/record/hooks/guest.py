@@ -54,6 +54,8 @@ class HookThread(threading.local):
     """What is kept for each thread by the hooks that are not on the way of every step."""
 
     pinning = False
+    scaling = False
+    """In a gradient scaler's step, which reads values itself."""
 
     def __init__(self, threads: "itertools.count[int]") -> None:
         limit = getrlimit(RLIMIT_NOFILE)[0]
@@ -82,6 +84,10 @@ class Guest:
         """Of the quick hooks: a new trainer is inside none of them."""
         self.build: Any = None
         """The hook on `iter(loader)`, for loaders that come with other libraries."""
+        self.device_clock: Any = None
+        """What times events on the device, where there is one: `mark(place)` and `read()`."""
+        self.meet_device: Callable[[], None] | None = None
+        """What to do once an optimizer has weights on an accelerator; None: nothing more."""
         self.reaches_spawned = True
         """Whether processes that are not forked are recorded, too, as by `fuelline run`."""
         self.is_over: Callable[[], bool] | None = None
