@@ -1,0 +1,99 @@
+"""The truth of a replayed trace, from its own ledger, and what was found of it; shares of a window.
+
+The window is the device's: from when it passed the end of the first step until the last mark, so
+that both sides speak of the same stretch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import polars as pl
+
+from fuelline.schema.readings import Missing
+from fuelline.signals.traced import survey_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bench.replay.events import Job
+    from bench.replay.marks import Mark
+    from fuelline.schema.diagnosis.findings import Diagnosis
+    from fuelline.schema.parts import LedgerPart
+    from fuelline.timeline.trace import Trace
+
+__all__ = ["FIGURES", "Shares", "find_found", "find_truth", "window_of"]
+
+
+class Shares(msgspec.Struct, frozen=True, kw_only=True):
+    """Shares of the window; None is not known."""
+
+    device_idle: float | None = None
+    """Neither kernel nor copy."""
+    input_wait: float | None = None
+    """Idle while the host waited for a batch."""
+    copies: float | None = None
+    """Copying between host and device while nothing computes, and waiting for that to begin."""
+    launch_bound: float | None = None
+    """Idle because the host had launched nothing, for whatever other reason."""
+
+
+FIGURES = Shares.__struct_fields__
+_PARTS: Mapping[str, tuple[LedgerPart, ...]] = {
+    "input_wait": ("data wait",),
+    "copies": ("copies",),
+    "launch_bound": ("launch-bound", "synchronisation"),
+}
+
+
+def find_truth(trace: Trace, rank: int, device: int, window: tuple[int, int]) -> Shares:
+    """What the ledger of the device says of a window."""
+    survey = survey_trace(trace)
+    account = next(
+        each
+        for each in survey.accounts
+        if (each.ledger.rank, each.ledger.device) == (rank, device)
+    )
+    start_ns, end_ns = window
+    pieces = account.all_pieces().with_columns(
+        pl.col("start_ns").clip(start_ns, end_ns), pl.col("end_ns").clip(start_ns, end_ns)
+    )
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    spent = dict(
+        pieces.group_by(pl.col("part").cast(pl.String)).agg(length.alias("ns")).iter_rows()
+    )
+    idle = account.gaps.gaps.select(
+        (pl.col("end_ns").clip(start_ns, end_ns) - pl.col("start_ns").clip(start_ns, end_ns)).sum()
+    ).item()
+    wall_ns = end_ns - start_ns
+    shares = {
+        figure: sum(spent.get(part, 0) for part in parts) / wall_ns
+        for figure, parts in _PARTS.items()
+    }
+    return Shares(device_idle=idle / wall_ns, **shares)
+
+
+def window_of(job: Job, marks: list[Mark]) -> tuple[int, int]:
+    """From when the device was done with the first step to the last mark."""
+    if not marks:
+        return min(call.start_ns for call in job.calls), job.end_ns
+    return marks[0].device_ns, marks[-1].device_ns
+
+
+def find_found(diagnosis: Diagnosis) -> Shares:
+    """The same from the device's side of a diagnosis."""
+    told = getattr(diagnosis, "device_budget", None)
+    if told is None or isinstance(told, Missing):
+        return Shares()
+    shares = {part.part: part.share for part in told.parts}
+    waiting = {
+        figure: shares.get(part, 0.0)
+        for figure, part in (
+            ("input_wait", "waiting for input"),
+            ("copies", "copies"),
+            ("launch_bound", "waiting for the host"),
+        )
+    }
+    idle = waiting["input_wait"] + waiting["launch_bound"] + shares.get("pauses", 0.0)
+    return Shares(device_idle=idle, **waiting)
