@@ -16,6 +16,9 @@ CASES = (
     "step-fullgraph",
     "backward-method",
     "backward-function",
+    "move-plain",
+    "move-mode",
+    "move-device",
 )
 
 
@@ -32,6 +35,30 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def recorded(run_dir: Path) -> Outcome:
     return run("compiled.py", run_dir=run_dir)
+
+
+@pytest.fixture(scope="module")
+def accelerated_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("accelerated")
+
+
+@pytest.fixture(scope="module")
+def accelerated(accelerated_dir: Path) -> Outcome:
+    return run("compiled.py", "accelerated", run_dir=accelerated_dir)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_device_hooks_change_neither_results_nor_graphs(
+    plain: Outcome, accelerated: Outcome, case: str
+) -> None:
+    assert accelerated.answer[case] == plain.answer[case]
+
+
+def test_device_hooks_were_at_work(accelerated: Outcome, accelerated_dir: Path) -> None:
+    assert accelerated.exit_code == 0
+    trainer = trainer_of(read_spools(accelerated_dir))
+    assert trainer.faults == 0
+    assert len(trainer.of(Kind.MARK)) > 20
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -110,7 +110,8 @@ class Kind(IntEnum):
     HANDOFF = 6  # serialised bytes, thread cpu ns, worker id, bytes of the batch: by a worker
     PIN = 7  # bytes
     COPY = 8  # bytes, device index
-    BACKWARD = 9  # nodes of the graph (0: not counted this time), thread cpu ns*
+    BACKWARD = 9  # nodes of the graph (0: not counted this time), thread cpu ns*, cpu ns* of the
+    # device's thread that runs it (0 also where no other thread does)
     STEP = 10  # stepper id, such as an optimizer's, `StepKind`, thread cpu clock ns*: a step's end
     PAUSE = 11  # bytes on disk (-1 unknown), text id of the target, `PauseKind`
     SYNC = 12  # device index (-1: the current one)
@@ -126,13 +127,38 @@ class Kind(IntEnum):
     COLLECTIVE_WAIT = 20  # the same, when an asynchronous one is waited for
     ZOOM = 21  # text id of the trace's file name: a profile of some steps is written
     FLOPS = 22  # floating-point operations of the step that ends here
-    DEVICE_STEP = 23  # device index, ns from its first to its last kernel, ns idle before the first
+    DEVICE_STEP = 23  # as 24, before there were marks: device index, ns from its first to its last
+    # kernel, ns idle before the first
+    MARK = 24  # device index, ns of its clock, number of that clock, stream, `Place`: an event that
+    # the host queued at `start_ns`; after `dur_ns` it knew that the device had passed it
 
 
 class StepKind(IntEnum):
     """Which unit of useful work a step is."""
 
     TRAIN = 0
+    REPLAY = 1  # a captured graph was replayed: a step where it holds all of one
+
+
+class Place(IntEnum):
+    """Where in the host's work a MARK was put.
+
+    The beginning of a stall has none of its own if another mark was put just before.
+    """
+
+    WAIT_BEGIN = 1  # before a batch is asked for
+    WAIT_END = 2
+    COPY_BEGIN = 3  # before a copy to the device
+    COPY_END = 4
+    SYNC_BEGIN = 5  # before the host waits for the device
+    BACKWARD_BEGIN = 7
+    BACKWARD_END = 8
+    STEP_END = 9  # after an optimizer
+    PAUSE_BEGIN = 10
+    PAUSE_END = 11
+    COLLECTIVE_BEGIN = 12  # where this rank's device comes to a collective
+    COLLECTIVE_END = 13  # where its device goes on after one
+    COLLECTIVE_WAIT = 14  # before an asynchronous one is waited for
 
 
 class PauseKind(IntEnum):
@@ -179,6 +205,7 @@ class Flag(IntFlag):
     PINNED = 16  # COPY
     IMPLICIT = 64  # SYNC: a value was read (printed, compared), which waits for the device
     ASYNC = 32  # COLLECTIVE: the call returned before it was complete; see COLLECTIVE_WAIT
+    SKIPPED = 128  # STEP: the optimizer was left out because gradients had overflowed
 
 
 class Phase(IntEnum):

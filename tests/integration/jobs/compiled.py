@@ -1,5 +1,6 @@
 """Compiles models, steps and optimizers, and prints results and what the compiler did."""
 
+import contextlib
 import json
 import sys
 import warnings
@@ -67,6 +68,60 @@ def backward_in_compiled_function(how: str) -> list[str]:
     return weights(model)
 
 
+def moved_in_graph(where: str) -> Any:
+    """Methods that our device hooks stand in for, called in one whole graph."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def move(batch: torch.Tensor) -> torch.Tensor:
+        moved = torch.Tensor.to(batch.to(torch.float64), "cpu").cpu()
+        return torch.zeros_like(moved).copy_(moved).sum()
+
+    with {"plain": contextlib.nullcontext(), "mode": Passing(), "device": torch.device("cpu")}[
+        where
+    ]:
+        answers = [move(torch.ones(size)).item() for size in (2, 3, 4)]
+    return [answers, dict(torch._dynamo.utils.counters["stats"])]
+
+
+class Passing(torch.overrides.TorchFunctionMode):
+    """A function mode of the job's."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def pretend_accelerator() -> None:
+    """Let the device hooks, if there are any, believe that the weights are on a device."""
+    training = sys.modules.get("fuelline.record.hooks.torch.training")
+    if training is None:
+        return
+    vars(training)["find_device"] = lambda optimizer: torch.device("privateuseone", 0)
+    vars(torch)["Event"] = Event
+    torch.accelerator.current_stream = lambda device: "stream"
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1).step()
+    assert "to" in vars(torch.Tensor)
+
+
+class Event:
+    """An event that the device has passed at once."""
+
+    def __init__(self, **settings: Any) -> None:
+        assert settings["enable_timing"]
+
+    def record(self, stream: Any) -> None:
+        """Queue it."""
+
+    def query(self) -> bool:
+        """Whether it was passed."""
+        return True
+
+    def elapsed_time(self, other: Any) -> float:
+        """Milliseconds between the two."""
+        return 0.1
+
+
 def attempt(action: Any, *args: Any, **kwargs: Any) -> Any:
     torch._dynamo.utils.clear_compilation_metrics()
     try:
@@ -79,6 +134,8 @@ def attempt(action: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 if __name__ == "__main__":
+    if "accelerated" in sys.argv:
+        pretend_accelerator()
     answers = {
         "model-eager": attempt(compiled_model, "eager"),
         "model-aot": attempt(compiled_model, "aot_eager"),
@@ -86,5 +143,8 @@ if __name__ == "__main__":
         "step-fullgraph": attempt(compiled_step, fullgraph=True),
         "backward-method": attempt(backward_in_compiled_function, "method"),
         "backward-function": attempt(backward_in_compiled_function, "function"),
+        "move-plain": attempt(moved_in_graph, "plain"),
+        "move-mode": attempt(moved_in_graph, "mode"),
+        "move-device": attempt(moved_in_graph, "device"),
     }
     sys.stdout.write(json.dumps(answers) + "\n")

@@ -26,7 +26,7 @@ from fuelline.record import spool as spooling
 from fuelline.record.buffer import is_compiled
 from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF
-from fuelline.record.hooks.torch import loader, pauses
+from fuelline.record.hooks.torch import device_clock, loader, pauses
 from fuelline.record.hooks.torch.install import Installation
 from fuelline.record.hooks.torch.loader import NOTE, Build, Take
 from fuelline.record.hooks.torch.training import Backward, OptimizerStep
@@ -68,10 +68,9 @@ def train(batches: int = 8) -> None:
 def test_what_fails_in_torch_when_a_hook_calls_it_is_a_fault_of_ours(
     hooked: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     hooked.add("device_clock", "install")
-    train()  # a torch without CUDA has no events
+    monkeypatch.setattr(device_clock, "find_device", lambda _: torch.device("cuda", 0))
+    train()  # a torch without CUDA has no streams
     left = read(tmp_path)
     assert left.faults == FAULTS_UNTIL_OFF
     assert [blind["what"] for blind in left.blindspots()] == ["hook device clock"]

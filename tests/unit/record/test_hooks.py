@@ -25,7 +25,7 @@ from fuelline.record.hooks import hook as hooking
 from fuelline.record.hooks import threadclock
 from fuelline.record.hooks.hook import FAULTS_UNTIL_OFF, Hook
 from fuelline.record.hooks.threadclock import ThreadClockReader
-from fuelline.record.hooks.torch import batches, training
+from fuelline.record.hooks.torch import batches, training, transfer
 from fuelline.record.hooks.torch.install import Installation
 from fuelline.record.spool import Spool
 from fuelline.schema.wire import Flag, Kind, Phase
@@ -477,6 +477,61 @@ def test_copies_to_another_device_are_recorded(installation: Installation, tmp_p
     assert [record[8] for record in records] == [Flag.NON_BLOCKING, 0, 0, 0]
 
 
+def test_a_copy_says_whether_it_waits_however_it_was_told(
+    installation: Installation, tmp_path: Path
+) -> None:
+    installation.add("transfer", "install_copies")
+    data = torch.zeros(4)
+    data.to("meta", torch.float32, True)  # noqa: FBT003
+    data.to(torch.empty(1, device="meta"), True)  # noqa: FBT003
+    torch.empty(4, device="meta").copy_(data, True)  # noqa: FBT003
+    data.to("meta", None, False)  # noqa: FBT003
+    records = read(tmp_path).of(Kind.COPY)
+    assert [record[8] for record in records] == [*[Flag.NON_BLOCKING] * 3, 0]
+
+
+class FarTensor:
+    """What a tensor on a device answers, where there is none."""
+
+    is_cpu = False
+
+    def get_device(self) -> int:
+        return 2
+
+
+def test_copying_to_the_host_waits_for_the_device(
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installation.add("transfer", "install_copies")
+    monkeypatch.setattr(transfer, "_PLAIN_TENSORS", (torch.Tensor, FarTensor))
+    hook = transfer.Copy(installation.guest, "to")
+    bring = hook.wrap(lambda source, *args, **kwargs: torch.zeros(1))
+    bring(FarTensor(), "cpu")
+    bring(FarTensor(), device=torch.device("cpu"))
+    bring(FarTensor(), "cpu", non_blocking=True)
+    syncs = read(tmp_path).of(Kind.SYNC)
+    assert [(record[2], record[8]) for record in syncs] == [(2, Flag.IMPLICIT)] * 2
+
+
+def test_copies_run_no_function_mode_of_the_job(installation: Installation) -> None:
+    heard: list[str] = []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            heard.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    data = torch.zeros(4)
+    for function in ("install_copies", "install_reads"):
+        installation.add("transfer", function)
+    with Mode():
+        data.to("meta")
+        data.cpu()
+    assert heard == ["to", "cpu"]
+
+
 def test_the_copy_hook_passes_for_the_method_it_watches(installation: Installation) -> None:
     """As tables of tensor subclasses need it: torchvision's `func in {torch.Tensor.to}`."""
     original = torch.Tensor.to
@@ -495,6 +550,7 @@ def test_the_copy_hook_passes_for_the_method_it_watches(installation: Installati
     assert heard == [True]
     assert pickle.loads(pickle.dumps(torch.Tensor.to)) is not None
     assert torch.Tensor.to.__name__ == original.__name__
+    assert isinstance(torch.Tensor.to, type(original))
 
 
 def test_a_torch_without_accelerator_gets_no_copy_hooks(hooked: Installation) -> None:

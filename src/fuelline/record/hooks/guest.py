@@ -82,6 +82,10 @@ class Guest:
         """Of the quick hooks: a new trainer is inside none of them."""
         self.build: Any = None
         """The hook on `iter(loader)`, for loaders that come with other libraries."""
+        self.device_clock: Any = None
+        """What times events on the device, where there is one: `mark(place)` and `read()`."""
+        self.meet_device: Callable[[], None] | None = None
+        """What to do once an optimizer has weights on an accelerator; None: nothing more."""
         self.reaches_spawned = True
         """Whether processes that are not forked are recorded, too, as by `fuelline run`."""
         self.is_over: Callable[[], bool] | None = None

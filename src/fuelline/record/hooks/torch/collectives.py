@@ -1,10 +1,9 @@
 """What ranks do together: when this rank arrives at a collective, how large it is, when it ends.
 
-Calls of `torch.distributed` are watched one by one. DDP reduces gradients from C++ while backward
-runs; of these, the time from the end of this rank's own work to the end of the last all-reduce is
-noted as one. The same collective has the same group, kind and number on every rank, which is how
-their records are matched afterwards. No synchronisation is added: where a call only enqueues work
-on a device, the record says when the host came by, and no more.
+Calls of `torch.distributed` are watched one by one; what DDP exchanges by itself is in ddp.py. The
+same collective has the same group, kind and number on every rank, which is how their records are
+matched afterwards. No synchronisation is added: where a call only enqueues work on a device, the
+record says when the host came by, and marks before and after it when the device did.
 """
 
 import functools
@@ -28,9 +27,9 @@ from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.batches import measure
 from fuelline.record.hooks.torch.seam import is_tracing
-from fuelline.schema.wire import Collective, Flag, Kind, tail
+from fuelline.schema.wire import Collective, Flag, Kind, Place, tail
 
-__all__ = ["install", "install_ddp"]
+__all__ = ["Fields", "Group", "RankGroups", "install", "keep_record"]
 
 KEPT_HANDLES = 256
 """Asynchronous collectives whose handle may still be waited for; more are forgotten."""
@@ -40,7 +39,11 @@ _ERROR, _ASYNC = int(Flag.ERROR), int(Flag.ASYNC)
 _CALL_TAIL, _ASYNC_TAIL, _WAIT_TAIL = tail(_COLLECTIVE), tail(_COLLECTIVE, _ASYNC), tail(_WAIT)
 _NAMELESS, _UNMATCHED = 0, -1
 """A group of which only this rank knows which it is: its collectives have no number to match."""
-_GRADIENTS, _BUFFERS = int(Collective.GRADIENTS), int(Collective.BUFFERS)
+_BEGIN, _END, _ABOUT_TO_WAIT = (
+    int(Place.COLLECTIVE_BEGIN),
+    int(Place.COLLECTIVE_END),
+    int(Place.COLLECTIVE_WAIT),
+)
 
 _CALLS = {
     "all_reduce": (Collective.ALL_REDUCE, "tensor"),
@@ -74,7 +77,7 @@ _count_modes = seam.count_modes
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch all collectives that are called from Python."""
-    roll = _RankGroups(guest)
+    roll = RankGroups(guest)
     handles = Handles(guest)
     hooks: list[Hook] = [handles]
     for name, (kind, argument) in _CALLS.items():
@@ -90,25 +93,11 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     return hooks
 
 
-def install_ddp(guest: Guest, patches: Patches) -> list[Hook]:
-    """Watch what DDP exchanges by itself."""
-    roll = _RankGroups(guest)
-    buffers, gradients = Buffers(guest, roll), Gradients(guest, roll)
-    owner = torch.nn.parallel.distributed.DistributedDataParallel
-    for where, part, hook in (
-        (distributed, "broadcast_coalesced", buffers),
-        (owner, "post_forward", gradients),
-    ):
-        original = getattr(seam, part)
-        patches.replace(where, seam.attribute_of(seam.PARTS[part]), hook.wrap(original))
-    return [buffers, gradients]
-
-
 Fields = tuple[int, int, int, int, int]
 """The five fields of a record about a collective."""
 
 
-def _keep(  # noqa: PLR0917 - the fields of a record
+def keep_record(  # noqa: PLR0917 - the fields of a record
     guest: Guest, kind: int, start_ns: int, dur_ns: int, fields: Fields, flags: int
 ) -> None:
     """Keep a record: held for a moment, as `Spool` says, if this is the trainer's thread."""
@@ -119,13 +108,15 @@ def _keep(  # noqa: PLR0917 - the fields of a record
         guest.spool.write_buffered()
 
 
-class _Group(NamedTuple):
+class Group(NamedTuple):
+    """A process group."""
+
     number: int
     """The same on all ranks of the group."""
     size: int
 
 
-class _RankGroups:
+class RankGroups:
     """Numbers collectives, and writes down once which rank this process is."""
 
     def __init__(self, guest: Guest) -> None:
@@ -133,21 +124,21 @@ class _RankGroups:
         self._counters: dict[tuple[int, int], itertools.count[int]] = {}
         guest.on_fork(self._counters.clear)
 
-    def group(self, group: Any) -> _Group | None:
+    def group(self, group: Any) -> Group | None:
         """The group that a call is for; None before there is any, or if we are not in it."""
         known = _member.WORLD if group is None else group
         if known is None or known is _member.NON_GROUP_MEMBER:
             return None
         return self.introduce(known)
 
-    def introduce(self, group: Any) -> _Group:
+    def introduce(self, group: Any) -> Group:
         """The group by its number, after this process has told its rank."""
         if self._guest.ranked_by != "job":
             self._tell_rank(group)
         name = getattr(group, "group_name", "")
-        return _Group(zlib.crc32(name.encode()) if name else _NAMELESS, group.size())
+        return Group(zlib.crc32(name.encode()) if name else _NAMELESS, group.size())
 
-    def counter(self, group: _Group, kind: int) -> Callable[[], int]:
+    def counter(self, group: Group, kind: int) -> Callable[[], int]:
         """Counts the collectives of this kind in a group that other ranks know as well."""
         if group.number == _NAMELESS:
             return lambda: _UNMATCHED
@@ -156,7 +147,7 @@ class _RankGroups:
             counter = self._counters[group.number, kind] = itertools.count()
         return counter.__next__
 
-    def next_number(self, group: _Group, kind: int) -> int:
+    def next_number(self, group: Group, kind: int) -> int:
         """How many collectives of this kind the group had before."""
         return self.counter(group, kind)()
 
@@ -220,6 +211,9 @@ class Handles(Hook):
             fields = is_open.pop(id(args[0]), None) if args else None
             if fields is None:
                 return original(*args, **kwargs)
+            clock = guest.device_clock
+            if clock is not None:
+                clock.mark_here(_ABOUT_TO_WAIT)
             start_ns = monotonic_ns()
             try:
                 result = original(*args, **kwargs)
@@ -227,6 +221,8 @@ class Handles(Hook):
                 self.close((fields, start_ns), None, error)
                 raise
             now_ns = monotonic_ns()
+            if clock is not None:
+                clock.mark_here(_END)
             try:
                 if get_ident() != buffer.trainer:
                     guest.append(_WAIT, start_ns, now_ns - start_ns, *fields)
@@ -243,7 +239,7 @@ class Handles(Hook):
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record a wait that failed."""
         fields, start_ns = ticket
-        _keep(self.guest, _WAIT, start_ns, monotonic_ns() - start_ns, fields, _ERROR)
+        keep_record(self.guest, _WAIT, start_ns, monotonic_ns() - start_ns, fields, _ERROR)
 
 
 class _Latest(NamedTuple):
@@ -272,7 +268,7 @@ class CollectiveCall(Hook):
     forbids = "telling how long ranks wait for each other"
 
     def __init__(
-        self, guest: Guest, roll: _RankGroups, handles: Handles, kind: Collective, place: _Arguments
+        self, guest: Guest, roll: RankGroups, handles: Handles, kind: Collective, place: _Arguments
     ) -> None:
         super().__init__(guest)
         self._roll = roll
@@ -282,7 +278,7 @@ class CollectiveCall(Hook):
         self._latest = _NOBODY
         guest.on_fork(self._forget)
 
-    def wrap(  # noqa: C901 - calling another function costs more than what it does
+    def wrap(  # noqa: C901, PLR0915 - calling another function costs more than what it does
         self, original: Callable[..., Any]
     ) -> Callable[..., Any]:
         """The callable to put in the original's place."""
@@ -316,6 +312,9 @@ class CollectiveCall(Hook):
                 self.answer_for(fault)
             if not size:
                 return original(*args, **kwargs)
+            clock = guest.device_clock
+            if clock is not None:
+                clock.mark_here(_BEGIN)
             start_ns = monotonic_ns()
             try:
                 result = original(*args, **kwargs)
@@ -323,6 +322,8 @@ class CollectiveCall(Hook):
                 self.close(((kind, size_bytes, number, count, size), start_ns), None, error)
                 raise
             now_ns = monotonic_ns()
+            if clock is not None and result is None:
+                clock.mark_here(_END)
             try:
                 flags = 0 if result is None else _ASYNC
                 if flags:
@@ -360,7 +361,7 @@ class CollectiveCall(Hook):
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record a call that failed."""
         fields, start_ns = ticket
-        _keep(self.guest, _COLLECTIVE, start_ns, monotonic_ns() - start_ns, fields, _ERROR)
+        keep_record(self.guest, _COLLECTIVE, start_ns, monotonic_ns() - start_ns, fields, _ERROR)
 
 
 def _size_bytes(data: Any) -> int:
@@ -377,121 +378,3 @@ def _size_bytes(data: Any) -> int:
         except RuntimeError:  # a layout without a plain size
             return measure(data, None)[1]
     return size_bytes
-
-
-class Buffers(Hook):
-    """DDP sends the buffers of the first rank (running means and the like) to the others."""
-
-    name = "DDP buffers"
-    forbids = "telling how long ranks wait for buffers"
-
-    def __init__(self, guest: Guest, roll: _RankGroups) -> None:
-        super().__init__(guest)
-        self._roll = roll
-
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Note the arrival."""
-        group = self._roll.group(args[0])
-        if group is None:
-            return None
-        number = self._roll.next_number(group, _BUFFERS)
-        size_bytes = measure(args[1], None)[1]
-        return (_BUFFERS, size_bytes, group.number, number, group.size), monotonic_ns()
-
-    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
-        """Record it."""
-        fields, start_ns = ticket
-        dur_ns = monotonic_ns() - start_ns
-        flags = 0 if error is None else _ERROR
-        _keep(self.guest, _COLLECTIVE, start_ns, dur_ns, fields, flags)
-
-
-class Gradients(Hook):
-    """DDP reduces gradients during backward.
-
-    Autograd calls back when it has done all of a backward pass; DDP then waits for its all-reduces
-    in such a callback of its own. Ours comes before it, because it is queued when backward begins,
-    and queues another one, which comes after it.
-    """
-
-    name = "DDP gradients"
-    forbids = "telling how long ranks wait for each other in backward"
-
-    def __init__(self, guest: Guest, roll: _RankGroups) -> None:
-        super().__init__(guest)
-        self._roll = roll
-        self._sizes: dict[int, int] = {}
-        self.queue_callback = seam.queue_callback
-
-    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Take note of the module whose forward pass ends."""
-        module = args[0]
-        if not torch.is_grad_enabled() or not module.require_backward_grad_sync:
-            return None
-        return (module,)
-
-    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
-        """Ask to be called when the gradient of an output arrives: backward has begun."""
-        output = _first_with_grad(result)
-        if error is not None or output is None:
-            return
-        group = self._roll.group(ticket[0].process_group)
-        if group is not None:
-            output.register_hook(_Backward(self, group, self._size_bytes(ticket[0])).start)
-
-    def record(self, start_ns: int, group: _Group, size_bytes: int) -> None:
-        """Record one backward pass's exchange, which has just ended."""
-        dur_ns = monotonic_ns() - start_ns
-        number = self._roll.next_number(group, _GRADIENTS)
-        fields = (_GRADIENTS, size_bytes, group.number, number, group.size)
-        _keep(self.guest, _COLLECTIVE, start_ns, dur_ns, fields, 0)
-
-    def _size_bytes(self, module: Any) -> int:
-        found = self._sizes.get(id(module))
-        if found is None:
-            found = sum(each.nbytes for each in module.parameters() if each.requires_grad)
-            self._sizes[id(module)] = found
-        return found
-
-
-class _Backward:
-    """One backward pass, from the gradient of a DDP module's output to the end."""
-
-    __slots__ = ("_group", "_hook", "_size_bytes", "_start_ns")
-
-    def __init__(self, hook: Gradients, group: _Group, size_bytes: int) -> None:
-        self._hook = hook
-        self._group = group
-        self._size_bytes = size_bytes
-        self._start_ns = 0
-
-    def start(self, _: Any) -> None:
-        """Backward has begun; called by autograd, so nothing may be raised."""
-        self._guard(lambda: self._hook.queue_callback(self._arrive))
-
-    def _arrive(self) -> None:
-        self._start_ns = monotonic_ns()
-        self._guard(lambda: self._hook.queue_callback(self._complete))
-
-    def _complete(self) -> None:
-        self._guard(lambda: self._hook.record(self._start_ns, self._group, self._size_bytes))
-
-    def _guard(self, action: Callable[[], None]) -> None:
-        if not self._hook.is_on:
-            return
-        try:
-            action()
-        except Exception as fault:  # noqa: BLE001 - the guard
-            self._hook.answer_for(fault)
-
-
-def _first_with_grad(output: Any) -> torch.Tensor | None:
-    """A tensor of a model's output that gradients will flow through; plain containers only."""
-    if isinstance(output, torch.Tensor):
-        return output if output.requires_grad and output.grad_fn is not None else None
-    parts = output.values() if isinstance(output, dict) else output
-    if isinstance(output, (dict, list, tuple)):
-        return next(
-            (found for part in parts if (found := _first_with_grad(part)) is not None), None
-        )
-    return None

@@ -31,10 +31,14 @@ Watch = Callable[[str, Callable[[], None]], None]
 
 LOADING = (("worker", "install"), ("transfer", "install_pinning"), ("loader", "install"))
 """Hooks on `torch.utils.data`, as below."""
+COPIES = (("transfer", "install_copies"), ("transfer", "install_reads"))
+CLOCK = (("device_clock", "install"),)
+"""Hooks for an accelerator: put in at once if torch was built for one, else when a plug-in's is
+seen."""
 PARTS = (
     ("torch.optim.optimizer", "training", "install"),
     ("torch.distributed.distributed_c10d", "collectives", "install"),
-    ("torch.nn.parallel.distributed", "collectives", "install_ddp"),
+    ("torch.nn.parallel.distributed", "ddp", "install"),
     ("torchdata.stateful_dataloader.stateful_dataloader", "loader", "install_stateful"),
     ("torch._dynamo.eval_frame", "dynamo", "install"),
     ("torch.distributed.checkpoint.state_dict_saver", "pauses", "install_distributed"),
@@ -76,14 +80,22 @@ class Installation:
     def add_all(self, watch: Watch) -> None:
         """Install everything that fits, now or when its part of torch is imported."""
         self.add("pauses", "install")
-        has_device = _can_have_device()
-        loading = (*LOADING, ("device_clock", "install")) if has_device else LOADING
-        watch("torch.utils.data", partial(self._add_each, loading))
+        watch("torch.utils.data", partial(self._add_each, LOADING))
         for awaited, file, function in PARTS:
             watch(awaited, partial(self.add, file, function))
-        if has_device:
-            self.add("transfer", "install_copies")
-            self.add("transfer", "install_reads")
+        if _can_have_device():
+            self._add_each(COPIES)
+            watch("torch.utils.data", partial(self._add_each, CLOCK))
+        else:
+            self.guest.meet_device = self._meet_device
+
+    def _meet_device(self) -> None:
+        """An accelerator that came with a plug-in has weights on it: this torch has one."""
+        self.guest.meet_device = None
+        self._tell_process({"devices": None})
+        self._add_each((*COPIES, *CLOCK))
+        if "torch._dynamo.eval_frame" in sys.modules:
+            self.add("dynamo", "install")  # once more, for the files that were loaded just now
 
     def _add_each(self, parts: tuple[tuple[str, str], ...]) -> None:
         for file, function in parts:
@@ -119,7 +131,7 @@ class Installation:
         """Write it down again when training begins, with what is settled by then."""
         self._tell_process({"threads": torch.get_num_threads()})
 
-    def _tell_process(self, more: dict[str, int]) -> None:
+    def _tell_process(self, more: dict[str, int | None]) -> None:
         facts = {
             "framework": "torch",
             "version": str(torch.__version__),

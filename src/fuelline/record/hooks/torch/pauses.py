@@ -20,7 +20,7 @@ from fuelline.record.hooks.guest import Guest
 from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.schema.redaction import redact
-from fuelline.schema.wire import Flag, Kind, PauseKind, Phase, tail
+from fuelline.schema.wire import Flag, Kind, PauseKind, Phase, Place, tail
 
 __all__ = ["Save", "install"]
 
@@ -33,6 +33,8 @@ _CHECKPOINT = int(PauseKind.CHECKPOINT)
 _ERROR = int(Flag.ERROR)
 _UNKNOWN_BYTES = -1
 _CURRENT_DEVICE = -1
+_PAUSE_BEGIN, _PAUSE_END = int(Place.PAUSE_BEGIN), int(Place.PAUSE_END)
+_SYNC_BEGIN = int(Place.SYNC_BEGIN)
 
 
 def install(guest: Guest, patches: Patches) -> list[Hook]:
@@ -84,12 +86,18 @@ class Save(Hook):
         """Note the start."""
         target = args[1] if len(args) > 1 else kwargs.get(self._keyword)
         before = self.guest.enter(_SAVING)
+        clock = self.guest.device_clock
+        if clock is not None:
+            clock.mark(_PAUSE_BEGIN)
         return target, _position(target), before, monotonic_ns()
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record it with its size and, if there is one, its path."""
         target, position, before, start_ns = ticket
         dur_ns = monotonic_ns() - start_ns
+        clock = self.guest.device_clock
+        if clock is not None:
+            clock.mark(_PAUSE_END)
         if before is not None:
             self.guest.enter(before)
         path = _path(target)
@@ -140,12 +148,18 @@ class Sync(Hook):
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the start."""
         device = args[0] if args else kwargs.get("device")
+        clock = self.guest.device_clock
+        if clock is not None:
+            clock.mark(_SYNC_BEGIN)
         return device, monotonic_ns()
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record it."""
         device, start_ns = ticket
         dur_ns = monotonic_ns() - start_ns
+        clock = self.guest.device_clock
+        if clock is not None:
+            clock.read()
         index = device.index if isinstance(device, torch.device) else device
         number = index if type(index) is int else _CURRENT_DEVICE
         flags = 0 if error is None else _ERROR

@@ -37,7 +37,7 @@ PARTS: Mapping[str, str] = {
 
 NEEDED: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("collectives", "install"): ("DisableTorchFunction", "world"),
-    ("collectives", "install_ddp"): (
+    ("ddp", "install"): (
         *("DisableTorchFunction", "world"),
         *("broadcast_coalesced", "post_forward", "queue_callback"),
     ),

@@ -9,6 +9,7 @@ one.
 """
 
 import functools
+import os
 from _thread import get_ident
 from collections.abc import Callable, Iterable
 from time import monotonic_ns, thread_time_ns
@@ -24,7 +25,7 @@ from fuelline.record.hooks.identities import Identities
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.seam import is_tracing
-from fuelline.schema.wire import Flag, Kind, tail
+from fuelline.schema.wire import Flag, Kind, StepKind, tail
 
 __all__ = ["install"]
 
@@ -33,7 +34,10 @@ FIRST_COUNT = 5
 
 _BACKWARD_KIND, _STEP_KIND = int(Kind.BACKWARD), int(Kind.STEP)
 _BACKWARD_TAIL, _STEP_TAIL = tail(_BACKWARD_KIND), tail(_STEP_KIND)
-_ERROR = int(Flag.ERROR)
+_ERROR, _SKIPPED = int(Flag.ERROR), int(Flag.SKIPPED)
+_REPLAY = int(StepKind.REPLAY)
+_HOSTS = frozenset(("cpu", "meta"))
+_ENGINE_NAME = "pt_autograd_"
 
 _running_backward = seam.running_backward
 _DisableTorchFunction = seam.DisableTorchFunction
@@ -45,7 +49,16 @@ def install(guest: Guest, patches: Patches) -> list[Hook]:
     patches.replace(torch.autograd, "backward", backward.wrap(torch.autograd.backward))
     after = optimizers.register_optimizer_step_post_hook(step.make_after())
     patches.on_undo(after.remove)
-    return [backward, step]
+    hooks: list[Hook] = [backward, step]
+    for owner, name, hook in (
+        (getattr(torch.amp, "GradScaler", None), "step", SkippedStep(guest, step)),
+        (getattr(torch.cuda, "CUDAGraph", None), "replay", Replay(guest)),
+    ):
+        original = getattr(owner, name, None)
+        if original is not None:
+            patches.replace(owner, name, hook.wrap(original))
+            hooks.append(hook)
+    return hooks
 
 
 class Backward(QuickHook):
@@ -58,6 +71,8 @@ class Backward(QuickHook):
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
         self._next_count = FIRST_COUNT
+        self._engine = EngineThreads()
+        guest.on_fork(self._engine.forget)
 
     def wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """The callable to put in the original's place."""
@@ -90,6 +105,8 @@ class Backward(QuickHook):
         guest.backward.add(ident)
         if ident == guest.trainer:
             self.state.is_inside = True
+            if guest.device_clock is not None and self.calls >= FIRST_COUNT:
+                self._engine.start()
         return BackwardTicket(nodes, thread_time_ns(), monotonic_ns())
 
     def _is_inner(self, ident: int) -> bool:
@@ -104,15 +121,67 @@ class Backward(QuickHook):
         now_ns = monotonic_ns()
         nodes, cpu_ns, start_ns = ticket
         used_ns = thread_time_ns() - cpu_ns if cpu_ns else -1
+        engine_ns = self._engine.stop() if cpu_ns else -1
         self.withdraw()
         flags = 0 if error is None else _ERROR
-        self.guest.append(_BACKWARD_KIND, start_ns, now_ns - start_ns, nodes, used_ns, flags=flags)
+        self.guest.append(
+            _BACKWARD_KIND, start_ns, now_ns - start_ns, nodes, used_ns, engine_ns, flags=flags
+        )
 
     def withdraw(self) -> None:
         """This thread is in no backward pass."""
         ident = get_ident()
         self.guest.backward.discard(ident)
         self.leave(ident)
+
+
+class EngineThreads:
+    """CPU time of the threads in which autograd runs backward passes of an accelerator.
+
+    They are torch's own and live as long as the process; it names them.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """In a forked child there are none."""
+        self._files: list[str] | None = None
+        self._start_ns = -1
+
+    def start(self) -> None:
+        """A backward pass begins."""
+        if self._files is None:
+            self._files = [f"{thread}/schedstat" for thread in _list_engine_threads()]
+        self._start_ns = self._read()
+
+    def stop(self) -> int:
+        """Time on a core since `start`; -1 if not known."""
+        start_ns, self._start_ns = self._start_ns, -1
+        now_ns = self._read() if start_ns >= 0 else -1
+        return now_ns - start_ns if now_ns >= 0 else -1
+
+    def _read(self) -> int:
+        total_ns = 0
+        try:
+            for name in self._files or ():
+                with open(name, "rb") as file:  # noqa: PTH123 - no pathlib in guests
+                    total_ns += int(file.read().split()[0])
+        except (OSError, IndexError):
+            return -1
+        return total_ns
+
+
+def _list_engine_threads() -> list[str]:
+    found = []
+    for entry in os.scandir("/proc/self/task"):
+        try:
+            with open(f"{entry.path}/comm") as file:  # noqa: PTH123 - no pathlib in guests
+                if file.read().startswith(_ENGINE_NAME):
+                    found.append(entry.path)
+        except OSError:  # noqa: PERF203 - it has ended
+            continue
+    return found
 
 
 class OptimizerStep(Hook):
@@ -128,26 +197,96 @@ class OptimizerStep(Hook):
 
     def __init__(self, guest: Guest) -> None:
         super().__init__(guest)
-        self._optimizers = Identities()
+        self.optimizers = Identities()
+        self.count = 0
+        """Steps so far, of all optimizers."""
 
     def make_after(self) -> Callable[[Any, Any, Any], None]:
         """What torch is to call after each step that did not raise."""
-        guest, mark, entries = self.guest, self.guest.spool.buffer.mark, self._optimizers.entries
+        guest, mark, entries = self.guest, self.guest.spool.buffer.mark, self.optimizers.entries
 
         def after(optimizer: Any, args: Any, kwargs: Any) -> None:
             if is_tracing() or not self.is_on:
                 return
             try:
+                self.count += 1
                 is_time = mark(entries, optimizer, _STEP_TAIL)
                 if is_time:
                     guest.spool.write_buffered()
                 elif is_time is None:
-                    number = self._optimizers.find(optimizer) or self._optimizers.add(optimizer)
-                    guest.append(_STEP_KIND, monotonic_ns(), 0, number, 0, -1)
+                    guest.append(_STEP_KIND, monotonic_ns(), 0, self.number_of(optimizer), 0, -1)
+                if guest.device_clock is not None:
+                    guest.device_clock.notice_step(optimizer)
             except BaseException as fault:  # noqa: BLE001 - the guard
                 self.answer_for(fault)
 
         return after
+
+    def number_of(self, optimizer: Any) -> int:
+        """The number of an optimizer; the first time, also what its weights are on."""
+        number = self.optimizers.find(optimizer)
+        if number:
+            return number
+        meet_device, device = self.guest.meet_device, find_device(optimizer)
+        if meet_device is not None and device is not None:
+            meet_device()
+        return self.optimizers.add(optimizer)
+
+
+class SkippedStep(Hook):
+    """`GradScaler.step`, which leaves the optimizer out where gradients have overflowed.
+
+    The pass was made all the same, and the device was at work: it counts as a step.
+    """
+
+    name = "steps left out"
+    forbids = "counting steps whose gradients had overflowed"
+
+    def __init__(self, guest: Guest, step: OptimizerStep) -> None:
+        super().__init__(guest)
+        self._step = step
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Note how many steps there were."""
+        return args[1] if len(args) > 1 else kwargs.get("optimizer"), self._step.count
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record a step if there was none."""
+        optimizer, count = ticket
+        if error is not None or self._step.count != count or optimizer is None:
+            return
+        number = self._step.number_of(optimizer)
+        self.guest.append(_STEP_KIND, monotonic_ns(), 0, number, 0, -1, flags=_SKIPPED)
+
+
+class Replay(Hook):
+    """A captured graph is replayed: a step, where it holds a whole one."""
+
+    name = "graph replay"
+    forbids = "counting steps that are graphs"
+
+    def __init__(self, guest: Guest) -> None:
+        super().__init__(guest)
+        self._graphs = Identities()
+
+    def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Take note of the graph."""
+        return args[0] if get_ident() == self.guest.trainer else None
+
+    def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
+        """Record it."""
+        if error is None:
+            number = self._graphs.find(ticket) or self._graphs.add(ticket)
+            self.guest.append(_STEP_KIND, monotonic_ns(), 0, number, _REPLAY, -1)
+
+
+def find_device(optimizer: Any) -> torch.device | None:
+    """Where an optimizer's first weight is; None if that is no accelerator."""
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            device: torch.device = weight.device
+            return None if device.type in _HOSTS else device
+    return None
 
 
 NODES = 20_000

@@ -1,13 +1,13 @@
 """Between host and accelerator: pinning a batch, copying it over, reading a value back.
 
-CUDA-only path, kept thin: all but pinning is not installed with a torch that was built without any
-accelerator. `Tensor.to` and its like are C methods that tensor subclasses recognise in sets and
-tables (`func in {torch.Tensor.to}`), so what stands in for one equals it and hashes like it.
+Kept thin: all but pinning is not installed where there can be no accelerator. `Tensor.to` and its
+like are C methods that tensor subclasses recognise in sets and tables (`func in {torch.Tensor.to}`)
+so what stands in for one equals it and hashes like it.
 """
 
 from collections.abc import Callable
 from time import monotonic_ns
-from types import MethodType
+from types import MethodDescriptorType, MethodType
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from fuelline.record.hooks.hook import Hook
 from fuelline.record.hooks.patches import Patches
 from fuelline.record.hooks.torch import seam
 from fuelline.record.hooks.torch.batches import measure
-from fuelline.schema.wire import Flag, Kind
+from fuelline.schema.wire import Flag, Kind, Place
 
 __all__ = ["install_copies", "install_pinning", "install_reads"]
 
@@ -30,7 +30,12 @@ every tensor on the host, and would call us each time."""
 _PIN, _COPY, _SYNC = int(Kind.PIN), int(Kind.COPY), int(Kind.SYNC)
 _IMPLICIT = int(Flag.IMPLICIT)
 _NON_BLOCKING, _PINNED, _ERROR = int(Flag.NON_BLOCKING), int(Flag.PINNED), int(Flag.ERROR)
+_COPY_BEGIN, _COPY_END = int(Place.COPY_BEGIN), int(Place.COPY_END)
+_SYNC_BEGIN = int(Place.SYNC_BEGIN)
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_DataType = torch.dtype
+_count_modes = seam.count_modes
+_DisableTorchFunction = seam.DisableTorchFunction
 
 
 def install_pinning(guest: Guest, patches: Patches) -> list[Hook]:
@@ -42,11 +47,12 @@ def install_pinning(guest: Guest, patches: Patches) -> list[Hook]:
 
 def install_copies(guest: Guest, patches: Patches) -> list[Hook]:
     """Watch copies from the host to a device."""
-    hook = Copy(guest)
+    hooks: list[Hook] = []
     for name in COPYING_METHODS:
-        original = getattr(torch.Tensor, name)
+        original, hook = getattr(torch.Tensor, name), Copy(guest, name)
         patches.replace(torch.Tensor, name, _WatchedMethod(original, hook.wrap(original)))
-    return [hook]
+        hooks.append(hook)
+    return hooks
 
 
 def install_reads(guest: Guest, patches: Patches) -> list[Hook]:
@@ -86,29 +92,60 @@ class Pin(Hook):
 
 
 class Copy(Hook):
-    """A tensor is copied from the host to a device. The time is the caller's, not the device's."""
+    """A tensor is copied from the host to a device. The time is the caller's, not the device's.
+
+    A blocking copy to the host waits for the device, and so is a synchronisation.
+    """
 
     name = "host-to-device copy"
     forbids = "telling how long copies to the device keep the training"
 
+    def __init__(self, guest: Guest, method: str) -> None:
+        super().__init__(guest)
+        self._source_at = 1 if method == "copy_" else 0
+        self._may_convert = method == "to"
+        """`to(torch.float32)` goes nowhere."""
+
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Note the start if the tensor that is copied is a plain one on the host."""
-        # `to` and `cuda` copy the tensor itself, `copy_(source)` copies its argument.
-        for source in args[:2]:
-            if type(source) in _PLAIN_TENSORS and source.is_cpu:
-                return source, kwargs, monotonic_ns()
-        return None
+        """Note the start if the tensor that is copied is a plain one."""
+        to_host = False
+        if self._may_convert:
+            target = args[1] if len(args) > 1 else kwargs.get("device", kwargs.get("other"))
+            if target is None or type(target) is _DataType:
+                return None
+            to_host = target == "cpu" or getattr(target, "type", None) == "cpu"
+        source = args[self._source_at] if len(args) > self._source_at else kwargs.get("src")
+        if type(source) not in _PLAIN_TENSORS:
+            return None
+        was_on_host = _is_on_host(source)
+        if was_on_host and to_host:
+            return None
+        clock = self.guest.device_clock
+        if clock is not None and (was_on_host or to_host):
+            clock.mark(_COPY_BEGIN if was_on_host else _SYNC_BEGIN)
+        is_free = kwargs.get("non_blocking") or any(each is True for each in args[1:])
+        return source, was_on_host, is_free, monotonic_ns()
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
-        """Record it if the result is elsewhere."""
-        source, kwargs, start_ns = ticket
-        if error is not None or type(result) not in _PLAIN_TENSORS or result.is_cpu:
+        """Record it if it went from the one to the other."""
+        source, was_on_host, is_free, start_ns = ticket
+        now_ns = monotonic_ns()
+        if error is not None or type(result) not in _PLAIN_TENSORS:
             return
-        dur_ns = monotonic_ns() - start_ns
-        flags = _NON_BLOCKING if kwargs.get("non_blocking") else 0
-        if result.is_cuda and source.is_pinned():
-            flags |= _PINNED
-        self.guest.append(_COPY, start_ns, dur_ns, source.nbytes, result.get_device(), flags=flags)
+        if _is_on_host(result) == was_on_host:
+            return
+        clock = self.guest.device_clock
+        if clock is not None and not is_free:
+            clock.read()
+        if was_on_host:
+            if clock is not None:
+                clock.mark(_COPY_END)
+            size_bytes, device, is_pinned = _describe(source, result)
+            flags = (_NON_BLOCKING if is_free else 0) | (_PINNED if is_pinned else 0)
+            self.guest.append(_COPY, start_ns, now_ns - start_ns, size_bytes, device, flags=flags)
+        elif not is_free:
+            device = _describe(None, source)[1]
+            self.guest.append(_SYNC, start_ns, now_ns - start_ns, device, flags=_IMPLICIT)
 
 
 class Read(Hook):
@@ -120,25 +157,68 @@ class Read(Hook):
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the start if the tensor is a plain one on a device."""
         source = args[0]
-        if type(source) not in _PLAIN_TENSORS or source.is_cpu:
+        if type(source) not in _PLAIN_TENSORS or _is_on_host(source):
             return None
-        return source.get_device(), monotonic_ns()
+        clock = self.guest.device_clock
+        if clock is not None:
+            clock.mark(_SYNC_BEGIN)
+        return _describe(None, source)[1], monotonic_ns()
 
     def end(self, ticket: Any, result: Any, error: BaseException | None) -> None:
         """Record it as a synchronisation."""
         device, start_ns = ticket
+        dur_ns = monotonic_ns() - start_ns
+        clock = self.guest.device_clock
+        if clock is not None:
+            clock.read()
         flags = _IMPLICIT if error is None else _IMPLICIT | _ERROR
-        self.guest.append(_SYNC, start_ns, monotonic_ns() - start_ns, device, flags=flags)
+        self.guest.append(_SYNC, start_ns, dur_ns, device, flags=flags)
+
+
+def _is_on_host(tensor: Any) -> bool:
+    """Where a tensor is; a function mode of the job's (a default device) must not notice."""
+    if _count_modes():
+        with _DisableTorchFunction():
+            return bool(tensor.is_cpu)
+    return bool(tensor.is_cpu)
+
+
+def _describe(source: Any, result: Any) -> tuple[int, int, bool]:
+    """Bytes of what was copied, number of the device, and whether the memory was pinned."""
+    if _count_modes():
+        with _DisableTorchFunction():
+            return _describe_plainly(source, result)
+    return _describe_plainly(source, result)
+
+
+def _describe_plainly(source: Any, result: Any) -> tuple[int, int, bool]:
+    device = result.get_device()
+    if source is None:
+        return 0, device, False
+    try:
+        size_bytes = source.nbytes
+    except RuntimeError:  # a layout without a plain size
+        size_bytes = measure(source, None)[1]
+    return size_bytes, device, source.is_cpu and result.device.type != "mps" and source.is_pinned()
 
 
 class _WatchedMethod:
-    """A watched method that equals and hashes like the C method it stands in for."""
+    """A watched method that equals and hashes like the C method it stands in for.
+
+    It also says that it is of the same type: so torch's compiler takes it for the method that it
+    has the name of, and compiles that. Else a call by the class, or under a function mode (a
+    default device is one), would break the graph.
+    """
 
     def __init__(self, original: Any, watched: Callable[..., Any]) -> None:
         self.__wrapped__ = original
         self.__name__ = original.__name__
         self.__doc__ = original.__doc__
         self._watched = watched
+
+    @property
+    def __class__(self) -> Any:
+        return MethodDescriptorType
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else MethodType(self._watched, instance)
