@@ -7,10 +7,10 @@ for unless it is asynchronous and its memory pinned, `.item()` and `synchronize(
 was queued, asleep or spinning, and backward passes run on autograd's thread of the device. In a
 forked child the device is out of bounds, as a GPU is.
 
-What is different: a collective's numbers arrive when it ends, and work that was queued behind it has
-been computed by then (`bench/emu/collectives.py`), so losses mean nothing there; a graph takes its
-time when it is replayed and computes nothing. Settings are environment variables, `EMU_KERNEL_US`
-and the like: `SETTINGS`.
+What is different: a collective's numbers arrive when it ends, and work that was queued behind it
+has been computed by then (`bench/emu/collectives.py`), so losses mean nothing there; a graph takes
+its time when it is replayed and computes nothing. Settings are environment variables such as
+EMU_KERNEL_US: `SETTINGS`.
 """
 
 from __future__ import annotations

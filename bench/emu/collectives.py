@@ -31,12 +31,16 @@ if TYPE_CHECKING:
 __all__ = ["NAME", "register"]
 
 NAME = "emuccl"
-_CALLS = (
-    *("allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "gather", "scatter"),
-    *("_allgather_base", "allgather_into_tensor_coalesced", "_reduce_scatter_base"),
-    *("reduce_scatter", "reduce_scatter_tensor_coalesced", "alltoall", "alltoall_base"),
-    *("send", "recv"),
-)
+_CALLS = {
+    **{name: name for name in ("allreduce", "allreduce_coalesced", "broadcast", "reduce")},
+    **{name: name for name in ("allgather", "gather", "scatter", "reduce_scatter", "alltoall")},
+    **{name: name for name in ("_allgather_base", "_reduce_scatter_base", "send", "recv")},
+    "all_gather_single": "_allgather_base",
+    "reduce_scatter_single": "_reduce_scatter_base",
+    "alltoall_base": "alltoall_base",
+    "all_to_all_single": "alltoall_base",
+}
+"""What torch calls, by its old and its new names, and what that is for gloo."""
 
 
 def register() -> None:
@@ -65,7 +69,14 @@ class Group(dist.ProcessGroup):
         """As `dist.get_backend` says it."""
         return NAME
 
-    def barrier(self, options: Any = None) -> Any:
+    @property
+    def pg_name(self) -> str:
+        """As torch has registered it."""
+        return str(dist.distributed_c10d._world.pg_names[self])
+
+    group_name = pg_name
+
+    def barrier(self, opts: Any = None) -> Any:
         """As NCCL does it: a small all-reduce, and the host waits for the device."""
         work = self.allreduce([torch.zeros(1, device="emu")])
         work.wait()
@@ -103,10 +114,10 @@ class Group(dist.ProcessGroup):
 
 
 def _add_calls() -> None:
-    for name in _CALLS:
+    for name, theirs in _CALLS.items():
 
-        def call(self: Group, *arguments: Any, _name: str = name) -> Any:
-            return self._queue(_name, arguments)
+        def call(self: Group, *arguments: Any, _name: str = theirs, **named: Any) -> Any:
+            return self._queue(_name, (*arguments, *named.values()))
 
         setattr(Group, name, call)
 

@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
+from typing_extensions import Self
 
 from bench.emu import configure, kernel, library, read_log
 
@@ -18,7 +19,7 @@ __all__ = ["configure", "kernel", "read_log"]
 class Stream(torch.Stream):
     """A stream of the device, the current one unless told."""
 
-    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
+    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Self:
         """As torch.cuda.Stream is made."""
         return super().__new__(cls, _as_device(device), priority=priority, **kwargs)
 

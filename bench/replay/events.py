@@ -163,9 +163,7 @@ def _read_launched(trace: Trace, rank: int, spans: dict[int, list[_Span]]) -> li
         call = calls.get(row["correlation"])
         if call is not None:
             text = texts.get(row["name"], "")
-            rows.append(
-                {**row, "called_ns": call.start_ns, "until_ns": call.end_ns, "text": text}
-            )
+            rows.append({**row, "called_ns": call.start_ns, "until_ns": call.end_ns, "text": text})
     return rows
 
 
@@ -201,15 +199,10 @@ def _batches(own: list[_Span]) -> list[Call]:
 
 def _steps(own: list[_Span]) -> list[Call]:
     steps = _outermost(span for span in own if _STEP.match(span.name))
-    return [
-        Call(Kind.STEP, span.end_ns, span.end_ns, name=span.name)
-        for span in steps
-    ]
+    return [Call(Kind.STEP, span.end_ns, span.end_ns, name=span.name) for span in steps]
 
 
-def _copies(
-    operators: list[_Span], own: list[_Span], launched: list[dict[str, Any]]
-) -> list[Call]:
+def _copies(operators: list[_Span], own: list[_Span], launched: list[dict[str, Any]]) -> list[Call]:
     """Operators that copied from the host; and what was read back from the device."""
     starts = [operator.start_ns for operator in operators]
     found: dict[int, list[dict[str, Any]]] = {}

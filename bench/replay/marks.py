@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from fuelline.schema.wire import Flag, Kind
+from fuelline.schema.wire import Flag, Kind, Place
 
 if TYPE_CHECKING:
     from bench.replay.events import Call, Job
@@ -23,17 +23,12 @@ _STANDS_NS = 20_000
 _LATENCY_NS = 5_000
 """From recording an event on an idle stream until the device passes it: a few microseconds."""
 
-WAIT_BEGIN, WAIT_END, COPY_BEGIN, COPY_END, SYNC_BEGIN, BACKWARD_BEGIN, BACKWARD_END = (
-    *(1, 2, 3, 4, 5),
-    *(7, 8),
-)
-STEP_END = 9
-_AROUND = {
-    Kind.WAIT: (WAIT_BEGIN, WAIT_END),
-    Kind.COPY: (COPY_BEGIN, COPY_END),
-    Kind.BACKWARD: (BACKWARD_BEGIN, BACKWARD_END),
-    Kind.SYNC: (SYNC_BEGIN, None),
-    Kind.STEP: (None, STEP_END),
+_AROUND: dict[Kind, tuple[Place | None, Place | None]] = {
+    Kind.WAIT: (Place.WAIT_BEGIN, Place.WAIT_END),
+    Kind.COPY: (Place.COPY_BEGIN, Place.COPY_END),
+    Kind.BACKWARD: (Place.BACKWARD_BEGIN, Place.BACKWARD_END),
+    Kind.SYNC: (Place.SYNC_BEGIN, None),
+    Kind.STEP: (None, Place.STEP_END),
 }
 
 
@@ -41,7 +36,7 @@ _AROUND = {
 class Mark:
     """One event: when it was put, when the device passed it, when the host could know."""
 
-    place: int
+    place: Place
     host_ns: int
     device_ns: int
     known_ns: int
@@ -50,11 +45,11 @@ class Mark:
 def put_marks(job: Job) -> list[Mark]:
     """All marks that would have been read before the trace ends."""
     stream = _Stream(job)
-    put: list[tuple[int, int]] = []
+    put: list[tuple[Place, int]] = []
     queries: list[int] = []
     is_told = False
     for place, host_ns, is_begin in _moments(job):
-        is_told |= place == STEP_END
+        is_told |= place == Place.STEP_END
         if place is None:
             queries.append(host_ns)
         elif is_told and not (is_begin and put and host_ns - put[-1][1] < _STANDS_NS):
@@ -72,9 +67,9 @@ def put_marks(job: Job) -> list[Mark]:
     return marks
 
 
-def _moments(job: Job) -> list[tuple[int | None, int, bool]]:
+def _moments(job: Job) -> list[tuple[Place | None, int, bool]]:
     """Place (None: only a query), host time, whether it is before a stall; in order."""
-    found: list[tuple[int | None, int, bool]] = []
+    found: list[tuple[Place | None, int, bool]] = []
     for call in job.calls:
         before, after = _AROUND[call.kind]
         if before is not None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["write_recording"]
 
 _SOURCE = 1
-_MARK = 24
 _SAMPLING_NS = 166_666_667
 """NVML's utilisation is of the last sixth of a second, in whole percent."""
 _UNKNOWN = -1
@@ -87,21 +86,19 @@ def _write_calls(spool: Spool, calls: list[Call], shift_ns: int) -> None:
             fields = (optimizers[call.name], 0, _UNKNOWN)
         padded = (*fields, *(0,) * (5 - len(fields)))
         length_ns = call.end_ns - call.start_ns
-        spool.append(
-            int(call.kind), call.start_ns + shift_ns, length_ns, *padded, flags=call.flags
-        )
+        spool.append(int(call.kind), call.start_ns + shift_ns, length_ns, *padded, flags=call.flags)
 
 
 def _write_mark(spool: Spool, job: Job, mark: Mark, first: Mark, shift_ns: int) -> None:
     spool.append(
-        _MARK,
+        int(Kind.MARK),
         mark.host_ns + shift_ns,
         mark.known_ns - mark.host_ns,
         job.device,
         mark.device_ns - first.device_ns,
         1,
         job.stream,
-        mark.place,
+        int(mark.place),
     )
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import polars as pl
 
-from fuelline.schema.readings import Missing
 from fuelline.signals.traced import survey_trace
 
 if TYPE_CHECKING:
@@ -51,9 +50,7 @@ def find_truth(trace: Trace, rank: int, device: int, window: tuple[int, int]) ->
     """What the ledger of the device says of a window."""
     survey = survey_trace(trace)
     account = next(
-        each
-        for each in survey.accounts
-        if (each.ledger.rank, each.ledger.device) == (rank, device)
+        each for each in survey.accounts if (each.ledger.rank, each.ledger.device) == (rank, device)
     )
     start_ns, end_ns = window
     pieces = account.all_pieces().with_columns(
@@ -81,19 +78,20 @@ def window_of(job: Job, marks: list[Mark]) -> tuple[int, int]:
     return marks[0].device_ns, marks[-1].device_ns
 
 
+_UNDIVIDED = 0.01
+"""Of the window: more time of which it is not known whether the device worked leaves both open."""
+
+
 def find_found(diagnosis: Diagnosis) -> Shares:
     """The same from the device's side of a diagnosis."""
-    told = getattr(diagnosis, "device_budget", None)
-    if told is None or isinstance(told, Missing):
+    told = diagnosis.device_budget
+    if told is None:
         return Shares()
-    shares = {part.part: part.share for part in told.parts}
-    waiting = {
-        figure: shares.get(part, 0.0)
-        for figure, part in (
-            ("input_wait", "waiting for input"),
-            ("copies", "copies"),
-            ("launch_bound", "waiting for the host"),
-        )
-    }
-    idle = waiting["input_wait"] + waiting["launch_bound"] + shares.get("pauses", 0.0)
-    return Shares(device_idle=idle, **waiting)
+    input_wait, host = told.share_of("waiting for input"), told.share_of("waiting for the host")
+    is_known = told.share_of("host-paced") <= _UNDIVIDED
+    return Shares(
+        device_idle=input_wait + host + told.share_of("pauses") if is_known else None,
+        input_wait=input_wait,
+        copies=told.share_of("copies"),
+        launch_bound=host if is_known else None,
+    )

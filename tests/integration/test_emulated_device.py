@@ -30,7 +30,8 @@ def numbers() -> dict[str, Any]:
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
                 optimizer.zero_grad()
-            return [loss.item(), *[p.detach().cpu().double().sum().item() for p in model.parameters()]]
+            weights = [each.detach().cpu().double().sum().item() for each in model.parameters()]
+            return [loss.item(), *weights]
 
         def scale():
             layer = nn.Linear(8, 4).to("emu")

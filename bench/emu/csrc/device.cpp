@@ -229,6 +229,15 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
   c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory; }
   c10::Device getDeviceFromPtr(void*) const override { return Guard::device(t_device); }
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override {
+    auto before = exchangeDevice(storage.device().index());
+    auto data = device_memory.allocate(size);
+    exchangeDevice(before);
+    size_t kept = std::min(size, storage.nbytes());
+    if (kept) std::memcpy(data.get(), storage.data(), kept);
+    storage.set_data_ptr_noswap(std::move(data));
+    storage.set_nbytes(size);
+  }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     return at::detail::getDefaultCPUGenerator();  // kernels are the host's, and so is their chance
   }
